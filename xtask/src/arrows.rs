@@ -264,6 +264,26 @@ const RULES: &[Rule] = &[
         never: &["tonic", "kube", "envoy-types", "notify"],
         never_named: &[],
     },
+    // A client: it knows the API and nothing of what serves it.
+    Rule {
+        name: "pilotfish-cli",
+        may: &["pilotfish-api"],
+        never: &["axum", "tonic", "prost", "kube", "h2", "notify", "envoy-types", "pilotfish-model"],
+        never_named: &[],
+    },
+    // Reads what translation makes, and serves nobody.
+    Rule {
+        name: "pilotfish-explain",
+        may: &[
+            "pilotfish-api",
+            "pilotfish-config",
+            "pilotfish-model",
+            "pilotfish-proto",
+            "pilotfish-translate",
+        ],
+        never: &["tonic", "hyper", "h2", "axum", "kube", "pilotfish-xds", "pilotfish-registry"],
+        never_named: &["tokio", "notify"],
+    },
     Rule {
         name: "pilotfish-node",
         may: &["pilotfish-webhook"],
@@ -275,12 +295,14 @@ const RULES: &[Rule] = &[
         may: &[
             "pilotfish-admin",
             "pilotfish-api",
+            "pilotfish-cli",
             "pilotfish-config",
             "pilotfish-crd",
             "pilotfish-consul",
             "pilotfish-dns",
             "pilotfish-etcd",
             "pilotfish-eureka",
+            "pilotfish-explain",
             "pilotfish-identity",
             "pilotfish-kube",
             "pilotfish-kube-writer",

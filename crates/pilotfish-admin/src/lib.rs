@@ -8,6 +8,7 @@ mod metrics;
 mod registration_metrics;
 mod routes;
 mod server;
+mod v1;
 mod views;
 
 pub use access::Access;
@@ -16,4 +17,5 @@ pub use prometheus::IntGauge;
 pub use registration_metrics::RegistrationApiMetrics;
 pub use routes::{ControlPlane, ENDPOINTS, router};
 pub use server::{Bound, LIMITS, ServerError};
+pub use v1::{Operations, WaitFor, WhyQuery};
 pub use views::{provenance, time};

@@ -1,6 +1,7 @@
 //! The paths of the admin API.
 
 use crate::access::{self, Access, Gate, Pages};
+use crate::v1::{self, Operations};
 use crate::{Metrics, views};
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
@@ -58,13 +59,13 @@ pub const ENDPOINTS: &[(&str, &str)] = &[
     ("syncz", "Connected proxies with nonces, in the form of istioctl"),
 ];
 
-struct Admin<C> {
-    plane: Arc<C>,
+pub(crate) struct Admin<C> {
+    pub(crate) plane: Arc<C>,
     metrics: Arc<Metrics>,
     version: &'static str,
 }
 
-type Shared<C> = State<Arc<Admin<C>>>;
+pub(crate) type Shared<C> = State<Arc<Admin<C>>>;
 
 /// Of metrics that are made and not taken by those who asked, in KiB.
 const METRICS_KIB: usize = 16 << 10;
@@ -73,7 +74,7 @@ const ALIVE: Duration = Duration::from_secs(30);
 
 /// All paths of the admin API. Health, metrics and the version are for everybody; the pages below `/debug` hold the configuration of all
 /// namespaces, and are for those that `access` lets in.
-pub fn router<C: ControlPlane>(
+pub fn router<C: ControlPlane + Operations>(
     plane: Arc<C>,
     metrics: Arc<Metrics>,
     version: &'static str,
@@ -95,6 +96,7 @@ pub fn router<C: ControlPlane>(
         .route("/debug/adsz", get(adsz::<C>))
         .route("/debug/syncz", get(syncz::<C>))
         .route("/debug/config_dump", get(config_dump::<C>))
+        .nest("/api/v1", v1::router())
         .layer(middleware::from_fn_with_state(Arc::new(Gate::new(access)), access::guard));
     let metrics_page = Router::new()
         .route("/metrics", get(metrics_text::<C>))

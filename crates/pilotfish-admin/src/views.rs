@@ -43,7 +43,7 @@ pub(crate) fn services(world: &World) -> Vec<api::Service> {
     world.services().flat_map(|(_, services)| services.iter().map(|service| self::service(service))).collect()
 }
 
-fn service(service: &Service) -> api::Service {
+pub(crate) fn service(service: &Service) -> api::Service {
     let port = |port: &pilotfish_model::Port| api::Port {
         name: port.name.to_string(),
         port: port.number,
@@ -106,7 +106,7 @@ fn shards(endpoints: &ServiceEndpoints) -> api::EndpointShards {
     }
 }
 
-fn endpoint(endpoint: &Endpoint) -> api::Endpoint {
+pub(crate) fn endpoint(endpoint: &Endpoint) -> api::Endpoint {
     api::Endpoint {
         addresses: texts(&endpoint.addresses),
         endpoint_port: endpoint.port,

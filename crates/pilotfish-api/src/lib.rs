@@ -4,6 +4,7 @@
 //! stand apart from the model, which stays free to change.
 
 mod registration;
+pub mod v1;
 
 pub use registration::{Registration, RegistrationRequests, RegistrationStore};
 

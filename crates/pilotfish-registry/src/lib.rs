@@ -25,7 +25,7 @@ pub mod testing;
 
 pub use aggregate::{
     AggregateController, AggregateSettings, Conflict, MergePolicy, NoLiveRegistry, NotSynced, RegistryStatus,
-    UnknownSource,
+    UnknownSource, WhatIf,
 };
 pub use catalog::{
     CATALOG_OPTIONS, Catalog, CatalogDefaults, CatalogInstance, CatalogOptions, CatalogPort, CatalogProblems,

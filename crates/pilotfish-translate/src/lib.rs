@@ -51,4 +51,5 @@ pub use proxy::{
 };
 pub use routing::RefusedDelegate;
 pub use status::{StatusTranslator, kinds};
-pub use translator::{Change, Changes, Client, ClientId, Snapshot, Translator, ViewId};
+pub use translator::{Change, Changes, Client, ClientId, HostSeen, Snapshot, Translator, Unseen, ViewId};
+pub use xds::eds::Unsent;

@@ -39,6 +39,8 @@ pub struct Fanout<S: ResourceSource> {
     log: LogLimit,
     /// The marks of streams that have collections.
     collectors: Mutex<Vec<Weak<Mark>>>,
+    /// The revision of the newest publication whose streams are all marked.
+    revision: AtomicU64,
 }
 
 impl<S: ResourceSource> Fanout<S> {
@@ -68,6 +70,7 @@ impl<S: ResourceSource> Fanout<S> {
             next_connection: AtomicU64::new(1),
             log: LogLimit::of(LINES),
             collectors: Mutex::default(),
+            revision: AtomicU64::new(0),
         })
     }
 
@@ -92,22 +95,29 @@ impl<S: ResourceSource> Fanout<S> {
             let mut topology = self.topology.write();
             let mut marks = Vec::new();
             topology.apply(publication, &snapshot, fetched, &mut |mark, ty| {
-                if mark.set_changed(ty, since) {
+                if mark.set_changed(ty, publication.revision, since) {
                     marks.push(Arc::clone(mark));
                 }
             });
             for client in &publication.view_changed {
                 for mark in topology.marks_of(*client) {
-                    if mark.set_moved(since) {
+                    if mark.set_moved(publication.revision, since) {
                         marks.push(Arc::clone(mark));
                     }
                 }
             }
             marks
         };
+        self.revision.store(publication.revision, Ordering::Release);
         for mark in marks {
             mark.wake();
         }
+    }
+
+    /// The revision in force: that of the newest publication. Every stream that it concerns knows of it.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Acquire)
     }
 
     /// Wakes the streams that have collections: the source has another state of some.
@@ -340,5 +350,12 @@ impl<S: ResourceSource> Fanout<S> {
         let mut all: Vec<_> = streams.iter().filter_map(|stream| stream.report()).collect();
         all.sort_by(|a, b| a.id.cmp(&b.id));
         all
+    }
+
+    /// All connected clients, and the revision in force of which their states tell at the latest.
+    pub fn acknowledgements(&self) -> (u64, Vec<ConnectionStatus>) {
+        // Before the streams: a publication that comes in between has marked those that it concerns.
+        let revision = self.revision();
+        (revision, self.connections())
     }
 }

@@ -51,6 +51,8 @@ pub struct Mark {
     set: AtomicU32,
     /// Nanoseconds from the fan-out's start to the publication that set the mark first.
     since: AtomicU64,
+    /// The revision of the newest publication that set the mark.
+    revision: AtomicU64,
     waker: Mutex<Option<Waker>>,
 }
 
@@ -64,6 +66,22 @@ impl Mark {
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.set.load(Ordering::Acquire) != 0
+    }
+
+    /// The revision of the newest publication that concerned the stream, at least that in force when its client was accepted.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Acquire)
+    }
+
+    /// Notes the revision that the stream begins with.
+    pub(crate) fn concerns(&self, revision: u64) {
+        self.revision.fetch_max(revision, Ordering::AcqRel);
+    }
+
+    /// Whether the mark says that resources of that type changed, or that the client's views did.
+    pub(crate) fn says(&self, ty: ResourceType) -> bool {
+        self.set.load(Ordering::Acquire) & (1 << ty.into_usize() | VIEW_CHANGED) != 0
     }
 
     /// Clears the mark and returns what was set.
@@ -81,13 +99,15 @@ impl Mark {
         })
     }
 
-    /// Marks a change of resources of that type. Returns whether the mark was clear before, so that the stream has to be woken.
-    pub(crate) fn set_changed(&self, ty: ResourceType, since: Duration) -> bool {
+    /// Marks a change of resources of that type at that revision. Returns whether the mark was clear before, so that the stream has to be woken.
+    pub(crate) fn set_changed(&self, ty: ResourceType, revision: u64, since: Duration) -> bool {
+        self.revision.store(revision, Ordering::Release);
         self.set(1 << ty.into_usize(), since)
     }
 
     /// Marks that a view of the client is another one now. Returns as [`Self::set_changed`] does.
-    pub(crate) fn set_moved(&self, since: Duration) -> bool {
+    pub(crate) fn set_moved(&self, revision: u64, since: Duration) -> bool {
+        self.revision.store(revision, Ordering::Release);
         self.set(VIEW_CHANGED, since)
     }
 
@@ -129,14 +149,15 @@ mod tests {
     fn every_type_and_a_move_have_a_bit_of_their_own() {
         for ty in ResourceType::ALL {
             let mark = Mark::default();
-            assert!(mark.set_changed(ty, Duration::ZERO));
+            assert!(mark.set_changed(ty, 3, Duration::ZERO));
             let marked = mark.take().unwrap();
+            assert_eq!(mark.revision(), 3);
             let set: Vec<_> = ResourceType::ALL.into_iter().filter(|ty| marked.types.contains(*ty)).collect();
             assert_eq!((set, marked.view_changed), (vec![ty], false));
         }
         let mark = Mark::default();
-        assert!(mark.set_moved(Duration::ZERO));
-        assert!(!mark.set_moved(Duration::ZERO), "it is set already");
+        assert!(mark.set_moved(1, Duration::ZERO));
+        assert!(!mark.set_moved(2, Duration::ZERO), "it is set already");
         let marked = mark.take().unwrap();
         assert!(marked.view_changed && marked.types.is_empty());
         assert!(!mark.is_set());

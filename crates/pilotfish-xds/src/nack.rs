@@ -24,13 +24,18 @@ pub struct Nack<'a> {
 }
 
 impl<'a> Nack<'a> {
-    pub(crate) fn new(
-        ty: ResourceType,
-        connection: &'a str,
-        resources: &'a [Arc<str>],
-        error: &'a str,
-    ) -> Self {
+    /// A refusal of a response with these resources, in these words.
+    #[must_use]
+    pub fn new(ty: ResourceType, connection: &'a str, resources: &'a [Arc<str>], error: &'a str) -> Self {
         Self { ty, connection: shown(connection), resources, error }
+    }
+
+    /// The resources that the client's message names; all of the response's where it names none.
+    #[must_use]
+    pub fn refused(&self) -> Vec<Arc<str>> {
+        let named: Vec<_> =
+            self.resources.iter().filter(|name| self.error.contains(&***name)).cloned().collect();
+        if named.is_empty() { self.resources.to_vec() } else { named }
     }
 
     /// The names of the resources that the client's message names, comma-separated; all of the response's where it names

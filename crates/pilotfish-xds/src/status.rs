@@ -1,7 +1,7 @@
 //! Connected clients as debug pages show them.
 
 use crate::protocol::Protocol;
-use crate::source::{ClientId, PeerInfo};
+use crate::source::{ClientId, PeerInfo, ViewId};
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use std::collections::BTreeMap;
@@ -31,11 +31,28 @@ pub struct ConnectionStatus {
     pub protocol: Protocol,
     /// What it subscribes to.
     pub types: BTreeMap<ResourceType, TypeStatus>,
+    /// The revision of the newest publication that concerned it, at least that in force when it was accepted.
+    pub concerned: u64,
+}
+
+impl ConnectionStatus {
+    /// The types of which it has not acknowledged a revision, each with its state. A publication that does not concern the client is
+    /// acknowledged without a word, and so is a refusal of something older than a revision that does not concern it.
+    pub fn missing(&self, revision: u64) -> impl Iterator<Item = (ResourceType, &TypeStatus)> {
+        let concerned = self.concerned >= revision;
+        let lacks = move |status: &TypeStatus| !status.in_sync && status.acked_revision < revision;
+        self.types
+            .iter()
+            .filter(move |(_, status)| concerned && lacks(status))
+            .map(|(ty, status)| (*ty, status))
+    }
 }
 
 /// What a client subscribed to and was sent of one type.
 #[derive(Clone, Debug)]
 pub struct TypeStatus {
+    /// Its view of the type.
+    pub view: ViewId,
     /// What it subscribes to.
     pub names: Names,
     /// The nonce of the last response; `None` before the first.
@@ -48,6 +65,10 @@ pub struct TypeStatus {
     pub resources: usize,
     /// Whether the client has everything as it is now.
     pub in_sync: bool,
+    /// The newest revision of which it acknowledged a response; it has acknowledged later ones that changed nothing for it as well.
+    pub acked_revision: u64,
+    /// When it acknowledged a response last.
+    pub acked_at: Option<SystemTime>,
     /// The last refusal, until a later response is acknowledged.
     pub rejection: Option<Rejection>,
 }

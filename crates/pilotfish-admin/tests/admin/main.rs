@@ -6,8 +6,9 @@
 
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
-use pilotfish_admin::{ControlPlane, ENDPOINTS, Metrics, router};
+use pilotfish_admin::{ControlPlane, ENDPOINTS, Metrics, Operations, WaitFor, WhyQuery, router};
 use pilotfish_api as api;
+use pilotfish_api::v1::{self, Failure};
 use pilotfish_model::{Kind, Object, World};
 use pilotfish_registry::testing::world_from_yaml;
 use std::collections::{BTreeMap, BTreeSet};
@@ -150,6 +151,77 @@ impl ControlPlane for Fixture {
     }
 }
 
+/// Answers with what it was asked, so that the golden files show how questions are read.
+impl Operations for Fixture {
+    fn proxies(&self) -> Vec<v1::Proxy> {
+        let clusters = v1::ProxyType {
+            name: "clusters".into(),
+            state: v1::State::Rejected,
+            since: TIME.into(),
+            lag_seconds: Some(1.5),
+            resources: 7,
+            revision: 1,
+            rejection: Some(v1::Rejection {
+                at: TIME.into(),
+                reason: "no such filter".into(),
+                error: "no such filter".into(),
+                resources: vec!["outbound|80||web.shop.svc.cluster.local".into()],
+                made_by: vec!["Service shop/web".into()],
+            }),
+            ..v1::ProxyType::default()
+        };
+        let other = v1::Proxy { name: "cart-0.pay".into(), ..v1::Proxy::default() };
+        vec![
+            other,
+            v1::Proxy {
+                name: "web-0.shop".into(),
+                connection: "sidecar~10.0.0.1~web-0.shop~shop.svc.cluster.local-1".into(),
+                state: v1::State::Rejected,
+                types: vec![clusters],
+                ..v1::Proxy::default()
+            },
+        ]
+    }
+
+    fn proxy(&self, name: &str) -> Result<v1::Proxy, Failure> {
+        let found = self.proxies().into_iter().find(|proxy| proxy.name == name);
+        found.ok_or_else(|| Failure::unknown("proxy", name, ["web-0.shop", "cart-0.pay"]))
+    }
+
+    fn acknowledgement(&self, what: &WaitFor) -> Result<v1::Acknowledgement, Failure> {
+        match what {
+            WaitFor::Revision(revision) => {
+                Ok(v1::Acknowledgement { revision: *revision, current: 9, ..Default::default() })
+            }
+            WaitFor::Newest => Ok(v1::Acknowledgement { revision: 9, current: 9, ..Default::default() }),
+            WaitFor::Object(object) => Err(Failure::unknown("object", object, ["VirtualService/shop/web"])),
+        }
+    }
+
+    fn proxy_config(
+        &self,
+        proxy: &str,
+        section: Option<v1::Section>,
+        name: Option<&str>,
+        full: bool,
+    ) -> Result<v1::ProxyConfig, Failure> {
+        let proxy = format!("{proxy} {section:?} {name:?} {full}");
+        Ok(v1::ProxyConfig { proxy, ..v1::ProxyConfig::default() })
+    }
+
+    fn plan(&self, request: v1::PlanRequest) -> Result<v1::Plan, Failure> {
+        Ok(v1::Plan { objects: request.files.len(), ..v1::Plan::default() })
+    }
+
+    fn why(&self, query: &WhyQuery) -> Result<v1::Why, Failure> {
+        Ok(v1::Why { request: format!("{query:?}"), ..v1::Why::default() })
+    }
+
+    fn why_endpoint(&self, address: &str) -> Result<v1::WhyEndpoint, Failure> {
+        Ok(v1::WhyEndpoint { address: address.into(), ..v1::WhyEndpoint::default() })
+    }
+}
+
 fn fixture() -> Fixture {
     Fixture {
         world: world_from_yaml(MESH, None, Some(NETWORKS)).unwrap(),
@@ -206,6 +278,18 @@ const JSON: &[(&str, &str)] = &[
     ("/debug/registryz", "registryz.json"),
     ("/debug/registryz?registries=true", "registryz_registries.json"),
     ("/debug/syncz", "syncz.json"),
+    ("/api/v1/acknowledgements", "v1_newest.json"),
+    ("/api/v1/acknowledgements?revision=3", "v1_revision.json"),
+    ("/api/v1/endpoints?host=web&health=unhealthy", "v1_endpoints.json"),
+    ("/api/v1/endpoints?limit=1", "v1_endpoints_page.json"),
+    ("/api/v1/problems?namespace=shop", "v1_problems.json"),
+    ("/api/v1/proxies?namespace=shop", "v1_proxies.json"),
+    ("/api/v1/proxies/web-0.shop/config?section=route&name=80&full=true", "v1_config.json"),
+    ("/api/v1/registries", "v1_registries.json"),
+    ("/api/v1/services", "v1_services.json"),
+    ("/api/v1/services?registry=external", "v1_services_external.json"),
+    ("/api/v1/why?proxy=web-0.shop&to=catalog:80&header=a%3Db&header=c%3Dd", "v1_why.json"),
+    ("/api/v1/why/endpoint?address=10.0.0.1", "v1_why_endpoint.json"),
     ("/healthz/ready", "ready.json"),
     ("/ready", "ready.json"),
 ];
@@ -266,6 +350,51 @@ async fn requests_for_what_does_not_exist_are_errors_with_a_reason() {
     assert_eq!(status, StatusCode::NOT_FOUND);
     assert!(text.starts_with("Proxy not connected to this Pilot instance"), "{text}");
     assert_eq!(get(fixture(), "/debug/nonsense").await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn questions_without_an_answer_are_failures_with_near_names() {
+    for (path, status, message, name) in [
+        ("/api/v1/proxies/web-1.shop", StatusCode::NOT_FOUND, "no proxy is named", Some("web-0.shop")),
+        (
+            "/api/v1/acknowledgements?object=VirtualService/shop/wbe",
+            StatusCode::NOT_FOUND,
+            "no object",
+            Some("VirtualService/shop/web"),
+        ),
+        ("/api/v1/endpoints?host=wbe", StatusCode::NOT_FOUND, "no host", Some("web.shop.svc.cluster.local")),
+        (
+            "/api/v1/proxies/web-0.shop/config?section=rutes",
+            StatusCode::NOT_FOUND,
+            "no section",
+            Some("routes"),
+        ),
+        ("/api/v1/why?proxy=web-0.shop", StatusCode::BAD_REQUEST, "are missing", None),
+    ] {
+        let (found, _, body) = get(fixture(), path).await;
+        let failure: Failure =
+            serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"));
+        assert_eq!(found, status, "{path}: {body}");
+        assert!(failure.error.contains(message), "{path}: {body}");
+        assert_eq!(failure.names.first().map(String::as_str), name, "{path}: {body}");
+    }
+}
+
+/// A page of another site can send a form without asking, and no JSON.
+#[tokio::test]
+async fn a_plan_is_asked_for_with_json_only() {
+    let body = r#"{"files": [{"name": "a.yaml", "text": ""}]}"#;
+    for (kind, text, status) in [
+        ("application/json", body, StatusCode::OK),
+        ("text/plain", body, StatusCode::BAD_REQUEST),
+        ("application/json", "[", StatusCode::BAD_REQUEST),
+    ] {
+        let metrics = Arc::new(Metrics::new("1.2.3").unwrap());
+        let router = router(Arc::new(fixture()), metrics, "1.2.3", pilotfish_admin::Access::ThisMachine);
+        let request =
+            Request::post("/api/v1/plan").header(header::CONTENT_TYPE, kind).body(Body::from(text)).unwrap();
+        assert_eq!(router.oneshot(request).await.unwrap().status(), status, "{kind} {text}");
+    }
 }
 
 #[tokio::test]

@@ -19,6 +19,12 @@ impl WorldWriter {
         Self::default()
     }
 
+    /// Another writer that goes on from the world of this one: for those who ask what would be.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        Self { next: self.next.clone(), changes: ChangeSet::default() }
+    }
+
     /// The world as it would be published now.
     #[must_use]
     pub fn world(&self) -> &World {

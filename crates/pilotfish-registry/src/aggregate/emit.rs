@@ -12,7 +12,7 @@ impl AggregateController {
     pub(super) fn emit(&mut self) {
         let mut touched = std::mem::take(&mut self.touched);
         self.touch_imported(&mut touched);
-        let mut log = ConflictLog::default();
+        let mut log = ConflictLog { silent: self.trying, lines: 0 };
         for key in std::mem::take(&mut touched.services) {
             self.note_conflicts(&key, &mut log);
             self.emit_services(key, &mut touched);
@@ -128,13 +128,16 @@ impl AggregateController {
 const LOGGED: usize = 20;
 
 /// Counts lines about conflicts.
-#[derive(Default)]
 struct ConflictLog {
+    silent: bool,
     lines: usize,
 }
 
 impl ConflictLog {
     fn write(&mut self, line: impl FnOnce()) {
+        if self.silent {
+            return;
+        }
         self.lines += 1;
         if self.lines <= LOGGED {
             line();

@@ -144,6 +144,28 @@ impl Feed {
             .collect()
     }
 
+    /// Puts another version in the place of the one that counts, or takes that away, whatever lists are under way. Returns the one
+    /// before. For those who put it back.
+    pub(super) fn replace(
+        &mut self,
+        key: &ObjectKey,
+        object: Option<Object>,
+        out: &mut Vec<ObjectEvent>,
+    ) -> Option<Object> {
+        let first = self.objects.get(key).and_then(Versions::first);
+        let (place, before) = match first {
+            Some((place, before)) => (*place, Some(before.clone())),
+            None => (0, None),
+        };
+        self.change(place, key.clone(), object, out);
+        before
+    }
+
+    /// The version of an object that counts.
+    pub(super) fn object(&self, key: &ObjectKey) -> Option<&Object> {
+        self.objects.get(key).and_then(Versions::object)
+    }
+
     /// All visible objects of some kinds: for a registry that comes later.
     pub(super) fn visible<'a>(&'a self, kinds: &'a [Kind]) -> impl Iterator<Item = &'a Object> {
         kinds

@@ -18,6 +18,7 @@ mod entry;
 mod feed;
 mod merge;
 mod mesh;
+mod what_if;
 
 use crate::live::RegistryBatch;
 use crate::registry::{Mesh, ObjectEvent, Registry, WorkloadChange};
@@ -31,6 +32,7 @@ use pilotfish_source::{Failure, Health};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
+pub use what_if::WhatIf;
 
 /// What does not change while the controller runs.
 #[derive(Clone, Debug)]
@@ -107,6 +109,8 @@ pub struct AggregateController {
     conflicts_revision: u64,
     touched: Touched,
     updates: Vec<Update>,
+    /// Whether what is computed is only tried, so that nothing is logged.
+    trying: bool,
 }
 
 impl AggregateController {
@@ -126,6 +130,7 @@ impl AggregateController {
             conflicts_revision: 0,
             touched: Touched::default(),
             updates: Vec::new(),
+            trying: false,
         }
     }
 

@@ -2,9 +2,12 @@
 
 mod budget;
 mod clients;
+mod connected;
+mod explain;
 pub(crate) mod view;
 
 pub(crate) use budget::{MAX_PROXY_BYTES, MAX_PROXY_RESOURCES};
+pub use explain::{HostSeen, Unseen};
 
 use crate::engine::memo::{Current, Memo, Touched};
 use crate::engine::{EncodedResource, Refusal, ResourceBatchKey};

@@ -18,7 +18,7 @@ use crate::mark::{Mark, Types};
 use crate::nack::{Nack, shown};
 use crate::protocol::Protocol;
 use crate::source::{ClientId, PeerInfo, ResourceSource, Snapshot, ViewId};
-use crate::status::{ConnectionStatus, Rejection, ReportStatus};
+use crate::status::{ConnectionStatus, Rejection, ReportStatus, TypeStatus};
 use crate::wire::{Request, error_text, node_in};
 use bytes::Bytes;
 use collections::Collections;
@@ -232,6 +232,8 @@ impl<S: ResourceSource> Stream<S> {
         let grpc = is_grpc(&node);
         // Before the first view is looked up: a view change that is published in between must not be missed.
         self.fanout.register(number, &self.mark);
+        // What it gets first is of this revision or a newer one.
+        self.mark.concerns(self.fanout.revision());
         self.fanout.recorder.connected();
         self.connected = Some(Connected {
             id,
@@ -288,7 +290,7 @@ impl<S: ResourceSource> Stream<S> {
             self.dirty.add(ty);
         } else if let Some(response) = watch.in_flight.get(count.wrapping_sub(1)) {
             recorder.acknowledged(ty, now.saturating_duration_since(response.sent));
-            watch.accept(count);
+            watch.accept(count, self.fanout.clock.wall_time());
         }
         if matches!(outcome, Acknowledged::Unknown | Acknowledged::Older(_)) {
             recorder.expired_nonce(ty);
@@ -328,7 +330,11 @@ impl<S: ResourceSource> Stream<S> {
     /// The stream for debug pages; `None` before the first request.
     pub fn status(&self) -> Option<ConnectionStatus> {
         let connected = self.connected.as_ref()?;
-        let types = self.watches.iter().filter_map(|(ty, watch)| Some((ty, watch.as_ref()?.status())));
+        let status = |ty, watch: &Watch| {
+            let status = watch.status();
+            TypeStatus { in_sync: status.in_sync && !self.mark.says(ty), ..status }
+        };
+        let types = self.watches.iter().filter_map(|(ty, watch)| Some((ty, status(ty, watch.as_ref()?))));
         Some(ConnectionStatus {
             id: connected.id.clone(),
             client: connected.number,
@@ -337,6 +343,7 @@ impl<S: ResourceSource> Stream<S> {
             connected_at: connected.at,
             protocol: self.protocol,
             types: types.collect(),
+            concerned: self.mark.revision(),
         })
     }
 

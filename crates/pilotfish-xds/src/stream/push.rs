@@ -284,7 +284,8 @@ impl<S: ResourceSource> Stream<S> {
                 nonce = self.fanout.nonces.next();
                 (head, tail) = response.frame.with_nonce(nonce);
             }
-            watch.sent_response(nonce, changed, response, now, self.fanout.clock.wall_time());
+            let times = (now, self.fanout.clock.wall_time());
+            watch.sent_response(nonce, changed, response, self.fanout.revision(), times);
         }
         self.fanout.recorder.pushed(push);
         if ty == ResourceType::Cluster {

@@ -81,6 +81,8 @@ pub(super) struct InFlight {
     _response: Arc<EncodedResponse>,
     /// A second attempt at what was refused together with something else.
     pub(super) retry: bool,
+    /// The revision that the client has with it; `None` where a part of it had to wait.
+    revision: Option<u64>,
 }
 
 /// What a request's nonce refers to. The number is that of the responses which it answers: those before the one that it names
@@ -131,6 +133,9 @@ pub(super) struct Watch {
     pub(super) last_sent: Option<u64>,
     last_acked: Option<u64>,
     sent_at: Option<SystemTime>,
+    /// The newest revision that the client acknowledged a response of.
+    acked_revision: u64,
+    acked_at: Option<SystemTime>,
     pub(super) rejection: Option<(Instant, Rejection)>,
 }
 
@@ -151,6 +156,8 @@ impl Watch {
             last_sent: None,
             last_acked: None,
             sent_at: None,
+            acked_revision: 0,
+            acked_at: None,
             rejection: None,
         }
     }
@@ -165,15 +172,23 @@ impl Watch {
         nonce: u64,
         contents: &Arc<Contents>,
         response: &Arc<EncodedResponse>,
-        now: Instant,
-        wall_time: SystemTime,
+        revision: u64,
+        (now, wall_time): (Instant, SystemTime),
     ) {
         if self.in_flight.len() == IN_FLIGHT {
             self.in_flight.pop_front();
         }
         let retry = std::mem::take(&mut self.retry);
         let (contents, response) = (Arc::clone(contents), Arc::clone(response));
-        self.in_flight.push_back(InFlight { nonce, sent: now, contents, _response: response, retry });
+        let revision = self.in_step.is_some().then_some(revision);
+        self.in_flight.push_back(InFlight {
+            nonce,
+            sent: now,
+            contents,
+            _response: response,
+            retry,
+            revision,
+        });
         self.last_sent = Some(nonce);
         self.sent_at = Some(wall_time);
         self.requested = Requested::Nothing;
@@ -195,9 +210,11 @@ impl Watch {
     }
 
     /// Remembers that the first `count` responses were accepted.
-    pub(super) fn accept(&mut self, count: usize) {
+    pub(super) fn accept(&mut self, count: usize, wall_time: SystemTime) {
         if let Some(last) = self.in_flight.get(count.wrapping_sub(1)) {
             self.last_acked = Some(last.nonce);
+            self.acked_at = Some(wall_time);
+            self.acked_revision = last.revision.unwrap_or(self.acked_revision);
             self.rejection = None;
         }
     }
@@ -248,14 +265,18 @@ impl Watch {
         drop(state);
         let text = |nonce: u64| String::from_utf8_lossy(&hex(nonce)).into_owned();
         TypeStatus {
+            view: self.membership.key.view,
             names,
             sent_nonce: self.last_sent.map(text),
             acked_nonce: self.last_acked.map(text),
             sent_at: self.sent_at,
             resources: self.sent.len(),
             in_sync: self.in_step == Some(group.seq())
+                && !self.requested.is_some()
                 && self.in_flight.is_empty()
                 && self.rejection.is_none(),
+            acked_revision: self.acked_revision,
+            acked_at: self.acked_at,
             rejection: self.rejection.as_ref().map(|(_, rejection)| rejection.clone()),
         }
     }

@@ -2,6 +2,7 @@
 // `clippy.toml` allows these in test functions; here whole modules are helpers of tests.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
+mod acknowledged;
 mod collections;
 mod delta;
 mod environment;

@@ -1,8 +1,12 @@
 //! What the admin API is served from.
 
 mod config_dump;
+pub(crate) mod operations;
+pub(crate) mod plan;
+mod proxies;
 
 use crate::admin::config_dump::config_dump;
+use crate::control::ControlMessage;
 use crate::control::shared::{self, Shared};
 use crate::resources::Resources;
 use crate::serve::registration;
@@ -19,6 +23,7 @@ use pilotfish_xds::{ConnectionStatus, Fanout, Names, Protocol, TypeStatus};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
 
 /// The running control plane, as the admin API sees it.
 pub(crate) struct AdminState {
@@ -34,6 +39,8 @@ pub(crate) struct AdminState {
     pub(crate) webhooks: Option<WebhookView>,
     /// What is registered with this process, where something can be.
     pub(crate) registrar: Option<Registrar>,
+    /// Reaches the control loop, for as long as it runs.
+    pub(crate) control: mpsc::WeakSender<ControlMessage>,
 }
 
 /// Names that `/debug/adsz` lists for each type; more are counted.

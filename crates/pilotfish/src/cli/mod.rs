@@ -4,10 +4,13 @@ mod bench;
 mod crds;
 pub(crate) mod inject;
 mod logging;
+mod plan;
 mod register;
 mod registries;
 mod remote_secret;
+mod shell;
 mod validate;
+mod why_files;
 
 use crate::cli::bench::Bench;
 use crate::cli::crds::Crds;
@@ -16,6 +19,7 @@ use crate::cli::logging::Logging;
 use crate::cli::register::Register;
 use crate::cli::registries::Registries;
 use crate::cli::remote_secret::RemoteSecret;
+use crate::cli::shell::{Completion, Man};
 use crate::cli::validate::Validate;
 use crate::demo::{Demo, Picture};
 use crate::registries::{REGISTRIES, table_with};
@@ -23,7 +27,8 @@ use crate::serve::{Addresses, Bound};
 use crate::settings::ServeArgs;
 use crate::sync::{self, SyncPolaris};
 use anyhow::{Context, Result};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use pilotfish_cli::{Commands, PlanArgs};
 use pilotfish_node::bootstrap::Bootstrap;
 use pilotfish_node::interception::IstioIptables;
 use pilotfish_registry::{RegistryTable, RegistryType};
@@ -50,10 +55,15 @@ const EXAMPLES: &str = "Examples:
   pilotfish validate ./mesh                     check it without serving
   pilotfish bench --quick --proxies 100         measure it, with as many proxies
   pilotfish bootstrap envoy > envoy.json        connect a stock Envoy: envoy -c envoy.json
+  pilotfish proxies                             who is connected, and what was refused
+  pilotfish wait VirtualService/shop/catalog    until all proxies have a change
   curl localhost:15014/ready                    is it ready, and what is wrong";
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Commands that ask a running control plane
+    #[command(flatten)]
+    Client(Commands),
     /// Serves what files, clusters and registries have to Envoys and gRPC clients, over xDS
     #[command(after_help = serve_help())]
     Serve(Box<ServeArgs>),
@@ -63,6 +73,9 @@ enum Command {
     /// Shows the registries that there are, and the options of one
     #[command(after_help = REGISTRIES_EXAMPLES)]
     Registries(Registries),
+    /// Shows what a change would do before it is made: which proxies, which resources, what is dangerous
+    #[command(after_help = PLAN_EXAMPLES)]
+    Plan(Box<PlanArgs>),
     /// Checks files without serving them; exit code 1 when there are errors
     Validate(Validate),
     /// Tries Pilotfish with sample services, a real Envoy and live traffic
@@ -88,6 +101,12 @@ enum Command {
     /// Prints a bootstrap that connects a client
     #[command(subcommand)]
     Bootstrap(Bootstrap),
+    /// Prints a script by which a shell completes commands and options
+    #[command(after_help = COMPLETION_EXAMPLES)]
+    Completion(Completion),
+    /// Writes manual pages into a folder
+    #[command(after_help = MAN_EXAMPLES)]
+    Man(Man),
 }
 
 /// The registries that can be kept equal.
@@ -128,7 +147,8 @@ its own. A program that outlives us (kill -9) is found until --ttl has passed.";
 const REGISTRIES_EXAMPLES: &str = "Examples:
   pilotfish registries                                 what there is
   pilotfish registries consul                          the options of one
-  pilotfish registries -o json | jq '.[].name'";
+  pilotfish registries -o json | jq '.[].name'
+  pilotfish registries --status                        how those of a running control plane are: synced, failing, their lag";
 
 /// The examples of `serve`, and the registries that it knows.
 fn serve_help() -> String {
@@ -156,6 +176,25 @@ A server that runs already:
 
 Proxies come in, leave and come back, and Services, routes and policies change; every figure is until the last proxy that is concerned has
 all of it. See docs/performance.md.";
+
+const COMPLETION_EXAMPLES: &str = "Examples:
+  source <(pilotfish completion bash)                                for this shell
+  pilotfish completion bash > /etc/bash_completion.d/pilotfish       for all
+  pilotfish completion zsh > \"${fpath[1]}/_pilotfish\"
+  pilotfish completion fish > ~/.config/fish/completions/pilotfish.fish";
+
+const MAN_EXAMPLES: &str = "Examples:
+  pilotfish man /usr/local/share/man/man1 && man pilotfish-why";
+
+const PLAN_EXAMPLES: &str = "Examples:
+  pilotfish plan routes.yaml                            against the running control plane and its connected proxies
+  pilotfish plan --delete VirtualService/shop/catalog
+  kubectl kustomize overlays/prod | pilotfish plan -
+  pilotfish plan --base main/mesh changed.yaml          on folders alone, for CI: these files added to the base
+  pilotfish plan --base main/mesh --replace mesh        the folder in the place of the base
+
+Exit codes: 0 nothing dangerous changes, 1 the files have errors, 2 it cannot be planned, 3 something changes (with --exit-code),
+4 something dangerous changes.";
 
 const CRDS_EXAMPLES: &str = "Examples:
   pilotfish crds | kubectl apply --server-side -f -
@@ -219,28 +258,30 @@ impl Cli {
                 Ok(ExitCode::SUCCESS)
             }
             Command::Bench(bench) => bench.run(&mut out),
-            Command::Crds(crds) => {
-                crds.run(&mut out)?;
-                Ok(ExitCode::SUCCESS)
+            Command::Client(command) => {
+                drop(out);
+                ask(command)
             }
-            Command::Inject(inject) => {
-                inject.run(&mut out)?;
-                Ok(ExitCode::SUCCESS)
+            Command::Completion(completion) => good(completion.run(&mut Cli::command(), &mut out)),
+            Command::Man(man) => good(man.run(Cli::command())),
+            Command::Crds(crds) => good(crds.run(&mut out)),
+            Command::Inject(inject) => good(inject.run(&mut out)),
+            Command::Plan(plan) => {
+                drop(out);
+                run_to(async { plan::run(&plan).await })
             }
             Command::Register(register) => {
                 self.logging.start(std::io::stderr)?;
                 drop(out);
                 run_to(async { Box::pin(register.run()).await })
             }
-            Command::Registries(registries) => {
-                registries.run(&table, &mut out)?;
-                Ok(ExitCode::SUCCESS)
+            Command::Registries(registries) if registries.status => {
+                drop(out);
+                run(async { Ok(registries.show_status().await?) })
             }
+            Command::Registries(registries) => good(registries.run(&table, &mut out)),
             Command::RemoteSecret(secret) => run(async { secret.run(&mut out).await }),
-            Command::IstioIptables(iptables) => {
-                iptables.run(&mut out)?;
-                Ok(ExitCode::SUCCESS)
-            }
+            Command::IstioIptables(iptables) => good(iptables.run(&mut out)),
             Command::Validate(validate) => {
                 let ok = validate.run(&mut out)?;
                 Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -266,6 +307,19 @@ impl Cli {
             }
         }
     }
+}
+
+/// Asks a running control plane, or files in its place.
+fn ask(command: Commands) -> Result<ExitCode> {
+    match command {
+        Commands::Why(why) if why.files.is_some() => why_files::run(&why),
+        command => run_to(async { Ok(Box::pin(command.run()).await?) }),
+    }
+}
+
+/// The exit code of what has just two.
+fn good(done: Result<()>) -> Result<ExitCode> {
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 /// Runs to the end on all processors.

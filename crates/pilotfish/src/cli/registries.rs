@@ -1,7 +1,8 @@
 //! `pilotfish registries`: the registries that there are, and their options.
 
 use anyhow::Result;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use pilotfish_cli::{CliError, Connection, Format, Output, show_registries};
 use pilotfish_registry::{Input, RegistryTable, RegistryType};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -12,21 +13,24 @@ pub(crate) struct Registries {
     /// Show this one with its options
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// How results are written
-    #[arg(short, long, value_enum, default_value = "text")]
+    /// Shows how the registries of a running control plane are
+    #[arg(long, conflicts_with = "name")]
+    pub(crate) status: bool,
+    #[command(flatten)]
     output: Output,
-}
-
-/// How results are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// A table.
-    Text,
-    /// A JSON array of registries.
-    Json,
+    #[command(flatten)]
+    connection: Connection,
 }
 
 impl Registries {
+    /// Asks a running control plane.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub(crate) async fn show_status(&self) -> Result<(), CliError> {
+        show_registries(&self.connection, self.output).await
+    }
+
     /// Writes them to `out`.
     ///
     /// # Errors
@@ -36,10 +40,12 @@ impl Registries {
             Some(name) => vec![table.find(name)?.1],
             None => table.iter().map(|(_, entry)| entry).collect(),
         };
-        match (self.output, &self.name) {
-            (Output::Json, _) => writeln!(out, "{:#}", Value::from_iter(shown.into_iter().map(as_json)))?,
-            (Output::Text, None) => write!(out, "{}", lines(&shown))?,
-            (Output::Text, Some(_)) => shown.into_iter().try_for_each(|entry| write_options(entry, out))?,
+        let all = || Value::from_iter(shown.iter().copied().map(as_json));
+        match (self.output.format, &self.name) {
+            (Format::Json, _) => writeln!(out, "{:#}", all())?,
+            (Format::Yaml, _) => write!(out, "{}", serde_saphyr::to_string(&all())?)?,
+            (Format::Text, None) => write!(out, "{}", lines(&shown))?,
+            (Format::Text, Some(_)) => shown.into_iter().try_for_each(|entry| write_options(entry, out))?,
         }
         Ok(())
     }
@@ -99,25 +105,35 @@ mod tests {
     use super::*;
     use crate::registries::table_with;
 
-    fn shown(name: Option<&str>, output: Output) -> String {
+    fn command(name: Option<&str>, format: &str) -> Registries {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            registries: Registries,
+        }
+        let words = ["registries", "-o", format].into_iter().chain(name);
+        <Line as clap::Parser>::parse_from(words).registries
+    }
+
+    fn shown(name: Option<&str>, format: &str) -> String {
         let mut out = Vec::new();
-        let command = Registries { name: name.map(str::to_owned), output };
+        let command = command(name, format);
         command.run(&table_with(&[]), &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn registries_are_listed_and_one_is_shown_with_its_options() {
-        let all = shown(None, Output::Text);
+        let all = shown(None, "text");
         assert!(all.contains("  Kubernetes "), "{all}");
-        let one = shown(Some("kubernetes"), Output::Text);
+        let one = shown(Some("kubernetes"), "text");
         assert_eq!(
             one,
             "Kubernetes: Services, EndpointSlices and Pods of a cluster\n\nIt reads objects, from PATH or --kubernetes, and has no options.\n"
         );
-        let json: Value = serde_json::from_str(&shown(None, Output::Json)).unwrap();
+        let json: Value = serde_json::from_str(&shown(None, "json")).unwrap();
         assert_eq!(json.as_array().map(Vec::len), Some(all.lines().count()));
-        let unknown = Registries { name: Some("zoo".into()), output: Output::Text };
+        let unknown = command(Some("zoo"), "text");
         let error = unknown.run(&table_with(&[]), &mut Vec::new()).unwrap_err().to_string();
         assert!(error.starts_with("there is no registry \"zoo\"; known are Kubernetes, "), "{error}");
     }

@@ -9,6 +9,7 @@
 //! [`Control::step`] is all of it: it waits for nothing and reads no clock that counts. [`Control::run`] only brings messages and the
 //! time; a simulation can bring both.
 
+mod changed;
 pub(crate) mod debouncer;
 mod gateway_names;
 mod observer;
@@ -33,11 +34,12 @@ use pilotfish_config::{Effective, ProblemReport, Severity, SourceBatch, SourceEv
 use pilotfish_kube::access_review::Verdict;
 use pilotfish_kube::remote::{ClusterGeneration, RemoteEvent};
 use pilotfish_model::ShardKey;
-use pilotfish_model::{Kind, NetworkGateway, Update, WorldWriter};
-use pilotfish_registry::{AggregateController, LiveInput, NoLiveRegistry};
+use pilotfish_model::{ChangeSet, Kind, NetworkGateway, Object, ObjectKey, Update, World, WorldWriter};
+use pilotfish_registry::{AggregateController, LiveInput, NoLiveRegistry, WhatIf};
 use pilotfish_source::Jitter;
 use pilotfish_translate::{RefusedDelegate, Translator};
 use pilotfish_xds::Fanout;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
@@ -64,6 +66,13 @@ pub enum ControlMessage {
     },
     /// Readiness has waited long enough for the first list of a live registry.
     RegistryTimeout(ShardKey),
+    /// Somebody asks what would be if objects were others, or (`None`) were not there.
+    WhatIf {
+        /// The objects.
+        objects: BTreeMap<ObjectKey, Option<Object>>,
+        /// Takes the answer.
+        answer: std::sync::mpsc::SyncSender<Supposed>,
+    },
     /// What an API server says about the right of a service account to read Secrets.
     SecretAccess(Verdict),
     /// A lookup of [`Outputs::lookups`] has ended.
@@ -77,6 +86,18 @@ pub enum ControlMessage {
 
 /// How often what disconnected proxies left behind is dropped, and at least that the loop says that it is alive.
 const TIDY: Duration = Duration::from_secs(1);
+
+/// A world that is not, beside the one that is.
+pub struct Supposed {
+    /// The world as it is.
+    pub before: Arc<World>,
+    /// The world as it would be.
+    pub after: Arc<World>,
+    /// What differs between them.
+    pub changes: ChangeSet,
+    /// How many objects differ.
+    pub objects: usize,
+}
 
 /// The time of a step.
 #[derive(Clone, Copy, Debug)]
@@ -228,6 +249,22 @@ impl Control {
         }
     }
 
+    /// The world as it would be with other objects. What waits to be published is in neither.
+    fn suppose(&mut self, objects: BTreeMap<ObjectKey, Option<Object>>) -> Supposed {
+        debug_assert!(self.controller.settle().is_empty(), "each message is settled");
+        let WhatIf { updates, objects } = self.controller.what_if(objects);
+        let before = Arc::new(self.writer.world().clone());
+        let mut writer = self.writer.fork();
+        for update in updates {
+            writer.apply(match update {
+                Update::NetworkGateways(gateways) => Update::NetworkGateways(self.names.resolve(&gateways)),
+                other => other,
+            });
+        }
+        let (after, changes) = writer.publish().unwrap_or_else(|| (before.clone(), ChangeSet::default()));
+        Supposed { before, after, changes, objects }
+    }
+
     fn handle_name(&mut self, name: &Arc<str>, result: LookupResult, now: Instant) {
         let answered = self.names.answer(name, result, now);
         self.report_names();
@@ -262,6 +299,10 @@ impl Control {
                     tracing::warn!(registry = %shard, "readiness no longer waits for this registry; what it sends later counts");
                 }
                 self.registries_changed = true;
+            }
+            ControlMessage::WhatIf { objects, answer } => {
+                // Nobody waits any more where it took too long.
+                let _ = answer.try_send(self.suppose(objects));
             }
             ControlMessage::SecretAccess(Verdict { reader, allowed }) => {
                 self.debouncer.push(vec![Update::SecretAccess(reader, allowed)], now.instant);
@@ -411,9 +452,10 @@ impl Control {
         let revision = world.revision();
         self.registries_changed = true;
         self.outputs.shared.set_world(world.clone(), &changes);
-        let changes = publication(self.outputs.translator.publish(world, &changes));
-        let (resources, view_changed) = (changes.changes.len(), changes.view_changed.len());
-        self.outputs.fanout.publish(&changes);
+        let publication = publication(self.outputs.translator.publish(world, &changes));
+        let (resources, view_changed) = (publication.changes.len(), publication.view_changed.len());
+        self.outputs.fanout.publish(&publication);
+        self.outputs.shared.note_changes(publication.revision, &changes);
         self.observer.computed(started);
         self.report_refused();
         self.drop_unwanted(revision);

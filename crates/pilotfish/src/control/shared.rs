@@ -1,12 +1,12 @@
 //! What the control loop publishes for others to read: always the newest, never blocking it.
 
+use crate::control::changed::ChangedObjects;
 use crate::control::pulse::Pulse;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use pilotfish_api as api;
 use pilotfish_config::{Effective, ProblemReport, Severity, SourceProblems};
-use pilotfish_model::ShardKey;
-use pilotfish_model::{ChangeSet, World};
+use pilotfish_model::{ChangeSet, ObjectKey, ShardKey, World};
 use pilotfish_registry::{AggregateController, Conflict, SourceReport, SourceState};
 use pilotfish_source::Health;
 use std::collections::{BTreeMap, HashSet};
@@ -33,6 +33,7 @@ pub struct Shared {
     draining: AtomicBool,
     pulse: Pulse,
     followers: Mutex<Vec<Weak<Pending>>>,
+    changed: Mutex<ChangedObjects>,
 }
 
 /// What a follower has not taken yet.
@@ -91,6 +92,21 @@ impl Shared {
             None => false,
         });
         self.world.store(world);
+    }
+
+    /// Notes that the objects of these changes are in force since a revision.
+    pub(crate) fn note_changes(&self, revision: u64, changes: &ChangeSet) {
+        self.changed.lock().note(revision, changes);
+    }
+
+    /// The revision since which the newest version of an object is in force, or a later one where that is long ago.
+    pub(crate) fn revision_of(&self, key: &ObjectKey) -> u64 {
+        self.changed.lock().revision_of(key)
+    }
+
+    /// Whether an object changed or went lately.
+    pub(crate) fn changed_lately(&self, key: &ObjectKey) -> bool {
+        self.changed.lock().has(key)
     }
 
     /// Follows the worlds from the newest one on; where none is published yet, from the first one.
@@ -380,7 +396,7 @@ mod tests {
     use super::*;
     use pilotfish_config::gateway_api::GatewayClass;
     use pilotfish_model::{Fact, Kind, Update, WorldWriter};
-    use pilotfish_model::{KindSpec, Object, ObjectKey, ObjectMeta};
+    use pilotfish_model::{KindSpec, Object, ObjectMeta};
 
     fn publish(shared: &Shared, writer: &mut WorldWriter, name: &str) {
         let key = ObjectKey::new(GatewayClass::KIND, "", name);

@@ -81,8 +81,7 @@ impl Bound {
         let admin = admin.map_err(|error| with_flag(error, "--admin-address"))?;
         let metrics = Arc::new(Metrics::new(VERSION)?);
         let recorder = Arc::new(PrometheusRecorder::new(metrics.clone()));
-        let shared = Arc::new(Shared::default());
-        let mut subsystems = Subsystems::default();
+        let (shared, mut subsystems) = (Arc::new(Shared::default()), Subsystems::default());
 
         let mut registries = Registries::open(&settings.registries, settings.has_objects())?;
         let sources = Sources::open(&settings, &mut registries, &recorder, &shared).await?;
@@ -118,9 +117,10 @@ impl Bound {
             translator,
             webhooks: view,
             registrar: registration.as_ref().map(Registration::registrar),
+            control: messages.downgrade(),
         });
-        let registration_address = registration.as_ref().map(Registration::address);
-        let addresses = addresses(&xds, &admin, webhooks.as_ref(), registration_address);
+        let registered = registration.as_ref().map(Registration::address);
+        let addresses = addresses(&xds, &admin, webhooks.as_ref(), registered);
 
         subsystems.add(control_loop::subsystem(control, inbox));
         subsystems.add(lookups::subsystem(names, messages.clone()));

@@ -135,7 +135,7 @@ fn grouped<'a>(
 }
 
 /// Whether clients use mutual TLS with an endpoint: a rule decides, else what the workload requires. Never with one that cannot.
-fn has_mtls(cx: &Cx<'_>, endpoint: &Endpoint, stated: Option<ClientTlsMode>) -> bool {
+pub(super) fn has_mtls(cx: &Cx<'_>, endpoint: &Endpoint, stated: Option<ClientTlsMode>) -> bool {
     if endpoint.attributes.tls_mode != TlsMode::Istio {
         return false;
     }

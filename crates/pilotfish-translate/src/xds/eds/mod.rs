@@ -11,6 +11,7 @@
 
 mod assignment;
 mod client_locality;
+mod considered;
 mod group;
 mod lb_endpoint;
 mod locality_lb;
@@ -20,6 +21,8 @@ mod split;
 
 pub(crate) use assignment::inline_endpoints;
 pub(crate) use client_locality::ClientLocality;
+pub(crate) use considered::ConsideredFor;
+pub use select::Unsent;
 
 use crate::engine::{Cx, EncodedResource, ResourceBatch, ResourceBatchKey};
 use crate::envoy::ClusterName;

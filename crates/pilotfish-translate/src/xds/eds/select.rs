@@ -21,6 +21,37 @@ pub(super) fn is_draining(endpoint: &Endpoint) -> bool {
         || endpoint.attributes.labels.get(DRAINING).is_some_and(|value| !value.is_empty())
 }
 
+/// Why a proxy does not get an endpoint of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unsent {
+    /// Its cluster keeps its endpoints to its own clients.
+    Confined,
+    /// It belongs to another port of the service.
+    OtherPort,
+    /// Its address is a host name, which a load assignment cannot hold.
+    HostName,
+    /// The service is for clients of the same node.
+    OtherNode,
+    /// The service is for clients of the same cluster.
+    OtherCluster,
+    /// Its network is not one that the proxy may see (`ISTIO_META_REQUESTED_NETWORK_VIEW`).
+    UnseenNetwork,
+    /// It is being deleted.
+    Terminating,
+    /// It is not ready.
+    Unready,
+    /// It drains.
+    Draining,
+    /// It has no address, and no network has a gateway.
+    NoAddress,
+    /// It has not the labels of the subset.
+    NotInSubset,
+    /// It is in a network with gateways, which it is reached through by mutual TLS only, and it has none.
+    GatewayNeedsMtls,
+    /// It is in another network, and no gateway to it has an address that the proxy can use.
+    NoGateway,
+}
+
 /// Whether a proxy gets an endpoint. `networks`: whether there are gateways between networks.
 pub(super) fn is_wanted(
     endpoint: &Endpoint,
@@ -28,24 +59,39 @@ pub(super) fn is_wanted(
     client_locality: &ClientLocality,
     networks: bool,
 ) -> bool {
+    unsent(endpoint, rule, client_locality, networks).is_none()
+}
+
+/// Why a proxy does not get an endpoint, as far as that is decided endpoint by endpoint; `None` when it does.
+pub(super) fn unsent(
+    endpoint: &Endpoint,
+    rule: &ServiceRule,
+    client_locality: &ClientLocality,
+    networks: bool,
+) -> Option<Unsent> {
     let same_cluster = endpoint.attributes.cluster == client_locality.cluster;
-    let by_place = (!rule.node_local || (same_cluster && endpoint.attributes.node == client_locality.node))
-        && (!rule.cluster_local || same_cluster)
-        && is_visible(endpoint, client_locality);
-    let by_health = match endpoint.health {
-        HealthStatus::Terminating => false,
-        HealthStatus::Unhealthy => rule.unready,
-        HealthStatus::Healthy
-        | HealthStatus::Draining
-        | HealthStatus::Deregistering
-        | HealthStatus::Unknown => true,
-    };
+    if rule.node_local && !(same_cluster && endpoint.attributes.node == client_locality.node) {
+        return Some(Unsent::OtherNode);
+    }
+    if rule.cluster_local && !same_cluster {
+        return Some(Unsent::OtherCluster);
+    }
+    if !is_visible(endpoint, client_locality) {
+        return Some(Unsent::UnseenNetwork);
+    }
+    match endpoint.health {
+        HealthStatus::Terminating => return Some(Unsent::Terminating),
+        HealthStatus::Unhealthy if !rule.unready => return Some(Unsent::Unready),
+        _ => {}
+    }
     let sends_draining = rule.draining || endpoint.health == HealthStatus::Deregistering;
-    by_place
-        && by_health
-        && (sends_draining || !is_draining(endpoint))
-        && (networks || !endpoint.address().is_empty())
-        && label_subset(&rule.subset, &endpoint.attributes.labels)
+    if !sends_draining && is_draining(endpoint) {
+        return Some(Unsent::Draining);
+    }
+    if !networks && endpoint.address().is_empty() {
+        return Some(Unsent::NoAddress);
+    }
+    (!label_subset(&rule.subset, &endpoint.attributes.labels)).then_some(Unsent::NotInSubset)
 }
 
 /// Whether the endpoint's network is among those of the proxy's network view.

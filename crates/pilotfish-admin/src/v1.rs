@@ -1,0 +1,395 @@
+//! `/api/v1`: what the command line asks. Its answers are as bounded as pages are: lists come in parts.
+
+use crate::routes::{Admin, ControlPlane, Shared};
+use crate::views;
+use axum::extract::{DefaultBodyLimit, Path, Query, RawQuery, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use pilotfish_api::v1::{
+    Acknowledgement, EndpointRow, Failure, FailureKind, Page, Plan, PlanRequest, Proxy, ProxyConfig, Section,
+    ServicePort, ServiceRow, Why, WhyEndpoint,
+};
+use pilotfish_model::{Endpoint, HealthStatus, Service, ServiceKey, ShardKey, World};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What the control plane can tell an operator; the binary implements it.
+pub trait Operations: Send + Sync + 'static {
+    /// The connected proxies, by name.
+    fn proxies(&self) -> Vec<Proxy>;
+
+    /// One connected proxy: by the id of its connection or node, by name and namespace (`web-0.shop`), or by the beginning of that.
+    ///
+    /// # Errors
+    /// When there is none, or several.
+    fn proxy(&self, name: &str) -> Result<Proxy, Failure>;
+
+    /// Who has acknowledged something.
+    ///
+    /// # Errors
+    /// When it is not known.
+    fn acknowledgement(&self, what: &WaitFor) -> Result<Acknowledgement, Failure>;
+
+    /// What a proxy was sent: of one section or of all, the resources whose names are `name` or else contain it, whole or by name only.
+    ///
+    /// # Errors
+    /// When the proxy is not known.
+    fn proxy_config(
+        &self,
+        proxy: &str,
+        section: Option<Section>,
+        name: Option<&str>,
+        full: bool,
+    ) -> Result<ProxyConfig, Failure>;
+
+    /// What would change.
+    ///
+    /// # Errors
+    /// When it cannot be computed now.
+    fn plan(&self, request: PlanRequest) -> Result<Plan, Failure>;
+
+    /// Where a request of a proxy goes.
+    ///
+    /// # Errors
+    /// When the proxy or the host is not known.
+    fn why(&self, query: &WhyQuery) -> Result<Why, Failure>;
+
+    /// Which services an address is an endpoint of.
+    ///
+    /// # Errors
+    /// When it is no address.
+    fn why_endpoint(&self, address: &str) -> Result<WhyEndpoint, Failure>;
+}
+
+/// What is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WaitFor {
+    /// The revision in force.
+    Newest,
+    /// A revision.
+    Revision(u64),
+    /// The newest version of an object: `VirtualService/shop/catalog`.
+    Object(String),
+}
+
+/// A request of a proxy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WhyQuery {
+    /// The proxy.
+    pub proxy: String,
+    /// `HOST[:PORT]`.
+    pub to: String,
+    /// The path.
+    pub path: String,
+    /// The method.
+    pub method: String,
+    /// Headers: `NAME=VALUE`.
+    pub headers: Vec<String>,
+}
+
+/// Bytes of the files of a plan, as JSON.
+const PLAN_BYTES: usize = 8 << 20;
+
+pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
+    Router::new()
+        .route("/proxies", get(proxies::<C>))
+        .route("/proxies/{name}", get(proxy::<C>))
+        .route("/proxies/{name}/config", get(config::<C>))
+        .route("/services", get(services::<C>))
+        .route("/endpoints", get(endpoints::<C>))
+        .route("/registries", get(registries::<C>))
+        .route("/problems", get(problems::<C>))
+        .route("/acknowledgements", get(acknowledgements::<C>))
+        .route("/plan", post(plan::<C>).layer(DefaultBodyLimit::max(PLAN_BYTES)))
+        .route("/why", get(why::<C>))
+        .route("/why/endpoint", get(why_endpoint::<C>))
+}
+
+fn answer<T: Serialize>(result: Result<T, Failure>) -> Response {
+    match result {
+        Ok(answer) => Json(answer).into_response(),
+        Err(failure) => {
+            let status = match failure.kind {
+                FailureKind::NotFound => StatusCode::NOT_FOUND,
+                FailureKind::Ambiguous => StatusCode::CONFLICT,
+                FailureKind::Invalid => StatusCode::BAD_REQUEST,
+                FailureKind::Unavailable | FailureKind::Other => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            (status, Json(failure)).into_response()
+        }
+    }
+}
+
+/// The part of a list, and which of it.
+#[derive(Deserialize)]
+struct ListQuery {
+    offset: Option<usize>,
+    limit: Option<usize>,
+    host: Option<String>,
+    namespace: Option<String>,
+    registry: Option<String>,
+    health: Option<String>,
+    state: Option<String>,
+    severity: Option<String>,
+    #[serde(default)]
+    without_endpoints: bool,
+}
+
+impl ListQuery {
+    fn page<T>(&self, list: Vec<T>) -> Page<T> {
+        Page::of(list, self.offset, self.limit)
+    }
+
+    fn has_namespace(&self, namespace: &str) -> bool {
+        self.namespace.as_deref().is_none_or(|wanted| wanted == namespace)
+    }
+
+    fn has_host(&self, host: &str) -> bool {
+        self.host.as_deref().is_none_or(|wanted| host.contains(wanted))
+    }
+
+    fn has_registry(&self, registry: &str) -> bool {
+        let begins = |wanted: &str| {
+            registry.get(..wanted.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(wanted))
+        };
+        self.registry.as_deref().is_none_or(begins)
+    }
+}
+
+async fn proxies<C: ControlPlane + Operations>(
+    State(admin): Shared<C>,
+    Query(query): Query<ListQuery>,
+) -> Response {
+    let mut list = admin.plane.proxies();
+    list.retain(|proxy| {
+        let namespace = proxy.name.rsplit_once('.').map_or("", |(_, namespace)| namespace);
+        query.has_namespace(namespace)
+            && query.state.as_deref().is_none_or(|state| proxy.state.to_string() == state)
+    });
+    Json(query.page(list)).into_response()
+}
+
+async fn proxy<C: ControlPlane + Operations>(State(admin): Shared<C>, Path(name): Path<String>) -> Response {
+    answer(admin.plane.proxy(&name))
+}
+
+#[derive(Deserialize)]
+struct ConfigQuery {
+    section: Option<String>,
+    name: Option<String>,
+    #[serde(default)]
+    full: bool,
+}
+
+async fn config<C: ControlPlane + Operations>(
+    State(admin): Shared<C>,
+    Path(proxy): Path<String>,
+    Query(query): Query<ConfigQuery>,
+) -> Response {
+    let section = query.section.as_deref().map(|word| {
+        let unknown =
+            || Failure::unknown("section", word, Section::ALL.iter().map(|section| section.as_str()));
+        Section::parse(word).ok_or_else(unknown)
+    });
+    answer(
+        section
+            .transpose()
+            .and_then(|section| admin.plane.proxy_config(&proxy, section, query.name.as_deref(), query.full)),
+    )
+}
+
+async fn services<C: ControlPlane + Operations>(
+    State(admin): Shared<C>,
+    Query(query): Query<ListQuery>,
+) -> Response {
+    let world = admin.plane.world();
+    let rows =
+        world.services().flat_map(|(key, services)| services.iter().map(move |service| (key, service)));
+    let rows = rows.filter(|(key, service)| {
+        query.has_host(key.hostname.as_str())
+            && query.has_namespace(key.namespace.as_str())
+            && query.has_registry(&service.provider.to_string())
+    });
+    let mut rows: Vec<ServiceRow> = rows.map(|(key, service)| service_row(&world, key, service)).collect();
+    rows.retain(|row| !query.without_endpoints || row.healthy == 0);
+    if rows.is_empty() && known_host(&world, query.host.as_deref()).is_none() {
+        return answer::<()>(Err(unknown_host(&world, query.host.as_deref())));
+    }
+    Json(query.page(rows)).into_response()
+}
+
+async fn endpoints<C: ControlPlane + Operations>(
+    State(admin): Shared<C>,
+    Query(query): Query<ListQuery>,
+) -> Response {
+    let world = admin.plane.world();
+    let mut rows = Vec::new();
+    for (key, endpoints) in world.endpoints() {
+        if !query.has_host(key.hostname.as_str()) || !query.has_namespace(key.namespace.as_str()) {
+            continue;
+        }
+        for (shard, list) in &endpoints.shards {
+            if query.has_registry(&shard.to_string()) {
+                rows.extend(list.iter().map(|endpoint| endpoint_row(key, shard, endpoint)));
+            }
+        }
+    }
+    rows.retain(|row| query.health.as_deref().is_none_or(|health| row.health.eq_ignore_ascii_case(health)));
+    if rows.is_empty() && known_host(&world, query.host.as_deref()).is_none() {
+        return answer::<()>(Err(unknown_host(&world, query.host.as_deref())));
+    }
+    Json(query.page(rows)).into_response()
+}
+
+/// A host of the world that contains a text; `Some` where none is asked for.
+fn known_host<'a>(world: &'a World, wanted: Option<&'a str>) -> Option<&'a str> {
+    let Some(wanted) = wanted else { return Some("") };
+    world.services().map(|(key, _)| key.hostname.as_str()).find(|host| host.contains(wanted))
+}
+
+fn unknown_host(world: &World, wanted: Option<&str>) -> Failure {
+    let hosts = world.services().map(|(key, _)| key.hostname.as_str());
+    Failure::unknown("host", wanted.unwrap_or_default(), hosts)
+}
+
+fn service_row(world: &World, key: &ServiceKey, service: &Service) -> ServiceRow {
+    let endpoints = world.endpoints_of(key);
+    let all = || endpoints.into_iter().flat_map(|endpoints| endpoints.iter());
+    let view = views::service(service);
+    let port = |port: pilotfish_api::Port| ServicePort {
+        name: port.name,
+        number: port.port,
+        protocol: port.protocol,
+    };
+    let mut addresses: Vec<String> = view.cluster_vips.into_values().flatten().collect();
+    if addresses.is_empty() {
+        addresses.push(view.default_address);
+    }
+    ServiceRow {
+        host: view.hostname,
+        namespace: view.attributes.namespace,
+        registry: view.attributes.service_registry,
+        ports: view.ports.into_iter().map(port).collect(),
+        resolution: view.resolution,
+        addresses,
+        export_to: view.attributes.export_to,
+        endpoints: all().count(),
+        healthy: all()
+            .filter(|endpoint| matches!(endpoint.health, HealthStatus::Healthy | HealthStatus::Unknown))
+            .count(),
+        provenance: view.provenance,
+    }
+}
+
+fn endpoint_row(key: &ServiceKey, shard: &ShardKey, endpoint: &Endpoint) -> EndpointRow {
+    let view = views::endpoint(endpoint);
+    EndpointRow {
+        host: key.hostname.to_string(),
+        namespace: key.namespace.to_string(),
+        address: view.addresses.into_iter().next().unwrap_or_default(),
+        port: view.endpoint_port,
+        port_name: view.service_port_name,
+        health: view.health_status,
+        locality: view.locality,
+        network: view.network,
+        weight: view.lb_weight,
+        tls: view.tls_mode,
+        registry: shard.to_string(),
+        workload: view.workload_name,
+        provenance: view.provenance,
+    }
+}
+
+async fn registries<C: ControlPlane + Operations>(
+    State(admin): Shared<C>,
+    Query(query): Query<ListQuery>,
+) -> Response {
+    let mut list = admin.plane.registries();
+    list.retain(|registry| query.has_registry(&registry.name));
+    Json(query.page(list)).into_response()
+}
+
+async fn problems<C: ControlPlane + Operations>(
+    State(admin): Shared<C>,
+    Query(query): Query<ListQuery>,
+) -> Response {
+    let mut list = admin.plane.problems();
+    list.retain(|problem| {
+        let name = problem.object.rsplit_once(' ').map_or("", |(_, name)| name);
+        let namespace = name.split_once('/').map_or("", |(namespace, _)| namespace);
+        query.has_namespace(namespace)
+            && query.severity.as_deref().is_none_or(|severity| problem.severity == severity)
+    });
+    Json(query.page(list)).into_response()
+}
+
+#[derive(Deserialize)]
+struct WaitQuery {
+    revision: Option<u64>,
+    object: Option<String>,
+}
+
+async fn acknowledgements<C: ControlPlane + Operations>(
+    State(admin): Shared<C>,
+    Query(query): Query<WaitQuery>,
+) -> Response {
+    let what = match (query.revision, query.object) {
+        (Some(revision), _) => WaitFor::Revision(revision),
+        (None, Some(object)) => WaitFor::Object(object),
+        (None, None) => WaitFor::Newest,
+    };
+    answer(admin.plane.acknowledgement(&what))
+}
+
+/// A page of another site that a browser has open cannot send JSON without being asked for leave, which is not given.
+async fn plan<C: ControlPlane + Operations>(
+    State(admin): Shared<C>,
+    headers: HeaderMap,
+    body: axum::body::Bytes,
+) -> Response {
+    let is_json = headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    let invalid = |error: String| answer::<()>(Err(Failure::new(FailureKind::Invalid, error)));
+    if !is_json {
+        return invalid("a plan is asked for with content-type: application/json".to_owned());
+    }
+    match serde_json::from_slice::<PlanRequest>(&body) {
+        Ok(request) => answer(admin.plane.plan(request)),
+        Err(error) => invalid(format!("the body is no question for a plan: {error}")),
+    }
+}
+
+async fn why<C: ControlPlane + Operations>(State(admin): Shared<C>, RawQuery(query): RawQuery) -> Response {
+    let mut asked = WhyQuery { path: "/".into(), method: "GET".into(), ..WhyQuery::default() };
+    for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+        let value = value.into_owned();
+        match &*name {
+            "proxy" => asked.proxy = value,
+            "to" => asked.to = value,
+            "path" => asked.path = value,
+            "method" => asked.method = value,
+            "header" => asked.headers.push(value),
+            _ => {}
+        }
+    }
+    if asked.proxy.is_empty() || asked.to.is_empty() {
+        let failure = Failure::new(FailureKind::Invalid, "a proxy and a host are missing");
+        return answer::<()>(Err(failure.hint("?proxy=web-0.shop&to=catalog:80")));
+    }
+    answer(admin.plane.why(&asked))
+}
+
+#[derive(Deserialize)]
+struct AddressQuery {
+    address: String,
+}
+
+async fn why_endpoint<C: ControlPlane + Operations>(
+    State(admin): Shared<C>,
+    Query(query): Query<AddressQuery>,
+) -> Response {
+    answer(admin.plane.why_endpoint(&query.address))
+}

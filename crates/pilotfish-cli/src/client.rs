@@ -1,0 +1,250 @@
+//! The admin API over HTTP, with a deadline and a limit on everything.
+
+use crate::error::CliError;
+use bytes::Bytes;
+use clap::Args;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::Body;
+use hyper::client::conn::http1;
+use hyper::{Method, Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use pilotfish_api::v1::{Failure, Page};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Bytes of an answer at most.
+const LARGEST_ANSWER: usize = 64 << 20;
+
+/// Where the control plane is, and how long it may take.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Control plane")]
+pub struct Connection {
+    /// The admin address of the control plane
+    #[arg(
+        long,
+        env = "PILOTFISH_ADMIN_ADDRESS",
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:15014"
+    )]
+    pub admin_address: String,
+    /// How long one answer may take
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = crate::time::parse_duration)]
+    pub timeout: Duration,
+}
+
+/// A client of the admin API.
+#[derive(Clone, Debug)]
+pub struct Client {
+    address: String,
+    timeout: Duration,
+}
+
+impl Connection {
+    /// The client.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        let address = self.admin_address.strip_prefix("http://").unwrap_or(&self.admin_address);
+        Client { address: address.trim_end_matches('/').to_owned(), timeout: self.timeout }
+    }
+}
+
+impl Client {
+    /// Asks for an answer below `/api/v1/`, with these parameters.
+    ///
+    /// # Errors
+    /// When there is none, with what to do about it.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str, query: &[(&str, &str)]) -> Result<T, CliError> {
+        self.ask(Method::GET, path, query, Bytes::new()).await
+    }
+
+    /// Asks with a body.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, CliError> {
+        let body = serde_json::to_vec(body);
+        let body = body.map_err(|error| CliError::new("the question is no JSON").caused_by(error))?;
+        self.ask(Method::POST, path, &[], body.into()).await
+    }
+
+    /// All of a list, page by page.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn list<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+        most: usize,
+    ) -> Result<Page<T>, CliError> {
+        let mut all = Page { items: Vec::new(), total: 0, next: None };
+        loop {
+            let offset = all.items.len().to_string();
+            let mut query = query.to_vec();
+            query.push(("offset", &offset));
+            let page: Page<T> = self.get(path, &query).await?;
+            all.total = page.total;
+            all.items.extend(page.items);
+            all.next = page.next;
+            if all.next.is_none() || all.items.len() >= most {
+                return Ok(all);
+            }
+        }
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+        body: Bytes,
+    ) -> Result<T, CliError> {
+        let late = || {
+            let seconds = self.timeout.as_secs_f64();
+            CliError::new(format!("{} has not answered within {seconds} s", self.address))
+                .hint("--timeout gives it longer")
+        };
+        let (status, answer) =
+            timeout(self.timeout, self.exchange(method, path, query, body)).await.map_err(|_| late())??;
+        if !status.is_success() {
+            return Err(self.refused(status, path, &answer));
+        }
+        serde_json::from_slice(&answer).map_err(|error| {
+            CliError::new(format!("{} answers /api/v1/{path} in another form: {error}", self.address))
+                .hint("is the control plane of this version? see `pilotfish --version` and /version")
+        })
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+        body: Bytes,
+    ) -> Result<(StatusCode, Bytes), CliError> {
+        let target = target(path, query);
+        let request = Request::builder().method(method).uri(target).header(header::HOST, &self.address);
+        let request = request.header(header::CONTENT_TYPE, "application/json").body(Full::new(body));
+        let request = request
+            .map_err(|error| CliError::new(format!("{:?} is no address", self.address)).caused_by(error))?;
+        let stream = TcpStream::connect(&self.address).await.map_err(|error| self.unreachable(&error))?;
+        let broken = |error: hyper::Error| {
+            CliError::new(format!("{} does not answer as an admin address does: {error}", self.address))
+                .hint("--admin-address names another one; 15014 is the default port of `serve`")
+        };
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        // Ends with the request: its errors are those of the request.
+        let connection = tokio::spawn(connection);
+        let response = sender.send_request(request).await.map_err(broken)?;
+        let status = response.status();
+        let too_large = || {
+            CliError::new(format!("the answer is larger than {} MiB", LARGEST_ANSWER >> 20))
+                .hint("ask for less: the filters are in --help")
+        };
+        if response.body().size_hint().lower() > LARGEST_ANSWER as u64 {
+            return Err(too_large());
+        }
+        let answer = Limited::new(response.into_body(), LARGEST_ANSWER).collect().await.map_err(|error| {
+            if error.is::<LengthLimitError>() {
+                too_large()
+            } else {
+                CliError::new(format!("{} broke the answer off: {error}", self.address))
+            }
+        })?;
+        connection.abort();
+        Ok((status, answer.to_bytes()))
+    }
+
+    fn unreachable(&self, error: &std::io::Error) -> CliError {
+        let message = format!("cannot connect to {}: {error}", self.address);
+        CliError::new(message).hint(
+            "is `pilotfish serve` running there? In a cluster: kubectl -n istio-system port-forward deploy/pilotfish 15014",
+        )
+    }
+
+    fn refused(&self, status: StatusCode, path: &str, answer: &[u8]) -> CliError {
+        if let Ok(failure) = serde_json::from_slice::<Failure>(answer) {
+            return failure.into();
+        }
+        if status == StatusCode::NOT_FOUND {
+            return CliError::new(format!("{} does not know /api/v1/{path}", self.address))
+                .hint("it is a control plane of another version, or none; see /version there");
+        }
+        let text = String::from_utf8_lossy(answer);
+        let line: String = text.lines().next().unwrap_or_default().chars().take(300).collect();
+        CliError::new(format!("{} answers {status}: {line}", self.address))
+    }
+}
+
+fn target(path: &str, query: &[(&str, &str)]) -> String {
+    let mut target = format!("/api/v1/{path}");
+    if !query.is_empty() {
+        let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(query).finish();
+        target.push('?');
+        target.push_str(&query);
+    }
+    target
+}
+
+/// A name as one part of a path.
+pub(crate) fn part(name: &str) -> String {
+    form_urlencoded::byte_serialize(name.as_bytes()).collect::<String>().replace('+', "%20")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    /// Answers one request with these bytes.
+    async fn server(answer: &'static [u8]) -> Client {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4_096];
+            let _ = stream.read(&mut request).await;
+            let _ = stream.write_all(answer).await;
+            if answer.is_empty() {
+                std::future::pending::<()>().await;
+            }
+        });
+        Client { address, timeout: Duration::from_millis(200) }
+    }
+
+    async fn error(answer: &'static [u8]) -> String {
+        server(answer).await.get::<u32>("x", &[("a", "b c")]).await.unwrap_err().to_string()
+    }
+
+    #[tokio::test]
+    async fn answers_that_cannot_be_read_are_said_in_one_line_with_a_hint() {
+        for (answer, message) in [
+            (&b""[..], "has not answered within 0.2 s\nhint: --timeout"),
+            (b"hello\r\n\r\n", "does not answer as an admin address does"),
+            (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "in another form"),
+            (
+                b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n",
+                "does not know /api/v1/x\nhint: it is a control plane of another version",
+            ),
+            (b"HTTP/1.1 403 Forbidden\r\ncontent-length: 5\r\n\r\nno\nno", "answers 403 Forbidden: no"),
+            (b"HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n", "larger than 64 MiB"),
+            (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n1", "broke the answer off"),
+        ] {
+            let text = error(answer).await;
+            assert!(text.contains(message), "{message:?} in {text:?}");
+        }
+        let nobody = Client { address: "127.0.0.1:1".into(), timeout: Duration::from_secs(5) };
+        let text = nobody.get::<u32>("x", &[]).await.unwrap_err().to_string();
+        assert!(text.contains("cannot connect to 127.0.0.1:1") && text.contains("pilotfish serve"), "{text}");
+    }
+
+    #[test]
+    fn targets_are_escaped() {
+        assert_eq!(target("proxies", &[("name", "a&b c")]), "/api/v1/proxies?name=a%26b+c");
+        assert_eq!(part("a/b c"), "a%2Fb%20c");
+    }
+}

@@ -1,0 +1,320 @@
+//! `pilotfish plan`: the flags, the files and the answer. The command itself belongs to the binary, which also plans on folders alone.
+
+use crate::client::Connection;
+use crate::error::CliError;
+use crate::output::{Colour, Output, Screen};
+use clap::Args;
+use pilotfish_api::v1::{Plan, PlanFile, PlanRequest, Severity};
+use std::fmt::Write;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Shows what a change would do, before it is made.
+#[derive(Args, Clone, Debug)]
+pub struct PlanArgs {
+    /// Files and folders whose objects would be applied; `-` for standard input
+    #[arg(value_name = "PATH", required_unless_present = "delete")]
+    pub paths: Vec<PathBuf>,
+    /// An object that would be deleted: KIND/NAMESPACE/NAME
+    #[arg(long, value_name = "OBJECT")]
+    pub delete: Vec<String>,
+    /// Compares with this folder instead of a running control plane, for a sidecar of each workload in it
+    #[arg(long, value_name = "DIR")]
+    pub base: Option<PathBuf>,
+    /// With --base: PATH is all that there will be, so what is not in it goes; else it is added to the base
+    #[arg(long, requires = "base")]
+    pub replace: bool,
+    /// With --base: Istio's MeshConfig of both
+    #[arg(long, value_name = "FILE", requires = "base")]
+    pub mesh_config: Option<PathBuf>,
+    /// Lines of each diff at most
+    #[arg(long, default_value_t = 60, value_name = "LINES")]
+    pub lines: usize,
+    /// Ends with 3 where something changes, and nothing dangerous
+    #[arg(long)]
+    pub exit_code: bool,
+    /// How the answer is written.
+    #[command(flatten)]
+    pub output: Output,
+    /// The control plane, without `--base`.
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+/// Bytes of all files together: what the control plane takes.
+const LARGEST: u64 = 4 << 20;
+
+/// The files of a plan.
+#[derive(Clone, Debug, Default)]
+pub struct PlanFiles(pub Vec<PlanFile>);
+
+impl PlanFiles {
+    /// Reads all files of a folder, however large.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn of_folder(folder: &Path) -> Result<Self, CliError> {
+        let mut files = Self::default();
+        let mut left = u64::MAX;
+        files.add_path(folder, &mut left)?;
+        Ok(files)
+    }
+
+    /// Reads files, and those of folders that end in `.yaml`, `.yml` or `.json`.
+    ///
+    /// # Errors
+    /// When a path cannot be read, or all together are too large.
+    pub fn read(paths: &[PathBuf]) -> Result<Self, CliError> {
+        let mut files = Self::default();
+        let mut left = LARGEST;
+        for path in paths {
+            if path.as_os_str() == "-" {
+                let mut text = String::new();
+                let read = std::io::stdin().lock().take(left + 1).read_to_string(&mut text);
+                let bytes = read.map_err(|error| CliError::new(format!("standard input: {error}")))?;
+                files.add("standard input", text, bytes as u64, &mut left)?;
+            } else {
+                files.add_path(path, &mut left)?;
+            }
+        }
+        Ok(files)
+    }
+
+    fn add_path(&mut self, path: &Path, left: &mut u64) -> Result<(), CliError> {
+        let failed = |error: std::io::Error| CliError::new(format!("{}: {error}", path.display()));
+        if path.is_dir() {
+            let mut entries: Vec<PathBuf> = std::fs::read_dir(path)
+                .map_err(failed)?
+                .filter_map(|entry| Some(entry.ok()?.path()))
+                .filter(|entry| entry.is_dir() || is_yaml(entry))
+                .filter(|entry| !is_hidden(entry))
+                .collect();
+            entries.sort();
+            return entries.iter().try_for_each(|entry| self.add_path(entry, left));
+        }
+        let size = std::fs::metadata(path).map_err(failed)?.len();
+        if size > *left {
+            return Err(too_large());
+        }
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        self.add(&path.display().to_string(), text, size, left)
+    }
+
+    fn add(&mut self, name: &str, text: String, bytes: u64, left: &mut u64) -> Result<(), CliError> {
+        *left = left.checked_sub(bytes).ok_or_else(too_large)?;
+        self.0.push(PlanFile { name: name.to_owned(), text });
+        Ok(())
+    }
+}
+
+fn too_large() -> CliError {
+    CliError::new(format!("the files are larger than {} MiB together", LARGEST >> 20))
+        .hint("plan the files that change, not all of them")
+}
+
+fn is_yaml(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|known| extension == *known))
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))
+}
+
+impl PlanArgs {
+    /// Asks the running control plane.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub async fn ask(&self) -> Result<Plan, CliError> {
+        let PlanFiles(files) = PlanFiles::read(&self.paths)?;
+        self.connection.client().post("plan", &PlanRequest { files, delete: self.delete.clone() }).await
+    }
+
+    /// The exit code of an answer.
+    #[must_use]
+    pub fn code(&self, plan: &Plan) -> ExitCode {
+        ExitCode::from(code(plan.severity, self.exit_code))
+    }
+}
+
+fn code(severity: Severity, of_changes: bool) -> u8 {
+    match severity {
+        Severity::Changes if of_changes => 3,
+        Severity::Nothing | Severity::Changes => 0,
+        Severity::Invalid => 1,
+        Severity::Dangerous => 4,
+    }
+}
+
+/// Prints an answer, with so many lines of each diff.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn show(plan: &Plan, output: Output, lines: usize) -> Result<(), CliError> {
+    output.write(plan, |screen| text(plan, lines, screen))
+}
+
+fn text(plan: &Plan, lines: usize, screen: &Screen) -> String {
+    let mut out = String::new();
+    if plan.severity == Severity::Invalid {
+        let line = format!("the files have {} errors, and nothing is planned:", plan.problems.len());
+        let _ = writeln!(out, "{}", screen.paint(&line, Colour::Bad));
+        for problem in &plan.problems {
+            let _ = writeln!(
+                out,
+                "  {}: {} {}: {}",
+                problem.place, problem.object, problem.path, problem.message
+            );
+            if !problem.hint.is_empty() {
+                let _ = writeln!(out, "    hint: {}", problem.hint);
+            }
+        }
+        return out;
+    }
+    let (line, colour) = blast_radius(plan);
+    let _ = writeln!(out, "{}", screen.paint(&line, colour));
+    for danger in &plan.dangers {
+        let examples = examples(&danger.examples, danger.proxies);
+        let _ = writeln!(out, "{} {} ({examples})", screen.paint("DANGER", Colour::Bad), danger.what);
+    }
+    for impact in &plan.impact {
+        let sections: std::collections::BTreeSet<&str> = impact
+            .changes
+            .iter()
+            .filter_map(|at| plan.changes.get(*at))
+            .map(|change| change.section.as_str())
+            .collect();
+        let sections = sections.into_iter().collect::<Vec<_>>().join(", ");
+        let who = examples(&impact.names, impact.proxies);
+        let _ = writeln!(out, "{who}: {} resources ({sections})", impact.changes.len());
+    }
+    for change in &plan.changes {
+        let head = format!("{} {} {}", change.what, change.section, change.name);
+        let _ = writeln!(out, "\n{head}, for {} proxies, by {}", change.proxies, change.made_by.join(", "));
+        diff(&change.diff, lines, screen, &mut out);
+    }
+    if plan.truncated {
+        out.push_str("\nmore resources change than are shown\n");
+    }
+    out
+}
+
+fn blast_radius(plan: &Plan) -> (String, Colour) {
+    let Plan { proxies, proxies_changed, resources, objects, .. } = plan;
+    match plan.severity {
+        Severity::Nothing if *objects == 0 => {
+            ("nothing changes: the objects are in force as they are".to_owned(), Colour::Good)
+        }
+        Severity::Nothing => {
+            (format!("{objects} objects change, and no resource of {proxies} proxies"), Colour::Good)
+        }
+        Severity::Dangerous => (
+            format!(
+                "{proxies_changed} of {proxies} proxies get {resources} changed resources from {objects} objects; {} changes are dangerous",
+                plan.dangers.len()
+            ),
+            Colour::Bad,
+        ),
+        _ => (
+            format!(
+                "{proxies_changed} of {proxies} proxies get {resources} changed resources from {objects} objects; nothing is dangerous"
+            ),
+            Colour::Doubtful,
+        ),
+    }
+}
+
+/// `a, b, c and 4 more`.
+fn examples(names: &[String], all: usize) -> String {
+    const FEW: usize = 3;
+    let shown: Vec<&str> = names.iter().take(FEW).map(String::as_str).collect();
+    let more = all.saturating_sub(shown.len());
+    if more > 0 { format!("{} and {more} more", shown.join(", ")) } else { shown.join(", ") }
+}
+
+fn diff(diff: &str, most: usize, screen: &Screen, out: &mut String) {
+    let count = diff.lines().count();
+    for line in diff.lines().take(most) {
+        let painted = match line.as_bytes().first() {
+            Some(b'+') => screen.paint(line, Colour::Good),
+            Some(b'-') => screen.paint(line, Colour::Bad),
+            Some(b'@') => screen.paint(line, Colour::Faint),
+            _ => line.to_owned(),
+        };
+        let _ = writeln!(out, "{painted}");
+    }
+    if count > most {
+        let _ = writeln!(out, "... {} more lines; --lines shows them", count - most);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_api::v1::{Danger, Impact, PlanChange, Section};
+
+    fn plan() -> Plan {
+        let change = PlanChange {
+            section: Section::Routes,
+            name: "80".into(),
+            what: "changed".into(),
+            before: "1".into(),
+            after: "2".into(),
+            proxies: 4,
+            made_by: vec!["VirtualService shop/web".into()],
+            diff: "@@ -1 +1 @@\n-a: 1\n+a: 2\n".into(),
+        };
+        let names: Vec<String> = (0..4).map(|n| format!("web-{n}.shop")).collect();
+        Plan {
+            severity: Severity::Dangerous,
+            objects: 1,
+            proxies_changed: 4,
+            proxies: 9,
+            resources: 1,
+            dangers: vec![Danger {
+                what: "the route of web goes".into(),
+                proxies: 4,
+                examples: names.clone(),
+            }],
+            impact: vec![Impact { proxies: 4, names, changes: vec![0] }],
+            changes: vec![change],
+            ..Plan::default()
+        }
+    }
+
+    #[test]
+    fn the_blast_radius_is_first_then_dangers_then_diffs() {
+        assert_eq!(
+            text(&plan(), 2, &Screen::plain()),
+            "4 of 9 proxies get 1 changed resources from 1 objects; 1 changes are dangerous\n\
+             DANGER the route of web goes (web-0.shop, web-1.shop, web-2.shop and 1 more)\n\
+             web-0.shop, web-1.shop, web-2.shop and 1 more: 1 resources (routes)\n\n\
+             changed routes 80, for 4 proxies, by VirtualService shop/web\n@@ -1 +1 @@\n-a: 1\n... 1 more lines; --lines shows them\n"
+        );
+    }
+
+    #[test]
+    fn the_exit_code_tells_how_grave_it_is() {
+        let codes = |of_changes| {
+            [Severity::Nothing, Severity::Changes, Severity::Dangerous, Severity::Invalid]
+                .map(|s| code(s, of_changes))
+        };
+        assert_eq!((codes(false), codes(true)), ([0, 0, 4, 1], [0, 3, 4, 1]));
+    }
+
+    #[test]
+    fn folders_are_read_in_order_and_without_what_is_hidden() {
+        let folder = std::env::temp_dir().join(format!("pilotfish-plan-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("b")).unwrap();
+        for name in ["a.yaml", "b/c.yml", ".hidden.yaml", "notes.txt"] {
+            std::fs::write(folder.join(name), name).unwrap();
+        }
+        let PlanFiles(files) = PlanFiles::read(std::slice::from_ref(&folder)).unwrap();
+        let texts: Vec<&str> = files.iter().map(|file| file.text.as_str()).collect();
+        assert_eq!(texts, ["a.yaml", "b/c.yml"]);
+        let missing = PlanFiles::read(&[folder.join("missing.yaml")]).unwrap_err().to_string();
+        assert!(missing.contains("missing.yaml"), "{missing}");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,85 @@
+//! The state of registries: `pilotfish registries` where a control plane is named.
+
+use crate::client::{Client, Connection};
+use crate::error::CliError;
+use crate::output::{Colour, Output, Screen};
+use crate::table::{Cell, Table};
+use crate::time::about;
+use pilotfish_api::Registry;
+use pilotfish_api::v1::Page;
+use std::fmt::Write;
+
+/// Asks a running control plane for its registries and prints them.
+///
+/// # Errors
+/// When there is no answer.
+pub async fn show(connection: &Connection, output: Output) -> Result<(), CliError> {
+    let client: Client = connection.client();
+    let page: Page<Registry> = client.list("registries", &[], usize::MAX).await?;
+    output.write(&page, |screen| text(&page, screen))
+}
+
+fn text(page: &Page<Registry>, screen: &Screen) -> String {
+    let mut table = Table::new(["registry", "state", "services", "endpoints", "workloads", "lag", "since"]);
+    for registry in &page.items {
+        let (state, colour) = match (&registry.failure, registry.synced) {
+            (Some(_), true) => ("failing", Colour::Bad),
+            (Some(_), false) => ("unreadable", Colour::Bad),
+            (None, true) => ("synced", Colour::Good),
+            (None, false) => ("pending", Colour::Doubtful),
+        };
+        let lag = registry.source.as_ref().and_then(|source| source.lag_seconds);
+        table.row([
+            registry.name.as_str().into(),
+            Cell::coloured(state, colour),
+            registry.services.to_string().into(),
+            registry.endpoints.to_string().into(),
+            registry.workloads.to_string().into(),
+            lag.map(about).unwrap_or_default().into(),
+            registry.failing_since.clone().unwrap_or_default().into(),
+        ]);
+    }
+    let mut out = table.text(screen);
+    for registry in &page.items {
+        if let Some(failure) = &registry.failure {
+            let line = format!("{} cannot be read: {failure}", registry.name);
+            let _ = writeln!(out, "{}", screen.paint(&line, Colour::Bad));
+        }
+        if let Some(held) = registry.source.as_ref().and_then(|source| source.held.as_ref()) {
+            let _ = writeln!(
+                out,
+                "{} holds back an answer that leaves {} of {} endpoints until {}",
+                registry.name, held.would_leave, held.endpoints, held.until
+            );
+        }
+        if !registry.losers.is_empty() {
+            let _ = writeln!(
+                out,
+                "{} loses {} services to other registries",
+                registry.name,
+                registry.losers.len()
+            );
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failing_registry_says_why() {
+        let registry = Registry {
+            name: "Consul/east".into(),
+            synced: true,
+            failure: Some("connection refused".into()),
+            services: 3,
+            ..Registry::default()
+        };
+        let page = Page { items: vec![registry], total: 1, next: None };
+        let text = text(&page, &Screen::plain());
+        assert!(text.contains("Consul/east  failing  3"), "{text}");
+        assert!(text.ends_with("Consul/east cannot be read: connection refused\n"), "{text}");
+    }
+}

@@ -1,0 +1,226 @@
+//! `pilotfish why`.
+
+use crate::client::Connection;
+use crate::error::CliError;
+use crate::output::{Colour, Output, Screen};
+use crate::table::Table;
+use clap::{Args, Subcommand};
+use pilotfish_api::v1::{Dropped, Step, Verdict, Why as Answer, WhyEndpoint};
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+pub(super) const EXAMPLES: &str = "Examples:
+  pilotfish why web-0.shop --to catalog                         a short name, as an application of that proxy would use it
+  pilotfish why web-0.shop --to payment.example.com:443
+  pilotfish why web-0.shop --to catalog:80 --path /v2/items --header x-user=tester
+  pilotfish why client.shop --to catalog --files ./mesh         about files, without a control plane: for a sidecar of that Pod
+  pilotfish why endpoint 10.0.0.7                               which services an address is in, and what kept it out of others
+
+The exit code is 0 when the request reaches an endpoint, 1 when it does not.";
+
+/// Explains where a request goes.
+#[derive(Args, Clone, Debug)]
+#[command(subcommand_negates_reqs = true)]
+pub struct Why {
+    #[command(subcommand)]
+    other: Option<Other>,
+    /// The proxy that sends the request: NAME.NAMESPACE, its node's id, or the beginning of its name
+    #[arg(required = true)]
+    proxy: Option<String>,
+    /// Where it goes: a host as the application names it, and a port
+    #[arg(long, value_name = "HOST[:PORT]", required = true)]
+    to: Option<String>,
+    /// The path of an HTTP request
+    #[arg(long, default_value = "/")]
+    path: String,
+    /// The method of an HTTP request
+    #[arg(long, default_value = "GET")]
+    method: String,
+    /// A header of an HTTP request; may be given several times
+    #[arg(long = "header", value_name = "NAME=VALUE")]
+    headers: Vec<String>,
+    /// Asks about this folder instead of a running control plane, for a sidecar of a Pod in it
+    #[arg(long, value_name = "DIR")]
+    pub files: Option<PathBuf>,
+    /// With --files: the Pod is a gateway, whose Envoy stands alone
+    #[arg(long, requires = "files")]
+    pub gateway: bool,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Other questions.
+#[derive(Subcommand, Clone, Debug)]
+enum Other {
+    /// Explains which services an address is an endpoint of, and by which rule it is kept out of others
+    Endpoint(Endpoint),
+}
+
+#[derive(Args, Clone, Debug)]
+struct Endpoint {
+    /// The IP address
+    address: String,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+impl Why {
+    pub(super) async fn run(self) -> Result<ExitCode, CliError> {
+        if let Some(Other::Endpoint(endpoint)) = self.other {
+            return endpoint.run().await;
+        }
+        let mut query = vec![("path", self.path.as_str()), ("method", self.method.as_str())];
+        query.extend(self.proxy.as_deref().map(|proxy| ("proxy", proxy)));
+        query.extend(self.to.as_deref().map(|to| ("to", to)));
+        query.extend(self.headers.iter().map(|header| ("header", header.as_str())));
+        let answer: Answer = self.connection.client().get("why", &query).await?;
+        self.show(&answer)
+    }
+
+    /// The question: the proxy, the host, the path, the method and headers.
+    #[must_use]
+    pub fn question(&self) -> (&str, &str, &str, &str, &[String]) {
+        (
+            self.proxy.as_deref().unwrap_or_default(),
+            self.to.as_deref().unwrap_or_default(),
+            &self.path,
+            &self.method,
+            &self.headers,
+        )
+    }
+
+    /// Prints an answer and returns its exit code.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn show(&self, answer: &Answer) -> Result<ExitCode, CliError> {
+        self.output.write(answer, |screen| text(answer, screen))?;
+        Ok(if answer.reaches { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+impl Endpoint {
+    async fn run(self) -> Result<ExitCode, CliError> {
+        let query = [("address", self.address.as_str())];
+        let answer: WhyEndpoint = self.connection.client().get("why/endpoint", &query).await?;
+        self.output.write(&answer, |screen| endpoint_text(&answer, screen))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Lines of each list: the answer is to fit on a screen.
+const LINES: usize = 8;
+
+fn text(answer: &Answer, screen: &Screen) -> String {
+    let mut out = format!("{} -> {}\n", answer.proxy, answer.request);
+    let colour = if answer.reaches { Colour::Good } else { Colour::Bad };
+    let _ = writeln!(out, "{}\n", screen.paint(&answer.outcome, colour));
+    for step in &answer.steps {
+        step_text(step, screen, &mut out);
+    }
+    list("endpoints", &answer.endpoints, screen, &mut out);
+    if !answer.dropped.is_empty() {
+        let _ = writeln!(out, "  not sent to this proxy:");
+        drops(&answer.dropped, screen, &mut out);
+    }
+    out
+}
+
+fn step_text(step: &Step, screen: &Screen, out: &mut String) {
+    let (mark, colour) = match step.verdict {
+        Verdict::Ok => ("ok", Colour::Good),
+        Verdict::Doubtful => ("!!", Colour::Doubtful),
+        Verdict::Ends => ("xx", Colour::Bad),
+    };
+    let chosen = if step.chosen.is_empty() { String::new() } else { format!("{}: ", step.chosen) };
+    let _ = writeln!(out, "{} {:<12} {chosen}{}", screen.paint(mark, colour), step.step, step.text);
+    if !step.decided_by.is_empty() {
+        let more = step.decided_by.len().saturating_sub(LINES);
+        let mut by = step.decided_by.iter().take(LINES).cloned().collect::<Vec<_>>().join(", ");
+        if more > 0 {
+            let _ = write!(by, " and {more} more");
+        }
+        let _ = writeln!(out, "                {}", screen.paint(&format!("by {by}"), Colour::Faint));
+    }
+    drops(&step.others, screen, out);
+}
+
+fn drops(dropped: &[Dropped], screen: &Screen, out: &mut String) {
+    for Dropped { what, why } in dropped.iter().take(LINES) {
+        let _ =
+            writeln!(out, "                {}", screen.paint(&format!("not {what}: {why}"), Colour::Faint));
+    }
+    if dropped.len() > LINES {
+        let _ = writeln!(out, "                and {} more (-o json shows all)", dropped.len() - LINES);
+    }
+}
+
+fn list(what: &str, items: &[String], screen: &Screen, out: &mut String) {
+    for item in items.iter().take(LINES) {
+        let _ = writeln!(out, "{} {:<12} {item}", screen.paint("->", Colour::Good), "");
+    }
+    if items.len() > LINES {
+        let _ = writeln!(out, "                and {} more {what} (-o json shows all)", items.len() - LINES);
+    }
+}
+
+fn endpoint_text(answer: &WhyEndpoint, screen: &Screen) -> String {
+    let workloads = if answer.workloads.is_empty() {
+        "no workload has it".to_owned()
+    } else {
+        answer.workloads.join(", ")
+    };
+    let mut out = format!("{}: {workloads}\n", answer.address);
+    let mut table = Table::new(["service", "namespace", "serves", "by which rule", "object"]);
+    for service in &answer.services {
+        let (word, colour) = if service.serves { ("yes", Colour::Good) } else { ("no", Colour::Bad) };
+        table.row([
+            service.host.as_str().into(),
+            service.namespace.as_str().into(),
+            crate::table::Cell::coloured(word, colour),
+            service.rule.as_str().into(),
+            service.made_by.as_str().into(),
+        ]);
+    }
+    if table.is_empty() {
+        out.push_str("it is an endpoint of no service, and no selector selects its workloads\n");
+        return out;
+    }
+    out + &table.text(screen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_has_the_outcome_first_and_what_was_dropped_last() {
+        let step = |step: &str, verdict, text: &str| Step {
+            step: step.into(),
+            verdict,
+            chosen: "x".into(),
+            text: text.into(),
+            decided_by: vec!["VirtualService shop/catalog".into()],
+            others: vec![Dropped { what: "rule 2".into(), why: "shadowed".into() }],
+        };
+        let answer = Answer {
+            proxy: "web-0.shop".into(),
+            request: "GET http://catalog:80/".into(),
+            outcome: "503: no endpoint".into(),
+            steps: vec![step("route", Verdict::Ok, "prefix /"), step("endpoints", Verdict::Ends, "none")],
+            dropped: vec![Dropped { what: "10.0.0.1:80".into(), why: "it is not ready".into() }],
+            ..Answer::default()
+        };
+        let text = text(&answer, &Screen::plain());
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[..2], ["web-0.shop -> GET http://catalog:80/", "503: no endpoint"]);
+        assert_eq!(lines[3], "ok route        x: prefix /");
+        assert_eq!(lines[4], "                by VirtualService shop/catalog");
+        assert_eq!(lines.last(), Some(&"                not 10.0.0.1:80: it is not ready"));
+    }
+}

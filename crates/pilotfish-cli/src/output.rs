@@ -1,0 +1,122 @@
+//! How answers are written.
+
+use crate::error::CliError;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+/// How answers are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON document.
+    Json,
+    /// One YAML document.
+    Yaml,
+}
+
+/// The flags of all commands that print an answer.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Output {
+    /// How the answer is written
+    #[arg(short = 'o', long = "output", value_enum, default_value = "text", value_name = "FORMAT")]
+    pub format: Format,
+}
+
+/// The flag of commands that can go on.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Watch {
+    /// Shows the answer again and again, every 2s or as often as this says, until Ctrl-C
+    #[arg(
+        short, long, value_name = "EVERY", num_args = 0..=1, require_equals = true, default_missing_value = "2s",
+        value_parser = crate::time::parse_duration
+    )]
+    pub(crate) watch: Option<Duration>,
+}
+
+/// Meanings that have a colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Colour {
+    Good,
+    Doubtful,
+    Bad,
+    Faint,
+}
+
+/// Where text goes: a terminal has colours.
+#[derive(Clone, Copy, Debug)]
+pub struct Screen {
+    /// Whether there are colours.
+    pub(crate) colour: bool,
+}
+
+impl Screen {
+    /// Standard output.
+    #[must_use]
+    pub fn stdout() -> Self {
+        let wants = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let can = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        Self { colour: wants && can && std::io::stdout().is_terminal() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn plain() -> Self {
+        Self { colour: false }
+    }
+
+    pub(crate) fn paint(&self, text: &str, colour: Colour) -> String {
+        if !self.colour {
+            return text.to_owned();
+        }
+        let code = match colour {
+            Colour::Good => 32,
+            Colour::Doubtful => 33,
+            Colour::Bad => 31,
+            Colour::Faint => 2,
+        };
+        format!("\u{1b}[{code}m{text}\u{1b}[0m")
+    }
+}
+
+impl Output {
+    /// Writes an answer to stdout, as `text` says it for people.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write<T: Serialize>(
+        &self,
+        answer: &T,
+        text: impl FnOnce(&Screen) -> String,
+    ) -> Result<(), CliError> {
+        let out = match self.format {
+            Format::Text => text(&Screen::stdout()),
+            Format::Json => json(answer)? + "\n",
+            Format::Yaml => yaml(answer)?,
+        };
+        Ok(std::io::stdout().lock().write_all(out.as_bytes())?)
+    }
+}
+
+fn json<T: Serialize>(answer: &T) -> Result<String, CliError> {
+    serde_json::to_string_pretty(answer)
+        .map_err(|error| CliError::new("the answer is no JSON").caused_by(error))
+}
+
+/// An answer as YAML.
+pub(crate) fn yaml<T: Serialize>(answer: &T) -> Result<String, CliError> {
+    let text = serde_saphyr::to_string(answer);
+    let text =
+        text.map_err(|error| CliError::new(format!("the answer cannot be written as YAML: {error}")))?;
+    Ok(if text.ends_with('\n') { text } else { text + "\n" })
+}
+
+/// Clears the terminal before an answer is shown again.
+pub(crate) fn clear() -> Result<(), CliError> {
+    if std::io::stdout().is_terminal() {
+        std::io::stdout().lock().write_all(b"\x1b[H\x1b[2J\x1b[3J")?;
+    }
+    Ok(())
+}

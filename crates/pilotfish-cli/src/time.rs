@@ -1,0 +1,54 @@
+//! Durations of flags, and ages for people.
+
+use std::time::Duration;
+
+/// Reads `500ms`, `10s`, `2m` or `1h`.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is not a duration: write 500ms, 10s, 2m or 1h");
+    let unit = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
+    let (number, unit) = text.split_at(unit);
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    let seconds = match unit {
+        "ms" => number / 1_000.0,
+        "s" => number,
+        "m" => number * 60.0,
+        "h" => number * 3_600.0,
+        _ => return Err(wrong()),
+    };
+    Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
+}
+
+/// About how long: `0.3 s`, `12 s`, `5 min`, `3 h`, `2 d`.
+pub(crate) fn about(seconds: f64) -> String {
+    let whole = |value: f64, unit: &str| format!("{value:.0} {unit}");
+    match seconds {
+        s if s < 10.0 => format!("{s:.1} s"),
+        s if s < 120.0 => whole(s, "s"),
+        s if s < 7_200.0 => whole(s / 60.0, "min"),
+        s if s < 172_800.0 => whole(s / 3_600.0, "h"),
+        s => whole(s / 86_400.0, "d"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_a_unit() {
+        for (text, millis) in
+            [("500ms", 500), ("10s", 10_000), ("1.5s", 1_500), ("2m", 120_000), ("1h", 3_600_000)]
+        {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "10", "s", "10 s", "-1s", "1d", "1e9s", "..s"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn ages_are_short() {
+        let ages = [0.31, 12.0, 300.0, 10_000.0, 200_000.0].map(about);
+        assert_eq!(ages, ["0.3 s", "12 s", "5 min", "3 h", "2 d"]);
+    }
+}

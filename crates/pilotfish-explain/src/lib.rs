@@ -1,0 +1,18 @@
+//! What proxies get, explained: resources as people read them, what a change would do, and why a request goes where it goes.
+//!
+//! ```text
+//! two worlds ─▶ Translator of its own ─▶ resources of the proxies before and after ─▶ what differs, what is dangerous, diffs
+//! a request  ─▶ the resources of a proxy: listener ─▶ route ─▶ cluster ─▶ endpoints, and what keeps others out
+//! ```
+//!
+//! Nothing here decides anything about traffic: it reads the very resources that proxies get, and asks the queries that make them.
+
+mod plan;
+mod resource;
+mod subject;
+mod why;
+
+pub use plan::{Planned, plan};
+pub use resource::json;
+pub use subject::{Subject, gateways_of, subjects_of};
+pub use why::{Request, why, why_endpoint};

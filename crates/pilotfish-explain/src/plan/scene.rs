@@ -1,0 +1,132 @@
+//! The resources of proxies before and after.
+
+use super::Planned;
+use super::references::{endpoints_of, routes_of};
+use crate::subject::Subject;
+use pilotfish_model::ChangeSet;
+use pilotfish_proto::ResourceType;
+use pilotfish_translate::{Client, EncodedResource, Snapshot, Translator, ViewId};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// Resources by name.
+pub(super) type Resources = BTreeMap<Arc<str>, EncodedResource>;
+
+/// What one proxy has. Proxies with the same views and subscriptions share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Held {
+    /// The resources by type and name.
+    pub(super) of: BTreeMap<ResourceType, Arc<Resources>>,
+}
+
+/// All proxies, in the order of the subjects.
+pub(super) struct Scene {
+    /// Before and after.
+    pub(super) held: Vec<(Held, Held)>,
+}
+
+impl Scene {
+    pub(super) fn open(empty: &Translator, planned: &Planned, subjects: &[Subject]) -> Self {
+        let translator = empty.scratch();
+        translator.publish(planned.before.clone(), &ChangeSet::default());
+        let clients: Vec<Client> =
+            subjects.iter().map(|subject| translator.connect(subject.proxy.clone())).collect();
+        let before = read_all(&translator, &clients, subjects, None);
+        translator.publish(planned.after.clone(), &planned.changes);
+        let after = read_all(&translator, &clients, subjects, Some(&before));
+        Self { held: before.into_iter().zip(after).collect() }
+    }
+}
+
+fn read_all(
+    translator: &Translator,
+    clients: &[Client],
+    subjects: &[Subject],
+    before: Option<&[Held]>,
+) -> Vec<Held> {
+    let snapshot = translator.snapshot();
+    let mut reader =
+        Reader { snapshot, whole: HashMap::new(), named: HashMap::new(), referred: HashMap::new() };
+    let held = |(place, (client, subject))| {
+        let before: Option<&Held> = before.and_then(|before: &[Held]| before.get(place));
+        reader.read(client, subject, before)
+    };
+    clients.iter().zip(subjects).enumerate().map(held).collect()
+}
+
+struct Reader<'a> {
+    snapshot: Snapshot<'a>,
+    /// Types that a view has as a whole.
+    whole: HashMap<ViewId, Arc<Resources>>,
+    named: HashMap<(ViewId, BTreeSet<Arc<str>>), Arc<Resources>>,
+    /// What a set of clusters or listeners refers to, by where the set is in memory.
+    referred: HashMap<(ResourceType, usize), Arc<BTreeSet<Arc<str>>>>,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, client: &Client, subject: &Subject, before: Option<&Held>) -> Held {
+        let mut held = Held::default();
+        for ty in [ResourceType::Cluster, ResourceType::Listener, ResourceType::NameTable] {
+            if let Some(view) = self.snapshot.view(client, ty) {
+                held.of.insert(ty, self.whole(view));
+            }
+        }
+        for (ty, of) in
+            [(ResourceType::Endpoint, ResourceType::Cluster), (ResourceType::Route, ResourceType::Listener)]
+        {
+            let Some(view) = self.snapshot.view(client, ty) else { continue };
+            let now = self.referred(ty, held.of.get(&of));
+            let names = match subject.names.get(&ty) {
+                None => BTreeSet::clone(&now),
+                Some(names) => {
+                    // It subscribes to what is new, and leaves what nothing refers to any more.
+                    let then = self.referred(ty, before.and_then(|before| before.of.get(&of)));
+                    let then = if before.is_some() { then } else { now.clone() };
+                    let stays = names.iter().filter(|name| now.contains(*name) || !then.contains(*name));
+                    stays.chain(now.iter().filter(|name| !then.contains(*name))).cloned().collect()
+                }
+            };
+            held.of.insert(ty, self.named(view, names));
+        }
+        for ty in [ResourceType::Secret, ResourceType::ExtensionConfig] {
+            if let (Some(view), Some(names)) = (self.snapshot.view(client, ty), subject.names.get(&ty)) {
+                held.of.insert(ty, self.named(view, names.clone()));
+            }
+        }
+        held
+    }
+
+    fn whole(&mut self, view: ViewId) -> Arc<Resources> {
+        let snapshot = &self.snapshot;
+        let read = || {
+            let names = snapshot.names(view);
+            let found = names.iter().filter_map(|name| Some((name.clone(), snapshot.get(view, name)?)));
+            Arc::new(found.collect())
+        };
+        self.whole.entry(view).or_insert_with(read).clone()
+    }
+
+    fn named(&mut self, view: ViewId, names: BTreeSet<Arc<str>>) -> Arc<Resources> {
+        let snapshot = &self.snapshot;
+        let read = |names: &BTreeSet<Arc<str>>| {
+            let found = names.iter().filter_map(|name| Some((name.clone(), snapshot.get(view, name)?)));
+            Arc::<Resources>::new(found.collect())
+        };
+        let found = self.named.get(&(view, names.clone())).cloned();
+        found.unwrap_or_else(|| {
+            let resources = read(&names);
+            self.named.insert((view, names), resources.clone());
+            resources
+        })
+    }
+
+    fn referred(&mut self, ty: ResourceType, of: Option<&Arc<Resources>>) -> Arc<BTreeSet<Arc<str>>> {
+        let Some(of) = of else { return Arc::default() };
+        let key = (ty, Arc::as_ptr(of).addr());
+        let read = || {
+            let bodies = of.values().map(|resource| &resource.body[..]);
+            Arc::new(if ty == ResourceType::Endpoint { endpoints_of(bodies) } else { routes_of(bodies) })
+        };
+        self.referred.entry(key).or_insert_with(read).clone()
+    }
+}

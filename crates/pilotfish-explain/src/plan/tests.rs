@@ -1,0 +1,106 @@
+use super::*;
+use crate::subjects_of;
+use pilotfish_registry::testing::Scene as Registries;
+
+const SHOP: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {clusterIP: 10.1.0.1, selector: {app: web}, ports: [{name: http, port: 80}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-0, namespace: shop, labels: {app: web}}
+spec: {serviceAccountName: web, containers: [{name: app, image: x}]}
+status: {phase: Running, podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}], conditions: [{type: Ready, status: \"True\"}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: http, port: 8080, protocol: TCP}]
+endpoints: [{addresses: [10.0.0.1], conditions: {ready: true}, targetRef: {kind: Pod, name: web-0, namespace: shop}}]
+";
+
+fn planned(change: impl FnOnce(&mut Registries)) -> (Planned, Vec<Subject>) {
+    let mut scene = Registries::new();
+    scene.apply(SHOP).unwrap();
+    let before = scene.world();
+    change(&mut scene);
+    let changes = scene.settle();
+    let after = scene.world();
+    let subjects = subjects_of(&[&before, &after]);
+    (Planned { before, after, changes, objects: 1 }, subjects)
+}
+
+fn of(change: impl FnOnce(&mut Registries)) -> Plan {
+    let (planned, subjects) = planned(change);
+    plan(&Translator::new(), &planned, &subjects)
+}
+
+#[test]
+fn nothing_changes_where_nothing_differs() {
+    let plan = of(|scene| scene.apply(SHOP).unwrap());
+    assert_eq!((plan.severity, plan.proxies, plan.resources), (Severity::Nothing, 1, 0));
+}
+
+#[test]
+fn a_route_changes_for_those_who_get_it_with_a_diff() {
+    let rule = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: web, namespace: shop}\nspec:\n  \
+                hosts: [web]\n  http:\n  - timeout: 3s\n    route: [{destination: {host: web}}]\n";
+    let plan = of(|scene| scene.apply(rule).unwrap());
+    assert_eq!((plan.severity, plan.proxies_changed, plan.resources), (Severity::Changes, 1, 1), "{plan:#?}");
+    let change = &plan.changes[0];
+    assert_eq!(
+        (change.section, change.name.as_str(), change.what.as_str()),
+        (Section::Routes, "80", "changed")
+    );
+    assert!(change.diff.contains("timeout: 3s"), "{}", change.diff);
+    assert!(change.made_by.contains(&"VirtualService shop/web".to_owned()), "{:?}", change.made_by);
+    assert_eq!(plan.impact[0].names, ["web-0.shop"]);
+}
+
+#[test]
+fn the_last_endpoint_that_goes_is_dangerous() {
+    let gone = SHOP.replace("conditions: {ready: true}", "conditions: {ready: false}");
+    let plan = of(|scene| scene.apply(&gone).unwrap());
+    assert_eq!(plan.severity, Severity::Dangerous, "{plan:#?}");
+    let dangers: Vec<&str> = plan.dangers.iter().map(|danger| danger.what.as_str()).collect();
+    assert!(dangers.contains(&"web.shop.svc.cluster.local:80 loses its last endpoint"), "{dangers:?}");
+}
+
+#[test]
+fn a_route_to_a_subset_that_is_not_there_is_dangerous() {
+    let rule = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: web, namespace: shop}\nspec:\n  \
+                hosts: [web]\n  http:\n  - route: [{destination: {host: web, subset: v9}}]\n";
+    let plan = of(|scene| scene.apply(rule).unwrap());
+    let dangers: Vec<&str> = plan.dangers.iter().map(|danger| danger.what.as_str()).collect();
+    assert_eq!(
+        dangers,
+        ["route 80 sends to outbound|80|v9|web.shop.svc.cluster.local, which is not there"],
+        "{plan:#?}"
+    );
+}
+
+#[test]
+fn plaintext_that_is_allowed_again_is_dangerous() {
+    let policy = |mode: &str| {
+        format!(
+            "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {{name: default, namespace: shop}}\nspec: {{mtls: {{mode: {mode}}}}}\n"
+        )
+    };
+    let mut scene = Registries::new();
+    scene.apply(SHOP).unwrap();
+    scene.apply(&policy("STRICT")).unwrap();
+    let before = scene.world();
+    scene.apply(&policy("PERMISSIVE")).unwrap();
+    let changes = scene.settle();
+    let after = scene.world();
+    let subjects = subjects_of(&[&before]);
+    let plan = plan(&Translator::new(), &Planned { before, after, changes, objects: 1 }, &subjects);
+    let dangers: Vec<&str> = plan.dangers.iter().map(|danger| danger.what.as_str()).collect();
+    assert!(
+        dangers.iter().any(|danger| danger.starts_with("mutual TLS is not required any more")),
+        "{plan:#?}"
+    );
+}

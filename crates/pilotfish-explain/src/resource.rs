@@ -1,0 +1,69 @@
+//! A resource as JSON in the field names of Envoy's API, without what is secret.
+
+use pilotfish_proto::{Any, to_json};
+use prost::Message;
+use serde_json::{Value, json};
+
+/// Stands where something secret was.
+const HIDDEN: &str = "(hidden)";
+/// Fields whose content is secret, wherever they are.
+const SECRET: [&str; 5] =
+    ["private_key", "password", "session_ticket_keys", "generic_secret", "ISTIO_META_WASM_IMAGE_PULL_SECRET"];
+
+/// An encoded resource (a `google.protobuf.Any`) as JSON.
+#[must_use]
+pub fn json(body: &[u8]) -> Value {
+    let packed = Any::decode(body).unwrap_or_default();
+    let mut value =
+        to_json(&packed.type_url, &packed.value).unwrap_or_else(|error| json!({"@error": error.to_string()}));
+    hide(&mut value);
+    value
+}
+
+/// Hides what is below fields whose content is secret.
+fn hide(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                if SECRET.contains(&name.as_str()) {
+                    *value = Value::from(HIDDEN);
+                } else {
+                    hide(value);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(hide),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_proto::any;
+    use pilotfish_proto::envoy::config::core::v3::{DataSource, data_source::Specifier};
+    use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3 as tls;
+
+    #[test]
+    fn private_keys_are_hidden_and_certificates_are_not() {
+        let text = |text: &str| {
+            Some(DataSource { specifier: Some(Specifier::InlineString(text.into())), ..Default::default() })
+        };
+        let certificate = tls::TlsCertificate {
+            certificate_chain: text("a certificate"),
+            private_key: text("a key"),
+            ..Default::default()
+        };
+        let secret = tls::Secret {
+            name: "kubernetes://shop".into(),
+            r#type: Some(tls::secret::Type::TlsCertificate(certificate)),
+        };
+        let shown = json(&any(&secret).encode_to_vec()).to_string();
+        assert!(shown.contains("a certificate") && !shown.contains("a key"), "{shown}");
+    }
+
+    #[test]
+    fn what_is_no_message_is_said() {
+        assert!(json(b"\xff").get("@error").is_some());
+    }
+}

@@ -1,0 +1,152 @@
+//! The clusters of a route: whether they are there, and how they connect.
+
+use super::{Next, Walk, Way, list, step, text};
+use pilotfish_api::v1::{Step, Verdict, Why};
+use pilotfish_proto::ResourceType;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// `outbound|80|v1|web.shop.svc.cluster.local`.
+pub(super) struct Parts<'a> {
+    pub(super) port: &'a str,
+    pub(super) subset: &'a str,
+    pub(super) host: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    pub(super) fn of(name: &'a str) -> Option<Self> {
+        let parts: Vec<&str> = name.split('|').collect();
+        match parts.as_slice() {
+            ["outbound", port, subset, host] => Some(Self { port, subset, host }),
+            _ => None,
+        }
+    }
+}
+
+impl Walk<'_> {
+    /// Follows all clusters of a route; the request goes to one of them.
+    pub(super) fn clusters(&self, way: &Way, clusters: &[(String, u64)], answer: &mut Why) -> Next<()> {
+        let mut ends = Vec::new();
+        let mut reached = 0;
+        for (name, weight) in clusters {
+            match self.cluster(way, name, answer) {
+                Next::On(()) => reached += 1,
+                Next::End(outcome) if clusters.len() == 1 => return Next::End(outcome),
+                Next::End(outcome) => ends.push(format!("{weight} % of requests: {outcome}")),
+            }
+        }
+        if reached > 0 && ends.is_empty() { Next::On(()) } else { Next::End(ends.join("; ")) }
+    }
+
+    fn cluster(&self, way: &Way, name: &str, answer: &mut Why) -> Next<()> {
+        match name {
+            "PassthroughCluster" => {
+                let text =
+                    "not known to the mesh: the connection goes on to its original address, without policies";
+                answer.steps.push(step("cluster", Verdict::Doubtful, name, text));
+                return Next::On(());
+            }
+            "BlackHoleCluster" => {
+                let text = "not known to the mesh, and only registered hosts may be reached (REGISTRY_ONLY), or the destination of the route does not exist";
+                answer.steps.push(step("cluster", Verdict::Ends, name, text));
+                return Next::End(
+                    "502 or a closed connection: the request goes to BlackHoleCluster".to_owned(),
+                );
+            }
+            _ => {}
+        }
+        let Some(cluster) = self.named(ResourceType::Cluster, name) else {
+            let (at, outcome) = self.missing(name);
+            answer.steps.push(at);
+            return Next::End(outcome);
+        };
+        let mut at = step("cluster", Verdict::Ok, name, connects(&cluster.json));
+        at.decided_by.clone_from(&cluster.made_by);
+        answer.steps.push(at);
+        self.endpoints(way, name, &cluster.json, answer)
+    }
+
+    /// Why a cluster is not there.
+    fn missing(&self, name: &str) -> (Step, String) {
+        let outcome = format!("503: the route sends to {name}, which is not there");
+        let Some(parts) = Parts::of(name) else {
+            return (step("cluster", Verdict::Ends, name, "the proxy has no such cluster"), outcome);
+        };
+        let names = self.names(ResourceType::Cluster);
+        let of_host =
+            names.iter().filter_map(|name| Parts::of(name)).filter(|other| other.host == parts.host);
+        let of_host: Vec<Parts<'_>> = of_host.collect();
+        let subsets: BTreeSet<&str> =
+            of_host.iter().map(|other| other.subset).filter(|subset| !subset.is_empty()).collect();
+        let ports: BTreeSet<&str> = of_host.iter().map(|other| other.port).collect();
+        let text = if of_host.is_empty() {
+            format!("no service that this proxy sees has the host {}", parts.host)
+        } else if !ports.contains(parts.port) {
+            let ports = ports.into_iter().collect::<Vec<_>>().join(", ");
+            format!("{} has no port {}; it has {ports}", parts.host, parts.port)
+        } else if subsets.is_empty() {
+            format!(
+                "no DestinationRule for {} that this proxy sees defines subset {}",
+                parts.host, parts.subset
+            )
+        } else {
+            let subsets = subsets.into_iter().collect::<Vec<_>>().join(", ");
+            format!(
+                "no DestinationRule for {} defines subset {}; defined are {subsets}",
+                parts.host, parts.subset
+            )
+        };
+        let mut at = step("cluster", Verdict::Ends, name, text);
+        let base = format!("outbound|{}||{}", parts.port, parts.host);
+        at.decided_by = self.named(ResourceType::Cluster, &base).map(|base| base.made_by).unwrap_or_default();
+        (at, outcome)
+    }
+}
+
+/// How a cluster finds endpoints and connects to them.
+fn connects(cluster: &Value) -> String {
+    let kind = match text(cluster, "/type") {
+        "EDS" => "endpoints from the control plane",
+        "STRICT_DNS" | "LOGICAL_DNS" => "endpoints by DNS",
+        "ORIGINAL_DST" => "the address that the application connects to",
+        "STATIC" | "" => "fixed endpoints",
+        other => other,
+    };
+    format!("{kind}, {}", tls_of(cluster).words())
+}
+
+/// What clients speak to the endpoints of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClientTls {
+    /// Plaintext to all.
+    Never,
+    /// Mutual TLS to those that have it, plaintext to the others.
+    WhereItIs,
+    /// TLS to all.
+    Always,
+}
+
+impl ClientTls {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Never => "in plaintext",
+            Self::WhereItIs => "with mutual TLS where the endpoint has it",
+            Self::Always => "with TLS",
+        }
+    }
+}
+
+/// What a cluster speaks to its endpoints.
+pub(super) fn tls_of(cluster: &Value) -> ClientTls {
+    let is_tls = |socket: &Value| text(socket, "/name").contains("tls");
+    if cluster.get("transport_socket").is_some_and(is_tls) {
+        ClientTls::Always
+    } else if list(cluster, "/transport_socket_matches")
+        .filter_map(|one| one.get("transport_socket"))
+        .any(is_tls)
+    {
+        ClientTls::WhereItIs
+    } else {
+        ClientTls::Never
+    }
+}

@@ -1,0 +1,250 @@
+//! The endpoints of a cluster, and those of its host that are not among them.
+
+use super::cluster::{Parts, tls_of};
+use super::{Next, Walk, Way, dropped, list, number, object, origin, step, text};
+use pilotfish_api::v1::{Dropped, Step, Verdict, Why};
+use pilotfish_config::networking::{DestinationRule, TrafficPolicy};
+use pilotfish_model::{Endpoint, Kind, Service, ServiceKey, label_subset};
+use pilotfish_proto::ResourceType;
+use pilotfish_translate::Unsent;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// One endpoint of an assignment.
+struct Member {
+    address: String,
+    port: u64,
+    health: String,
+    priority: u64,
+    weight: u64,
+    locality: String,
+    mtls: bool,
+}
+
+impl Member {
+    fn is_usable(&self) -> bool {
+        matches!(self.health.as_str(), "" | "UNKNOWN" | "HEALTHY" | "DEGRADED")
+    }
+
+    fn words(&self) -> String {
+        let mut notes = vec![if self.health.is_empty() { "HEALTHY".to_owned() } else { self.health.clone() }];
+        notes.push(format!("priority {}", self.priority));
+        if self.weight > 1 {
+            notes.push(format!("weight {}", self.weight));
+        }
+        if !self.locality.is_empty() {
+            notes.push(self.locality.clone());
+        }
+        format!("{}:{} ({})", self.address, self.port, notes.join(", "))
+    }
+}
+
+impl Walk<'_> {
+    pub(super) fn endpoints(&self, way: &Way, name: &str, cluster: &Value, answer: &mut Why) -> Next<()> {
+        let (assignment, made_by) = match text(cluster, "/type") {
+            "EDS" => {
+                let named = text(cluster, "/eds_cluster_config/service_name");
+                let named = if named.is_empty() { name } else { named };
+                match self.named(ResourceType::Endpoint, named) {
+                    Some(found) => (found.json, found.made_by),
+                    None => (Value::Null, Vec::new()),
+                }
+            }
+            "ORIGINAL_DST" => return Next::On(()),
+            _ => (cluster.get("load_assignment").cloned().unwrap_or_default(), Vec::new()),
+        };
+        let members = members(&assignment);
+        let usable = members.iter().filter(|member| member.is_usable()).count();
+        let considered = self.snapshot().endpoints_considered(self.proxy, name);
+        let drops: Vec<Dropped> = considered
+            .iter()
+            .filter_map(|(endpoint, unsent)| Some(self.unsent(endpoint, (*unsent)?, name)))
+            .collect();
+        // Where other ports have endpoints, those of this one are what is asked for.
+        let other_port: Vec<&(Arc<Endpoint>, Option<Unsent>)> =
+            considered.iter().filter(|(_, unsent)| *unsent == Some(Unsent::OtherPort)).collect();
+        let relevant = considered.len() > other_port.len();
+        answer
+            .dropped
+            .extend(drops.into_iter().filter(|drop| !relevant || !drop.why.starts_with(OTHER_PORT)));
+        answer.endpoints.extend(members.iter().filter(|member| member.is_usable()).map(Member::words));
+        let mut at =
+            step("endpoints", Verdict::Ok, "", format!("{usable} of {} can take requests", members.len()));
+        at.decided_by = made_by;
+        if usable == 0 {
+            at.verdict = Verdict::Ends;
+            at.text = self.none(way, name, &members, &considered);
+            answer.steps.push(at);
+            return Next::End("503: no healthy endpoint".to_owned());
+        }
+        self.locality(name, &members, &mut at);
+        answer.steps.push(at);
+        let addresses: Vec<(String, u64, bool)> = members
+            .iter()
+            .filter(|member| member.is_usable())
+            .map(|member| (member.address.clone(), member.port, member.mtls))
+            .collect();
+        self.inbound(way, name, tls_of(cluster), &addresses, answer)
+    }
+
+    /// Why a cluster has no endpoint that can take requests.
+    fn none(
+        &self,
+        way: &Way,
+        name: &str,
+        members: &[Member],
+        considered: &[(Arc<Endpoint>, Option<Unsent>)],
+    ) -> String {
+        if !members.is_empty() {
+            return format!("none of {} endpoints is healthy", members.len());
+        }
+        let Some(service) = &way.service else { return "it has no endpoints".to_owned() };
+        if considered.is_empty() {
+            return self.nobody(service);
+        }
+        let subset = Parts::of(name).map(|parts| parts.subset).filter(|subset| !subset.is_empty());
+        let all = |wanted: Unsent| considered.iter().all(|(_, unsent)| *unsent == Some(wanted));
+        if all(Unsent::OtherPort) {
+            let names: BTreeSet<&str> =
+                considered.iter().map(|(endpoint, _)| &*endpoint.service_port).collect();
+            let own = service.port(way.port).map(|port| port.name.to_string()).unwrap_or_default();
+            let names = names.into_iter().collect::<Vec<_>>().join(", ");
+            return format!(
+                "the port is named {own:?}, and its {} endpoints have ports named {names:?} only",
+                considered.len()
+            );
+        }
+        if all(Unsent::Unready) {
+            return format!("none of its {} endpoints is ready", considered.len());
+        }
+        if let Some(subset) = subset.filter(|_| all(Unsent::NotInSubset)) {
+            return format!("none of its {} endpoints has the labels of subset {subset}", considered.len());
+        }
+        format!("none of its {} endpoints is sent to this proxy", considered.len())
+    }
+
+    /// Why a service has no endpoints at all.
+    fn nobody(&self, service: &Service) -> String {
+        let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+        let known = self.world().endpoints_of(&key).map_or(0, |endpoints| endpoints.iter().count());
+        if known > 0 || service.selector.is_empty() {
+            return format!("{} has no endpoints", service.hostname);
+        }
+        let labels: Vec<String> =
+            service.selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let labels = labels.join(", ");
+        let selected = self
+            .world()
+            .pods_in(&service.namespace)
+            .filter(|pod| label_subset(&*service.selector, &pod.labels))
+            .count();
+        if selected == 0 {
+            let pods = self.world().pods_in(&service.namespace).count();
+            return format!(
+                "its selector {labels} selects none of {pods} Pods of namespace {}",
+                service.namespace
+            );
+        }
+        format!("its selector {labels} selects {selected} Pods, and no EndpointSlice has them")
+    }
+
+    fn unsent(&self, endpoint: &Endpoint, unsent: Unsent, cluster: &str) -> Dropped {
+        let what = format!("{}:{}", endpoint.address(), endpoint.port);
+        let by = origin(&endpoint.attributes.provenance);
+        let network = &endpoint.attributes.network;
+        let why = match unsent {
+            Unsent::Confined => "its cluster keeps it to its own clients".to_owned(),
+            Unsent::OtherPort => format!("{OTHER_PORT} {:?}", &*endpoint.service_port),
+            Unsent::HostName => "its address is a host name, which a load assignment cannot hold".to_owned(),
+            Unsent::OtherNode => format!(
+                "the service is for clients of the same node (internalTrafficPolicy: Local), and it is on {}",
+                endpoint.attributes.node
+            ),
+            Unsent::OtherCluster => {
+                format!("the host is local to each cluster, and it is in {}", endpoint.attributes.cluster)
+            }
+            Unsent::UnseenNetwork => format!("its network {network} is not one that the proxy asks for"),
+            Unsent::Terminating => "it is not ready, and being deleted (serving and terminating count as true where a slice does not say)".to_owned(),
+            Unsent::Unready => "it is not ready".to_owned(),
+            Unsent::Draining => "it drains".to_owned(),
+            Unsent::NoAddress => "it has no address, and no gateway leads to its network".to_owned(),
+            Unsent::NotInSubset => {
+                let subset = Parts::of(cluster).map(|parts| parts.subset).unwrap_or_default();
+                format!("it has not the labels of subset {subset}")
+            }
+            Unsent::GatewayNeedsMtls => {
+                format!("it is in network {network}, whose gateways need mutual TLS, and it has none")
+            }
+            Unsent::NoGateway => {
+                format!("it is in network {network}, and no gateway there has an address for this proxy")
+            }
+        };
+        dropped(format!("{what} ({by})"), why)
+    }
+
+    /// Says where priorities by locality are asked for and not there.
+    fn locality(&self, name: &str, members: &[Member], at: &mut Step) {
+        let localities: BTreeSet<&str> = members.iter().map(|member| member.locality.as_str()).collect();
+        let priorities: BTreeSet<u64> = members.iter().map(|member| member.priority).collect();
+        if localities.len() < 2 || priorities.len() > 1 {
+            if priorities.len() > 1 {
+                at.text += &format!(", in {} priorities by locality", priorities.len());
+            }
+            return;
+        }
+        let Some(parts) = Parts::of(name) else { return };
+        for rule in self
+            .world()
+            .objects(Kind::DestinationRule)
+            .filter_map(pilotfish_model::Object::typed::<DestinationRule>)
+        {
+            let is_of_host = parts.host == rule.host
+                || parts.host.starts_with(&format!("{}.{}.", rule.host, rule.namespace()));
+            if is_of_host && rule.traffic_policy.as_ref().is_some_and(has_no_outlier_detection) {
+                at.verdict = Verdict::Doubtful;
+                at.text += &format!(
+                    "; {} asks for failover by locality and has no outlierDetection, without which localities are not ranked",
+                    object(rule.key())
+                );
+            }
+        }
+    }
+}
+
+const OTHER_PORT: &str = "it belongs to the port named";
+
+/// Whether localities are to be ranked, and cannot be.
+fn has_no_outlier_detection(policy: &TrafficPolicy) -> bool {
+    let setting = policy.load_balancer.as_ref().and_then(|balancer| balancer.locality_lb_setting.as_ref());
+    let ranks =
+        setting.is_some_and(|setting| setting.enabled != Some(false) && setting.distribute.is_empty());
+    ranks && policy.outlier_detection.is_none()
+}
+
+fn members(assignment: &Value) -> Vec<Member> {
+    let mut all = Vec::new();
+    for locality in list(assignment, "/endpoints") {
+        let place = ["region", "zone", "sub_zone"].map(|part| text(locality, &format!("/locality/{part}")));
+        let place: Vec<&str> = place.into_iter().filter(|part| !part.is_empty()).collect();
+        for endpoint in list(locality, "/lb_endpoints") {
+            let address = &endpoint["endpoint"]["address"];
+            let socket = text(address, "/socket_address/address");
+            let tls = endpoint.pointer("/metadata/filter_metadata/envoy.transport_socket_match/tlsMode");
+            all.push(Member {
+                address: if socket.is_empty() {
+                    text(address, "/pipe/path").to_owned()
+                } else {
+                    socket.to_owned()
+                },
+                port: number(address, "/socket_address/port_value"),
+                health: text(endpoint, "/health_status").to_owned(),
+                priority: number(locality, "/priority"),
+                weight: number(endpoint, "/load_balancing_weight"),
+                locality: place.join("/"),
+                mtls: tls.is_some_and(|tls| tls == "istio"),
+            });
+        }
+    }
+    all
+}

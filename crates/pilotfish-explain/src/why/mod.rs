@@ -1,0 +1,247 @@
+//! Why a request of a proxy goes where it goes: Envoy's own decisions, step by step, over the resources that this proxy gets.
+//!
+//! ```text
+//! host ─▶ service ─▶ listener ─▶ filter chain ─▶ virtual host ─▶ route ─▶ cluster ─▶ endpoints ─▶ the other side's inbound listener
+//! ```
+//!
+//! What keeps a service or an endpoint away is asked of the queries that decide on it (`Snapshot::host_seen`,
+//! `Snapshot::endpoints_considered`).
+
+mod address;
+mod cluster;
+mod endpoints;
+mod inbound;
+mod listener;
+mod matches;
+mod request;
+mod route;
+mod service;
+
+pub use address::why_endpoint;
+pub use request::Request;
+
+use crate::resource::json;
+use pilotfish_api::Registry;
+use pilotfish_api::v1::{Dropped, Failure, Step, Verdict, Why};
+use pilotfish_model::{ObjectKey, Origin, Service, World};
+use pilotfish_proto::ResourceType;
+use pilotfish_translate::{Client, Proxy, ProxyKind, Snapshot, Translator};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Items of each list.
+const LISTED: usize = 100;
+
+/// Where a request of a proxy goes. `registries`: how they are, since a host may be missing or old because of one.
+///
+/// # Errors
+/// When the question cannot be answered.
+pub fn why(
+    translator: &Translator,
+    proxy: &Arc<Proxy>,
+    request: &Request,
+    registries: &[Registry],
+) -> Result<Why, Failure> {
+    // An equal proxy has equal views, so this one sees what the connected one sees.
+    let client = translator.connect(Proxy::clone(proxy));
+    let world = translator.snapshot().world().clone();
+    let walk = Walk { translator, world, client: &client, proxy, registries };
+    let mut answer = Why { proxy: format!("{}.{}", proxy.name, proxy.namespace), ..Why::default() };
+    walk.go(request, &mut answer);
+    answer.endpoints.truncate(LISTED);
+    answer.dropped.truncate(LISTED);
+    Ok(answer)
+}
+
+/// What a walk reads.
+struct Walk<'a> {
+    translator: &'a Translator,
+    world: Arc<World>,
+    client: &'a Client,
+    proxy: &'a Arc<Proxy>,
+    registries: &'a [Registry],
+}
+
+/// A resource of the proxy.
+struct Found {
+    name: Arc<str>,
+    json: Value,
+    made_by: Vec<String>,
+}
+
+/// Where the walk is: the request with what the steps before found out.
+struct Way {
+    request: Request,
+    /// The service, where one has the host.
+    service: Option<Arc<Service>>,
+    port: u32,
+    /// The addresses to which the application connects.
+    addresses: Vec<String>,
+}
+
+/// What a step says of the next.
+enum Next<T> {
+    /// It goes on.
+    On(T),
+    /// It ends, with the outcome.
+    End(String),
+}
+
+impl Walk<'_> {
+    fn go(&self, request: &Request, answer: &mut Why) {
+        let way = self.service(request, &mut answer.steps);
+        answer.request = way.words();
+        answer.outcome = match self.follow(&way, answer) {
+            Next::On(()) => {
+                answer.reaches = true;
+                let endpoints = answer.endpoints.len();
+                let doubts = answer.steps.iter().filter(|step| step.verdict == Verdict::Doubtful).count();
+                let doubts =
+                    if doubts == 0 { String::new() } else { format!("; {doubts} steps are doubtful") };
+                match endpoints {
+                    0 => format!("it leaves as it is{doubts}"),
+                    1 => format!("it reaches 1 endpoint{doubts}"),
+                    count => format!("it reaches one of {count} endpoints{doubts}"),
+                }
+            }
+            Next::End(outcome) => outcome,
+        };
+    }
+
+    fn follow(&self, way: &Way, answer: &mut Why) -> Next<()> {
+        let chosen = match self.listener(way, &mut answer.steps) {
+            Next::On(chosen) => chosen,
+            Next::End(outcome) => return Next::End(outcome),
+        };
+        let clusters = match chosen {
+            listener::Chosen::Http(routes) => match self.route(way, &routes, &mut answer.steps) {
+                Next::On(clusters) => clusters,
+                Next::End(outcome) => return Next::End(outcome),
+            },
+            listener::Chosen::Clusters(clusters) => clusters,
+        };
+        self.clusters(way, &clusters, answer)
+    }
+
+    /// The newest state. It is given back after each question: the pages of operators keep no proxy waiting.
+    fn snapshot(&self) -> Snapshot<'_> {
+        self.translator.snapshot()
+    }
+
+    /// All resources of a type that the proxy has as a whole.
+    fn all(&self, ty: ResourceType) -> Vec<Found> {
+        let names = self.names(ty);
+        names.iter().filter_map(|name| self.named(ty, name)).collect()
+    }
+
+    /// The names of all resources of such a type.
+    fn names(&self, ty: ResourceType) -> Arc<[Arc<str>]> {
+        let mut snapshot = self.snapshot();
+        let Some(view) = snapshot.view(self.client, ty) else { return Arc::default() };
+        while !snapshot.prepare(view) {
+            drop(snapshot);
+            snapshot = self.snapshot();
+        }
+        snapshot.names(view)
+    }
+
+    /// A resource by name.
+    fn named(&self, ty: ResourceType, name: &str) -> Option<Found> {
+        let resource = {
+            let snapshot = self.snapshot();
+            snapshot.get(snapshot.view(self.client, ty)?, name)?
+        };
+        Some(Found {
+            name: resource.name.clone(),
+            json: json(&resource.body),
+            made_by: resource.provenance.iter().map(ToString::to_string).collect(),
+        })
+    }
+
+    fn world(&self) -> &World {
+        &self.world
+    }
+
+    fn is_router(&self) -> bool {
+        self.proxy.kind == ProxyKind::Router
+    }
+}
+
+impl Way {
+    fn words(&self) -> String {
+        let Request { host, path, method, .. } = &self.request;
+        if self.is_http() {
+            format!("{method} http://{host}:{}{path}", self.port)
+        } else {
+            format!("{host}:{}", self.port)
+        }
+    }
+
+    /// Whether the request is HTTP that the proxy can read: also where the protocol is not declared, and it finds out.
+    fn is_http(&self) -> bool {
+        let Some(port) = self.service.as_ref().and_then(|service| service.port(self.port)) else {
+            return true;
+        };
+        port.protocol.is_http() || port.protocol.is_unsupported()
+    }
+
+    fn is_tls(&self) -> bool {
+        let port = self.service.as_ref().and_then(|service| service.port(self.port));
+        port.is_some_and(|port| port.protocol.is_tls())
+    }
+
+    /// What the application writes into `Host` or `:authority`.
+    fn authority(&self) -> String {
+        if self.port == 80 {
+            self.request.host.clone()
+        } else {
+            format!("{}:{}", self.request.host, self.port)
+        }
+    }
+}
+
+fn step(name: &str, verdict: Verdict, chosen: impl Into<String>, text: impl Into<String>) -> Step {
+    Step { step: name.to_owned(), verdict, chosen: chosen.into(), text: text.into(), ..Step::default() }
+}
+
+fn dropped(what: impl Into<String>, why: impl Into<String>) -> Dropped {
+    Dropped { what: what.into(), why: why.into() }
+}
+
+/// An object as people name it, out of its path in Istio's metadata: `/apis/networking.istio.io/v1/namespaces/shop/virtual-service/web`.
+fn object_in(metadata: Option<&Value>) -> Option<String> {
+    let path = metadata?.pointer("/filter_metadata/istio/config")?.as_str()?;
+    let mut parts = path.rsplit('/');
+    let (name, kind, namespace) = (parts.next()?, parts.next()?, parts.next()?);
+    let kind: String = kind
+        .split('-')
+        .map(|word| {
+            let mut chars = word.chars();
+            chars.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(chars).collect::<String>()
+        })
+        .collect();
+    Some(format!("{kind} {namespace}/{name}"))
+}
+
+fn origin(origin: &Origin) -> String {
+    origin.to_string()
+}
+
+fn object(key: &ObjectKey) -> String {
+    key.to_string()
+}
+
+fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+    value.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn number(value: &Value, pointer: &str) -> u64 {
+    value.pointer(pointer).and_then(Value::as_u64).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+//! Which virtual host and route take a request, as Envoy chooses them.
+
+use super::listener::clusters_of;
+use super::{Found, Next, Walk, Way, dropped, list, matches, number, object_in, step, text};
+use pilotfish_api::v1::{Dropped, Step, Verdict};
+use pilotfish_config::StringMatch;
+use pilotfish_config::networking::{HttpMatchRequest, HttpRoute, VirtualService};
+use serde_json::Value;
+
+impl Walk<'_> {
+    pub(super) fn route(&self, way: &Way, routes: &Found, steps: &mut Vec<Step>) -> Next<Vec<(String, u64)>> {
+        let authority = way.authority();
+        let Some(host) = virtual_host(&routes.json, &authority) else {
+            let text = format!("routes {} have no virtual host for {authority}", routes.name);
+            steps.push(step("virtual host", Verdict::Ends, "", text));
+            return Next::End("404: no virtual host takes the request".to_owned());
+        };
+        let name = text(host, "/name").to_owned();
+        let is_fallback = list(host, "/domains").any(|domain| domain == "*");
+        let mut at = step("virtual host", Verdict::Ok, name.clone(), format!("of routes {}", routes.name));
+        if is_fallback && !self.is_router() {
+            at.verdict = Verdict::Doubtful;
+            at.text = format!(
+                "of routes {}: none is for {authority}, so it takes the way of unknown hosts",
+                routes.name
+            );
+        }
+        steps.push(at);
+        let all: Vec<&Value> = list(host, "/routes").collect();
+        let mut others: Vec<Dropped> = Vec::new();
+        let mut chosen: Option<(usize, &Value)> = None;
+        for (place, route) in all.iter().copied().enumerate() {
+            match (matches::of_route(&route["match"], way), chosen) {
+                (Ok(()), None) => chosen = Some((place, route)),
+                (Ok(()), Some((first, _))) => {
+                    let why = format!("it matches too, and stands behind rule {}", first + 1);
+                    others.push(dropped(words(place, route), why));
+                }
+                (Err(why), _) => others.push(dropped(words(place, route), why)),
+            }
+        }
+        let Some((place, route)) = chosen else {
+            let mut ends =
+                step("route", Verdict::Ends, "", format!("none of {} routes of {name} matches", all.len()));
+            ends.decided_by = objects(&all);
+            ends.others = others;
+            steps.push(ends);
+            return Next::End("404: no route matches the request".to_owned());
+        };
+        others.extend(self.never_reached(route));
+        let mut at = step("route", Verdict::Ok, words(place, route), "");
+        at.decided_by = object_in(route.get("metadata")).into_iter().collect();
+        at.others = others;
+        let result = action(route, &mut at);
+        steps.push(at);
+        result
+    }
+}
+
+impl Walk<'_> {
+    /// The rules of the route's VirtualService that are behind one that takes every request: the proxy does not even get them.
+    fn never_reached(&self, route: &Value) -> Vec<Dropped> {
+        let by = object_in(route.get("metadata")).unwrap_or_default();
+        let Some((namespace, name)) = by.strip_prefix("VirtualService ").and_then(|key| key.split_once('/'))
+        else {
+            return Vec::new();
+        };
+        let Some(object) = self.world().typed::<VirtualService>(&namespace.into(), name) else {
+            return Vec::new();
+        };
+        let Some(first) = object.http.iter().position(takes_everything) else { return Vec::new() };
+        let behind = object.http.iter().enumerate().skip(first + 1);
+        behind
+            .map(|(place, http)| {
+                let what = format!("rule {}{} of {by}", place + 1, conditions(http));
+                dropped(what, format!("rule {} takes every request, so it is never reached", first + 1))
+            })
+            .collect()
+    }
+}
+
+/// Whether a rule has no condition, or one that every request fulfils.
+fn takes_everything(http: &HttpRoute) -> bool {
+    let every = |request: &HttpMatchRequest| {
+        let path = match &request.uri {
+            None | Some(StringMatch::Unset) => true,
+            Some(StringMatch::Prefix(prefix)) => prefix == "/",
+            Some(StringMatch::Regex(regex)) => regex == ".*",
+            Some(_) => false,
+        };
+        let conditions = [&request.scheme, &request.method, &request.authority];
+        path && conditions.iter().all(|condition| condition.is_none())
+            && request.headers.is_empty()
+            && request.without_headers.is_empty()
+            && request.query_params.is_empty()
+            && request.source_labels.is_empty()
+            && request.source_namespace.is_empty()
+            && request.gateways.is_empty()
+            && request.port == 0
+    };
+    http.r#match.is_empty() || http.r#match.iter().any(every)
+}
+
+/// The paths of a rule's conditions.
+fn conditions(http: &HttpRoute) -> String {
+    let path = |request: &HttpMatchRequest| {
+        Some(match request.uri.as_ref()? {
+            StringMatch::Prefix(prefix) => format!("prefix {prefix}"),
+            StringMatch::Exact(path) => format!("path {path}"),
+            StringMatch::Regex(regex) => format!("regex {regex}"),
+            StringMatch::Unset => return None,
+        })
+    };
+    let paths: Vec<String> = http.r#match.iter().filter_map(path).collect();
+    if paths.is_empty() { String::new() } else { format!(" ({})", paths.join(", ")) }
+}
+
+/// What a route does.
+fn action(route: &Value, at: &mut Step) -> Next<Vec<(String, u64)>> {
+    if let Some(direct) = route.get("direct_response") {
+        let status = number(direct, "/status");
+        at.verdict = Verdict::Ends;
+        at.text = format!("answers {status} itself");
+        return Next::End(format!("{status}: the proxy answers itself"));
+    }
+    if let Some(redirect) = route.get("redirect") {
+        at.verdict = Verdict::Ends;
+        at.text =
+            format!("redirects to {}{}", text(redirect, "/host_redirect"), text(redirect, "/path_redirect"));
+        return Next::End("3xx: the proxy redirects".to_owned());
+    }
+    let Some(action) = route.get("route") else {
+        at.verdict = Verdict::Ends;
+        at.text = "has no destination".to_owned();
+        return Next::End("404: the route has no destination".to_owned());
+    };
+    let clusters = clusters_of(action);
+    let mut notes: Vec<String> = Vec::new();
+    for (what, pointer) in [
+        ("timeout", "/timeout"),
+        ("rewrites the path to", "/prefix_rewrite"),
+        ("host becomes", "/host_rewrite_literal"),
+    ] {
+        match text(action, pointer) {
+            "" | "0s" => {}
+            value => notes.push(format!("{what} {value}")),
+        }
+    }
+    if route.pointer("/typed_per_filter_config/envoy.filters.http.fault/abort").is_some() {
+        at.verdict = Verdict::Doubtful;
+        notes.push("a fault is injected: some requests are aborted".to_owned());
+    }
+    at.text = clusters
+        .iter()
+        .map(
+            |(name, weight)| {
+                if clusters.len() == 1 { format!("to {name}") } else { format!("{weight} % to {name}") }
+            },
+        )
+        .chain(notes)
+        .collect::<Vec<_>>()
+        .join(", ");
+    if clusters.is_empty() {
+        at.verdict = Verdict::Ends;
+        at.text = "sends to no cluster".to_owned();
+        return Next::End("503: the route sends to no cluster".to_owned());
+    }
+    Next::On(clusters)
+}
+
+/// The objects of routes, each once.
+fn objects(routes: &[&Value]) -> Vec<String> {
+    let mut all: Vec<String> = routes.iter().filter_map(|route| object_in(route.get("metadata"))).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// A route in words: its place, and what it matches.
+fn words(place: usize, route: &Value) -> String {
+    let wanted = &route["match"];
+    let path = ["prefix", "path", "path_separated_prefix"]
+        .iter()
+        .find_map(|kind| {
+            Some(format!("{} {}", kind.replace("path_separated_", ""), wanted.get(*kind)?.as_str()?))
+        })
+        .or_else(|| Some(format!("regex {}", wanted.pointer("/safe_regex/regex")?.as_str()?)))
+        .unwrap_or_else(|| "any path".to_owned());
+    let headers: Vec<&str> = list(wanted, "/headers").map(|header| text(header, "/name")).collect();
+    let headers = if headers.is_empty() { String::new() } else { format!(" with {}", headers.join(", ")) };
+    let name = match text(route, "/name") {
+        "" | "default" => String::new(),
+        name => format!(" {name:?}"),
+    };
+    let by = object_in(route.get("metadata")).map(|object| format!(" of {object}")).unwrap_or_default();
+    format!("rule {}{name} ({path}{headers}){by}", place + 1)
+}
+
+/// The virtual host of an authority: by the whole name, then the longest suffix, then the longest prefix, then all.
+fn virtual_host<'a>(routes: &'a Value, authority: &str) -> Option<&'a Value> {
+    let bare = authority.split(':').next().unwrap_or_default();
+    let ignores_port =
+        routes.get("ignore_port_in_host_matching").and_then(Value::as_bool).unwrap_or_default();
+    let own = if ignores_port { bare } else { authority };
+    let score = |domain: &str| {
+        if domain.eq_ignore_ascii_case(own) {
+            Some((3, domain.len()))
+        } else if domain == "*" {
+            Some((0, 0))
+        } else if let Some(suffix) = domain.strip_prefix('*') {
+            own.ends_with(suffix).then_some((2, domain.len()))
+        } else if let Some(prefix) = domain.strip_suffix('*') {
+            own.starts_with(prefix).then_some((1, domain.len()))
+        } else {
+            None
+        }
+    };
+    let hosts = list(routes, "/virtual_hosts");
+    let scored = hosts.filter_map(|host| {
+        let best = list(host, "/domains").filter_map(Value::as_str).filter_map(score).max()?;
+        Some((best, host))
+    });
+    scored.max_by_key(|(best, _)| *best).map(|(_, host)| host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_most_specific_virtual_host_takes_a_request() {
+        let host = |name: &str, domains: &[&str]| json!({"name": name, "domains": domains});
+        let routes = json!({"virtual_hosts": [
+            host("all", &["*"]), host("suffix", &["*.example.com"]), host("exact", &["a.example.com", "a.example.com:80"]),
+            host("prefix", &["b.*"]),
+        ]});
+        for (authority, name) in
+            [("a.example.com", "exact"), ("c.example.com", "suffix"), ("b.other", "prefix"), ("x", "all")]
+        {
+            assert_eq!(text(virtual_host(&routes, authority).unwrap(), "/name"), name, "{authority}");
+        }
+    }
+}

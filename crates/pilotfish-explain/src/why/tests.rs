@@ -1,0 +1,211 @@
+use super::*;
+use crate::subject::sidecar;
+use pilotfish_model::ChangeSet;
+use pilotfish_registry::testing::Scene;
+
+const SHOP: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {clusterIP: 10.1.0.1, selector: {app: web}, ports: [{name: http, port: 80}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: client, namespace: shop, labels: {app: client}}
+spec: {serviceAccountName: client, containers: [{name: app, image: x}]}
+status: {phase: Running, podIP: 10.0.0.9, podIPs: [{ip: 10.0.0.9}], conditions: [{type: Ready, status: \"True\"}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-0, namespace: shop, labels: {app: web, version: v1, security.istio.io/tlsMode: istio}}
+spec: {serviceAccountName: web, containers: [{name: app, image: x}]}
+status: {phase: Running, podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}], conditions: [{type: Ready, status: \"True\"}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: http, port: 8080, protocol: TCP}]
+endpoints:
+- {addresses: [10.0.0.1], conditions: {ready: true}, targetRef: {kind: Pod, name: web-0, namespace: shop}}
+- {addresses: [10.0.0.2], conditions: {ready: false, serving: false, terminating: false}}
+";
+
+/// The answer for a request of the client in a world of these objects.
+fn ask(objects: &[&str], to: &str, path: &str) -> Why {
+    let mut scene = Scene::new();
+    for text in objects {
+        scene.apply(text).unwrap();
+    }
+    let world = scene.world();
+    let workload = world.workloads().find(|workload| &*workload.key.name == "client").unwrap();
+    let proxy = Arc::new(sidecar(workload).unwrap());
+    let translator = Translator::new();
+    translator.publish(world, &ChangeSet::default());
+    why(&translator, &proxy, &Request::parse(to, path, "GET", &[]).unwrap(), &[]).unwrap()
+}
+
+fn said(answer: &Why) -> String {
+    let steps = answer.steps.iter().map(|step| {
+        let others: Vec<String> =
+            step.others.iter().map(|other| format!("  not {}: {}", other.what, other.why)).collect();
+        format!(
+            "{:?} {} {}: {} by {:?}\n{}",
+            step.verdict,
+            step.step,
+            step.chosen,
+            step.text,
+            step.decided_by,
+            others.join("\n")
+        )
+    });
+    let dropped = answer.dropped.iter().map(|drop| format!("dropped {}: {}", drop.what, drop.why));
+    [answer.outcome.clone()].into_iter().chain(steps).chain(dropped).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_request_is_followed_to_its_endpoints() {
+    let answer = ask(&[SHOP], "web", "/");
+    let said = said(&answer);
+    assert!(answer.reaches, "{said}");
+    assert_eq!(answer.endpoints.len(), 1, "{said}");
+    assert!(answer.endpoints[0].starts_with("10.0.0.1:8080 (HEALTHY"), "{said}");
+    assert_eq!(answer.dropped, [dropped("10.0.0.2:8080 (EndpointSlice shop/web-1)", "it is not ready")]);
+    let steps: Vec<&str> = answer.steps.iter().map(|step| step.step.as_str()).collect();
+    assert_eq!(
+        steps,
+        ["service", "listener", "filter chain", "virtual host", "route", "cluster", "endpoints"]
+    );
+}
+
+#[test]
+fn a_missing_subset_is_named_with_those_that_there_are() {
+    let rules = "
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: web, namespace: shop}
+spec: {hosts: [web], http: [{route: [{destination: {host: web, subset: v9}}]}]}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: web, namespace: shop}
+spec: {host: web, subsets: [{name: v1, labels: {version: v1}}]}
+";
+    let answer = ask(&[SHOP, rules], "web:80", "/");
+    let said = said(&answer);
+    assert!(!answer.reaches && answer.outcome.starts_with("503"), "{said}");
+    assert!(
+        said.contains("no DestinationRule for web.shop.svc.cluster.local defines subset v9; defined are v1"),
+        "{said}"
+    );
+    assert!(said.contains("by [\"VirtualService shop/web\"]"), "{said}");
+}
+
+#[test]
+fn a_shadowed_route_is_said_to_stand_behind() {
+    let rules = "
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: web, namespace: shop}
+spec:
+  hosts: [web]
+  http:
+  - match: [{uri: {prefix: /}}]
+    route: [{destination: {host: web}}]
+  - match: [{uri: {prefix: /v2}}]
+    fault: {abort: {httpStatus: 400, percentage: {value: 100}}}
+    route: [{destination: {host: web}}]
+";
+    let said = said(&ask(&[SHOP, rules], "web", "/v2/items"));
+    assert!(
+        said.contains(
+            "not rule 2 (prefix /v2) of VirtualService shop/web: rule 1 takes every request, so it is never reached"
+        ),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_service_that_is_not_exported_is_explained() {
+    let hidden = SHOP.replace("metadata: {name: web, namespace: shop}\nspec: {clusterIP", "metadata: {name: web, namespace: other, annotations: {networking.istio.io/exportTo: '.'}}\nspec: {clusterIP");
+    let said = said(&ask(&[&hidden], "web.other", "/"));
+    assert!(said.contains("web.other.svc.cluster.local exists, and this proxy does not see it: its exportTo names other, and not shop"), "{said}");
+}
+
+#[test]
+fn a_service_outside_of_the_sidecar_is_explained() {
+    let sidecar = "
+apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {name: narrow, namespace: shop}
+spec: {egress: [{hosts: [\"./other.shop.svc.cluster.local\"]}]}
+";
+    let said = said(&ask(&[SHOP, sidecar], "web", "/"));
+    assert!(said.contains("Sidecar shop/narrow does not import shop/web.shop.svc.cluster.local"), "{said}");
+}
+
+#[test]
+fn plaintext_to_a_strict_workload_is_explained() {
+    let policies = "
+apiVersion: security.istio.io/v1
+kind: PeerAuthentication
+metadata: {name: default, namespace: shop}
+spec: {mtls: {mode: STRICT}}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: web, namespace: shop}
+spec: {host: web, trafficPolicy: {tls: {mode: DISABLE}}}
+";
+    let answer = ask(&[SHOP, policies], "web", "/");
+    let said = said(&answer);
+    assert!(!answer.reaches, "{said}");
+    assert!(said.contains("takes mutual TLS only on port 8080, and this proxy sends plaintext"), "{said}");
+    assert!(
+        said.contains("by [\"PeerAuthentication shop/default\", \"DestinationRule shop/web\"]"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_port_name_that_differs_is_explained() {
+    let named = SHOP.replace("ports: [{name: http, port: 8080", "ports: [{name: web, port: 8080");
+    let said = said(&ask(&[&named], "web", "/"));
+    assert!(
+        said.contains("the port is named \"http\", and its 2 endpoints have ports named \"web\" only"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_host_that_nobody_knows_is_answered_with_the_nearest() {
+    let answer = ask(&[SHOP], "wbe.shop", "/");
+    let said = said(&answer);
+    assert!(
+        said.contains("no service has the host wbe.shop; the nearest are web.shop.svc.cluster.local"),
+        "{said}"
+    );
+}
+
+#[test]
+fn an_address_is_explained_service_by_service() {
+    let mut scene = Scene::new();
+    scene.apply(SHOP).unwrap();
+    let other = "apiVersion: v1\nkind: Service\nmetadata: {name: api, namespace: shop}\nspec: {clusterIP: 10.1.0.2, selector: {app: api}, ports: [{name: http, port: 80}]}\n";
+    scene.apply(other).unwrap();
+    let answer = why_endpoint(&scene.world(), "10.0.0.1").unwrap();
+    assert_eq!(answer.workloads, ["Pod shop/web-0"]);
+    let rules: Vec<(&str, bool, &str)> = answer
+        .services
+        .iter()
+        .map(|service| (service.host.as_str(), service.serves, service.rule.as_str()))
+        .collect();
+    assert_eq!(
+        rules,
+        [
+            ("web.shop.svc.cluster.local", true, "it is ready, for port \"http\""),
+            ("api.shop.svc.cluster.local", false, "its selector wants app=api, and the label is web"),
+        ]
+    );
+    assert!(why_endpoint(&scene.world(), "web").is_err());
+}

@@ -1,0 +1,219 @@
+//! Connected proxies for operators.
+
+use super::text;
+use crate::control::shared::time;
+use pilotfish_api::v1::{
+    Acknowledgement, Failure, FailureKind, NotAcknowledged, Proxy, ProxyType, Rejection, Section, State,
+};
+use pilotfish_proto::ResourceType;
+use pilotfish_translate::{Snapshot, ViewId};
+use pilotfish_xds::{ConnectionStatus, Nack, Names, Protocol, TypeStatus};
+use std::time::SystemTime;
+
+/// Resources of a refusal that are listed, and proxies that have not acknowledged a revision.
+const LISTED: usize = 100;
+
+/// The word for a type.
+pub(super) fn section(ty: ResourceType) -> Section {
+    match ty {
+        ResourceType::Cluster => Section::Clusters,
+        ResourceType::Endpoint => Section::Endpoints,
+        ResourceType::Secret => Section::Secrets,
+        ResourceType::ExtensionConfig => Section::Extensions,
+        ResourceType::Listener => Section::Listeners,
+        ResourceType::Route => Section::Routes,
+        ResourceType::NameTable => Section::Names,
+    }
+}
+
+/// The name by which a proxy is asked for: `web-0.shop`, or the whole id where it has no such part.
+pub(super) fn name(connection: &ConnectionStatus) -> &str {
+    let id = connection.node.id.as_str();
+    id.split('~').nth(2).filter(|name| !name.is_empty()).unwrap_or(id)
+}
+
+/// The connection that a name means.
+///
+/// # Errors
+/// When it means none, or several.
+pub(super) fn find<'a>(
+    connections: &'a [ConnectionStatus],
+    wanted: &str,
+) -> Result<&'a ConnectionStatus, Failure> {
+    let exact: Vec<_> = connections
+        .iter()
+        .filter(|known| known.id == wanted || known.node.id == wanted || name(known) == wanted)
+        .collect();
+    let begins = || connections.iter().filter(|known| !wanted.is_empty() && name(known).starts_with(wanted));
+    let found = if exact.is_empty() { begins().collect() } else { exact };
+    match found.as_slice() {
+        [one] => Ok(one),
+        [] => {
+            let failure = Failure::unknown("proxy", wanted, connections.iter().map(name));
+            Err(if failure.names.is_empty() {
+                failure.hint(
+                    "pilotfish proxies lists those that are connected here; another replica may have it",
+                )
+            } else {
+                failure
+            })
+        }
+        several => {
+            let failure = Failure::new(
+                FailureKind::Ambiguous,
+                format!("{} proxies are named {wanted:?}", several.len()),
+            );
+            let by_name = several.iter().any(|known| name(known) != name(several[0]));
+            let label =
+                |known: &&&ConnectionStatus| if by_name { name(known).to_owned() } else { known.id.clone() };
+            Err(failure.names(several.iter().map(|known| label(&known))))
+        }
+    }
+}
+
+/// A connection as operators see it.
+pub(super) fn proxy(connection: &ConnectionStatus, current: u64) -> Proxy {
+    let types: Vec<ProxyType> =
+        connection.types.iter().map(|(ty, status)| proxy_type(*ty, status, current)).collect();
+    let node = &connection.node;
+    let kind = match (node.id.split('~').next().unwrap_or_default(), text(node, "GENERATOR").as_str()) {
+        (_, "grpc") => "grpc".to_owned(),
+        (kind, _) => kind.to_owned(),
+    };
+    Proxy {
+        name: name(connection).to_owned(),
+        connection: connection.id.clone(),
+        kind,
+        cluster: text(node, "CLUSTER_ID"),
+        version: version(connection),
+        address: connection.peer.address.clone(),
+        identities: connection.peer.identities.clone(),
+        connected_at: time(connection.connected_at),
+        protocol: match connection.protocol {
+            Protocol::Delta => "delta".into(),
+            Protocol::Sotw => "sotw".into(),
+        },
+        state: types.iter().map(|ty| ty.state).max().unwrap_or_default(),
+        revision: types.iter().map(|ty| ty.revision).min().unwrap_or_default(),
+        types,
+    }
+}
+
+fn version(connection: &ConnectionStatus) -> String {
+    use pilotfish_proto::envoy::config::core::v3::node::UserAgentVersionType;
+    let node = &connection.node;
+    match &node.user_agent_version_type {
+        Some(UserAgentVersionType::UserAgentVersion(version)) => {
+            format!("{} {version}", node.user_agent_name).trim().to_owned()
+        }
+        _ => {
+            let istio = text(node, "ISTIO_VERSION");
+            let istio = if istio.is_empty() { istio } else { format!("istio {istio}") };
+            format!("{} {istio}", node.user_agent_name).trim().to_owned()
+        }
+    }
+}
+
+fn state(status: &TypeStatus) -> State {
+    match (&status.rejection, status.in_sync) {
+        (Some(_), _) => State::Rejected,
+        (None, true) => State::Synced,
+        (None, false) => State::Pending,
+    }
+}
+
+/// Since when a type is in its state.
+fn since(status: &TypeStatus) -> Option<SystemTime> {
+    match state(status) {
+        State::Rejected => status.rejection.as_ref().map(|rejection| rejection.at),
+        State::Synced => status.acked_at.or(status.sent_at),
+        State::Pending => status.sent_at,
+    }
+}
+
+fn proxy_type(ty: ResourceType, status: &TypeStatus, current: u64) -> ProxyType {
+    let state = state(status);
+    let since = since(status);
+    let lag = since
+        .filter(|_| state != State::Synced)
+        .and_then(|since| SystemTime::now().duration_since(since).ok());
+    ProxyType {
+        name: section(ty).as_str().to_owned(),
+        state,
+        since: since.map(time).unwrap_or_default(),
+        lag_seconds: lag.map(|lag| (lag.as_secs_f64() * 1_000.0).round() / 1_000.0),
+        resources: status.resources,
+        subscribed: match &status.names {
+            Names::Wildcard => None,
+            Names::Named(names) => Some(names.len()),
+        },
+        revision: if state == State::Synced { current } else { status.acked_revision },
+        rejection: status.rejection.as_ref().map(|rejection| self::rejection(ty, rejection)),
+    }
+}
+
+fn rejection(ty: ResourceType, rejection: &pilotfish_xds::Rejection) -> Rejection {
+    let nack = Nack::new(ty, "", &rejection.names, &rejection.error);
+    Rejection {
+        at: time(rejection.at),
+        reason: nack.reason(),
+        error: rejection.error.clone(),
+        resources: nack.refused().iter().take(LISTED).map(ToString::to_string).collect(),
+        made_by: Vec::new(),
+    }
+}
+
+/// Adds the objects that made what a proxy refused.
+pub(super) fn add_objects(proxy: &mut Proxy, connection: &ConnectionStatus, snapshot: &Snapshot<'_>) {
+    for (ty, status) in &connection.types {
+        let word = section(*ty).as_str();
+        let rejection =
+            proxy.types.iter_mut().find(|ty| ty.name == word).and_then(|ty| ty.rejection.as_mut());
+        let Some(rejection) = rejection else { continue };
+        let resources =
+            rejection.resources.iter().filter_map(|name| snapshot.get(ViewId(status.view.0), name));
+        let mut made_by: Vec<String> = resources
+            .flat_map(|resource| resource.provenance.iter().map(ToString::to_string).collect::<Vec<_>>())
+            .collect();
+        made_by.sort();
+        made_by.dedup();
+        made_by.truncate(LISTED);
+        rejection.made_by = made_by;
+    }
+}
+
+/// Who has acknowledged a revision.
+pub(super) fn acknowledgement(
+    (current, connections): &(u64, Vec<ConnectionStatus>),
+    revision: u64,
+) -> Acknowledgement {
+    let mut answer = Acknowledgement {
+        revision,
+        current: *current,
+        proxies: connections.len(),
+        acknowledged: connections.len(),
+        missing: Vec::new(),
+    };
+    for connection in connections {
+        let mut lacks = false;
+        for (ty, status) in connection.missing(revision) {
+            lacks = true;
+            if answer.missing.len() < LISTED {
+                answer.missing.push(not_acknowledged(connection, ty, status));
+            }
+        }
+        answer.acknowledged -= usize::from(lacks);
+    }
+    answer
+}
+
+fn not_acknowledged(connection: &ConnectionStatus, ty: ResourceType, status: &TypeStatus) -> NotAcknowledged {
+    let reason = status.rejection.as_ref().map(|rejection| self::rejection(ty, rejection).reason);
+    NotAcknowledged {
+        proxy: name(connection).to_owned(),
+        resource_type: section(ty).as_str().to_owned(),
+        state: state(status),
+        since: since(status).map(time).unwrap_or_default(),
+        reason: reason.unwrap_or_default(),
+    }
+}

@@ -1,0 +1,120 @@
+//! `pilotfish plan`: against a running control plane, or on folders alone.
+
+use crate::admin::operations::object_key;
+use crate::admin::plan::read;
+use crate::registries::table_with;
+use anyhow::{Context, Result};
+use pilotfish_api::v1::Plan;
+use pilotfish_cli::{CliError, PlanArgs, PlanFiles, show_plan};
+use pilotfish_config::{Limits, MeshFile, SourceEvent, read_mesh_file};
+use pilotfish_explain::{Planned, plan, subjects_of};
+use pilotfish_model::{Object, ObjectKey, Update, World, WorldWriter};
+use pilotfish_registry::{AggregateController, AggregateSettings, Input, RegistrySettings, WhatIf};
+use pilotfish_translate::Translator;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// The name of the one source.
+const SOURCE: &str = "plan";
+
+/// Plans and prints the plan.
+///
+/// # Errors
+/// When it cannot be planned.
+pub(super) async fn run(args: &PlanArgs) -> Result<ExitCode> {
+    let plan = match &args.base {
+        Some(base) => of_folders(args, base)?,
+        None => args.ask().await?,
+    };
+    show_plan(&plan, args.output, args.lines)?;
+    Ok(args.code(&plan))
+}
+
+/// The plan on folders, for a sidecar of each workload.
+fn of_folders(args: &PlanArgs, base: &Path) -> Result<Plan> {
+    let base = PlanFiles::of_folder(base)?.0;
+    let PlanFiles(files) = PlanFiles::read(&args.paths)?;
+    let (base, files) = match (read(&base), read(&files)) {
+        (Err(broken), _) | (_, Err(broken)) => return Ok(*broken),
+        (Ok(base), Ok(files)) => (base, files),
+    };
+    let mut objects: BTreeMap<ObjectKey, Option<Object>> = BTreeMap::new();
+    if args.replace {
+        objects.extend(base.keys().map(|key| (key.clone(), None)));
+    }
+    for deleted in &args.delete {
+        objects.insert(object_key(deleted).map_err(CliError::from)?, None);
+    }
+    objects.extend(files.into_iter().map(|(key, object)| (key, Some(object))));
+    let mut all: Vec<Object> = base.into_values().collect();
+    if let Some(file) = &args.mesh_config {
+        all.push(mesh_config(file)?);
+    }
+    let planned = suppose(all, objects)?;
+    let subjects = subjects_of(&[&planned.before, &planned.after]);
+    Ok(plan(&Translator::new(), &planned, &subjects))
+}
+
+/// The world of a folder, with the registries that read objects.
+///
+/// # Errors
+/// When the files have errors.
+pub(super) fn world_of(folder: &Path) -> Result<Arc<World>> {
+    let files = PlanFiles::of_folder(folder)?.0;
+    let objects = read(&files).map_err(|plan| {
+        let first = plan.problems.first();
+        let first = first.map(|problem| format!("{}: {} {}", problem.place, problem.object, problem.message));
+        CliError::new(format!(
+            "{} has {} errors: {}",
+            folder.display(),
+            plan.problems.len(),
+            first.unwrap_or_default()
+        ))
+        .hint("pilotfish validate shows all of them")
+    })?;
+    Ok(suppose(objects.into_values().collect(), BTreeMap::new())?.before)
+}
+
+fn mesh_config(file: &Path) -> Result<Object> {
+    let name = file.display().to_string();
+    let bytes = std::fs::read(file).with_context(|| format!("--mesh-config {name}"))?;
+    let read = read_mesh_file(MeshFile::Config, &name, &bytes, &Limits::default());
+    let wrong = read.rejected.first().and_then(|rejected| rejected.problems.first());
+    if let Some(problem) = wrong {
+        anyhow::bail!("--mesh-config {name}: {problem:?}");
+    }
+    read.objects
+        .into_iter()
+        .next()
+        .map(|read| read.object)
+        .with_context(|| format!("--mesh-config {name} is empty"))
+}
+
+/// The worlds of these objects, and of the others in their place, with the registries that read objects.
+fn suppose(base: Vec<Object>, objects: BTreeMap<ObjectKey, Option<Object>>) -> Result<Planned> {
+    let settings = AggregateSettings::default();
+    let feed: Arc<str> = settings.config_feed.clone();
+    let mut controller = AggregateController::new(settings);
+    controller.add_source(&feed, SOURCE);
+    for (provider, registry) in table_with(&[]).iter() {
+        if let Input::Objects(new) = registry.input {
+            controller.add_registry(new(provider, RegistrySettings::default()), &feed);
+        }
+    }
+    let events = base.into_iter().map(SourceEvent::Apply).chain([SourceEvent::Listed]);
+    for event in events {
+        controller.source_event(&feed, SOURCE, event)?;
+    }
+    let mut writer = WorldWriter::new();
+    let publish = |writer: &mut WorldWriter, updates: Vec<Update>| {
+        updates.into_iter().for_each(|update| writer.apply(update));
+        writer.publish()
+    };
+    let (before, _) = publish(&mut writer, controller.settle()).unwrap_or_default();
+    let WhatIf { updates, objects } = controller.what_if(objects);
+    let (after, changes) = publish(&mut writer, updates)
+        .unwrap_or_else(|| (before.clone(), pilotfish_model::ChangeSet::default()));
+    Ok(Planned { before, after, changes, objects })
+}

@@ -1,0 +1,32 @@
+//! `pilotfish why --files`: about a folder, for a sidecar of a Pod in it.
+
+use super::plan::world_of;
+use anyhow::Result;
+use pilotfish_api::v1::Failure;
+use pilotfish_cli::{CliError, Why};
+use pilotfish_explain::{Request, gateways_of, subjects_of, why};
+use pilotfish_model::ChangeSet;
+use pilotfish_translate::Translator;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Explains and prints the explanation.
+///
+/// # Errors
+/// When the files have errors, or no Pod has the name.
+pub(super) fn run(asked: &Why) -> Result<ExitCode> {
+    let folder = asked.files.as_deref().unwrap_or(Path::new("."));
+    let world = world_of(folder)?;
+    let (name, to, path, method, headers) = asked.question();
+    let request = Request::parse(to, path, method, headers).map_err(CliError::from)?;
+    let subjects = if asked.gateway { gateways_of(&world) } else { subjects_of(&[&world]) };
+    let subject = subjects.iter().find(|subject| subject.name == name);
+    let unknown =
+        || Failure::unknown("Pod of the folder", name, subjects.iter().map(|one| one.name.as_str()));
+    let proxy = subject.ok_or_else(unknown).map_err(CliError::from)?.proxy.clone();
+    let translator = Translator::new();
+    translator.publish(world, &ChangeSet::default());
+    let answer = why(&translator, &Arc::new(proxy), &request, &[]).map_err(CliError::from)?;
+    Ok(asked.show(&answer)?)
+}

@@ -1,0 +1,234 @@
+//! The client commands against a running Pilotfish with connected proxies.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
+
+use pilotfish_bench::fleet::{Fleet, node};
+use pilotfish_testkit::real::{LIMIT, Pilotfish, eventually};
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::process::{Command, Output};
+
+const SHOP: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: n0}\nspec: {clusterIP: 10.1.0.1, selector: {app: web}, \
+                    ports: [{name: http, port: 80}]}\n---\n\
+                    apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: web-1, namespace: n0, labels: \
+                    {kubernetes.io/service-name: web}}\naddressType: IPv4\nports: [{name: http, port: 8080, protocol: TCP}]\n\
+                    endpoints: [{addresses: [10.0.0.1], conditions: {ready: true}}, {addresses: [10.0.0.2], conditions: {ready: false, serving: false, terminating: false}}]\n";
+
+const ROUTE: &str = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: web, namespace: n0}\nspec:\n  hosts: [web]\n  \
+                     http: [{timeout: 3s, route: [{destination: {host: web}}]}]\n";
+
+/// A client of one Pilotfish.
+struct Operator(String);
+
+impl Operator {
+    fn of(pilotfish: &Pilotfish) -> Self {
+        Self(format!("127.0.0.1:{}", pilotfish.admin_port()))
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pilotfish"));
+        command.args(arguments).env("PILOTFISH_ADMIN_ADDRESS", &self.0).output().unwrap()
+    }
+
+    /// The exit code and what was printed.
+    fn ask(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = self.run(arguments);
+        let text =
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        (output.status.code(), text)
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let arguments = [arguments, &["-o", "json"]].concat();
+        let output = self.run(&arguments);
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+            panic!("{arguments:?}: {error}: {}", String::from_utf8_lossy(&output.stderr))
+        })
+    }
+}
+
+async fn with_proxies(count: usize) -> (Pilotfish, Fleet, Operator) {
+    let pilotfish = Pilotfish::start(env!("CARGO_BIN_EXE_pilotfish"), &[("shop.yaml", SHOP)]).await;
+    let target = SocketAddr::from(([127, 0, 0, 1], pilotfish.xds_port()));
+    let fleet = Fleet::start(target, (0..count).map(|index| node(index, "n0")).collect());
+    fleet.synced(LIMIT).await.unwrap();
+    let operator = Operator::of(&pilotfish);
+    (pilotfish, fleet, operator)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_are_tables_and_json_and_unknown_names_are_answered_with_near_ones() {
+    let (_pilotfish, _fleet, operator) = with_proxies(2).await;
+    let (code, text) = operator.ask(&["services"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("web.n0.svc.cluster.local") && text.contains("1/2"), "{text}");
+    let endpoints = operator.json(&["endpoints", "web", "--health", "unhealthy"]);
+    assert_eq!((&endpoints["total"], &endpoints["items"][0]["address"]), (&1.into(), &"10.0.0.2".into()));
+    let proxies = operator.json(&["proxies"]);
+    let states: Vec<&Value> =
+        proxies["items"].as_array().unwrap().iter().map(|proxy| &proxy["state"]).collect();
+    assert_eq!(states, ["synced", "synced"], "{proxies:#}");
+    assert!(operator.ask(&["registries", "--status"]).1.contains("Kubernetes/Kubernetes  synced"));
+    assert_eq!(operator.ask(&["problems"]), (Some(0), "no problems\n".to_owned()));
+    for (arguments, message) in [
+        (
+            &["proxies", "client-7.n0"][..],
+            "no proxy is named \"client-7.n0\"\nhint: the nearest are\n  client-",
+        ),
+        (
+            &["proxies", "client"],
+            "2 proxies are named \"client\"\nhint: these have it; name one of them\n  client-0.n0\n  client-1.n0",
+        ),
+        (&["endpoints", "wbe"], "no host is named \"wbe\""),
+        (&["wait", "--revision", "99"], "revision 99 is not known"),
+        (&["config", "client-0.n0", "things"], "known are clusters"),
+    ] {
+        let (code, text) = operator.ask(arguments);
+        assert_eq!(code, Some(2), "{text}");
+        assert!(text.contains(message), "{message:?} in {text}");
+    }
+    let yaml = operator.ask(&["proxies", "client-0.n0", "-o", "yaml"]).1;
+    assert!(yaml.contains("name: client-0.n0"), "{yaml}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_configuration_is_shown_with_the_objects_that_made_it() {
+    let (_pilotfish, _fleet, operator) = with_proxies(1).await;
+    let (_, names) = operator.ask(&["config", "client-0.n0"]);
+    assert!(
+        names.contains("outbound|80||web.n0.svc.cluster.local") && names.contains("Service n0/web"),
+        "{names}"
+    );
+    let (code, yaml) =
+        operator.ask(&["config", "client-0.n0", "cluster", "outbound|80||web.n0.svc.cluster.local"]);
+    assert_eq!(code, Some(0));
+    assert!(yaml.starts_with("# clusters outbound|80||web.n0.svc.cluster.local, version "), "{yaml}");
+    assert!(yaml.contains("# made by Service n0/web\n") && yaml.contains("type: EDS"), "{yaml}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_is_what_then_happens_and_wait_returns_when_it_has() {
+    let (pilotfish, _fleet, operator) = with_proxies(2).await;
+    let file = pilotfish.folder().join("../route.yaml");
+    std::fs::write(&file, ROUTE).unwrap();
+    let path = file.to_str().unwrap();
+    let plan = operator.json(&["plan", path]);
+    assert_eq!(
+        (&plan["severity"], &plan["proxiesChanged"], &plan["objects"]),
+        (&"changes".into(), &2.into(), &1.into()),
+        "{plan:#}"
+    );
+    let (code, text) = operator.ask(&["plan", path, "--exit-code"]);
+    assert_eq!(code, Some(3), "{text}");
+    assert!(
+        text.starts_with("2 of 2 proxies get 1 changed resources from 1 objects; nothing is dangerous\n"),
+        "{text}"
+    );
+    let before = operator.json(&["wait"])["revision"].as_u64().unwrap();
+
+    pilotfish.write("route.yaml", ROUTE);
+    eventually("the object is in force", || async {
+        let text = operator.ask(&["wait", "VirtualService/n0/web"]).1;
+        if text.contains("is in force") { Ok(()) } else { Err(text) }
+    })
+    .await;
+    let after = operator.json(&["wait"])["revision"].as_u64().unwrap();
+    assert!(after > before);
+    assert_eq!(operator.json(&["wait", "VirtualService/n0/web"])["revision"], after);
+    let resource = operator.json(&["config", "client-0.n0", "routes", "80"]);
+    assert_eq!(
+        resource["resources"][0]["version"], plan["changes"][0]["after"],
+        "what was planned is what is sent"
+    );
+    assert_eq!(operator.json(&["plan", path])["severity"], "nothing");
+
+    let (code, text) = operator.ask(&["plan", "--delete", "EndpointSlice/n0/web-1"]);
+    assert_eq!(code, Some(4), "{text}");
+    assert!(text.contains("DANGER web.n0.svc.cluster.local:80 loses its last endpoint"), "{text}");
+    std::fs::write(&file, ROUTE.replace("timeout", "timeuot")).unwrap();
+    let (code, text) = operator.ask(&["plan", path]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("timeuot"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn why_follows_a_request_of_a_connected_proxy() {
+    let (_pilotfish, _fleet, operator) = with_proxies(1).await;
+    let (code, text) = operator.ask(&["why", "client-0.n0", "--to", "web"]);
+    assert_eq!(code, Some(0), "{text}");
+    for part in [
+        "it reaches 1 endpoint",
+        "10.0.0.1:8080",
+        "not 10.0.0.2:8080 (EndpointSlice n0/web-1): it is not ready",
+    ] {
+        assert!(text.contains(part), "{part:?} in {text}");
+    }
+    let (code, text) = operator.ask(&["why", "endpoint", "10.0.0.2"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("web.n0.svc.cluster.local") && text.contains("it is not ready"), "{text}");
+}
+
+/// As `examples/broken/dead-registry` has it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_is_missing_because_of_its_registry_is_explained_by_that() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("shop.yaml"), SHOP).unwrap();
+    let arguments = [
+        folder.path().to_str().unwrap(),
+        "--registry",
+        "consul=http://127.0.0.1:1",
+        "--registry-timeout",
+        "1s",
+    ];
+    let pilotfish = Pilotfish::launch(env!("CARGO_BIN_EXE_pilotfish"), &arguments);
+    pilotfish.ready().await;
+    let target = SocketAddr::from(([127, 0, 0, 1], pilotfish.xds_port()));
+    let fleet = Fleet::start(target, vec![node(0, "n0")]);
+    fleet.synced(LIMIT).await.unwrap();
+    let operator = Operator::of(&pilotfish);
+    let (_, text) = operator.ask(&["why", "client-0.n0", "--to", "payments.service.consul"]);
+    let readme = include_str!("../../../examples/broken/dead-registry/README.md");
+    let line = readme.split_once("says so: `").and_then(|(_, rest)| rest.split_once('`')).unwrap().0;
+    assert!(text.contains(line), "{line:?} in {text}");
+    let (_, registries) = operator.ask(&["registries", "--status"]);
+    assert!(registries.contains("unreadable"), "{registries}");
+}
+
+#[test]
+fn shells_are_told_of_the_commands_and_manuals_are_written() {
+    let nobody = Operator("127.0.0.1:1".to_owned());
+    for shell in ["bash", "zsh", "fish"] {
+        let (code, script) = nobody.ask(&["completion", shell]);
+        assert_eq!(code, Some(0), "{shell}");
+        assert!(script.contains("proxies") && script.contains("plan"), "{shell}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (code, text) = nobody.ask(&["man", folder.path().to_str().unwrap()]);
+    assert_eq!(code, Some(0), "{text}");
+    let page = std::fs::read_to_string(folder.path().join("pilotfish-why.1")).unwrap();
+    assert!(page.contains("\\-\\-to"), "{page}");
+    let (code, text) = nobody.ask(&["proxies"]);
+    assert_eq!(code, Some(2));
+    assert!(
+        text.starts_with("error: cannot connect to 127.0.0.1:1: ")
+            && text.contains("\nhint: is `pilotfish serve` running there?"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_plan_on_folders_alone_needs_no_control_plane() {
+    let (base, change) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(base.path().join("shop.yaml"), SHOP).unwrap();
+    std::fs::write(change.path().join("route.yaml"), ROUTE).unwrap();
+    let nobody = Operator("127.0.0.1:1".to_owned());
+    let (base, change) = (base.path().to_str().unwrap(), change.path().to_str().unwrap());
+    let (code, text) = nobody.ask(&["plan", "--base", base, change]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(
+        text.starts_with("1 of 1 proxies get 1 changed resources from 1 objects; nothing is dangerous"),
+        "{text}"
+    );
+    let (code, text) = nobody.ask(&["plan", "--base", base, "--replace", change]);
+    assert_eq!(code, Some(4), "the Service and its endpoints go: {text}");
+    assert!(text.contains("web.n0.svc.cluster.local:80 is not known any more"), "{text}");
+}
