@@ -72,6 +72,8 @@ impl NameHasher {
 /// The newest resources of one subscription, and the marks of the streams that have it.
 #[derive(Debug)]
 pub(crate) struct Group {
+    /// Counts up with each group, so that the order of groups is that in which they were made.
+    pub(crate) id: u64,
     pub(crate) ty: ResourceType,
     /// A copy of [`GroupState::seq`] that is read without the lock.
     seq: AtomicU64,
@@ -158,13 +160,15 @@ enum Cached {
 
 impl Group {
     /// A group without resources: all of its subscription is pending.
-    pub(crate) fn new(ty: ResourceType, wildcard: bool, names: NameSet) -> Self {
+    pub(crate) fn new(id: u64, key: &GroupKey, names: NameSet) -> Self {
+        let wildcard = key.subscription.wildcard;
         let pending = Pending { wildcard, names: names.iter().cloned().collect() };
-        Self::with_state(ty, GroupState { names, wildcard, pending, ..GroupState::default() })
+        Self::with_state(id, key.ty, GroupState { names, wildcard, pending, ..GroupState::default() })
     }
 
-    fn with_state(ty: ResourceType, state: GroupState) -> Self {
+    fn with_state(id: u64, ty: ResourceType, state: GroupState) -> Self {
         Self {
+            id,
             ty,
             seq: AtomicU64::new(state.seq),
             state: Mutex::new(state),
@@ -174,7 +178,7 @@ impl Group {
     }
 
     /// A group for this one's subscription with names added and removed. It takes over what both have in common.
-    pub(crate) fn derive(&self, added: &[Arc<str>], removed: &[&str], wildcard: bool) -> Self {
+    pub(crate) fn derive(&self, id: u64, added: &[Arc<str>], removed: &[&str], wildcard: bool) -> Self {
         let old = self.state.lock();
         let mut state = GroupState {
             names: old.names.clone(),
@@ -187,7 +191,7 @@ impl Group {
             ..GroupState::default()
         };
         state.change_names(added, removed, wildcard);
-        Self::with_state(self.ty, state)
+        Self::with_state(id, self.ty, state)
     }
 
     /// Changes the subscription in place, for a group that has one member.
@@ -304,7 +308,9 @@ fn read_part<C>(
         // From the end, which is what is taken off.
         let mut unread = part.names.len();
         while let Some(name) = unread.checked_sub(1).and_then(|last| part.names.get(last)) {
-            found.extend(snapshot.get(view, name).map(Arc::new));
+            // The text of the name is there already.
+            let shared = |resource: Resource| Resource { name: Arc::clone(name), ..resource };
+            found.extend(snapshot.get(view, name).map(shared).map(Arc::new));
             unread -= 1;
             if snapshot.is_waited_for() {
                 break;

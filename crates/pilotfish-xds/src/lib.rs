@@ -24,6 +24,7 @@ mod group;
 mod limits;
 mod mark;
 mod nack;
+mod names;
 mod node;
 mod protocol;
 mod recorder;

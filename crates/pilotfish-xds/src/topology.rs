@@ -2,9 +2,12 @@
 
 use crate::entries::NameSet;
 use crate::group::{Group, GroupKey, SubscriptionKey};
+use crate::limits::{Budget, LimitExceeded};
 use crate::mark::Mark;
+use crate::names::{Account, Part, name_bytes, subscription_bytes};
 use crate::source::{Change, ChangeKind, ClientId, Resource, Snapshot, ViewId};
 use pilotfish_proto::ResourceType;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -23,7 +26,7 @@ pub(crate) enum Freed {
     /// Names that no stream subscribes to any more.
     Names(Vec<Arc<str>>),
     /// A group without members. Its names are still to be forgotten, a part at a time.
-    Group { key: GroupKey, id: u64, names: NameSet },
+    Group { key: GroupKey, group: Arc<Group>, names: NameSet },
 }
 
 impl Default for Freed {
@@ -43,47 +46,105 @@ impl Membership {
 #[derive(Debug, Default)]
 struct Topic {
     wildcard: BTreeMap<u64, Arc<Group>>,
-    names: HashMap<Arc<str>, Groups>,
+    names: HashMap<Arc<str>, Subscribed>,
 }
 
-/// Groups by id. Most names are in one or a few groups, for which a sorted list needs far less memory than a map; new groups
-/// have the highest ids and go to its end.
-#[derive(Debug, Default)]
-struct Groups(Vec<(u64, Arc<Group>)>);
+/// A name that some stream subscribes to. There may be very many.
+#[derive(Debug)]
+struct Subscribed {
+    groups: Groups,
+    /// For whom the name counts.
+    counted_for: Arc<Budget>,
+}
+
+/// Groups in the order of their ids. Most names are in one group; new groups have the highest ids and go to the end.
+#[derive(Debug)]
+enum Groups {
+    One(Arc<Group>),
+    #[allow(clippy::box_collection, reason = "what nearly all names do without must not make them larger")]
+    Many(Box<Vec<Arc<Group>>>),
+}
 
 impl Groups {
-    fn insert(&mut self, id: u64, group: &Arc<Group>) {
-        if let Err(place) = self.0.binary_search_by_key(&id, |(id, _)| *id) {
-            if self.0.is_empty() {
-                self.0.reserve_exact(1);
+    fn insert(&mut self, group: &Arc<Group>) {
+        match self {
+            Self::One(known) if known.id == group.id => {}
+            Self::One(known) => {
+                let mut both = vec![Arc::clone(known), Arc::clone(group)];
+                both.sort_by_key(|group| group.id);
+                *self = Self::Many(Box::new(both));
             }
-            self.0.insert(place, (id, Arc::clone(group)));
+            Self::Many(all) => {
+                if let Err(place) = all.binary_search_by_key(&group.id, |group| group.id) {
+                    all.insert(place, Arc::clone(group));
+                }
+            }
         }
     }
 
-    fn remove(&mut self, id: u64) {
-        if let Ok(place) = self.0.binary_search_by_key(&id, |(id, _)| *id) {
-            self.0.remove(place);
+    /// Returns whether none is left: then the last one is still in it.
+    fn remove(&mut self, group: &Group) -> bool {
+        match self {
+            Self::One(known) => known.id == group.id,
+            Self::Many(all) => {
+                if let Ok(place) = all.binary_search_by_key(&group.id, |group| group.id) {
+                    all.remove(place);
+                }
+                if let [last] = &all[..] {
+                    *self = Self::One(Arc::clone(last));
+                }
+                false
+            }
+        }
+    }
+
+    fn all(&self) -> &[Arc<Group>] {
+        match self {
+            Self::One(group) => std::slice::from_ref(group),
+            Self::Many(all) => all,
         }
     }
 }
 
 impl Topic {
-    fn add(&mut self, id: u64, group: &Arc<Group>, wildcard: bool, names: &NameSet) {
-        if wildcard {
-            self.wildcard.insert(id, Arc::clone(group));
-        }
+    /// Enters a group under these names. Those that are new count for `counted_for`.
+    fn enter<'n>(
+        &mut self,
+        group: &Arc<Group>,
+        names: impl IntoIterator<Item = &'n Arc<str>>,
+        counted_for: &Arc<Budget>,
+    ) {
         for name in names {
-            self.names.entry(Arc::clone(name)).or_default().insert(id, group);
+            match self.names.entry(Arc::clone(name)) {
+                Entry::Occupied(mut known) => known.get_mut().groups.insert(group),
+                Entry::Vacant(free) => {
+                    let groups = Groups::One(Arc::clone(group));
+                    free.insert(Subscribed { groups, counted_for: Arc::clone(counted_for) });
+                }
+            }
         }
     }
 
-    /// Returns the name when no group has it any more.
-    fn remove_name(&mut self, id: u64, name: &str) -> Option<Arc<str>> {
-        let groups = self.names.get_mut(name)?;
-        groups.remove(id);
-        let is_free = groups.0.is_empty();
-        is_free.then(|| self.names.remove_entry(name)).flatten().map(|(name, _)| name)
+    fn enter_wildcard(&mut self, group: &Arc<Group>, wildcard: bool) {
+        if wildcard {
+            self.wildcard.insert(group.id, Arc::clone(group));
+        } else {
+            self.wildcard.remove(&group.id);
+        }
+    }
+
+    /// What the names among these count as that nobody subscribes to yet.
+    fn bytes_of_new<'n>(&self, ty: ResourceType, names: impl IntoIterator<Item = &'n Arc<str>>) -> usize {
+        let new = names.into_iter().filter(|name| !self.names.contains_key(*name));
+        new.map(|name| name_bytes(ty, name)).sum()
+    }
+
+    /// Returns the name when no group has it any more. It counts for nobody then.
+    fn remove_name(&mut self, group: &Group, name: &str) -> Option<Arc<str>> {
+        let is_free = self.names.get_mut(name)?.groups.remove(group);
+        let (name, subscribed) = is_free.then(|| self.names.remove_entry(name)).flatten()?;
+        subscribed.counted_for.give(name_bytes(group.ty, &name));
+        Some(name)
     }
 
     fn intern(&self, name: &str) -> Arc<str> {
@@ -106,10 +167,18 @@ impl Topic {
 /// All groups, the index to them, and the marks of each client's streams.
 #[derive(Debug, Default)]
 pub(crate) struct Topology {
-    groups: HashMap<GroupKey, (u64, Arc<Group>)>,
+    groups: HashMap<GroupKey, Made>,
     next_group: u64,
     topics: HashMap<(ResourceType, ViewId), Topic>,
     clients: HashMap<ClientId, Vec<Arc<Mark>>>,
+}
+
+/// A group, and for whom its subscription counts.
+#[derive(Debug)]
+struct Made {
+    group: Arc<Group>,
+    counted_for: Arc<Budget>,
+    bytes: usize,
 }
 
 /// By the index of the change: the result of `get`; `None` where no stream had subscribed.
@@ -143,19 +212,6 @@ impl Topology {
     /// Whether some streams have that subscription.
     pub(crate) fn has_group(&self, key: &GroupKey) -> bool {
         self.groups.contains_key(key)
-    }
-
-    /// The different names that are subscribed to, by type and view.
-    pub(crate) fn name_count(&self) -> usize {
-        self.topics.values().map(|topic| topic.names.len()).sum()
-    }
-
-    /// How many of these names nobody subscribes to yet.
-    pub(crate) fn count_new(&self, ty: ResourceType, view: ViewId, names: &[&str]) -> usize {
-        let topic = self.topics.get(&(ty, view));
-        topic.map_or(names.len(), |topic| {
-            names.iter().filter(|name| !topic.names.contains_key(**name)).count()
-        })
     }
 
     pub(crate) fn group_count(&self) -> usize {
@@ -193,8 +249,8 @@ impl Topology {
             for (id, group) in &topic.wildcard {
                 affected.entry(*id).or_insert((group, Vec::new())).1.push((&change.name, listed));
             }
-            for (id, group) in topic.names.get(&change.name).into_iter().flat_map(|groups| &groups.0) {
-                affected.entry(*id).or_insert((group, Vec::new())).1.push((&change.name, now));
+            for group in topic.names.get(&change.name).into_iter().flat_map(|name| name.groups.all()) {
+                affected.entry(group.id).or_insert((group, Vec::new())).1.push((&change.name, now));
             }
         }
         for (group, changes) in affected.values() {
@@ -204,85 +260,105 @@ impl Topology {
         }
     }
 
+    /// Puts a stream into the group of a subscription. A new group, and names that nobody has yet, count for `account`.
+    ///
+    /// # Errors
+    /// When that is too much: then nothing has changed.
     pub(crate) fn subscribe(
         &mut self,
         mark: &Arc<Mark>,
         key: GroupKey,
         names: impl Iterator<Item = impl AsRef<str>>,
-    ) -> Membership {
-        let group = match self.groups.get(&key) {
-            Some((_, group)) => Arc::clone(group),
-            None => {
-                let topic = self.topics.entry((key.ty, key.view)).or_default();
-                let names: NameSet = names.map(|name| topic.intern(name.as_ref())).collect();
-                self.insert(key, Group::new(key.ty, key.subscription.wildcard, names))
+        account: &Account,
+    ) -> Result<Membership, LimitExceeded> {
+        if !self.groups.contains_key(&key) {
+            let topic = self.topics.entry((key.ty, key.view)).or_default();
+            let names: NameSet = names.map(|name| topic.intern(name.as_ref())).collect();
+            let new = topic.bytes_of_new(key.ty, &names);
+            let id = self.next_group;
+            let made = Self::count(account, new, &key)
+                .map(|counted| self.insert(key, Group::new(id, &key, names), account, counted));
+            if made.is_err() {
+                self.remove_if_empty(&key);
             }
-        };
+            made?;
+        }
+        Ok(self.join(mark, key))
+    }
+
+    /// Counts new names and a subscription. Returns what the subscription counts as.
+    fn count(account: &Account, new_names: usize, key: &GroupKey) -> Result<usize, LimitExceeded> {
+        let subscription = subscription_bytes(key.subscription.count);
+        account.take(new_names.saturating_add(subscription))?;
+        Ok(subscription)
+    }
+
+    fn join(&self, mark: &Arc<Mark>, key: GroupKey) -> Membership {
+        let group = Arc::clone(&self.groups.get(&key).expect("inserted just now or before").group);
         let slot = group.join(mark);
         Membership { group, key, slot }
     }
 
-    fn insert(&mut self, key: GroupKey, group: Group) -> Arc<Group> {
+    fn insert(&mut self, key: GroupKey, group: Group, account: &Account, bytes: usize) {
         let group = Arc::new(group);
-        let id = self.next_group;
         self.next_group += 1;
         let names = group.lock().names.clone();
         let topic = self.topics.entry((key.ty, key.view)).or_default();
-        topic.add(id, &group, key.subscription.wildcard, &names);
-        self.groups.insert(key, (id, Arc::clone(&group)));
-        group
+        topic.enter_wildcard(&group, key.subscription.wildcard);
+        topic.enter(&group, &names, &account.budget);
+        self.groups.insert(key, Made { group, counted_for: Arc::clone(&account.budget), bytes });
     }
 
     /// Returns the stream's new place, and what becomes free of the old one.
+    ///
+    /// # Errors
+    /// When what is new of it is too much for `account`: then nothing has changed.
     pub(crate) fn resubscribe(
         &mut self,
         mark: &Arc<Mark>,
         old: &Membership,
         subscription: SubscriptionKey,
-        added: &[&str],
-        removed: &[&str],
-    ) -> (Membership, Freed) {
+        (added, removed): (&[&str], &[&str]),
+        account: &Account,
+    ) -> Result<(Membership, Freed), LimitExceeded> {
         let key = GroupKey { subscription, ..old.key };
         if !self.groups.contains_key(&key) {
             let topic = self.topics.entry((key.ty, key.view)).or_default();
             let added: Vec<Arc<str>> = added.iter().map(|name| topic.intern(name)).collect();
+            let new = topic.bytes_of_new(key.ty, &added);
             // Alone in its group, a stream takes the group along: the cost follows the change and not the subscription.
-            if old.group.member_count() == 1
-                && let Some(free) = self.amend(old, key, &added, removed)
-            {
-                return (
-                    Membership { group: Arc::clone(&old.group), key, slot: old.slot },
-                    Freed::Names(free),
-                );
+            let is_alone = old.group.member_count() == 1;
+            // Then less of a subscription is never too much.
+            let part = if is_alone && added.is_empty() { Part::Beyond } else { account.part };
+            let counted = Self::count(&Account { part, ..account.clone() }, new, &key)?;
+            if is_alone && let Some(made) = self.groups.remove(&old.key) {
+                let free = self.amend(made, key, &added, removed, (account, counted));
+                let membership = Membership { group: Arc::clone(&old.group), key, slot: old.slot };
+                return Ok((membership, Freed::Names(free)));
             }
-            let group = old.group.derive(&added, removed, subscription.wildcard);
-            self.insert(key, group);
+            let group = old.group.derive(self.next_group, &added, removed, subscription.wildcard);
+            self.insert(key, group, account, counted);
         }
-        let joined = self.subscribe(mark, key, std::iter::empty::<&str>());
-        (joined, self.leave(old))
+        let joined = self.join(mark, key);
+        Ok((joined, self.leave(old)))
     }
 
     fn amend(
         &mut self,
-        old: &Membership,
+        Made { group, counted_for, bytes }: Made,
         key: GroupKey,
         added: &[Arc<str>],
         removed: &[&str],
-    ) -> Option<Vec<Arc<str>>> {
-        let (id, group) = self.groups.remove(&old.key)?;
+        (account, counted): (&Account, usize),
+    ) -> Vec<Arc<str>> {
+        counted_for.give(bytes);
         let topic = self.topics.entry((key.ty, key.view)).or_default();
-        let free = removed.iter().filter_map(|name| topic.remove_name(id, name)).collect();
-        for name in added {
-            topic.names.entry(Arc::clone(name)).or_default().insert(id, &group);
-        }
-        if key.subscription.wildcard {
-            topic.wildcard.insert(id, Arc::clone(&group));
-        } else {
-            topic.wildcard.remove(&id);
-        }
+        let free = removed.iter().filter_map(|name| topic.remove_name(&group, name)).collect();
+        topic.enter(&group, added, &account.budget);
+        topic.enter_wildcard(&group, key.subscription.wildcard);
         group.amend(added, removed, key.subscription.wildcard);
-        self.groups.insert(key, (id, group));
-        Some(free)
+        self.groups.insert(key, Made { group, counted_for: Arc::clone(&account.budget), bytes: counted });
+        free
     }
 
     /// Gives a place up.
@@ -290,21 +366,24 @@ impl Topology {
         if !membership.group.leave(membership.slot) {
             return Freed::default();
         }
-        let Some((id, group)) = self.groups.remove(&membership.key) else { return Freed::default() };
+        let Some(Made { group, counted_for, bytes }) = self.groups.remove(&membership.key) else {
+            return Freed::default();
+        };
+        counted_for.give(bytes);
         if let Some(topic) = self.topics.get_mut(&(membership.key.ty, membership.key.view)) {
-            topic.wildcard.remove(&id);
+            topic.wildcard.remove(&group.id);
         }
         let names = group.lock().names.clone();
         if names.is_empty() {
             self.remove_if_empty(&membership.key);
         }
-        Freed::Group { key: membership.key, id, names }
+        Freed::Group { key: membership.key, group, names }
     }
 
     /// Takes names of a group that is gone out of the index. Returns those that no stream subscribes to any more.
-    pub(crate) fn forget(&mut self, key: &GroupKey, id: u64, names: &[&Arc<str>]) -> Vec<Arc<str>> {
+    pub(crate) fn forget(&mut self, key: &GroupKey, group: &Group, names: &[&Arc<str>]) -> Vec<Arc<str>> {
         let Some(topic) = self.topics.get_mut(&(key.ty, key.view)) else { return Vec::new() };
-        let free = names.iter().filter_map(|name| topic.remove_name(id, name)).collect();
+        let free = names.iter().filter_map(|name| topic.remove_name(group, name)).collect();
         topic.fit();
         self.remove_if_empty(key);
         free

@@ -2,6 +2,7 @@
 
 use crate::engine::ResourceBatchKey;
 use crate::proxy::Proxy;
+use crate::translator::absent::Absent;
 use crate::translator::view::View;
 use crate::translator::{ClientId, ViewId};
 use pilotfish_proto::ResourceType;
@@ -32,6 +33,8 @@ pub(crate) struct Viewed {
     pub(crate) listed: bool,
     /// The batches that are reported when they change.
     pub(crate) rooted: BTreeSet<ResourceBatchKey>,
+    /// Names that no resource has yet, and that are reported when one may.
+    pub(super) absent: Absent,
 }
 
 /// The connections of equal proxies.
@@ -53,8 +56,13 @@ impl Clients {
                 self.next_view += 1;
                 let id = ViewId(self.next_view);
                 self.ids.insert(view.clone(), id);
-                let viewed =
-                    Viewed { view: view.clone(), proxies: 0, listed: false, rooted: BTreeSet::new() };
+                let viewed = Viewed {
+                    view: view.clone(),
+                    proxies: 0,
+                    listed: false,
+                    rooted: BTreeSet::new(),
+                    absent: Absent::default(),
+                };
                 self.views.insert(id, viewed);
                 id
             }
