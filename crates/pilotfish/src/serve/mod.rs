@@ -9,6 +9,7 @@ mod descriptors;
 mod elections;
 mod exports;
 mod lookups;
+mod memory;
 pub(crate) mod registration;
 mod registries;
 pub(crate) mod secret_access;
@@ -76,6 +77,7 @@ impl Bound {
     /// # Errors
     /// When a path or a mesh file is wrong, or an address is taken.
     pub(crate) async fn bind(settings: Settings) -> Result<Self> {
+        memory::in_small_pages();
         let admin = pilotfish_admin::Bound::bind(settings.admin.address).await;
         let admin = admin.map_err(|error| with_flag(error, "--admin-address"))?;
         let metrics = Arc::new(Metrics::new(VERSION)?);
