@@ -77,7 +77,6 @@ impl Bound {
     /// # Errors
     /// When a path or a mesh file is wrong, or an address is taken.
     pub(crate) async fn bind(settings: Settings) -> Result<Self> {
-        memory::in_small_pages();
         let admin = pilotfish_admin::Bound::bind(settings.admin.address).await;
         let admin = admin.map_err(|error| with_flag(error, "--admin-address"))?;
         let metrics = Arc::new(Metrics::new(VERSION)?);
@@ -109,8 +108,7 @@ impl Bound {
         let control = Control::new(controller, remote, settings.xds.windows, outputs, recorder.clone());
         let webhooks = Webhooks::bind(&settings, &recorder).await?;
         let view = webhooks.as_ref().map(Webhooks::view);
-        let (secure, reload) =
-            tls::open(&settings, &sources, webhooks.as_ref(), &shared, &metrics, &recorder)?.unzip();
+        let (secure, reload) = tls::open(&settings, &sources, webhooks.as_ref(), &shared, &recorder)?.unzip();
         let xds = xds::bind(&settings.xds, fanout.clone(), secure, settings.registration.is_some())?;
         let configuration = configuration::subsystem(&resources, &fanout, &shared);
         let admin_state = Arc::new(AdminState {
@@ -157,6 +155,7 @@ impl Bound {
     /// # Errors
     /// When a part of the process ends without being stopped: serving on with frozen data would be worse.
     pub(crate) async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<()> {
+        memory::in_small_pages();
         let mut running = self.subsystems.start();
         tokio::select! {
             () = stop => {}

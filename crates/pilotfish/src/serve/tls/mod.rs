@@ -11,7 +11,7 @@ use crate::settings::{CertificateSource, Settings, TlsSettings};
 use anyhow::{Context, Result};
 pub(crate) use files::Files;
 use files::{Outcome, State};
-use pilotfish_admin::{IntGauge, Metrics};
+use pilotfish_admin::IntGauge;
 use pilotfish_config::MeshFile;
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_identity::{Authenticated, Authenticator, Call, Proof, ServerCertificate, Tls};
@@ -66,7 +66,6 @@ pub(crate) fn open(
     sources: &Sources,
     webhooks: Option<&Webhooks>,
     shared: &Arc<Shared>,
-    metrics: &Arc<Metrics>,
     recorder: &Arc<PrometheusRecorder>,
 ) -> Result<Option<(TlsListenerConfig, Reload)>> {
     let Some(secure) = &settings.tls else { return Ok(None) };
@@ -78,7 +77,7 @@ pub(crate) fn open(
         }
     };
     let files = Files::of(&secure.certificate, &secure.authorities);
-    let refused = metrics.secure.files_refused.clone();
+    let refused = recorder.metrics().secure.files_refused.clone();
     let (tls, reload) = of_files("xDS", files, kept, pilotfish_xds::ALPN, refused)?;
     let authenticators = authenticators(secure, settings, sources, shared, recorder.clone());
     Ok(Some((TlsListenerConfig { address: secure.address, tls, authenticators }, reload)))
