@@ -268,8 +268,8 @@ const RULES: &[Rule] = &[
     Rule {
         name: "pilotfish-cli",
         may: &["pilotfish-api"],
-        never: &["axum", "tonic", "prost", "kube", "h2", "notify", "envoy-types", "pilotfish-model"],
-        never_named: &[],
+        never: &["axum", "tonic", "prost", "kube", "notify", "envoy-types", "pilotfish-model"],
+        never_named: &["h2"],
     },
     // Reads what translation makes, and serves nobody.
     Rule {

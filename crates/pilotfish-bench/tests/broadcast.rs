@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use pilotfish_bench::broadcast::Kind;
 use pilotfish_bench::fleet::{Fleet, node};
+use pilotfish_bench::mesh::floor::Broadcaster;
 use pilotfish_bench::server::Server;
 use pilotfish_bench::world::{NAMESPACE, address};
 
@@ -36,6 +37,23 @@ async fn on_tonic() {
 #[tokio::test]
 async fn on_h2() {
     every_stream_syncs_and_sees_each_change(Kind::H2).await;
+}
+
+#[tokio::test]
+async fn a_floor_is_a_broadcast_of_as_many_bytes() {
+    let mut floors = Broadcaster::new(Path::new(env!("CARGO_BIN_EXE_pilotfish-bench")));
+    let floor = floors.change(STREAMS, 20_000).await.expect("a change");
+    assert!(!floor.last.is_zero() && !floor.cpu.is_zero() && floor.memory > 0);
+    let cold = floors.sync(STREAMS, 20_000).await.expect("a cold start");
+    assert!(!cold.last.is_zero() && cold.memory > 0);
+
+    let bench = Path::new(env!("CARGO_BIN_EXE_pilotfish-bench"));
+    let mut server = Server::broadcast(bench, Kind::H2, 1, 1).await.expect("a broadcast server");
+    let fleet = Fleet::start(server.xds, vec![node(0, NAMESPACE)]);
+    fleet.synced(LIMIT).await.expect("in sync");
+    let new = address(1);
+    let reached = fleet.round(1, &new, 1, server.change_padded(&new, 20_000), LIMIT).await.expect("a change");
+    assert!((20_000..20_500).contains(&reached.bytes), "{} bytes", reached.bytes);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Resources by name, in layers, and the version of a whole set of them.
 
-use crate::layer::{Hidden, Layer};
+use crate::layer::{Hidden, Layer, Step};
 use crate::source::Resource;
 use crate::wire::Chunk;
 use imbl::ordmap::DiffItem;
@@ -99,7 +99,7 @@ impl Entries {
     }
 
     /// What leads to `new` where the layers alone differ, as [`Layer::step_from`] has it.
-    pub(crate) fn step_to(&self, new: &Self) -> Option<(Vec<Arc<Resource>>, Vec<Arc<Chunk>>)> {
+    pub(crate) fn step_to(&self, new: &Self) -> Option<Step> {
         if !self.own.is_empty() || !new.own.is_empty() {
             return None;
         }

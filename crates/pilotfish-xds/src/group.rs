@@ -1,7 +1,7 @@
 //! A group: one type, one view, one subscription, shared by every stream that has exactly that subscription.
 
 use crate::entries::{Entries, NameSet, entry_hash};
-use crate::layer::Layer;
+use crate::layer::{Layer, Step};
 use crate::mark::Mark;
 use crate::response::{Contents, EncodedResponse, Nonces};
 use crate::source::{Resource, Snapshot, ViewId};
@@ -549,7 +549,7 @@ impl GroupState {
                 EncodedResponse::delta_over(ty, self.version, contents, nonce, shared)
             }
             Baseline::Delta(_) => match sent.step_to(&self.entries) {
-                Some((upserts, shared)) => {
+                Some(Step { upserts, shared }) => {
                     let contents = Contents { upserts, removed: Vec::new() };
                     EncodedResponse::delta_over(ty, self.version, contents, nonce, shared)
                 }

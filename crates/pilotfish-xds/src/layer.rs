@@ -131,6 +131,14 @@ pub(crate) struct Layer {
     version: u64,
 }
 
+/// What leads from one state of layers to another.
+pub(crate) struct Step {
+    /// The resources, those of the uppermost layer first.
+    pub(crate) upserts: Vec<Arc<Resource>>,
+    /// The encoded form of all others: the same for everybody whose layers take this step.
+    pub(crate) shared: Vec<Arc<Chunk>>,
+}
+
 /// Names that differ between two states of a layer, shared by all layers over it.
 pub(crate) type Changed = Arc<[Arc<str>]>;
 
@@ -203,10 +211,9 @@ impl Layer {
         self.layers().any(|layer| layer.hidden.count > 0)
     }
 
-    /// The resources that lead from an earlier state of the layers to this one, this layer's own first, and the encoded form of the others:
-    /// the same for all whose layers take this step. `None` where not each layer stands for itself: where something is hidden or gone, as it
+    /// What leads from an earlier state of the layers to this one. `None` where not each layer stands for itself: where something is hidden or gone, as it
     /// may be in another layer now, or where there is too little to be shared.
-    pub(crate) fn step_from(&self, old: &Self) -> Option<(Vec<Arc<Resource>>, Vec<Arc<Chunk>>)> {
+    pub(crate) fn step_from(&self, old: &Self) -> Option<Step> {
         if self.hides() || old.hides() || self.layers().count() != old.layers().count() {
             return None;
         }
@@ -228,7 +235,7 @@ impl Layer {
             }
             upserts.extend(step.upserts);
         }
-        (!shared.is_empty()).then_some((upserts, shared))
+        (!shared.is_empty()).then_some(Step { upserts, shared })
     }
 
     /// The encoded form of all that lies under this layer; `None` where there is nothing, or something of it is not seen.
@@ -365,7 +372,7 @@ mod tests {
             let after = over(vec![resource(own, 2)], &new);
             after.step_from(&over(vec![resource(own, 1)], &old)).unwrap()
         };
-        let ((upserts, one), (_, two)) = (step(8), step(9));
+        let (Step { upserts, shared: one }, Step { shared: two, .. }) = (step(8), step(9));
         let names: Vec<&str> = upserts.iter().map(|r| &*r.name).collect();
         assert_eq!((names, one.len(), one[0].count), (vec!["8", "1"], 1, 1));
         assert!(Arc::ptr_eq(&one[0], &two[0]));

@@ -191,7 +191,8 @@ fn text(plan: &Plan, lines: usize, screen: &Screen) -> String {
     }
     for change in &plan.changes {
         let head = format!("{} {} {}", change.what, change.section, change.name);
-        let _ = writeln!(out, "\n{head}, for {} proxies, by {}", change.proxies, change.made_by.join(", "));
+        let by = examples(&change.made_by, change.made_by.len());
+        let _ = writeln!(out, "\n{head}, for {} proxies, by {by}", change.proxies);
         diff(&change.diff, lines, screen, &mut out);
     }
     if plan.truncated {

@@ -73,7 +73,7 @@ fn text(answer: &Acknowledgement, took: Duration, screen: &Screen) -> String {
     let mut out = String::new();
     if answer.missing.is_empty() {
         let line = format!(
-            "revision {revision} is in force: all {proxies} proxies that it concerns have it, after {took}"
+            "revision {revision} is in force: each of {proxies} connected proxies has it, or is not concerned, after {took}"
         );
         let line = if *proxies == 0 {
             format!("revision {revision} is in force; no proxy is connected")
@@ -110,7 +110,7 @@ mod tests {
         let done = Acknowledgement { revision: 4, current: 5, proxies: 2, acknowledged: 2, missing: vec![] };
         assert_eq!(
             text(&done, Duration::from_millis(120), &Screen::plain()),
-            "revision 4 is in force: all 2 proxies that it concerns have it, after 0.1 s\n"
+            "revision 4 is in force: each of 2 connected proxies has it, or is not concerned, after 0.1 s\n"
         );
         let missing = NotAcknowledged {
             proxy: "web-0.shop".into(),

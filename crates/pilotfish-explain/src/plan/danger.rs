@@ -27,16 +27,6 @@ impl Dangers {
     /// Routes of one proxy that lead nowhere, and did not before.
     pub(super) fn of_references(before: &Held, after: &Held) -> Vec<String> {
         let then = dangling(before, &BTreeSet::new());
-        let known = |held: &Held| held.of.get(&ResourceType::Route).cloned();
-        let clusters = |held: &Held| held.of.get(&ResourceType::Cluster).cloned();
-        let same = |a: Option<Arc<_>>, b: Option<Arc<_>>| match (a, b) {
-            (Some(a), Some(b)) => Arc::ptr_eq(&a, &b),
-            (None, None) => true,
-            _ => false,
-        };
-        if same(known(before), known(after)) && same(clusters(before), clusters(after)) {
-            return Vec::new();
-        }
         dangling(after, &then)
             .into_iter()
             .map(|(route, cluster)| format!("route {route} sends to {cluster}, which is not there"))

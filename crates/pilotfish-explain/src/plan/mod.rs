@@ -12,7 +12,7 @@ use crate::resource::json;
 use crate::subject::Subject;
 use danger::Dangers;
 use pilotfish_api::v1::{Danger, Impact, Plan, PlanChange, Section, Severity};
-use pilotfish_model::{ChangeSet, World};
+use pilotfish_model::{ChangeSet, Fact, World};
 use pilotfish_proto::ResourceType;
 use pilotfish_translate::{EncodedResource, Translator};
 use scene::{Held, Scene};
@@ -46,7 +46,7 @@ pub fn plan(empty: &Translator, planned: &Planned, subjects: &[Subject]) -> Plan
         return plan;
     }
     let scene = Scene::open(empty, planned, subjects);
-    let mut found = Found::default();
+    let mut found = Found { objects: changed_objects(planned), ..Found::default() };
     for (subject, (before, after)) in subjects.iter().zip(&scene.held) {
         found.compare(&subject.name, before, after);
     }
@@ -62,6 +62,10 @@ type ChangeKey = (Section, Arc<str>, u64, u64);
 struct Found {
     /// The place of each change in the lists.
     places: HashMap<ChangeKey, usize>,
+    /// What was found for those who have the same, by where it is in memory.
+    compared: HashMap<Vec<usize>, (Vec<usize>, Vec<String>)>,
+    /// The objects that are changed.
+    objects: BTreeSet<String>,
     changes: Vec<(PlanChange, Vec<String>)>,
     /// The places of what a group of proxies gets, with their names.
     groups: BTreeMap<Vec<usize>, Vec<String>>,
@@ -72,7 +76,36 @@ struct Found {
 }
 
 impl Found {
+    /// Notes what differs for a proxy.
     fn compare(&mut self, proxy: &str, before: &Held, after: &Held) {
+        // Proxies with the same views and subscriptions share what they have: it is compared once.
+        let key: Vec<usize> = [before, after].into_iter().flat_map(Held::addresses).collect();
+        let known = self.compared.get(&key).cloned();
+        let (places, leading_nowhere) = known.unwrap_or_else(|| {
+            let compared = (self.differences(before, after), Dangers::of_references(before, after));
+            self.compared.insert(key, compared.clone());
+            compared
+        });
+        if places.is_empty() {
+            return;
+        }
+        self.proxies += 1;
+        for place in &places {
+            if let Some((change, dangers)) = self.changes.get_mut(*place) {
+                change.proxies += 1;
+                for danger in dangers {
+                    self.dangers.entry(danger.clone()).or_default().push(proxy.to_owned());
+                }
+            }
+        }
+        for danger in leading_nowhere {
+            self.dangers.entry(danger).or_default().push(proxy.to_owned());
+        }
+        self.groups.entry(places).or_default().push(proxy.to_owned());
+    }
+
+    /// The places of all that differs.
+    fn differences(&mut self, before: &Held, after: &Held) -> Vec<usize> {
         let mut places = Vec::new();
         for ty in ResourceType::ALL {
             let none = Arc::default();
@@ -87,22 +120,7 @@ impl Found {
                 }
             }
         }
-        if places.is_empty() {
-            return;
-        }
-        self.proxies += 1;
-        for place in &places {
-            if let Some((change, dangers)) = self.changes.get_mut(*place) {
-                change.proxies += 1;
-                for danger in dangers {
-                    self.dangers.entry(danger.clone()).or_default().push(proxy.to_owned());
-                }
-            }
-        }
-        for danger in Dangers::of_references(before, after) {
-            self.dangers.entry(danger).or_default().push(proxy.to_owned());
-        }
-        self.groups.entry(places).or_default().push(proxy.to_owned());
+        places
     }
 
     /// The place of a change, which is looked at once.
@@ -138,6 +156,9 @@ impl Found {
             .flatten()
             .flat_map(|resource| resource.provenance.iter().map(ToString::to_string))
             .collect();
+        // What changed is named first: the routes of a port are made by all of its services.
+        let (changed, others): (Vec<String>, Vec<String>) =
+            made_by.into_iter().partition(|object| self.objects.contains(object));
         let what = match (old, new) {
             (None, _) => "added",
             (_, None) => "removed",
@@ -150,7 +171,7 @@ impl Found {
             before: hash(old),
             after: hash(new),
             proxies: 0,
-            made_by: made_by.into_iter().collect(),
+            made_by: changed.into_iter().chain(others).collect(),
             diff,
         };
         let place = self.changes.len();
@@ -174,6 +195,26 @@ impl Found {
             (true, true) => Severity::Nothing,
         };
     }
+}
+
+/// The objects of which facts changed. Of what registries make, those are the objects that made it.
+fn changed_objects(planned: &Planned) -> BTreeSet<String> {
+    let Planned { before, after, changes, .. } = planned;
+    let of = |fact: &Fact| match fact {
+        Fact::Object(key) => vec![key.to_string()],
+        Fact::Service(key) => [before, after]
+            .into_iter()
+            .filter_map(|world| world.services_of(key))
+            .flat_map(|services| services.iter().map(|service| service.provenance.to_string()))
+            .collect(),
+        Fact::Endpoints(key) => [before, after]
+            .into_iter()
+            .filter_map(|world| world.endpoints_of(key))
+            .flat_map(|all| all.iter().map(|endpoint| endpoint.attributes.provenance.to_string()))
+            .collect(),
+        _ => Vec::new(),
+    };
+    changes.facts.iter().flat_map(of).collect()
 }
 
 fn danger(what: String, mut proxies: Vec<String>) -> Danger {

@@ -19,6 +19,14 @@ pub(super) struct Held {
     pub(super) of: BTreeMap<ResourceType, Arc<Resources>>,
 }
 
+impl Held {
+    /// Where its resources are in memory, by type: those that share them have the same.
+    pub(super) fn addresses(&self) -> Vec<usize> {
+        let address = |ty| self.of.get(&ty).map_or(0, |resources| Arc::as_ptr(resources).addr());
+        ResourceType::ALL.into_iter().map(address).collect()
+    }
+}
+
 /// All proxies, in the order of the subjects.
 pub(super) struct Scene {
     /// Before and after.

@@ -116,9 +116,12 @@ mod tests {
         Proxy::from_node(&Node { id, metadata: Some(Struct { fields }), ..Node::default() }).unwrap()
     }
 
+    /// What claims the value of a number.
+    type Maker = (&'static str, fn(usize) -> Proxy);
+
     #[test]
     fn only_so_many_invented_values_count_at_a_time() {
-        let makers: [(&str, fn(usize) -> Proxy); 3] = [
+        let makers: [Maker; 3] = [
             ("files", |n| proxy("shop", &[("TLS_CLIENT_ROOT_CERT", format!("/{n}"))])),
             ("networks", |n| proxy("shop", &[("REQUESTED_NETWORK_VIEW", format!("net-{n}"))])),
             ("namespaces", |n| proxy(&format!("none-{n}"), &[])),
