@@ -335,6 +335,14 @@ impl Translator {
         self.memo.sweep_if_due();
     }
 
+    /// Drops all that no connected proxy has any more, and all results of earlier worlds. Takes a look at every result, so it is for times
+    /// in which nothing is published.
+    pub fn tidy_all(&self) {
+        self.clients.lock().retire();
+        self.forget_gone();
+        self.memo.sweep_leftovers();
+    }
+
     /// Removes the views that no connected proxy has any more from the roots.
     fn forget_gone(&self) {
         let mut clients = self.clients.lock();

@@ -183,6 +183,10 @@ impl Query for Generate {
         shared.batch(batch)
     }
 
+    fn weight(batch: &ResourceBatch) -> usize {
+        batch.resources.iter().map(|resource| resource.body.len()).sum()
+    }
+
     fn reconcile(old: Option<&ResourceBatch>, new: ResourceBatch, revision: u64) -> ResourceBatch {
         ResourceBatch::reconcile(old, new, revision)
     }

@@ -86,6 +86,8 @@ pub enum ControlMessage {
 
 /// How often what disconnected proxies left behind is dropped, and at least that the loop says that it is alive.
 const TIDY: Duration = Duration::from_secs(1);
+/// Of how many of these times one looks at all results, if nothing was published since the time before.
+const TIDY_ALL: u32 = 10;
 
 /// A world that is not, beside the one that is.
 pub struct Supposed {
@@ -151,6 +153,10 @@ pub struct Control {
     has_objects: bool,
     /// Whether the state of registries may differ from the published one by more than counts of objects.
     registries_changed: bool,
+    /// Whether a world was published since results were last tidied.
+    published: bool,
+    /// How often they were since all of them were looked at.
+    tidied: u32,
 }
 
 impl Control {
@@ -178,6 +184,8 @@ impl Control {
             refused: Arc::default(),
             has_objects: false,
             registries_changed: false,
+            published: false,
+            tidied: 0,
         }
     }
 
@@ -202,11 +210,23 @@ impl Control {
                 },
                 () = due => None,
                 _ = tidy.tick() => {
-                    self.outputs.translator.tidy();
+                    self.tidy();
                     continue;
                 }
             };
             next = self.step(message, Now::read());
+        }
+    }
+
+    /// Drops results that nobody needs: now and then all of them, when that delays no publication.
+    fn tidy(&mut self) {
+        let is_quiet = !std::mem::take(&mut self.published);
+        self.tidied += 1;
+        if is_quiet && self.tidied >= TIDY_ALL {
+            self.tidied = 0;
+            self.outputs.translator.tidy_all();
+        } else {
+            self.outputs.translator.tidy();
         }
     }
 
@@ -455,6 +475,7 @@ impl Control {
         let publication = publication(self.outputs.translator.publish(world, &changes));
         let (resources, view_changed) = (publication.changes.len(), publication.view_changed.len());
         self.outputs.fanout.publish(&publication);
+        self.published = true;
         self.outputs.shared.note_changes(publication.revision, &changes);
         self.observer.computed(started);
         self.report_refused();
