@@ -4,14 +4,18 @@
 //! implements. Paths and field names follow istiod's.
 
 mod access;
+mod catalogue;
 mod metrics;
+mod process_metrics;
 mod registration_metrics;
 mod routes;
 mod server;
 mod v1;
 mod views;
+mod webhook_metrics;
 
 pub use access::Access;
+pub use catalogue::MetricDescription;
 pub use metrics::{Metrics, XdsType};
 pub use prometheus::IntGauge;
 pub use registration_metrics::RegistrationApiMetrics;
@@ -19,3 +23,4 @@ pub use routes::{ControlPlane, ENDPOINTS, router};
 pub use server::{Bound, LIMITS, ServerError};
 pub use v1::{Operations, WaitFor, WhyQuery};
 pub use views::{provenance, time};
+pub use webhook_metrics::{ReviewedObject, WebhookMetrics};

@@ -365,8 +365,11 @@ impl Control {
             if let SourceEvent::Failed { reason, .. } = &event {
                 tracing::warn!(source, %reason, "the source cannot be read; what was read before stays in force");
             }
-            if let Err(error) = self.controller.source_event(feed, source, event) {
-                tracing::error!(%error, "a source without a feed");
+            let kind = observer::kind_of(&event);
+            match (self.controller.source_event(feed, source, event), kind) {
+                (Ok(applied), Some(kind)) => self.observer.applied(kind, applied),
+                (Ok(_), None) => {}
+                (Err(error), _) => tracing::error!(%error, "a source without a feed"),
             }
         }
     }
