@@ -1,14 +1,14 @@
 //! What the operating system says of this process, under the names that Prometheus' client libraries use.
 
 use crate::catalogue::Catalogue;
-use prometheus::{Gauge, IntGauge};
+use prometheus::{Counter, IntGauge};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Memory, CPU time and open files.
 pub(crate) struct ProcessMetrics {
     resident: IntGauge,
     size: IntGauge,
-    cpu: Gauge,
+    cpu: Counter,
     open_files: IntGauge,
     most_files: IntGauge,
 }
@@ -24,7 +24,7 @@ impl ProcessMetrics {
                 "process_virtual_memory_bytes",
                 "Addresses that are mapped, with and without memory behind them",
             )?,
-            cpu: r.float("process_cpu_seconds_total", "CPU seconds of user and system")?,
+            cpu: r.register(Counter::new("process_cpu_seconds_total", "CPU seconds of user and system"))?,
             open_files: r.gauge("process_open_fds", "Open files and connections")?,
             most_files: r.gauge("process_max_fds", "The most files and connections that may be open")?,
         })
@@ -35,7 +35,7 @@ impl ProcessMetrics {
         let usage = Usage::read();
         self.resident.set(usage.resident);
         self.size.set(usage.size);
-        self.cpu.set(usage.cpu);
+        self.cpu.inc_by((usage.cpu - self.cpu.get()).max(0.0));
         self.open_files.set(usage.open_files);
         self.most_files.set(usage.most_files);
     }
