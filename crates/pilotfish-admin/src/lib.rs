@@ -4,7 +4,9 @@
 //! implements. Paths and field names follow istiod's.
 
 mod access;
+mod change_metrics;
 mod metrics;
+mod process;
 mod registration_metrics;
 mod routes;
 mod server;
@@ -12,10 +14,11 @@ mod v1;
 mod views;
 
 pub use access::Access;
+pub use change_metrics::ChangeMetrics;
 pub use metrics::{Metrics, XdsType};
 pub use prometheus::IntGauge;
 pub use registration_metrics::RegistrationApiMetrics;
 pub use routes::{ControlPlane, ENDPOINTS, router};
 pub use server::{Bound, LIMITS, ServerError};
-pub use v1::{Operations, WaitFor, WhyQuery};
+pub use v1::{HistoryQuery, Operations, WaitFor, WhyQuery};
 pub use views::{provenance, time};

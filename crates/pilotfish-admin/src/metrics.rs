@@ -1,5 +1,6 @@
 //! Metrics, under istiod's names where it measures the same thing.
 
+use crate::ChangeMetrics;
 use crate::registration_metrics::RegistrationApiMetrics;
 use pilotfish_api as api;
 use pilotfish_model::{Kind, World};
@@ -60,6 +61,8 @@ pub struct Metrics {
     pub rejected_configs: IntGauge,
     /// Names of gateways between networks that cannot be resolved, now.
     pub unresolved_gateways: IntGauge,
+    /// Changes on their way to proxies.
+    pub changes: ChangeMetrics,
     /// The metrics of live clusters.
     pub kube: KubeMetrics,
     /// The metrics of xDS over TLS.
@@ -249,6 +252,7 @@ impl Metrics {
             )?,
             unresolved_gateways: gauge(r, "pilotfish_unresolved_gateways", UNRESOLVED)?,
             kube: KubeMetrics::new(r)?,
+            changes: ChangeMetrics::new(r)?,
             secure: SecureMetrics::new(r)?,
             webhook_reviews: webhook_reviews(r)?,
             registries: Registries::new(r)?,
@@ -447,7 +451,7 @@ pub(crate) fn counters_by(
     register(registry, IntCounterVec::new(Opts::new(name, help), labels))
 }
 
-fn histogram(registry: &Registry, name: &str, help: &str) -> Result<Histogram, prometheus::Error> {
+pub(crate) fn histogram(registry: &Registry, name: &str, help: &str) -> Result<Histogram, prometheus::Error> {
     register(registry, Histogram::with_opts(HistogramOpts::new(name, help).buckets(FAST.to_vec())))
 }
 

@@ -340,6 +340,11 @@ impl<S: ResourceSource> Fanout<S> {
         self.topology.read().group_count()
     }
 
+    /// How many different names are subscribed to, by type and view.
+    pub fn name_count(&self) -> usize {
+        self.topology.read().name_count()
+    }
+
     /// How many parts of views are kept for wildcard subscriptions.
     pub fn part_count(&self) -> usize {
         self.topology.read().whole_counts().0

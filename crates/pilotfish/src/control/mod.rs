@@ -28,6 +28,7 @@ pub use shared::{Follower, Shared};
 use crate::control::debouncer::Debouncer;
 use crate::control::gateway_names::{Answered, GatewayNames};
 use crate::control::remote::{REMOTE_SECRETS, cluster_source, feed_of};
+use crate::history::Published;
 use crate::resources::{Resources, publication};
 use pilotfish_config::networking::MAX_CONDITIONS;
 use pilotfish_config::{Effective, ProblemReport, Severity, SourceBatch, SourceEvent, SourceProblems};
@@ -451,12 +452,18 @@ impl Control {
         self.observer.published(Trigger::of(&changes));
         let revision = world.revision();
         self.registries_changed = true;
+        let before = self.outputs.shared.world();
         self.outputs.shared.set_world(world.clone(), &changes);
-        let publication = publication(self.outputs.translator.publish(world, &changes));
+        let publication = publication(self.outputs.translator.publish(world.clone(), &changes));
         let (resources, view_changed) = (publication.changes.len(), publication.view_changed.len());
-        self.outputs.fanout.publish(&publication);
+        // As it is shown; nothing depends on it.
+        let at = SystemTime::now();
+        let concerned = self.outputs.fanout.publish(&publication);
         self.outputs.shared.note_changes(publication.revision, &changes);
         self.observer.computed(started);
+        let (before, world, changes) = (&before, &world, &changes);
+        let published = Published { revision: publication.revision, at, before, world, changes, concerned };
+        self.outputs.shared.history().note(published);
         self.report_refused();
         self.drop_unwanted(revision);
         // After the change is out: nobody waits for it.
