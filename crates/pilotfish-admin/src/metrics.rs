@@ -1,5 +1,6 @@
 //! Metrics, under istiod's names where it measures the same thing.
 
+use crate::ChangeMetrics;
 use crate::catalogue::{Catalogue, MetricDescription};
 use crate::process_metrics::ProcessMetrics;
 use crate::registration_metrics::RegistrationApiMetrics;
@@ -64,10 +65,14 @@ pub struct Metrics {
     pub rejected_configs: IntGauge,
     /// Names of gateways between networks that cannot be resolved, now.
     pub unresolved_gateways: IntGauge,
+    /// Changes on their way to proxies.
+    pub changes: ChangeMetrics,
     /// The metrics of live clusters.
     pub kube: KubeMetrics,
     /// The metrics of xDS over TLS.
     pub secure: SecureMetrics,
+    /// Spans of traces, by what became of them: `sent`, `failed`, `dropped`.
+    pub spans: IntCounterVec,
     /// The metrics of webhooks.
     pub webhooks: WebhookMetrics,
     registries: Registries,
@@ -271,7 +276,13 @@ impl Metrics {
                 .gauge("pilot_total_rejected_configs", "Objects whose newest version is refused")?,
             unresolved_gateways: r.gauge("pilotfish_unresolved_gateways", UNRESOLVED)?,
             kube: KubeMetrics::new(r)?,
+            changes: ChangeMetrics::new(r)?,
             secure: SecureMetrics::new(r)?,
+            spans: r.counters(
+                "pilotfish_otlp_spans_total",
+                "Spans of traces, by what became of them",
+                &["result"],
+            )?,
             webhooks: WebhookMetrics::new(r)?,
             registries: Registries::new(r)?,
             registration_api: RegistrationApiMetrics::new(r)?,

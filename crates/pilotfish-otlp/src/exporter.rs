@@ -154,7 +154,7 @@ impl Exporter {
                 Err(error) => error,
             };
             if !std::mem::replace(&mut self.is_failing, true) {
-                tracing::warn!(code = ?error.code(), message = error.message(), "traces cannot be exported");
+                tracing::warn!(code = ?error.code(), reason = error.message(), "traces cannot be exported");
             }
             if !may_pass(error.code()) || number == TRIES {
                 break;
@@ -180,8 +180,8 @@ impl Exporter {
             tracing::info!("traces are exported again");
         }
         if let Some(refused) = answer.partial_success.as_ref().filter(|it| it.rejected_spans > 0) {
-            let (spans, message) = (refused.rejected_spans, &refused.error_message);
-            tracing::debug!(spans, %message, "a collector refused spans");
+            let (spans, reason) = (refused.rejected_spans, &refused.error_message);
+            tracing::debug!(spans, %reason, "a collector refused spans");
         }
     }
 }

@@ -190,6 +190,12 @@ impl pilotfish_webhook::Observer for PrometheusRecorder {
     }
 }
 
+impl pilotfish_otlp::Observer for PrometheusRecorder {
+    fn spans(&self, outcome: pilotfish_otlp::Outcome, count: usize) {
+        self.metrics.spans.with_label_values(&[outcome.word()]).inc_by(count as u64);
+    }
+}
+
 impl pilotfish_kube_writer::status::WriteObserver for PrometheusRecorder {
     fn written(&self, kind: &'static str, what: pilotfish_kube_writer::status::Written) {
         self.metrics.kube.status_writes.with_label_values(&[kind, what.word()]).inc();

@@ -69,6 +69,12 @@ impl Shared {
         one_of(&self.routes, hasher.digest(), routes)
     }
 
+    /// How many different encoded resources there are, and their bytes.
+    pub(crate) fn bodies(&self) -> (usize, usize) {
+        let bodies = self.bodies.lock();
+        (bodies.len(), bodies.values().map(Bytes::len).sum())
+    }
+
     /// Forgets what nothing has any more.
     pub(crate) fn tidy(&self) {
         let mut bodies = self.bodies.lock();
