@@ -2,13 +2,18 @@
 
 use crate::environment::{Clock, Environment};
 use crate::group::{GroupKey, NameHasher, SubscriptionKey};
+<<<<<<< HEAD
 use crate::limits::{LimitExceeded, StreamLimits};
 use crate::mark::Mark;
 use crate::names::{Account, NameBudgets};
+=======
+use crate::limits::{Limit, LimitExceeded, StreamLimits};
+use crate::mark::{Mark, Set};
+>>>>>>> metrics
 use crate::recorder::Recorder;
 use crate::response::Nonces;
 use crate::source::{Change, ClientId, Publication, ResourceSource, Snapshot, ViewId};
-use crate::status::{ConnectionStatus, ReportStatus};
+use crate::status::{ConnectionStatus, Progress, ReportStatus};
 use crate::topology::{Fetched, Freed, Membership, Topology};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use pilotfish_identity::LogLimit;
@@ -89,25 +94,30 @@ impl<S: ResourceSource> Fanout<S> {
     }
 
     /// Applies a new state of the source to the groups that it changes and wakes their streams. To be called after each new state,
-    /// by one caller.
-    pub fn publish(&self, publication: &Publication) {
+    /// by one caller. Returns the clients that it concerns.
+    pub fn publish(&self, publication: &Publication) -> Vec<ClientId> {
         let since = self.clock.now().saturating_duration_since(self.started);
+        let mut concerned = Vec::new();
         let marks = {
             let snapshot = self.source.snapshot();
             let fetched = self.prefetch(&publication.changes, &snapshot);
             // Nobody reads a group while some have this publication and others have not.
             let mut topology = self.topology.write();
             let mut marks = Vec::new();
-            topology.apply(publication, &snapshot, fetched, &mut |mark, ty| {
-                if mark.set_changed(ty, publication.revision, since) {
+            let mut note = |mark: &Arc<Mark>, set: Set| {
+                if set.wakes {
                     marks.push(Arc::clone(mark));
                 }
+                if set.is_first {
+                    concerned.push(mark.client());
+                }
+            };
+            topology.apply(publication, &snapshot, fetched, &mut |mark, ty| {
+                note(mark, mark.set_changed(ty, publication.revision, since));
             });
             for client in &publication.view_changed {
                 for mark in topology.marks_of(*client) {
-                    if mark.set_moved(publication.revision, since) {
-                        marks.push(Arc::clone(mark));
-                    }
+                    note(mark, mark.set_moved(publication.revision, since));
                 }
             }
             marks
@@ -116,6 +126,7 @@ impl<S: ResourceSource> Fanout<S> {
         for mark in marks {
             mark.wake();
         }
+        concerned
     }
 
     /// The revision in force: that of the newest publication. Every stream that it concerns knows of it.
@@ -332,6 +343,11 @@ impl<S: ResourceSource> Fanout<S> {
         self.topology.read().group_count()
     }
 
+    /// How many different names are subscribed to, by type and view.
+    pub fn name_count(&self) -> usize {
+        self.topology.read().name_count()
+    }
+
     /// How many parts of views are kept for wildcard subscriptions.
     pub fn part_count(&self) -> usize {
         self.topology.read().whole_counts().0
@@ -353,6 +369,12 @@ impl<S: ResourceSource> Fanout<S> {
         let mut all: Vec<_> = streams.iter().filter_map(|stream| stream.report()).collect();
         all.sort_by(|a, b| a.id.cmp(&b.id));
         all
+    }
+
+    /// How far all connected clients are. Locks every stream in turn, for as long as it takes to look at some numbers.
+    pub fn progress(&self) -> Vec<Progress> {
+        let streams: Vec<_> = self.streams.lock().iter().filter_map(|(_, stream)| stream.upgrade()).collect();
+        streams.iter().filter_map(|stream| stream.progress()).collect()
     }
 
     /// All connected clients, and the revision in force of which their states tell at the latest.

@@ -57,5 +57,5 @@ pub use source::{
     Change, ChangeKind, ClientId, Collection, CollectionState, ConnectError, PeerInfo, Publication, Resource,
     ResourceSource, Snapshot, ViewId,
 };
-pub use status::{ConnectionStatus, Names, Rejection, TypeStatus};
+pub use status::{ConnectionStatus, Names, Progress, Rejection, TypeStatus};
 pub use stream::{Response, Stream, StreamError};

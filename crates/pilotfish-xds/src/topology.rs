@@ -188,6 +188,7 @@ pub(crate) type Fetched<'a> = HashMap<Wanted<'a>, Option<Arc<Resource>>>;
 
 impl Topology {
     pub(crate) fn register(&mut self, client: ClientId, mark: &Arc<Mark>) {
+        mark.belongs_to(client);
         self.clients.entry(client).or_default().push(Arc::clone(mark));
     }
 

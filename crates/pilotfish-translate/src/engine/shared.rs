@@ -95,12 +95,19 @@ impl Shared {
         one_of(&self.routes, hasher.digest(), routes)
     }
 
+<<<<<<< HEAD
     /// Forgets bodies that nothing has any more, once they may be an eighth of all.
     pub(crate) fn tidy_if_due(&self) {
         let mut bodies = self.bodies.lock();
         if bodies.is_due() {
             bodies.tidy();
         }
+=======
+    /// How many different encoded resources there are, and their bytes.
+    pub(crate) fn bodies(&self) -> (usize, usize) {
+        let bodies = self.bodies.lock();
+        (bodies.len(), bodies.values().map(Bytes::len).sum())
+>>>>>>> metrics
     }
 
     /// Forgets what nothing has any more.

@@ -189,6 +189,12 @@ impl Translator {
         self.memo.len()
     }
 
+    /// How many different encoded resources results have, and their bytes.
+    #[must_use]
+    pub fn encoded(&self) -> (usize, usize) {
+        self.memo.shared().bodies()
+    }
+
     /// Drops resources of a view that no stream subscribes to any more. A stream that subscribes meanwhile either is seen by `is_wanted`,
     /// which is asked afterwards, or reads the resource afterwards: both keep it.
     pub fn unsubscribed(&self, id: ViewId, names: &[Arc<str>], is_wanted: &dyn Fn(&str) -> bool) {

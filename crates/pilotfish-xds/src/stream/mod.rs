@@ -19,7 +19,7 @@ use crate::nack::{Nack, shown};
 use crate::names::{Account, Part};
 use crate::protocol::Protocol;
 use crate::source::{ClientId, PeerInfo, ResourceSource, Snapshot, ViewId};
-use crate::status::{ConnectionStatus, Rejection, ReportStatus, TypeStatus};
+use crate::status::{ConnectionStatus, Progress, Rejection, ReportStatus, TypeStatus};
 use crate::wire::{Request, error_text, node_in};
 use bytes::Bytes;
 use collections::Collections;
@@ -103,6 +103,10 @@ impl<S: ResourceSource> Fanout<S> {
 impl<S: ResourceSource> ReportStatus for Mutex<Stream<S>> {
     fn report(&self) -> Option<ConnectionStatus> {
         self.lock().status()
+    }
+
+    fn progress(&self) -> Option<Progress> {
+        self.lock().progress()
     }
 }
 
@@ -361,6 +365,19 @@ impl<S: ResourceSource> Stream<S> {
             protocol: self.protocol,
             types: types.collect(),
             concerned: self.mark.revision(),
+        })
+    }
+
+    /// How far the client is; `None` before the first request.
+    fn progress(&self) -> Option<Progress> {
+        let connected = self.connected.as_ref()?;
+        let watches = || self.watches.iter().filter_map(|(ty, watch)| Some((ty, watch.as_ref()?)));
+        let lacking = watches().filter(|(ty, watch)| self.mark.says(*ty) || !watch.is_in_sync());
+        Some(Progress {
+            client: connected.number,
+            concerned: self.mark.revision(),
+            behind: lacking.map(|(_, watch)| watch.acked_revision()).min(),
+            acked_at: watches().filter_map(|(_, watch)| watch.acked_at()).max(),
         })
     }
 

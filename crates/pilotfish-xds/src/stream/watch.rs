@@ -276,6 +276,22 @@ impl Watch {
         &self.rejection.insert((now, rejection)).1
     }
 
+    /// Whether the client has everything as it is now, as far as the group knows.
+    pub(super) fn is_in_sync(&self) -> bool {
+        self.in_step == Some(self.membership.group.seq())
+            && !self.requested.is_some()
+            && self.in_flight.is_empty()
+            && self.rejection.is_none()
+    }
+
+    pub(super) fn acked_revision(&self) -> u64 {
+        self.acked_revision
+    }
+
+    pub(super) fn acked_at(&self) -> Option<SystemTime> {
+        self.acked_at
+    }
+
     pub(super) fn status(&self) -> TypeStatus {
         let group = &self.membership.group;
         let state = group.lock();
@@ -293,10 +309,7 @@ impl Watch {
             acked_nonce: self.last_acked.map(text),
             sent_at: self.sent_at,
             resources: self.sent.len(),
-            in_sync: self.in_step == Some(group.seq())
-                && !self.requested.is_some()
-                && self.in_flight.is_empty()
-                && self.rejection.is_none(),
+            in_sync: self.is_in_sync(),
             acked_revision: self.acked_revision,
             acked_at: self.acked_at,
             rejection: self.rejection.as_ref().map(|(_, rejection)| rejection.clone()),

@@ -28,6 +28,7 @@ pub use shared::{Follower, Shared};
 use crate::control::debouncer::Debouncer;
 use crate::control::gateway_names::{Answered, GatewayNames};
 use crate::control::remote::{REMOTE_SECRETS, cluster_source, feed_of};
+use crate::history::{Began, Published};
 use crate::resources::{Resources, publication};
 use pilotfish_config::networking::MAX_CONDITIONS;
 use pilotfish_config::{Effective, ProblemReport, Severity, SourceBatch, SourceEvent, SourceProblems};
@@ -385,8 +386,11 @@ impl Control {
             if let SourceEvent::Failed { reason, .. } = &event {
                 tracing::warn!(source, %reason, "the source cannot be read; what was read before stays in force");
             }
-            if let Err(error) = self.controller.source_event(feed, source, event) {
-                tracing::error!(%error, "a source without a feed");
+            let kind = observer::kind_of(&event);
+            match (self.controller.source_event(feed, source, event), kind) {
+                (Ok(applied), Some(kind)) => self.observer.applied(kind, applied),
+                (Ok(_), None) => {}
+                (Err(error), _) => tracing::error!(%error, "a source without a feed"),
             }
         }
     }
@@ -432,7 +436,7 @@ impl Control {
             }
             self.names.stop_waiting();
             let updates = self.debouncer.take_all();
-            self.apply(updates);
+            self.apply(updates, Instant::now());
             self.outputs.resources.set_ready();
             self.registries_changed = true;
             let services = self.writer.world().service_count();
@@ -456,14 +460,17 @@ impl Control {
             }
         } else if let Some((updates, oldest)) = self.debouncer.take_due(now) {
             self.observer.debounced(oldest);
-            self.apply(updates);
+            self.apply(updates, oldest);
         }
     }
 
-    /// Publishes the world with these changes.
-    fn apply(&mut self, updates: Vec<Update>) {
+    /// Publishes the world with these changes, the oldest of which arrived then.
+    fn apply(&mut self, updates: Vec<Update>, oldest: Instant) {
         // Only measured: nothing depends on it.
         let started = Instant::now();
+        let computing = SystemTime::now();
+        let received = computing.checked_sub(started.saturating_duration_since(oldest)).unwrap_or(computing);
+        let before_that = Began { received, computing };
         for update in updates {
             self.writer.apply(update);
         }
@@ -471,13 +478,24 @@ impl Control {
         self.observer.published(Trigger::of(&changes));
         let revision = world.revision();
         self.registries_changed = true;
+        let before = self.outputs.shared.world();
         self.outputs.shared.set_world(world.clone(), &changes);
-        let publication = publication(self.outputs.translator.publish(world, &changes));
+        let publication = publication(self.outputs.translator.publish(world.clone(), &changes));
         let (resources, view_changed) = (publication.changes.len(), publication.view_changed.len());
+<<<<<<< HEAD
         self.outputs.fanout.publish(&publication);
         self.published = true;
+=======
+        // As it is shown; nothing depends on it.
+        let at = SystemTime::now();
+        let concerned = self.outputs.fanout.publish(&publication);
+>>>>>>> metrics
         self.outputs.shared.note_changes(publication.revision, &changes);
         self.observer.computed(started);
+        let (before, world, changes) = (&before, &world, &changes);
+        let published =
+            Published { revision: publication.revision, at, before_that, before, world, changes, concerned };
+        self.outputs.shared.history().note(published);
         self.report_refused();
         self.drop_unwanted(revision);
         // After the change is out: nobody waits for it.

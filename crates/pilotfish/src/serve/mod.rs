@@ -8,6 +8,7 @@ mod control_loop;
 mod descriptors;
 mod elections;
 mod exports;
+mod history;
 mod lookups;
 pub(crate) mod node_claims;
 pub(crate) mod registration;
@@ -17,6 +18,7 @@ mod sources;
 mod status;
 mod subsystem;
 mod tls;
+mod traces;
 pub(crate) mod webhooks;
 mod xds;
 
@@ -83,6 +85,7 @@ impl Bound {
         let recorder = Arc::new(PrometheusRecorder::new(metrics.clone()));
         let (shared, mut subsystems) = (Arc::new(Shared::default()), Subsystems::default());
 
+        shared.history().set_budget(settings.admin.history_bytes);
         let mut registries = Registries::open(&settings.registries, settings.has_objects())?;
         let sources = Sources::open(&settings, &mut registries, &recorder, &shared).await?;
         let registration =
@@ -123,6 +126,9 @@ impl Bound {
         let addresses = addresses(&xds, &admin, webhooks.as_ref(), registered);
 
         subsystems.add(control_loop::subsystem(control, inbox));
+        let (traces, exporter) = traces::open(settings.telemetry.as_ref(), &recorder)?.unzip();
+        subsystems.extend(exporter);
+        subsystems.add(history::subsystem(&shared, &admin_state.fanout, &metrics, traces));
         subsystems.add(lookups::subsystem(names, messages.clone()));
         subsystems.extend(reviews.map(|reviews| secret_access::subsystem(reviews, messages.clone())));
         subsystems.extend(status::subsystem(&settings, &sources, &shared, &metrics));
