@@ -652,7 +652,12 @@ impl<S: ResourceSource> AdsStream<S> {
                 if let Some(left_out) = port.log.allow(Instant::now()) {
                     let stream = self.stream.lock();
                     let (connection, code) = (stream.shown_id(), error.code_name());
-                    tracing::info!(connection, code, %error, left_out, "stream ended");
+                    // As a client without an identity: somebody is to look at it.
+                    if matches!(error, StreamError::Unauthenticated(_) | StreamError::PermissionDenied(_)) {
+                        tracing::warn!(connection, code, %error, left_out, "a stream is refused");
+                    } else {
+                        tracing::info!(connection, code, %error, left_out, "stream ended");
+                    }
                 }
                 grpc::status(error.code(), &error.to_string())
             }

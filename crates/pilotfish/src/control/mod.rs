@@ -37,7 +37,7 @@ use pilotfish_kube::remote::{ClusterGeneration, RemoteEvent};
 use pilotfish_model::ShardKey;
 use pilotfish_model::{ChangeSet, Kind, NetworkGateway, Object, ObjectKey, Update, World, WorldWriter};
 use pilotfish_registry::{AggregateController, LiveInput, NoLiveRegistry, WhatIf};
-use pilotfish_source::Jitter;
+use pilotfish_source::{Health, Jitter};
 use pilotfish_translate::{RefusedDelegate, Translator};
 use pilotfish_xds::Fanout;
 use std::collections::BTreeMap;
@@ -384,7 +384,7 @@ impl Control {
             self.registries_changed |= inbound == Inbound::Source;
             self.has_objects |= is_object_of_users(&event);
             if let SourceEvent::Failed { reason, .. } = &event {
-                tracing::warn!(source, %reason, "the source cannot be read; what was read before stays in force");
+                self.log_failure(feed, source, reason);
             }
             let kind = observer::kind_of(&event);
             match (self.controller.source_event(feed, source, event), kind) {
@@ -392,6 +392,20 @@ impl Control {
                 (Ok(_), None) => {}
                 (Err(error), _) => tracing::error!(%error, "a source without a feed"),
             }
+        }
+    }
+
+    /// Each retry fails again: the log has each reason once, /debug/registryz since when.
+    fn log_failure(&self, feed: &str, source: &str, reason: &str) {
+        let health = self.controller.source_status(feed, source);
+        let failure = health.and_then(Health::failure);
+        if failure.is_some_and(|failure| &*failure.reason == reason) {
+            return;
+        }
+        if health.is_some_and(Health::is_synced) {
+            tracing::warn!(source, reason, "the source cannot be read; what was read before stays in force");
+        } else {
+            tracing::warn!(source, reason, "the source cannot be read yet");
         }
     }
 
