@@ -2,14 +2,9 @@
 
 use crate::environment::{Clock, Environment};
 use crate::group::{GroupKey, NameHasher, SubscriptionKey};
-<<<<<<< HEAD
 use crate::limits::{LimitExceeded, StreamLimits};
-use crate::mark::Mark;
-use crate::names::{Account, NameBudgets};
-=======
-use crate::limits::{Limit, LimitExceeded, StreamLimits};
 use crate::mark::{Mark, Set};
->>>>>>> metrics
+use crate::names::{Account, NameBudgets};
 use crate::recorder::Recorder;
 use crate::response::Nonces;
 use crate::source::{Change, ClientId, Publication, ResourceSource, Snapshot, ViewId};
@@ -341,11 +336,6 @@ impl<S: ResourceSource> Fanout<S> {
     /// How many different subscriptions exist.
     pub fn group_count(&self) -> usize {
         self.topology.read().group_count()
-    }
-
-    /// How many different names are subscribed to, by type and view.
-    pub fn name_count(&self) -> usize {
-        self.topology.read().name_count()
     }
 
     /// How many parts of views are kept for wildcard subscriptions.

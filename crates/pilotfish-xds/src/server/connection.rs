@@ -17,12 +17,7 @@ use h2::server::{Connection as H2, SendResponse};
 use h2::{PingPong, RecvStream, SendStream};
 use http::{HeaderMap, Method, Request};
 use parking_lot::Mutex;
-<<<<<<< HEAD
 use pilotfish_identity::{Authentication, CERTIFICATE, Call, KnownStream, KnownStreams, Pace, Proof};
-use pilotfish_proto::ResourceType;
-=======
-use pilotfish_identity::{Authentication, CERTIFICATE, Call, Proof};
->>>>>>> metrics
 use slab::Slab;
 use std::future::Future;
 use std::net::SocketAddr;

@@ -496,14 +496,10 @@ impl Control {
         self.outputs.shared.set_world(world.clone(), &changes);
         let publication = publication(self.outputs.translator.publish(world.clone(), &changes));
         let (resources, view_changed) = (publication.changes.len(), publication.view_changed.len());
-<<<<<<< HEAD
-        self.outputs.fanout.publish(&publication);
-        self.published = true;
-=======
         // As it is shown; nothing depends on it.
         let at = SystemTime::now();
         let concerned = self.outputs.fanout.publish(&publication);
->>>>>>> metrics
+        self.published = true;
         self.outputs.shared.note_changes(publication.revision, &changes);
         self.observer.computed(started);
         let (before, world, changes) = (&before, &world, &changes);
