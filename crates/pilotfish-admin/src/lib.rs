@@ -6,6 +6,7 @@
 mod access;
 mod catalogue;
 mod change_metrics;
+mod flow_metrics;
 mod metrics;
 mod process;
 mod process_metrics;
@@ -19,6 +20,7 @@ mod webhook_metrics;
 pub use access::Access;
 pub use catalogue::MetricDescription;
 pub use change_metrics::ChangeMetrics;
+pub use flow_metrics::FlowMetrics;
 pub use metrics::{Metrics, XdsType};
 pub use prometheus::IntGauge;
 pub use registration_metrics::RegistrationApiMetrics;

@@ -126,9 +126,7 @@ impl Bound {
         let addresses = addresses(&xds, &admin, webhooks.as_ref(), registered);
 
         subsystems.add(control_loop::subsystem(control, inbox));
-        let (traces, exporter) = traces::open(settings.telemetry.as_ref(), &recorder)?.unzip();
-        subsystems.extend(exporter);
-        subsystems.add(history::subsystem(&shared, &admin_state.fanout, &metrics, traces));
+        subsystems.extend(history::subsystems(&settings, &shared, &admin_state.fanout, &metrics, &recorder)?);
         subsystems.add(lookups::subsystem(names, messages.clone()));
         subsystems.extend(reviews.map(|reviews| secret_access::subsystem(reviews, messages.clone())));
         subsystems.extend(status::subsystem(&settings, &sources, &shared, &metrics));
