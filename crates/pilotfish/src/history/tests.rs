@@ -96,7 +96,7 @@ fn the_oldest_is_forgotten_so_that_the_rest_is_within_its_budget() {
 
 fn progress(client: u64, concerned: u64, behind: Option<u64>, acked: f64) -> Progress {
     let acked_at = Some(at(concerned) + Duration::from_secs_f64(acked));
-    Progress { client: ClientId(client), concerned, behind, acked_at }
+    Progress { client: ClientId(client), concerned, behind, acked_at, refuses: false }
 }
 
 #[test]

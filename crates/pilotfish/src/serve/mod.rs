@@ -26,6 +26,7 @@ use crate::configuration::ConfigurationClients;
 use crate::control::remote::RemoteRegistries;
 use crate::control::shared::Shared;
 use crate::control::{Control, Outputs};
+use crate::istioctl::{self, Answerer, Questions};
 use crate::recorder::PrometheusRecorder;
 use crate::resources::Resources;
 use crate::settings::{AdminSettings, Settings};
@@ -92,7 +93,9 @@ impl Bound {
         let auto_registration = AutoRegistration::open(&settings, &sources, &shared, recorder.clone());
         let translator = Arc::new(Translator::with_domain(domain(&settings)));
         let (rights, reviews) = secret_access::open(&settings, &sources).unzip();
-        let resources = resources(&settings, translator.clone(), auto_registration.as_ref(), rights);
+        let (questions, asked) = Questions::new(settings.admin.allow_remote_debug);
+        let resources =
+            resources(&settings, translator.clone(), auto_registration.as_ref(), rights, questions);
         let limits = stream_limits(&settings);
         let fanout = Fanout::new(resources.clone(), recorder.clone(), limits);
         let (lookups, names) = mpsc::unbounded_channel();
@@ -133,7 +136,9 @@ impl Bound {
         subsystems.extend(configuration);
         subsystems.extend(sources.subsystems(messages));
         subsystems.extend(live);
-        subsystems.add(admin_server(admin, admin_state.clone(), metrics, settings.admin));
+        let pages = pilotfish_admin::router(admin_state.clone(), metrics, VERSION, access(settings.admin));
+        subsystems.add(answers(asked, &admin_state, pages.clone()));
+        subsystems.add(admin_server(admin, pages));
         subsystems.extend(webhooks.map(Webhooks::subsystem));
         subsystems.extend(reload.map(tls::Reload::subsystem));
         subsystems.add(xds::subsystem(xds));
@@ -171,16 +176,23 @@ impl Bound {
     }
 }
 
-fn admin_server(
-    bound: pilotfish_admin::Bound,
-    state: Arc<AdminState>,
-    metrics: Arc<Metrics>,
-    settings: AdminSettings,
-) -> Subsystem {
-    let access = if settings.allow_remote_debug { Access::Everybody } else { Access::ThisMachine };
-    let router = pilotfish_admin::router(state, metrics, VERSION, access);
+fn access(settings: AdminSettings) -> Access {
+    if settings.allow_remote_debug { Access::Everybody } else { Access::ThisMachine }
+}
+
+fn admin_server(bound: pilotfish_admin::Bound, pages: axum::Router) -> Subsystem {
     Subsystem::new("the admin server", StopOrder::First).task(|stop| async {
-        bound.run(router, stop.requested()).await;
+        bound.run(pages, stop.requested()).await;
+        Ok(())
+    })
+}
+
+/// Answers what tools ask over xDS.
+fn answers(asked: istioctl::Queue, state: &AdminState, pages: axum::Router) -> Subsystem {
+    let (fanout, translator) = (state.fanout.clone(), state.translator.clone());
+    let answerer = Arc::new(Answerer { pages, fanout, translator });
+    Subsystem::new("answers to istioctl", StopOrder::Abort).task(|_| async {
+        answerer.run(asked).await;
         Ok(())
     })
 }
@@ -212,11 +224,12 @@ fn resources(
     translator: Arc<Translator>,
     auto_registration: Option<&AutoRegistration>,
     rights: Option<SecretRights>,
+    questions: Questions,
 ) -> Arc<Resources> {
     let clients = settings.xds.serve_configuration.clone();
     let clients =
         clients.unwrap_or_else(|| ConfigurationClients::of_namespace(&settings.sources.root_namespace));
-    let resources = Resources::new(translator, settings.xds.trust_nodes);
+    let resources = Resources::new(translator, settings.xds.trust_nodes).with_questions(questions);
     let registrar = auto_registration.map(AutoRegistration::registrar);
     Arc::new(resources.with_registrar(registrar).with_secret_rights(rights).with_configuration(clients))
 }
