@@ -31,6 +31,7 @@ mod layer;
 mod limits;
 mod mark;
 mod nack;
+mod names;
 mod node;
 mod protocol;
 mod recorder;

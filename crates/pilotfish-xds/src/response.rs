@@ -69,6 +69,19 @@ impl Contents {
         self.upserts.is_empty() && self.removed.is_empty()
     }
 
+    /// Leaves out new content beyond so many bytes, but for the first resource. Returns whether something was left out.
+    pub(crate) fn cut(&mut self, most: usize) -> bool {
+        let mut bytes = 0_usize;
+        let mut fits = |resource: &Arc<Resource>| {
+            bytes += resource.body.len() + resource.name.len();
+            bytes <= most
+        };
+        let fitting = self.upserts.iter().take_while(|resource| fits(resource)).count().max(1);
+        let is_cut = fitting < self.upserts.len();
+        self.upserts.truncate(fitting);
+        is_cut
+    }
+
     /// Applies the difference to what a client has.
     pub(crate) fn apply(&self, entries: &mut Entries) {
         for resource in &self.upserts {

@@ -20,6 +20,11 @@ impl PrometheusRecorder {
     pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
         Self { metrics, log: LogLimit::default() }
     }
+
+    /// The metrics that it records in.
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
 }
 
 impl Recorder for PrometheusRecorder {

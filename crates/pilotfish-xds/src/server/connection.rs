@@ -2,8 +2,6 @@
 
 use super::grpc::{self, Decoder};
 use super::large::{LARGE, beside_workers};
-use super::meter::{KnownStream, KnownStreams};
-use super::pace::Pace;
 use super::port::{ConnectionPlace, Port, StreamPlace, Taken};
 use super::services::{self, ADS, CallLimits};
 use super::tls_listener::TlsClient;
@@ -19,7 +17,7 @@ use h2::server::{Connection as H2, SendResponse};
 use h2::{PingPong, RecvStream, SendStream};
 use http::{HeaderMap, Method, Request};
 use parking_lot::Mutex;
-use pilotfish_identity::{Authentication, CERTIFICATE, Call, Proof};
+use pilotfish_identity::{Authentication, CERTIFICATE, Call, KnownStream, KnownStreams, Pace, Proof};
 use pilotfish_proto::ResourceType;
 use slab::Slab;
 use std::future::Future;

@@ -13,9 +13,10 @@ mod watch;
 
 use crate::fanout::Fanout;
 use crate::group::{GroupKey, SubscriptionKey};
-use crate::limits::{Limit, LimitExceeded};
+use crate::limits::{Budget, Limit, LimitExceeded};
 use crate::mark::{Mark, Types};
 use crate::nack::{Nack, shown};
+use crate::names::{Account, Part};
 use crate::protocol::Protocol;
 use crate::source::{ClientId, PeerInfo, ResourceSource, Snapshot, ViewId};
 use crate::status::{ConnectionStatus, Progress, Rejection, ReportStatus, TypeStatus};
@@ -63,6 +64,8 @@ struct Connected<C> {
     number: ClientId,
     node: Arc<Node>,
     at: SystemTime,
+    /// For whom its names count.
+    names: Arc<Budget>,
     /// gRPC without a proxy wants every name of a type in each state-of-the-world response.
     grpc: bool,
 }
@@ -228,6 +231,8 @@ impl<S: ResourceSource> Stream<S> {
         }
         let client = self.fanout.source.connect(&node, &self.peer)?;
         let number = self.fanout.source.client_id(&client);
+        let identity = self.fanout.source.identity(&client, &self.peer);
+        let names = self.fanout.names.of(identity, &self.peer);
         let id = format!("{}-{}", node.id, self.fanout.connection_number());
         if let Some(left_out) = self.fanout.may_log() {
             let (connection, peer, protocol) = (shown(&id), &self.peer.address, self.protocol);
@@ -245,9 +250,17 @@ impl<S: ResourceSource> Stream<S> {
             number,
             node: Arc::new(node),
             at: self.fanout.clock.wall_time(),
+            names,
             grpc,
         });
         Ok(())
+    }
+
+    /// For whom names count that make this the stream's subscription to a type. `None` before the first request.
+    fn account(&self, subscription: SubscriptionKey) -> Option<Account> {
+        let few = subscription.count <= self.fanout.limits.few_subscriptions;
+        let budget = Arc::clone(&self.connected.as_ref()?.names);
+        Some(Account { budget, part: if few { Part::All } else { Part::Most } })
     }
 
     /// What the client sees of a type now, and the parts of that.
@@ -260,6 +273,9 @@ impl<S: ResourceSource> Stream<S> {
 
     /// Looks up the views again and moves subscriptions to where they belong now.
     fn follow_views(&mut self) {
+        let Some(connected) = &self.connected else { return };
+        // The client did not ask for it, so nothing of it is refused.
+        let account = Account { budget: Arc::clone(&connected.names), part: Part::Beyond };
         for ty in ResourceType::ALL {
             if self.watches[ty].is_none() {
                 continue;
@@ -272,7 +288,8 @@ impl<S: ResourceSource> Stream<S> {
             }
             let names = old.group.lock().names.clone();
             let key = GroupKey { view, ..old.key };
-            let joined = self.fanout.subscribe(&self.mark, key, &parts, names.iter());
+            let joined = self.fanout.subscribe(&self.mark, key, &parts, names.iter(), &account);
+            let Ok(joined) = joined else { continue };
             self.fanout.leave(old);
             watch.membership = joined;
             watch.in_step = None;

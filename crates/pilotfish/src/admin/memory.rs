@@ -21,7 +21,6 @@ pub(super) fn kinds(state: &AdminState) -> Vec<MemoryKind> {
         kind("objects", world.all_objects().count(), None),
         kind("streams", state.fanout.stream_count(), None),
         kind("different subscriptions", state.fanout.group_count(), None),
-        kind("names that are subscribed to", state.fanout.name_count(), None),
         kind("parts of views", state.fanout.part_count(), None),
     ]
 }

@@ -87,6 +87,8 @@ pub enum ControlMessage {
 
 /// How often what disconnected proxies left behind is dropped, and at least that the loop says that it is alive.
 const TIDY: Duration = Duration::from_secs(1);
+/// Of how many of these times one looks at all results, if nothing was published since the time before.
+const TIDY_ALL: u32 = 10;
 
 /// A world that is not, beside the one that is.
 pub struct Supposed {
@@ -152,6 +154,10 @@ pub struct Control {
     has_objects: bool,
     /// Whether the state of registries may differ from the published one by more than counts of objects.
     registries_changed: bool,
+    /// Whether a world was published since results were last tidied.
+    published: bool,
+    /// How often they were since all of them were looked at.
+    tidied: u32,
 }
 
 impl Control {
@@ -179,6 +185,8 @@ impl Control {
             refused: Arc::default(),
             has_objects: false,
             registries_changed: false,
+            published: false,
+            tidied: 0,
         }
     }
 
@@ -203,11 +211,23 @@ impl Control {
                 },
                 () = due => None,
                 _ = tidy.tick() => {
-                    self.outputs.translator.tidy();
+                    self.tidy();
                     continue;
                 }
             };
             next = self.step(message, Now::read());
+        }
+    }
+
+    /// Drops results that nobody needs: now and then all of them, when that delays no publication.
+    fn tidy(&mut self) {
+        let is_quiet = !std::mem::take(&mut self.published);
+        self.tidied += 1;
+        if is_quiet && self.tidied >= TIDY_ALL {
+            self.tidied = 0;
+            self.outputs.translator.tidy_all();
+        } else {
+            self.outputs.translator.tidy();
         }
     }
 
@@ -459,6 +479,7 @@ impl Control {
         // As it is shown; nothing depends on it.
         let at = SystemTime::now();
         let concerned = self.outputs.fanout.publish(&publication);
+        self.published = true;
         self.outputs.shared.note_changes(publication.revision, &changes);
         self.observer.computed(started);
         let (before, world, changes) = (&before, &world, &changes);

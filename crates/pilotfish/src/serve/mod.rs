@@ -112,7 +112,7 @@ impl Bound {
         let control = Control::new(controller, remote, settings.xds.windows, outputs, recorder.clone());
         let webhooks = Webhooks::bind(&settings, &recorder).await?;
         let view = webhooks.as_ref().map(Webhooks::view);
-        let (secure, reload) = tls::open(&settings, &sources, webhooks.as_ref(), &shared, &metrics)?.unzip();
+        let (secure, reload) = tls::open(&settings, &sources, webhooks.as_ref(), &shared, &recorder)?.unzip();
         let xds = xds::bind(&settings.xds, fanout.clone(), secure, settings.registration.is_some())?;
         let configuration = configuration::subsystem(&resources, &fanout, &shared);
         let admin_state = Arc::new(AdminState {
@@ -216,6 +216,7 @@ fn addresses(
 /// What a stream may ask for.
 fn stream_limits(settings: &Settings) -> StreamLimits {
     StreamLimits { subscriptions: settings.xds.max_subscriptions, ..StreamLimits::default() }
+        .with_all_subscription_bytes(settings.xds.max_all_subscription_bytes)
 }
 
 /// What proxies and other control planes are served from.
