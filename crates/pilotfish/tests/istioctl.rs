@@ -92,7 +92,7 @@ async fn istioctl_is_answered_or_told_at_once_that_it_is_not() {
     // x version
     let connections = ask(target, "istio.io/connections", &[]).await.unwrap();
     let nodes: Vec<Node> =
-        connections.resources.iter().map(|any| Node::decode(any.value.clone()).unwrap()).collect();
+        connections.resources.iter().map(|any| Node::decode(&*any.value).unwrap()).collect();
     assert!(nodes.len() == 2 && nodes.iter().all(|node| node.id.contains("client-")), "{nodes:?}");
 
     // What is not served.

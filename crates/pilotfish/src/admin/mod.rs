@@ -8,7 +8,7 @@ pub(crate) mod plan;
 mod proxies;
 
 pub(crate) use config_dump::resources_of;
-pub(crate) use proxies::name;
+pub(crate) use proxies::{Refusals, name};
 
 use crate::admin::config_dump::config_dump;
 use crate::control::ControlMessage;
@@ -46,6 +46,8 @@ pub(crate) struct AdminState {
     pub(crate) registrar: Option<Registrar>,
     /// Reaches the control loop, for as long as it runs.
     pub(crate) control: mpsc::WeakSender<ControlMessage>,
+    /// What proxies refuse.
+    pub(crate) refusals: Refusals,
 }
 
 /// Names that `/debug/adsz` lists for each type; more are counted.

@@ -208,7 +208,7 @@ impl AdminState {
     }
 
     /// The revision since which an object is in force.
-    fn revision_of(&self, object: &str, current: u64) -> Result<u64, Failure> {
+    pub(super) fn revision_of(&self, object: &str, current: u64) -> Result<u64, Failure> {
         let key = object_key(object)?;
         let world = self.shared.world();
         if world.object(&key).is_some() || self.shared.changed_lately(&key) {

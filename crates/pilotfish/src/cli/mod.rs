@@ -285,10 +285,7 @@ impl Cli {
             }
             Command::Registries(registries) => good(registries.run(&table, &mut out)),
             Command::RemoteSecret(secret) => run(async { secret.run(&mut out).await }),
-            Command::Replay(replay) => {
-                drop(out);
-                replay.run()
-            }
+            Command::Replay(replay) => replay.run(),
             Command::IstioIptables(iptables) => good(iptables.run(&mut out)),
             Command::Validate(validate) => {
                 let ok = validate.run(&mut out)?;

@@ -19,7 +19,7 @@ pub(crate) use change::{Change, Item, ItemKind};
 pub(crate) use lines::{ChangeLog, Line, Many};
 
 use parking_lot::Mutex;
-use pilotfish_model::{ChangeSet, Fact, Update, World, WorldWriter};
+use pilotfish_model::{ChangeSet, Fact, Kind, Update, World, WorldWriter};
 use pilotfish_xds::ClientId;
 use std::collections::VecDeque;
 use std::fmt;
@@ -141,8 +141,13 @@ impl History {
         let Published { revision, before, world, changes, .. } = published;
         // Before the first there was nothing that anybody asks for.
         let is_first = before.revision() == 0;
-        let undo: Arc<[Update]> =
-            if is_first { Arc::default() } else { world.updates_to(before, changes).into() };
+        let undo: Arc<[Update]> = if is_first {
+            Arc::default()
+        } else {
+            // A key that was replaced is not to be found in memory: earlier revisions have the Secrets of now.
+            let undo = world.updates_to(before, changes).into_iter();
+            undo.filter(|update| !is_secret(update)).collect()
+        };
         let change = {
             let kept = self.kept.lock();
             let last = kept.entries.back().map(|entry| entry.change.concerned.clone());
@@ -237,7 +242,7 @@ impl History {
     /// The worlds since a revision; `None` for the oldest that is kept.
     pub(crate) fn steps(&self, from: Option<u64>) -> Result<Steps, NotKept> {
         let revision = from.unwrap_or_else(|| self.span().0);
-        let (newest, since): (Arc<World>, Vec<(Arc<Change>, Arc<[Update]>)>) = {
+        let (newest, since) = {
             let kept = self.kept.lock();
             if revision > kept.revision {
                 return Err(NotKept::Unknown { revision, newest: kept.revision });
@@ -246,7 +251,8 @@ impl History {
                 return Err(NotKept::Forgotten { revision, oldest: kept.oldest });
             }
             let since = kept.entries.iter().rev().take_while(|entry| entry.change.revision > revision);
-            (kept.world.clone(), since.map(|entry| (entry.change.clone(), entry.undo.clone())).collect())
+            let since = since.map(|entry| (entry.change.clone(), entry.undo.clone()));
+            (kept.world.clone(), since.collect::<Vec<_>>())
         };
         let mut writer = WorldWriter::at(&newest);
         let mut updates = Vec::with_capacity(since.len());
@@ -258,6 +264,14 @@ impl History {
         }
         updates.reverse();
         Ok(Steps { base: Arc::new(writer.world().clone()), revision, updates })
+    }
+}
+
+fn is_secret(update: &Update) -> bool {
+    match update {
+        Update::Object(object) => object.key().kind == Kind::Secret,
+        Update::RemoveObject(key) => key.kind == Kind::Secret,
+        _ => false,
     }
 }
 

@@ -113,7 +113,7 @@ fn versioned(resource: &EncodedResource) -> Versioned {
 }
 
 fn packed(name: &str, message: &impl Message) -> Any {
-    Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec().into() }
+    Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }
 }
 
 fn collection(resources: impl IntoIterator<Item = (String, Any)>) -> Collection {

@@ -15,6 +15,8 @@ mod tests;
 mod write;
 
 pub(crate) use replay::{Replayed, replay};
+#[cfg(test)]
+pub(crate) use write::LARGEST;
 pub(crate) use write::{Recordable, write};
 
 use pilotfish_explain::Held;

@@ -182,7 +182,7 @@ impl Replay {
 /// Reads hexadecimal digits.
 fn bytes(digits: &str) -> Result<Vec<u8>> {
     let pair = |at: usize| digits.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
-    if digits.len() % 2 != 0 {
+    if !digits.len().is_multiple_of(2) {
         bail!("an odd number of digits");
     }
     (0..digits.len()).step_by(2).map(|at| pair(at).ok_or_else(|| anyhow!("no hexadecimal digits"))).collect()

@@ -183,3 +183,39 @@ fn a_revision_that_is_not_kept_has_no_record() {
     let error = write(&history(&[]), &Translator::new(), Vec::new(), Some(9)).unwrap_err();
     assert_eq!(error.error, "revision 9 is not known: 1 is in force");
 }
+
+/// Every kind of object, service, endpoint and workload that the recorded cases have.
+#[test]
+fn what_a_record_says_is_what_was_there() {
+    let cases = pilotfish_testkit::cases::Case::all(std::path::Path::new("../../oracle/cases")).unwrap();
+    assert!(cases.len() > 50);
+    let mut left_out = 0;
+    for case in cases {
+        let world = pilotfish_registry::testing::world_from_objects(case.objects().unwrap().objects);
+        let mut there = WorldWriter::new();
+        let mut back = WorldWriter::new();
+        for update in World::default().updates_to(&world, &world.facts()) {
+            // Registries read it, with its status; the world of a control plane has what they make of it.
+            if matches!(&update, Update::Object(object) if object.key().kind == Kind::WorkloadEntry) {
+                continue;
+            }
+            let Ok(recorded) = lines::RecordedUpdate::of(update.clone()) else {
+                left_out += 1;
+                continue;
+            };
+            there.apply(update);
+            let text = serde_json::to_string(&recorded).unwrap();
+            let read: lines::RecordedUpdate =
+                serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}: {text}", case.name));
+            back.apply(read.into_update().unwrap_or_else(|error| panic!("{}: {error}: {text}", case.name)));
+        }
+        let (one, other) = (there.world(), back.world());
+        let mut all = one.facts();
+        all.merge(other.facts());
+        let mut writer = WorldWriter::at(one);
+        one.updates_to(other, &all).into_iter().for_each(|update| writer.apply(update));
+        let differs = writer.publish().map(|(_, changes)| changes);
+        assert!(differs.is_none(), "{}: {differs:?}", case.name);
+    }
+    assert!(left_out < 60, "{left_out} of all are Secrets and closed objects");
+}

@@ -21,7 +21,7 @@ mod tls;
 pub(crate) mod webhooks;
 mod xds;
 
-use crate::admin::AdminState;
+use crate::admin::{AdminState, Refusals};
 use crate::configuration::ConfigurationClients;
 use crate::control::remote::RemoteRegistries;
 use crate::control::shared::Shared;
@@ -85,7 +85,6 @@ impl Bound {
         let recorder = Arc::new(PrometheusRecorder::new(metrics.clone()));
         let (shared, mut subsystems) = (Arc::new(Shared::default()), Subsystems::default());
 
-        shared.history().set_budget(settings.admin.history_bytes);
         let mut registries = Registries::open(&settings.registries, settings.has_objects())?;
         let sources = Sources::open(&settings, &mut registries, &recorder, &shared).await?;
         let registration =
@@ -123,12 +122,12 @@ impl Bound {
             webhooks: view,
             registrar: registration.as_ref().map(Registration::registrar),
             control: messages.downgrade(),
+            refusals: Refusals::default(),
         });
         let registered = registration.as_ref().map(Registration::address);
         let addresses = addresses(&xds, &admin, webhooks.as_ref(), registered);
 
         subsystems.add(control_loop::subsystem(control, inbox));
-        subsystems.add(history::subsystem(&shared, &admin_state.fanout, &metrics));
         subsystems.add(lookups::subsystem(names, messages.clone()));
         subsystems.extend(reviews.map(|reviews| secret_access::subsystem(reviews, messages.clone())));
         subsystems.extend(status::subsystem(&settings, &sources, &shared, &metrics));
@@ -136,9 +135,7 @@ impl Bound {
         subsystems.extend(configuration);
         subsystems.extend(sources.subsystems(messages));
         subsystems.extend(live);
-        let pages = pilotfish_admin::router(admin_state.clone(), metrics, VERSION, access(settings.admin));
-        subsystems.add(answers(asked, &admin_state, pages.clone()));
-        subsystems.add(admin_server(admin, pages));
+        subsystems.extend(pages(admin, &admin_state, &metrics, settings.admin, asked));
         subsystems.extend(webhooks.map(Webhooks::subsystem));
         subsystems.extend(reload.map(tls::Reload::subsystem));
         subsystems.add(xds::subsystem(xds));
@@ -176,8 +173,22 @@ impl Bound {
     }
 }
 
-fn access(settings: AdminSettings) -> Access {
-    if settings.allow_remote_debug { Access::Everybody } else { Access::ThisMachine }
+/// What operators see: the admin server, answers to `istioctl`, and the log of changes.
+fn pages(
+    admin: pilotfish_admin::Bound,
+    state: &Arc<AdminState>,
+    metrics: &Arc<Metrics>,
+    settings: AdminSettings,
+    asked: istioctl::Queue,
+) -> [Subsystem; 3] {
+    let access = if settings.allow_remote_debug { Access::Everybody } else { Access::ThisMachine };
+    let router = pilotfish_admin::router(state.clone(), metrics.clone(), VERSION, access);
+    state.shared.history().set_budget(settings.history_bytes);
+    [
+        history::subsystem(&state.shared, &state.fanout, metrics),
+        answers(asked, state, router.clone()),
+        admin_server(admin, router),
+    ]
 }
 
 fn admin_server(bound: pilotfish_admin::Bound, pages: axum::Router) -> Subsystem {
