@@ -25,7 +25,7 @@ pub use metrics::{Metrics, XdsType};
 pub use prometheus::IntGauge;
 pub use registration_metrics::RegistrationApiMetrics;
 pub use routes::{ControlPlane, ENDPOINTS, router};
-pub use server::{Bound, LIMITS, ServerError};
+pub use server::{Bound, LIMITS, ServerError, page};
 pub use v1::{HistoryQuery, Operations, WaitFor, WhyQuery};
 pub use views::{provenance, time};
 pub use webhook_metrics::{ReviewedObject, WebhookMetrics};

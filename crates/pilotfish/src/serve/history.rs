@@ -4,10 +4,7 @@ use super::subsystem::{StopOrder, Subsystem};
 use super::traces;
 use crate::control::Shared;
 use crate::history::{Change, ChangeLog, Line, Many, Outcome, Tracker};
-use crate::recorder::PrometheusRecorder;
 use crate::resources::Resources;
-use crate::settings::Settings;
-use anyhow::Result;
 use pilotfish_admin::Metrics;
 use pilotfish_otlp::Traces;
 use pilotfish_xds::{ClientId, ConnectionStatus, Fanout};
@@ -22,17 +19,12 @@ const SELDOM: Duration = Duration::from_millis(500);
 const PART: u32 = 50;
 
 /// Follows changes until all whom they concern have them, and sends traces where these are wanted.
-///
-/// # Errors
-/// When a collector is named by an address that is none of a URI.
-pub(super) fn subsystems(
-    settings: &Settings,
+pub(super) fn subsystem(
     shared: &Arc<Shared>,
     fanout: &Arc<Fanout<Resources>>,
     metrics: &Arc<Metrics>,
-    recorder: &Arc<PrometheusRecorder>,
-) -> Result<Vec<Subsystem>> {
-    let (traces, exporter) = traces::open(settings.telemetry.as_ref(), recorder)?.unzip();
+    traces: Option<Traces>,
+) -> Subsystem {
     let watcher = Watcher {
         shared: shared.clone(),
         fanout: fanout.clone(),
@@ -41,11 +33,10 @@ pub(super) fn subsystems(
         log: ChangeLog::default(),
         traces,
     };
-    let watcher = Subsystem::new("the log of changes", StopOrder::Abort).task(|_| async {
+    Subsystem::new("the log of changes", StopOrder::Abort).task(|_| async {
         watcher.run().await;
         Ok(())
-    });
-    Ok(exporter.into_iter().chain([watcher]).collect())
+    })
 }
 
 struct Watcher {
