@@ -2,6 +2,7 @@
 
 use crate::ChangeMetrics;
 use crate::catalogue::{Catalogue, MetricDescription};
+use crate::flow_metrics::FlowMetrics;
 use crate::process_metrics::ProcessMetrics;
 use crate::registration_metrics::RegistrationApiMetrics;
 use crate::webhook_metrics::WebhookMetrics;
@@ -49,18 +50,8 @@ pub struct Metrics {
     pub push: HistogramVec,
     /// Time of writing a response, with what it waited for the client.
     pub send: Histogram,
-    /// Worlds published, by what changed.
-    pub push_triggers: IntCounterVec,
-    /// Changes received from sources, by kind.
-    pub inbound_updates: IntCounterVec,
-    /// Objects of Kubernetes that registries read and that were added, updated or deleted, by kind and event.
-    pub registry_events: IntCounterVec,
-    /// The same of all other objects.
-    pub config_events: IntCounterVec,
-    /// From the first change to the published world.
-    pub debounce: Histogram,
-    /// Computing what a new world changes.
-    pub publish: Histogram,
+    /// Changes on their way from sources to a world.
+    pub flow: FlowMetrics,
     /// Objects refused by validation, now.
     pub rejected_configs: IntGauge,
     /// Names of gateways between networks that cannot be resolved, now.
@@ -248,30 +239,7 @@ impl Metrics {
                 "pilot_xds_send_time",
                 "Seconds of writing a response, with what it waited for a slow client",
             )?,
-            push_triggers: r.counters(
-                "pilot_push_triggers",
-                "Worlds published, by what changed",
-                &["type"],
-            )?,
-            inbound_updates: r.counters(
-                "pilot_inbound_updates",
-                "Changes received from sources, by kind",
-                &["type"],
-            )?,
-            registry_events: r.counters(
-                "pilot_k8s_reg_events",
-                "Services, EndpointSlices, Pods, Nodes and Namespaces that changed, by kind and event",
-                &["type", "event"],
-            )?,
-            config_events: r.counters(
-                "pilot_k8s_cfg_events",
-                "Other objects that changed, by kind and event",
-                &["type", "event"],
-            )?,
-            debounce: r
-                .seconds("pilot_debounce_time", "Seconds from the first change to the published world")?,
-            publish: r
-                .seconds("pilot_pushcontext_init_seconds", "Seconds of computing what a new world changes")?,
+            flow: FlowMetrics::new(r)?,
             rejected_configs: r
                 .gauge("pilot_total_rejected_configs", "Objects whose newest version is refused")?,
             unresolved_gateways: r.gauge("pilotfish_unresolved_gateways", UNRESOLVED)?,

@@ -1,11 +1,14 @@
 //! The HTTP server: bound first, run later, stopped gracefully.
 
 use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::{Request, StatusCode};
 use pilotfish_listener::{Limits, Listener};
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
+use tower::ServiceExt;
 
 /// What those who look at pages can hold. People, probes and scrapers need a few connections each.
 pub const LIMITS: Limits = Limits {
@@ -30,6 +33,19 @@ pub enum ServerError {
         /// The system's error.
         source: io::Error,
     },
+}
+
+/// A page as those on this machine see it, without a connection: its status and at most so many bytes of its content.
+pub async fn page(router: &Router, path: &str, largest: usize) -> (StatusCode, Bytes) {
+    let Ok(request) = Request::get(path).body(Body::empty()) else {
+        return (StatusCode::BAD_REQUEST, Bytes::from_static(b"not a path\n"));
+    };
+    let Ok(response) = router.clone().oneshot(request).await;
+    let (head, body) = response.into_parts();
+    match axum::body::to_bytes(body, largest).await {
+        Ok(bytes) => (head.status, bytes),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n").into()),
+    }
 }
 
 /// A server that listens and does not serve yet.

@@ -10,7 +10,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use pilotfish_api::v1::{
     Acknowledgement, Change, EndpointRow, Failure, FailureKind, History, LogFilter, Memory, MemoryKind, Page,
-    Plan, PlanRequest, Proxy, ProxyConfig, Section, ServicePort, ServiceRow, Why, WhyEndpoint,
+    Plan, PlanRequest, Proxy, ProxyConfig, Section, ServicePort, ServiceRow, Why, WhyEndpoint, WhyObject,
 };
 use pilotfish_model::{Endpoint, HealthStatus, Service, ServiceKey, ShardKey, World};
 use serde::de::DeserializeOwned;
@@ -73,6 +73,12 @@ pub trait Operations: Send + Sync + 'static {
     /// When the proxy or the host is not known.
     fn why(&self, query: &WhyQuery) -> Result<Why, Failure>;
 
+    /// What is kept of the past since a revision, or all of it, as lines of JSON.
+    ///
+    /// # Errors
+    /// When the revision is not kept, or it is too much.
+    fn record(&self, from: Option<u64>) -> Result<Vec<u8>, Failure>;
+
     /// What memory is for, by kind.
     fn memory(&self) -> Vec<MemoryKind>;
 
@@ -93,6 +99,25 @@ pub trait Operations: Send + Sync + 'static {
     /// # Errors
     /// When it is no address.
     fn why_endpoint(&self, address: &str) -> Result<WhyEndpoint, Failure>;
+
+    /// Whom an object reaches.
+    ///
+    /// # Errors
+    /// When it is not known.
+    fn why_object(&self, object: &str) -> Result<WhyObject, Failure>;
+}
+
+/// An object.
+#[derive(Deserialize)]
+struct ObjectQuery {
+    object: String,
+}
+
+async fn why_object<C: ControlPlane + Operations>(
+    State(admin): Shared<C>,
+    Query(query): Query<ObjectQuery>,
+) -> Response {
+    answer(admin.plane.why_object(&query.object))
 }
 
 /// What is waited for.
@@ -157,6 +182,7 @@ pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
         .route("/registries", get(registries::<C>))
         .route("/problems", get(problems::<C>))
         .route("/acknowledgements", get(acknowledgements::<C>))
+        .route("/record", get(record::<C>))
         .route("/memory", get(memory::<C>))
         .route("/profile", get(profile))
         .route("/log", get(log::<C>).post(set_log::<C>).layer(DefaultBodyLimit::max(LOG_BYTES)))
@@ -165,6 +191,7 @@ pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
         .route("/plan", post(plan::<C>).layer(DefaultBodyLimit::max(PLAN_BYTES)))
         .route("/why", get(why::<C>))
         .route("/why/endpoint", get(why_endpoint::<C>))
+        .route("/why/object", get(why_object::<C>))
 }
 
 fn answer<T: Serialize>(result: Result<T, Failure>) -> Response {
@@ -440,6 +467,21 @@ async fn plan<C: ControlPlane + Operations>(
     body: axum::body::Bytes,
 ) -> Response {
     answer(question("a plan", &headers, &body).and_then(|request| admin.plane.plan(request)))
+}
+
+#[derive(Deserialize)]
+struct RecordQuery {
+    from: Option<u64>,
+}
+
+async fn record<C: ControlPlane + Operations>(
+    State(admin): Shared<C>,
+    Query(query): Query<RecordQuery>,
+) -> Response {
+    match admin.plane.record(query.from) {
+        Ok(record) => ([(header::CONTENT_TYPE, "application/x-ndjson")], record).into_response(),
+        Err(failure) => answer::<()>(Err(failure)),
+    }
 }
 
 async fn memory<C: ControlPlane + Operations>(State(admin): Shared<C>) -> Response {

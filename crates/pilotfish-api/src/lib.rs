@@ -277,7 +277,7 @@ pub struct ConfigMetadata {
 }
 
 /// An object whose newest version is not in force, or that is doubtful.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
     /// `error` or `warning`.

@@ -20,7 +20,7 @@ pub use process::{LogFilter, Memory, MemoryKind, Profile, ThreadTime};
 pub use proxies::{Proxy, ProxyType, Rejection, State};
 pub use services::{EndpointRow, ServicePort, ServiceRow};
 pub use wait::{Acknowledgement, NotAcknowledged};
-pub use why::{Dropped, Step, Verdict, Why, WhyEndpoint, WhyService};
+pub use why::{Dropped, Reached, Step, Verdict, Why, WhyEndpoint, WhyObject, WhyService};
 
 use serde::{Deserialize, Serialize};
 

@@ -52,6 +52,39 @@ impl Connection {
 }
 
 impl Client {
+    /// The same at another address.
+    #[must_use]
+    pub(crate) fn at(&self, address: &str) -> Self {
+        let address = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
+        Self { address: address.to_owned(), timeout: self.timeout }
+    }
+
+    /// Where it asks.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Asks for a page outside of `/api/v1`, which is JSON.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub(crate) async fn get_page<T: DeserializeOwned>(&self, target: &str) -> Result<T, CliError> {
+        let exchange = self.exchange(Method::GET, target.to_owned(), Bytes::new());
+        let (status, answer) = timeout(self.timeout, exchange).await.map_err(|_| self.late())??;
+        if !status.is_success() {
+            return Err(CliError::new(format!("{} answers {target} with {status}", self.address)));
+        }
+        serde_json::from_slice(&answer).map_err(|error| {
+            CliError::new(format!("{} answers {target} in another form: {error}", self.address))
+        })
+    }
+
+    fn late(&self) -> CliError {
+        let seconds = self.timeout.as_secs_f64();
+        CliError::new(format!("{} has not answered within {seconds} s", self.address))
+            .hint("--timeout gives it longer")
+    }
+
     /// Asks for an answer below `/api/v1/`, with these parameters.
     ///
     /// # Errors
@@ -95,6 +128,14 @@ impl Client {
         }
     }
 
+    /// Asks for an answer as it is.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn get_bytes(&self, path: &str, query: &[(&str, &str)]) -> Result<Bytes, CliError> {
+        self.answer(Method::GET, path, query, Bytes::new()).await
+    }
+
     async fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -102,30 +143,34 @@ impl Client {
         query: &[(&str, &str)],
         body: Bytes,
     ) -> Result<T, CliError> {
-        let late = || {
-            let seconds = self.timeout.as_secs_f64();
-            CliError::new(format!("{} has not answered within {seconds} s", self.address))
-                .hint("--timeout gives it longer")
-        };
-        let (status, answer) =
-            timeout(self.timeout, self.exchange(method, path, query, body)).await.map_err(|_| late())??;
-        if !status.is_success() {
-            return Err(self.refused(status, path, &answer));
-        }
+        let answer = self.answer(method, path, query, body).await?;
         serde_json::from_slice(&answer).map_err(|error| {
             CliError::new(format!("{} answers /api/v1/{path} in another form: {error}", self.address))
                 .hint("is the control plane of this version? see `pilotfish --version` and /version")
         })
     }
 
-    async fn exchange(
+    async fn answer(
         &self,
         method: Method,
         path: &str,
         query: &[(&str, &str)],
         body: Bytes,
+    ) -> Result<Bytes, CliError> {
+        let exchange = self.exchange(method, target(path, query), body);
+        let (status, answer) = timeout(self.timeout, exchange).await.map_err(|_| self.late())??;
+        if !status.is_success() {
+            return Err(self.refused(status, path, &answer));
+        }
+        Ok(answer)
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        target: String,
+        body: Bytes,
     ) -> Result<(StatusCode, Bytes), CliError> {
-        let target = target(path, query);
         let request = Request::builder().method(method).uri(target).header(header::HOST, &self.address);
         let request = request.header(header::CONTENT_TYPE, "application/json").body(Full::new(body));
         let request = request

@@ -15,4 +15,4 @@ mod why;
 pub use plan::{Held, Planned, held, plan, unified};
 pub use resource::json;
 pub use subject::{Subject, gateways_of, subjects_of};
-pub use why::{Request, why, why_endpoint};
+pub use why::{Request, why, why_endpoint, why_object};

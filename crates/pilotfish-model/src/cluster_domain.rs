@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub const CLUSTER_SET: &str = "clusterset.local";
 
 /// The domain below which the mesh's Kubernetes Services are. One for the whole mesh, and for as long as the process runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ClusterDomain {
     /// For example `svc.cluster.local`.
     services: Arc<str>,

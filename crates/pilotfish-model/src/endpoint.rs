@@ -4,7 +4,9 @@ use crate::{ClusterId, Labels, Locality, Namespace, NetworkId, Origin, SpiffeId}
 use std::sync::Arc;
 
 /// Whether an endpoint can be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize,
+)]
 pub enum HealthStatus {
     /// Ready.
     Healthy,
@@ -37,7 +39,9 @@ impl HealthStatus {
 }
 
 /// Whether an endpoint accepts the mesh's mutual TLS (label `security.istio.io/tlsMode`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize,
+)]
 pub enum TlsMode {
     /// No proxy in front that terminates the mesh's TLS.
     #[default]
@@ -49,7 +53,7 @@ pub enum TlsMode {
 /// One address (or several of one workload, for dual stack) and port of a service port.
 ///
 /// A large world has hundreds of thousands of them, so what the ports of a workload have in common is kept once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Endpoint {
     /// Addresses: IPs, one name for DNS services, a path for Unix sockets (port 0), or none for an endpoint that is
     /// reached only through its network's gateway.
@@ -68,7 +72,7 @@ pub struct Endpoint {
 }
 
 /// What the endpoints of one workload have in common, whatever their port.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct EndpointAttributes {
     /// Labels of the workload, with topology labels added.
     pub labels: Labels,

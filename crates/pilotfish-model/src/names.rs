@@ -90,6 +90,12 @@ macro_rules! name {
                 serializer.serialize_str(&self.0)
             }
         }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer).map(|text| Self::from(text.as_str()))
+            }
+        }
     };
 }
 
@@ -239,6 +245,13 @@ impl fmt::Debug for Hostname {
     }
 }
 
+impl<'de> serde::Deserialize<'de> for Hostname {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).map_err(serde::de::Error::custom)
+    }
+}
+
 impl serde::Serialize for Hostname {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.0)
@@ -246,7 +259,9 @@ impl serde::Serialize for Hostname {
 }
 
 /// Where a workload runs: region, zone and sub-zone; any part may be empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 pub struct Locality {
     /// For example `eu-west`.
     pub region: Arc<str>,

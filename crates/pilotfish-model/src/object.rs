@@ -9,7 +9,9 @@ use std::sync::Arc;
 macro_rules! kinds {
     ($($(#[$doc:meta])* $variant:ident = $kind:literal, $group:literal, $plural:literal;)*) => {
         /// The kinds of objects that Pilotfish reads.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(
+            Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+        )]
         pub enum Kind {
             $($(#[$doc])* $variant,)*
         }
@@ -140,7 +142,7 @@ impl fmt::Display for Kind {
 }
 
 /// Which object: kind, namespace and name. Unique within one store.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct ObjectKey {
     /// The kind.
     pub kind: Kind,
@@ -169,7 +171,7 @@ impl fmt::Display for ObjectKey {
 }
 
 /// Metadata of an object, as far as rules depend on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ObjectMeta {
     /// Kind, namespace and name.
     pub key: ObjectKey,

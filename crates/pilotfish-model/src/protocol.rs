@@ -1,7 +1,9 @@
 //! Application protocols of service ports.
 
 /// The protocol of a service port, as Istio names them. `Unsupported` means "not declared": the proxy sniffs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize,
+)]
 pub enum Protocol {
     /// gRPC over HTTP/2.
     Grpc,

@@ -1,8 +1,9 @@
 //! Which registry something comes from, and what it is called there.
 
 use crate::{ClusterId, ObjectKey};
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A type of registry: its name in the table of registries, and its place in their order.
 ///
@@ -35,6 +36,31 @@ impl Provider {
     }
 }
 
+/// Names of providers that were read and are none of this program. They stay: a record has a handful.
+static READ: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+/// How many of them at most.
+const MOST_READ: usize = 256;
+
+impl serde::Serialize for Provider {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (self.rank, self.name).serialize(serializer)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Provider {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (rank, name) = <(u16, String)>::deserialize(deserializer)?;
+        let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = read.get(name.as_str()).copied();
+        if known.is_none() && read.len() >= MOST_READ {
+            return Err(serde::de::Error::custom("too many names of providers"));
+        }
+        let name = known.unwrap_or_else(|| Box::leak(name.into_boxed_str()));
+        read.insert(name);
+        Ok(Self { rank, name })
+    }
+}
+
 impl fmt::Display for Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
@@ -42,7 +68,7 @@ impl fmt::Display for Provider {
 }
 
 /// One registry that runs. Each owns exactly one shard of every service's endpoints.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct ShardKey {
     /// The type of the registry.
     pub provider: Provider,
@@ -80,7 +106,7 @@ impl fmt::Display for ShardKey {
 }
 
 /// A Kubernetes object in the cluster that it was read from.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct ObjectRef {
     /// Kind, namespace and name.
     pub object: ObjectKey,
@@ -89,7 +115,7 @@ pub struct ObjectRef {
 }
 
 /// What a registry that has no objects calls something.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct RegisteredId {
     /// The registry.
     pub shard: ShardKey,
@@ -98,7 +124,7 @@ pub struct RegisteredId {
 }
 
 /// Where a service, an endpoint, a workload or a resource comes from: its provenance.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Origin {
     /// An object of files or of an API server.
     Object(ObjectRef),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// How a client finds the endpoints of a service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Resolution {
     /// The control plane lists the endpoints (EDS).
     ClientSideLB,
@@ -37,7 +37,7 @@ impl Resolution {
 }
 
 /// The port of a workload that a service port leads to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum TargetPort {
     /// A number.
     Number(u32),
@@ -46,7 +46,7 @@ pub enum TargetPort {
 }
 
 /// One port of a service.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Port {
     /// The number that clients connect to.
     pub number: u32,
@@ -65,7 +65,7 @@ pub type ClusterAddresses = BTreeMap<ClusterId, Arc<[Arc<str>]>>;
 pub type NodePorts = BTreeMap<u32, u32>;
 
 /// To which namespaces a service or a rule is visible (`exportTo`).
-#[derive(Clone, Debug, PartialEq, Eq, Default, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Hash, serde::Serialize, serde::Deserialize)]
 pub enum ExportTo {
     /// Nothing was written: the mesh-wide default decides.
     #[default]
@@ -116,7 +116,7 @@ impl ExportTo {
 }
 
 /// Which endpoints a client prefers (`spec.trafficDistribution` and Istio's annotation).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash, serde::Serialize, serde::Deserialize)]
 pub enum TrafficDistribution {
     /// No preference.
     #[default]
@@ -128,7 +128,7 @@ pub enum TrafficDistribution {
 }
 
 /// How a proxy finds the services that its workload serves, which decides its inbound listeners.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum InboundBy {
     /// Its selector matches the workload's labels, in the workload's cluster and namespace; a service without selector
     /// serves where it has an endpoint at the workload's address in that cluster.
@@ -138,7 +138,7 @@ pub enum InboundBy {
 }
 
 /// A Kubernetes Service as it is in another cluster than the one that counts for clients.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct ServiceVariant {
     /// Its ports there.
     pub ports: Arc<[Port]>,
@@ -147,7 +147,7 @@ pub struct ServiceVariant {
 }
 
 /// What only Kubernetes Services have.
-#[derive(Clone, Debug, PartialEq, Eq, Default, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Hash, serde::Serialize, serde::Deserialize)]
 pub struct KubernetesAttributes {
     /// `spec.type`.
     pub service_type: Arc<str>,
@@ -170,7 +170,7 @@ pub struct KubernetesAttributes {
 }
 
 /// The interface of Dubbo that a service stands for: by it, and not by address, proxies find the service that a call is for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct DubboInterface {
     /// The full name, with its capitals.
     pub interface: Arc<str>,
@@ -181,7 +181,7 @@ pub struct DubboInterface {
 }
 
 /// A service as clients see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Service {
     /// The host name.
     pub hostname: Hostname,

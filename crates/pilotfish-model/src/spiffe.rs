@@ -60,6 +60,19 @@ impl SpiffeId {
     }
 }
 
+impl serde::Serialize for SpiffeId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for SpiffeId {
+    /// What is in memory may have a trust domain that [`Self::parse`] would refuse: it comes from settings.
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        <String as serde::Deserialize>::deserialize(deserializer).map(|text| Self(text.into()))
+    }
+}
+
 impl fmt::Display for SpiffeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

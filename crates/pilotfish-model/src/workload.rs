@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// What a workload is. Rules of Kubernetes and Istio tell Pods and WorkloadEntries apart; all other workloads are alike,
 /// whatever registry they come from.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub enum WorkloadKind {
     /// A Kubernetes Pod.
     Pod,
@@ -32,7 +32,7 @@ impl WorkloadKind {
 }
 
 /// Which workload. Keyed by name, not by address: addresses are reused.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct WorkloadKey {
     /// What it is; Pods sort first, then WorkloadEntries.
     pub kind: WorkloadKind,
@@ -45,7 +45,7 @@ pub struct WorkloadKey {
 }
 
 /// A running thing with addresses and labels: carrier of selection across registries, and what a proxy belongs to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Workload {
     /// Which one.
     pub key: WorkloadKey,

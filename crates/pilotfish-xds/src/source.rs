@@ -84,6 +84,9 @@ pub enum ConnectError {
     /// An object that its node names does not exist yet: answered with `FAILED_PRECONDITION`.
     #[error("{0}")]
     FailedPrecondition(String),
+    /// There is too much to do now: answered with `UNAVAILABLE`.
+    #[error("{0}")]
+    Unavailable(String),
 }
 
 /// The source of resources. The binary implements it over the translator.
@@ -125,11 +128,17 @@ pub trait ResourceSource: Send + Sync + 'static {
     /// subscribed to one since, which `is_subscribed` tells; it may have read it already. Nothing of this crate is locked.
     fn unsubscribed(&self, _view: ViewId, _names: &[Arc<str>], _is_subscribed: &dyn Fn(&str) -> bool) {}
 
-    /// Whether a type that is none of xDS is served to the client, as a collection. Asked once for each type of a stream.
+    /// Whether a type that is none of xDS is served to the client, as a collection. Asked once for each type of a stream, with the names in
+    /// its first request.
     ///
     /// # Errors
     /// When the client may not have it: that ends the stream, and the text reaches the client.
-    fn serves_collection(&self, _client: &Self::Client, _type_url: &str) -> Result<bool, ConnectError> {
+    fn serves_collection(
+        &self,
+        _client: &Self::Client,
+        _type_url: &str,
+        _names: &[&str],
+    ) -> Result<bool, ConnectError> {
         Ok(false)
     }
 

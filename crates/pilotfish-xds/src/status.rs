@@ -27,6 +27,8 @@ pub struct Progress {
     pub behind: Option<u64>,
     /// When it acknowledged a response last.
     pub acked_at: Option<SystemTime>,
+    /// Whether it refuses the newest response of some type.
+    pub refuses: bool,
 }
 
 impl Progress {

@@ -13,6 +13,8 @@ mod configuration;
 pub mod control;
 mod demo;
 mod history;
+mod istioctl;
+mod record;
 mod recorder;
 mod registries;
 pub mod resources;

@@ -113,17 +113,17 @@ impl Recorder for PrometheusRecorder {
 
 impl ControlObserver for PrometheusRecorder {
     fn received(&self, what: Inbound) {
-        self.metrics.inbound_updates.with_label_values(&[what.as_str()]).inc();
+        self.metrics.flow.inbound_updates.with_label_values(&[what.as_str()]).inc();
     }
 
     fn applied(&self, kind: Kind, what: Applied) {
         let (counters, ty) = match kind {
-            Kind::Service => (&self.metrics.registry_events, "Services"),
-            Kind::EndpointSlice => (&self.metrics.registry_events, "EndpointSlice"),
-            Kind::Pod => (&self.metrics.registry_events, "Pods"),
-            Kind::Node => (&self.metrics.registry_events, "Nodes"),
-            Kind::Namespace => (&self.metrics.registry_events, "Namespaces"),
-            kind => (&self.metrics.config_events, kind.name()),
+            Kind::Service => (&self.metrics.flow.registry_events, "Services"),
+            Kind::EndpointSlice => (&self.metrics.flow.registry_events, "EndpointSlice"),
+            Kind::Pod => (&self.metrics.flow.registry_events, "Pods"),
+            Kind::Node => (&self.metrics.flow.registry_events, "Nodes"),
+            Kind::Namespace => (&self.metrics.flow.registry_events, "Namespaces"),
+            kind => (&self.metrics.flow.config_events, kind.name()),
         };
         for (event, count) in [("add", what.added), ("update", what.updated), ("delete", what.deleted)] {
             if count > 0 {
@@ -137,15 +137,15 @@ impl ControlObserver for PrometheusRecorder {
     }
 
     fn debounced(&self, since: Instant) {
-        self.metrics.debounce.observe(since.elapsed().as_secs_f64());
+        self.metrics.flow.debounce.observe(since.elapsed().as_secs_f64());
     }
 
     fn published(&self, why: Trigger) {
-        self.metrics.push_triggers.with_label_values(&[why.as_str()]).inc();
+        self.metrics.flow.push_triggers.with_label_values(&[why.as_str()]).inc();
     }
 
     fn computed(&self, since: Instant) {
-        self.metrics.publish.observe(since.elapsed().as_secs_f64());
+        self.metrics.flow.publish.observe(since.elapsed().as_secs_f64());
     }
 
     fn remote_clusters(&self, count: usize) {

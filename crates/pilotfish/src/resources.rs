@@ -1,6 +1,7 @@
 //! The joint between translation and xDS: the translator as the source that streams are served from.
 
 use crate::configuration::{Configuration, ConfigurationClient, ConfigurationClients};
+use crate::istioctl::{Asker, Questions};
 use crate::serve::auto_registration::ProxyRegistrar;
 use crate::serve::node_claims::{ClaimedByNode, NodeClaims};
 use crate::serve::secret_access::{SecretClient, SecretRights};
@@ -25,6 +26,8 @@ pub struct Resources {
     secret_rights: Option<SecretRights>,
     configuration: Configuration,
     node_claims: NodeClaims,
+    /// `None` where nobody answers tools.
+    questions: Option<Questions>,
 }
 
 /// A connected proxy.
@@ -35,6 +38,8 @@ pub struct Client {
     /// Where an API server decides on what it may read.
     secrets: Option<SecretClient>,
     configuration: ConfigurationClient,
+    /// What it asks as a tool.
+    asker: Option<Asker>,
     /// What its node claims, for as long as it is there.
     _claimed: ClaimedByNode,
 }
@@ -54,7 +59,14 @@ impl Resources {
             secret_rights: None,
             configuration,
             node_claims,
+            questions: None,
         }
+    }
+
+    /// Lets tools ask.
+    #[must_use]
+    pub(crate) fn with_questions(self, questions: Questions) -> Self {
+        Self { questions: Some(questions), ..self }
     }
 
     /// Serves configuration to these other control planes.
@@ -123,8 +135,9 @@ impl xds::ResourceSource for Resources {
         let cluster = peer.cluster.as_deref();
         let is_foreign = self.secret_rights.as_ref().is_some_and(|rights| rights.is_foreign(cluster));
         let configuration = self.configuration.connect(node, peer, is_foreign);
+        let asker = self.questions.as_ref().map(|questions| questions.connect(peer));
         let proxy = self.translator.connect(proxy);
-        Ok(Client { proxy, registration, secrets, configuration, _claimed: claimed })
+        Ok(Client { proxy, registration, secrets, configuration, asker, _claimed: claimed })
     }
 
     fn client_id(&self, client: &Self::Client) -> xds::ClientId {
@@ -147,12 +160,27 @@ impl xds::ResourceSource for Resources {
         self.translator.unsubscribed(translate::ViewId(view.0), names, is_subscribed);
     }
 
-    fn serves_collection(&self, client: &Self::Client, type_url: &str) -> Result<bool, ConnectError> {
+    fn serves_collection(
+        &self,
+        client: &Self::Client,
+        type_url: &str,
+        names: &[&str],
+    ) -> Result<bool, ConnectError> {
+        if let (Some(questions), Some(asker)) = (&self.questions, &client.asker)
+            && questions.ask(asker, type_url, names)?
+        {
+            return Ok(true);
+        }
         self.configuration.serves(&client.configuration, type_url)
     }
 
-    fn collection(&self, _: &Self::Client, type_url: &str) -> xds::CollectionState {
-        self.configuration.collection(type_url)
+    fn collection(&self, client: &Self::Client, type_url: &str) -> xds::CollectionState {
+        let asked = client.asker.as_ref().and_then(|asker| Questions::answer(asker, type_url));
+        match asked {
+            Some(Some(answer)) => xds::CollectionState::Is(answer),
+            Some(None) => xds::CollectionState::NotYet,
+            None => self.configuration.collection(type_url),
+        }
     }
 
     fn snapshot(&self) -> Snapshot<'_> {

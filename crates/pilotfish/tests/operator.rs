@@ -1,8 +1,12 @@
 //! The client commands against a running Pilotfish with connected proxies.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
+use bytes::Bytes;
+use pilotfish_bench::connection::Connection;
 use pilotfish_bench::fleet::{Fleet, node};
+use pilotfish_proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use pilotfish_testkit::real::{LIMIT, Pilotfish, eventually};
+use prost::Message;
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::process::{Command, Output};
@@ -236,12 +240,14 @@ fn a_plan_on_folders_alone_needs_no_control_plane() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_is_kept_with_who_has_it_and_what_was_before() {
     let (pilotfish, _fleet, operator) = with_proxies(2).await;
-    let route = pilotfish.folder().join("route.yaml");
-    std::fs::write(&route, ROUTE).unwrap();
-    assert_eq!(operator.ask(&["wait", "VirtualService/n0/web", "--for", "20s"]).0, Some(0));
-    let first = operator.json(&["history", "VirtualService/n0/web"]);
+    pilotfish.write("route.yaml", ROUTE);
+    let first = eventually("the route is read", || async {
+        let history = operator.json(&["history", "VirtualService/n0/web"]);
+        if history["total"] == 1 { Ok(history) } else { Err(history) }
+    })
+    .await;
     let revision = first["items"][0]["revision"].as_u64().unwrap();
-    std::fs::write(&route, ROUTE.replace("3s", "7s")).unwrap();
+    pilotfish.write("route.yaml", &ROUTE.replace("3s", "7s"));
     eventually("the change is in force at both", || async {
         let history = operator.json(&["history", "client-0.n0"]);
         let newest = &history["items"][0];
@@ -274,7 +280,7 @@ async fn a_change_is_kept_with_who_has_it_and_what_was_before() {
     assert!(!why.to_string().contains("VirtualService"), "{why:#}");
     for (arguments, message) in [
         (&["config", "client-0.n0", "--at", "99"][..], "revision 99 is not known"),
-        (&["history", "VirtualService/n0"], "no object"),
+        (&["history", "VirtualService/n0/wbe"], "no object is named"),
         (&["history", "nobody"], "no proxy is named \"nobody\""),
         (&["history", "--revision", "99"], "revision 99 is not known"),
     ] {
@@ -300,4 +306,153 @@ async fn a_control_plane_tells_of_its_memory_and_threads_and_changes_its_log() {
     assert_eq!(operator.json(&["log"])["filter"], "debug,h2=warn");
     let back = operator.json(&["log", "--reset"]);
     assert_eq!(back["filter"], back["configured"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_of_what_was_kept_is_replayed_elsewhere() {
+    let (pilotfish, _fleet, operator) = with_proxies(2).await;
+    pilotfish.write("route.yaml", ROUTE);
+    eventually("the route is in force", || async {
+        let reached = operator.ask(&["why", "no", "config", "VirtualService/n0/web"]);
+        if reached.0 == Some(0) { Ok(()) } else { Err(reached) }
+    })
+    .await;
+    let (code, text) = operator.ask(&["why", "no", "config", "VirtualService/n0/web"]);
+    assert_eq!(code, Some(0));
+    assert!(
+        text.starts_with(
+            "VirtualService n0/web reaches 2 of 2 connected proxies\n-> client-0.n0: routes 80\n"
+        ),
+        "{text}"
+    );
+    let (code, text) = operator.ask(&["why", "no", "config", "VirtualService/n0/wbe"]);
+    assert!(code == Some(2) && text.contains("no object is named"), "{text}");
+
+    let file = pilotfish.folder().join("../defect.jsonl");
+    let path = file.to_str().unwrap();
+    let (code, text) = operator.ask(&["record", path]);
+    assert!(code == Some(0) && text.contains("KiB, without Secrets"), "{text}");
+    let replayed = operator.json(&["replay", path]);
+    assert_eq!((&replayed["same"], &replayed["proxies"]), (&true.into(), &2.into()), "{replayed:#}");
+    assert!(replayed["to"].as_u64() > replayed["from"].as_u64(), "{replayed:#}");
+    let (code, text) = operator.ask(&["replay", path]);
+    assert!(code == Some(0) && text.ends_with("every proxy gets what it got then\n"), "{text}");
+    let (code, text) = operator.ask(&["record", path, "--from", "99"]);
+    assert!(code == Some(2) && text.contains("revision 99 is not known"), "{text}");
+    let (code, text) = operator.ask(&["top"]);
+    assert!(code == Some(2) && text.contains("stdout is no terminal\nhint: "), "{text}");
+}
+
+/// Answers as the admin port of an Envoy that has these clusters.
+async fn envoy(clusters: Value) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let body = serde_json::json!({"configs": [{"dynamic_active_clusters": clusters}]}).to_string();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 4_096]).await;
+            let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_sent_is_compared_with_what_an_envoy_has() {
+    let (_pilotfish, _fleet, operator) = with_proxies(1).await;
+    let sent = operator.json(&["config", "client-0.n0", "clusters"]);
+    let held = |resource: &Value| serde_json::json!({"version_info": resource["version"], "cluster": resource["resource"]});
+    let mut clusters: Vec<Value> = sent["resources"].as_array().unwrap().iter().map(held).collect();
+    let same = envoy(clusters.clone().into()).await;
+    let (code, text) = operator.ask(&["config", "client-0.n0", "clusters", "--diff", "--envoy-admin", &same]);
+    assert!(code == Some(0) && text.starts_with("client-0.n0 has what it was sent"), "{text}");
+    clusters[0]["version_info"] = "old".into();
+    clusters[0]["cluster"]["connect_timeout"] = "77s".into();
+    let other = envoy(clusters.into()).await;
+    let (code, text) =
+        operator.ask(&["config", "client-0.n0", "clusters", "--diff", "--envoy-admin", &other]);
+    assert!(code == Some(1) && text.contains("+connect_timeout: 77s"), "{text}");
+    let nobody = operator.ask(&["config", "client-0.n0", "--diff", "--envoy-admin", "127.0.0.1:1"]);
+    assert!(nobody.0 == Some(2) && nobody.1.contains("cannot connect to 127.0.0.1:1"), "{}", nobody.1);
+}
+
+const SOTW: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+
+/// A proxy that refuses what it is sent: the field `error_detail` of its requests has a message.
+async fn refusing(pilotfish: &Pilotfish) -> Connection {
+    let target = SocketAddr::from(([127, 0, 0, 1], pilotfish.xds_port()));
+    let type_url = "type.googleapis.com/envoy.config.cluster.v3.Cluster".to_owned();
+    let id = "sidecar~10.0.0.9~refuser.n0~n0.svc.cluster.local".to_owned();
+    let node = Some(pilotfish_proto::envoy::config::core::v3::Node { id, ..Default::default() });
+    let first = DiscoveryRequest { node, type_url: type_url.clone(), ..DiscoveryRequest::default() };
+    let first = vec![Bytes::from(first.encode_to_vec())];
+    let mut connection = Connection::open_with(target, SOTW, &[], first).await.unwrap();
+    let response = DiscoveryResponse::decode(connection.next().await.unwrap().unwrap()).unwrap();
+    let mut refusal =
+        DiscoveryRequest { type_url, response_nonce: response.nonce, ..DiscoveryRequest::default() }
+            .encode_to_vec();
+    // A google.rpc.Status with the message "outbound|80||web is bad".
+    let message = b"outbound|80||web.n0.svc.cluster.local is bad";
+    refusal.extend([0x32, message.len() as u8 + 2, 0x12, message.len() as u8]);
+    refusal.extend(message);
+    connection.send(&refusal).unwrap();
+    connection
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_proxy_refuses_is_in_ready_with_the_object_and_changes_are_lines_of_the_log() {
+    let (pilotfish, _fleet, operator) = with_proxies(1).await;
+    let _refuser = refusing(&pilotfish).await;
+    let ready = eventually("the refusal is told", || async {
+        let ready = pilotfish.json("/ready").await;
+        if ready["problems"].as_array().is_some_and(|problems| !problems.is_empty()) {
+            Ok(ready)
+        } else {
+            Err(ready)
+        }
+    })
+    .await;
+    let line = ready["problems"][0].as_str().unwrap();
+    assert!(
+        line.starts_with("refuser.n0 refuses clusters: ") && line.contains("made by Service n0/web"),
+        "{line}"
+    );
+    assert_eq!(ready["ready"], true, "{ready:#}");
+
+    // One line tells of each change: whom it reached, and when it was in force.
+    pilotfish.write("route.yaml", ROUTE);
+    eventually("the change is in the log", || async {
+        let printed = pilotfish.printed();
+        let line =
+            printed.lines().find(|line| line.contains("VirtualService n0/web added")).map(str::to_owned);
+        line.filter(|line| line.contains("INFO") && line.contains("in force") && line.contains("proxies=1"))
+            .ok_or(printed)
+    })
+    .await;
+    assert!(pilotfish.metric("pilotfish_revision").await >= 2.0);
+    // The cluster changes, which the one refuses still: the line names it.
+    pilotfish.write("shop.yaml", &SHOP.replace("port: 80}", "port: 81}"));
+    eventually("the one that has not acknowledged is named", || async {
+        let history = operator.json(&["history", "Service/n0/web"]);
+        let newest = &history["items"][0];
+        if newest["outcome"] == "late" && newest["missing"] == 1 { Ok(()) } else { Err(history) }
+    })
+    .await;
+    let printed = pilotfish.printed();
+    assert!(
+        printed.contains("some proxies have not acknowledged a change") && printed.contains("refuser.n0"),
+        "{printed}"
+    );
+
+    // A SIGHUP turns debug logs on.
+    let id = rustix::process::Pid::from_raw(pilotfish.process_id() as i32).unwrap();
+    rustix::process::kill_process(id, rustix::process::Signal::HUP).unwrap();
+    eventually("the log level changes", || async {
+        let log = operator.json(&["log"]);
+        if log["filter"] == "debug" { Ok(()) } else { Err(log) }
+    })
+    .await;
 }

@@ -208,8 +208,7 @@ impl Operations for Fixture {
         full: bool,
         at: Option<u64>,
     ) -> Result<v1::ProxyConfig, Failure> {
-        let at = at.map(|at| format!(" at {at}")).unwrap_or_default();
-        let proxy = format!("{proxy} {section:?} {name:?} {full}{at}");
+        let proxy = format!("{proxy} {section:?} {name:?} {full} {at:?}");
         Ok(v1::ProxyConfig { proxy, ..v1::ProxyConfig::default() })
     }
 
@@ -241,6 +240,42 @@ impl Operations for Fixture {
 
     fn why(&self, query: &WhyQuery) -> Result<v1::Why, Failure> {
         Ok(v1::Why { request: format!("{query:?}"), ..v1::Why::default() })
+    }
+
+    fn history(&self, query: &HistoryQuery) -> Result<v1::History, Failure> {
+        let change = v1::Change {
+            revision: 9,
+            summary: format!("{query:?}"),
+            at: TIME.into(),
+            ..v1::Change::default()
+        };
+        let page = v1::Page { items: vec![change], total: 1, next: None };
+        Ok(v1::History { page, current: 9, oldest: 2, ..v1::History::default() })
+    }
+
+    fn change(&self, revision: u64) -> Result<v1::Change, Failure> {
+        let failure = Failure::new(v1::FailureKind::NotFound, format!("revision {revision} is forgotten"));
+        if revision < 2 { Err(failure) } else { Ok(v1::Change { revision, ..v1::Change::default() }) }
+    }
+
+    fn record(&self, from: Option<u64>) -> Result<Vec<u8>, Failure> {
+        Ok(format!("{{\"from\":{from:?}}}\n").into_bytes())
+    }
+
+    fn memory(&self) -> Vec<v1::MemoryKind> {
+        vec![v1::MemoryKind { kind: "services".into(), count: 3, bytes: None }]
+    }
+
+    fn log(&self) -> Result<v1::LogFilter, Failure> {
+        self.set_log("info")
+    }
+
+    fn set_log(&self, filter: &str) -> Result<v1::LogFilter, Failure> {
+        Ok(v1::LogFilter { filter: filter.into(), configured: "info".into() })
+    }
+
+    fn why_object(&self, object: &str) -> Result<v1::WhyObject, Failure> {
+        Ok(v1::WhyObject { object: object.into(), ..v1::WhyObject::default() })
     }
 
     fn why_endpoint(&self, address: &str) -> Result<v1::WhyEndpoint, Failure> {
@@ -315,6 +350,8 @@ const JSON: &[(&str, &str)] = &[
     ("/api/v1/services", "v1_services.json"),
     ("/api/v1/services?registry=external", "v1_services_external.json"),
     ("/api/v1/why?proxy=web-0.shop&to=catalog:80&header=a%3Db&header=c%3Dd", "v1_why.json"),
+    ("/api/v1/history?object=VirtualService/shop/web&endpoints=true&limit=5", "v1_history.json"),
+    ("/api/v1/why/object?object=VirtualService/shop/web", "v1_why_object.json"),
     ("/api/v1/why/endpoint?address=10.0.0.1", "v1_why_endpoint.json"),
     ("/healthz/ready", "ready.json"),
     ("/ready", "ready.json"),
@@ -396,6 +433,10 @@ async fn questions_without_an_answer_are_failures_with_near_names() {
             Some("routes"),
         ),
         ("/api/v1/why?proxy=web-0.shop", StatusCode::BAD_REQUEST, "are missing", None),
+        ("/api/v1/why?proxy=web-0.shop&to=a&at=x", StatusCode::BAD_REQUEST, "at=\"x\" is no revision", None),
+        ("/api/v1/history/1", StatusCode::NOT_FOUND, "revision 1 is forgotten", None),
+        ("/api/v1/history/last", StatusCode::BAD_REQUEST, "\"last\" is no revision", None),
+        ("/api/v1/profile?seconds=31", StatusCode::BAD_REQUEST, "is not between 0.1 and 30", None),
     ] {
         let (found, _, body) = get(fixture(), path).await;
         let failure: Failure =
@@ -408,19 +449,38 @@ async fn questions_without_an_answer_are_failures_with_near_names() {
 
 /// A page of another site can send a form without asking, and no JSON.
 #[tokio::test]
-async fn a_plan_is_asked_for_with_json_only() {
-    let body = r#"{"files": [{"name": "a.yaml", "text": ""}]}"#;
-    for (kind, text, status) in [
-        ("application/json", body, StatusCode::OK),
-        ("text/plain", body, StatusCode::BAD_REQUEST),
-        ("application/json", "[", StatusCode::BAD_REQUEST),
+async fn a_plan_and_the_log_level_are_asked_for_with_json_only() {
+    let plan = r#"{"files": [{"name": "a.yaml", "text": ""}]}"#;
+    let log = r#"{"filter": "debug"}"#;
+    for (path, kind, text, status) in [
+        ("plan", "application/json", plan, StatusCode::OK),
+        ("plan", "text/plain", plan, StatusCode::BAD_REQUEST),
+        ("plan", "application/json", "[", StatusCode::BAD_REQUEST),
+        ("log", "application/json", log, StatusCode::OK),
+        ("log", "text/plain", log, StatusCode::BAD_REQUEST),
     ] {
         let metrics = Arc::new(Metrics::new("1.2.3").unwrap());
         let router = router(Arc::new(fixture()), metrics, "1.2.3", pilotfish_admin::Access::ThisMachine);
-        let request =
-            Request::post("/api/v1/plan").header(header::CONTENT_TYPE, kind).body(Body::from(text)).unwrap();
-        assert_eq!(router.oneshot(request).await.unwrap().status(), status, "{kind} {text}");
+        let request = Request::post(format!("/api/v1/{path}"))
+            .header(header::CONTENT_TYPE, kind)
+            .body(Body::from(text))
+            .unwrap();
+        assert_eq!(router.oneshot(request).await.unwrap().status(), status, "{path} {kind} {text}");
     }
+}
+
+#[tokio::test]
+async fn a_record_is_passed_on_as_it_is_and_memory_has_that_of_the_process() {
+    let (status, kind, body) = get(fixture(), "/api/v1/record?from=7").await;
+    assert_eq!(
+        (status, kind.as_str(), body.as_str()),
+        (StatusCode::OK, "application/x-ndjson", "{\"from\":Some(7)}\n")
+    );
+    let memory: v1::Memory = serde_json::from_str(&get(fixture(), "/api/v1/memory").await.2).unwrap();
+    assert!(memory.resident > 1 << 20 && memory.kinds.len() == 1);
+    let profile: v1::Profile =
+        serde_json::from_str(&get(fixture(), "/api/v1/profile?seconds=0.1").await.2).unwrap();
+    assert!(profile.seconds >= 0.1);
 }
 
 #[tokio::test]

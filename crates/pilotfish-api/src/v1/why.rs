@@ -93,3 +93,31 @@ pub struct WhyService {
     /// What made it, or would have to.
     pub made_by: super::ObjectName,
 }
+
+/// Whom an object reaches: `/api/v1/why/object`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WhyObject {
+    /// The object.
+    pub object: super::ObjectName,
+    /// Connected proxies.
+    pub proxies: usize,
+    /// How many of them have something that it made.
+    pub reached: usize,
+    /// Some of these, with what they have of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<Reached>,
+    /// Why others, or all, have nothing of it; what is wrong with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<Dropped>,
+}
+
+/// What a proxy has of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Reached {
+    /// The proxy.
+    pub proxy: String,
+    /// Names of resources with their type: `routes 80`.
+    pub resources: Vec<String>,
+}

@@ -1,5 +1,6 @@
 //! `pilotfish config`.
 
+use super::envoy;
 use crate::client::{Connection, part};
 use crate::error::CliError;
 use crate::output::{Colour, Format, Output, Screen, yaml};
@@ -15,6 +16,7 @@ pub(super) const EXAMPLES: &str = "Examples:
   pilotfish config web-0.shop clusters catalog          those whose name contains this
   pilotfish config web-0.shop endpoints --full          all of them, whole
   pilotfish config web-0.shop routes 80 --at 41         what it would have had at an earlier revision
+  pilotfish config web-0.shop --diff --envoy-admin 127.0.0.1:15000     against what the proxy says that it has
   pilotfish config web-0.shop listeners -o json | jq '.resources[].resource'
 
 Private keys are never shown.";
@@ -35,6 +37,12 @@ pub struct Config {
     /// At an earlier revision: what the proxy would have had then. `pilotfish history` lists them
     #[arg(long, value_name = "REVISION")]
     at: Option<u64>,
+    /// Compares it with what the proxy's own admin port says that it has; exit code 1 where something differs
+    #[arg(long, conflicts_with = "at", requires = "envoy_admin")]
+    diff: bool,
+    /// The proxy's own admin port, for --diff: 127.0.0.1:15000 through `kubectl port-forward POD 15000`
+    #[arg(long, value_name = "HOST:PORT", requires = "diff")]
+    envoy_admin: Option<String>,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -50,7 +58,7 @@ fn section(word: &str) -> Result<Section, String> {
 
 impl Config {
     pub(super) async fn run(self) -> Result<ExitCode, CliError> {
-        let whole = self.full || self.name.is_some() || self.output.format != Format::Text;
+        let whole = self.full || self.diff || self.name.is_some() || self.output.format != Format::Text;
         let mut query = Vec::new();
         query.extend(self.section.map(|section| ("section", section.as_str())));
         query.extend(self.name.as_deref().map(|name| ("name", name)));
@@ -58,7 +66,13 @@ impl Config {
         let at = self.at.map(|revision| revision.to_string());
         query.extend(at.as_deref().map(|revision| ("at", revision)));
         let path = format!("proxies/{}/config", part(&self.proxy));
-        let config: ProxyConfig = self.connection.client().get(&path, &query).await?;
+        let client = self.connection.client();
+        let config: ProxyConfig = client.get(&path, &query).await?;
+        if let Some(envoy) = &self.envoy_admin {
+            let answer = envoy::compare(&config, &client.at(envoy)).await?;
+            self.output.write(&answer, |screen| envoy::text(&answer, screen))?;
+            return Ok(if answer.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
         if whole && self.output.format == Format::Text {
             let text = whole_text(&config)?;
             self.output.write(&config, |screen| paint_comments(&text, screen))?;

@@ -2,13 +2,16 @@
 
 mod config;
 mod endpoints;
+mod envoy;
 mod history;
 pub(crate) mod plan;
 mod problems;
 mod process;
 mod proxies;
+mod record;
 mod registries;
 mod services;
+mod top;
 mod wait;
 pub(crate) mod why;
 
@@ -47,6 +50,12 @@ pub enum Commands {
     /// Shows or changes which logs a control plane writes
     #[command(after_help = process::LOG_EXAMPLES)]
     Log(process::Log),
+    /// Writes what is kept of the past into a file, for `replay` and for reports of defects
+    #[command(after_help = record::EXAMPLES)]
+    Record(record::Record),
+    /// Shows a control plane at a glance, again and again: proxies, changes, registries, processors
+    #[command(after_help = top::EXAMPLES)]
+    Top(top::Top),
     /// Waits until proxies have acknowledged a change, or names those that have not
     #[command(after_help = wait::EXAMPLES)]
     Wait(wait::Wait),
@@ -74,6 +83,8 @@ impl Commands {
             Self::Memory(memory) => memory.run().await,
             Self::Profile(profile) => profile.run().await,
             Self::Log(log) => log.run().await,
+            Self::Record(record) => record.run().await,
+            Self::Top(top) => top.run().await,
             Self::Wait(wait) => wait.run().await,
             Self::Why(why) => why.run().await,
         }

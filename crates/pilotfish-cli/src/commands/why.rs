@@ -5,7 +5,7 @@ use crate::error::CliError;
 use crate::output::{Colour, Output, Screen};
 use crate::table::Table;
 use clap::{Args, Subcommand};
-use pilotfish_api::v1::{Dropped, Step, Verdict, Why as Answer, WhyEndpoint};
+use pilotfish_api::v1::{Dropped, Step, Verdict, Why as Answer, WhyEndpoint, WhyObject};
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,6 +16,7 @@ pub(super) const EXAMPLES: &str = "Examples:
   pilotfish why web-0.shop --to catalog:80 --path /v2/items --header x-user=tester
   pilotfish why web-0.shop --to catalog --at 41                 at an earlier revision
   pilotfish why client.shop --to catalog --files ./mesh         about files, without a control plane: for a sidecar of that Pod
+  pilotfish why no config VirtualService/shop/catalog           whom an object reaches, or why nobody
   pilotfish why endpoint 10.0.0.7                               which services an address is in, and what kept it out of others
 
 The exit code is 0 when the request reaches an endpoint, 1 when it does not.";
@@ -61,6 +62,30 @@ pub struct Why {
 enum Other {
     /// Explains which services an address is an endpoint of, and by which rule it is kept out of others
     Endpoint(Endpoint),
+    /// Explains why proxies have nothing of an object: `why no config VirtualService/shop/catalog`
+    No(No),
+}
+
+#[derive(Args, Clone, Debug)]
+struct No {
+    #[command(subcommand)]
+    what: NoWhat,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum NoWhat {
+    /// Names the proxies that an object reaches, and why it does not reach others
+    Config(NoConfig),
+}
+
+#[derive(Args, Clone, Debug)]
+struct NoConfig {
+    /// The object: KIND/NAMESPACE/NAME
+    object: String,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    connection: Connection,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -75,8 +100,10 @@ struct Endpoint {
 
 impl Why {
     pub(super) async fn run(self) -> Result<ExitCode, CliError> {
-        if let Some(Other::Endpoint(endpoint)) = self.other {
-            return endpoint.run().await;
+        match self.other {
+            Some(Other::Endpoint(endpoint)) => return endpoint.run().await,
+            Some(Other::No(No { what: NoWhat::Config(config) })) => return config.run().await,
+            None => {}
         }
         let mut query = vec![("path", self.path.as_str()), ("method", self.method.as_str())];
         query.extend(self.proxy.as_deref().map(|proxy| ("proxy", proxy)));
@@ -108,6 +135,48 @@ impl Why {
         self.output.write(answer, |screen| text(answer, screen))?;
         Ok(if answer.reaches { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
+
+impl NoConfig {
+    async fn run(self) -> Result<ExitCode, CliError> {
+        let query = [("object", self.object.as_str())];
+        let answer: WhyObject = self.connection.client().get("why/object", &query).await?;
+        self.output.write(&answer, |screen| object_text(&answer, screen))?;
+        Ok(if answer.reached > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+fn object_text(answer: &WhyObject, screen: &Screen) -> String {
+    let colour = if answer.reached > 0 { Colour::Good } else { Colour::Bad };
+    let line =
+        format!("{} reaches {} of {} connected proxies", answer.object, answer.reached, answer.proxies);
+    let mut out = screen.paint(&line, colour) + "\n";
+    for reached in answer.examples.iter().take(LINES) {
+        let _ = writeln!(
+            out,
+            "{} {}: {}",
+            screen.paint("->", Colour::Good),
+            reached.proxy,
+            few(&reached.resources)
+        );
+    }
+    if answer.reached > LINES {
+        let _ = writeln!(out, "   and {} more (-o json shows some of them)", answer.reached - LINES);
+    }
+    for Dropped { what, why } in &answer.reasons {
+        let _ = writeln!(out, "{} {what}: {}", screen.paint("xx", Colour::Bad), why.replace('\n', " "));
+    }
+    out
+}
+
+/// The first few, and how many more.
+fn few(names: &[String]) -> String {
+    const FEW: usize = 3;
+    let mut text = names.iter().take(FEW).cloned().collect::<Vec<_>>().join(", ");
+    if names.len() > FEW {
+        let _ = write!(text, " and {} more", names.len() - FEW);
+    }
+    text
 }
 
 impl Endpoint {

@@ -2,7 +2,7 @@
 
 use super::content::with_type;
 use crate::{extensions, gateway_api, kubernetes, mesh, networking, security, telemetry};
-use pilotfish_model::{Kind, KindSpec, Object};
+use pilotfish_model::{Kind, KindSpec, Object, ObjectMeta};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -29,6 +29,17 @@ pub fn whole_spec_json(object: &Object) -> Option<Value> {
         drop_absent(value);
     }
     value.ok()
+}
+
+/// An object of content that [`whole_spec_json`] made.
+///
+/// # Errors
+/// When it is not the content of an object of that kind.
+pub fn object_of(meta: ObjectMeta, content: Value) -> Result<Object, serde_json::Error> {
+    with_type!(meta.key.kind, T => {
+        let spec: T = serde_json::from_value(content)?;
+        Ok(Object::new(meta, spec))
+    })
 }
 
 fn is_closed(object: &Object) -> bool {

@@ -17,4 +17,4 @@ pub use common::{
     PolicyTargetReference, StringMatch, WorkloadMode, WorkloadSelector, takes_part,
 };
 pub use content::{KindVisitor, Place, validate, visit_kind};
-pub use json::{spec_json, whole_spec_json};
+pub use json::{object_of, spec_json, whole_spec_json};

@@ -21,7 +21,7 @@ pub struct Held {
 
 impl Held {
     /// Where its resources are in memory, by type: those that share them have the same.
-    pub(super) fn addresses(&self) -> Vec<usize> {
+    pub(crate) fn addresses(&self) -> Vec<usize> {
         let address = |ty| self.of.get(&ty).map_or(0, |resources| Arc::as_ptr(resources).addr());
         ResourceType::ALL.into_iter().map(address).collect()
     }

@@ -13,11 +13,13 @@ mod endpoints;
 mod inbound;
 mod listener;
 mod matches;
+mod object;
 mod request;
 mod route;
 mod service;
 
 pub use address::why_endpoint;
+pub use object::why_object;
 pub use request::Request;
 
 use crate::resource::json;

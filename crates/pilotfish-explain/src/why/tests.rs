@@ -224,3 +224,51 @@ fn an_address_is_explained_service_by_service() {
     );
     assert!(why_endpoint(&scene.world(), "web").is_err());
 }
+
+/// Whom an object reaches, of sidecars of all Pods.
+fn reach(objects: &[&str], kind: pilotfish_model::Kind, name: &str) -> pilotfish_api::v1::WhyObject {
+    let mut scene = Scene::new();
+    for text in objects {
+        scene.apply(text).unwrap();
+    }
+    let world = scene.world();
+    let key = ObjectKey::new(kind, "shop", name);
+    let spec = world.object(&key).map(pilotfish_config::spec_json).unwrap_or_default();
+    let subjects = crate::subject::subjects_of(&[&world]);
+    let translator = Translator::new();
+    translator.publish(world, &ChangeSet::default());
+    why_object(&translator, &key, &spec, &subjects)
+}
+
+#[test]
+fn an_object_names_those_that_it_reaches_or_the_reasons_of_those_that_it_does_not() {
+    use pilotfish_model::Kind;
+    let route = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: web, namespace: shop}\n\
+                 spec: {hosts: [HOST], http: [{timeout: 3s, route: [{destination: {host: web}}]}]}\n";
+    let answer = reach(&[SHOP, &route.replace("HOST", "web")], Kind::VirtualService, "web");
+    assert_eq!((answer.proxies, answer.reached), (2, 2));
+    assert_eq!(answer.examples[0].resources, ["routes 80"], "{answer:?}");
+    assert!(answer.reasons.is_empty(), "{answer:?}");
+
+    let answer = reach(&[SHOP, &route.replace("HOST", "wbe")], Kind::VirtualService, "web");
+    assert_eq!(answer.reasons[0].what, "host wbe");
+    assert!(
+        answer.reasons[0].why.starts_with("no service has it; the nearest are web.shop.svc"),
+        "{answer:?}"
+    );
+
+    let hidden =
+        SHOP.replacen("name: web,", "name: web, annotations: {networking.istio.io/exportTo: \"~\"},", 1);
+    let answer = reach(&[&hidden], Kind::Service, "web");
+    let why = "its exportTo says ~, so nobody sees it (2 proxies)";
+    assert!(answer.reasons.iter().any(|reason| reason.why == why) || answer.reached > 0, "{answer:?}");
+
+    let policy = "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: none, namespace: shop}\n\
+                  spec: {selector: {matchLabels: {app: nobody}}, rules: [{}]}\n";
+    let answer = reach(&[SHOP, policy], Kind::AuthorizationPolicy, "none");
+    assert_eq!(answer.reached, 0);
+    assert!(
+        answer.reasons[0].why.starts_with("nothing of 2 connected proxies is made of it: its selector"),
+        "{answer:?}"
+    );
+}

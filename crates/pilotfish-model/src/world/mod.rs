@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Which service: several namespaces may define one host.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct ServiceKey {
     /// The host name.
     pub hostname: Hostname,
@@ -34,7 +34,7 @@ impl fmt::Display for ServiceKey {
 }
 
 /// A gateway through which the endpoints of a network are reached from other networks.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct NetworkGateway {
     /// The network behind it.
     pub network: NetworkId,
@@ -51,7 +51,7 @@ pub struct NetworkGateway {
 }
 
 /// Whose right to read Secrets is reviewed: a service account, and how its clients prove that they are it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct SecretReader {
     /// The namespace of the account, whose Secrets it asks for.
     pub namespace: Namespace,

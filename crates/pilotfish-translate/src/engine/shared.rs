@@ -95,18 +95,18 @@ impl Shared {
         one_of(&self.routes, hasher.digest(), routes)
     }
 
+    /// How many different encoded resources there are, and their bytes.
+    pub(crate) fn bodies(&self) -> (usize, usize) {
+        let bodies = self.bodies.lock();
+        (bodies.by_hash.len(), bodies.by_hash.values().map(Bytes::len).sum())
+    }
+
     /// Forgets bodies that nothing has any more, once they may be an eighth of all.
     pub(crate) fn tidy_if_due(&self) {
         let mut bodies = self.bodies.lock();
         if bodies.is_due() {
             bodies.tidy();
         }
-    }
-
-    /// How many different encoded resources there are, and their bytes.
-    pub(crate) fn bodies(&self) -> (usize, usize) {
-        let bodies = self.bodies.lock();
-        (bodies.by_hash.len(), bodies.by_hash.values().map(Bytes::len).sum())
     }
 
     /// Forgets what nothing has any more.

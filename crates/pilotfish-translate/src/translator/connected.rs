@@ -2,6 +2,7 @@
 
 use super::{ClientId, Translator};
 use crate::proxy::Proxy;
+use pilotfish_model::ClusterDomain;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -10,6 +11,12 @@ impl Translator {
     #[must_use]
     pub fn scratch(&self) -> Self {
         Self::with_domain(self.memo.domain().clone())
+    }
+
+    /// The domain of Kubernetes Services.
+    #[must_use]
+    pub fn domain(&self) -> &ClusterDomain {
+        self.memo.domain()
     }
 
     /// The connected proxies, as their connections proved them to be.

@@ -61,7 +61,9 @@ impl<S: ResourceSource> Stream<S> {
         let url = request.type_url;
         let Some(connected) = &self.connected else { return Ok(false) };
         if !self.collections.watches.contains_key(url) {
-            if !self.fanout.source.serves_collection(&connected.client, url)? {
+            Limit::Subscriptions.check(request.names.len(), self.fanout.limits.subscriptions)?;
+            let names = request.names.read()?;
+            if !self.fanout.source.serves_collection(&connected.client, url, &names)? {
                 return Ok(false);
             }
             if url.len() > LONGEST_URL {

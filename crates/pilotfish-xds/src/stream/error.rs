@@ -93,6 +93,7 @@ impl From<ConnectError> for StreamError {
             ConnectError::LimitExceeded(error) => Self::ResourceExhausted(error),
             ConnectError::FailedPrecondition(text) => Self::FailedPrecondition(text),
             ConnectError::Unauthenticated(text) => Self::Unauthenticated(text),
+            ConnectError::Unavailable(text) => Self::Unavailable(text),
         }
     }
 }

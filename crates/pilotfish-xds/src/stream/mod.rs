@@ -378,6 +378,7 @@ impl<S: ResourceSource> Stream<S> {
             concerned: self.mark.revision(),
             behind: lacking.map(|(_, watch)| watch.acked_revision()).min(),
             acked_at: watches().filter_map(|(_, watch)| watch.acked_at()).max(),
+            refuses: watches().any(|(_, watch)| watch.rejection.is_some()),
         })
     }
 

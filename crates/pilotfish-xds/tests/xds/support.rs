@@ -265,7 +265,7 @@ impl ResourceSource for Memory {
         self.free.lock().extend(free.map(ToString::to_string));
     }
 
-    fn serves_collection(&self, _: &Client, type_url: &str) -> Result<bool, ConnectError> {
+    fn serves_collection(&self, _: &Client, type_url: &str, _: &[&str]) -> Result<bool, ConnectError> {
         match type_url {
             "config/secret" => Err(ConnectError::Unauthenticated("who are you".into())),
             url => Ok(url.starts_with("config/") || self.all_collections.load(Ordering::SeqCst)),

@@ -15,7 +15,7 @@ pub(crate) fn config_dump(
 ) -> Option<Value> {
     // An equal proxy has equal views, so this one sees what the connected one sees.
     let client = translator.connect(Proxy::from_node(&connection.node).ok()?);
-    let read = |ty| resources(translator, &client, connection, ty);
+    let read = |ty| resources_of(translator, &client, connection, ty);
     let mut configs = vec![
         section("ClustersConfigDump", "dynamic_active_clusters", |out| {
             entries(&read(ResourceType::Cluster), "cluster", out);
@@ -56,7 +56,7 @@ fn listeners(resources: &[EncodedResource], out: &mut Vec<Value>) {
 
 /// The resources of a type that the proxy subscribes to. A snapshot is given back between them where the next world waits for it: the
 /// pages of operators keep no proxy waiting.
-fn resources(
+pub(crate) fn resources_of(
     translator: &Translator,
     client: &Client,
     connection: &ConnectionStatus,

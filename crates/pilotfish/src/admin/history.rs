@@ -46,6 +46,10 @@ pub(super) fn changes(state: &AdminState, query: &HistoryQuery) -> Result<Histor
                 || object.is_some()
                 || client.is_some())
     });
+    if let (Some(object), true) = (&query.object, list.is_empty()) {
+        // It changed before what is kept, or never was.
+        state.revision_of(object, 0)?;
+    }
     let Page { items, total, next } = Page::of(list, query.offset, query.limit);
     let items = items.iter().map(|change| shown(change)).collect();
     let (oldest, current) = state.shared.history().span();
@@ -120,7 +124,7 @@ fn shown(change: &Change) -> api::Change {
         None => answer.outcome = api::Outcome::Pending,
         Some(Outcome::InForce(after)) => {
             answer.outcome = api::Outcome::InForce;
-            answer.in_force_seconds = (answer.proxies > 0).then(|| after.as_secs_f64());
+            answer.in_force_seconds = (answer.proxies > 0).then_some(after.as_secs_f64());
         }
         Some(Outcome::Late { missing, .. }) => {
             answer.outcome = api::Outcome::Late;

@@ -7,7 +7,8 @@ pub(crate) mod operations;
 pub(crate) mod plan;
 mod proxies;
 
-pub(crate) use proxies::name;
+pub(crate) use config_dump::resources_of;
+pub(crate) use proxies::{Refusals, name};
 
 use crate::admin::config_dump::config_dump;
 use crate::control::ControlMessage;
@@ -45,6 +46,8 @@ pub(crate) struct AdminState {
     pub(crate) registrar: Option<Registrar>,
     /// Reaches the control loop, for as long as it runs.
     pub(crate) control: mpsc::WeakSender<ControlMessage>,
+    /// What proxies refuse.
+    pub(crate) refusals: Refusals,
 }
 
 /// Names that `/debug/adsz` lists for each type; more are counted.
@@ -69,7 +72,11 @@ impl ControlPlane for AdminState {
         api::Readiness {
             ready: self.resources.is_ready() && !self.shared.is_draining() && !starting,
             waiting_for,
-            problems: errors.map(ToString::to_string).chain(self.shared.registry_problems()).collect(),
+            problems: errors
+                .map(ToString::to_string)
+                .chain(self.shared.registry_problems())
+                .chain(proxies::refusals(self))
+                .collect(),
         }
     }
 
@@ -118,7 +125,7 @@ impl ControlPlane for AdminState {
 }
 
 /// Whether a proxy is meant by that text: its connection's id, its node's id, or the name and namespace in it (`web-0.shop`), as istioctl asks.
-fn is_named(connection: &ConnectionStatus, proxy_id: &str) -> bool {
+pub(crate) fn is_named(connection: &ConnectionStatus, proxy_id: &str) -> bool {
     let node = connection.node.id.as_str();
     connection.id == proxy_id || node == proxy_id || node.split('~').nth(2) == Some(proxy_id)
 }

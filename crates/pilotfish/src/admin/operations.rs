@@ -3,10 +3,11 @@
 use super::proxies::{acknowledgement, add_objects, find, name, proxy, section};
 use super::{AdminState, history, plan};
 use crate::cli::logging::{self, LogControl};
+use crate::record::Recordable;
 use pilotfish_admin::{HistoryQuery, Operations, WaitFor, WhyQuery};
 use pilotfish_api::v1::{
-    Acknowledgement, Change, ConfigResource, Failure, FailureKind, History, LogFilter, MemoryKind, Plan,
-    PlanRequest, Proxy, ProxyConfig, Section, Why, WhyEndpoint,
+    Acknowledgement, Change, ConfigResource, Dropped, Failure, FailureKind, History, LogFilter, MemoryKind,
+    Plan, PlanRequest, Proxy, ProxyConfig, Section, Why, WhyEndpoint, WhyObject,
 };
 use pilotfish_explain as explain;
 use pilotfish_model::{Kind, ObjectKey};
@@ -114,6 +115,21 @@ impl Operations for AdminState {
         history::change(self, revision)
     }
 
+    fn record(&self, from: Option<u64>) -> Result<Vec<u8>, Failure> {
+        let proxies = self.translator.proxies();
+        let connections = self.fanout.connections();
+        let recordable = |connection: &pilotfish_xds::ConnectionStatus| {
+            Some(Recordable {
+                subject: plan::subject(&proxies, connection)?,
+                node: connection.node.clone(),
+                identities: connection.peer.identities.clone(),
+            })
+        };
+        let proxies =
+            connections.iter().filter(|connection| !connection.types.is_empty()).filter_map(recordable);
+        crate::record::write(self.shared.history(), &self.translator, proxies.collect(), from)
+    }
+
     fn memory(&self) -> Vec<MemoryKind> {
         super::memory::kinds(self)
     }
@@ -135,6 +151,27 @@ impl Operations for AdminState {
 
     fn why_endpoint(&self, address: &str) -> Result<WhyEndpoint, Failure> {
         explain::why_endpoint(&self.shared.world(), address)
+    }
+
+    fn why_object(&self, object: &str) -> Result<WhyObject, Failure> {
+        let key = object_key(object)?;
+        let world = self.shared.world();
+        let name = key.to_string();
+        let wrong: Vec<Dropped> = self
+            .shared
+            .problems()
+            .iter()
+            .filter(|report| report.object.as_ref() == Some(&key))
+            .map(|report| Dropped { what: name.clone(), why: report.to_string() })
+            .collect();
+        if world.object(&key).is_none() && !is_of_registries(key.kind) && wrong.is_empty() {
+            let known: Vec<String> = world.objects(key.kind).map(|object| slashed(object.key())).collect();
+            return Err(Failure::unknown("object", object, known.iter().map(String::as_str)));
+        }
+        let spec = world.object(&key).map(pilotfish_config::spec_json).unwrap_or_default();
+        let mut answer = explain::why_object(&self.translator, &key, &spec, &plan::subjects(self));
+        answer.reasons.splice(0..0, wrong);
+        Ok(answer)
     }
 }
 
@@ -171,7 +208,7 @@ impl AdminState {
     }
 
     /// The revision since which an object is in force.
-    fn revision_of(&self, object: &str, current: u64) -> Result<u64, Failure> {
+    pub(super) fn revision_of(&self, object: &str, current: u64) -> Result<u64, Failure> {
         let key = object_key(object)?;
         let world = self.shared.world();
         if world.object(&key).is_some() || self.shared.changed_lately(&key) {

@@ -75,7 +75,7 @@ fn suppose(state: &AdminState, objects: BTreeMap<ObjectKey, Option<Object>>) -> 
 }
 
 /// The connected proxies with what they subscribe to.
-fn subjects(state: &AdminState) -> Vec<Subject> {
+pub(super) fn subjects(state: &AdminState) -> Vec<Subject> {
     let proxies = state.translator.proxies();
     state.fanout.connections().iter().filter_map(|connection| subject(&proxies, connection)).collect()
 }

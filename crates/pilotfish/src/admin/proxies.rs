@@ -1,17 +1,20 @@
 //! Connected proxies for operators.
 
-use super::text;
+use super::{AdminState, text};
 use crate::control::shared::time;
+use parking_lot::Mutex;
 use pilotfish_api::v1::{
     Acknowledgement, Failure, FailureKind, NotAcknowledged, Proxy, ProxyType, Rejection, Section, State,
 };
 use pilotfish_proto::ResourceType;
 use pilotfish_translate::{Snapshot, ViewId};
 use pilotfish_xds::{ConnectionStatus, Nack, Names, Protocol, TypeStatus};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 /// Resources of a refusal that are listed, and proxies that have not acknowledged a revision.
 const LISTED: usize = 100;
+/// Proxies of which `/ready` tells what they refuse.
+const REFUSALS: usize = 20;
 
 /// The word for a type.
 pub(super) fn section(ty: ResourceType) -> Section {
@@ -180,6 +183,57 @@ pub(super) fn add_objects(proxy: &mut Proxy, connection: &ConnectionStatus, snap
         made_by.truncate(LISTED);
         rejection.made_by = made_by;
     }
+}
+
+/// What connected proxies refuse, as it was found out last: everybody may ask for `/ready`, as often as they like.
+#[derive(Default)]
+pub(crate) struct Refusals(Mutex<Option<(Instant, Vec<String>)>>);
+
+/// How long that is good enough.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// What connected proxies refuse, a second old at most.
+pub(super) fn refusals(state: &AdminState) -> Vec<String> {
+    // Locked meanwhile, so that nobody finds it out a second time.
+    let mut known = state.refusals.0.lock();
+    match &*known {
+        Some((at, lines)) if at.elapsed() < FRESH => lines.clone(),
+        _ => {
+            let lines = refused_now(state);
+            *known = Some((Instant::now(), lines.clone()));
+            lines
+        }
+    }
+}
+
+/// What connected proxies refuse, and the objects that made it: a line for each, at most [`REFUSALS`].
+fn refused_now(state: &AdminState) -> Vec<String> {
+    // Probes ask every second: the names of subscriptions are copied only where somebody refuses something.
+    let count = state.fanout.progress().iter().filter(|client| client.refuses).count();
+    if count == 0 {
+        return Vec::new();
+    }
+    let (current, connections) = state.fanout.acknowledgements();
+    let refuses = |connection: &&ConnectionStatus| connection.types.values().any(|ty| ty.rejection.is_some());
+    let snapshot = state.translator.snapshot();
+    let mut lines = Vec::new();
+    for connection in connections.iter().filter(refuses).take(REFUSALS) {
+        let mut proxy = proxy(connection, current);
+        add_objects(&mut proxy, connection, &snapshot);
+        for ty in &proxy.types {
+            let Some(rejection) = &ty.rejection else { continue };
+            let made_by = match rejection.made_by.as_slice() {
+                [] => String::new(),
+                [one] => format!(", made by {one}"),
+                [first, others @ ..] => format!(", made by {first} and {} others", others.len()),
+            };
+            lines.push(format!("{} refuses {}: {}{made_by}", proxy.name, ty.name, rejection.reason));
+        }
+    }
+    if count > REFUSALS {
+        lines.push(format!("{} more proxies refuse something", count - REFUSALS));
+    }
+    lines
 }
 
 /// Who has acknowledged a revision.

@@ -8,6 +8,7 @@ mod plan;
 mod register;
 mod registries;
 mod remote_secret;
+mod replay;
 mod shell;
 mod validate;
 mod why_files;
@@ -19,6 +20,7 @@ use crate::cli::logging::Logging;
 use crate::cli::register::Register;
 use crate::cli::registries::Registries;
 use crate::cli::remote_secret::RemoteSecret;
+use crate::cli::replay::Replay;
 use crate::cli::shell::{Completion, Man};
 use crate::cli::validate::Validate;
 use crate::demo::{Demo, Picture};
@@ -78,6 +80,8 @@ enum Command {
     /// Shows what a change would do before it is made: which proxies, which resources, what is dangerous
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(Box<PlanArgs>),
+    /// Replays what `record` wrote in a fresh control plane: does every proxy get what it got then?
+    Replay(Replay),
     /// Checks files without serving them; exit code 1 when there are errors
     Validate(Validate),
     /// Tries Pilotfish with sample services, a real Envoy and live traffic
@@ -283,6 +287,7 @@ impl Cli {
             }
             Command::Registries(registries) => good(registries.run(&table, &mut out)),
             Command::RemoteSecret(secret) => run(async { secret.run(&mut out).await }),
+            Command::Replay(replay) => replay.run(),
             Command::IstioIptables(iptables) => good(iptables.run(&mut out)),
             Command::Validate(validate) => {
                 let ok = validate.run(&mut out)?;

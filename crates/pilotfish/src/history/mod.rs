@@ -19,7 +19,7 @@ pub(crate) use change::{Change, Item, ItemKind};
 pub(crate) use lines::{ChangeLog, Line, Many};
 
 use parking_lot::Mutex;
-use pilotfish_model::{ChangeSet, Update, World, WorldWriter};
+use pilotfish_model::{ChangeSet, Fact, Kind, Update, World, WorldWriter};
 use pilotfish_xds::ClientId;
 use std::collections::VecDeque;
 use std::fmt;
@@ -152,8 +152,13 @@ impl History {
         let Published { revision, before, world, changes, .. } = published;
         // Before the first there was nothing that anybody asks for.
         let is_first = before.revision() == 0;
-        let undo: Arc<[Update]> =
-            if is_first { Arc::default() } else { world.updates_to(before, changes).into() };
+        let undo: Arc<[Update]> = if is_first {
+            Arc::default()
+        } else {
+            // A key that was replaced is not to be found in memory: earlier revisions have the Secrets of now.
+            let undo = world.updates_to(before, changes).into_iter();
+            undo.filter(|update| !is_secret(update)).collect()
+        };
         let change = {
             let kept = self.kept.lock();
             let last = kept.entries.back().map(|entry| entry.change.concerned.clone());
@@ -231,6 +236,67 @@ impl History {
             writer.apply(update.clone());
         }
         Ok(Arc::new(writer.world().clone()))
+    }
+}
+
+/// Worlds one after the other.
+pub(crate) struct Steps {
+    /// The first.
+    pub(crate) base: Arc<World>,
+    /// Its revision.
+    pub(crate) revision: u64,
+    /// What leads to each later one.
+    pub(crate) updates: Vec<(Arc<Change>, Vec<Update>)>,
+}
+
+impl History {
+    /// The worlds since a revision; `None` for the oldest that is kept.
+    pub(crate) fn steps(&self, from: Option<u64>) -> Result<Steps, NotKept> {
+        let revision = from.unwrap_or_else(|| self.span().0);
+        let (newest, since) = {
+            let kept = self.kept.lock();
+            if revision > kept.revision {
+                return Err(NotKept::Unknown { revision, newest: kept.revision });
+            }
+            if revision < kept.oldest.min(kept.revision) {
+                return Err(NotKept::Forgotten { revision, oldest: kept.oldest });
+            }
+            let since = kept.entries.iter().rev().take_while(|entry| entry.change.revision > revision);
+            let since = since.map(|entry| (entry.change.clone(), entry.undo.clone()));
+            (kept.world.clone(), since.collect::<Vec<_>>())
+        };
+        let mut writer = WorldWriter::at(&newest);
+        let mut updates = Vec::with_capacity(since.len());
+        for (change, undo) in since {
+            let after = writer.world().clone();
+            let changes = ChangeSet { facts: undo.iter().map(fact_of).collect() };
+            undo.iter().for_each(|update| writer.apply(update.clone()));
+            updates.push((change, writer.world().updates_to(&after, &changes)));
+        }
+        updates.reverse();
+        Ok(Steps { base: Arc::new(writer.world().clone()), revision, updates })
+    }
+}
+
+fn is_secret(update: &Update) -> bool {
+    match update {
+        Update::Object(object) => object.key().kind == Kind::Secret,
+        Update::RemoveObject(key) => key.kind == Kind::Secret,
+        _ => false,
+    }
+}
+
+/// The fact that an update is about.
+fn fact_of(update: &Update) -> Fact {
+    match update {
+        Update::Services(key, _) => Fact::Service(key.clone()),
+        Update::Endpoints(key, ..) | Update::RemoveShard(key, _) => Fact::Endpoints(key.clone()),
+        Update::Workload(workload) => Fact::Workload(workload.key.clone()),
+        Update::RemoveWorkload(key) => Fact::Workload(key.clone()),
+        Update::Object(object) => Fact::Object(object.key().clone()),
+        Update::RemoveObject(key) => Fact::Object(key.clone()),
+        Update::NetworkGateways(_) => Fact::NetworkGateways,
+        Update::SecretAccess(reader, _) => Fact::SecretAccess(reader.clone()),
     }
 }
 

@@ -48,12 +48,8 @@ pub(super) fn of(update: &Update, after: &World) -> usize {
         }
 }
 
-/// Bytes of an object, by its JSON. A Secret's is not shown: it may have a MiB.
+/// Bytes of an object, by its JSON.
 fn of_object(object: &Object) -> usize {
-    const SECRET: usize = 16 << 10;
-    if object.key().kind == pilotfish_model::Kind::Secret {
-        return SECRET;
-    }
     let mut counted = Counted(0);
     // A counter takes everything.
     let _ = serde_json::to_writer(&mut counted, &pilotfish_config::spec_json(object));

@@ -96,9 +96,36 @@ fn the_oldest_is_forgotten_so_that_the_rest_is_within_its_budget() {
     assert!(case.hosts_at(199).is_err() && case.history.changes().is_empty());
 }
 
+#[test]
+fn the_page_of_limits_says_how_much_is_kept() {
+    let page = include_str!("../../../../docs/limits.md");
+    assert!(page.contains(&format!("(`--history-bytes`) | {} MiB", DEFAULT_BYTES >> 20)));
+    assert!(page.contains(&format!("| A record | {} MiB", crate::record::LARGEST >> 20)));
+}
+
+#[test]
+fn of_secrets_nothing_is_kept() {
+    use pilotfish_config::kubernetes::Secret;
+    let secret = |key: &str| {
+        let data = [("tls.key".to_owned(), pilotfish_config::Base64(key.as_bytes().to_vec()))];
+        let meta = ObjectMeta::of(ObjectKey::new(Kind::Secret, "shop", "tls"));
+        Update::Object(Object::new(meta, Secret { data: data.into(), ..Secret::default() }))
+    };
+    let mut case = Case::default();
+    case.publish(vec![secret("one")], &[]);
+    let change = case.publish(vec![secret("two"), object("a", "host")], &[]);
+    assert!(change.summary().contains("Secret shop/tls changed"), "that it changed is no secret");
+    let world = case.history.world_at(1).unwrap();
+    let kept = world.objects(Kind::Secret).next().unwrap().typed::<Secret>().unwrap();
+    assert_eq!(kept.data["tls.key"].0, b"two");
+    assert_eq!(world.objects(Kind::VirtualService).count(), 0);
+    let updates = case.history.steps(None).unwrap().updates;
+    assert!(updates.iter().all(|(_, updates)| updates.len() == 1), "the route alone");
+}
+
 fn progress(client: u64, concerned: u64, behind: Option<u64>, acked: f64) -> Progress {
     let acked_at = Some(at(concerned) + Duration::from_secs_f64(acked));
-    Progress { client: ClientId(client), concerned, behind, acked_at }
+    Progress { client: ClientId(client), concerned, behind, acked_at, refuses: false }
 }
 
 #[test]

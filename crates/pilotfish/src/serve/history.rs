@@ -18,7 +18,7 @@ const SELDOM: Duration = Duration::from_millis(500);
 /// Looking at clients is to take one part in so many of a processor's time.
 const PART: u32 = 50;
 
-/// Follows changes until all whom they concern have them.
+/// Follows changes until all whom they concern have them, and sends traces where these are wanted.
 pub(super) fn subsystem(
     shared: &Arc<Shared>,
     fanout: &Arc<Fanout<Resources>>,

@@ -22,14 +22,15 @@ mod traces;
 pub(crate) mod webhooks;
 mod xds;
 
-use crate::admin::AdminState;
+use crate::admin::{AdminState, Refusals};
 use crate::configuration::ConfigurationClients;
 use crate::control::remote::RemoteRegistries;
 use crate::control::shared::Shared;
 use crate::control::{Control, Outputs};
+use crate::istioctl::{self, Answerer, Questions};
 use crate::recorder::PrometheusRecorder;
 use crate::resources::Resources;
-use crate::settings::{AdminSettings, Settings};
+use crate::settings::Settings;
 use anyhow::Result;
 use auto_registration::AutoRegistration;
 use pilotfish_admin::{Access, Metrics};
@@ -85,7 +86,6 @@ impl Bound {
         let recorder = Arc::new(PrometheusRecorder::new(metrics.clone()));
         let (shared, mut subsystems) = (Arc::new(Shared::default()), Subsystems::default());
 
-        shared.history().set_budget(settings.admin.history_bytes);
         let mut registries = Registries::open(&settings.registries, settings.has_objects())?;
         let sources = Sources::open(&settings, &mut registries, &recorder, &shared).await?;
         let registration =
@@ -93,17 +93,12 @@ impl Bound {
         let auto_registration = AutoRegistration::open(&settings, &sources, &shared, recorder.clone());
         let translator = Arc::new(Translator::with_domain(domain(&settings)));
         let (rights, reviews) = secret_access::open(&settings, &sources).unzip();
-        let resources = resources(&settings, translator.clone(), auto_registration.as_ref(), rights);
-        let limits = stream_limits(&settings);
-        let fanout = Fanout::new(resources.clone(), recorder.clone(), limits);
+        let (questions, asked) = Questions::new(settings.admin.allow_remote_debug);
+        let resources =
+            resources(&settings, translator.clone(), auto_registration.as_ref(), rights, questions);
+        let fanout = Fanout::new(resources.clone(), recorder.clone(), stream_limits(&settings));
         let (lookups, names) = mpsc::unbounded_channel();
-        let outputs = Outputs {
-            lookups: Some(lookups),
-            translator: translator.clone(),
-            resources: resources.clone(),
-            fanout: fanout.clone(),
-            shared: shared.clone(),
-        };
+        let outputs = outputs(lookups, &translator, &resources, &fanout, &shared);
         let (messages, inbox) = mpsc::channel(WAITING_BATCHES);
         let (controller, feed, live) = registries.into_parts(&messages, &shared);
         let remote = RemoteRegistries::new(feed, &settings.registries)?;
@@ -121,14 +116,12 @@ impl Bound {
             webhooks: view,
             registrar: registration.as_ref().map(Registration::registrar),
             control: messages.downgrade(),
+            refusals: Refusals::default(),
         });
         let registered = registration.as_ref().map(Registration::address);
         let addresses = addresses(&xds, &admin, webhooks.as_ref(), registered);
 
         subsystems.add(control_loop::subsystem(control, inbox));
-        let (traces, exporter) = traces::open(settings.telemetry.as_ref(), &recorder)?.unzip();
-        subsystems.extend(exporter);
-        subsystems.add(history::subsystem(&shared, &admin_state.fanout, &metrics, traces));
         subsystems.add(lookups::subsystem(names, messages.clone()));
         subsystems.extend(reviews.map(|reviews| secret_access::subsystem(reviews, messages.clone())));
         subsystems.extend(status::subsystem(&settings, &sources, &shared, &metrics));
@@ -136,7 +129,7 @@ impl Bound {
         subsystems.extend(configuration);
         subsystems.extend(sources.subsystems(messages));
         subsystems.extend(live);
-        subsystems.add(admin_server(admin, admin_state.clone(), metrics, settings.admin));
+        subsystems.extend(pages(admin, &admin_state, &recorder, &settings, asked)?);
         subsystems.extend(webhooks.map(Webhooks::subsystem));
         subsystems.extend(reload.map(tls::Reload::subsystem));
         subsystems.add(xds::subsystem(xds));
@@ -174,16 +167,43 @@ impl Bound {
     }
 }
 
-fn admin_server(
-    bound: pilotfish_admin::Bound,
-    state: Arc<AdminState>,
-    metrics: Arc<Metrics>,
-    settings: AdminSettings,
-) -> Subsystem {
-    let access = if settings.allow_remote_debug { Access::Everybody } else { Access::ThisMachine };
-    let router = pilotfish_admin::router(state, metrics, VERSION, access);
+/// What operators see: the admin server, answers to `istioctl`, the log of changes and their traces.
+///
+/// # Errors
+/// When a collector is named by an address that is none of a URI.
+fn pages(
+    admin: pilotfish_admin::Bound,
+    state: &Arc<AdminState>,
+    recorder: &Arc<PrometheusRecorder>,
+    settings: &Settings,
+    asked: istioctl::Queue,
+) -> Result<Vec<Subsystem>> {
+    let access = if settings.admin.allow_remote_debug { Access::Everybody } else { Access::ThisMachine };
+    let metrics = recorder.metrics();
+    let router = pilotfish_admin::router(state.clone(), metrics.clone(), VERSION, access);
+    state.shared.history().set_budget(settings.admin.history_bytes);
+    let (traces, exporter) = traces::open(settings.telemetry.as_ref(), recorder)?.unzip();
+    let others = [
+        history::subsystem(&state.shared, &state.fanout, metrics, traces),
+        answers(asked, state, router.clone()),
+        admin_server(admin, router),
+    ];
+    Ok(exporter.into_iter().chain(others).collect())
+}
+
+fn admin_server(bound: pilotfish_admin::Bound, pages: axum::Router) -> Subsystem {
     Subsystem::new("the admin server", StopOrder::First).task(|stop| async {
-        bound.run(router, stop.requested()).await;
+        bound.run(pages, stop.requested()).await;
+        Ok(())
+    })
+}
+
+/// Answers what tools ask over xDS.
+fn answers(asked: istioctl::Queue, state: &AdminState, pages: axum::Router) -> Subsystem {
+    let (fanout, translator) = (state.fanout.clone(), state.translator.clone());
+    let answerer = Arc::new(Answerer { pages, fanout, translator });
+    Subsystem::new("answers to istioctl", StopOrder::Abort).task(|_| async {
+        answerer.run(asked).await;
         Ok(())
     })
 }
@@ -210,17 +230,35 @@ fn stream_limits(settings: &Settings) -> StreamLimits {
         .with_all_subscription_bytes(settings.xds.max_all_subscription_bytes)
 }
 
+/// What a new world is passed on to.
+fn outputs(
+    lookups: mpsc::UnboundedSender<Arc<str>>,
+    translator: &Arc<Translator>,
+    resources: &Arc<Resources>,
+    fanout: &Arc<Fanout<Resources>>,
+    shared: &Arc<Shared>,
+) -> Outputs {
+    Outputs {
+        lookups: Some(lookups),
+        translator: translator.clone(),
+        resources: resources.clone(),
+        fanout: fanout.clone(),
+        shared: shared.clone(),
+    }
+}
+
 /// What proxies and other control planes are served from.
 fn resources(
     settings: &Settings,
     translator: Arc<Translator>,
     auto_registration: Option<&AutoRegistration>,
     rights: Option<SecretRights>,
+    questions: Questions,
 ) -> Arc<Resources> {
     let clients = settings.xds.serve_configuration.clone();
     let clients =
         clients.unwrap_or_else(|| ConfigurationClients::of_namespace(&settings.sources.root_namespace));
-    let resources = Resources::new(translator, settings.xds.trust_nodes);
+    let resources = Resources::new(translator, settings.xds.trust_nodes).with_questions(questions);
     let registrar = auto_registration.map(AutoRegistration::registrar);
     Arc::new(resources.with_registrar(registrar).with_secret_rights(rights).with_configuration(clients))
 }

@@ -172,7 +172,7 @@ impl ResourceSource for Memory {
         client.id
     }
 
-    fn serves_collection(&self, _: &Client, type_url: &str) -> Result<bool, ConnectError> {
+    fn serves_collection(&self, _: &Client, type_url: &str, _: &[&str]) -> Result<bool, ConnectError> {
         Ok(type_url.starts_with("config/"))
     }
 

@@ -1,0 +1,51 @@
+//! Metrics of changes on their way from sources to a world.
+
+use crate::catalogue::Catalogue;
+use prometheus::{Histogram, IntCounterVec};
+
+/// Changes on their way from sources to a world.
+pub struct FlowMetrics {
+    /// Worlds published, by what changed.
+    pub push_triggers: IntCounterVec,
+    /// Changes received from sources, by kind.
+    pub inbound_updates: IntCounterVec,
+    /// Objects of Kubernetes that registries read and that were added, updated or deleted, by kind and event.
+    pub registry_events: IntCounterVec,
+    /// The same of all other objects.
+    pub config_events: IntCounterVec,
+    /// From the first change to the published world.
+    pub debounce: Histogram,
+    /// Computing what a new world changes.
+    pub publish: Histogram,
+}
+
+impl FlowMetrics {
+    pub(crate) fn new(r: &Catalogue) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            push_triggers: r.counters(
+                "pilot_push_triggers",
+                "Worlds published, by what changed",
+                &["type"],
+            )?,
+            inbound_updates: r.counters(
+                "pilot_inbound_updates",
+                "Changes received from sources, by kind",
+                &["type"],
+            )?,
+            registry_events: r.counters(
+                "pilot_k8s_reg_events",
+                "Services, EndpointSlices, Pods, Nodes and Namespaces that changed, by kind and event",
+                &["type", "event"],
+            )?,
+            config_events: r.counters(
+                "pilot_k8s_cfg_events",
+                "Other objects that changed, by kind and event",
+                &["type", "event"],
+            )?,
+            debounce: r
+                .seconds("pilot_debounce_time", "Seconds from the first change to the published world")?,
+            publish: r
+                .seconds("pilot_pushcontext_init_seconds", "Seconds of computing what a new world changes")?,
+        })
+    }
+}

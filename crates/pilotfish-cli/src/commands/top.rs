@@ -1,0 +1,223 @@
+//! `pilotfish top`: a control plane at a glance, again and again.
+
+use crate::client::{Client, Connection};
+use crate::error::CliError;
+use crate::output::{Colour, Screen};
+use crate::table::{Cell, Table};
+use crate::time::{about, parse_duration};
+use clap::Args;
+use pilotfish_api::v1::{History, Memory, Outcome, Page, Profile, Proxy, State};
+use pilotfish_api::{Problem, Registry};
+use std::fmt::Write;
+use std::io::{IsTerminal, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+pub(super) const EXAMPLES: &str = "Examples:
+  pilotfish top                         every 2s, until Ctrl-C
+  pilotfish top --every 500ms
+
+It is for terminals; proxies, history, registries and problems have --watch and -o json.";
+
+/// Shows a control plane at a glance.
+#[derive(Args, Clone, Debug)]
+pub struct Top {
+    /// How often it is shown anew
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
+    every: Duration,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Rows of each list.
+const ROWS: usize = 10;
+/// Another screen, that goes when we do, without a cursor; and back.
+const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
+const LEAVE: &[u8] = b"\x1b[?25h\x1b[?1049l";
+
+/// What is shown.
+#[derive(Default)]
+struct View {
+    proxies: Page<Proxy>,
+    history: History,
+    registries: Vec<Registry>,
+    problems: Page<Problem>,
+    memory: Memory,
+    profile: Profile,
+}
+
+impl Top {
+    pub(super) async fn run(self) -> Result<ExitCode, CliError> {
+        if !std::io::stdout().is_terminal() {
+            return Err(CliError::new("stdout is no terminal")
+                .hint("pilotfish proxies --watch and pilotfish history --watch write to pipes; -o json is for programs"));
+        }
+        let client = self.connection.client();
+        // An error here is one before anything is shown.
+        let first = View::ask(&client, Duration::from_millis(100)).await?;
+        std::io::stdout().lock().write_all(ENTER)?;
+        let shown = self.show(&client, first).await;
+        std::io::stdout().lock().write_all(LEAVE)?;
+        shown.map(|()| ExitCode::SUCCESS)
+    }
+
+    async fn show(&self, client: &Client, mut view: View) -> Result<(), CliError> {
+        let mut error = String::new();
+        loop {
+            draw(&view.text(&Screen::stdout(), &error))?;
+            let next = View::ask(client, self.every);
+            tokio::select! {
+                next = next => match next {
+                    Ok(next) => (view, error) = (next, String::new()),
+                    Err(failed) => {
+                        error = failed.to_string().replace('\n', "; ");
+                        tokio::time::sleep(self.every).await;
+                    }
+                },
+                done = tokio::signal::ctrl_c() => return Ok(done?),
+            }
+        }
+    }
+}
+
+/// Writes over what is shown, line by line, so that nothing flickers.
+fn draw(text: &str) -> Result<(), CliError> {
+    let mut out = String::from("\x1b[H");
+    for line in text.lines() {
+        let _ = write!(out, "{line}\x1b[K\r\n");
+    }
+    out.push_str("\x1b[J");
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(out.as_bytes())?;
+    Ok(stdout.flush()?)
+}
+
+impl View {
+    /// Asks for everything; looks at the threads for so long.
+    async fn ask(client: &Client, time: Duration) -> Result<Self, CliError> {
+        let seconds = time.as_secs_f64().clamp(0.1, 5.0).to_string();
+        let registries: Page<Registry> = client.get("registries", &[]).await?;
+        Ok(Self {
+            proxies: client.list("proxies", &[], 5_000).await?,
+            history: client.get("history", &[("limit", "10"), ("endpoints", "true")]).await?,
+            registries: registries.items,
+            problems: client.get("problems", &[("limit", "10")]).await?,
+            memory: client.get("memory", &[]).await?,
+            profile: client.get("profile", &[("seconds", &seconds)]).await?,
+        })
+    }
+
+    fn text(&self, screen: &Screen, error: &str) -> String {
+        let mut out = String::new();
+        let cpu = 100.0 * self.profile.cpu_seconds / self.profile.seconds.max(0.001);
+        let resident = self.memory.resident >> 20;
+        let _ = writeln!(out, "revision {}   {resident} MiB   {cpu:.0} % CPU", self.history.current);
+        if !error.is_empty() {
+            let _ = writeln!(out, "{}", screen.paint(error, Colour::Bad));
+        }
+        self.proxies(screen, &mut out);
+        self.changes(screen, &mut out);
+        self.sources(screen, &mut out);
+        out
+    }
+
+    fn proxies(&self, screen: &Screen, out: &mut String) {
+        let count = |state| self.proxies.items.iter().filter(|proxy| proxy.state == state).count();
+        let (pending, rejected) = (count(State::Pending), count(State::Rejected));
+        let line = format!("{} proxies, {pending} pending, {rejected} rejected", self.proxies.total);
+        let colour = if rejected > 0 { Colour::Bad } else { Colour::Good };
+        let _ = writeln!(out, "\n{}", screen.paint(&line, colour));
+        let behind = self.proxies.items.iter().filter(|proxy| proxy.state != State::Synced);
+        for proxy in behind.take(ROWS) {
+            for ty in proxy.types.iter().filter(|ty| ty.state != State::Synced) {
+                let reason =
+                    ty.rejection.as_ref().map(|rejection| rejection.reason.as_str()).unwrap_or_default();
+                let lag = ty.lag_seconds.map(about).unwrap_or_default();
+                let line = format!("  {} {} {} {lag} {reason}", proxy.name, ty.name, ty.state);
+                let _ = writeln!(out, "{}", line.replace(['\n', '\u{1b}'], " ").trim_end());
+            }
+        }
+    }
+
+    fn changes(&self, screen: &Screen, out: &mut String) {
+        let mut table = Table::new(["revision", "at", "change", "proxies", "in force"]);
+        for change in self.history.page.items.iter().take(ROWS) {
+            let (word, colour) = match (change.outcome, change.in_force_seconds) {
+                (Outcome::InForce, Some(seconds)) => {
+                    (format!("after {:.0} ms", seconds * 1_000.0), Colour::Good)
+                }
+                (Outcome::InForce, None) => ("yes".to_owned(), Colour::Good),
+                (Outcome::Late, _) => (format!("not at {}", change.missing), Colour::Bad),
+                (other, _) => (other.as_str().to_owned(), Colour::Doubtful),
+            };
+            let summary: String = change.summary.chars().take(80).collect();
+            table.row([
+                change.revision.to_string().into(),
+                change.at.as_str().into(),
+                summary.into(),
+                change.proxies.to_string().into(),
+                Cell::coloured(word, colour),
+            ]);
+        }
+        let _ = write!(out, "\n{}", table.text(screen));
+    }
+
+    fn sources(&self, screen: &Screen, out: &mut String) {
+        let mut table = Table::new(["registry", "state", "services", "endpoints"]);
+        for registry in self.registries.iter().take(ROWS) {
+            let (word, colour) = match (&registry.failure, registry.synced) {
+                (Some(_), _) => ("failing", Colour::Bad),
+                (None, true) => ("synced", Colour::Good),
+                (None, false) => ("pending", Colour::Doubtful),
+            };
+            table.row([
+                registry.name.as_str().into(),
+                Cell::coloured(word, colour),
+                registry.services.to_string().into(),
+                registry.endpoints.to_string().into(),
+            ]);
+        }
+        let _ = write!(out, "\n{}", table.text(screen));
+        if self.problems.total > 0 {
+            let line = format!("{} problems: pilotfish problems", self.problems.total);
+            let _ = writeln!(out, "\n{}", screen.paint(&line, Colour::Doubtful));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_api::v1::Change;
+
+    #[test]
+    fn a_glance_has_proxies_changes_and_registries() {
+        let change = Change {
+            revision: 7,
+            summary: "VirtualService shop/web changed".into(),
+            proxies: 2,
+            ..Change::default()
+        };
+        let mut view = View { memory: Memory { resident: 64 << 20, ..Memory::default() }, ..View::default() };
+        view.history = History { current: 7, ..History::default() };
+        view.history.page.items.push(change);
+        view.registries.push(Registry {
+            name: "Kubernetes/c".into(),
+            synced: true,
+            services: 3,
+            ..Registry::default()
+        });
+        view.problems.total = 2;
+        let text = view.text(&Screen::plain(), "gone");
+        assert!(
+            text.starts_with("revision 7   64 MiB   0 % CPU\ngone\n\n0 proxies, 0 pending, 0 rejected\n"),
+            "{text}"
+        );
+        assert!(text.contains("VirtualService shop/web changed  2        pending\n"), "{text}");
+        assert!(
+            text.contains("Kubernetes/c  synced  3         0\n")
+                && text.ends_with("2 problems: pilotfish problems\n"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,199 @@
+//! What `istioctl` asks over xDS: the types `istio.io/debug`, `istio.io/debug/syncz`, `istio.io/debug/config_dump` and
+//! `istio.io/connections`.
+//!
+//! ```text
+//! stream ─ who may it? what is it? ─▶ Question ─ queue ─▶ the task that answers: debug pages, states of connections
+//!    ▲                                                        │
+//!    └──────────────── a collection, once it is made ◀────────┘
+//! ```
+//!
+//! Who may see debug pages may ask. Whatever is not served ends the stream at once: `istioctl` would wait for it.
+
+mod answer;
+mod messages;
+
+pub(crate) use answer::Answerer;
+
+use parking_lot::Mutex;
+use pilotfish_xds::{Collection, ConnectError, PeerInfo};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use tokio::sync::mpsc;
+
+/// Types of tools begin with this; those of proxies do not.
+const OF_TOOLS: &str = "istio.io/";
+/// Questions that wait for their answer.
+const WAITING: usize = 32;
+/// Questions of one stream.
+const OF_A_STREAM: usize = 8;
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// A debug page: `syncz`, or `config_dump?proxyID=web-0.shop`.
+    Page(String),
+    /// How far all connections are.
+    Syncz,
+    /// What one proxy gets.
+    ConfigDump(String),
+    /// The nodes of all connections.
+    Connections,
+}
+
+/// A question, and the place of its answer.
+pub(crate) struct Question {
+    pub(crate) subject: Subject,
+    pub(crate) answer: Answer,
+}
+
+/// Empty until it is made.
+pub(crate) type Answer = Arc<OnceLock<Collection>>;
+
+/// Takes questions from streams.
+pub(crate) struct Questions {
+    /// Whether other machines may ask.
+    from_anywhere: bool,
+    queue: mpsc::Sender<Question>,
+}
+
+/// Whoever answers takes them from here.
+pub(crate) type Queue = mpsc::Receiver<Question>;
+
+/// What is remembered of a client.
+pub(crate) struct Asker {
+    allowed: Result<(), ConnectError>,
+    asked: Mutex<BTreeMap<String, Answer>>,
+}
+
+impl Questions {
+    /// With `from_anywhere`, clients on other machines may ask as well.
+    pub(crate) fn new(from_anywhere: bool) -> (Self, Queue) {
+        let (queue, questions) = mpsc::channel(WAITING);
+        (Self { from_anywhere, queue }, questions)
+    }
+
+    /// A client connects.
+    pub(crate) fn connect(&self, peer: &PeerInfo) -> Asker {
+        let address = peer.address.parse::<SocketAddr>();
+        // A Unix socket is of this machine.
+        let is_local =
+            address.map_or(!peer.address.is_empty(), |address| address.ip().to_canonical().is_loopback());
+        let refusal = || {
+            ConnectError::PermissionDenied(
+                "debug types are served to clients on this machine only: use kubectl port-forward, or --allow-remote-debug".into(),
+            )
+        };
+        let allowed = if is_local || self.from_anywhere { Ok(()) } else { Err(refusal()) };
+        Asker { allowed, asked: Mutex::default() }
+    }
+
+    /// Takes in a question. `false`: the type is none of tools.
+    ///
+    /// # Errors
+    /// When the client may not ask, or there is no answer.
+    pub(crate) fn ask(&self, asker: &Asker, type_url: &str, names: &[&str]) -> Result<bool, ConnectError> {
+        if !type_url.starts_with(OF_TOOLS) {
+            return Ok(false);
+        }
+        asker.allowed.clone()?;
+        let subject = subject(type_url, names).map_err(ConnectError::InvalidArgument)?;
+        let answer = Answer::default();
+        {
+            let mut asked = asker.asked.lock();
+            if asked.len() >= OF_A_STREAM {
+                return Err(ConnectError::InvalidArgument(format!(
+                    "more than {OF_A_STREAM} questions on one stream"
+                )));
+            }
+            asked.insert(type_url.to_owned(), answer.clone());
+        }
+        let busy = |_| ConnectError::Unavailable("too many questions wait for an answer: try again".into());
+        self.queue.try_send(Question { subject, answer }).map_err(busy)?;
+        Ok(true)
+    }
+
+    /// The answer: `None` for what was not asked, `Some(None)` while it is being made.
+    pub(crate) fn answer(asker: &Asker, type_url: &str) -> Option<Option<Collection>> {
+        Some(asker.asked.lock().get(type_url)?.get().cloned())
+    }
+}
+
+/// What a request asks.
+fn subject(type_url: &str, names: &[&str]) -> Result<Subject, String> {
+    match (type_url, names) {
+        ("istio.io/debug", [page]) => {
+            let path = page.trim_start_matches('/');
+            let name = path.split('?').next().unwrap_or_default();
+            if pilotfish_admin::ENDPOINTS.iter().any(|(known, _)| *known == name) {
+                return Ok(Subject::Page(path.to_owned()));
+            }
+            let known: Vec<&str> = pilotfish_admin::ENDPOINTS.iter().map(|(name, _)| *name).collect();
+            Err(format!("there is no debug page {name:?}; there are {}", known.join(", ")))
+        }
+        ("istio.io/debug/syncz", _) => Ok(Subject::Syncz),
+        ("istio.io/debug/config_dump", [proxy]) => Ok(Subject::ConfigDump((*proxy).to_owned())),
+        ("istio.io/connections", _) => Ok(Subject::Connections),
+        ("istio.io/debug" | "istio.io/debug/config_dump", names) => {
+            Err(format!("{type_url} is asked for with one name, not with {}", names.len()))
+        }
+        _ => Err(format!("{type_url} is not served")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(address: &str, from_anywhere: bool, type_url: &str, names: &[&str]) -> Result<bool, ConnectError> {
+        let (questions, _queue) = Questions::new(from_anywhere);
+        let asker = questions.connect(&PeerInfo { address: address.into(), ..PeerInfo::default() });
+        questions.ask(&asker, type_url, names)
+    }
+
+    #[test]
+    fn those_who_may_see_pages_may_ask() {
+        for (address, from_anywhere, is_allowed) in [
+            ("127.0.0.1:4000", false, true),
+            ("[::1]:4000", false, true),
+            ("[::ffff:127.0.0.1]:4000", false, true),
+            ("/var/run/xds.sock", false, true),
+            ("10.0.0.1:4000", false, false),
+            ("", false, false),
+            ("10.0.0.1:4000", true, true),
+        ] {
+            let answer = ask(address, from_anywhere, "istio.io/debug/syncz", &[]);
+            assert_eq!(answer == Ok(true), is_allowed, "{address} {from_anywhere}: {answer:?}");
+            assert_eq!(matches!(answer, Err(ConnectError::PermissionDenied(_))), !is_allowed, "{address}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_served_is_said() {
+        let answer = |type_url, names: &[&str]| ask("127.0.0.1:1", false, type_url, names);
+        assert_eq!(answer("type.googleapis.com/envoy.config.cluster.v3.Cluster", &[]), Ok(false));
+        assert_eq!(answer("istio.io/debug", &["config_dump?proxyID=web-0.shop"]), Ok(true));
+        for (type_url, names, message) in [
+            ("istio.io/debug", &["mesh"][..], "there is no debug page \"mesh\"; there are adsz"),
+            ("istio.io/debug", &[], "asked for with one name, not with 0"),
+            ("istio.io/debug/config_dump", &["a", "b"], "asked for with one name, not with 2"),
+            ("istio.io/debug/other", &[], "istio.io/debug/other is not served"),
+        ] {
+            let Err(ConnectError::InvalidArgument(text)) = answer(type_url, names) else {
+                panic!("{type_url} {names:?} is refused")
+            };
+            assert!(text.contains(message), "{text}");
+        }
+    }
+
+    #[test]
+    fn questions_that_wait_are_limited() {
+        let (questions, _queue) = Questions::new(true);
+        let ask = || {
+            let asker = questions.connect(&PeerInfo::default());
+            questions.ask(&asker, "istio.io/debug/syncz", &[])
+        };
+        assert!((0..WAITING).all(|_| ask() == Ok(true)));
+        assert!(matches!(ask(), Err(ConnectError::Unavailable(_))));
+    }
+}

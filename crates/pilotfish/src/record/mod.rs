@@ -1,0 +1,58 @@
+//! A record: what a control plane had at a revision and what changed since, as lines of JSON, and its replay in a fresh one.
+//!
+//! ```text
+//! History ─ worlds one after the other ─▶ begin, proxies, publications, end with hashes ─▶ a file
+//! a file ─▶ WorldWriter ─▶ Translator ─▶ what the same proxies get ─▶ the same hashes?
+//! ```
+//!
+//! A record is what a report of a defect attaches. Secrets are left out: hashes are those of what is sent without them, and the resource
+//! type that has them is left out of both sides.
+
+mod lines;
+mod replay;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub(crate) use replay::{Replayed, replay};
+#[cfg(test)]
+pub(crate) use write::LARGEST;
+pub(crate) use write::{Recordable, write};
+
+use pilotfish_explain::Held;
+use pilotfish_proto::ResourceType;
+use std::collections::BTreeMap;
+
+/// Hashes of what proxies get: by name of the proxy and type.
+pub(crate) type Hashes = BTreeMap<String, BTreeMap<String, String>>;
+
+/// The hashes of what a proxy gets, by type: names and versions of all its resources, but for Secrets.
+fn hashes(held: &Held) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    for (ty, resources) in held.of.iter().filter(|(ty, _)| **ty != ResourceType::Secret) {
+        let mut hash = Fnv::default();
+        for (name, resource) in resources.iter() {
+            hash.add(name.as_bytes());
+            hash.add(&resource.version.to_le_bytes());
+        }
+        all.insert(ty.short().to_owned(), format!("{:016x}", hash.0));
+    }
+    all
+}
+
+/// FNV-1a, 64 bits: the same in every version of this program.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv {
+    fn add(&mut self, bytes: &[u8]) {
+        for byte in bytes.iter().chain(&[0]) {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}

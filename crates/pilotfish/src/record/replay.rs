@@ -1,0 +1,189 @@
+//! Replaying a record in a fresh control plane.
+
+use super::lines::{Begin, End, FORMAT, Line, Publish, RecordedProxy};
+use super::{Hashes, hashes};
+use anyhow::{Context, Result, anyhow, bail};
+use pilotfish_explain::{Subject, held};
+use pilotfish_model::{ChangeSet, World, WorldWriter};
+use pilotfish_proto::ResourceType;
+use pilotfish_proto::envoy::config::core::v3::Node;
+use pilotfish_translate::{Proxy, Translator};
+use prost::Message;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::BufRead;
+use std::sync::Arc;
+
+/// Bytes of a record that are read, and of one line of it.
+const LARGEST: u64 = 256 << 20;
+
+/// How a replay ended.
+#[derive(Debug, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Replayed {
+    /// The version of the program that wrote the record.
+    pub(crate) version: String,
+    /// The revisions of the record.
+    pub(crate) from: u64,
+    /// The last one.
+    pub(crate) to: u64,
+    /// How many publications.
+    pub(crate) publications: usize,
+    /// How many proxies.
+    pub(crate) proxies: usize,
+    /// Whether everything is as the record says.
+    pub(crate) same: bool,
+    /// Proxies and types that get something else here.
+    pub(crate) differ: Vec<Difference>,
+    /// Proxies and types that got something else, because of what the record leaves out.
+    pub(crate) unlike_then: Vec<String>,
+    /// Secrets and closed objects that the record leaves out.
+    pub(crate) left_out: usize,
+}
+
+/// A type that differs.
+#[derive(Debug, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Difference {
+    /// The proxy.
+    pub(crate) proxy: String,
+    /// The type.
+    pub(crate) resource_type: String,
+    /// What the record says.
+    pub(crate) recorded: String,
+    /// Step by step.
+    pub(crate) replayed: String,
+    /// All at once, from the world at the end.
+    pub(crate) from_scratch: String,
+}
+
+/// Replays a record.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) fn replay(record: impl BufRead) -> Result<Replayed> {
+    let mut replay: Option<Replay> = None;
+    for (number, line) in record.take(LARGEST).lines().enumerate() {
+        let place = || format!("line {}", number + 1);
+        let line = line.with_context(place)?;
+        if line.is_empty() {
+            continue;
+        }
+        let line: Line = serde_json::from_str(&line).with_context(place).context("this is no record")?;
+        match (line, &mut replay) {
+            (Line::Begin(begin), None) => replay = Some(Replay::begin(begin)?),
+            (Line::Proxy(proxy), Some(replay)) => replay.proxy(proxy).with_context(place)?,
+            (Line::Publish(publish), Some(replay)) => replay.publish(publish).with_context(place)?,
+            (Line::End(end), Some(replay)) => return replay.end(end),
+            (Line::Begin(_), Some(_)) => bail!("{}: a record begins twice", place()),
+            (_, None) => bail!("{}: a record begins with another line", place()),
+        }
+    }
+    bail!("the record has no end: it is cut off")
+}
+
+struct Replay {
+    version: String,
+    translator: Translator,
+    writer: WorldWriter,
+    subjects: Vec<Subject>,
+    from: Option<u64>,
+    publications: usize,
+}
+
+impl Replay {
+    fn begin(begin: Begin) -> Result<Self> {
+        if begin.format != FORMAT {
+            bail!(
+                "the record has format {}, of version {}; this program reads {FORMAT}",
+                begin.format,
+                begin.version
+            );
+        }
+        Ok(Self {
+            version: begin.version,
+            translator: Translator::with_domain(begin.domain),
+            writer: WorldWriter::new(),
+            subjects: Vec::new(),
+            from: None,
+            publications: 0,
+        })
+    }
+
+    fn proxy(&mut self, recorded: RecordedProxy) -> Result<()> {
+        let node = Node::decode(&*bytes(&recorded.node)?).context("the node")?;
+        let proxy = Proxy::from_node(&node).map_err(|error| anyhow!("the node: {error}"))?;
+        let proxy = proxy.with_identities(recorded.identities.iter().map(String::as_str));
+        let proxy = proxy.map_err(|error| anyhow!("the identities: {error}"))?;
+        let ty = |short: &str| ResourceType::ALL.into_iter().find(|ty| ty.short() == short);
+        let names = recorded
+            .names
+            .into_iter()
+            .filter_map(|(short, names)| Some((ty(&short)?, names.into_iter().collect())));
+        self.subjects.push(Subject { name: recorded.name, proxy, names: names.collect() });
+        Ok(())
+    }
+
+    fn publish(&mut self, publish: Publish) -> Result<()> {
+        for update in publish.updates {
+            self.writer.apply(update.into_update().map_err(|error| anyhow!(error))?);
+        }
+        self.publications += 1;
+        if let Some((world, changes)) = self.writer.publish() {
+            self.translator.publish(world, &changes);
+        }
+        if self.from.is_none() {
+            self.from = Some(publish.revision);
+        }
+        // What proxies have is computed each time, so that the next publication has something to change.
+        drop(held(&self.translator, &self.subjects));
+        Ok(())
+    }
+
+    fn end(&self, end: End) -> Result<Replayed> {
+        let replayed = self.hashes(&self.translator);
+        let scratch = self.translator.scratch();
+        scratch.publish(Arc::new(World::clone(self.writer.world())), &ChangeSet::default());
+        let from_scratch = self.hashes(&scratch);
+        let mut differ = Vec::new();
+        let none = BTreeMap::new();
+        for (proxy, types) in &end.hashes {
+            let (step, all) =
+                (replayed.get(proxy).unwrap_or(&none), from_scratch.get(proxy).unwrap_or(&none));
+            for (ty, recorded) in types {
+                let of = |hashes: &BTreeMap<String, String>| hashes.get(ty).cloned().unwrap_or_default();
+                let (replayed, from_scratch) = (of(step), of(all));
+                if replayed != *recorded || from_scratch != *recorded {
+                    let (proxy, resource_type) = (proxy.clone(), ty.clone());
+                    let recorded = recorded.clone();
+                    differ.push(Difference { proxy, resource_type, recorded, replayed, from_scratch });
+                }
+            }
+        }
+        Ok(Replayed {
+            version: self.version.clone(),
+            from: self.from.unwrap_or(end.revision),
+            to: end.revision,
+            publications: self.publications,
+            proxies: self.subjects.len(),
+            same: differ.is_empty(),
+            differ,
+            unlike_then: end.differ,
+            left_out: end.secrets + end.closed,
+        })
+    }
+
+    fn hashes(&self, translator: &Translator) -> Hashes {
+        let all = held(translator, &self.subjects);
+        self.subjects.iter().zip(&all).map(|(subject, held)| (subject.name.clone(), hashes(held))).collect()
+    }
+}
+
+/// Reads hexadecimal digits.
+fn bytes(digits: &str) -> Result<Vec<u8>> {
+    let pair = |at: usize| digits.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
+    if !digits.len().is_multiple_of(2) {
+        bail!("an odd number of digits");
+    }
+    (0..digits.len()).step_by(2).map(|at| pair(at).ok_or_else(|| anyhow!("no hexadecimal digits"))).collect()
+}
