@@ -1,7 +1,7 @@
 //! Changes on their way to proxies.
 
-use crate::metrics::{gauge, histogram, register};
-use prometheus::{Histogram, IntCounter, IntGauge, Registry};
+use crate::catalogue::Catalogue;
+use prometheus::{Histogram, IntCounter, IntGauge};
 use std::time::Duration;
 
 /// Changes on their way to proxies.
@@ -13,25 +13,20 @@ pub struct ChangeMetrics {
 }
 
 impl ChangeMetrics {
-    pub(crate) fn new(r: &Registry) -> Result<Self, prometheus::Error> {
+    pub(crate) fn new(r: &Catalogue) -> Result<Self, prometheus::Error> {
         Ok(Self {
-            revision: gauge(r, "pilotfish_revision", "The revision of the newest change")?,
-            acknowledged: gauge(
-                r,
+            revision: r.gauge("pilotfish_revision", "The revision of the newest change")?,
+            acknowledged: r.gauge(
                 "pilotfish_revision_acknowledged",
                 "The newest revision that all proxies which it concerns have acknowledged, and all before it",
             )?,
-            seconds: histogram(
-                r,
+            seconds: r.seconds(
                 "pilotfish_change_seconds",
                 "Seconds from a change to the last acknowledgement of those whom it concerns",
             )?,
-            late: register(
-                r,
-                IntCounter::new(
-                    "pilotfish_changes_late",
-                    "Changes that some proxy had not acknowledged after 5 s",
-                ),
+            late: r.counter(
+                "pilotfish_changes_late",
+                "Changes that some proxy had not acknowledged after 5 s",
             )?,
         })
     }

@@ -71,7 +71,8 @@ fn recorded_cases_are_read_without_errors() {
 
 #[test]
 fn examples_have_no_problems() {
-    let entries = std::fs::read_dir(repository().join("examples")).unwrap().map(|entry| entry.unwrap().path());
+    let entries =
+        std::fs::read_dir(repository().join("examples")).unwrap().map(|entry| entry.unwrap().path());
     // Each of the broken ones is a world of its own.
     let examples: Vec<_> = entries.filter(|path| path.is_dir() && !path.ends_with("broken")).collect();
     let summary = validate_paths(&FileSourceSettings::new(examples)).unwrap();

@@ -26,6 +26,7 @@
 mod entries;
 mod environment;
 mod fanout;
+mod frame;
 mod group;
 mod layer;
 mod limits;

@@ -1,8 +1,8 @@
 //! The contents of a response, its encoded form and its nonce.
 
 use crate::entries::{Entries, Map};
+use crate::frame::{Chunk, Frame};
 use crate::source::Resource;
-use crate::wire::{Chunk, Frame};
 use imbl::ordmap::DiffItem;
 use pilotfish_proto::ResourceType;
 use std::sync::Arc;

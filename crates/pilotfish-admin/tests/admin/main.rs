@@ -208,7 +208,8 @@ impl Operations for Fixture {
         full: bool,
         at: Option<u64>,
     ) -> Result<v1::ProxyConfig, Failure> {
-        let proxy = format!("{proxy} {section:?} {name:?} {full} {at:?}");
+        let at = at.map(|at| format!(" at {at}")).unwrap_or_default();
+        let proxy = format!("{proxy} {section:?} {name:?} {full}{at}");
         Ok(v1::ProxyConfig { proxy, ..v1::ProxyConfig::default() })
     }
 

@@ -152,9 +152,10 @@ impl Translator {
             self.report_proxy(&current, root, &mut out);
         }
         self.report_absent(changes, &mut out);
-        for root in &touched {
-            self.report_index(&current, root, &mut out);
-            self.report_unit(&current, root, &mut out);
+        // What they were is let go one by one: all of it beside all that comes would be twice as much.
+        for root in touched {
+            self.report_index(&current, &root, &mut out);
+            self.report_unit(&current, &root, &mut out);
         }
         out.changes.sort();
         out.changes.dedup();

@@ -28,7 +28,7 @@ pub use shared::{Follower, Shared};
 use crate::control::debouncer::Debouncer;
 use crate::control::gateway_names::{Answered, GatewayNames};
 use crate::control::remote::{REMOTE_SECRETS, cluster_source, feed_of};
-use crate::history::Published;
+use crate::history::{Began, Published};
 use crate::resources::{Resources, publication};
 use pilotfish_config::networking::MAX_CONDITIONS;
 use pilotfish_config::{Effective, ProblemReport, Severity, SourceBatch, SourceEvent, SourceProblems};
@@ -37,7 +37,7 @@ use pilotfish_kube::remote::{ClusterGeneration, RemoteEvent};
 use pilotfish_model::ShardKey;
 use pilotfish_model::{ChangeSet, Kind, NetworkGateway, Object, ObjectKey, Update, World, WorldWriter};
 use pilotfish_registry::{AggregateController, LiveInput, NoLiveRegistry, WhatIf};
-use pilotfish_source::Jitter;
+use pilotfish_source::{Health, Jitter};
 use pilotfish_translate::{RefusedDelegate, Translator};
 use pilotfish_xds::Fanout;
 use std::collections::BTreeMap;
@@ -384,11 +384,28 @@ impl Control {
             self.registries_changed |= inbound == Inbound::Source;
             self.has_objects |= is_object_of_users(&event);
             if let SourceEvent::Failed { reason, .. } = &event {
-                tracing::warn!(source, %reason, "the source cannot be read; what was read before stays in force");
+                self.log_failure(feed, source, reason);
             }
-            if let Err(error) = self.controller.source_event(feed, source, event) {
-                tracing::error!(%error, "a source without a feed");
+            let kind = observer::kind_of(&event);
+            match (self.controller.source_event(feed, source, event), kind) {
+                (Ok(applied), Some(kind)) => self.observer.applied(kind, applied),
+                (Ok(_), None) => {}
+                (Err(error), _) => tracing::error!(%error, "a source without a feed"),
             }
+        }
+    }
+
+    /// Each retry fails again: the log has each reason once, /debug/registryz since when.
+    fn log_failure(&self, feed: &str, source: &str, reason: &str) {
+        let health = self.controller.source_status(feed, source);
+        let failure = health.and_then(Health::failure);
+        if failure.is_some_and(|failure| &*failure.reason == reason) {
+            return;
+        }
+        if health.is_some_and(Health::is_synced) {
+            tracing::warn!(source, reason, "the source cannot be read; what was read before stays in force");
+        } else {
+            tracing::warn!(source, reason, "the source cannot be read yet");
         }
     }
 
@@ -433,7 +450,7 @@ impl Control {
             }
             self.names.stop_waiting();
             let updates = self.debouncer.take_all();
-            self.apply(updates);
+            self.apply(updates, Instant::now());
             self.outputs.resources.set_ready();
             self.registries_changed = true;
             let services = self.writer.world().service_count();
@@ -457,14 +474,17 @@ impl Control {
             }
         } else if let Some((updates, oldest)) = self.debouncer.take_due(now) {
             self.observer.debounced(oldest);
-            self.apply(updates);
+            self.apply(updates, oldest);
         }
     }
 
-    /// Publishes the world with these changes.
-    fn apply(&mut self, updates: Vec<Update>) {
+    /// Publishes the world with these changes, the oldest of which arrived then.
+    fn apply(&mut self, updates: Vec<Update>, oldest: Instant) {
         // Only measured: nothing depends on it.
         let started = Instant::now();
+        let computing = SystemTime::now();
+        let received = computing.checked_sub(started.saturating_duration_since(oldest)).unwrap_or(computing);
+        let before_that = Began { received, computing };
         for update in updates {
             self.writer.apply(update);
         }
@@ -483,7 +503,8 @@ impl Control {
         self.outputs.shared.note_changes(publication.revision, &changes);
         self.observer.computed(started);
         let (before, world, changes) = (&before, &world, &changes);
-        let published = Published { revision: publication.revision, at, before, world, changes, concerned };
+        let published =
+            Published { revision: publication.revision, at, before_that, before, world, changes, concerned };
         self.outputs.shared.history().note(published);
         self.report_refused();
         self.drop_unwanted(revision);

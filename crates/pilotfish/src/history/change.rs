@@ -1,6 +1,6 @@
 //! One publication: what changed by whom, and whom it concerns.
 
-use super::{Outcome, Published};
+use super::{Began, Outcome, Published};
 use parking_lot::Mutex;
 use pilotfish_model::{
     ChangeSet, Endpoint, Fact, Object, ObjectKey, Origin, ServiceEndpoints, ServiceKey, World,
@@ -22,6 +22,8 @@ pub(crate) struct Change {
     pub(crate) revision: u64,
     /// When it was published.
     pub(crate) at: SystemTime,
+    /// What was before that.
+    pub(crate) before_that: Began,
     /// What changed, configuration first.
     pub(crate) items: Vec<Item>,
     /// Further items.
@@ -117,12 +119,12 @@ impl fmt::Display for Item {
 impl Change {
     /// Reads what a publication changed. `last`: whom the one before concerned, which are often the same.
     pub(super) fn new(published: Published<'_>, last: Option<Arc<[ClientId]>>, is_first: bool) -> Self {
-        let Published { revision, at, before, world, changes, mut concerned } = published;
+        let Published { revision, at, before_that, before, world, changes, mut concerned } = published;
         concerned.sort_unstable();
         concerned.dedup();
         let concerned = last.filter(|last| **last == *concerned).unwrap_or_else(|| concerned.into());
         let (items, more) = if is_first { (Vec::new(), 0) } else { items(before, world, changes) };
-        Self { revision, at, items, more, is_first, concerned, outcome: Mutex::new(None) }
+        Self { revision, at, before_that, items, more, is_first, concerned, outcome: Mutex::new(None) }
     }
 
     /// Whether some of it is configuration.

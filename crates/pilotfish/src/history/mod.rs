@@ -60,12 +60,23 @@ struct Entry {
 /// Changes that wait for the tracker. More are not watched: it is behind by seconds.
 const UNTRACKED: usize = 4_096;
 
+/// The times before a publication, as they are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Began {
+    /// The first of its events arrived.
+    pub(crate) received: SystemTime,
+    /// Nothing more was waited for.
+    pub(crate) computing: SystemTime,
+}
+
 /// Something that was published.
 pub(crate) struct Published<'a> {
     /// Its revision.
     pub(crate) revision: u64,
     /// When.
     pub(crate) at: SystemTime,
+    /// What was before that.
+    pub(crate) before_that: Began,
     /// The world before.
     pub(crate) before: &'a Arc<World>,
     /// The world now.

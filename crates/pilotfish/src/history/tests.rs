@@ -33,7 +33,9 @@ impl Case {
         let revision = world.revision();
         let concerned = concerned.iter().map(|id| ClientId(*id)).collect();
         let (before, changes) = (&self.before, &changes);
-        let published = Published { revision, at: at(revision), before, world: &world, changes, concerned };
+        let before_that = Began { received: at(revision), computing: at(revision) };
+        let published =
+            Published { revision, at: at(revision), before_that, before, world: &world, changes, concerned };
         self.history.note(published);
         self.before = world;
         self.history.change(revision).unwrap()

@@ -1,10 +1,12 @@
 //! The log of changes: what became of each, as clients acknowledge them.
 
 use super::subsystem::{StopOrder, Subsystem};
+use super::traces;
 use crate::control::Shared;
 use crate::history::{Change, ChangeLog, Line, Many, Outcome, Tracker};
 use crate::resources::Resources;
 use pilotfish_admin::Metrics;
+use pilotfish_otlp::Traces;
 use pilotfish_xds::{ClientId, ConnectionStatus, Fanout};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -21,6 +23,7 @@ pub(super) fn subsystem(
     shared: &Arc<Shared>,
     fanout: &Arc<Fanout<Resources>>,
     metrics: &Arc<Metrics>,
+    traces: Option<Traces>,
 ) -> Subsystem {
     let watcher = Watcher {
         shared: shared.clone(),
@@ -28,6 +31,7 @@ pub(super) fn subsystem(
         metrics: metrics.clone(),
         tracker: Tracker::default(),
         log: ChangeLog::default(),
+        traces,
     };
     Subsystem::new("the log of changes", StopOrder::Abort).task(|_| async {
         watcher.run().await;
@@ -41,6 +45,8 @@ struct Watcher {
     metrics: Arc<Metrics>,
     tracker: Tracker,
     log: ChangeLog,
+    /// Where traces are sent.
+    traces: Option<Traces>,
 }
 
 impl Watcher {
@@ -95,9 +101,24 @@ impl Watcher {
             Some(Outcome::Late { .. }) => self.metrics.changes.late(),
             _ => {}
         }
+        self.trace(change);
         if let Some(line) = self.log.add(change, Instant::now()) {
             self.write(line);
         }
+    }
+
+    /// Sends what became of a change, which is said once.
+    fn trace(&self, change: &Change) {
+        let Some(traces) = &self.traces else { return };
+        let outcome = change.outcome.lock().clone();
+        let Some(outcome) = outcome else { return };
+        let missing = match &outcome {
+            Outcome::Late { clients, .. } => {
+                Some(names(&self.fanout.connections(), clients, change.revision))
+            }
+            Outcome::InForce(_) | Outcome::Unwatched => None,
+        };
+        traces.send(traces::of_change(change, &outcome, missing, SystemTime::now()));
     }
 
     fn write(&self, line: Line) {

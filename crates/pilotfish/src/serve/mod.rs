@@ -18,6 +18,7 @@ mod sources;
 mod status;
 mod subsystem;
 mod tls;
+mod traces;
 pub(crate) mod webhooks;
 mod xds;
 
@@ -29,7 +30,7 @@ use crate::control::{Control, Outputs};
 use crate::istioctl::{self, Answerer, Questions};
 use crate::recorder::PrometheusRecorder;
 use crate::resources::Resources;
-use crate::settings::{AdminSettings, Settings};
+use crate::settings::Settings;
 use anyhow::Result;
 use auto_registration::AutoRegistration;
 use pilotfish_admin::{Access, Metrics};
@@ -95,16 +96,9 @@ impl Bound {
         let (questions, asked) = Questions::new(settings.admin.allow_remote_debug);
         let resources =
             resources(&settings, translator.clone(), auto_registration.as_ref(), rights, questions);
-        let limits = stream_limits(&settings);
-        let fanout = Fanout::new(resources.clone(), recorder.clone(), limits);
+        let fanout = Fanout::new(resources.clone(), recorder.clone(), stream_limits(&settings));
         let (lookups, names) = mpsc::unbounded_channel();
-        let outputs = Outputs {
-            lookups: Some(lookups),
-            translator: translator.clone(),
-            resources: resources.clone(),
-            fanout: fanout.clone(),
-            shared: shared.clone(),
-        };
+        let outputs = outputs(lookups, &translator, &resources, &fanout, &shared);
         let (messages, inbox) = mpsc::channel(WAITING_BATCHES);
         let (controller, feed, live) = registries.into_parts(&messages, &shared);
         let remote = RemoteRegistries::new(feed, &settings.registries)?;
@@ -135,7 +129,7 @@ impl Bound {
         subsystems.extend(configuration);
         subsystems.extend(sources.subsystems(messages));
         subsystems.extend(live);
-        subsystems.extend(pages(admin, &admin_state, &metrics, settings.admin, asked));
+        subsystems.extend(pages(admin, &admin_state, &settings, (&metrics, &recorder), asked)?);
         subsystems.extend(webhooks.map(Webhooks::subsystem));
         subsystems.extend(reload.map(tls::Reload::subsystem));
         subsystems.add(xds::subsystem(xds));
@@ -173,22 +167,42 @@ impl Bound {
     }
 }
 
+/// Where the control loop passes new worlds on to.
+fn outputs(
+    lookups: mpsc::UnboundedSender<Arc<str>>,
+    translator: &Arc<Translator>,
+    resources: &Arc<Resources>,
+    fanout: &Arc<Fanout<Resources>>,
+    shared: &Arc<Shared>,
+) -> Outputs {
+    Outputs {
+        lookups: Some(lookups),
+        translator: translator.clone(),
+        resources: resources.clone(),
+        fanout: fanout.clone(),
+        shared: shared.clone(),
+    }
+}
+
 /// What operators see: the admin server, answers to `istioctl`, and the log of changes.
 fn pages(
     admin: pilotfish_admin::Bound,
     state: &Arc<AdminState>,
-    metrics: &Arc<Metrics>,
-    settings: AdminSettings,
+    settings: &Settings,
+    (metrics, recorder): (&Arc<Metrics>, &Arc<PrometheusRecorder>),
     asked: istioctl::Queue,
-) -> [Subsystem; 3] {
-    let access = if settings.allow_remote_debug { Access::Everybody } else { Access::ThisMachine };
+) -> Result<Vec<Subsystem>> {
+    let access = if settings.admin.allow_remote_debug { Access::Everybody } else { Access::ThisMachine };
     let router = pilotfish_admin::router(state.clone(), metrics.clone(), VERSION, access);
-    state.shared.history().set_budget(settings.history_bytes);
-    [
-        history::subsystem(&state.shared, &state.fanout, metrics),
+    state.shared.history().set_budget(settings.admin.history_bytes);
+    let (traces, exporter) = traces::open(settings.telemetry.as_ref(), recorder)?.unzip();
+    let mut subsystems = vec![
+        history::subsystem(&state.shared, &state.fanout, metrics, traces),
         answers(asked, state, router.clone()),
         admin_server(admin, router),
-    ]
+    ];
+    subsystems.extend(exporter);
+    Ok(subsystems)
 }
 
 fn admin_server(bound: pilotfish_admin::Bound, pages: axum::Router) -> Subsystem {
