@@ -167,6 +167,23 @@ impl Bound {
     }
 }
 
+/// Where the control loop passes new worlds on to.
+fn outputs(
+    lookups: mpsc::UnboundedSender<Arc<str>>,
+    translator: &Arc<Translator>,
+    resources: &Arc<Resources>,
+    fanout: &Arc<Fanout<Resources>>,
+    shared: &Arc<Shared>,
+) -> Outputs {
+    Outputs {
+        lookups: Some(lookups),
+        translator: translator.clone(),
+        resources: resources.clone(),
+        fanout: fanout.clone(),
+        shared: shared.clone(),
+    }
+}
+
 /// What operators see: the admin server, answers to `istioctl`, the log of changes and their traces.
 ///
 /// # Errors
