@@ -480,14 +480,14 @@ fn info(registry: &Registry, version: &str) -> Result<(), prometheus::Error> {
 
 /// Memory in bytes and CPU time in seconds of the process; zero where `/proc` is missing.
 #[derive(Default)]
-struct Usage {
-    resident: i64,
-    cpu: f64,
+pub(crate) struct Usage {
+    pub(crate) resident: i64,
+    pub(crate) cpu: f64,
 }
 
 impl Usage {
     /// From Linux's `/proc`: pages of 4 KiB, ticks of 10 ms.
-    fn read() -> Self {
+    pub(crate) fn read() -> Self {
         let number = |text: Option<&str>| text.and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
         let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();

@@ -2,16 +2,22 @@
 //!
 //! Lists come in pages ([`Page`]); what cannot be answered is a [`Failure`]. Fields are only ever added.
 
+mod around;
 mod config;
 mod failure;
+mod live;
 mod plan;
 mod proxies;
 mod services;
 mod wait;
 mod why;
 
+pub use around::{
+    Caller, Destination, LocalityRow, NamespaceLink, NamespaceMap, NamespaceRow, RouteRow, ServiceDetail,
+};
 pub use config::{ConfigResource, ProxyConfig, Section};
 pub use failure::{Failure, FailureKind};
+pub use live::{ChangeProgress, Latency, Overview, Sample};
 pub use plan::{Danger, Impact, Plan, PlanChange, PlanFile, PlanRequest, Severity};
 pub use proxies::{Proxy, ProxyType, Rejection, State};
 pub use services::{EndpointRow, ServicePort, ServiceRow};

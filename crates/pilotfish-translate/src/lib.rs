@@ -51,5 +51,8 @@ pub use proxy::{
 };
 pub use routing::RefusedDelegate;
 pub use status::{StatusTranslator, kinds};
-pub use translator::{Change, Changes, Client, ClientId, HostSeen, Snapshot, Translator, Unseen, ViewId};
+pub use translator::{
+    Change, Changes, Client, ClientId, HostRoutes, HostSeen, SeenServices, Snapshot, Translator, Unseen,
+    ViewId,
+};
 pub use xds::eds::Unsent;

@@ -19,6 +19,7 @@ mod service;
 
 pub use address::why_endpoint;
 pub use request::Request;
+pub(crate) use service::unseen;
 
 use crate::resource::json;
 use pilotfish_api::Registry;

@@ -2,7 +2,7 @@
 
 use super::{Request, Walk, Way, dropped, object, origin, step};
 use pilotfish_api::v1::{Dropped, Failure, Step, Verdict};
-use pilotfish_model::{ExportTo, Hostname, Service};
+use pilotfish_model::{ExportTo, Hostname, Namespace, Service};
 use pilotfish_translate::{HostSeen, Unseen};
 use std::sync::Arc;
 
@@ -99,28 +99,7 @@ impl Walk<'_> {
     }
 
     fn unseen(&self, service: &Service, why: &Unseen, seen: &HostSeen) -> Dropped {
-        let namespace = &self.proxy.namespace;
-        let why = match why {
-            Unseen::NotExported(ExportTo::Nobody) => "its exportTo says ~, so nobody sees it".to_owned(),
-            Unseen::NotExported(ExportTo::Namespaces(namespaces)) => {
-                let to: Vec<String> = namespaces.iter().map(ToString::to_string).collect();
-                format!("its exportTo names {}, and not {namespace}", to.join(", "))
-            }
-            Unseen::NotExported(_) => {
-                format!("defaultServiceExportTo of the mesh config does not show it to {namespace}")
-            }
-            Unseen::OutsideSidecar => match &seen.sidecar {
-                Some(sidecar) => {
-                    format!("{sidecar} does not import {}/{}", service.namespace, service.hostname)
-                }
-                None => "no egress listener imports it".to_owned(),
-            },
-            Unseen::Overruled => match &seen.service {
-                Some(winner) => format!("{} is in its place", winner.provenance),
-                None => "another service is in its place".to_owned(),
-            },
-        };
-        dropped(origin(&service.provenance), why)
+        dropped(origin(&service.provenance), unseen(&self.proxy.namespace, why, seen, service))
     }
 
     /// The port of a request, noted in the step.
@@ -179,6 +158,30 @@ impl Walk<'_> {
             service.auto_addresses.iter().filter(|address| !address.is_empty()).map(ToString::to_string),
         );
         all
+    }
+}
+
+/// Why proxies of a namespace do not see a service.
+pub(crate) fn unseen(namespace: &Namespace, why: &Unseen, seen: &HostSeen, service: &Service) -> String {
+    match why {
+        Unseen::NotExported(ExportTo::Nobody) => "its exportTo says ~, so nobody sees it".to_owned(),
+        Unseen::NotExported(ExportTo::Namespaces(namespaces)) => {
+            let to: Vec<String> = namespaces.iter().map(ToString::to_string).collect();
+            format!("its exportTo names {}, and not {namespace}", to.join(", "))
+        }
+        Unseen::NotExported(_) => {
+            format!("defaultServiceExportTo of the mesh config does not show it to {namespace}")
+        }
+        Unseen::OutsideSidecar => match &seen.sidecar {
+            Some(sidecar) => {
+                format!("{sidecar} does not import {}/{}", service.namespace, service.hostname)
+            }
+            None => "no egress listener imports it".to_owned(),
+        },
+        Unseen::Overruled => match &seen.service {
+            Some(winner) => format!("{} is in its place", winner.provenance),
+            None => "another service is in its place".to_owned(),
+        },
     }
 }
 

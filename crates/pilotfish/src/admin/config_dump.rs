@@ -73,7 +73,7 @@ fn resources(
             }
             snapshot.names(view)
         }
-        None => return Vec::new(),
+        Some(Names::Counted(_)) | None => return Vec::new(),
     };
     let mut found = Vec::new();
     for name in names.iter() {

@@ -20,7 +20,7 @@ mod tls;
 pub(crate) mod webhooks;
 mod xds;
 
-use crate::admin::AdminState;
+use crate::admin::{AdminState, live};
 use crate::configuration::ConfigurationClients;
 use crate::control::remote::RemoteRegistries;
 use crate::control::shared::Shared;
@@ -30,7 +30,7 @@ use crate::resources::Resources;
 use crate::settings::{AdminSettings, Settings};
 use anyhow::Result;
 use auto_registration::AutoRegistration;
-use pilotfish_admin::{Access, Metrics};
+use pilotfish_admin::{Access, Feed, Metrics};
 use pilotfish_model::ClusterDomain;
 use pilotfish_registry::MultiClusterServices;
 use pilotfish_translate::Translator;
@@ -175,9 +175,14 @@ fn admin_server(
     settings: AdminSettings,
 ) -> Subsystem {
     let access = if settings.allow_remote_debug { Access::Everybody } else { Access::ThisMachine };
-    let router = pilotfish_admin::router(state, metrics, VERSION, access);
-    Subsystem::new("the admin server", StopOrder::First).task(|stop| async {
+    let feed = Arc::new(Feed::default());
+    let router = pilotfish_admin::router(state.clone(), metrics.clone(), feed.clone(), VERSION, access);
+    let server = Subsystem::new("the admin server", StopOrder::First).task(|stop| async {
         bound.run(router, stop.requested()).await;
+        Ok(())
+    });
+    server.task(|stop| async {
+        live::run(state, metrics, feed, stop.requested()).await;
         Ok(())
     })
 }
