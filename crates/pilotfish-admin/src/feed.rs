@@ -15,6 +15,7 @@ use serde::Serialize;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
@@ -50,6 +51,8 @@ pub struct Feed {
     /// Grows with each event.
     news: watch::Sender<u64>,
     places: Arc<Semaphore>,
+    /// Whether somebody came since that was asked last.
+    arrived: AtomicBool,
 }
 
 impl Default for Feed {
@@ -60,6 +63,7 @@ impl Default for Feed {
             changes: Mutex::new(Arc::default()),
             news: watch::Sender::new(0),
             places: Arc::new(Semaphore::new(SUBSCRIBERS)),
+            arrived: AtomicBool::new(false),
         }
     }
 }
@@ -69,6 +73,11 @@ impl Feed {
     #[must_use]
     pub fn is_watched(&self) -> bool {
         self.places.available_permits() < SUBSCRIBERS
+    }
+
+    /// Whether somebody came since this was asked last, who waits for numbers.
+    pub fn take_arrival(&self) -> bool {
+        self.arrived.swap(false, Ordering::Relaxed)
     }
 
     /// Tells the numbers, where they differ.
@@ -121,6 +130,7 @@ impl Feed {
     /// A stream of events; `None` where all places are taken.
     fn subscribe(self: &Arc<Self>) -> Option<Subscriber> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        self.arrived.store(true, Ordering::Relaxed);
         let mut news = self.news.subscribe();
         // What is there already is news to this one.
         news.mark_changed();
@@ -209,7 +219,7 @@ mod tests {
         feed.overview(&overview(1));
         feed.changes(vec![]);
         let mut subscriber = feed.subscribe().unwrap();
-        assert!(feed.is_watched());
+        assert!(feed.is_watched() && feed.take_arrival() && !feed.take_arrival());
         assert_eq!(subscriber.next().await.unwrap().0, "overview");
         assert_eq!(subscriber.next().await.unwrap().0, "changes");
         for revision in 2..100 {

@@ -52,7 +52,6 @@ pub use proxy::{
 pub use routing::RefusedDelegate;
 pub use status::{StatusTranslator, kinds};
 pub use translator::{
-    Change, Changes, Client, ClientId, HostRoutes, HostSeen, SeenServices, Snapshot, Translator, Unseen,
-    ViewId,
+    Change, Changes, Client, ClientId, HostRoutes, HostSeen, Snapshot, Translator, Unseen, ViewId,
 };
 pub use xds::eds::Unsent;

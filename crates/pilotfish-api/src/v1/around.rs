@@ -129,7 +129,7 @@ pub struct NamespaceRow {
     pub workloads: usize,
     /// Connected proxies.
     pub proxies: usize,
-    /// Services of other namespaces that its proxies see; `None` where that was not looked at.
+    /// Services of other namespaces that its proxies see, where a Sidecar narrows that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sees: Option<usize>,
     /// Whether they see all services that are shown to everybody.

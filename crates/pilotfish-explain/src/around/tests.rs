@@ -38,7 +38,7 @@ spec: {egress: [{hosts: [\"shop/*\"]}]}
 apiVersion: networking.istio.io/v1
 kind: VirtualService
 metadata: {name: own, namespace: shop}
-spec: {hosts: [web], http: [{route: [{destination: {host: web, subset: v1}}, {destination: {host: nobody}, weight: 0}]}]}
+spec: {hosts: [web], http: [{route: [{destination: {host: web, subset: v1}, weight: 1}, {destination: {host: nobody}, weight: 1}]}]}
 ---
 apiVersion: networking.istio.io/v1
 kind: VirtualService

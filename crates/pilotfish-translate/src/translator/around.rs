@@ -17,15 +17,6 @@ use pilotfish_model::{Hostname, Kind, Labels, Namespace, ObjectKey, Origin, Serv
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The services that a proxy sees.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct SeenServices {
-    /// One for each host.
-    pub services: Vec<Arc<Service>>,
-    /// The Sidecar that narrows what it sees.
-    pub sidecar: Option<ObjectKey>,
-}
-
 /// Routes for a host, or that lead to it: of a VirtualService, an Ingress, or a route of the Gateway API.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostRoutes {
@@ -43,13 +34,22 @@ pub struct HostRoutes {
 struct SeenBy(Arc<Proxy>);
 
 impl Query for SeenBy {
-    type Output = SeenServices;
+    type Output = Vec<Arc<Service>>;
 
-    fn compute(&self, cx: &Cx<'_>) -> SeenServices {
-        let scope = Scope::of(cx, &self.0);
-        let services = cx.get(&ServicesOf(scope.clone())).list.clone();
-        let sidecar = scope.sidecar.map(|(namespace, name)| ObjectKey::new(Kind::Sidecar, namespace, name));
-        SeenServices { services, sidecar }
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        cx.get(&ServicesOf(Scope::of(cx, &self.0))).list.clone()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct SidecarOf(Arc<Proxy>);
+
+impl Query for SidecarOf {
+    type Output = Option<ObjectKey>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let sidecar = Scope::of(cx, &self.0).sidecar;
+        sidecar.map(|(namespace, name)| ObjectKey::new(Kind::Sidecar, namespace, name))
     }
 }
 
@@ -162,10 +162,16 @@ impl Query for ClientPoliciesOf {
 }
 
 impl Snapshot<'_> {
-    /// The services that a proxy sees.
+    /// The services that a proxy sees, one for each host.
     #[must_use]
-    pub fn services_seen(&self, proxy: &Arc<Proxy>) -> Arc<SeenServices> {
+    pub fn services_seen(&self, proxy: &Arc<Proxy>) -> Arc<Vec<Arc<Service>>> {
         self.translator.memo.get(&self.current, &SeenBy(proxy.clone())).0
+    }
+
+    /// The Sidecar that narrows what a proxy sees.
+    #[must_use]
+    pub fn sidecar_of(&self, proxy: &Arc<Proxy>) -> Option<ObjectKey> {
+        Option::clone(&self.translator.memo.get(&self.current, &SidecarOf(proxy.clone())).0)
     }
 
     /// The routes for a host, and those that lead to it.

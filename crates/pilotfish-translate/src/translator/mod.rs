@@ -7,7 +7,7 @@ mod connected;
 mod explain;
 pub(crate) mod view;
 
-pub use around::{HostRoutes, SeenServices};
+pub use around::HostRoutes;
 pub(crate) use budget::{MAX_PROXY_BYTES, MAX_PROXY_RESOURCES};
 pub use explain::{HostSeen, Unseen};
 

@@ -41,6 +41,8 @@ fn namespace(number: usize) -> String {
 
 /// Each page with what is there once it can be used.
 const PAGES: &[(&str, &str)] = &[
+    // The first page is that of a browser that has just begun.
+    ("nothing", "document.body.innerText.includes('no such page')"),
     ("", "document.body.innerText.includes('2,000')"),
     ("services", "document.querySelectorAll('tr[data-at] a').length > 10"),
     ("services?sort=health", "document.querySelectorAll('tr[data-at] .bad').length > 10"),

@@ -37,7 +37,7 @@ const PAGES: &[(&str, &str)] = &[
     ("proxies/nobody", "no proxy is named"),
     ("why?proxy=client-0.shop&to=web", "it reaches 1 endpoint"),
     ("why?address=10.0.0.2", "it is not ready"),
-    ("changes", "in force"),
+    ("changes", "concerns no proxy"),
     ("registries", "Kubernetes/Kubernetes"),
     ("problems", "VirtualService shop/broken"),
     ("nothing", "There is no such page"),
