@@ -4,17 +4,24 @@
 //! implements. Paths and field names follow istiod's.
 
 mod access;
+mod catalogue;
+mod change_metrics;
 mod dashboard;
 mod feed;
 mod metrics;
+mod process;
+mod process_metrics;
 mod registration_metrics;
 mod routes;
 mod sampler;
 mod server;
 mod v1;
 mod views;
+mod webhook_metrics;
 
 pub use access::Access;
+pub use catalogue::MetricDescription;
+pub use change_metrics::ChangeMetrics;
 pub use feed::{CHANGES, Feed, SAMPLES, SUBSCRIBERS};
 pub use metrics::{Metrics, XdsType};
 pub use prometheus::IntGauge;
@@ -22,5 +29,6 @@ pub use registration_metrics::RegistrationApiMetrics;
 pub use routes::{ControlPlane, ENDPOINTS, router};
 pub use sampler::{Sampler, millis};
 pub use server::{Bound, LIMITS, ServerError};
-pub use v1::{ConfigAsked, Operations, WaitFor, WhyQuery};
+pub use v1::{ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};
 pub use views::{provenance, time};
+pub use webhook_metrics::{ReviewedObject, WebhookMetrics};

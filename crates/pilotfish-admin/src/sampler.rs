@@ -1,7 +1,7 @@
 //! What was measured during the last second, from the difference of two readings of the metrics.
 
 use crate::Metrics;
-use crate::metrics::Usage;
+use crate::process_metrics::Usage;
 use pilotfish_api::v1::{Latency, Sample};
 use prometheus::Histogram;
 use prometheus::core::{Collector, Metric};

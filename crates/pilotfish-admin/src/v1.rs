@@ -2,6 +2,7 @@
 
 mod services;
 
+use crate::process::{self, Threads};
 use crate::routes::{Admin, ControlPlane, Shared};
 use axum::extract::{DefaultBodyLimit, Path, Query, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -9,13 +10,16 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use pilotfish_api::v1::{
-    Acknowledgement, Failure, FailureKind, NamespaceMap, Overview, Page, Plan, PlanRequest, Proxy,
-    ProxyConfig, Section, ServiceDetail, ServiceRow, Why, WhyEndpoint,
+    Acknowledgement, Change, Failure, FailureKind, History, LogFilter, Memory, MemoryKind, NamespaceMap,
+    Overview, Page, Plan, PlanRequest, Proxy, ProxyConfig, Section, ServiceDetail, ServiceRow, Why,
+    WhyEndpoint,
 };
 use pilotfish_model::ServiceKey;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// What the control plane can tell an operator; the binary implements it.
 pub trait Operations: Send + Sync + 'static {
@@ -37,11 +41,23 @@ pub trait Operations: Send + Sync + 'static {
     /// When it is not known.
     fn acknowledgement(&self, what: &WaitFor) -> Result<Acknowledgement, Failure>;
 
-    /// What a proxy was sent.
+    /// What a proxy was sent, or what it would have had at an earlier revision.
     ///
     /// # Errors
-    /// When the proxy is not known.
+    /// When the proxy is not known, or the revision is not kept.
     fn proxy_config(&self, proxy: &str, asked: &ConfigAsked) -> Result<ProxyConfig, Failure>;
+
+    /// What was published lately, the newest first.
+    ///
+    /// # Errors
+    /// When the object or the proxy is not known.
+    fn history(&self, query: &HistoryQuery) -> Result<History, Failure>;
+
+    /// One change with diffs.
+    ///
+    /// # Errors
+    /// When the revision is not kept.
+    fn change(&self, revision: u64) -> Result<Change, Failure>;
 
     /// What would change.
     ///
@@ -60,6 +76,21 @@ pub trait Operations: Send + Sync + 'static {
 
     /// Namespaces, and who sees whose services.
     fn namespace_map(&self) -> NamespaceMap;
+
+    /// What memory is for, by kind.
+    fn memory(&self) -> Vec<MemoryKind>;
+
+    /// Which logs are written.
+    ///
+    /// # Errors
+    /// When that is not known.
+    fn log(&self) -> Result<LogFilter, Failure>;
+
+    /// Changes which logs are written: what is configured where the filter is empty.
+    ///
+    /// # Errors
+    /// When the filter cannot be read.
+    fn set_log(&self, filter: &str) -> Result<LogFilter, Failure>;
 
     /// Which services an address is an endpoint of.
     ///
@@ -92,6 +123,8 @@ pub struct ConfigAsked {
     pub offset: usize,
     /// So many at most.
     pub limit: usize,
+    /// As of this revision; `None` for what it was sent last.
+    pub at: Option<u64>,
 }
 
 /// A request of a proxy.
@@ -109,10 +142,33 @@ pub struct WhyQuery {
     pub method: String,
     /// Headers: `NAME=VALUE`.
     pub headers: Vec<String>,
+    /// At an earlier revision.
+    pub at: Option<u64>,
+}
+
+/// Which changes are asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct HistoryQuery {
+    /// Those that touched an object: `VirtualService/shop/catalog`.
+    pub object: Option<String>,
+    /// Those that concerned a connected proxy, since it connected.
+    pub proxy: Option<String>,
+    /// Also those of nothing but endpoints; they are always there where an object or a proxy is named.
+    #[serde(default)]
+    pub endpoints: bool,
+    /// The first one of the list that is shown.
+    pub offset: Option<usize>,
+    /// How many are shown.
+    pub limit: Option<usize>,
 }
 
 /// Bytes of the files of a plan, as JSON.
 const PLAN_BYTES: usize = 8 << 20;
+/// Bytes of a filter of logs, as JSON.
+const LOG_BYTES: usize = 4 << 10;
+/// Seconds of a profile: where nothing is said, and at most.
+const PROFILE_SECONDS: f64 = 5.0;
+const LONGEST_PROFILE: f64 = 30.0;
 
 pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
     Router::new()
@@ -129,6 +185,11 @@ pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
         .route("/overview", get(overview::<C>))
         .route("/changes", get(changes::<C>))
         .route("/samples", get(samples::<C>))
+        .route("/memory", get(memory::<C>))
+        .route("/profile", get(profile))
+        .route("/log", get(log::<C>).post(set_log::<C>).layer(DefaultBodyLimit::max(LOG_BYTES)))
+        .route("/history", get(history::<C>))
+        .route("/history/{revision}", get(change::<C>))
         .route("/plan", post(plan::<C>).layer(DefaultBodyLimit::max(PLAN_BYTES)))
         .route("/why", get(why::<C>))
         .route("/why/endpoint", get(why_endpoint::<C>))
@@ -237,6 +298,7 @@ struct ConfigQuery {
     full: bool,
     offset: Option<usize>,
     limit: Option<usize>,
+    at: Option<u64>,
 }
 
 async fn config<C: ControlPlane + Operations>(
@@ -255,8 +317,27 @@ async fn config<C: ControlPlane + Operations>(
         full: query.full,
         offset: query.offset.unwrap_or(0),
         limit: query.limit.unwrap_or(usize::MAX),
+        at: query.at,
     };
     answer(section.transpose().and_then(|section| admin.plane.proxy_config(&proxy, &asked(section))))
+}
+
+async fn history<C: ControlPlane + Operations>(
+    State(admin): Shared<C>,
+    Query(query): Query<HistoryQuery>,
+) -> Response {
+    answer(admin.plane.history(&query))
+}
+
+async fn change<C: ControlPlane + Operations>(
+    State(admin): Shared<C>,
+    Path(revision): Path<String>,
+) -> Response {
+    let wrong = || {
+        let failure = Failure::new(FailureKind::Invalid, format!("{revision:?} is no revision"));
+        failure.hint("revisions are numbers, as in /api/v1/history/42")
+    };
+    answer(revision.parse().map_err(|_| wrong()).and_then(|revision| admin.plane.change(revision)))
 }
 
 async fn registries<C: ControlPlane + Operations>(
@@ -301,23 +382,62 @@ async fn acknowledgements<C: ControlPlane + Operations>(
     answer(admin.plane.acknowledgement(&what))
 }
 
-/// A page of another site that a browser has open cannot send JSON without being asked for leave, which is not given.
+/// The question of a POST. A page of another site that a browser has open cannot send JSON without being asked for leave, which is not
+/// given.
+fn question<T: DeserializeOwned>(what: &str, headers: &HeaderMap, body: &[u8]) -> Result<T, Failure> {
+    let is_json = headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    let invalid = |error: String| Failure::new(FailureKind::Invalid, error);
+    if !is_json {
+        return Err(invalid(format!("{what} is asked for with content-type: application/json")));
+    }
+    serde_json::from_slice(body)
+        .map_err(|error| invalid(format!("the body is no question for {what}: {error}")))
+}
+
 async fn plan<C: ControlPlane + Operations>(
     State(admin): Shared<C>,
     headers: HeaderMap,
     body: axum::body::Bytes,
 ) -> Response {
-    let is_json = headers
-        .get(header::CONTENT_TYPE)
-        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
-    let invalid = |error: String| answer::<()>(Err(Failure::new(FailureKind::Invalid, error)));
-    if !is_json {
-        return invalid("a plan is asked for with content-type: application/json".to_owned());
+    answer(question("a plan", &headers, &body).and_then(|request| admin.plane.plan(request)))
+}
+
+async fn memory<C: ControlPlane + Operations>(State(admin): Shared<C>) -> Response {
+    Json(Memory { resident: process::resident(), kinds: admin.plane.memory() }).into_response()
+}
+
+#[derive(Deserialize)]
+struct ProfileQuery {
+    seconds: Option<f64>,
+}
+
+async fn profile(Query(query): Query<ProfileQuery>) -> Response {
+    let seconds = query.seconds.unwrap_or(PROFILE_SECONDS);
+    if !(0.1..=LONGEST_PROFILE).contains(&seconds) {
+        let failure = Failure::new(
+            FailureKind::Invalid,
+            format!("seconds={seconds} is not between 0.1 and {LONGEST_PROFILE}"),
+        );
+        return answer::<()>(Err(failure));
     }
-    match serde_json::from_slice::<PlanRequest>(&body) {
-        Ok(request) => answer(admin.plane.plan(request)),
-        Err(error) => invalid(format!("the body is no question for a plan: {error}")),
-    }
+    let (before, began) = (Threads::read(), Instant::now());
+    tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+    Json(Threads::read().since(&before, began.elapsed())).into_response()
+}
+
+async fn log<C: ControlPlane + Operations>(State(admin): Shared<C>) -> Response {
+    answer(admin.plane.log())
+}
+
+async fn set_log<C: ControlPlane + Operations>(
+    State(admin): Shared<C>,
+    headers: HeaderMap,
+    body: axum::body::Bytes,
+) -> Response {
+    let asked = question("the log level", &headers, &body);
+    answer(asked.and_then(|LogFilter { filter, .. }| admin.plane.set_log(&filter)))
 }
 
 async fn why<C: ControlPlane + Operations>(State(admin): Shared<C>, RawQuery(query): RawQuery) -> Response {
@@ -331,6 +451,13 @@ async fn why<C: ControlPlane + Operations>(State(admin): Shared<C>, RawQuery(que
             "path" => asked.path = value,
             "method" => asked.method = value,
             "header" => asked.headers.push(value),
+            "at" => match value.parse() {
+                Ok(revision) => asked.at = Some(revision),
+                Err(_) => {
+                    let failure = Failure::new(FailureKind::Invalid, format!("at={value:?} is no revision"));
+                    return answer::<()>(Err(failure));
+                }
+            },
             _ => {}
         }
     }

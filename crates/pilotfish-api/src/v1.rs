@@ -5,8 +5,10 @@
 mod around;
 mod config;
 mod failure;
+mod history;
 mod live;
 mod plan;
+mod process;
 mod proxies;
 mod services;
 mod wait;
@@ -17,8 +19,10 @@ pub use around::{
 };
 pub use config::{ConfigResource, ProxyConfig, Section};
 pub use failure::{Failure, FailureKind};
+pub use history::{Change, Changed, History, Outcome};
 pub use live::{ChangeProgress, Latency, Overview, Sample};
 pub use plan::{Danger, Impact, Plan, PlanChange, PlanFile, PlanRequest, Severity};
+pub use process::{LogFilter, Memory, MemoryKind, Profile, ThreadTime};
 pub use proxies::{Proxy, ProxyType, Rejection, State};
 pub use services::{EndpointRow, ServicePort, ServiceRow};
 pub use wait::{Acknowledgement, NotAcknowledged};

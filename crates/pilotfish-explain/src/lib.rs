@@ -14,7 +14,7 @@ mod subject;
 mod why;
 
 pub use around::{ProxyCounts, namespaces, service};
-pub use plan::{Planned, plan};
+pub use plan::{Held, Planned, held, plan, unified};
 pub use resource::json;
 pub use subject::{Subject, gateways_of, proxy_named, subjects_of};
 pub use why::{Request, why, why_endpoint};

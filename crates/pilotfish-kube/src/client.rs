@@ -2,9 +2,14 @@
 
 pub use kube::Client;
 use kube::Config;
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use std::error::Error;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tower::BoxError;
+use tower::util::MapErrLayer;
 
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -58,11 +63,53 @@ pub fn of_config(mut config: Config) -> Result<Client, ClientError> {
     // Callers decide when to retry, and report the failure. The client's own retries would hide it: 15 of them,
     // over minutes, and for as long as `Retry-After` demands.
     config.default_retry = false;
-    Client::try_from(config).map_err(|error| ClientError::Client(Box::new(error)))
+    let url = config.cluster_url.to_string();
+    let url = url.trim_end_matches('/').to_owned();
+    let builder = ClientBuilder::try_from(config).map_err(|error| ClientError::Client(Box::new(error)))?;
+    let named = MapErrLayer::new(move |error: BoxError| NoAnswer { url: url.clone(), error });
+    Ok(builder.with_layer(&named).build())
 }
+
+/// A request got no answer. Names the server: with several clusters, "connection refused" alone does not say by whom.
+#[derive(Debug)]
+struct NoAnswer {
+    url: String,
+    error: BoxError,
+}
+
+impl fmt::Display for NoAnswer {
+    /// What layers of the client say around the cause ("client error (Connect)") is left out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut cause: &dyn Error = &*self.error;
+        while let Some(source) = cause.source() {
+            cause = source;
+        }
+        write!(f, "{}: {cause}", self.url)
+    }
+}
+
+impl Error for NoAnswer {}
 
 async fn from_file(path: &Path) -> Result<Config, ClientError> {
     let fail = |error| ClientError::Kubeconfig { path: path.display().to_string(), error: Box::new(error) };
     let file = Kubeconfig::read_from(path).map_err(fail)?;
     Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(fail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::RequestError;
+
+    #[tokio::test]
+    async fn a_server_that_is_down_is_named() {
+        // Nothing listens on the port of a listener that is gone.
+        let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let client = of_config(Config::new(format!("http://{gone}/").parse().unwrap())).unwrap();
+        let error = RequestError::from(client.apiserver_version().await.unwrap_err());
+        let message = error.to_string();
+        assert!(message.starts_with(&format!("http://{gone}: ")), "{message}");
+        assert!(message.contains("refused") && !message.contains("client error"), "{message}");
+        assert!(error.class.is_transient());
+    }
 }

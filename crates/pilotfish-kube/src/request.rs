@@ -75,6 +75,8 @@ impl From<kube::Error> for RequestError {
                 Self::of_status(status.code, &status.message, retry_after)
             }
             kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Self::rejected(error_chain(&error)),
+            // The client's own error says that there was one; the error in it says which.
+            kube::Error::Service(error) => Self::transient(error_chain(&*error)),
             error => Self::transient(error_chain(&error)),
         }
     }

@@ -122,6 +122,52 @@ async fn an_empty_folder_is_warned_of() {
     assert!(printed.contains("there is not one object in the sources"), "{printed}");
 }
 
+/// Waits until the file has a line with all of these.
+async fn logged(file: &std::path::Path, parts: &[&str]) {
+    let has = |line: &str| parts.iter().all(|part| line.contains(part));
+    eventually(&format!("{parts:?} in the log"), || async {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        if text.lines().any(has) { Ok(()) } else { Err(text) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_path_that_comes_later_can_be_waited_for() {
+    let (folder, admin) = (tempfile::tempdir().unwrap(), free_port().to_string());
+    let (later, log) = (folder.path().join("later"), folder.path().join("log"));
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_pilotfish"));
+    command.arg("serve").arg(&later).args(["--wait-for-paths", "--xds-address", "127.0.0.1:0"]);
+    command.arg("--admin-address").arg(format!("127.0.0.1:{admin}"));
+    let _process = command.stderr(std::fs::File::create(&log).unwrap()).kill_on_drop(true).spawn().unwrap();
+    logged(&log, &["waiting for a path that is not there yet", "later"]).await;
+    std::fs::create_dir(&later).unwrap();
+    std::fs::write(later.join("a.yaml"), SERVICE).unwrap();
+    let ready = format!("http://127.0.0.1:{admin}/ready");
+    eventually("it is ready", || fetch(&ready)).await;
+    let services = fetch(&format!("http://127.0.0.1:{admin}/debug/registryz")).await.unwrap();
+    assert!(services.contains("a.example.com"), "{services}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_api_server_that_is_down_is_named_and_nothing_is_said_to_be_in_force() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, log) = (folder.path().join("kubeconfig"), folder.path().join("log"));
+    let server = format!("http://127.0.0.1:{}", free_port());
+    let text = format!(
+        "{{apiVersion: v1, kind: Config, current-context: a, clusters: [{{name: a, cluster: {{server: {server:?}}}}}], \
+         users: [{{name: a, user: {{token: abc}}}}], contexts: [{{name: a, context: {{cluster: a, user: a}}}}]}}"
+    );
+    std::fs::write(&config, text).unwrap();
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_pilotfish"));
+    command.arg("serve").arg("--kubeconfig").arg(&config).args(["--xds-address", "127.0.0.1:0"]);
+    command.args(["--admin-address", "127.0.0.1:0"]);
+    let _process = command.stderr(std::fs::File::create(&log).unwrap()).kill_on_drop(true).spawn().unwrap();
+    logged(&log, &["the source cannot be read yet", "cluster Kubernetes", &server, "refused"]).await;
+    let text = std::fs::read_to_string(&log).unwrap();
+    assert!(!text.contains("stays in force") && !text.contains("client error"), "{text}");
+}
+
 #[test]
 fn validate_reports_problems_by_its_exit_code() {
     let folder = tempfile::tempdir().unwrap();

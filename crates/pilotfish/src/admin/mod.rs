@@ -2,11 +2,15 @@
 
 mod changes;
 mod config_dump;
+mod history;
 pub(crate) mod live;
+mod memory;
 pub(crate) mod operations;
 mod overview;
 pub(crate) mod plan;
 mod proxies;
+
+pub(crate) use proxies::name;
 
 use crate::admin::config_dump::config_dump;
 use crate::control::ControlMessage;

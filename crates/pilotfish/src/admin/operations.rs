@@ -1,11 +1,13 @@
 //! The answers of `/api/v1`.
 
 use super::proxies::{acknowledgement, add_objects, find, name, proxy, section};
-use super::{AdminState, overview, plan};
-use pilotfish_admin::{ConfigAsked, Operations, WaitFor, WhyQuery};
+use super::{AdminState, history, overview, plan};
+use crate::cli::logging::{self, LogControl};
+use pilotfish_admin::{ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};
 use pilotfish_api::v1::{
-    Acknowledgement, ConfigResource, Failure, FailureKind, NamespaceMap, Overview, Plan, PlanRequest, Proxy,
-    ProxyConfig, Section, ServiceDetail, ServiceRow, Why, WhyEndpoint,
+    Acknowledgement, Change, ConfigResource, Failure, FailureKind, History, LogFilter, MemoryKind,
+    NamespaceMap, Overview, Plan, PlanRequest, Proxy, ProxyConfig, Section, ServiceDetail, ServiceRow, Why,
+    WhyEndpoint,
 };
 use pilotfish_explain as explain;
 use pilotfish_model::{Kind, ObjectKey, ServiceKey};
@@ -56,9 +58,10 @@ impl Operations for AdminState {
     fn proxy_config(&self, proxy: &str, asked: &ConfigAsked) -> Result<ProxyConfig, Failure> {
         let connections = self.fanout.connections();
         let connection = find(&connections, proxy)?;
+        let held = asked.at.map(|revision| history::held_at(self, connection, revision)).transpose()?;
         let mut config = ProxyConfig {
             proxy: name(connection).to_owned(),
-            revision: self.fanout.revision(),
+            revision: asked.at.unwrap_or_else(|| self.fanout.revision()),
             ..ProxyConfig::default()
         };
         let mut bytes = 0_usize;
@@ -68,7 +71,10 @@ impl Operations for AdminState {
             if asked.section.is_some_and(|wanted| wanted != section) {
                 continue;
             }
-            let all = self.sent(status);
+            let all = match &held {
+                Some(held) => held.of.get(ty).map(|of| of.values().cloned().collect()).unwrap_or_default(),
+                None => self.sent(status),
+            };
             let part = asked.name.as_deref();
             let exact = all.iter().any(|resource| Some(&*resource.name) == part);
             let is_meant =
@@ -97,7 +103,11 @@ impl Operations for AdminState {
     fn why(&self, query: &WhyQuery) -> Result<Why, Failure> {
         let request = explain::Request::parse(&query.to, &query.path, &query.method, &query.headers)?;
         let (proxy, connected) = self.proxy_of(&query.proxy, query.gateway)?;
-        let mut answer = explain::why(&self.translator, &proxy, &request, &self.shared.registries())?;
+        let mut answer = match query.at {
+            // How registries were then is not known.
+            Some(revision) => explain::why(&history::translator_at(self, revision)?, &proxy, &request, &[]),
+            None => explain::why(&self.translator, &proxy, &request, &self.shared.registries()),
+        }?;
         answer.connected = connected;
         Ok(answer)
     }
@@ -110,9 +120,41 @@ impl Operations for AdminState {
         explain::namespaces(&self.translator, &self.proxies_by_namespace())
     }
 
+    fn history(&self, query: &HistoryQuery) -> Result<History, Failure> {
+        history::changes(self, query)
+    }
+
+    fn change(&self, revision: u64) -> Result<Change, Failure> {
+        history::change(self, revision)
+    }
+
+    fn memory(&self) -> Vec<MemoryKind> {
+        super::memory::kinds(self)
+    }
+
+    fn log(&self) -> Result<LogFilter, Failure> {
+        let control = log_control()?;
+        Ok(LogFilter { filter: control.current(), configured: control.configured().to_owned() })
+    }
+
+    fn set_log(&self, filter: &str) -> Result<LogFilter, Failure> {
+        let control = log_control()?;
+        let filter = if filter.is_empty() { control.configured() } else { filter };
+        control.set(filter).map_err(|error| {
+            let failure = Failure::new(FailureKind::Invalid, format!("{error:#}"));
+            failure.hint("debug is a filter, and so is info,pilotfish_xds=debug")
+        })?;
+        self.log()
+    }
+
     fn why_endpoint(&self, address: &str) -> Result<WhyEndpoint, Failure> {
         explain::why_endpoint(&self.shared.world(), address)
     }
+}
+
+fn log_control() -> Result<&'static LogControl, Failure> {
+    let none = || Failure::new(FailureKind::Unavailable, "this process writes no log");
+    logging::control().ok_or_else(none)
 }
 
 impl AdminState {
@@ -141,9 +183,7 @@ impl AdminState {
             }
             Err(failure) => return Err(failure),
         };
-        let gone = || Failure::new(FailureKind::NotFound, format!("{wanted} has just left"));
-        let proxy = self.translator.proxies().remove(&pilotfish_translate::ClientId(connection.client.0));
-        Ok((proxy.ok_or_else(gone)?, true))
+        Ok((history::proxy_of(self, connection)?, true))
     }
 
     /// What a client has of a type, in the order of names. A snapshot is given back between them where the next world waits for it.

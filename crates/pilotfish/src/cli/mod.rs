@@ -3,7 +3,7 @@
 mod bench;
 mod crds;
 pub(crate) mod inject;
-mod logging;
+pub(crate) mod logging;
 mod plan;
 mod register;
 mod registries;
@@ -33,8 +33,10 @@ use pilotfish_node::bootstrap::Bootstrap;
 use pilotfish_node::interception::IstioIptables;
 use pilotfish_registry::{RegistryTable, RegistryType};
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Service discovery and registration for Envoy and gRPC.
@@ -132,7 +134,7 @@ const SERVE_EXAMPLES: &str = "Examples:
   pilotfish serve --registry consul=http://HOST:8500   Consul, without Kubernetes; see the registries below
   pilotfish serve --settings pilotfish.yaml
 
-A changed object takes effect as soon as it is written; a broken one keeps its last good version.
+A changed object takes effect as soon as it is written; a broken one keeps its last good version. SIGHUP turns debug logs on, and off again.
 On the admin address: /ready (is it ready, what is wrong), /metrics, /debug (everything else).";
 
 const REGISTER_EXAMPLES: &str = "Examples:
@@ -369,13 +371,40 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 }
 
 async fn serve(args: ServeArgs, table: RegistryTable) -> Result<()> {
-    let bound = Box::pin(Bound::bind(args.with_file()?.check(table)?)).await?;
+    let args = args.with_file()?;
+    wait_for(args.sources.awaited()).await;
+    let bound = Box::pin(Bound::bind(args.check(table)?)).await?;
     let Addresses { xds, secure_xds, admin, webhooks, registration } = bound.addresses();
     let registration = registration.map(tracing::field::display);
     let (secure_xds, webhooks) =
         (secure_xds.map(tracing::field::display), webhooks.map(tracing::field::display));
     tracing::info!(%xds, secure_xds, %admin, webhooks, registration, "listening");
+    let mut hangup = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            if let Some(control) = logging::control() {
+                control.toggle();
+            }
+        }
+    });
     bound.run(stop_signal()?).await
+}
+
+/// Waits until all of these are there, such as a volume that is filled by another container. A signal ends the process meanwhile: nothing
+/// listens yet.
+async fn wait_for(paths: &[PathBuf]) {
+    const PAUSE: Duration = Duration::from_millis(200);
+    for path in paths {
+        // Whatever else is wrong with it is for the check of settings to say.
+        let is_absent =
+            || std::fs::metadata(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+        if is_absent() {
+            tracing::info!(path = %path.display(), "waiting for a path that is not there yet");
+        }
+        while is_absent() {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
 }
 
 /// Done at the first SIGTERM or SIGINT; the second ends the process at once.

@@ -2,6 +2,7 @@
 
 use crate::control::changed::ChangedObjects;
 use crate::control::pulse::Pulse;
+use crate::history::History;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use pilotfish_api as api;
@@ -34,6 +35,7 @@ pub struct Shared {
     pulse: Pulse,
     followers: Mutex<Vec<Weak<Pending>>>,
     changed: Mutex<ChangedObjects>,
+    history: History,
 }
 
 /// What a follower has not taken yet.
@@ -74,6 +76,11 @@ impl Shared {
     /// Whether the control loop is alive.
     pub(crate) fn pulse(&self) -> &Pulse {
         &self.pulse
+    }
+
+    /// What was published lately.
+    pub(crate) fn history(&self) -> &History {
+        &self.history
     }
 
     /// The newest world.

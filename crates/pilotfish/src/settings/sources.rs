@@ -15,6 +15,9 @@ pub(crate) struct SourceArgs {
     /// Folders and files with Kubernetes and Istio YAML; changes are picked up
     #[arg(value_name = "PATH", help_heading = None::<&str>)]
     pub(crate) paths: Vec<PathBuf>,
+    /// Waits for PATHs that are not there yet, and begins when all are; without it they are a mistake
+    #[arg(long, env = "PILOTFISH_WAIT_FOR_PATHS")]
+    pub(crate) wait_for_paths: bool,
     /// Reads a live Kubernetes cluster, alone or beside files
     #[arg(long, env = "PILOTFISH_KUBERNETES")]
     pub(crate) kubernetes: bool,
@@ -58,6 +61,11 @@ impl SourceSettings {
 }
 
 impl SourceArgs {
+    /// The paths that are to be waited for.
+    pub(crate) fn awaited(&self) -> &[PathBuf] {
+        if self.wait_for_paths { &self.paths } else { &[] }
+    }
+
     pub(super) fn check(self, has_live: bool, check: &mut Check) -> SourceSettings {
         let kubernetes = self.kubernetes || self.kubeconfig.is_some();
         if self.paths.is_empty() && !kubernetes && !has_live {
