@@ -260,8 +260,15 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "pilotfish-admin",
-        may: &["pilotfish-api", "pilotfish-listener", "pilotfish-model"],
+        may: &["pilotfish-api", "pilotfish-dashboard", "pilotfish-listener", "pilotfish-model"],
         never: &["tonic", "kube", "envoy-types", "notify"],
+        never_named: &[],
+    },
+    // Files, and nothing that serves them.
+    Rule {
+        name: "pilotfish-dashboard",
+        may: &[],
+        never: &["tokio", "hyper", "axum", "pilotfish-api", "pilotfish-model"],
         never_named: &[],
     },
     // A client: it knows the API and nothing of what serves it.

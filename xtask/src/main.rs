@@ -10,6 +10,8 @@ mod arrows;
 mod attack;
 mod bench;
 mod bind;
+mod chromium;
+mod dashboard;
 mod debian;
 mod demo;
 mod dependencies;
@@ -50,6 +52,8 @@ enum Task {
     Test(test::Args),
     /// Compare what Pilotfish sends with the recorded cases of istiod
     Oracle(oracle::Args),
+    /// Copy the libraries of the dashboard into the repository, at the locked versions
+    Vendor(dashboard::Args),
     /// Try Pilotfish: bring an Envoy, serve the example, send traffic and show where it goes
     Demo(demo::Args),
     /// Attack Pilotfish in every way that is known, with honest proxies and an Envoy beside it
@@ -72,6 +76,7 @@ fn main() -> ExitCode {
         Task::Tools(args) => tools::run(&args).map(|()| true),
         Task::Test(args) => test::run(&args),
         Task::Oracle(args) => oracle::run(&args),
+        Task::Vendor(args) => dashboard::run(&args),
         Task::Demo(args) => demo::run(&args),
         Task::Attack(args) => attack::run(&args),
         Task::Image(args) => image::run(&args),

@@ -23,6 +23,7 @@ const PUBLIC: Table = &[
     ("pilotfish-config", &["file", "status"]),
     ("pilotfish-crd", &[]),
     ("pilotfish-consul", &[]),
+    ("pilotfish-dashboard", &[]),
     ("pilotfish-dns", &[]),
     ("pilotfish-etcd", &[]),
     ("pilotfish-etcd-client", &["proto"]),

@@ -10,6 +10,8 @@ use serde_json::Value;
 use crate::{process, tools, workspace};
 
 const LOCK: &str = include_str!("../node/package-lock.json");
+pub(crate) const NPM_HINT: &str =
+    "hint: npm must reach a package registry; its own settings (.npmrc, HTTPS_PROXY) are respected";
 /// The oldest major version of Node that the locked packages are tried with.
 const OLDEST: u32 = 18;
 
@@ -18,7 +20,8 @@ pub(crate) fn locked() -> String {
     stamp(LOCK)
 }
 
-fn stamp(lock: &str) -> String {
+/// The same of another lock file.
+pub(crate) fn stamp(lock: &str) -> String {
     let read: Value = serde_json::from_str(lock).unwrap_or_default();
     let direct = read["packages"][""]["dependencies"].as_object().into_iter().flatten();
     let named = direct.map(|(name, version)| format!("{name}@{}", version.as_str().unwrap_or("?")));
@@ -28,7 +31,7 @@ fn stamp(lock: &str) -> String {
 }
 
 /// The Node of the machine, when it is new enough and has npm beside it.
-fn system_node() -> Result<()> {
+pub(crate) fn system_node() -> Result<()> {
     let hint = "hint: install Node with npm; Debian and Ubuntu have them in the packages nodejs and npm";
     let Ok(output) = process::output(process::command("node").arg("--version")) else {
         bail!("Node {OLDEST} or newer is needed, and there is no `node`\n{hint}");
@@ -63,10 +66,7 @@ pub(crate) fn bring(folder: &Path) -> Result<()> {
     install
         .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"])
         .current_dir(&node);
-    tools::retry(
-        &mut install,
-        "hint: npm must reach a package registry; its own settings (.npmrc, HTTPS_PROXY) are respected",
-    )?;
+    tools::retry(&mut install, NPM_HINT)?;
     let mut proof = process::command("node");
     proof.args(["-e", "require('@grpc/grpc-js-xds').register()"]).current_dir(&node);
     process::output(&mut proof).context("the Node packages were installed but cannot be loaded")?;

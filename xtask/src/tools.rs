@@ -11,7 +11,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{bind, java, kubernetes, netfilter, node, process, rnacos, supply, workspace, zookeeper};
+use crate::{
+    bind, chromium, dashboard, java, kubernetes, netfilter, node, process, rnacos, supply, workspace,
+    zookeeper,
+};
 
 const ENVOY_VERSION: &str = "1.40.0";
 const REQUIREMENTS: &str = include_str!("../python-requirements.txt");
@@ -94,9 +97,23 @@ fn all() -> Vec<Tool> {
             bring: netfilter::bring,
         },
     ];
+    tools.extend(of_the_dashboard());
     tools.extend(of_registries());
     tools.extend(of_the_image());
     tools
+}
+
+/// What the dashboard is made of and tested with.
+fn of_the_dashboard() -> Vec<Tool> {
+    vec![
+        Tool { name: "chromium", version: "1".into(), file: "chromium/chromium", bring: chromium::bring },
+        Tool {
+            name: "dashboard",
+            version: dashboard::locked(),
+            file: "dashboard/node_modules",
+            bring: dashboard::bring,
+        },
+    ]
 }
 
 /// What checks the supply chain, makes the image and runs it.

@@ -124,12 +124,24 @@ pub(crate) async fn in_turn(State(pages): State<Arc<Pages>>, request: Request, n
 
 /// Answers those who may see the page, one after the other.
 pub(crate) async fn guard(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
+    match check_request(gate.access, &request) {
+        Ok(()) => gate.pages.make(request, next).await,
+        Err(refusal) => (StatusCode::FORBIDDEN, refusal).into_response(),
+    }
+}
+
+/// Answers those who may see the page, at once.
+pub(crate) async fn admit(State(access): State<Access>, request: Request, next: Next) -> Response {
+    match check_request(access, &request) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => (StatusCode::FORBIDDEN, refusal).into_response(),
+    }
+}
+
+fn check_request(access: Access, request: &Request) -> Result<(), &'static str> {
     // Without a connection there is nobody else.
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
-    if let Err(refusal) = check(gate.access, peer, request.headers()) {
-        return (StatusCode::FORBIDDEN, refusal).into_response();
-    }
-    gate.pages.make(request, next).await
+    check(access, peer, request.headers())
 }
 
 fn check(access: Access, peer: Option<IpAddr>, headers: &HeaderMap) -> Result<(), &'static str> {

@@ -1,4 +1,4 @@
-//! The admin API over plain HTTP: health, metrics and debug pages.
+//! The admin API over plain HTTP: health, metrics, debug pages, what operators ask, and the dashboard.
 //!
 //! The server knows nothing of registries, translation or xDS: it is served from a [`ControlPlane`], which the binary
 //! implements. Paths and field names follow istiod's.
@@ -6,12 +6,15 @@
 mod access;
 mod catalogue;
 mod change_metrics;
+mod dashboard;
+mod feed;
 mod flow_metrics;
 mod metrics;
 mod process;
 mod process_metrics;
 mod registration_metrics;
 mod routes;
+mod sampler;
 mod server;
 mod v1;
 mod views;
@@ -20,12 +23,14 @@ mod webhook_metrics;
 pub use access::Access;
 pub use catalogue::MetricDescription;
 pub use change_metrics::ChangeMetrics;
+pub use feed::{CHANGES, Feed, SAMPLES, SUBSCRIBERS};
 pub use flow_metrics::FlowMetrics;
 pub use metrics::{Metrics, XdsType};
 pub use prometheus::IntGauge;
 pub use registration_metrics::RegistrationApiMetrics;
 pub use routes::{ControlPlane, ENDPOINTS, router};
+pub use sampler::{Sampler, millis};
 pub use server::{Bound, LIMITS, ServerError, page};
-pub use v1::{HistoryQuery, Operations, WaitFor, WhyQuery};
+pub use v1::{ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};
 pub use views::{provenance, time};
 pub use webhook_metrics::{ReviewedObject, WebhookMetrics};

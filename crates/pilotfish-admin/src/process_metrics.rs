@@ -43,17 +43,17 @@ impl ProcessMetrics {
 
 /// Bytes of memory, seconds of CPU time and counts of files; zero where `/proc` is missing.
 #[derive(Default)]
-struct Usage {
-    resident: i64,
+pub(crate) struct Usage {
+    pub(crate) resident: i64,
     size: i64,
-    cpu: f64,
+    pub(crate) cpu: f64,
     open_files: i64,
     most_files: i64,
 }
 
 impl Usage {
     /// From Linux's `/proc`: pages of 4 KiB, ticks of 10 ms.
-    fn read() -> Self {
+    pub(crate) fn read() -> Self {
         let number = |text: Option<&str>| text.and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
         let text = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
         let (statm, stat, limits) = (text("statm"), text("stat"), text("limits"));

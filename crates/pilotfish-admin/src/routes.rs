@@ -2,7 +2,7 @@
 
 use crate::access::{self, Access, Gate, Pages};
 use crate::v1::{self, Operations};
-use crate::{Metrics, views};
+use crate::{Feed, Metrics, dashboard, feed, views};
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::middleware;
@@ -62,6 +62,7 @@ pub const ENDPOINTS: &[(&str, &str)] = &[
 pub(crate) struct Admin<C> {
     pub(crate) plane: Arc<C>,
     metrics: Arc<Metrics>,
+    pub(crate) feed: Arc<Feed>,
     version: &'static str,
 }
 
@@ -77,11 +78,11 @@ const ALIVE: Duration = Duration::from_secs(30);
 pub fn router<C: ControlPlane + Operations>(
     plane: Arc<C>,
     metrics: Arc<Metrics>,
+    feed: Arc<Feed>,
     version: &'static str,
     access: Access,
 ) -> Router {
     let pages = Router::new()
-        .route("/", get(index))
         .route("/debug", get(index))
         .route("/debug/", get(index))
         .route("/debug/list", get(list))
@@ -98,6 +99,10 @@ pub fn router<C: ControlPlane + Operations>(
         .route("/debug/config_dump", get(config_dump::<C>))
         .nest("/api/v1", v1::router())
         .layer(middleware::from_fn_with_state(Arc::new(Gate::new(access)), access::guard));
+    // What is not computed for whom it asks: it takes no turn.
+    let lasting = dashboard::router()
+        .route("/api/v1/events", get(events::<C>))
+        .layer(middleware::from_fn_with_state(access, access::admit));
     let metrics_page = Router::new()
         .route("/metrics", get(metrics_text::<C>))
         .layer(middleware::from_fn_with_state(Arc::new(Pages::new(METRICS_KIB)), access::in_turn));
@@ -108,7 +113,8 @@ pub fn router<C: ControlPlane + Operations>(
         .route("/version", get(version_text::<C>))
         .merge(metrics_page)
         .merge(pages)
-        .with_state(Arc::new(Admin { plane, metrics, version }))
+        .merge(lasting)
+        .with_state(Arc::new(Admin { plane, metrics, feed, version }))
 }
 
 /// Whether a restart would help: the control loop says by itself that it is alive.
@@ -138,6 +144,10 @@ async fn metrics_text<C: ControlPlane>(State(admin): Shared<C>) -> Response {
     }
 }
 
+async fn events<C: ControlPlane>(State(admin): Shared<C>) -> Response {
+    feed::stream(&admin.feed)
+}
+
 async fn version_text<C: ControlPlane>(State(admin): Shared<C>) -> String {
     format!("{}\n", admin.version)
 }
@@ -151,7 +161,7 @@ async fn index() -> Response {
     let page = format!(
         "<!doctype html><meta charset=utf-8><title>Pilotfish</title>\
          <style>body{{font:15px system-ui;margin:2em}}td{{padding:.2em 1em}}</style>\
-         <h1>Pilotfish</h1><p><a href=/ready>ready</a> <a href=/metrics>metrics</a></p><table>\n{rows}</table>\n"
+         <h1>Pilotfish</h1><p><a href=/dashboard/>dashboard</a> <a href=/ready>ready</a> <a href=/metrics>metrics</a></p><table>\n{rows}</table>\n"
     );
     ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], page).into_response()
 }

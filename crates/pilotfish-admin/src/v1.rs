@@ -1,25 +1,31 @@
-//! `/api/v1`: what the command line asks. Its answers are as bounded as pages are: lists come in parts.
+//! `/api/v1`: what the command line and the dashboard ask. Its answers are as bounded as pages are: lists come in parts.
+
+mod services;
 
 use crate::process::{self, Threads};
 use crate::routes::{Admin, ControlPlane, Shared};
-use crate::views;
 use axum::extract::{DefaultBodyLimit, Path, Query, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use pilotfish_api::v1::{
-    Acknowledgement, Change, EndpointRow, Failure, FailureKind, History, LogFilter, Memory, MemoryKind, Page,
-    Plan, PlanRequest, Proxy, ProxyConfig, Section, ServicePort, ServiceRow, Why, WhyEndpoint, WhyObject,
+    Acknowledgement, Change, Failure, FailureKind, History, LogFilter, Memory, MemoryKind, NamespaceMap,
+    Overview, Page, Plan, PlanRequest, Proxy, ProxyConfig, Section, ServiceDetail, ServiceRow, Why,
+    WhyEndpoint, WhyObject,
 };
-use pilotfish_model::{Endpoint, HealthStatus, Service, ServiceKey, ShardKey, World};
+use pilotfish_model::ServiceKey;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What the control plane can tell an operator; the binary implements it.
 pub trait Operations: Send + Sync + 'static {
+    /// Everything in numbers.
+    fn overview(&self) -> Overview;
+
     /// The connected proxies, by name.
     fn proxies(&self) -> Vec<Proxy>;
 
@@ -35,19 +41,11 @@ pub trait Operations: Send + Sync + 'static {
     /// When it is not known.
     fn acknowledgement(&self, what: &WaitFor) -> Result<Acknowledgement, Failure>;
 
-    /// What a proxy was sent: of one section or of all, the resources whose names are `name` or else contain it, whole or by name only. `at` an
-    /// earlier revision: what it would have had then.
+    /// What a proxy was sent, or what it would have had at an earlier revision.
     ///
     /// # Errors
     /// When the proxy is not known, or the revision is not kept.
-    fn proxy_config(
-        &self,
-        proxy: &str,
-        section: Option<Section>,
-        name: Option<&str>,
-        full: bool,
-        at: Option<u64>,
-    ) -> Result<ProxyConfig, Failure>;
+    fn proxy_config(&self, proxy: &str, asked: &ConfigAsked) -> Result<ProxyConfig, Failure>;
 
     /// What was published lately, the newest first.
     ///
@@ -78,6 +76,12 @@ pub trait Operations: Send + Sync + 'static {
     /// # Errors
     /// When the revision is not kept, or it is too much.
     fn record(&self, from: Option<u64>) -> Result<Vec<u8>, Failure>;
+
+    /// What there is around a service. `row` is what lists show of it.
+    fn service_detail(&self, key: &ServiceKey, row: ServiceRow) -> ServiceDetail;
+
+    /// Namespaces, and who sees whose services.
+    fn namespace_map(&self) -> NamespaceMap;
 
     /// What memory is for, by kind.
     fn memory(&self) -> Vec<MemoryKind>;
@@ -131,11 +135,30 @@ pub enum WaitFor {
     Object(String),
 }
 
+/// Which of a proxy's resources are meant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfigAsked {
+    /// Of one section; `None` for all.
+    pub section: Option<Section>,
+    /// Those whose names are this, or else contain it.
+    pub name: Option<String>,
+    /// Whole, or by name only.
+    pub full: bool,
+    /// So many of them are left out at the beginning.
+    pub offset: usize,
+    /// So many at most.
+    pub limit: usize,
+    /// As of this revision; `None` for what it was sent last.
+    pub at: Option<u64>,
+}
+
 /// A request of a proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WhyQuery {
-    /// The proxy.
+    /// The proxy, or a workload.
     pub proxy: String,
+    /// Whether a workload that is not connected would be a gateway, and not have a sidecar.
+    pub gateway: bool,
     /// `HOST[:PORT]`.
     pub to: String,
     /// The path.
@@ -177,12 +200,17 @@ pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
         .route("/proxies", get(proxies::<C>))
         .route("/proxies/{name}", get(proxy::<C>))
         .route("/proxies/{name}/config", get(config::<C>))
-        .route("/services", get(services::<C>))
-        .route("/endpoints", get(endpoints::<C>))
+        .route("/services", get(services::services::<C>))
+        .route("/service", get(services::service::<C>))
+        .route("/map", get(services::map::<C>))
+        .route("/endpoints", get(services::endpoints::<C>))
         .route("/registries", get(registries::<C>))
         .route("/problems", get(problems::<C>))
         .route("/acknowledgements", get(acknowledgements::<C>))
         .route("/record", get(record::<C>))
+        .route("/overview", get(overview::<C>))
+        .route("/changes", get(changes::<C>))
+        .route("/samples", get(samples::<C>))
         .route("/memory", get(memory::<C>))
         .route("/profile", get(profile))
         .route("/log", get(log::<C>).post(set_log::<C>).layer(DefaultBodyLimit::max(LOG_BYTES)))
@@ -220,8 +248,15 @@ struct ListQuery {
     health: Option<String>,
     state: Option<String>,
     severity: Option<String>,
+    /// Names contain this.
+    name: Option<String>,
+    /// `health`, `namespace`, `endpoints` of services; `state` of proxies; else by name.
+    sort: Option<String>,
     #[serde(default)]
     without_endpoints: bool,
+    /// Whether the host is meant as it is, and not as a part of others.
+    #[serde(default)]
+    exact: bool,
 }
 
 impl ListQuery {
@@ -237,12 +272,28 @@ impl ListQuery {
         self.host.as_deref().is_none_or(|wanted| host.contains(wanted))
     }
 
+    fn has_name(&self, name: &str) -> bool {
+        self.name.as_deref().is_none_or(|wanted| name.contains(wanted))
+    }
+
     fn has_registry(&self, registry: &str) -> bool {
         let begins = |wanted: &str| {
             registry.get(..wanted.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(wanted))
         };
         self.registry.as_deref().is_none_or(begins)
     }
+}
+
+async fn overview<C: ControlPlane + Operations>(State(admin): Shared<C>) -> Response {
+    Json(admin.plane.overview()).into_response()
+}
+
+async fn changes<C: ControlPlane>(State(admin): Shared<C>) -> Response {
+    Json(admin.feed.last_changes().to_vec()).into_response()
+}
+
+async fn samples<C: ControlPlane>(State(admin): Shared<C>) -> Response {
+    Json(admin.feed.samples()).into_response()
 }
 
 async fn proxies<C: ControlPlane + Operations>(
@@ -253,8 +304,12 @@ async fn proxies<C: ControlPlane + Operations>(
     list.retain(|proxy| {
         let namespace = proxy.name.rsplit_once('.').map_or("", |(_, namespace)| namespace);
         query.has_namespace(namespace)
+            && query.has_name(&proxy.name)
             && query.state.as_deref().is_none_or(|state| proxy.state.to_string() == state)
     });
+    if query.sort.as_deref() == Some("state") {
+        list.sort_by_key(|proxy| Reverse(proxy.state));
+    }
     Json(query.page(list)).into_response()
 }
 
@@ -268,6 +323,8 @@ struct ConfigQuery {
     name: Option<String>,
     #[serde(default)]
     full: bool,
+    offset: Option<usize>,
+    limit: Option<usize>,
     at: Option<u64>,
 }
 
@@ -281,9 +338,15 @@ async fn config<C: ControlPlane + Operations>(
             || Failure::unknown("section", word, Section::ALL.iter().map(|section| section.as_str()));
         Section::parse(word).ok_or_else(unknown)
     });
-    answer(section.transpose().and_then(|section| {
-        admin.plane.proxy_config(&proxy, section, query.name.as_deref(), query.full, query.at)
-    }))
+    let asked = |section| ConfigAsked {
+        section,
+        name: query.name.clone(),
+        full: query.full,
+        offset: query.offset.unwrap_or(0),
+        limit: query.limit.unwrap_or(usize::MAX),
+        at: query.at,
+    };
+    answer(section.transpose().and_then(|section| admin.plane.proxy_config(&proxy, &asked(section))))
 }
 
 async fn history<C: ControlPlane + Operations>(
@@ -304,108 +367,6 @@ async fn change<C: ControlPlane + Operations>(
     answer(revision.parse().map_err(|_| wrong()).and_then(|revision| admin.plane.change(revision)))
 }
 
-async fn services<C: ControlPlane + Operations>(
-    State(admin): Shared<C>,
-    Query(query): Query<ListQuery>,
-) -> Response {
-    let world = admin.plane.world();
-    let rows =
-        world.services().flat_map(|(key, services)| services.iter().map(move |service| (key, service)));
-    let rows = rows.filter(|(key, service)| {
-        query.has_host(key.hostname.as_str())
-            && query.has_namespace(key.namespace.as_str())
-            && query.has_registry(&service.provider.to_string())
-    });
-    let mut rows: Vec<ServiceRow> = rows.map(|(key, service)| service_row(&world, key, service)).collect();
-    rows.retain(|row| !query.without_endpoints || row.healthy == 0);
-    if rows.is_empty() && known_host(&world, query.host.as_deref()).is_none() {
-        return answer::<()>(Err(unknown_host(&world, query.host.as_deref())));
-    }
-    Json(query.page(rows)).into_response()
-}
-
-async fn endpoints<C: ControlPlane + Operations>(
-    State(admin): Shared<C>,
-    Query(query): Query<ListQuery>,
-) -> Response {
-    let world = admin.plane.world();
-    let mut rows = Vec::new();
-    for (key, endpoints) in world.endpoints() {
-        if !query.has_host(key.hostname.as_str()) || !query.has_namespace(key.namespace.as_str()) {
-            continue;
-        }
-        for (shard, list) in &endpoints.shards {
-            if query.has_registry(&shard.to_string()) {
-                rows.extend(list.iter().map(|endpoint| endpoint_row(key, shard, endpoint)));
-            }
-        }
-    }
-    rows.retain(|row| query.health.as_deref().is_none_or(|health| row.health.eq_ignore_ascii_case(health)));
-    if rows.is_empty() && known_host(&world, query.host.as_deref()).is_none() {
-        return answer::<()>(Err(unknown_host(&world, query.host.as_deref())));
-    }
-    Json(query.page(rows)).into_response()
-}
-
-/// A host of the world that contains a text; `Some` where none is asked for.
-fn known_host<'a>(world: &'a World, wanted: Option<&'a str>) -> Option<&'a str> {
-    let Some(wanted) = wanted else { return Some("") };
-    world.services().map(|(key, _)| key.hostname.as_str()).find(|host| host.contains(wanted))
-}
-
-fn unknown_host(world: &World, wanted: Option<&str>) -> Failure {
-    let hosts = world.services().map(|(key, _)| key.hostname.as_str());
-    Failure::unknown("host", wanted.unwrap_or_default(), hosts)
-}
-
-fn service_row(world: &World, key: &ServiceKey, service: &Service) -> ServiceRow {
-    let endpoints = world.endpoints_of(key);
-    let all = || endpoints.into_iter().flat_map(|endpoints| endpoints.iter());
-    let view = views::service(service);
-    let port = |port: pilotfish_api::Port| ServicePort {
-        name: port.name,
-        number: port.port,
-        protocol: port.protocol,
-    };
-    let mut addresses: Vec<String> = view.cluster_vips.into_values().flatten().collect();
-    if addresses.is_empty() {
-        addresses.push(view.default_address);
-    }
-    ServiceRow {
-        host: view.hostname,
-        namespace: view.attributes.namespace,
-        registry: view.attributes.service_registry,
-        ports: view.ports.into_iter().map(port).collect(),
-        resolution: view.resolution,
-        addresses,
-        export_to: view.attributes.export_to,
-        endpoints: all().count(),
-        healthy: all()
-            .filter(|endpoint| matches!(endpoint.health, HealthStatus::Healthy | HealthStatus::Unknown))
-            .count(),
-        provenance: view.provenance,
-    }
-}
-
-fn endpoint_row(key: &ServiceKey, shard: &ShardKey, endpoint: &Endpoint) -> EndpointRow {
-    let view = views::endpoint(endpoint);
-    EndpointRow {
-        host: key.hostname.to_string(),
-        namespace: key.namespace.to_string(),
-        address: view.addresses.into_iter().next().unwrap_or_default(),
-        port: view.endpoint_port,
-        port_name: view.service_port_name,
-        health: view.health_status,
-        locality: view.locality,
-        network: view.network,
-        weight: view.lb_weight,
-        tls: view.tls_mode,
-        registry: shard.to_string(),
-        workload: view.workload_name,
-        provenance: view.provenance,
-    }
-}
-
 async fn registries<C: ControlPlane + Operations>(
     State(admin): Shared<C>,
     Query(query): Query<ListQuery>,
@@ -424,6 +385,7 @@ async fn problems<C: ControlPlane + Operations>(
         let name = problem.object.rsplit_once(' ').map_or("", |(_, name)| name);
         let namespace = name.split_once('/').map_or("", |(namespace, _)| namespace);
         query.has_namespace(namespace)
+            && (query.has_name(&problem.object) || query.has_name(&problem.message))
             && query.severity.as_deref().is_none_or(|severity| problem.severity == severity)
     });
     Json(query.page(list)).into_response()
@@ -527,6 +489,7 @@ async fn why<C: ControlPlane + Operations>(State(admin): Shared<C>, RawQuery(que
         match &*name {
             "proxy" => asked.proxy = value,
             "to" => asked.to = value,
+            "gateway" => asked.gateway = value == "true",
             "path" => asked.path = value,
             "method" => asked.method = value,
             "header" => asked.headers.push(value),

@@ -2,9 +2,11 @@
 //!
 //! Lists come in pages ([`Page`]); what cannot be answered is a [`Failure`]. Fields are only ever added.
 
+mod around;
 mod config;
 mod failure;
 mod history;
+mod live;
 mod plan;
 mod process;
 mod proxies;
@@ -12,9 +14,13 @@ mod services;
 mod wait;
 mod why;
 
+pub use around::{
+    Caller, Destination, LocalityRow, NamespaceLink, NamespaceMap, NamespaceRow, RouteRow, ServiceDetail,
+};
 pub use config::{ConfigResource, ProxyConfig, Section};
 pub use failure::{Failure, FailureKind};
 pub use history::{Change, Changed, History, Outcome};
+pub use live::{ChangeProgress, Latency, Overview, Sample};
 pub use plan::{Danger, Impact, Plan, PlanChange, PlanFile, PlanRequest, Severity};
 pub use process::{LogFilter, Memory, MemoryKind, Profile, ThreadTime};
 pub use proxies::{Proxy, ProxyType, Rejection, State};

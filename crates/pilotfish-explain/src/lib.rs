@@ -7,12 +7,14 @@
 //!
 //! Nothing here decides anything about traffic: it reads the very resources that proxies get, and asks the queries that make them.
 
+mod around;
 mod plan;
 mod resource;
 mod subject;
 mod why;
 
+pub use around::{ProxyCounts, namespaces, service};
 pub use plan::{Held, Planned, held, plan, unified};
 pub use resource::json;
-pub use subject::{Subject, gateways_of, subjects_of};
+pub use subject::{Subject, gateways_of, proxy_named, subjects_of};
 pub use why::{Request, why, why_endpoint, why_object};

@@ -56,6 +56,16 @@ pub fn gateways_of(world: &World) -> Vec<Subject> {
     world.workloads().filter_map(gateway).collect()
 }
 
+/// The sidecar that the workload of a name and namespace (`web-0.shop`) would have, or the gateway that it would be.
+#[must_use]
+pub fn proxy_named(world: &World, wanted: &str, is_gateway: bool) -> Option<Proxy> {
+    let (name, namespace) = wanted.rsplit_once('.')?;
+    let is_meant =
+        |workload: &&Arc<Workload>| *workload.key.name == *name && workload.key.namespace == *namespace;
+    let kind = if is_gateway { "router" } else { "sidecar" };
+    world.workloads().find(is_meant).and_then(|workload| proxy(kind, workload))
+}
+
 /// The sidecar of a workload.
 pub(crate) fn sidecar(workload: &Workload) -> Option<Proxy> {
     proxy("sidecar", workload)

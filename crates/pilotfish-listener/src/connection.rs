@@ -2,10 +2,11 @@
 
 use crate::Limits;
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::ConnectInfo;
 use axum::response::{IntoResponse, Response};
 use http::{Request, StatusCode};
+use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -14,13 +15,14 @@ use parking_lot::Mutex;
 use pilotfish_identity::{Handshake, Slot};
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::{interval, timeout};
+use tokio::time::{Instant, interval, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
@@ -141,5 +143,34 @@ async fn answer(
         Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "no answer in time\n").into_response(),
     };
     activity.waits();
-    Ok(response)
+    Ok(response.map(|body| Body::new(Taken { body, activity })))
+}
+
+/// A body whose parts the client takes: a connection that takes them does not idle, however long the answer is. A stream of events that
+/// is alive stays, and a client that takes nothing does not.
+struct Taken {
+    body: Body,
+    activity: Arc<Activity>,
+}
+
+impl http_body::Body for Taken {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        self.activity.waits();
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }

@@ -32,7 +32,10 @@ struct Running {
 
 async fn start(limits: Limits) -> Running {
     let who = |ConnectInfo(peer): ConnectInfo<SocketAddr>| async move { format!("{}\n", peer.ip()) };
-    let router = Router::new().route("/", get(who)).route("/never", get(std::future::pending::<String>));
+    let router = Router::new()
+        .route("/", get(who))
+        .route("/never", get(std::future::pending::<String>))
+        .route("/ticks", get(ticks));
     let listener = Listener::bind("the test", ([127, 0, 0, 1], 0).into(), limits).await.unwrap();
     let (address, (stop, stopped)) = (listener.address(), oneshot::channel());
     let task = tokio::spawn(listener.run(router, async { drop(stopped.await) }));
@@ -115,4 +118,26 @@ async fn a_stop_ends_idle_connections() {
     server.stop.send(()).unwrap();
     ended(&mut idle).await;
     soon(server.task).await.unwrap();
+}
+
+/// A part of an answer every 100 ms, without an end.
+async fn ticks() -> axum::body::Body {
+    let ticks =
+        futures::stream::unfold(tokio::time::interval(Duration::from_millis(100)), |mut ticks| async {
+            ticks.tick().await;
+            Some((Ok::<_, std::io::Error>("tick\n"), ticks))
+        });
+    axum::body::Body::from_stream(ticks)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_goes_on_is_not_idle() {
+    let server = start(Limits { idle: Duration::from_secs(2), ..LIMITS }).await;
+    let mut io = connect(server.address).await;
+    assert_eq!(ask(&mut io, "/ticks").await, "HTTP/1.1 200 OK");
+    let began = tokio::time::Instant::now();
+    let mut text = [0; 64];
+    while began.elapsed() < Duration::from_secs(20) {
+        assert!(soon(io.read(&mut text)).await.unwrap() > 0, "after {:?}", began.elapsed());
+    }
 }

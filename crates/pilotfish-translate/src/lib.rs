@@ -51,5 +51,7 @@ pub use proxy::{
 };
 pub use routing::RefusedDelegate;
 pub use status::{StatusTranslator, kinds};
-pub use translator::{Change, Changes, Client, ClientId, HostSeen, Snapshot, Translator, Unseen, ViewId};
+pub use translator::{
+    Change, Changes, Client, ClientId, HostRoutes, HostSeen, Snapshot, Translator, Unseen, ViewId,
+};
 pub use xds::eds::Unsent;

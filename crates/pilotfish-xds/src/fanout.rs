@@ -355,10 +355,7 @@ impl<S: ResourceSource> Fanout<S> {
 
     /// All connected clients, by connection id. For debug pages: locks every stream in turn.
     pub fn connections(&self) -> Vec<ConnectionStatus> {
-        let streams: Vec<_> = self.streams.lock().iter().filter_map(|(_, stream)| stream.upgrade()).collect();
-        let mut all: Vec<_> = streams.iter().filter_map(|stream| stream.report()).collect();
-        all.sort_by(|a, b| a.id.cmp(&b.id));
-        all
+        self.reports(true)
     }
 
     /// How far all connected clients are. Locks every stream in turn, for as long as it takes to look at some numbers.
@@ -367,10 +364,18 @@ impl<S: ResourceSource> Fanout<S> {
         streams.iter().filter_map(|stream| stream.progress()).collect()
     }
 
-    /// All connected clients, and the revision in force of which their states tell at the latest.
+    /// All connected clients without the names that they subscribe to, and the revision in force of which their states tell at the
+    /// latest. What a client costs here does not grow with its subscriptions.
     pub fn acknowledgements(&self) -> (u64, Vec<ConnectionStatus>) {
         // Before the streams: a publication that comes in between has marked those that it concerns.
         let revision = self.revision();
-        (revision, self.connections())
+        (revision, self.reports(false))
+    }
+
+    fn reports(&self, with_names: bool) -> Vec<ConnectionStatus> {
+        let streams: Vec<_> = self.streams.lock().iter().filter_map(|(_, stream)| stream.upgrade()).collect();
+        let mut all: Vec<_> = streams.iter().filter_map(|stream| stream.report(with_names)).collect();
+        all.sort_by(|a, b| a.id.cmp(&b.id));
+        all
     }
 }

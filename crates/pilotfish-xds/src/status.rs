@@ -10,8 +10,8 @@ use std::time::SystemTime;
 
 /// A stream as the list of connections sees it.
 pub(crate) trait ReportStatus: Send + Sync {
-    /// What it is now; `None` before the first request.
-    fn report(&self) -> Option<ConnectionStatus>;
+    /// What it is now, with the names that it subscribes to or only with their number; `None` before the first request.
+    fn report(&self, with_names: bool) -> Option<ConnectionStatus>;
     /// How far it is; `None` before the first request.
     fn progress(&self) -> Option<Progress>;
 }
@@ -105,6 +105,8 @@ pub enum Names {
     Wildcard,
     /// Those, in order.
     Named(Vec<Arc<str>>),
+    /// So many, which are not listed: see [`crate::Fanout::acknowledgements`].
+    Counted(usize),
 }
 
 /// A refused response.

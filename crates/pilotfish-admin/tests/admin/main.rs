@@ -4,14 +4,16 @@
 // `clippy.toml` allows these in test functions; here whole modules are helpers of tests.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
+mod dashboard;
+
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
 use pilotfish_admin::{
-    ControlPlane, ENDPOINTS, HistoryQuery, Metrics, Operations, WaitFor, WhyQuery, router,
+    ConfigAsked, ControlPlane, ENDPOINTS, Feed, HistoryQuery, Metrics, Operations, WaitFor, WhyQuery, router,
 };
 use pilotfish_api as api;
 use pilotfish_api::v1::{self, Failure};
-use pilotfish_model::{Kind, Object, World};
+use pilotfish_model::{Kind, Object, ServiceKey, World};
 use pilotfish_registry::testing::world_from_yaml;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -155,6 +157,10 @@ impl ControlPlane for Fixture {
 
 /// Answers with what it was asked, so that the golden files show how questions are read.
 impl Operations for Fixture {
+    fn overview(&self) -> v1::Overview {
+        v1::Overview { version: "1.2.3".into(), revision: 9, ready: self.ready, ..v1::Overview::default() }
+    }
+
     fn proxies(&self) -> Vec<v1::Proxy> {
         let clusters = v1::ProxyType {
             name: "clusters".into(),
@@ -200,16 +206,8 @@ impl Operations for Fixture {
         }
     }
 
-    fn proxy_config(
-        &self,
-        proxy: &str,
-        section: Option<v1::Section>,
-        name: Option<&str>,
-        full: bool,
-        at: Option<u64>,
-    ) -> Result<v1::ProxyConfig, Failure> {
-        let at = at.map(|at| format!(" at {at}")).unwrap_or_default();
-        let proxy = format!("{proxy} {section:?} {name:?} {full}{at}");
+    fn proxy_config(&self, proxy: &str, asked: &ConfigAsked) -> Result<v1::ProxyConfig, Failure> {
+        let proxy = format!("{proxy} {asked:?}");
         Ok(v1::ProxyConfig { proxy, ..v1::ProxyConfig::default() })
     }
 
@@ -257,6 +255,17 @@ impl Operations for Fixture {
         Ok(v1::WhyObject { object: object.into(), ..v1::WhyObject::default() })
     }
 
+    fn service_detail(&self, key: &ServiceKey, row: v1::ServiceRow) -> v1::ServiceDetail {
+        let others = vec![v1::Dropped { what: key.to_string(), why: "asked for".into() }];
+        v1::ServiceDetail { service: row, others, ..v1::ServiceDetail::default() }
+    }
+
+    fn namespace_map(&self) -> v1::NamespaceMap {
+        let row = v1::NamespaceRow { name: "shop".into(), services: 2, ..v1::NamespaceRow::default() };
+        let link = v1::NamespaceLink { from: "pay".into(), to: "shop".into(), services: 1 };
+        v1::NamespaceMap { namespaces: vec![row], links: vec![link], truncated: false }
+    }
+
     fn why_endpoint(&self, address: &str) -> Result<v1::WhyEndpoint, Failure> {
         Ok(v1::WhyEndpoint { address: address.into(), ..v1::WhyEndpoint::default() })
     }
@@ -271,10 +280,15 @@ fn fixture() -> Fixture {
     }
 }
 
+fn routes(fixture: Fixture) -> axum::Router {
+    let metrics = Arc::new(Metrics::new("1.2.3").unwrap());
+    let access = pilotfish_admin::Access::ThisMachine;
+    router(Arc::new(fixture), metrics, Arc::new(Feed::default()), "1.2.3", access)
+}
+
 /// Status, content type and body of a reply.
 async fn get(fixture: Fixture, path: &str) -> (StatusCode, String, String) {
-    let metrics = Arc::new(Metrics::new("1.2.3").unwrap());
-    let router = router(Arc::new(fixture), metrics, "1.2.3", pilotfish_admin::Access::ThisMachine);
+    let router = routes(fixture);
     let reply = router.oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
     let kind = reply.headers().get(header::CONTENT_TYPE).map_or("", |kind| kind.to_str().unwrap()).to_owned();
     let status = reply.status();
@@ -318,15 +332,22 @@ const JSON: &[(&str, &str)] = &[
     ("/debug/registryz", "registryz.json"),
     ("/debug/registryz?registries=true", "registryz_registries.json"),
     ("/debug/syncz", "syncz.json"),
+    ("/api/v1/changes", "v1_changes.json"),
+    ("/api/v1/map", "v1_map.json"),
+    ("/api/v1/overview", "v1_overview.json"),
+    ("/api/v1/samples", "v1_changes.json"),
     ("/api/v1/acknowledgements", "v1_newest.json"),
     ("/api/v1/acknowledgements?revision=3", "v1_revision.json"),
     ("/api/v1/endpoints?host=web&health=unhealthy", "v1_endpoints.json"),
+    ("/api/v1/endpoints?host=web&exact=true", "v1_endpoints_exact.json"),
     ("/api/v1/endpoints?limit=1", "v1_endpoints_page.json"),
     ("/api/v1/problems?namespace=shop", "v1_problems.json"),
     ("/api/v1/proxies?namespace=shop", "v1_proxies.json"),
     ("/api/v1/proxies/web-0.shop/config?section=route&name=80&full=true", "v1_config.json"),
     ("/api/v1/registries", "v1_registries.json"),
+    ("/api/v1/service?host=db.test", "v1_service.json"),
     ("/api/v1/services", "v1_services.json"),
+    ("/api/v1/services?sort=health&health=healthy&limit=1", "v1_services_healthy.json"),
     ("/api/v1/services?registry=external", "v1_services_external.json"),
     ("/api/v1/why?proxy=web-0.shop&to=catalog:80&header=a%3Db&header=c%3Dd", "v1_why.json"),
     ("/api/v1/history?object=VirtualService/shop/web&endpoints=true&limit=5", "v1_history.json"),
@@ -362,7 +383,7 @@ async fn where_nothing_registers_the_page_says_how() {
 
 #[tokio::test]
 async fn pages_and_texts_are_served() {
-    for path in ["/", "/debug", "/debug/"] {
+    for path in ["/debug", "/debug/"] {
         let (status, kind, page) = get(fixture(), path).await;
         assert_eq!((status, kind.as_str()), (StatusCode::OK, "text/html; charset=utf-8"), "{path}");
         for (endpoint, _) in ENDPOINTS {
@@ -438,8 +459,7 @@ async fn a_plan_and_the_log_level_are_asked_for_with_json_only() {
         ("log", "application/json", log, StatusCode::OK),
         ("log", "text/plain", log, StatusCode::BAD_REQUEST),
     ] {
-        let metrics = Arc::new(Metrics::new("1.2.3").unwrap());
-        let router = router(Arc::new(fixture()), metrics, "1.2.3", pilotfish_admin::Access::ThisMachine);
+        let router = routes(fixture());
         let request = Request::post(format!("/api/v1/{path}"))
             .header(header::CONTENT_TYPE, kind)
             .body(Body::from(text))

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct Why {
     /// The proxy that sends the request.
     pub proxy: String,
+    /// Whether it is connected; else the answer is for the sidecar that the workload of this name would have.
+    #[serde(default = "connected")]
+    pub connected: bool,
     /// The request in words.
     pub request: String,
     /// What becomes of it, in one line.
@@ -21,6 +24,11 @@ pub struct Why {
     /// Endpoints of the host that are not sent to the proxy, with the reason; at most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<Dropped>,
+}
+
+/// What servers that do not say it answer for.
+const fn connected() -> bool {
+    true
 }
 
 /// One step.

@@ -45,8 +45,8 @@ pub struct Why {
     /// Asks about this folder instead of a running control plane, for a sidecar of a Pod in it
     #[arg(long, value_name = "DIR")]
     pub files: Option<PathBuf>,
-    /// With --files: the Pod is a gateway, whose Envoy stands alone
-    #[arg(long, requires = "files")]
+    /// The Pod is a gateway, whose Envoy stands alone; for a folder, and for a Pod that is not connected
+    #[arg(long)]
     pub gateway: bool,
     /// At an earlier revision; `pilotfish history` lists them
     #[arg(long, value_name = "REVISION", conflicts_with = "files")]
@@ -108,6 +108,7 @@ impl Why {
         let mut query = vec![("path", self.path.as_str()), ("method", self.method.as_str())];
         query.extend(self.proxy.as_deref().map(|proxy| ("proxy", proxy)));
         query.extend(self.to.as_deref().map(|to| ("to", to)));
+        query.extend(self.gateway.then_some(("gateway", "true")));
         query.extend(self.headers.iter().map(|header| ("header", header.as_str())));
         let at = self.at.map(|revision| revision.to_string());
         query.extend(at.as_deref().map(|revision| ("at", revision)));
@@ -132,7 +133,9 @@ impl Why {
     /// # Errors
     /// When it cannot be written.
     pub fn show(&self, answer: &Answer) -> Result<ExitCode, CliError> {
-        self.output.write(answer, |screen| text(answer, screen))?;
+        // Nobody of a folder is connected.
+        let is_noted = self.files.is_none() && !answer.connected;
+        self.output.write(answer, |screen| text(answer, is_noted, screen))?;
         Ok(if answer.reaches { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
@@ -191,8 +194,13 @@ impl Endpoint {
 /// Lines of each list: the answer is to fit on a screen.
 const LINES: usize = 8;
 
-fn text(answer: &Answer, screen: &Screen) -> String {
+/// `is_noted`: whether it is told that the answer is for a Pod that is not connected.
+fn text(answer: &Answer, is_noted: bool, screen: &Screen) -> String {
     let mut out = format!("{} -> {}\n", answer.proxy, answer.request);
+    if is_noted {
+        let note = "not connected: answered for the proxy that this Pod would have";
+        let _ = writeln!(out, "{}", screen.paint(note, Colour::Doubtful));
+    }
     let colour = if answer.reaches { Colour::Good } else { Colour::Bad };
     let _ = writeln!(out, "{}\n", screen.paint(&answer.outcome, colour));
     for step in &answer.steps {
@@ -291,7 +299,7 @@ mod tests {
             dropped: vec![Dropped { what: "10.0.0.1:80".into(), why: "it is not ready".into() }],
             ..Answer::default()
         };
-        let text = text(&answer, &Screen::plain());
+        let text = text(&answer, false, &Screen::plain());
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[..2], ["web-0.shop -> GET http://catalog:80/", "503: no endpoint"]);
         assert_eq!(lines[3], "ok route        x: prefix /");

@@ -21,6 +21,7 @@ mod service;
 pub use address::why_endpoint;
 pub use object::why_object;
 pub use request::Request;
+pub(crate) use service::unseen;
 
 use crate::resource::json;
 use pilotfish_api::Registry;

@@ -178,7 +178,7 @@ fn trouble(registry: &pilotfish_api::Registry) -> Option<String> {
 }
 
 /// Why a proxy of a namespace does not see a service, in words.
-pub(super) fn unseen(namespace: &Namespace, service: &Service, why: &Unseen, seen: &HostSeen) -> String {
+pub(crate) fn unseen(namespace: &Namespace, service: &Service, why: &Unseen, seen: &HostSeen) -> String {
     match why {
         Unseen::NotExported(ExportTo::Nobody) => "its exportTo says ~, so nobody sees it".to_owned(),
         Unseen::NotExported(ExportTo::Namespaces(namespaces)) => {

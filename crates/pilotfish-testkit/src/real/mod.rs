@@ -5,6 +5,7 @@
 mod apiserver;
 mod apiserver_proxy;
 mod backend;
+mod browser;
 mod certificates;
 mod clock;
 mod container;
@@ -28,6 +29,7 @@ mod zookeeper;
 pub use apiserver::{ApiServer, ApiServerOptions, Authorization, User};
 pub use apiserver_proxy::{ApiServerFault, ApiServerProxy, RequestCounts};
 pub use backend::Backend;
+pub use browser::Browser;
 pub use certificates::Authority;
 pub use clock::WrongClock;
 pub use container::Container;

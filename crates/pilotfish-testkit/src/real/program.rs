@@ -67,6 +67,10 @@ pub enum Tool {
     Umoci,
     /// What runs containers.
     Runc,
+    /// The folder with `chromium`, a browser without a window.
+    Chromium,
+    /// The packages of the dashboard and of its tests.
+    DashboardPackages,
     /// The layout of the image, which `cargo xtask image` makes.
     Image,
 }
@@ -98,6 +102,8 @@ impl Tool {
             Self::JavaProject(name) => tools.join("java").join(name),
             Self::Umoci => tools.join("umoci"),
             Self::Runc => tools.join("runc"),
+            Self::Chromium => tools.join("chromium"),
+            Self::DashboardPackages => tools.join("dashboard/node_modules"),
             Self::Image => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/image/oci"),
         };
         if path.exists() {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// All virtual services, in order of precedence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct AllVirtualServices;
+pub(crate) struct AllVirtualServices;
 
 impl Query for AllVirtualServices {
     type Output = Vec<Arc<VirtualServiceHeader>>;

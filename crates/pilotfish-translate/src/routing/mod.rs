@@ -17,7 +17,7 @@ pub(crate) mod ir;
 mod source;
 mod virtual_service;
 
-pub(crate) use index::{VirtualServiceOf, VirtualServicesByHost, VirtualServicesFor};
+pub(crate) use index::{AllVirtualServices, VirtualServiceOf, VirtualServicesByHost, VirtualServicesFor};
 pub(crate) use ir::{
     MESH, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr, destination_cluster,
 };

@@ -1,12 +1,14 @@
 //! The entry point of this crate: proxies connect, worlds are published, and each publication returns which resources changed in which views.
 
 mod absent;
+mod around;
 mod budget;
 mod clients;
 mod connected;
 mod explain;
 pub(crate) mod view;
 
+pub use around::HostRoutes;
 pub(crate) use budget::{MAX_PROXY_BYTES, MAX_PROXY_RESOURCES};
 pub use explain::{HostSeen, Unseen};
 

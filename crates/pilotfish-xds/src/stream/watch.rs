@@ -292,11 +292,14 @@ impl Watch {
         self.acked_at
     }
 
-    pub(super) fn status(&self) -> TypeStatus {
+    /// With the names that it subscribes to, or only with their number.
+    pub(super) fn status(&self, with_names: bool) -> TypeStatus {
         let group = &self.membership.group;
         let state = group.lock();
         let names = if state.wildcard {
             Names::Wildcard
+        } else if !with_names {
+            Names::Counted(state.names.len())
         } else {
             Names::Named(state.names.iter().cloned().collect())
         };

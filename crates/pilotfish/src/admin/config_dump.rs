@@ -73,7 +73,7 @@ pub(crate) fn resources_of(
             }
             snapshot.names(view)
         }
-        None => return Vec::new(),
+        Some(Names::Counted(_)) | None => return Vec::new(),
     };
     let mut found = Vec::new();
     for name in names.iter() {

@@ -1,9 +1,12 @@
 //! What the admin API is served from.
 
+mod changes;
 mod config_dump;
 mod history;
+pub(crate) mod live;
 mod memory;
 pub(crate) mod operations;
+mod overview;
 pub(crate) mod plan;
 mod proxies;
 
@@ -179,7 +182,7 @@ fn client(connection: &ConnectionStatus) -> api::AdsClient {
 
 fn watch(status: &TypeStatus) -> api::Watch {
     let names = match &status.names {
-        Names::Wildcard => &[][..],
+        Names::Wildcard | Names::Counted(_) => &[][..],
         Names::Named(names) => names,
     };
     let nonce = |nonce: &Option<String>| nonce.clone().unwrap_or_default();

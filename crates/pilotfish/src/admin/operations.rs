@@ -1,18 +1,20 @@
 //! The answers of `/api/v1`.
 
 use super::proxies::{acknowledgement, add_objects, find, name, proxy, section};
-use super::{AdminState, history, plan};
+use super::{AdminState, history, overview, plan};
 use crate::cli::logging::{self, LogControl};
 use crate::record::Recordable;
-use pilotfish_admin::{HistoryQuery, Operations, WaitFor, WhyQuery};
+use pilotfish_admin::{ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};
 use pilotfish_api::v1::{
     Acknowledgement, Change, ConfigResource, Dropped, Failure, FailureKind, History, LogFilter, MemoryKind,
-    Plan, PlanRequest, Proxy, ProxyConfig, Section, Why, WhyEndpoint, WhyObject,
+    NamespaceMap, Overview, Plan, PlanRequest, Proxy, ProxyConfig, Section, ServiceDetail, ServiceRow, Why,
+    WhyEndpoint, WhyObject,
 };
 use pilotfish_explain as explain;
-use pilotfish_model::{Kind, ObjectKey};
+use pilotfish_model::{Kind, ObjectKey, ServiceKey};
 use pilotfish_translate::{EncodedResource, ViewId};
 use pilotfish_xds::{Names, TypeStatus};
+use std::sync::Arc;
 
 /// Bytes of resources, as they are on the wire, that one answer shows whole.
 const SHOWN_BYTES: usize = 4 << 20;
@@ -20,6 +22,10 @@ const SHOWN_BYTES: usize = 4 << 20;
 const LISTED: usize = 20_000;
 
 impl Operations for AdminState {
+    fn overview(&self) -> Overview {
+        overview::overview(self)
+    }
+
     fn proxies(&self) -> Vec<Proxy> {
         let (current, connections) = self.fanout.acknowledgements();
         let mut all: Vec<Proxy> = connections.iter().map(|connection| proxy(connection, current)).collect();
@@ -50,43 +56,42 @@ impl Operations for AdminState {
         Ok(acknowledgement(&known, revision))
     }
 
-    fn proxy_config(
-        &self,
-        proxy: &str,
-        wanted: Option<Section>,
-        part: Option<&str>,
-        full: bool,
-        at: Option<u64>,
-    ) -> Result<ProxyConfig, Failure> {
+    fn proxy_config(&self, proxy: &str, asked: &ConfigAsked) -> Result<ProxyConfig, Failure> {
         let connections = self.fanout.connections();
         let connection = find(&connections, proxy)?;
-        let held = at.map(|revision| history::held_at(self, connection, revision)).transpose()?;
+        let held = asked.at.map(|revision| history::held_at(self, connection, revision)).transpose()?;
         let mut config = ProxyConfig {
             proxy: name(connection).to_owned(),
-            revision: at.unwrap_or_else(|| self.fanout.revision()),
+            revision: asked.at.unwrap_or_else(|| self.fanout.revision()),
             ..ProxyConfig::default()
         };
         let mut bytes = 0_usize;
+        let end = asked.offset.saturating_add(asked.limit.min(LISTED));
         for (ty, status) in &connection.types {
             let section = section(*ty);
-            if wanted.is_some_and(|wanted| wanted != section) {
+            if asked.section.is_some_and(|wanted| wanted != section) {
                 continue;
             }
             let all = match &held {
                 Some(held) => held.of.get(ty).map(|of| of.values().cloned().collect()).unwrap_or_default(),
                 None => self.sent(status),
             };
+            let part = asked.name.as_deref();
             let exact = all.iter().any(|resource| Some(&*resource.name) == part);
             let is_meant =
                 |name: &str| part.is_none_or(|part| if exact { name == part } else { name.contains(part) });
             for resource in all.iter().filter(|resource| is_meant(&resource.name)) {
+                let at = config.total;
                 config.total += 1;
+                if at < asked.offset {
+                    continue;
+                }
                 bytes += resource.body.len();
-                if config.resources.len() >= LISTED || (full && bytes > SHOWN_BYTES && config.total > 1) {
+                if at >= end || (asked.full && bytes > SHOWN_BYTES && !config.resources.is_empty()) {
                     config.truncated = true;
                     continue;
                 }
-                config.resources.push(shown(section, resource, full));
+                config.resources.push(shown(section, resource, asked.full));
             }
         }
         Ok(config)
@@ -97,14 +102,23 @@ impl Operations for AdminState {
     }
 
     fn why(&self, query: &WhyQuery) -> Result<Why, Failure> {
-        let connections = self.fanout.connections();
-        let proxy = history::proxy_of(self, find(&connections, &query.proxy)?)?;
         let request = explain::Request::parse(&query.to, &query.path, &query.method, &query.headers)?;
-        match query.at {
+        let (proxy, connected) = self.proxy_of(&query.proxy, query.gateway)?;
+        let mut answer = match query.at {
             // How registries were then is not known.
             Some(revision) => explain::why(&history::translator_at(self, revision)?, &proxy, &request, &[]),
             None => explain::why(&self.translator, &proxy, &request, &self.shared.registries()),
-        }
+        }?;
+        answer.connected = connected;
+        Ok(answer)
+    }
+
+    fn service_detail(&self, key: &ServiceKey, row: ServiceRow) -> ServiceDetail {
+        explain::service(&self.translator, key, row, &self.proxies_by_namespace())
+    }
+
+    fn namespace_map(&self) -> NamespaceMap {
+        explain::namespaces(&self.translator, &self.proxies_by_namespace())
     }
 
     fn history(&self, query: &HistoryQuery) -> Result<History, Failure> {
@@ -181,12 +195,41 @@ fn log_control() -> Result<&'static LogControl, Failure> {
 }
 
 impl AdminState {
+    fn proxies_by_namespace(&self) -> explain::ProxyCounts {
+        let mut counts = explain::ProxyCounts::new();
+        for connection in self.fanout.acknowledgements().1 {
+            if let Some((_, namespace)) = name(&connection).rsplit_once('.') {
+                *counts.entry(namespace.to_owned()).or_default() += 1;
+            }
+        }
+        counts
+    }
+
+    /// The proxy that a name means, and whether it is connected: else the sidecar that a workload would have, or the gateway that it would be.
+    fn proxy_of(
+        &self,
+        wanted: &str,
+        is_gateway: bool,
+    ) -> Result<(Arc<pilotfish_translate::Proxy>, bool), Failure> {
+        let connections = self.fanout.acknowledgements().1;
+        let connection = match find(&connections, wanted) {
+            Ok(connection) => connection,
+            Err(failure) if failure.kind == FailureKind::NotFound => {
+                let proxy = explain::proxy_named(&self.shared.world(), wanted, is_gateway);
+                return proxy.map(|proxy| (Arc::new(proxy), false)).ok_or(failure);
+            }
+            Err(failure) => return Err(failure),
+        };
+        Ok((history::proxy_of(self, connection)?, true))
+    }
+
     /// What a client has of a type, in the order of names. A snapshot is given back between them where the next world waits for it.
     fn sent(&self, status: &TypeStatus) -> Vec<EncodedResource> {
         let view = ViewId(status.view.0);
         let mut snapshot = self.translator.snapshot();
         let names = match &status.names {
             Names::Named(names) => names.as_slice().into(),
+            Names::Counted(_) => Arc::default(),
             Names::Wildcard => {
                 while !snapshot.prepare(view) {
                     drop(snapshot);

@@ -22,7 +22,7 @@ mod traces;
 pub(crate) mod webhooks;
 mod xds;
 
-use crate::admin::{AdminState, Refusals};
+use crate::admin::{AdminState, Refusals, live};
 use crate::configuration::ConfigurationClients;
 use crate::control::remote::RemoteRegistries;
 use crate::control::shared::Shared;
@@ -33,7 +33,7 @@ use crate::resources::Resources;
 use crate::settings::Settings;
 use anyhow::Result;
 use auto_registration::AutoRegistration;
-use pilotfish_admin::{Access, Metrics};
+use pilotfish_admin::{Access, Feed, Metrics};
 use pilotfish_model::ClusterDomain;
 use pilotfish_registry::MultiClusterServices;
 use pilotfish_translate::Translator;
@@ -167,23 +167,6 @@ impl Bound {
     }
 }
 
-/// Where the control loop passes new worlds on to.
-fn outputs(
-    lookups: mpsc::UnboundedSender<Arc<str>>,
-    translator: &Arc<Translator>,
-    resources: &Arc<Resources>,
-    fanout: &Arc<Fanout<Resources>>,
-    shared: &Arc<Shared>,
-) -> Outputs {
-    Outputs {
-        lookups: Some(lookups),
-        translator: translator.clone(),
-        resources: resources.clone(),
-        fanout: fanout.clone(),
-        shared: shared.clone(),
-    }
-}
-
 /// What operators see: the admin server, answers to `istioctl`, the log of changes and their traces.
 ///
 /// # Errors
@@ -197,13 +180,15 @@ fn pages(
 ) -> Result<Vec<Subsystem>> {
     let access = if settings.admin.allow_remote_debug { Access::Everybody } else { Access::ThisMachine };
     let metrics = recorder.metrics();
-    let router = pilotfish_admin::router(state.clone(), metrics.clone(), VERSION, access);
+    let feed = Arc::new(Feed::default());
+    let router = pilotfish_admin::router(state.clone(), metrics.clone(), feed.clone(), VERSION, access);
     state.shared.history().set_budget(settings.admin.history_bytes);
     let (traces, exporter) = traces::open(settings.telemetry.as_ref(), recorder)?.unzip();
     let others = [
         history::subsystem(&state.shared, &state.fanout, metrics, traces),
         answers(asked, state, router.clone()),
         admin_server(admin, router),
+        dashboard(state, metrics, feed),
     ];
     Ok(exporter.into_iter().chain(others).collect())
 }
@@ -221,6 +206,15 @@ fn answers(asked: istioctl::Queue, state: &AdminState, pages: axum::Router) -> S
     let answerer = Arc::new(Answerer { pages, fanout, translator });
     Subsystem::new("answers to istioctl", StopOrder::Abort).task(|_| async {
         answerer.run(asked).await;
+        Ok(())
+    })
+}
+
+/// Measures what the dashboard shows, and tells it of changes.
+fn dashboard(state: &Arc<AdminState>, metrics: &Arc<Metrics>, feed: Arc<Feed>) -> Subsystem {
+    let (state, metrics) = (state.clone(), metrics.clone());
+    Subsystem::new("events of the dashboard", StopOrder::First).task(|stop| async {
+        live::run(state, metrics, feed, stop.requested()).await;
         Ok(())
     })
 }

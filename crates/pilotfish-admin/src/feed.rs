@@ -1,0 +1,255 @@
+//! What is told as it happens: `/api/v1/events`.
+//!
+//! ```text
+//! publish(Event) ─▶ the newest of each kind ─▶ subscribers: each takes the kinds that are newer than what it took last
+//! ```
+//!
+//! Nothing queues: a subscriber that is slow finds the newest of each kind when it comes again, so what it costs is a place and a few numbers.
+
+use axum::http::{StatusCode, header};
+use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use parking_lot::Mutex;
+use pilotfish_api::v1::{ChangeProgress, Overview, Sample};
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::Instant;
+
+/// Streams of events at a time.
+pub const SUBSCRIBERS: usize = 32;
+/// How long a stream lasts: browsers open the next one by themselves.
+const LIFE: Duration = Duration::from_secs(600);
+/// How often one that has no news says that it is alive, less than what a connection may idle.
+const ALIVE: Duration = Duration::from_secs(15);
+/// How often a stream sends at most.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Samples that are kept, one a second.
+pub const SAMPLES: usize = 600;
+/// Changes that are told about.
+pub const CHANGES: usize = 50;
+
+/// The kinds of events.
+const KINDS: [&str; 3] = ["overview", "changes", "sample"];
+
+/// The newest of each kind, with a number that grows.
+#[derive(Default)]
+struct Newest {
+    texts: [Option<(u64, Arc<str>)>; KINDS.len()],
+    number: u64,
+}
+
+/// What subscribers are told.
+pub struct Feed {
+    newest: Mutex<Newest>,
+    samples: Mutex<VecDeque<Sample>>,
+    changes: Mutex<Arc<[ChangeProgress]>>,
+    /// Grows with each event.
+    news: watch::Sender<u64>,
+    places: Arc<Semaphore>,
+    /// Whether somebody came since that was asked last.
+    arrived: AtomicBool,
+}
+
+impl Default for Feed {
+    fn default() -> Self {
+        Self {
+            newest: Mutex::default(),
+            samples: Mutex::default(),
+            changes: Mutex::new(Arc::default()),
+            news: watch::Sender::new(0),
+            places: Arc::new(Semaphore::new(SUBSCRIBERS)),
+            arrived: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Feed {
+    /// Whether somebody is told.
+    #[must_use]
+    pub fn is_watched(&self) -> bool {
+        self.places.available_permits() < SUBSCRIBERS
+    }
+
+    /// Whether somebody came since this was asked last, who waits for numbers.
+    pub fn take_arrival(&self) -> bool {
+        self.arrived.swap(false, Ordering::Relaxed)
+    }
+
+    /// Tells the numbers, where they differ.
+    pub fn overview(&self, overview: &Overview) {
+        self.tell(0, overview);
+    }
+
+    /// Tells about the last changes, the newest first.
+    pub fn changes(&self, changes: Vec<ChangeProgress>) {
+        let changes: Arc<[_]> = changes.into();
+        *self.changes.lock() = Arc::clone(&changes);
+        self.tell(1, &changes);
+    }
+
+    /// Adds a sample.
+    pub fn sample(&self, sample: Sample) {
+        self.tell(2, &sample);
+        let mut samples = self.samples.lock();
+        if samples.len() >= SAMPLES {
+            samples.pop_front();
+        }
+        samples.push_back(sample);
+    }
+
+    /// The samples that are kept, the oldest first.
+    pub(crate) fn samples(&self) -> Vec<Sample> {
+        self.samples.lock().iter().cloned().collect()
+    }
+
+    /// The changes as told last.
+    pub(crate) fn last_changes(&self) -> Arc<[ChangeProgress]> {
+        Arc::clone(&self.changes.lock())
+    }
+
+    fn tell(&self, kind: usize, what: &impl Serialize) {
+        // Fields are numbers and texts: it cannot fail.
+        let Ok(text) = serde_json::to_string(what) else { return };
+        let mut newest = self.newest.lock();
+        let number = newest.number + 1;
+        let Some(slot) = newest.texts.get_mut(kind) else { return };
+        if slot.as_ref().is_some_and(|(_, before)| **before == *text) {
+            return;
+        }
+        *slot = Some((number, text.into()));
+        newest.number = number;
+        drop(newest);
+        self.news.send_replace(number);
+    }
+
+    /// A stream of events; `None` where all places are taken.
+    fn subscribe(self: &Arc<Self>) -> Option<Subscriber> {
+        let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        self.arrived.store(true, Ordering::Relaxed);
+        let mut news = self.news.subscribe();
+        // What is there already is news to this one.
+        news.mark_changed();
+        Some(Subscriber {
+            feed: Arc::clone(self),
+            news,
+            taken: [0; KINDS.len()],
+            waiting: VecDeque::new(),
+            end: Instant::now() + LIFE,
+            next: Instant::now(),
+            _place: place,
+        })
+    }
+}
+
+/// Who is told.
+struct Subscriber {
+    feed: Arc<Feed>,
+    news: watch::Receiver<u64>,
+    /// The number of each kind that was taken last.
+    taken: [u64; KINDS.len()],
+    /// What is taken and not sent: one of each kind at most.
+    waiting: VecDeque<(&'static str, Arc<str>)>,
+    end: Instant,
+    next: Instant,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Subscriber {
+    /// The next event; `None` at the end of the stream's life.
+    async fn next(&mut self) -> Option<(&'static str, Arc<str>)> {
+        loop {
+            if let Some(event) = self.waiting.pop_front() {
+                return Some(event);
+            }
+            let news = async {
+                tokio::time::sleep_until(self.next).await;
+                self.news.changed().await
+            };
+            match tokio::time::timeout_at(self.end, news).await {
+                Ok(Ok(())) => self.take(),
+                Ok(Err(_)) | Err(_) => return None,
+            }
+        }
+    }
+
+    fn take(&mut self) {
+        self.next = Instant::now() + PAUSE;
+        let newest = self.feed.newest.lock();
+        for ((kind, slot), taken) in KINDS.iter().zip(&newest.texts).zip(&mut self.taken) {
+            if let Some((number, text)) = slot
+                && *number > *taken
+            {
+                *taken = *number;
+                self.waiting.push_back((kind, Arc::clone(text)));
+            }
+        }
+    }
+}
+
+/// Answers with a stream of events.
+pub(crate) fn stream(feed: &Arc<Feed>) -> Response {
+    let Some(subscriber) = feed.subscribe() else {
+        const MESSAGE: &str = "too many streams of events (limit event-streams): try again\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "5")], MESSAGE).into_response();
+    };
+    let events = futures::stream::unfold(subscriber, |mut subscriber| async move {
+        let (kind, text) = subscriber.next().await?;
+        Some((Ok::<_, Infallible>(SseEvent::default().event(kind).data(&*text)), subscriber))
+    });
+    let alive = KeepAlive::new().interval(ALIVE);
+    ([(header::CACHE_CONTROL, "no-store")], Sse::new(events).keep_alive(alive)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn overview(revision: u64) -> Overview {
+        Overview { revision, ..Overview::default() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_subscriber_gets_what_is_there_and_then_the_newest() {
+        let feed = Arc::new(Feed::default());
+        feed.overview(&overview(1));
+        feed.changes(vec![]);
+        let mut subscriber = feed.subscribe().unwrap();
+        assert!(feed.is_watched() && feed.take_arrival() && !feed.take_arrival());
+        assert_eq!(subscriber.next().await.unwrap().0, "overview");
+        assert_eq!(subscriber.next().await.unwrap().0, "changes");
+        for revision in 2..100 {
+            feed.overview(&overview(revision));
+        }
+        let (kind, text) = subscriber.next().await.unwrap();
+        assert!(kind == "overview" && text.contains("\"revision\":99"), "{text}");
+        feed.overview(&overview(99));
+        assert!(subscriber.next().await.is_none(), "equal is no news; after its life it ends");
+        drop(subscriber);
+        assert!(!feed.is_watched());
+    }
+
+    #[tokio::test]
+    async fn there_are_so_many_places() {
+        let feed = Arc::new(Feed::default());
+        let all: Vec<_> = (0..SUBSCRIBERS).map(|_| feed.subscribe().unwrap()).collect();
+        assert!(feed.subscribe().is_none());
+        assert_eq!(stream(&feed).status(), StatusCode::SERVICE_UNAVAILABLE);
+        drop(all);
+        assert_eq!(stream(&feed).status(), StatusCode::OK);
+    }
+
+    #[test]
+    fn samples_are_kept_for_a_while() {
+        let feed = Feed::default();
+        for at in 0..SAMPLES + 10 {
+            feed.sample(Sample { at: at as f64, ..Sample::default() });
+        }
+        let samples = feed.samples();
+        assert_eq!((samples.len(), samples[0].at), (SAMPLES, 10.0));
+    }
+}

@@ -1,0 +1,176 @@
+// Services as a map. It stays a picture however many there are: namespaces first, then the services of one namespace; the neighbourhood of one
+// service is on its own page.
+
+import { h, replace, throttle } from "../dom.js";
+import { get } from "../api.js";
+import * as live from "../live.js";
+import * as format from "../format.js";
+import { link } from "../router.js";
+import { badge, failure, section } from "../parts.js";
+import { filters } from "../filters.js";
+import { graph } from "../graph.js";
+
+const TILES = 240;
+/** Namespaces of a picture with arrows. */
+const DRAWN = 24;
+
+export function open({ root, query, signal, title }) {
+  const namespace = query.get("in");
+  replace(root, h("h1", {}, namespace ? `Map of ${namespace}` : title));
+  return namespace ? services(root, namespace, signal) : namespaces(root, signal);
+}
+
+function legend() {
+  return h("p", { class: "legend" }, badge("good", "all endpoints healthy"), badge("doubt", "some are not"), badge("bad", "none is"), badge("none", "no endpoints"));
+}
+
+function namespaces(root, signal) {
+  const scopes = h("div");
+  const tiles = h("div");
+  const found = h("div");
+  let known = [];
+  const { form, values } = filters([
+    { name: "q", label: "Find a namespace or a service", hint: "catalog" },
+  ], ({ q }) => {
+    draw();
+    search(found, q, signal);
+  });
+  root.append(form, found, section("Namespaces", legend(), tiles), section("Who sees whose services", scopes));
+  const draw = () => {
+    const shown = known.filter((one) => one.name.includes(values.q));
+    replace(
+      tiles,
+      h("ul", { class: "tiles" }, shown.slice(0, TILES).map((one) => h("li", {}, namespaceTile(one)))),
+      shown.length > TILES && h("p", { class: "quiet" }, `${format.number(shown.length - TILES)} more: search to see them.`),
+      shown.length === 0 && h("p", { class: "quiet" }, "No namespace has that in its name."),
+    );
+  };
+  async function load() {
+    try {
+      const map = await get("map", {}, signal);
+      known = map.namespaces.sort((a, b) => trouble(b) - trouble(a) || a.name.localeCompare(b.name));
+      draw();
+      replace(scopes, await scopePicture(map));
+    } catch (error) {
+      if (!signal.aborted) replace(tiles, failure(error));
+    }
+  }
+  load();
+  if (values.q) search(found, values.q, signal);
+  reloads(load, signal);
+}
+
+/** Loads again when something has changed. */
+function reloads(load, signal) {
+  let revision = null;
+  const again = throttle(5_000, load);
+  live.follow("overview", (numbers) => {
+    if (revision !== null && revision !== numbers.revision) again();
+    revision = numbers.revision;
+  }, signal);
+}
+
+const trouble = (one) => (one.unhealthy > 0 ? 2 : one.degraded > 0 ? 1 : 0);
+
+function namespaceTile(one) {
+  const how = one.unhealthy > 0 ? "bad" : one.degraded > 0 ? "doubt" : one.healthy > 0 ? "good" : "none";
+  const notes = [
+    one.unhealthy > 0 && `${format.number(one.unhealthy)} unhealthy`,
+    one.degraded > 0 && `${format.number(one.degraded)} degraded`,
+    one.empty > 0 && `${format.number(one.empty)} without endpoints`,
+  ].filter(Boolean);
+  return h(
+    "a",
+    { class: `tile ${how}`, href: link(["map"], { in: one.name }) },
+    h("strong", {}, one.name || "(none)"),
+    h("span", { class: "note" }, `${format.count(one.services, "service")}, ${format.count(one.proxies, "proxy", "proxies")}`),
+    h("span", { class: "note" }, notes.join(", ") || (one.services ? "all healthy" : "no services")),
+    share(one),
+  );
+}
+
+function share(one) {
+  const part = (how, value) => {
+    const bar = h("span", { class: how });
+    bar.style.flexGrow = value;
+    return value > 0 ? bar : null;
+  };
+  return h("span", { class: "share", "aria-hidden": "true" }, part("good", one.healthy), part("doubt", one.degraded), part("bad", one.unhealthy));
+}
+
+async function search(place, text, signal) {
+  if (!text) {
+    replace(place);
+    return;
+  }
+  try {
+    const answer = await get("services", { host: text, limit: 24 }, signal);
+    replace(place, section("Services with that in their name", tilesOf(answer)));
+  } catch (error) {
+    if (!signal.aborted) replace(place, error.kind === "not-found" ? h("p", { class: "quiet" }, `No service has that in its name. ${error.names?.length ? `Near: ${error.names.join(", ")}` : ""}`) : failure(error));
+  }
+}
+
+function tilesOf({ items, total }) {
+  return [
+    h("ul", { class: "tiles" }, items.map((one) => h("li", {}, serviceTile(one)))),
+    total > items.length && h("p", { class: "quiet" }, `${format.number(total - items.length)} more: narrow it down to see them.`),
+  ];
+}
+
+function serviceTile(one) {
+  const how = one.endpoints === 0 ? "none" : one.healthy === 0 ? "bad" : one.healthy < one.endpoints ? "doubt" : "good";
+  const note = one.endpoints === 0 ? "no endpoints" : `${format.number(one.healthy)} of ${format.number(one.endpoints)} healthy`;
+  return h("a", { class: `tile ${how}`, href: link(["services", one.host], { namespace: one.namespace }) }, h("strong", {}, short(one)), h("span", { class: "note" }, note));
+}
+
+const short = (one) => (one.host.includes(`.${one.namespace}.svc.`) ? one.host.split(`.${one.namespace}.svc.`)[0] : one.host);
+
+function services(root, namespace, signal) {
+  const tiles = h("div");
+  const { form, values } = filters([{ name: "host", label: "Host contains", hint: "catalog" }], () => load());
+  root.append(h("p", {}, h("a", { href: "#/map" }, "All namespaces"), " · ", h("a", { href: link(["services"], { namespace }) }, "as a list")), form, section("Services", legend(), tiles));
+  async function load() {
+    try {
+      replace(tiles, tilesOf(await get("services", { namespace, host: values.host, sort: "health", limit: TILES }, signal)));
+    } catch (error) {
+      if (!signal.aborted) replace(tiles, failure(error));
+    }
+  }
+  load();
+  reloads(load, signal);
+}
+
+/** Arrows from namespaces to those whose services they see, where that is not everything. */
+async function scopePicture(map) {
+  const narrowed = map.namespaces.filter((one) => one.sidecar);
+  const wide = map.namespaces.filter((one) => one.seesAll).length;
+  const words = h(
+    "p",
+    {},
+    wide > 0 && `Proxies of ${format.count(wide, "namespace")} see every service that is shown to everybody. `,
+    narrowed.length > 0 && `Sidecars narrow what those of ${format.count(narrowed.length, "namespace")} see. `,
+    map.links.length === 0 ? "" : "An arrow leads from a namespace to one whose services it sees because a Sidecar imports them or exportTo names it.",
+    map.truncated && " The mesh is too large to look at all scopes: the page of a service says who sees it.",
+  );
+  if (map.links.length === 0) return words;
+  const weight = new Map();
+  for (const { from, to } of map.links) {
+    for (const name of [from, to]) weight.set(name, (weight.get(name) ?? 0) + 1);
+  }
+  const chosen = new Set([...weight.entries()].sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0])).slice(0, DRAWN).map(([name]) => name));
+  const rows = new Map(map.namespaces.map((one) => [one.name, one]));
+  const nodes = [...chosen].map((name) => {
+    const one = rows.get(name) ?? {};
+    const how = one.unhealthy > 0 ? "bad" : one.degraded > 0 ? "doubt" : one.healthy > 0 ? "good" : "none";
+    const note = one.sidecar ?? (one.seesAll ? "sees everything" : format.count(one.services ?? 0, "service"));
+    return { id: name, label: name, note, how, href: link(["map"], { in: name }) };
+  });
+  const edges = map.links.filter((one) => chosen.has(one.from) && chosen.has(one.to)).map((one) => ({ from: one.from, to: one.to, label: format.number(one.services) }));
+  const left = weight.size - chosen.size;
+  return [
+    words,
+    left > 0 && h("p", { class: "quiet" }, `The ${format.number(DRAWN)} namespaces with the most arrows; ${format.number(left)} others are left out.`),
+    await graph({ label: "Who sees whose services", nodes, edges }),
+  ];
+}

@@ -1,0 +1,94 @@
+// One proxy: what it has, what it refused and in which words, and `why` as a form.
+
+import { h, replace, throttle } from "../dom.js";
+import { get } from "../api.js";
+import * as live from "../live.js";
+import * as format from "../format.js";
+import { facts, failure, lines, section, state, table } from "../parts.js";
+import { config } from "../config.js";
+import { history } from "../history.js";
+import { whyForm } from "../whyform.js";
+
+const COLUMNS = [
+  { name: "Type", cell: (row) => row.name },
+  { name: "State", cell: (row) => state(row.state) },
+  { name: "Since", cell: (row) => h("time", { datetime: row.since, title: format.time(row.since) }, format.ago(row.since)) },
+  { name: "Behind by", class: "opt", cell: (row) => (row.lagSeconds === undefined ? "" : format.span(row.lagSeconds)) },
+  { name: "Resources", class: "right", cell: (row) => format.number(row.resources) },
+  { name: "Subscribed", class: "right opt", cell: (row) => (row.subscribed === undefined ? "all" : format.number(row.subscribed)) },
+  { name: "Revision", class: "right opt", cell: (row) => row.revision },
+];
+
+export async function open({ root, name, signal }) {
+  const heading = h("h1", {}, name);
+  const about = h("div");
+  const refused = h("div");
+  const types = h("div");
+  const sent = h("div");
+  const why = h("div");
+  const past = h("div");
+  replace(root, heading, about, refused, section("What it has", types), section("Why does a request fail?", why), section("What it was sent", sent), past);
+
+  async function load() {
+    try {
+      const proxy = await get(`proxies/${encodeURIComponent(name)}`, {}, signal);
+      heading.textContent = proxy.name;
+      replace(about, summary(proxy));
+      replace(refused, proxy.types.filter((type) => type.rejection).map(rejection));
+      replace(types, table("Types of resources", COLUMNS, proxy.types, "It has subscribed to nothing yet."));
+      return proxy;
+    } catch (error) {
+      if (!signal.aborted) replace(about, failure(error));
+      return null;
+    }
+  }
+
+  const proxy = await load();
+  if (!proxy || signal.aborted) return;
+  document.title = `${proxy.name} – Pilotfish`;
+  config(sent, proxy, signal);
+  whyForm(why, { proxy: proxy.connection, label: proxy.name, signal });
+  const remember = async () => {
+    const changes = await history({ proxy: proxy.connection }, signal);
+    replace(past, changes && section("History", changes));
+  };
+  remember();
+  let known = null;
+  const again = throttle(1_000, () => {
+    load();
+    remember();
+  });
+  live.follow("overview", (numbers) => {
+    const key = `${numbers.proxiesState} ${numbers.revision}`;
+    if (known !== null && known !== key) again();
+    known = key;
+  }, signal);
+}
+
+function summary(proxy) {
+  return facts([
+    ["State", state(proxy.state)],
+    ["Kind", proxy.kind],
+    ["Version", proxy.version],
+    ["Revision acknowledged", proxy.revision],
+    ["Connected", h("time", { datetime: proxy.connectedAt, title: format.time(proxy.connectedAt) }, format.ago(proxy.connectedAt))],
+    ["Address", proxy.address],
+    ["Cluster", proxy.cluster],
+    ["Protocol", proxy.protocol],
+    ["Identities", proxy.identities?.join(", ")],
+    ["Connection", proxy.connection],
+  ]);
+}
+
+function rejection({ name, rejection }) {
+  return section(
+    `It refuses ${name}`,
+    h("p", {}, `Since ${format.time(rejection.at)}. What it had before stays in force. It says:`),
+    h("p", { class: "quote" }, rejection.reason),
+    facts([
+      ["Resources", lines(rejection.resources)],
+      ["Made by", rejection.madeBy?.length ? lines(rejection.madeBy) : ""],
+    ]),
+    rejection.error !== rejection.reason && h("details", {}, h("summary", {}, "All that it said"), h("p", { class: "quote" }, rejection.error)),
+  );
+}

@@ -1,0 +1,148 @@
+use super::*;
+use pilotfish_api::v1::{ServiceDetail, ServiceRow};
+use pilotfish_model::{ChangeSet, Hostname, ServiceKey};
+use pilotfish_registry::testing::Scene;
+use pilotfish_translate::Translator;
+
+const MESH: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop, labels: {team: a}}
+spec: {clusterIP: 10.1.0.1, selector: {app: web}, ports: [{name: http, port: 80}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-0, namespace: shop, labels: {app: web}}
+spec: {serviceAccountName: web, containers: [{name: app, image: x}]}
+status: {phase: Running, podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}], conditions: [{type: Ready, status: \"True\"}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: http, port: 8080, protocol: TCP}]
+endpoints:
+- {addresses: [10.0.0.1], conditions: {ready: true}, targetRef: {kind: Pod, name: web-0, namespace: shop}}
+- {addresses: [10.0.0.2], conditions: {ready: false, serving: false, terminating: false}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: db, namespace: stock, annotations: {networking.istio.io/exportTo: shop}}
+spec: {clusterIP: 10.1.0.2, selector: {app: db}, ports: [{name: tcp, port: 5432}]}
+---
+apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {name: default, namespace: pay}
+spec: {egress: [{hosts: [\"shop/*\"]}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: own, namespace: shop}
+spec: {hosts: [web], http: [{route: [{destination: {host: web, subset: v1}, weight: 1}, {destination: {host: nobody}, weight: 1}]}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: other, namespace: shop}
+spec: {hosts: [old.example.com], http: [{route: [{destination: {host: web}}]}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: unrelated, namespace: shop}
+spec: {hosts: [x.example.com], http: [{route: [{destination: {host: web.other.svc.cluster.local}}]}]}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: web, namespace: shop}
+spec: {host: web, subsets: [{name: v1, labels: {app: web}}]}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: web, namespace: shop}
+spec: {selector: {matchLabels: {app: web}}}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: db, namespace: shop}
+spec: {selector: {matchLabels: {app: db}}}
+---
+apiVersion: security.istio.io/v1
+kind: PeerAuthentication
+metadata: {name: default, namespace: shop}
+spec: {mtls: {mode: STRICT}}
+";
+
+fn translator() -> Translator {
+    let mut scene = Scene::new();
+    scene.apply(MESH).unwrap();
+    let translator = Translator::new();
+    translator.publish(scene.world(), &ChangeSet::default());
+    translator
+}
+
+fn proxies() -> ProxyCounts {
+    [("shop".to_owned(), 2), ("pay".to_owned(), 1)].into()
+}
+
+fn detail(name: &str, namespace: &str) -> ServiceDetail {
+    let host = Hostname::of_kubernetes_service(name, namespace, "svc.cluster.local").unwrap();
+    let key = ServiceKey { hostname: host, namespace: namespace.into() };
+    service(&translator(), &key, ServiceRow::default(), &proxies())
+}
+
+#[test]
+fn routes_are_those_of_the_host_and_those_that_lead_to_it() {
+    let detail = detail("web", "shop");
+    let routes: Vec<(&str, bool)> =
+        detail.routes.iter().map(|route| (route.made_by[0].as_str(), route.own)).collect();
+    assert_eq!(routes, [("VirtualService shop/other", false), ("VirtualService shop/own", true)]);
+    let to: Vec<(&str, &str, &str, usize, usize)> = detail.routes[1]
+        .destinations
+        .iter()
+        .map(|to| (to.host.as_str(), to.namespace.as_str(), to.subset.as_str(), to.endpoints, to.healthy))
+        .collect();
+    assert_eq!(
+        to,
+        [("nobody.shop.svc.cluster.local", "", "", 0, 0), ("web.shop.svc.cluster.local", "shop", "v1", 2, 1)]
+    );
+}
+
+#[test]
+fn policies_are_those_that_concern_its_clients_or_workloads() {
+    let detail = detail("web", "shop");
+    assert_eq!(detail.client_policies, ["DestinationRule shop/web"]);
+    assert_eq!(
+        detail.workload_policies,
+        ["PeerAuthentication shop/default", "AuthorizationPolicy shop/web"],
+        "not that of db"
+    );
+    assert_eq!((detail.labels["team"].as_str(), detail.selector["app"].as_str()), ("a", "web"));
+}
+
+#[test]
+fn callers_see_it_or_are_told_why_not() {
+    let sees = |detail: &ServiceDetail| -> Vec<(String, bool)> {
+        detail.callers.iter().map(|caller| (caller.namespace.clone(), caller.sees)).collect()
+    };
+    let all = |pay: bool, shop: bool, stock: bool| {
+        vec![("pay".to_owned(), pay), ("shop".to_owned(), shop), ("stock".to_owned(), stock)]
+    };
+    let web = detail("web", "shop");
+    assert_eq!(sees(&web), all(true, true, true));
+    assert_eq!((web.callers[0].proxies, web.callers[0].sidecar.as_deref()), (1, Some("Sidecar pay/default")));
+    assert_eq!(web.callers[1].workloads, 1);
+    let db = detail("db", "stock");
+    assert_eq!(sees(&db), all(false, true, false));
+    assert_eq!(db.callers[0].why, "its exportTo names shop, and not pay");
+}
+
+#[test]
+fn namespaces_have_links_where_they_do_not_see_everything_or_something_is_shown_to_them() {
+    let map = namespaces(&translator(), &proxies());
+    let links: Vec<(&str, &str, usize)> =
+        map.links.iter().map(|link| (link.from.as_str(), link.to.as_str(), link.services)).collect();
+    assert_eq!(links, [("pay", "shop", 1), ("shop", "stock", 1)]);
+    let rows: Vec<(&str, usize, usize, bool)> =
+        map.namespaces.iter().map(|row| (row.name.as_str(), row.degraded, row.empty, row.sees_all)).collect();
+    assert_eq!(rows, [("pay", 0, 0, false), ("shop", 1, 0, true), ("stock", 0, 1, false)]);
+    assert!(!map.truncated);
+}

@@ -1,0 +1,71 @@
+//! Everything in numbers.
+
+use super::AdminState;
+use crate::serve::VERSION;
+use pilotfish_admin::{ControlPlane, Operations};
+use pilotfish_api::v1::{Overview, Proxy, State};
+use pilotfish_model::{HealthStatus, World};
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+pub(super) fn overview(state: &AdminState) -> Overview {
+    let readiness = state.readiness();
+    let world = state.shared.world();
+    let registries = state.shared.registries();
+    let problems = state.problems();
+    let errors = problems.iter().filter(|problem| problem.severity == "error").count();
+    let mut overview = Overview {
+        version: VERSION.to_owned(),
+        revision: world.revision(),
+        ready: readiness.ready,
+        waiting_for: readiness.waiting_for,
+        registries: registries.len(),
+        registries_well: registries.iter().filter(|one| one.synced && one.failure.is_none()).count(),
+        errors,
+        warnings: problems.len() - errors,
+        ..Overview::default()
+    };
+    count_services(&world, &mut overview);
+    count_proxies(&state.proxies(), &mut overview);
+    overview
+}
+
+fn count_services(world: &World, overview: &mut Overview) {
+    let mut namespaces = BTreeSet::new();
+    for (key, services) in world.services() {
+        namespaces.insert(&key.namespace);
+        overview.services += services.len();
+        let (mut endpoints, mut healthy) = (0, 0);
+        for endpoint in world.endpoints_of(key).into_iter().flat_map(|all| all.iter()) {
+            endpoints += 1;
+            healthy += usize::from(matches!(endpoint.health, HealthStatus::Healthy | HealthStatus::Unknown));
+        }
+        overview.endpoints += endpoints;
+        overview.healthy += healthy;
+        match (endpoints, healthy) {
+            (0, _) => overview.services_empty += services.len(),
+            (_, 0) => overview.services_unhealthy += services.len(),
+            _ => {}
+        }
+    }
+    overview.namespaces = namespaces.len();
+}
+
+fn count_proxies(proxies: &[Proxy], overview: &mut Overview) {
+    let mut hasher = DefaultHasher::new();
+    for proxy in proxies {
+        let count = match proxy.state {
+            State::Synced => &mut overview.proxies_synced,
+            State::Pending => &mut overview.proxies_pending,
+            State::Rejected => &mut overview.proxies_rejected,
+        };
+        *count += 1;
+        proxy.connection.hash(&mut hasher);
+        for ty in &proxy.types {
+            (ty.state as u8, &ty.name).hash(&mut hasher);
+        }
+    }
+    overview.proxies = proxies.len();
+    // JavaScript reads whole numbers of 53 bits.
+    overview.proxies_state = hasher.finish() >> 11;
+}

@@ -1,0 +1,65 @@
+//! The dashboard in a real Chromium: each page, wide and narrow, light and dark, by keyboard, and checked by axe-core.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
+
+mod dashboard {
+    pub(crate) mod large;
+    pub(crate) mod pages;
+    pub(crate) mod why;
+}
+
+use pilotfish_testkit::real::{Browser, Pilotfish, Tool};
+
+/// A dashboard that is looked at.
+struct Dashboard {
+    browser: Browser,
+    address: String,
+    axe: String,
+}
+
+impl Dashboard {
+    /// `None` where no browser is there, and none is required.
+    async fn of(pilotfish: &Pilotfish) -> Option<Self> {
+        let packages = Tool::DashboardPackages.find()?;
+        let browser = Browser::start().await?;
+        let axe = std::fs::read_to_string(packages.join("axe-core/axe.min.js")).unwrap();
+        Some(Self { browser, address: format!("http://127.0.0.1:{}", pilotfish.admin_port()), axe })
+    }
+
+    /// Opens a page by what stands behind `#`.
+    async fn open(&mut self, page: &str) {
+        self.browser.open(&format!("{}/dashboard/#/{page}", self.address)).await;
+    }
+
+    /// Waits until a text is shown.
+    async fn shows(&mut self, text: &str) {
+        self.browser.until(&format!("document.body.innerText.includes({text:?})")).await;
+    }
+
+    /// Leads the focus to an element by the name that a screen reader says, with the Tab key alone.
+    async fn tab_to(&mut self, name: &str) {
+        for _ in 0..80 {
+            self.browser.press("Tab").await;
+            let focused = "(e => (e?.getAttribute?.('aria-label') ?? e?.labels?.[0]?.innerText ?? e?.innerText ?? '').trim())(document.activeElement)";
+            if self.browser.evaluate(focused).await == name {
+                return;
+            }
+        }
+        panic!("80 times Tab do not lead to {name:?}");
+    }
+
+    /// What the page must not have: exceptions, violations of its policy or of WCAG, and parts that stick out of the window.
+    async fn is_well(&mut self, what: &str) {
+        assert_eq!(self.browser.take_trouble(), Vec::<String>::new(), "{what}");
+        let wider = "document.documentElement.scrollWidth - window.innerWidth";
+        assert!(
+            self.browser.evaluate(wider).await.as_i64().unwrap() <= 0,
+            "{what}: it is wider than its window"
+        );
+        let script = format!("{}; true", self.axe);
+        self.browser.evaluate(&script).await;
+        let run = "axe.run().then(({violations}) => violations.map(({id, help, nodes}) => \
+                   `${id}: ${help}: ${nodes.map(({html}) => html.slice(0, 200)).slice(0, 3).join(' ')}`))";
+        let violations = self.browser.evaluate(run).await;
+        assert_eq!(violations.as_array().map(Vec::len), Some(0), "{what}: {violations:#}");
+    }
+}

@@ -1,0 +1,107 @@
+//! The libraries of the dashboard: packages of npm with the hashes of `xtask/dashboard/package-lock.json`, of which `cargo xtask vendor` copies a few
+//! files into the repository. Nobody who builds needs npm.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{node, process, tools, workspace};
+
+const LOCK: &str = include_str!("../dashboard/package-lock.json");
+
+/// The files that are copied: where they are in the packages, and below the dashboard's `assets/vendor`.
+const FILES: &[(&str, &str)] = &[
+    ("@dagrejs/dagre/LICENSE", "dagre/LICENSE"),
+    ("@dagrejs/dagre/dist/dagre.esm.js", "dagre/dagre.esm.js"),
+    ("uplot/LICENSE", "uplot/LICENSE"),
+    ("uplot/dist/uPlot.iife.min.js", "uplot/uPlot.iife.min.js"),
+    ("uplot/dist/uPlot.min.css", "uplot/uPlot.min.css"),
+];
+
+/// Options of `cargo xtask vendor`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Say what differs, and copy nothing
+    #[arg(long)]
+    check: bool,
+}
+
+/// The packages that the lock file is for, and a hash of the whole.
+pub(crate) fn locked() -> String {
+    node::stamp(LOCK)
+}
+
+/// Installs the locked packages into `target/tools/dashboard`.
+///
+/// # Errors
+/// When there is no npm, or the packages cannot be had, or are not what was locked.
+pub(crate) fn bring(folder: &Path) -> Result<()> {
+    node::system_node()?;
+    let place = folder.join("dashboard");
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir_all(&place).with_context(|| format!("cannot make the folder {}", place.display()))?;
+    for file in ["package.json", "package-lock.json"] {
+        let from = workspace::root().join("xtask/dashboard").join(file);
+        fs::copy(&from, place.join(file)).with_context(|| format!("cannot copy {}", from.display()))?;
+    }
+    let mut install = process::command("npm");
+    // No script of a package runs.
+    install
+        .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"])
+        .current_dir(&place);
+    tools::retry(&mut install, node::NPM_HINT)
+}
+
+/// Copies the files of the packages into the repository, or tells which differ.
+///
+/// # Errors
+/// When the packages cannot be had, or a file is not in them.
+pub(crate) fn run(args: &Args) -> Result<bool> {
+    tools::ensure(&["dashboard"])?;
+    let packages = workspace::tools().join("dashboard/node_modules");
+    let vendor = workspace::root().join("crates/pilotfish-dashboard/assets/vendor");
+    let mut same = true;
+    for (from, to) in FILES {
+        let (from, to) = (packages.join(from), vendor.join(to));
+        let bytes = fs::read(&from).with_context(|| format!("the packages hold no {}", from.display()))?;
+        if fs::read(&to).is_ok_and(|known| known == bytes) {
+            continue;
+        }
+        same = false;
+        if args.check {
+            eprintln!("{} is not what the package holds", to.display());
+            continue;
+        }
+        let Some(folder) = to.parent() else { bail!("{} has no folder", to.display()) };
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        fs::write(&to, bytes).with_context(|| format!("cannot write {}", to.display()))?;
+        println!("{}", to.display());
+    }
+    Ok(same || !args.check)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    #[test]
+    fn every_package_of_the_dashboard_is_locked_with_its_hash() {
+        let lock: Value = serde_json::from_str(LOCK).expect("a lock file is JSON");
+        let packages = lock["packages"].as_object().expect("packages by folder");
+        for (folder, package) in packages.iter().filter(|(folder, _)| !folder.is_empty()) {
+            assert!(package["integrity"].is_string(), "{folder} has no hash");
+        }
+    }
+
+    #[test]
+    fn what_is_copied_is_there_with_its_licence() {
+        let vendor = workspace::root().join("crates/pilotfish-dashboard/assets/vendor");
+        for (_, to) in FILES {
+            assert!(vendor.join(to).exists(), "{to}");
+            let folder = Path::new(to).parent().expect("a folder");
+            assert!(vendor.join(folder).join("LICENSE").exists(), "{to} has no licence");
+        }
+    }
+}
