@@ -280,8 +280,11 @@ pub struct ConfigMetadata {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
-    /// `error` or `warning`.
+    /// `error`, `warning` or `info`.
     pub severity: String,
+    /// What the analysis calls it, as `IST0101`; empty for what is not of it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub code: String,
     /// File and line, `shop.yaml:12`.
     pub place: String,
     /// `VirtualService shop/catalog`; empty where no object could be read.

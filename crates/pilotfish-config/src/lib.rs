@@ -17,10 +17,10 @@ pub use kinds::{
     telemetry, validate, visit_kind, whole_spec_json,
 };
 pub use path::FieldPath;
-pub use problem::{ObjectCheck, Problem, Severity};
+pub use problem::{ObjectCheck, Problem, Severity, did_you_mean, nearest};
 pub use read::{
-    Limits, MeshFile, ReadFile, ReadObject, Rejected, Served, is_object_name, read, read_checked, read_live,
-    read_mesh_file, served,
+    Limits, MeshFile, ReadFile, ReadObject, Rejected, Served, is_object_name, lines_of, read, read_checked,
+    read_live, read_mesh_file, served,
 };
 pub use source::{Effective, ProblemReport, SourceBatch, SourceEvent, SourceProblems};
 pub use validate::{MAX_REGEX_BYTES, OBJECT_LIMITS, ObjectLimit, is_regex, refused_by_re2};

@@ -45,6 +45,16 @@ impl FieldPath {
         Self(segments)
     }
 
+    /// Whether something that is wrong here may only follow from a field that cannot be read: here is what the field is in, or what is beside it.
+    #[must_use]
+    pub(crate) fn may_follow_from(&self, unreadable: &Self) -> bool {
+        let (own, field) = (&self.0, &unreadable.0);
+        let home = field.split_last().map_or(&[][..], |(_, home)| home);
+        home.starts_with(own)
+            || own.split_last().is_some_and(|(_, beside)| beside == home)
+            || own.starts_with(field)
+    }
+
     /// Whether the path is that of the object itself.
     #[must_use]
     pub fn is_empty(&self) -> bool {

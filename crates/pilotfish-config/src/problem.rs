@@ -135,7 +135,12 @@ impl Checker {
 }
 
 /// `did you mean "x"?` for the candidate that is close enough to what was written.
-pub(crate) fn did_you_mean<'a>(written: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
+pub fn did_you_mean<'a>(written: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
+    nearest(written, candidates).map(|candidate| format!("did you mean {candidate:?}?"))
+}
+
+/// The candidate that is close enough to what was written to be what was meant.
+pub fn nearest<'a>(written: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // Texts this long are no mistyped names, and comparing costs the product of the lengths.
     if written.is_empty() || written.len() > 64 {
         return None;
@@ -147,7 +152,7 @@ pub(crate) fn did_you_mean<'a>(written: &str, candidates: impl Iterator<Item = &
         .filter(|(distance, candidate)| *distance <= 2.max(candidate.len().min(written.len()) / 3).min(4))
         .filter(|(distance, candidate)| *distance < candidate.chars().count())
         .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| format!("did you mean {candidate:?}?"))
+        .map(|(_, candidate)| candidate)
 }
 
 #[cfg(test)]

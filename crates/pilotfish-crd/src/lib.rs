@@ -8,6 +8,7 @@
 //! The schema comes from the type that reads the kind, so the API server takes what the reader takes. Rules between fields, and
 //! between objects, are left to the validating webhook; `limits` holds those that a schema can express.
 
+mod descriptions;
 mod facts;
 mod limits;
 mod schema;
@@ -145,6 +146,7 @@ fn object_schema(kind: Kind, description: &str) -> Result<Value, String> {
         schema["properties"]["status"] = status;
     }
     limits::apply(kind, &mut schema).map_err(|path| format!("no field is at {path}"))?;
+    descriptions::describe(kind.name(), &mut schema);
     Ok(schema)
 }
 

@@ -20,12 +20,14 @@
 //! envoy_filter  the patches of EnvoyFilters
 //! xds           one folder for each resource type: the view (which facets count), the batches, the generation
 //! translator    clients, their views, and which resources change for which views
+//! analysis      what points at nothing or has no effect, by the queries of all other rooms
 //! status        the status of the objects that have one, from the same queries as their routes
 //! ```
 //!
 //! Questions that several resources share ("which services does this scope see", "which DestinationRule applies") are
 //! queries, so that their answers are computed once and an unchanged answer stops the spread of a change.
 
+mod analysis;
 mod credentials;
 mod engine;
 mod envoy;
@@ -42,6 +44,7 @@ mod testing;
 mod translator;
 mod xds;
 
+pub use analysis::{Analyzer, Code, Completeness, Finding, Known, Level};
 pub use engine::{EncodedResource, Refusal};
 pub use envoy_filter::check_object;
 pub use limits::LIMITS;

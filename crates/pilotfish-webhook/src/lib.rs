@@ -30,4 +30,4 @@ pub use registration::{INJECTOR, VALIDATOR};
 pub use routes::{Observer, Outcome, router};
 pub use server::{Bound, Certificates, ServerError};
 pub use store::SECRET;
-pub use validate::Validator;
+pub use validate::{Analysis, Validator};

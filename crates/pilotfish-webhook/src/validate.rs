@@ -2,7 +2,7 @@
 
 use crate::review::{Cause, Details, Request, Response, Status};
 use pilotfish_config::{ObjectCheck, Problem, read_live};
-use pilotfish_model::Kind;
+use pilotfish_model::{Kind, Object};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::sync::Arc;
@@ -14,14 +14,24 @@ const MOST: usize = 20;
 #[derive(Clone)]
 pub struct Validator {
     checks: Vec<ObjectCheck>,
+    analysis: Analysis,
     origin: Arc<str>,
 }
+
+/// What is doubtful about an object because of others that there are.
+pub type Analysis = Arc<dyn Fn(&Object) -> Vec<Problem> + Send + Sync>;
 
 impl Validator {
     /// A validator with more checks than those of the types.
     #[must_use]
     pub fn new(checks: Vec<ObjectCheck>) -> Self {
-        Self { checks, origin: "admission".into() }
+        Self { checks, analysis: Arc::new(|_| Vec::new()), origin: "admission".into() }
+    }
+
+    /// The same with warnings about what objects point at.
+    #[must_use]
+    pub fn with_analysis(self, analysis: Analysis) -> Self {
+        Self { analysis, ..self }
     }
 
     /// Answers a question. Kinds that are not read pass.
@@ -45,7 +55,7 @@ impl Validator {
         Some(match read_live(kind, &self.origin, json) {
             Ok(read) => {
                 let found = self.checks.iter().flat_map(|check| check(&read.object));
-                read.warnings.into_iter().chain(found).collect()
+                read.warnings.into_iter().chain(found).chain((self.analysis)(&read.object)).collect()
             }
             Err(refused) => refused.problems,
         })
@@ -150,6 +160,21 @@ mod tests {
         let response = review("CREATE", "Gateway", object);
         assert!(response.allowed, "{response:?}");
         assert!(response.warnings[0].starts_with("metadata.name: "), "{response:?}");
+    }
+
+    #[test]
+    fn what_an_object_points_at_is_a_warning() {
+        let object = r#"{"metadata":{"name":"a","namespace":"n"},"spec":{"hosts":["a"],"http":[{"route":[{"destination":{"host":"b"}}]}]}}"#;
+        let body = format!(
+            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"7","name":"a","operation":"CREATE",
+            "kind":{{"group":"networking.istio.io","version":"v1","kind":"VirtualService"}},"object":{object}}}}}"#
+        );
+        let missing =
+            |object: &Object| vec![Problem::doubt("spec.http", format!("of {} missing", object.key()))];
+        let validator = Validator::new(Vec::new()).with_analysis(Arc::new(missing));
+        let response = validator.review(&parse(body.as_bytes()).unwrap());
+        assert!(response.allowed, "{response:?}");
+        assert_eq!(response.warnings, ["spec.http: of VirtualService n/a missing"]);
     }
 
     #[test]

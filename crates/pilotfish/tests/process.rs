@@ -183,6 +183,103 @@ fn validate_reports_problems_by_its_exit_code() {
     assert_eq!(json["problems"][0]["path"], "spec.resolutoin");
 }
 
+/// What the reviewer of a mesh wrote: all of it valid, and all of it pointing at nothing.
+const DANGLING: &str = "
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: rule, namespace: n0}
+spec:
+  hosts: [a.example.com]
+  gateways: [mesh, front]
+  http:
+  - route:
+    - destination:
+        host: b.example.com
+    mirror: {host: a.example.com, subset: v3}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: dr, namespace: n0}
+spec: {host: c.elsewhere.org}
+";
+
+#[test]
+fn validate_tells_of_what_points_at_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let validate = |more: &[&str]| {
+        let output = pilotfish(&[&["validate", path], more].concat());
+        assert_eq!(output.status.code(), Some(0), "warnings cost nothing");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    std::fs::write(folder.path().join("dangling.yaml"), DANGLING).unwrap();
+    let alone = validate(&[]);
+    assert!(alone.contains("note: these files have no services"), "{alone}");
+    assert!(
+        alone.contains("dangling.yaml:7: VirtualService n0/rule: spec.gateways[1]: there is no Gateway"),
+        "{alone}"
+    );
+    std::fs::write(folder.path().join("a.yaml"), SERVICE).unwrap();
+    let text = validate(&["--complete"]);
+    for part in [
+        "dangling.yaml:11: VirtualService n0/rule: spec.http[0].route[0].destination.host: no service has the host",
+        "(did you mean \"a.example.com\"?) [IST0101]",
+        "dangling.yaml:12: VirtualService n0/rule: spec.http[0].mirror.subset",
+        "dangling.yaml:7: VirtualService n0/rule: spec.gateways[1]",
+        "dangling.yaml:17: DestinationRule n0/dr: spec.host: no service has the host \"c.elsewhere.org\" [IST0174]",
+        "2 files, 3 good objects, 0 errors, 4 warnings",
+    ] {
+        assert!(text.contains(part), "{part:?} in {text}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&validate(&["-o", "json"])).unwrap();
+    assert_eq!(json["problems"][0]["code"], "IST0101", "{json}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_points_at_nothing_is_told_while_it_does() {
+    let files = [("a.yaml", SERVICE), ("dangling.yaml", DANGLING)];
+    let mut pilotfish = Pilotfish::start(env!("CARGO_BIN_EXE_pilotfish"), &files).await;
+    let codes = |problems: serde_json::Value| -> Vec<String> {
+        let all = problems.as_array().cloned().unwrap_or_default();
+        all.iter().filter_map(|problem| problem["code"].as_str().map(str::to_owned)).collect()
+    };
+    eventually("all is found", || async {
+        let found = codes(pilotfish.json("/debug/problemz").await);
+        let all = ["IST0174", "IST0101", "IST0101", "IST0101"];
+        if found.len() == all.len() && all.iter().all(|code| found.iter().any(|one| one == code)) {
+            Ok(())
+        } else {
+            Err(found)
+        }
+    })
+    .await;
+    let ready = pilotfish.json("/ready").await;
+    assert_eq!(
+        (ready["ready"].as_bool(), ready["problems"].as_array().unwrap().len()),
+        (Some(true), 4),
+        "{ready}"
+    );
+    let listed = pilotfish.json("/api/v1/problems?severity=warning&namespace=n0").await;
+    assert_eq!(listed["total"], 4, "{listed}");
+    pilotfish.write(
+        "dangling.yaml",
+        SERVICE.replace("name: a,", "name: b,").replace("a.example", "b.example").as_str(),
+    );
+    eventually("all is mended", || async {
+        let found = codes(pilotfish.json("/debug/problemz").await);
+        if found.is_empty() { Ok(()) } else { Err(found) }
+    })
+    .await;
+    pilotfish.program().terminate().await;
+    assert_eq!(pilotfish.program().ended().await, Some(0));
+    let printed = pilotfish.program().printed();
+    for part in
+        ["spec.gateways[1]: there is no Gateway", "[IST0174]", "the analysis has no warnings any more"]
+    {
+        assert!(printed.contains(part), "{part:?} in {printed}");
+    }
+}
+
 #[test]
 fn definitions_are_printed_for_all_groups_or_for_one() {
     let output = pilotfish(&["crds", "-o", "json"]);

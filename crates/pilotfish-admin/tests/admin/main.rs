@@ -98,6 +98,7 @@ impl ControlPlane for Fixture {
 
     fn problems(&self) -> Vec<api::Problem> {
         vec![api::Problem {
+            code: String::new(),
             severity: "error".into(),
             place: "shop.yaml:3".into(),
             object: "VirtualService shop/web".into(),

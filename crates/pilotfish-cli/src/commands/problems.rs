@@ -67,9 +67,10 @@ fn text(page: &Page<Problem>, screen: &Screen) -> String {
         let place = place.map(String::as_str).collect::<Vec<_>>().join(": ");
         let _ = writeln!(
             out,
-            "{} {place}: {}",
+            "{} {place}: {}{}",
             screen.paint(&format!("{}:", problem.severity), colour),
-            problem.message
+            problem.message,
+            if problem.code.is_empty() { String::new() } else { format!(" [{}]", problem.code) },
         );
         let in_force = match problem.in_force.as_str() {
             "last-good" => "its last good version stays in force",
@@ -94,6 +95,7 @@ mod tests {
     fn a_problem_has_its_place_and_a_hint() {
         let problem = Problem {
             severity: "error".into(),
+            code: String::new(),
             place: "shop.yaml:3".into(),
             object: "VirtualService shop/web".into(),
             path: "spec.hosts".into(),

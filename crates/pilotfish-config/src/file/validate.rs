@@ -3,7 +3,7 @@
 use super::scanner::Scanner;
 use super::source::{FileSourceSettings, OpenError, roots};
 use crate::source::SourceProblems;
-use pilotfish_model::Kind;
+use pilotfish_model::{Kind, Object};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -15,6 +15,8 @@ pub struct ValidateSummary {
     pub files: usize,
     /// How many objects of each kind are good.
     pub objects: BTreeMap<Kind, usize>,
+    /// All objects in force, those too that stand in for others that cannot be used.
+    pub in_force: Vec<Object>,
     /// What is wrong.
     pub problems: Arc<SourceProblems>,
 }
@@ -42,5 +44,6 @@ pub fn validate_paths(settings: &FileSourceSettings) -> Result<ValidateSummary, 
         *objects.entry(key.kind).or_default() += 1;
     }
     let problems = batch.problems.unwrap_or_default();
-    Ok(ValidateSummary { files: scanner.state().files(), objects, problems })
+    let in_force = state.objects().values().cloned().collect();
+    Ok(ValidateSummary { files: state.files(), objects, in_force, problems })
 }

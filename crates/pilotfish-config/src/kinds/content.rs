@@ -1,9 +1,9 @@
 //! The table of kinds: which type each has, where in the object it is read from, and how it is completed and checked.
 
-use crate::path::Path;
+use crate::path::{FieldPath, Path};
 use crate::problem::{Checker, Problem};
 use crate::validate::Refused;
-use crate::yaml::{Decoded, Mode, Node, decode};
+use crate::yaml::{Decoded, Mode, Node, decode_all};
 use crate::{extensions, gateway_api, kubernetes, mesh, networking, security, telemetry};
 use pilotfish_model::{Kind, KindSpec, Object, ObjectMeta};
 use serde::de::DeserializeOwned;
@@ -131,19 +131,24 @@ pub fn validate(object: &Object) -> Vec<Problem> {
 
 fn read_as<T: Content>(root: &Node, mut meta: ObjectMeta, deleting: bool) -> Decoded<Object> {
     let decoded: Decoded<T> = match T::PLACE {
-        Place::Document => decode(root, Mode::Mesh, &[]),
-        Place::Object => decode(root, Mode::Lenient, &[]),
+        Place::Document => decode_all(root, Mode::Mesh, &[]),
+        Place::Object => decode_all(root, Mode::Lenient, &[]),
         Place::Spec => match root.get("spec") {
-            Some(spec) => decode(spec, Mode::Strict, &["spec"]),
-            None => decode(&Node::null(root.line), Mode::Strict, &["spec"]),
+            Some(spec) => decode_all(spec, Mode::Strict, &["spec"]),
+            None => decode_all(&Node::null(root.line), Mode::Strict, &["spec"]),
         },
     };
     let mut problems = decoded.problems;
     let object = decoded.value.map(|mut content| {
         content.complete(root, deleting);
+        let unreadable: Vec<FieldPath> = problems
+            .iter()
+            .filter(|problem| problem.is_error())
+            .map(|problem| problem.path.clone())
+            .collect();
+        let mut found = check(&content, &meta);
         // A mistyped field is missing elsewhere: what follows from that would only hide the mistake.
-        let readable = !problems.iter().any(Problem::is_error);
-        let found = if readable { check(&content, &meta) } else { Vec::new() };
+        found.retain(|problem| !unreadable.iter().any(|field| problem.path.may_follow_from(field)));
         problems.extend(found.into_iter().map(|problem| {
             let line = root.line_of(&problem.path);
             problem.at_line(line)

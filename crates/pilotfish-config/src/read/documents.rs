@@ -82,6 +82,26 @@ pub fn read_checked(file: &str, bytes: &[u8], limits: &Limits, checks: &[ObjectC
     read
 }
 
+/// The lines of fields, each of the object that begins on a line of the text: for problems that are found only once all files are read.
+/// Of what is not there, the line of the object.
+#[must_use]
+pub fn lines_of(bytes: &[u8], limits: &Limits, fields: &[(u32, &str)]) -> Vec<u32> {
+    let mut lines: Vec<u32> = fields.iter().map(|(object, _)| *object).collect();
+    let Ok(text) = text_of(bytes) else { return lines };
+    load(text, limits, |loaded| {
+        let Loaded::Document { root, .. } = loaded else { return };
+        let items = root.get("items").map_or(&[][..], Node::items);
+        for object in std::iter::once(&root).chain(items) {
+            for ((begin, path), line) in fields.iter().zip(&mut lines) {
+                if *begin == object.line {
+                    *line = object.line_of(&FieldPath::parse(path));
+                }
+            }
+        }
+    });
+    lines
+}
+
 /// The bytes as text, without a byte order mark.
 pub(crate) fn text_of(bytes: &[u8]) -> Result<&str, Problem> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);

@@ -49,6 +49,36 @@ pub(crate) fn decode<T: DeserializeOwned>(node: &Node, mode: Mode, prefix: &[&st
     Decoded { value, problems }
 }
 
+/// How many fields that cannot be read are looked for in one object: each costs one more reading.
+const MOST_UNREADABLE: usize = 10;
+
+/// As [`decode`], but goes on behind fields that cannot be read, as if they were not there, so that all of them are found at once. Beside
+/// an error, the value is only good to find more mistakes in.
+pub(crate) fn decode_all<T: DeserializeOwned>(node: &Node, mode: Mode, prefix: &[&str]) -> Decoded<T> {
+    let mut decoded = decode(node, mode, prefix);
+    if decoded.value.is_some() {
+        return decoded;
+    }
+    let mut rest = node.clone();
+    let mut unreadable: Vec<Problem> = Vec::new();
+    while decoded.value.is_none() && unreadable.len() < MOST_UNREADABLE {
+        // What ended the reading is the last one.
+        let Some(error) = decoded.problems.pop() else { break };
+        let forgotten = rest.forget(error.path.segments().get(prefix.len()..).unwrap_or_default());
+        let is_known = unreadable.iter().any(|known| known.path == error.path);
+        if !is_known {
+            unreadable.push(error);
+        }
+        if is_known || !forgotten {
+            break;
+        }
+        decoded = decode(&rest, mode, prefix);
+    }
+    decoded.problems.extend(unreadable);
+    decoded.problems.sort_by_key(|problem| problem.line);
+    decoded
+}
+
 /// What decoding shares on its way down.
 struct Context {
     mode: Mode,

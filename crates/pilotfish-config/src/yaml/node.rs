@@ -106,6 +106,24 @@ impl Node {
         }
     }
 
+    /// Puts nothing in the place of what a path leads to. Returns whether it leads to something.
+    pub(crate) fn forget(&mut self, path: &[Segment]) -> bool {
+        let mut node = self;
+        for segment in path {
+            let inner = match (segment, &mut node.value) {
+                (Segment::Field(name) | Segment::Key(name), NodeValue::Mapping(entries)) => {
+                    entries.iter_mut().find(|entry| entry.key == *name).map(|entry| &mut entry.value)
+                }
+                (Segment::Index(index), NodeValue::Sequence(items)) => items.get_mut(*index),
+                _ => None,
+            };
+            let Some(inner) = inner else { return false };
+            node = inner;
+        }
+        node.value = NodeValue::Plain("".into());
+        true
+    }
+
     /// The line of what the path leads to, or of the last part of the path that exists.
     pub(crate) fn line_of(&self, path: &FieldPath) -> u32 {
         let mut node = self;

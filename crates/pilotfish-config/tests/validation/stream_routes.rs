@@ -67,32 +67,3 @@ fn tcp_and_tls_routes() {
          [{destination: {host: b}}]}]",
     )]);
 }
-
-#[test]
-fn routes_that_nothing_reaches() {
-    const TO: &str = "route: [{destination: {host: b}}]";
-    let spec = |first: &str, second: &str| format!("hosts: [a], http: [{{{first}{TO}}}, {{{second}{TO}}}]");
-    check_specs(&[
-        (
-            &spec("", "match: [{uri: {exact: /b}}], "),
-            "warning: spec.http[1]: is not used, route 0 before it matches everything",
-            &spec("match: [{uri: {exact: /b}}], ", ""),
-        ),
-        (
-            &spec("match: [{name: x, uri: {exact: /b}}], ", "match: [{name: y, uri: {exact: /b}}], "),
-            "warning: spec.http[1].match[0]: is not used, route 0 has the same match",
-            &spec("match: [{uri: {exact: /b}}], ", "match: [{uri: {exact: /c}}], "),
-        ),
-        (
-            &spec("match: [{uri: {prefix: /b}}], ", "match: [{uri: {prefix: /b/c}}], "),
-            "warning: spec.http[1].match[0]: is not used, route 0 takes the prefix \"/b\" before it",
-            &spec("match: [{uri: {prefix: /b/c}}], ", "match: [{uri: {prefix: /b}}], "),
-        ),
-        (
-            "hosts: [a], tcp: [{match: [{port: 1}], route: [{destination: {host: b}}]}, {match: [{port: 1}], route: \
-             [{destination: {host: c}}]}]",
-            "warning: spec.tcp[1].match[0]: is not used, route 0 has the same match",
-            &spec("match: [{uri: {prefix: /b}, port: 80}], ", "match: [{uri: {prefix: /b/c}, port: 81}], "),
-        ),
-    ]);
-}

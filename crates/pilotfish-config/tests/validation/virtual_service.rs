@@ -19,6 +19,44 @@ pub(super) fn check_specs(rules: &[Rule<'_>]) {
     check(spec_of(API, "VirtualService"), rules);
 }
 
+/// An object with mistakes of all sorts.
+#[test]
+fn all_mistakes_of_an_object_are_told_at_once() {
+    let text = "apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: a, namespace: shop}
+spec:
+  hosts: [web]
+  http:
+  - tmeout: 3s
+    match: [{uri: {prefix: /a, exact: /b}}]
+    route: [{destination: {host: web}, weight: -5}]
+  - timeout: soon
+    match: [{port: many}]
+    route: [{destination: {host: web}}]
+  - fault: {abort: {percentage: {value: 200}, httpStatus: 503}}
+    route: [{destination: {host: web}}]
+";
+    let file = pilotfish_config::read("a.yaml", text.as_bytes(), &pilotfish_config::Limits::default());
+    let found: Vec<_> = file
+        .rejected
+        .iter()
+        .flat_map(|rejected| &rejected.problems)
+        .map(|problem| format!("{} {}", problem.line.unwrap_or_default(), problem.path))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            "7 spec.http[0].tmeout",
+            "8 spec.http[0].match[0].uri",
+            "10 spec.http[1].timeout",
+            "11 spec.http[1].match[0].port",
+            "9 spec.http[0].route[0].weight",
+            "13 spec.http[2].fault.abort.percentage.value",
+        ]
+    );
+}
+
 #[test]
 fn conditions_are_limited() {
     let with = |count: usize| "{uri: {exact: /a}}, ".repeat(count);

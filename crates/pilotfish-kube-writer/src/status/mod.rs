@@ -10,6 +10,7 @@
 //! ```
 
 mod addresses;
+mod messages;
 mod queue;
 mod request;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use addresses::Allocator;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::core::discovery::v2::APIGroupDiscoveryList;
+use messages::Messages;
 use pilotfish_config::status::{Message, Status};
 use pilotfish_config::{Problem, Severity};
 use pilotfish_kube::request::{BACKOFF, within};
@@ -60,6 +62,8 @@ pub struct DesiredStatuses {
     pub changes: Vec<(ObjectKey, Option<Arc<Status>>)>,
     /// Whether the mesh's settings or a namespace changed, so that other namespaces may take part in the mesh now.
     pub namespaces: bool,
+    /// What is doubtful about objects because of others, for those about which it differs; empty for what is well again.
+    pub findings: Vec<(ObjectKey, Vec<Message>)>,
 }
 
 /// What happened to a write.
@@ -132,6 +136,7 @@ pub struct StatusWriter {
     watched: BTreeMap<Kind, watch::Sender<Option<Resource>>>,
     writes: JoinSet<(Write, WriteResponse)>,
     throttle: Throttle,
+    messages: Messages,
     /// Kinds whose status was not written the last time, for which people have been receiver so.
     failing: BTreeSet<Kind>,
     jitter: Jitter,
@@ -157,6 +162,7 @@ impl StatusWriter {
             watched: BTreeMap::new(),
             writes: JoinSet::new(),
             throttle: Throttle::new(jitter.fork("throttle")),
+            messages: Messages::default(),
             failing: BTreeSet::new(),
             jitter,
         }
@@ -183,7 +189,10 @@ impl StatusWriter {
                 () = leadership.lost() => return,
                 Some(ended) = self.writes.join_next() => self.ended(ended),
                 message = wanted.recv() => match message {
-                    Some(DesiredStatuses { world, changes, namespaces }) => self.queue.set_desired(world, changes, namespaces),
+                    Some(DesiredStatuses { world, changes, namespaces, findings }) => {
+                        self.queue.set_desired(world, changes, namespaces);
+                        self.set_findings(findings);
+                    }
                     None => return,
                 },
                 Some((kind, update)) = updates.recv() => self.handle_watch(kind, update),
@@ -304,7 +313,8 @@ impl StatusWriter {
 
     fn stored(&mut self, key: ObjectKey, object: Option<Object>, problems: &[Problem], stored: Stored) {
         if self.settings.analysed.contains(&key.kind) {
-            self.queue.analysed(&key, problems.iter().map(message).collect());
+            let messages = self.messages.stored(&key, problems.iter().map(message).collect());
+            self.queue.analysed(&key, messages);
         }
         if let Some(allocator) = self.allocator.as_mut().filter(|_| key.kind == Kind::ServiceEntry) {
             allocator.stored(&key, object.as_ref(), &stored.status);
@@ -314,7 +324,16 @@ impl StatusWriter {
         self.queue.stored(key, object, stored);
     }
 
+    fn set_findings(&mut self, findings: Vec<(ObjectKey, Vec<Message>)>) {
+        for (key, found) in findings {
+            if let Some(messages) = self.messages.found(&key, found) {
+                self.queue.analysed(&key, messages);
+            }
+        }
+    }
+
     fn gone(&mut self, key: &ObjectKey) {
+        self.messages.gone(key);
         if let Some(allocator) = &mut self.allocator {
             allocator.gone(key);
         }

@@ -36,6 +36,7 @@ impl World {
                 | Fact::Identities(_)
                 | Fact::WorkloadsAt(_)
                 | Fact::Workloads(_)
+                | Fact::PodNamespaces
                 | Fact::EndpointsAt(_)
                 | Fact::Objects(..)
                 | Fact::Kind(_) => {}

@@ -102,6 +102,8 @@ pub enum Fact {
     WorkloadsAt(Arc<str>),
     /// Which workloads there are in a namespace, or any field of any of them.
     Workloads(Namespace),
+    /// Which namespaces have pods.
+    PodNamespaces,
     /// Which services have an endpoint at an address.
     EndpointsAt(Arc<str>),
     /// One configuration object.
@@ -260,6 +262,22 @@ impl World {
             .range(first..)
             .take_while(move |(key, _)| of_namespace(key))
             .map(|(_, workload)| workload)
+    }
+
+    /// The namespaces that have pods, in order. Costs a lookup each, however many pods there are.
+    pub fn pod_namespaces(&self) -> impl Iterator<Item = &Namespace> {
+        let from = |namespace: &str| WorkloadKey {
+            kind: WorkloadKind::Pod,
+            namespace: namespace.into(),
+            name: "".into(),
+            cluster: ClusterId::default(),
+        };
+        let first = move |from: WorkloadKey| {
+            let (key, _) = self.workloads.range(from..).next()?;
+            (key.kind == WorkloadKind::Pod).then_some(&key.namespace)
+        };
+        // No name sorts between another and that one with a zero behind it.
+        std::iter::successors(first(from("")), move |last| first(from(&format!("{last}\0"))))
     }
 
     /// The workloads that have an address.

@@ -1,7 +1,7 @@
 //! The one writer of worlds: what really differs, and nothing that does not.
 
 use super::{ChangeSet, Fact, ServiceEndpoints, ServiceKey, Update, World};
-use crate::{Endpoint, Object, ObjectKey, Service, ShardKey, SpiffeId, Workload, WorkloadKey};
+use crate::{Endpoint, Object, ObjectKey, Service, ShardKey, SpiffeId, Workload, WorkloadKey, WorkloadKind};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
@@ -29,6 +29,12 @@ impl WorldWriter {
     #[must_use]
     pub fn fork(&self) -> Self {
         Self { next: self.next.clone(), changes: ChangeSet::default() }
+    }
+
+    /// A writer that goes on from a world.
+    #[must_use]
+    pub fn of(world: &World) -> Self {
+        Self { next: world.clone(), changes: ChangeSet::default() }
     }
 
     /// The world as it would be published now.
@@ -172,10 +178,17 @@ impl WorldWriter {
             self.next.workloads_at.insert((come.clone(), key.clone()));
             self.changed(Fact::WorkloadsAt(come.clone()));
         }
+        let comes_or_goes = old.is_none() || workload.is_none();
+        let few = usize::from(workload.is_some());
         match workload {
             Some(workload) => self.next.workloads.insert(key.clone(), workload),
             None => self.next.workloads.remove(&key),
         };
+        // The first one of a namespace, or the last one.
+        let is_pod = key.kind == WorkloadKind::Pod;
+        if is_pod && comes_or_goes && self.next.pods_in(&key.namespace).take(2).count() == few {
+            self.changed(Fact::PodNamespaces);
+        }
         self.changed(Fact::Workloads(key.namespace.clone()));
         self.changed(Fact::Workload(key));
     }

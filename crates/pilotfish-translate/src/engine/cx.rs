@@ -105,6 +105,13 @@ impl<'a> Cx<'a> {
         self.current.world.pods_in(namespace).cloned().collect()
     }
 
+    /// The namespaces that have pods.
+    #[must_use]
+    pub(crate) fn pod_namespaces(&self) -> Vec<Namespace> {
+        self.read(Fact::PodNamespaces);
+        self.current.world.pod_namespaces().cloned().collect()
+    }
+
     /// The workloads that have an address.
     #[must_use]
     pub(crate) fn workloads_at(&self, address: &str) -> Vec<WorkloadKey> {

@@ -3,7 +3,7 @@
 pub(crate) mod attachment;
 pub(crate) mod destination_rule;
 pub(crate) mod peer_authentication;
-mod provider;
+pub(crate) mod provider;
 pub(crate) mod security;
 pub(crate) mod selectors;
 pub(crate) mod telemetry;

@@ -24,3 +24,4 @@ pub(crate) use ir::{
 pub(crate) use source::{Source, SourceLabels};
 pub use virtual_service::RefusedDelegate;
 pub(crate) use virtual_service::{MAX_VIRTUAL_SERVICE_BYTES, RefusedDelegates};
+pub(crate) use virtual_service::{gateway_name, header as header_of};

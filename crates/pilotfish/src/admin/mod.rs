@@ -26,7 +26,7 @@ use pilotfish_model::{Object, World};
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::{ResourceType, ValueKind};
 use pilotfish_registration::Registrar;
-use pilotfish_translate::{Refusal, Translator};
+use pilotfish_translate::{Finding, Refusal, Translator};
 use pilotfish_xds::{ConnectionStatus, Fanout, Names, Protocol, TypeStatus};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -79,6 +79,7 @@ impl ControlPlane for AdminState {
                 .map(ToString::to_string)
                 .chain(self.shared.registry_problems())
                 .chain(proxies::refusals(self))
+                .chain(self.shared.findings().summary())
                 .collect(),
         }
     }
@@ -103,6 +104,8 @@ impl ControlPlane for AdminState {
         let mut problems: Vec<api::Problem> = self.shared.problems().iter().map(problem).collect();
         let snapshot = self.translator.snapshot();
         problems.extend(snapshot.refusals().iter().map(|refusal| left_out(refusal, snapshot.world())));
+        let found = self.shared.findings();
+        problems.extend(found.list.iter().map(|placed| finding(&placed.finding, placed.place.to_string())));
         problems
     }
 
@@ -139,6 +142,7 @@ pub(crate) fn problem(report: &ProblemReport) -> api::Problem {
             Severity::Error => "error".into(),
             Severity::Warning => "warning".into(),
         },
+        code: String::new(),
         place: if report.line > 0 {
             format!("{}:{}", report.file, report.line)
         } else {
@@ -152,11 +156,26 @@ pub(crate) fn problem(report: &ProblemReport) -> api::Problem {
     }
 }
 
+/// What the analysis found of an object that is at a place.
+pub(crate) fn finding(finding: &Finding, place: String) -> api::Problem {
+    api::Problem {
+        severity: finding.code.level().as_str().to_owned(),
+        code: finding.code.id().to_owned(),
+        place,
+        object: finding.object.to_string(),
+        path: finding.path.clone(),
+        message: finding.message.clone(),
+        hint: finding.hint.clone().unwrap_or_default(),
+        in_force: shared::effective(Effective::Written).to_owned(),
+    }
+}
+
 /// What was left out of some resource.
 fn left_out(refusal: &Refusal, world: &World) -> api::Problem {
     let object = refusal.object.as_object().and_then(|reference| world.object(&reference.object));
     api::Problem {
         severity: "warning".into(),
+        code: String::new(),
         place: object.map(|object| object.meta.origin.to_string()).unwrap_or_default(),
         object: refusal.object.to_string(),
         path: refusal.field.clone(),

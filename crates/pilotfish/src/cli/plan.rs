@@ -74,7 +74,7 @@ pub(super) fn world_of(folder: &Path) -> Result<Arc<World>> {
         ))
         .hint("pilotfish validate shows all of them")
     })?;
-    Ok(suppose(objects.into_values().collect(), BTreeMap::new())?.before)
+    world_of_objects(objects.into_values().collect())
 }
 
 fn mesh_config(file: &Path) -> Result<Object> {
@@ -90,6 +90,14 @@ fn mesh_config(file: &Path) -> Result<Object> {
         .next()
         .map(|read| read.object)
         .with_context(|| format!("--mesh-config {name} is empty"))
+}
+
+/// The world of these objects, with the registries that read objects.
+///
+/// # Errors
+/// Never: there is no other source.
+pub(super) fn world_of_objects(objects: Vec<Object>) -> Result<Arc<World>> {
+    Ok(suppose(objects, BTreeMap::new())?.before)
 }
 
 /// The worlds of these objects, and of the others in their place, with the registries that read objects.

@@ -1,13 +1,22 @@
-//! `pilotfish validate`: checks files without serving them.
+//! `pilotfish validate`: checks files without serving them, each object by itself and what they name of each other.
 
+use super::plan::world_of_objects;
+use crate::admin;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use pilotfish_config::Severity;
+use pilotfish_api as api;
 use pilotfish_config::file::{FileSourceSettings, ValidateSummary, validate_paths};
+use pilotfish_config::networking::Gateway;
+use pilotfish_config::status::Controllers;
+use pilotfish_config::{Limits, ProblemReport, Severity, lines_of};
+use pilotfish_model::{ChangeSet, ClusterDomain, Kind, Object, ObjectKey, World};
+use pilotfish_translate::{Analyzer, Completeness, Finding, Known, Level};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-/// Checks files without serving them.
+/// Checks files without serving them: each object by itself, and what they name of each other.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Validate {
     /// Folders and files with Kubernetes and Istio YAML
@@ -19,6 +28,10 @@ pub(crate) struct Validate {
     /// Istio's MeshNetworks, checked as well
     #[arg(long, value_name = "FILE")]
     mesh_networks: Option<PathBuf>,
+    /// The files are all that there is: a service or a Secret that they name and do not have is missing. Without it, only where
+    /// they have others like it
+    #[arg(long)]
+    complete: bool,
     /// How results are written
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
@@ -33,6 +46,18 @@ enum Output {
     Json,
 }
 
+/// File and line of each object.
+type Origins = BTreeMap<ObjectKey, Arc<str>>;
+
+/// What was found.
+struct Outcome {
+    summary: ValidateSummary,
+    /// What objects name and is not there, with places.
+    findings: Vec<(Finding, String)>,
+    /// What was not looked for.
+    notes: Vec<&'static str>,
+}
+
 impl Validate {
     /// Checks, writes what was found to `out`, and returns whether there is no error.
     ///
@@ -45,39 +70,121 @@ impl Validate {
             checks: vec![pilotfish_translate::check_object],
             ..FileSourceSettings::new(self.paths.clone())
         };
-        let summary = validate_paths(&settings)?;
+        let mut summary = validate_paths(&settings)?;
+        let objects = std::mem::take(&mut summary.in_force);
+        // Registries keep some kinds for themselves.
+        let origins: Origins =
+            objects.iter().map(|object| (object.key().clone(), object.meta.origin.clone())).collect();
+        let world = world_of_objects(objects)?;
+        let findings = self.analyse(&world, &origins);
+        let notes = if self.complete { Vec::new() } else { notes(&world) };
+        let outcome = Outcome { summary, findings, notes };
         match self.output {
-            Output::Text => text(&summary, out)?,
-            Output::Json => writeln!(out, "{}", json(&summary))?,
+            Output::Text => outcome.write(out)?,
+            Output::Json => writeln!(out, "{}", outcome.json())?,
         }
-        Ok(summary.is_ok())
+        Ok(outcome.summary.is_ok())
+    }
+
+    /// What objects name and is not there.
+    fn analyse(&self, world: &Arc<World>, origins: &Origins) -> Vec<(Finding, String)> {
+        let how = if self.complete { Completeness::Whole } else { Completeness::Partly };
+        let known = Known { services: how, secrets: how };
+        let mut analyzer =
+            Analyzer::new(ClusterDomain::default(), "Kubernetes".into(), Controllers::default(), known);
+        analyzer.advance(world, &ChangeSet::default());
+        placed(analyzer.findings().cloned().collect(), origins)
     }
 }
 
-fn text(summary: &ValidateSummary, out: &mut impl Write) -> Result<()> {
-    for report in &summary.problems.reports {
-        let severity = match report.severity {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-        };
-        writeln!(out, "{severity}: {report}")?;
+/// Findings with the lines of their fields.
+fn placed(findings: Vec<Finding>, origins: &Origins) -> Vec<(Finding, String)> {
+    let mut by_file: BTreeMap<String, Vec<(u32, Finding)>> = BTreeMap::new();
+    for finding in findings {
+        let origin = origins.get(&finding.object).map_or("", |origin| &**origin);
+        let (file, line) = origin.rsplit_once(':').unwrap_or((origin, ""));
+        by_file.entry(file.to_owned()).or_default().push((line.parse().unwrap_or(0), finding));
     }
-    for (kind, count) in &summary.problems.ignored {
-        writeln!(out, "ignored: {count} x {kind}")?;
+    let mut out = Vec::new();
+    for (file, findings) in by_file {
+        // A file that is gone meanwhile has no lines to offer but those of its objects.
+        let bytes = std::fs::read(&file).unwrap_or_default();
+        let fields: Vec<_> = findings.iter().map(|(line, finding)| (*line, finding.path.as_str())).collect();
+        let lines = lines_of(&bytes, &Limits::default(), &fields);
+        let mut placed: Vec<_> =
+            lines.into_iter().zip(findings.into_iter().map(|(_, finding)| finding)).collect();
+        placed.sort();
+        out.extend(placed.into_iter().map(|(line, finding)| (finding, format!("{file}:{line}"))));
     }
-    let objects: usize = summary.objects.values().sum();
-    let (errors, all) = (summary.problems.errors(), summary.problems.reports.len());
-    let files = summary.files;
-    writeln!(out, "{files} files, {objects} good objects, {errors} errors, {} warnings", all - errors)?;
-    Ok(())
+    out
 }
 
-fn json(summary: &ValidateSummary) -> serde_json::Value {
-    let problems: Vec<_> = summary.problems.reports.iter().map(crate::admin::problem).collect();
-    let objects: std::collections::BTreeMap<_, _> =
-        summary.objects.iter().map(|(kind, count)| (kind.name(), count)).collect();
-    serde_json::json!({
-        "files": summary.files, "objects": objects, "ignored": summary.problems.ignored,
-        "errors": summary.problems.errors(), "problems": problems,
-    })
+/// What is not looked for in files that may be a part of the configuration only.
+fn notes(world: &World) -> Vec<&'static str> {
+    let mut notes = Vec::new();
+    let routes = [Kind::VirtualService, Kind::DestinationRule]
+        .into_iter()
+        .any(|kind| world.objects(kind).next().is_some());
+    if routes && world.service_count() == 0 {
+        notes.push(
+            "these files have no services, so the hosts that they name are not looked for; --complete does",
+        );
+    }
+    let secret = |object: &Object| {
+        let gateway = object.typed::<Gateway>();
+        let servers = gateway
+            .iter()
+            .flat_map(|gateway| gateway.servers.iter())
+            .any(|server| server.tls.as_ref().is_some_and(|tls| !tls.credential_name.is_empty()));
+        servers
+    };
+    if world.objects(Kind::Secret).next().is_none() && world.objects(Kind::Gateway).any(secret) {
+        notes.push(
+            "these files have no Secrets, so those that Gateways name are not looked for; --complete does",
+        );
+    }
+    notes
+}
+
+impl Outcome {
+    /// Reports of single objects that are warnings.
+    fn warnings(&self) -> usize {
+        let of_objects = |report: &&ProblemReport| report.severity == Severity::Warning;
+        let of_analysis = |(finding, _): &&(Finding, String)| finding.code.level() == Level::Warning;
+        self.summary.problems.reports.iter().filter(of_objects).count()
+            + self.findings.iter().filter(of_analysis).count()
+    }
+
+    fn write(&self, out: &mut impl Write) -> Result<()> {
+        let summary = &self.summary;
+        for report in &summary.problems.reports {
+            writeln!(out, "{}: {report}", report.severity)?;
+        }
+        for (finding, place) in &self.findings {
+            writeln!(out, "{}: {place}: {finding}", finding.code.level().as_str())?;
+        }
+        for (kind, count) in &summary.problems.ignored {
+            writeln!(out, "ignored: {count} x {kind}")?;
+        }
+        for note in &self.notes {
+            writeln!(out, "note: {note}")?;
+        }
+        let objects: usize = summary.objects.values().sum();
+        let (files, errors, warnings) = (summary.files, summary.problems.errors(), self.warnings());
+        writeln!(out, "{files} files, {objects} good objects, {errors} errors, {warnings} warnings")?;
+        Ok(())
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let summary = &self.summary;
+        let reports = summary.problems.reports.iter().map(admin::problem);
+        let findings = self.findings.iter().map(|(finding, place)| admin::finding(finding, place.clone()));
+        let problems: Vec<api::Problem> = reports.chain(findings).collect();
+        let objects: BTreeMap<_, _> =
+            summary.objects.iter().map(|(kind, count)| (kind.name(), count)).collect();
+        serde_json::json!({
+            "files": summary.files, "objects": objects, "ignored": summary.problems.ignored,
+            "errors": summary.problems.errors(), "warnings": self.warnings(), "notes": self.notes, "problems": problems,
+        })
+    }
 }

@@ -11,6 +11,7 @@
 
 mod changed;
 pub(crate) mod debouncer;
+pub(crate) mod findings;
 mod gateway_names;
 mod observer;
 pub(crate) mod pulse;

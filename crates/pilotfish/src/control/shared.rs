@@ -1,6 +1,7 @@
 //! What the control loop publishes for others to read: always the newest, never blocking it.
 
 use crate::control::changed::ChangedObjects;
+use crate::control::findings::Findings;
 use crate::control::pulse::Pulse;
 use crate::history::History;
 use arc_swap::ArcSwap;
@@ -14,8 +15,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::SystemTime;
-use tokio::sync::Notify;
+use std::time::{Duration, SystemTime};
+use tokio::sync::{Notify, watch};
 
 /// The newest state of the control loop.
 #[derive(Default)]
@@ -36,6 +37,8 @@ pub struct Shared {
     followers: Mutex<Vec<Weak<Pending>>>,
     changed: Mutex<ChangedObjects>,
     history: History,
+    /// What the analysis found last.
+    findings: watch::Sender<Arc<Findings>>,
 }
 
 /// What a follower has not taken yet.
@@ -58,6 +61,15 @@ impl Follower {
             }
             self.0.wake.notified().await;
         }
+    }
+
+    /// As [`Self::next`], but only so long after a world came: what comes meanwhile is taken with it.
+    pub(crate) async fn next_after(&mut self, pause: Duration) -> (Arc<World>, ChangeSet) {
+        while self.0.news.lock().is_none() {
+            self.0.wake.notified().await;
+        }
+        tokio::time::sleep(pause).await;
+        self.next().await
     }
 }
 
@@ -128,6 +140,22 @@ impl Shared {
         }
         followers.push(Arc::downgrade(&pending));
         Follower(pending)
+    }
+
+    /// What the analysis found in the newest world that it has looked at.
+    pub(crate) fn findings(&self) -> Arc<Findings> {
+        self.findings.borrow().clone()
+    }
+
+    /// The same, for those who wait for others.
+    pub(crate) fn follow_findings(&self) -> watch::Receiver<Arc<Findings>> {
+        self.findings.subscribe()
+    }
+
+    /// Takes over what the analysis found, and logs what is new.
+    pub(crate) fn set_findings(&self, findings: Findings) {
+        findings.log_since(&self.findings());
+        self.findings.send_replace(Arc::new(findings));
     }
 
     /// The registries, with what their sources tell now.

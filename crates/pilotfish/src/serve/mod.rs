@@ -2,6 +2,7 @@
 //!
 //! Everything that runs is a [`Subsystem`]: [`Bound::bind`] opens and binds each, and lists it; [`Bound::run`] knows only the list.
 
+mod analysis;
 pub(crate) mod auto_registration;
 mod configuration;
 mod control_loop;
@@ -31,6 +32,7 @@ use crate::istioctl::{self, Answerer, Questions};
 use crate::recorder::PrometheusRecorder;
 use crate::resources::Resources;
 use crate::settings::Settings;
+use analysis::Analysis;
 use anyhow::Result;
 use auto_registration::AutoRegistration;
 use pilotfish_admin::{Access, Feed, Metrics};
@@ -103,7 +105,8 @@ impl Bound {
         let (controller, feed, live) = registries.into_parts(&messages, &shared);
         let remote = RemoteRegistries::new(feed, &settings.registries)?;
         let control = Control::new(controller, remote, settings.xds.windows, outputs, recorder.clone());
-        let webhooks = Webhooks::bind(&settings, &recorder).await?;
+        let analysis = Analysis::new(&settings, &shared);
+        let webhooks = Webhooks::bind(&settings, &recorder, &analysis).await?;
         let view = webhooks.as_ref().map(Webhooks::view);
         let (secure, reload) = tls::open(&settings, &sources, webhooks.as_ref(), &shared, &recorder)?.unzip();
         let xds = xds::bind(&settings.xds, fanout.clone(), secure, settings.registration.is_some())?;
@@ -124,6 +127,7 @@ impl Bound {
         subsystems.add(control_loop::subsystem(control, inbox));
         subsystems.add(lookups::subsystem(names, messages.clone()));
         subsystems.extend(reviews.map(|reviews| secret_access::subsystem(reviews, messages.clone())));
+        subsystems.add(analysis.subsystem());
         subsystems.extend(status::subsystem(&settings, &sources, &shared, &metrics));
         subsystems.extend(exports::subsystem(&settings, &sources, &shared));
         subsystems.extend(configuration);

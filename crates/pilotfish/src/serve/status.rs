@@ -9,18 +9,21 @@
 use super::elections::elected;
 use super::sources::Sources;
 use super::subsystem::Subsystem;
-use crate::control::shared::{Follower, Shared};
+use crate::control::findings::{Findings, PlacedFinding};
+use crate::control::shared::Shared;
 use crate::recorder::PrometheusRecorder;
 use crate::settings::{Settings, StatusSettings, WriteStatus};
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
+use pilotfish_config::status::Message;
 use pilotfish_kube::NoopObserver;
 use pilotfish_kube::client::Client;
 use pilotfish_kube_writer::lease::{Leadership, LeaseSettings, STATUS_LEASE};
 use pilotfish_kube_writer::status::{DesiredStatuses, StatusSettings as WriterSettings, StatusWriter};
 use pilotfish_model::ClusterDomain;
-use pilotfish_model::{ChangeSet, ClusterId, Fact, Kind};
-use pilotfish_translate::{StatusTranslator, kinds};
+use pilotfish_model::{ChangeSet, ClusterId, Fact, Kind, ObjectKey};
+use pilotfish_translate::{Level, StatusTranslator, kinds};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -80,7 +83,7 @@ impl StatusWork {
                 StatusTranslator::new(self.domain.clone(), self.cluster.clone(), self.settings.controllers);
             tokio::select! {
                 () = writer.run(wanted) => {}
-                ended = follow(self.shared.follow(), book, sender) => return ended,
+                ended = follow(&self.shared, book, sender) => return ended,
             }
         }
     }
@@ -111,19 +114,30 @@ fn istio_kinds() -> Vec<Kind> {
 
 /// Sends the statuses that differ with each world, for as long as the term lasts.
 async fn follow(
-    mut follower: Follower,
+    shared: &Shared,
     mut book: StatusTranslator,
     sender: mpsc::Sender<DesiredStatuses>,
 ) -> Result<()> {
+    let (mut follower, mut findings) = (shared.follow(), shared.follow_findings());
+    let mut known = BTreeMap::new();
     let mut is_first = true;
+    let mut newest = Arc::default();
     loop {
-        let (world, changes) = follower.next().await;
+        let (world, changes) = tokio::select! {
+            news = follower.next() => news,
+            // The sender lives as long as what is shared. The world is the one that was followed last.
+            Ok(()) = findings.changed(), if !is_first => (Arc::clone(&newest), ChangeSet::default()),
+        };
+        newest = world.clone();
+        let of_objects = messages(&findings.borrow_and_update());
+        let found = differing(&known, &of_objects);
+        known = of_objects;
         // The first world differs from nothing, and is all news all the same.
         let namespaces = std::mem::take(&mut is_first) || touches_namespaces(&changes);
         // Many routes take their time, which must not be taken from streams.
         let work = tokio::task::spawn_blocking(move || {
             let changes = book.advance(world.clone(), &changes);
-            (book, DesiredStatuses { world, changes, namespaces })
+            (book, DesiredStatuses { world, changes, namespaces, findings: found })
         });
         let (after, wanted) = work.await.context("computing statuses")?;
         book = after;
@@ -132,6 +146,28 @@ async fn follow(
             std::future::pending::<()>().await;
         }
     }
+}
+
+/// The messages of the analysis about each object that has some.
+fn messages(findings: &Findings) -> BTreeMap<ObjectKey, Vec<Message>> {
+    let mut out: BTreeMap<ObjectKey, Vec<Message>> = BTreeMap::new();
+    for PlacedFinding { finding, .. } in &findings.list {
+        if finding.code.level() == Level::Warning {
+            let text = finding.as_problem().to_string();
+            out.entry(finding.object.clone()).or_default().push(Message { error: false, text });
+        }
+    }
+    out
+}
+
+/// What differs; empty for what is gone.
+fn differing(
+    before: &BTreeMap<ObjectKey, Vec<Message>>,
+    after: &BTreeMap<ObjectKey, Vec<Message>>,
+) -> Vec<(ObjectKey, Vec<Message>)> {
+    let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), Vec::new()));
+    let new = after.iter().filter(|(key, messages)| before.get(*key) != Some(*messages));
+    gone.chain(new.map(|(key, messages)| (key.clone(), messages.clone()))).collect()
 }
 
 /// Whether other namespaces may take part in the mesh than before.

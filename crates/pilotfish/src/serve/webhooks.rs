@@ -1,12 +1,16 @@
 //! The webhooks of a cluster: settings, and the tasks that run them.
 
+use super::analysis::Analysis;
 use super::subsystem::{StopOrder, Subsystem, with_flag};
 use crate::cli::inject::{authorities_of, injector};
 use crate::recorder::PrometheusRecorder;
 use crate::settings::Settings;
 use anyhow::{Context, Result};
+use pilotfish_config::ObjectCheck;
 use pilotfish_kube::client;
+use pilotfish_model::Object;
 use pilotfish_node::bootstrap::PodTarget;
+use pilotfish_translate::Level;
 use pilotfish_webhook::inject::Injector;
 use pilotfish_webhook::{
     Bound, CertificateLifetimes, Certificates, Observer, Validator, WebhookController,
@@ -127,6 +131,7 @@ pub(crate) struct Webhooks {
     controller: WebhookController,
     injector: Injector,
     observer: Arc<dyn Observer>,
+    analysis: Arc<Analysis>,
     last_call: Duration,
 }
 
@@ -138,6 +143,7 @@ impl Webhooks {
     pub(crate) async fn bind(
         settings: &Settings,
         recorder: &Arc<PrometheusRecorder>,
+        analysis: &Arc<Analysis>,
     ) -> Result<Option<Self>> {
         let Some((settings, cluster)) = settings.webhooks.as_ref().zip(settings.sources.kubernetes.as_ref())
         else {
@@ -157,7 +163,8 @@ impl Webhooks {
             clock: Arc::new(|now| now),
         };
         let controller = WebhookController::new(client, controller, bound.certificates());
-        Ok(Some(Self { bound, controller, injector, observer: recorder.clone(), last_call }))
+        let (observer, analysis) = (recorder.clone(), analysis.clone());
+        Ok(Some(Self { bound, controller, injector, observer, analysis, last_call }))
     }
 
     /// What the admin API shows of them.
@@ -185,7 +192,14 @@ impl Webhooks {
     /// Answers until the stop signal, and a little longer: first the registration is withdrawn, so that API servers are not
     /// sent to a closed port.
     pub(crate) fn subsystem(self) -> Subsystem {
-        let validator = Validator::new(vec![pilotfish_translate::check_object]);
+        let analysis = self.analysis;
+        let warnings = move |object: &Object| {
+            let found = analysis.of_object(object).into_iter();
+            let found = found.filter(|finding| finding.code.level() == Level::Warning);
+            found.map(|finding| finding.as_problem()).collect()
+        };
+        let checks: Vec<ObjectCheck> = vec![pilotfish_translate::check_object];
+        let validator = Validator::new(checks).with_analysis(Arc::new(warnings));
         let router = pilotfish_webhook::router(validator, self.injector, &self.observer);
         let (close, closed) = watch::channel(false);
         let (controller, last_call, bound) = (self.controller, self.last_call, self.bound);

@@ -8,7 +8,6 @@ pub(super) mod http_match;
 pub(super) mod http_route;
 pub(super) mod locality;
 pub(super) mod service_entry;
-pub(super) mod shadowed;
 pub(super) mod sidecar;
 pub(super) mod stream_route;
 pub(super) mod tls;

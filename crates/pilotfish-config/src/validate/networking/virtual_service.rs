@@ -1,6 +1,6 @@
 //! VirtualService: hosts and gateways, and which routes there may be.
 
-use super::{http_route, shadowed, stream_route};
+use super::{http_route, stream_route};
 use crate::networking::{Destination, MAX_CONDITIONS, VirtualService};
 use crate::path::Path;
 use crate::problem::Checker;
@@ -52,7 +52,6 @@ pub(in crate::validate) fn check(
     });
     each(&service.tcp, &at.field("tcp"), checker, stream_route::tcp);
     selectors::export_to(&service.export_to, false, meta, &at.field("exportTo"), checker);
-    shadowed::check(service, at, checker);
 }
 
 /// Whether the routes are for gateways alone: gateways are named and `mesh` is not among them.

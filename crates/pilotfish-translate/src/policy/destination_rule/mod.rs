@@ -54,6 +54,17 @@ impl DestinationRules {
         self.list.iter().find(selects).or_else(|| self.inbound())
     }
 
+    /// Whether some rule has a subset of that name.
+    #[must_use]
+    pub(crate) fn has_subset(&self, name: &str) -> bool {
+        self.list.iter().any(|rule| rule.subset(name).is_some())
+    }
+
+    /// The names of the subsets of all rules.
+    pub(crate) fn subsets(&self) -> impl Iterator<Item = &str> {
+        self.list.iter().flat_map(|rule| &rule.subsets).map(|subset| subset.name.as_str())
+    }
+
     /// The rule for traffic into a proxy, where selectors do not count.
     #[must_use]
     pub(crate) fn inbound(&self) -> Option<&Arc<MergedDestinationRule>> {

@@ -5,5 +5,6 @@ mod names;
 mod read;
 
 pub(crate) use delegate::MAX_VIRTUAL_SERVICE_BYTES;
+pub(crate) use names::gateway_name;
 pub use read::RefusedDelegate;
 pub(crate) use read::{RefusedDelegates, header, read};

@@ -7,7 +7,7 @@ use pilotfish_model::Namespace;
 use std::sync::Arc;
 
 /// A gateway as `namespace/name`: written so, as `./name`, as `name` alone, or in the old form `name.namespace.svc...`.
-pub(super) fn gateway_name(written: &str, own: &Namespace) -> Arc<str> {
+pub(crate) fn gateway_name(written: &str, own: &Namespace) -> Arc<str> {
     if written == MESH {
         return MESH.into();
     }

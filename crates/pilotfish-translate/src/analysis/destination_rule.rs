@@ -1,0 +1,169 @@
+//! DestinationRules: their hosts and ports, and what their subsets select.
+
+use super::finding::{Report, listed};
+use super::hosts::{self, Lookup};
+use super::virtual_service::check_exports;
+use super::workloads::SubsetSelects;
+use super::{Code, Known};
+use crate::engine::{Cx, Query};
+use pilotfish_config::networking::{DestinationRule, TrafficPolicy};
+use pilotfish_model::{ExportTo, Hostname, Namespace, ObjectKey, Resolution, Service, ServiceKey, Typed};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// All that a DestinationRule names.
+pub(super) fn check(report: &mut Report<'_, '_>, known: Known, object: &Typed<DestinationRule>) {
+    check_exports(report, &object.export_to);
+    let full = report.cx.domain().qualify(&object.host, object.namespace());
+    let Ok(host) = Hostname::parse(&full) else { return };
+    match hosts::look_up(report.cx, known, &host) {
+        Lookup::Unknown => {}
+        Lookup::Absent(hint) => {
+            let message = format!("no service has the host {:?}", host.as_str());
+            report.add_with_hint(Code::UnknownDestinationRuleHost, "spec.host", message, hint);
+        }
+        Lookup::Services(services) => {
+            check_ports(report, object, &services);
+            check_subsets(report, object, &services);
+        }
+    }
+    let overruled = report.cx.get(&OverruledBy(report.key().clone()));
+    for (path, message) in overruled.iter() {
+        report.add(Code::SubsetDefinedTwice, path, message.clone());
+    }
+}
+
+fn check_ports(report: &mut Report<'_, '_>, object: &DestinationRule, services: &[Arc<Service>]) {
+    let ports: BTreeSet<u32> =
+        services.iter().flat_map(|service| service.ports.iter()).map(|port| port.number).collect();
+    if ports.is_empty() {
+        return;
+    }
+    let mut check = |at: &str, policy: &TrafficPolicy| {
+        for (index, settings) in policy.port_level_settings.iter().enumerate() {
+            let Some(port) = &settings.port else { continue };
+            if !ports.contains(&port.number) {
+                let path = format!("{at}.portLevelSettings[{index}].port.number");
+                let message = format!("{} has no port {}, but {}", object.host, port.number, listed(&ports));
+                report.absent(path, message, None);
+            }
+        }
+    };
+    if let Some(policy) = &object.traffic_policy {
+        check("spec.trafficPolicy", policy);
+    }
+    for (index, subset) in object.subsets.iter().enumerate() {
+        if let Some(policy) = &subset.traffic_policy {
+            check(&format!("spec.subsets[{index}].trafficPolicy"), policy);
+        }
+    }
+}
+
+fn check_subsets(report: &mut Report<'_, '_>, object: &DestinationRule, services: &[Arc<Service>]) {
+    // What lies behind a name that proxies resolve is not known.
+    let listed_ones = services.iter().filter(|service| service.resolution != Resolution::Passthrough);
+    let keys: BTreeSet<ServiceKey> = listed_ones
+        .map(|service| ServiceKey {
+            hostname: service.hostname.clone(),
+            namespace: service.namespace.clone(),
+        })
+        .collect();
+    for (index, subset) in object.subsets.iter().enumerate().filter(|(_, subset)| !subset.labels.is_empty()) {
+        let labels = Arc::new(subset.labels.clone());
+        let selects = |key: &ServiceKey| {
+            let query = SubsetSelects { service: key.clone(), labels: labels.clone() };
+            *report.cx.get(&query)
+        };
+        let answers: Vec<bool> = keys.iter().filter_map(selects).collect();
+        if !answers.is_empty() && !answers.contains(&true) {
+            let pairs = listed(subset.labels.iter().map(|(key, value)| format!("{key}={value}")));
+            let message = format!(
+                "no endpoint of {} has the labels {pairs} of subset {:?}; requests for it get 503",
+                object.host, subset.name
+            );
+            let path = format!("spec.subsets[{index}].labels");
+            report.add(Code::DestinationRuleSubsetNotSelectPods, path, message);
+        }
+    }
+}
+
+/// What of a DestinationRule does not count because another one for the same host comes first: paths and messages.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct OverruledBy(ObjectKey);
+
+impl Query for OverruledBy {
+    type Output = Vec<(String, String)>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let all = cx.get(&OverruledIn(self.0.namespace.clone()));
+        all.get(&self.0).cloned().unwrap_or_default()
+    }
+}
+
+/// The same for all DestinationRules of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct OverruledIn(Namespace);
+
+/// What rules are merged by: their host, who may see them, and whom they select.
+type Place = (String, Vec<String>, Option<BTreeMap<String, String>>);
+
+impl Query for OverruledIn {
+    type Output = BTreeMap<ObjectKey, Vec<(String, String)>>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let mut objects = cx.objects_in::<DestinationRule>(&self.0);
+        objects.sort_by(|a, b| a.meta().precedence().cmp(&b.meta().precedence()));
+        let mut by_place: BTreeMap<Place, Vec<&Typed<DestinationRule>>> = BTreeMap::new();
+        for object in &objects {
+            let host = cx.domain().qualify(&object.host, &self.0).into_owned();
+            let selector = object.workload_selector.as_ref().map(|selector| selector.match_labels.clone());
+            by_place.entry((host, audience(object), selector)).or_default().push(object);
+        }
+        let mut out = BTreeMap::new();
+        for rules in by_place.into_values().filter(|rules| rules.len() > 1) {
+            overruled(&rules, &mut out);
+        }
+        out
+    }
+}
+
+fn audience(object: &Typed<DestinationRule>) -> Vec<String> {
+    match ExportTo::parse(object.export_to.iter().map(String::as_str), object.namespace()) {
+        ExportTo::Unset => Vec::new(),
+        ExportTo::Public => vec!["*".to_owned()],
+        ExportTo::Nobody => vec!["~".to_owned()],
+        ExportTo::Namespaces(namespaces) => namespaces.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// Rules in order of precedence: of each subset the first one counts, and the first policy.
+fn overruled(rules: &[&Typed<DestinationRule>], out: &mut BTreeMap<ObjectKey, Vec<(String, String)>>) {
+    let mut subsets = BTreeMap::new();
+    let mut policy: Option<&Typed<DestinationRule>> = None;
+    for rule in rules {
+        let mut messages = Vec::new();
+        for (index, subset) in rule.subsets.iter().enumerate() {
+            match subsets.get(&subset.name) {
+                None => drop(subsets.insert(&subset.name, (subset, rule))),
+                Some((first, _)) if *first == subset => {}
+                Some((_, owner)) => {
+                    let path = format!("spec.subsets[{index}]");
+                    let message =
+                        format!("the subset {:?} is not used: {} has one", subset.name, owner.key());
+                    messages.push((path, message));
+                }
+            }
+        }
+        match (policy, &rule.traffic_policy) {
+            (Some(owner), Some(own)) if owner.traffic_policy.as_ref() != Some(own) => {
+                let message = format!("it is not used: {} has one for the same host", owner.key());
+                messages.push(("spec.trafficPolicy".to_owned(), message));
+            }
+            (None, Some(_)) => policy = Some(rule),
+            _ => {}
+        }
+        if !messages.is_empty() {
+            out.insert(rule.key().clone(), messages);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! One finding, and collecting those of an object.
+
+use super::Code;
+use crate::engine::Cx;
+use pilotfish_config::Problem;
+use pilotfish_model::{Namespace, ObjectKey};
+use std::fmt;
+
+/// The most findings that are kept for one object; the rest is counted. Nobody reads more, and an object may have thousands.
+pub(super) const MOST_FINDINGS: usize = 50;
+
+/// Something that an object points at and that is not there, or a part of it that has no effect.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// The object.
+    pub object: ObjectKey,
+    /// The field, as in `spec.http[0].route[1].destination.host`; empty for the object as a whole.
+    pub path: String,
+    /// Which kind of finding.
+    pub code: Code,
+    /// One line in plain words.
+    pub message: String,
+    /// What was likely meant, or what to do.
+    pub hint: Option<String>,
+}
+
+impl Finding {
+    /// As a problem of the object, with the code behind the message.
+    #[must_use]
+    pub fn as_problem(&self) -> Problem {
+        let mut problem = Problem::doubt(&self.path, format!("{} [{}]", self.message, self.code));
+        problem.hint.clone_from(&self.hint);
+        problem
+    }
+}
+
+impl fmt::Display for Finding {
+    /// `VirtualService shop/web: spec.hosts: what is wrong (what was meant) [IST0101]`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.object)?;
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)?;
+        if let Some(hint) = &self.hint {
+            write!(f, " ({hint})")?;
+        }
+        write!(f, " [{}]", self.code)
+    }
+}
+
+/// The findings of one object while it is looked at.
+pub(super) struct Report<'a, 'c> {
+    pub(super) cx: &'a Cx<'c>,
+    object: &'a ObjectKey,
+    found: Vec<Finding>,
+    more: usize,
+}
+
+impl<'a, 'c> Report<'a, 'c> {
+    pub(super) fn new(cx: &'a Cx<'c>, object: &'a ObjectKey) -> Self {
+        Self { cx, object, found: Vec::new(), more: 0 }
+    }
+
+    pub(super) fn namespace(&self) -> &'a Namespace {
+        &self.object.namespace
+    }
+
+    pub(super) fn key(&self) -> &'a ObjectKey {
+        self.object
+    }
+
+    pub(super) fn add(&mut self, code: Code, path: impl fmt::Display, message: impl Into<String>) {
+        self.add_with_hint(code, path, message, None);
+    }
+
+    pub(super) fn add_with_hint(
+        &mut self,
+        code: Code,
+        path: impl fmt::Display,
+        message: impl Into<String>,
+        hint: Option<String>,
+    ) {
+        if self.found.len() >= MOST_FINDINGS {
+            self.more += 1;
+            return;
+        }
+        let (object, path, message) = (self.object.clone(), path.to_string(), message.into());
+        self.found.push(Finding { object, path, code, message, hint });
+    }
+
+    /// What is named by the field is not there.
+    pub(super) fn absent(&mut self, path: impl fmt::Display, what: impl Into<String>, hint: Option<String>) {
+        self.add_with_hint(Code::ReferencedResourceNotFound, path, what, hint);
+    }
+
+    /// In the order in which they were found.
+    pub(super) fn finish(mut self) -> Vec<Finding> {
+        if let (more @ 1.., Some(last)) = (self.more, self.found.last_mut()) {
+            last.message.push_str(&format!("; and {more} more findings of this object"));
+        }
+        self.found
+    }
+}
+
+/// At most so many names, the rest as a number.
+pub(super) fn listed<T: fmt::Display>(names: impl IntoIterator<Item = T>) -> String {
+    const MOST: usize = 5;
+    let names: Vec<String> = names.into_iter().map(|name| name.to_string()).collect();
+    match names.get(..MOST) {
+        Some(first) if names.len() > MOST => format!("{} and {} more", first.join(", "), names.len() - MOST),
+        _ => names.join(", "),
+    }
+}

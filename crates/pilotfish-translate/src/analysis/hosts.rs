@@ -1,0 +1,161 @@
+//! Hosts that configuration names: which services have them, and which host was likely meant.
+
+use super::{Completeness, Known};
+use crate::engine::{Cx, Query};
+use pilotfish_config::{did_you_mean, nearest};
+use pilotfish_model::{Hostname, Namespace, Service, ServiceKey};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The most names that one is compared with: comparing costs the product of their lengths.
+const MOST_COMPARED: usize = 2_000;
+
+/// What is known of a host.
+pub(super) enum Lookup {
+    /// The services that have it, of all namespaces.
+    Services(Vec<Arc<Service>>),
+    /// No service has it; with what was likely meant.
+    Absent(Option<String>),
+    /// A wildcard covers it, or too little is known to tell.
+    Unknown,
+}
+
+/// Looks a full host name up.
+pub(super) fn look_up(cx: &Cx<'_>, known: Known, host: &Hostname) -> Lookup {
+    let found = services_of(cx, host);
+    if !found.is_empty() {
+        return Lookup::Services(found);
+    }
+    if is_covered(cx, host) || host.is_wildcard() && cx.get(&AnyBelow(host.clone())).as_ref() == &true {
+        return Lookup::Unknown;
+    }
+    let names = cx.get(&HostNames);
+    let hint = names.nearest(cx, host);
+    let like_it = || names.has_like(cx, host);
+    if known.services == Completeness::Partly && hint.is_none() && !like_it() {
+        return Lookup::Unknown;
+    }
+    Lookup::Absent(hint)
+}
+
+/// The services of a host in all namespaces.
+pub(super) fn services_of(cx: &Cx<'_>, host: &Hostname) -> Vec<Arc<Service>> {
+    let keys = cx.namespaces_of(host).into_iter();
+    let keys = keys.map(|namespace| ServiceKey { hostname: host.clone(), namespace });
+    keys.filter_map(|key| cx.services_of(&key)).flat_map(|services| services.to_vec()).collect()
+}
+
+/// Whether a service with a wildcard host covers the host.
+fn is_covered(cx: &Cx<'_>, host: &Hostname) -> bool {
+    let text = host.as_str();
+    let ends = text.match_indices('.').filter_map(|(at, _)| text.get(at..));
+    ends.map(|end| format!("*{end}"))
+        .chain(["*".to_owned()])
+        .filter_map(|wildcard| Hostname::parse(&wildcard).ok())
+        .any(|wildcard| wildcard != *host && !cx.namespaces_of(&wildcard).is_empty())
+}
+
+/// Whether some service is below a wildcard.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AnyBelow(Hostname);
+
+impl Query for AnyBelow {
+    type Output = bool;
+
+    fn compute(&self, cx: &Cx<'_>) -> bool {
+        cx.services().any(|(key, _)| key.hostname.is_subset_of(&self.0))
+    }
+}
+
+/// The hosts that there are, for those that look for one that is not.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct HostNames;
+
+/// The answer to [`HostNames`].
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Names {
+    /// The names of Services by namespace.
+    services: BTreeMap<Namespace, BTreeSet<Arc<str>>>,
+    /// The namespaces of Services by their names.
+    namespaces: BTreeMap<Arc<str>, BTreeSet<Namespace>>,
+    /// All other hosts.
+    others: BTreeSet<Hostname>,
+}
+
+impl Query for HostNames {
+    type Output = Names;
+
+    fn compute(&self, cx: &Cx<'_>) -> Names {
+        let mut names = Names::default();
+        for (key, _) in cx.services() {
+            match short(cx, &key.hostname) {
+                Some((name, namespace)) => {
+                    let (name, namespace): (Arc<str>, Namespace) = (name.into(), namespace.into());
+                    names.services.entry(namespace.clone()).or_default().insert(name.clone());
+                    names.namespaces.entry(name).or_default().insert(namespace);
+                }
+                None => drop(names.others.insert(key.hostname.clone())),
+            }
+        }
+        names
+    }
+}
+
+/// The name and the namespace in the host of a Kubernetes Service.
+pub(super) fn short<'h>(cx: &Cx<'_>, host: &'h Hostname) -> Option<(&'h str, &'h str)> {
+    let domain = cx.domain().service("", &Namespace::default());
+    // Of an empty name and namespace two dots are left before the domain.
+    let end = domain.strip_prefix('.')?;
+    let (name, namespace) = host.as_str().strip_suffix(end)?.split_once('.')?;
+    (!namespace.contains('.')).then_some((name, namespace))
+}
+
+impl Names {
+    /// `did you mean "..."?`: a Service of the same namespace with a name like it, or of the same name in another namespace.
+    fn nearest(&self, cx: &Cx<'_>, host: &Hostname) -> Option<String> {
+        let Some((name, namespace)) = short(cx, host) else {
+            let length = host.as_str().len();
+            let alike = |other: &&Hostname| other.as_str().len().abs_diff(length) <= 4;
+            let others = self.others.iter().filter(alike).take(MOST_COMPARED);
+            return self
+                .without_domain(host)
+                .or_else(|| did_you_mean(host.as_str(), others.map(Hostname::as_str)));
+        };
+        let own = self.services.get(namespace).into_iter().flatten();
+        if let Some(hint) = did_you_mean(name, own.map(|name| &**name).take(MOST_COMPARED)) {
+            return Some(hint);
+        }
+        let elsewhere = self.namespaces.get(name)?;
+        let meant = nearest(namespace, elsewhere.iter().map(Namespace::as_str).take(MOST_COMPARED));
+        match (meant, elsewhere.iter().next()) {
+            (Some(namespace), _) => Some(format!("did you mean \"{name}.{namespace}\"?")),
+            (None, Some(only)) if elsewhere.len() == 1 => {
+                Some(format!("there is a {name:?} in namespace {only}"))
+            }
+            (None, _) => None,
+        }
+    }
+
+    /// `web.shop` names no Service: only names without a dot are completed.
+    fn without_domain(&self, host: &Hostname) -> Option<String> {
+        let mut parts = host.as_str().split('.');
+        let (name, namespace) = (parts.next()?, parts.next()?);
+        let is_there = self.services.get(namespace).is_some_and(|names| names.contains(name));
+        is_there.then(|| {
+            format!("write the Service {name} of namespace {namespace} as its full host name; only a name without a dot is completed")
+        })
+    }
+
+    /// Whether there is anything that the host could be beside: a Service of its namespace, or any other host.
+    fn has_like(&self, cx: &Cx<'_>, host: &Hostname) -> bool {
+        match short(cx, host) {
+            Some((_, namespace)) => self.services.contains_key(namespace),
+            None => !self.others.is_empty(),
+        }
+    }
+
+    /// Whether there is a service in a namespace.
+    pub(super) fn has_namespace(&self, namespace: &Namespace) -> bool {
+        self.services.contains_key(namespace)
+    }
+}

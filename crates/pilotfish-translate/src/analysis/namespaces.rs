@@ -1,0 +1,45 @@
+//! Namespaces that configuration names.
+
+use super::hosts::HostNames;
+use crate::engine::{Cx, Query};
+use pilotfish_config::did_you_mean;
+use pilotfish_config::kubernetes::Namespace as NamespaceSpec;
+use pilotfish_model::Namespace;
+use std::collections::BTreeSet;
+
+/// The namespaces that there are: those that have an object of their own, a service or a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Namespaces;
+
+/// The answer to [`Namespaces`].
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct NamespaceNames {
+    pub(super) all: BTreeSet<Namespace>,
+    /// Whether they are told by objects, so that others are not there.
+    is_certain: bool,
+}
+
+impl Query for Namespaces {
+    type Output = NamespaceNames;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let objects = cx.objects::<NamespaceSpec>();
+        let told: BTreeSet<Namespace> = objects.map(|object| Namespace::from(object.name())).collect();
+        let is_certain = !told.is_empty();
+        let served = cx.services().map(|(key, _)| key.namespace.clone());
+        let all = told.into_iter().chain(served).chain(cx.pod_namespaces());
+        NamespaceNames { all: all.collect(), is_certain }
+    }
+}
+
+/// What is wrong with a namespace that is named: `None` where it is there, else what was likely meant. Without objects that tell of namespaces, only a
+/// likely slip is reported: files seldom have them.
+pub(super) fn unknown(cx: &Cx<'_>, name: &str) -> Option<Option<String>> {
+    let names = cx.get(&Namespaces);
+    let namespace = Namespace::from(name);
+    if names.all.contains(&namespace) || cx.get(&HostNames).has_namespace(&namespace) {
+        return None;
+    }
+    let hint = did_you_mean(name, names.all.iter().map(Namespace::as_str));
+    (names.is_certain || hint.is_some()).then_some(hint)
+}

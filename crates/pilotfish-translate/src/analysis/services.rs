@@ -1,0 +1,91 @@
+//! Services and ServiceEntries: what their ports tell.
+
+use super::Code;
+use super::finding::{Finding, Report};
+use super::policies::check_selector;
+use super::virtual_service::check_exports;
+use crate::engine::{Cx, Query};
+use pilotfish_config::networking::{Resolution, ServiceEntry};
+use pilotfish_model::{Hostname, Kind, ObjectKey, Protocol, Service, ServiceKey, Typed};
+
+/// The findings of all Kubernetes Services: they are many and simple.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ServiceFindings;
+
+impl Query for ServiceFindings {
+    type Output = Vec<Finding>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Vec<Finding> {
+        let services = cx.services().flat_map(|(_, services)| services.iter());
+        services.flat_map(|service| of_service(service)).collect()
+    }
+}
+
+fn of_service(service: &Service) -> Vec<Finding> {
+    let Some(kubernetes) = &service.kubernetes else { return Vec::new() };
+    let is_alias = kubernetes.external_name.is_some();
+    let suspicious = service.ports.iter().enumerate().filter(|(_, port)| match is_alias {
+        true => matches!(port.protocol, Protocol::Tcp | Protocol::Unsupported),
+        false => port.protocol == Protocol::Unsupported,
+    });
+    let found = suspicious.map(|(index, port)| {
+        let (code, message) = if is_alias {
+            let message =
+                "the port of an ExternalName Service takes TCP connections to any address on that number";
+            (Code::ExternalNameServiceTypeInvalidPortName, message.to_owned())
+        } else {
+            let message =
+                format!("{:?} on port {} tells no protocol, so that it is detected", port.name, port.number);
+            (Code::PortNameIsNotUnderNamingConvention, message)
+        };
+        Finding {
+            object: ObjectKey::new(Kind::Service, service.namespace.clone(), service.object_name.clone()),
+            path: format!("spec.ports[{index}].name"),
+            code,
+            message,
+            hint: Some("name it PROTOCOL[-SUFFIX] as in http-web, or set appProtocol".to_owned()),
+        }
+    });
+    found.collect()
+}
+
+/// All that a ServiceEntry names.
+pub(super) fn check_entry(report: &mut Report<'_, '_>, object: &Typed<ServiceEntry>) {
+    check_exports(report, &object.export_to);
+    if let Some(selector) = &object.workload_selector {
+        let path = "spec.workloadSelector.labels";
+        check_selector(report, path, &selector.labels, Code::NoMatchingWorkloadsFound);
+    }
+    check_addresses(report, object);
+}
+
+/// Without an address, a port for TCP takes all connections to its number, wherever they go.
+fn check_addresses(report: &mut Report<'_, '_>, object: &Typed<ServiceEntry>) {
+    if !object.addresses.is_empty() || object.resolution == Resolution::DynamicDns {
+        return;
+    }
+    let has_address = |host: &String| {
+        let Ok(hostname) = Hostname::parse(host) else { return true };
+        let key = ServiceKey { hostname, namespace: object.namespace().clone() };
+        let services = report.cx.services_of(&key);
+        let any =
+            |service: &std::sync::Arc<Service>| service.auto_addresses.iter().any(|one| !one.is_empty());
+        services.iter().flat_map(|services| services.iter()).any(any)
+    };
+    if object.hosts.iter().all(has_address) {
+        return;
+    }
+    for (index, port) in object.ports.iter().enumerate() {
+        if matches!(
+            Protocol::parse(&port.protocol),
+            Protocol::Tcp | Protocol::Unsupported | Protocol::Mongo | Protocol::Mysql | Protocol::Redis
+        ) {
+            let message = format!(
+                "without spec.addresses, port {} takes connections to that number at any address",
+                port.number
+            );
+            let path = format!("spec.ports[{index}]");
+            report.add(Code::ServiceEntryAddressesRequired, path, message);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Routes that nothing ever reaches, because those before them take all that they would.
+
+use super::Code;
+use super::finding::Report;
+use pilotfish_config::StringMatch;
+use pilotfish_config::networking::{
+    HttpMatchRequest, HttpRoute, L4MatchAttributes, TcpRoute, TlsMatchAttributes, TlsRoute, VirtualService,
+};
+use pilotfish_model::Hostname;
+use std::collections::BTreeMap;
+
+/// How many pairs of conditions of one object are compared at most: an object may have 16,384 conditions.
+const MOST_PAIRS: usize = 200_000;
+
+/// The routes of a VirtualService that are never used.
+pub(super) fn check(report: &mut Report<'_, '_>, object: &VirtualService) {
+    let mut pairs = MOST_PAIRS;
+    find(report, "http", &object.http, &mut pairs);
+    find(report, "tls", &object.tls, &mut pairs);
+    find(report, "tcp", &object.tcp, &mut pairs);
+}
+
+/// A route with conditions, of which one must hold; without any, it takes everything.
+trait Route {
+    type Condition: Condition;
+
+    fn conditions(&self) -> &[Self::Condition];
+
+    /// Whether it takes all that its conditions let in. One with a delegate takes what the routes of that take.
+    fn takes_all(&self) -> bool {
+        true
+    }
+}
+
+trait Condition {
+    /// Whether all that the other takes is taken by this one.
+    fn covers(&self, other: &Self) -> bool;
+    /// Whether it takes everything.
+    fn is_open(&self) -> bool;
+}
+
+fn find<R: Route>(report: &mut Report<'_, '_>, list: &str, routes: &[R], pairs: &mut usize) {
+    for (index, route) in routes.iter().enumerate() {
+        let before = routes.get(..index).unwrap_or_default();
+        let conditions = route.conditions();
+        if conditions.is_empty() {
+            if let Some(taker) = open_one(before, pairs) {
+                unreachable_rule(report, list, index, &taker);
+            }
+            continue;
+        }
+        let takers: Vec<_> = conditions.iter().map(|condition| taker(before, condition, pairs)).collect();
+        if let Some(Some(first)) = takers.first()
+            && takers.iter().all(Option::is_some)
+        {
+            unreachable_rule(report, list, index, first);
+            continue;
+        }
+        for (which, taker) in
+            takers.iter().enumerate().filter_map(|(which, taker)| Some((which, taker.as_ref()?)))
+        {
+            let path = format!("spec.{list}[{index}].match[{which}]");
+            let message =
+                format!("the condition is never met: {} takes all that it would", taker.place(list));
+            report.add(Code::VirtualServiceIneffectiveMatch, path, message);
+        }
+    }
+}
+
+fn unreachable_rule(report: &mut Report<'_, '_>, list: &str, index: usize, taker: &Taker) {
+    let message = format!("the route is never used: {} takes all that it would", taker.place(list));
+    let hint = Some("put the narrower one first".to_owned());
+    report.add_with_hint(Code::VirtualServiceUnreachableRule, format!("spec.{list}[{index}]"), message, hint);
+}
+
+/// Which condition of which route takes something.
+struct Taker {
+    route: usize,
+    /// `None` where the route has no condition.
+    condition: Option<usize>,
+}
+
+impl Taker {
+    fn place(&self, list: &str) -> String {
+        match self.condition {
+            Some(condition) => format!("spec.{list}[{}].match[{condition}]", self.route),
+            None => format!("spec.{list}[{}], which has no condition,", self.route),
+        }
+    }
+}
+
+/// The first route that takes everything.
+fn open_one<R: Route>(routes: &[R], pairs: &mut usize) -> Option<Taker> {
+    taker_by(routes, pairs, R::Condition::is_open)
+}
+
+/// The first condition that takes all that another would.
+fn taker<R: Route>(routes: &[R], condition: &R::Condition, pairs: &mut usize) -> Option<Taker> {
+    taker_by(routes, pairs, |before| before.covers(condition))
+}
+
+fn taker_by<R: Route>(
+    routes: &[R],
+    pairs: &mut usize,
+    takes: impl Fn(&R::Condition) -> bool,
+) -> Option<Taker> {
+    for (route, before) in routes.iter().enumerate().filter(|(_, route)| route.takes_all()) {
+        if before.conditions().is_empty() {
+            return Some(Taker { route, condition: None });
+        }
+        *pairs = pairs.checked_sub(before.conditions().len())?;
+        if let Some(condition) = before.conditions().iter().position(&takes) {
+            return Some(Taker { route, condition: Some(condition) });
+        }
+    }
+    None
+}
+
+impl Route for HttpRoute {
+    type Condition = HttpMatchRequest;
+
+    fn conditions(&self) -> &[HttpMatchRequest] {
+        &self.r#match
+    }
+
+    fn takes_all(&self) -> bool {
+        self.delegate.is_none()
+    }
+}
+
+impl Route for TlsRoute {
+    type Condition = TlsMatchAttributes;
+
+    fn conditions(&self) -> &[TlsMatchAttributes] {
+        &self.r#match
+    }
+}
+
+impl Route for TcpRoute {
+    type Condition = L4MatchAttributes;
+
+    fn conditions(&self) -> &[L4MatchAttributes] {
+        &self.r#match
+    }
+}
+
+impl Condition for HttpMatchRequest {
+    fn covers(&self, other: &Self) -> bool {
+        path_covers(self, other)
+            && text_covers(self.method.as_ref(), other.method.as_ref())
+            && text_covers(self.scheme.as_ref(), other.scheme.as_ref())
+            && text_covers(self.authority.as_ref(), other.authority.as_ref())
+            && texts_cover(&self.headers, &other.headers)
+            && texts_cover(&self.query_params, &other.query_params)
+            && is_part(&self.without_headers, &other.without_headers)
+            && port_covers(self.port, other.port)
+            && sources_cover(
+                (&self.source_namespace, &self.source_labels, &self.gateways),
+                (&other.source_namespace, &other.source_labels, &other.gateways),
+            )
+    }
+
+    fn is_open(&self) -> bool {
+        self.covers(&Self::default())
+    }
+}
+
+/// Paths, which a prefix takes that begins like them.
+fn path_covers(a: &HttpMatchRequest, b: &HttpMatchRequest) -> bool {
+    let takes_all = match &a.uri {
+        None | Some(StringMatch::Unset) => true,
+        Some(StringMatch::Prefix(prefix)) => prefix == "/",
+        Some(StringMatch::Regex(regex)) => regex == ".*",
+        Some(StringMatch::Exact(_)) => false,
+    };
+    // Without regard to case more is taken, but not by comparing texts as they are.
+    takes_all || (a.ignore_uri_case == b.ignore_uri_case && text_covers(a.uri.as_ref(), b.uri.as_ref()))
+}
+
+fn text_covers(a: Option<&StringMatch>, b: Option<&StringMatch>) -> bool {
+    match (a, b) {
+        (None | Some(StringMatch::Unset), _) => true,
+        (Some(_), None) => false,
+        (Some(StringMatch::Prefix(a)), Some(StringMatch::Exact(b) | StringMatch::Prefix(b))) => {
+            b.starts_with(a.as_str())
+        }
+        (Some(a), Some(b)) => a == b,
+    }
+}
+
+/// Whether each text that is asked for is asked for by the other, too, and no more narrowly.
+fn texts_cover(a: &BTreeMap<String, StringMatch>, b: &BTreeMap<String, StringMatch>) -> bool {
+    let covers = |name: &String, text: &StringMatch| match (text, b.get(name)) {
+        // Written as `{}`: whatever the value is.
+        (StringMatch::Unset, Some(_)) => true,
+        (text, other) => other.is_some() && text_covers(Some(text), other),
+    };
+    a.iter().all(|(name, text)| covers(name, text))
+}
+
+fn is_part<V: PartialEq>(a: &BTreeMap<String, V>, b: &BTreeMap<String, V>) -> bool {
+    a.iter().all(|(key, value)| b.get(key) == Some(value))
+}
+
+fn port_covers(a: u32, b: u32) -> bool {
+    a == 0 || a == b
+}
+
+/// Where a request comes from: namespace, labels, gateways.
+type Sources<'a> = (&'a String, &'a BTreeMap<String, String>, &'a Vec<String>);
+
+fn sources_cover(a: Sources<'_>, b: Sources<'_>) -> bool {
+    (a.0.is_empty() || a.0 == b.0) && is_part(a.1, b.1) && list_covers(a.2, b.2)
+}
+
+/// A list of which one is enough; empty for no condition.
+fn list_covers(a: &[String], b: &[String]) -> bool {
+    a.is_empty() || (!b.is_empty() && b.iter().all(|one| a.contains(one)))
+}
+
+impl Condition for TlsMatchAttributes {
+    fn covers(&self, other: &Self) -> bool {
+        // Of several chains Envoy takes the one with the most specific name, so only the same names take others away.
+        let same = |host: &String| self.sni_hosts.iter().any(|own| same_host(own, host));
+        other.sni_hosts.iter().all(same)
+            && port_covers(self.port, other.port)
+            && list_covers(&self.destination_subnets, &other.destination_subnets)
+            && sources_cover(
+                (&self.source_namespace, &self.source_labels, &self.gateways),
+                (&other.source_namespace, &other.source_labels, &other.gateways),
+            )
+    }
+
+    fn is_open(&self) -> bool {
+        false
+    }
+}
+
+fn same_host(a: &str, b: &str) -> bool {
+    matches!((Hostname::parse(a), Hostname::parse(b)), (Ok(a), Ok(b)) if a == b)
+}
+
+impl Condition for L4MatchAttributes {
+    fn covers(&self, other: &Self) -> bool {
+        port_covers(self.port, other.port)
+            && (self.source_subnet.is_empty() || self.source_subnet == other.source_subnet)
+            && list_covers(&self.destination_subnets, &other.destination_subnets)
+            && sources_cover(
+                (&self.source_namespace, &self.source_labels, &self.gateways),
+                (&other.source_namespace, &other.source_labels, &other.gateways),
+            )
+    }
+
+    fn is_open(&self) -> bool {
+        self.covers(&Self::default())
+    }
+}

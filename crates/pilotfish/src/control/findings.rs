@@ -1,0 +1,115 @@
+//! What the analysis found in a world, for all who tell of it.
+
+use pilotfish_model::World;
+use pilotfish_translate::{Finding, Level};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// The most findings that are kept and listed; the rest is counted.
+const MOST_LISTED: usize = 10_000;
+/// The most of them in `/ready`, and new ones in the log at a time.
+const MOST_TOLD: usize = 20;
+
+/// A finding, with the place of its object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PlacedFinding {
+    pub(crate) finding: Finding,
+    /// File and line, or the cluster that the object was read from.
+    pub(crate) place: Arc<str>,
+}
+
+/// All findings in a world.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Findings {
+    /// In the order of their objects.
+    pub(crate) list: Vec<PlacedFinding>,
+    /// How many more there are.
+    more: usize,
+}
+
+impl Findings {
+    /// The findings in a world.
+    pub(crate) fn new<'f>(found: impl Iterator<Item = &'f Finding>, world: &World) -> Self {
+        let mut found: Vec<&Finding> = found.collect();
+        found.sort();
+        let mut out = Self { more: found.len().saturating_sub(MOST_LISTED), ..Self::default() };
+        for finding in found.into_iter().take(MOST_LISTED) {
+            let place = world.object(&finding.object).map(|object| object.meta.origin.clone());
+            out.list.push(PlacedFinding { finding: finding.clone(), place: place.unwrap_or_default() });
+        }
+        out
+    }
+
+    fn warnings(&self) -> impl Iterator<Item = &PlacedFinding> {
+        self.list.iter().filter(|placed| placed.finding.code.level() == Level::Warning)
+    }
+
+    /// The first warnings, and how many more there are.
+    pub(crate) fn summary(&self) -> Vec<String> {
+        let count = self.warnings().count() + self.more;
+        let mut lines: Vec<String> = self.warnings().take(MOST_TOLD).map(ToString::to_string).collect();
+        if let Some(more) = count.checked_sub(MOST_TOLD).filter(|more| *more > 0) {
+            lines.push(format!("and {more} more warnings of the analysis, which `pilotfish problems` lists"));
+        }
+        lines
+    }
+
+    /// Logs the warnings that were not there before.
+    pub(crate) fn log_since(&self, before: &Self) {
+        let known: HashSet<_> = before.warnings().map(|placed| key(&placed.finding)).collect();
+        let new: Vec<_> = self.warnings().filter(|placed| !known.contains(&key(&placed.finding))).collect();
+        for placed in new.iter().take(MOST_TOLD) {
+            tracing::warn!("{placed}");
+        }
+        if let Some(more) = new.len().checked_sub(MOST_TOLD).filter(|more| *more > 0) {
+            tracing::warn!(more, "more warnings of the analysis; `pilotfish problems` lists them");
+        }
+        if before.warnings().next().is_some() && self.warnings().next().is_none() {
+            tracing::info!("the analysis has no warnings any more");
+        }
+    }
+}
+
+/// What makes a finding another one: its words follow from the rest, and change with what is beside it.
+fn key(finding: &Finding) -> impl std::hash::Hash + Eq {
+    (finding.object.clone(), finding.path.clone(), finding.code)
+}
+
+impl std::fmt::Display for PlacedFinding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if !self.place.is_empty() {
+            write!(f, "{}: ", self.place)?;
+        }
+        self.finding.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_model::{Kind, ObjectKey};
+    use pilotfish_translate::Code;
+
+    fn finding(n: usize, code: Code) -> Finding {
+        let object = ObjectKey::new(Kind::VirtualService, "shop", format!("v{n:05}"));
+        Finding { object, path: "spec.hosts".into(), code, message: "odd".into(), hint: None }
+    }
+
+    #[test]
+    fn what_is_told_and_kept_is_limited() {
+        let all: Vec<Finding> = (0..10_050).map(|n| finding(n, Code::ReferencedResourceNotFound)).collect();
+        let findings = Findings::new(all.iter(), &World::default());
+        assert_eq!((findings.list.len(), findings.more), (10_000, 50));
+        let summary = findings.summary();
+        assert_eq!(summary.len(), 21);
+        assert_eq!(summary[0], "VirtualService shop/v00000: spec.hosts: odd [IST0101]");
+        assert!(summary[20].starts_with("and 10030 more"), "{}", summary[20]);
+    }
+
+    #[test]
+    fn what_is_only_worth_knowing_is_listed_and_not_told() {
+        let all = [finding(0, Code::PortNameIsNotUnderNamingConvention)];
+        let findings = Findings::new(all.iter(), &World::default());
+        assert_eq!((findings.list.len(), findings.summary().len()), (1, 0));
+    }
+}

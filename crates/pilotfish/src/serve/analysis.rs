@@ -1,0 +1,100 @@
+//! The analysis of the newest world, when there is time for it: objects that are valid and point at nothing.
+//!
+//! ```text
+//! control loop ── worlds ─▶ (a pause) ─▶ Analyzer ── Findings ─▶ log, /ready, /debug/problemz, /api/v1/problems, status
+//!                                           ▲
+//!                        webhook ── an object that is not there yet
+//! ```
+
+use super::subsystem::{StopOrder, Subsystem};
+use crate::control::findings::Findings;
+use crate::control::shared::{Follower, Shared};
+use crate::settings::Settings;
+use anyhow::{Context, Result};
+use parking_lot::Mutex;
+use pilotfish_model::{ChangeSet, Object, World};
+use pilotfish_translate::{Analyzer, Completeness, Finding, Known};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long after a world it is looked at: proxies have theirs by then.
+const PAUSE: Duration = Duration::from_millis(200);
+/// The longest time for which a world is not looked at.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How many times longer than looking took the next pause is: so much of a processor's time is left to others.
+const SHARE: u32 = 20;
+/// How long a review waits for the analysis of a world.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Analyses the newest world.
+pub(crate) struct Analysis {
+    state: Mutex<State>,
+    shared: Arc<Shared>,
+    reads_cluster: bool,
+}
+
+struct State {
+    analyzer: Analyzer,
+    world: Arc<World>,
+}
+
+impl Analysis {
+    pub(super) fn new(settings: &Settings, shared: &Arc<Shared>) -> Arc<Self> {
+        let cluster = settings.registries.settings.cluster.clone();
+        let analyzer =
+            Analyzer::new(super::domain(settings), cluster, settings.status.controllers, Known::default());
+        Arc::new(Self {
+            state: Mutex::new(State { analyzer, world: Arc::default() }),
+            shared: shared.clone(),
+            reads_cluster: settings.sources.kubernetes.is_some(),
+        })
+    }
+
+    /// Follows the worlds.
+    pub(super) fn subsystem(self: &Arc<Self>) -> Subsystem {
+        let (analysis, follower) = (self.clone(), self.shared.follow());
+        Subsystem::new("the analysis", StopOrder::Abort).task(|_| analysis.follow(follower))
+    }
+
+    async fn follow(self: Arc<Self>, mut follower: Follower) -> Result<()> {
+        let mut pause = PAUSE;
+        loop {
+            let (world, changes) = follower.next_after(pause).await;
+            let this = self.clone();
+            let work = tokio::task::spawn_blocking(move || this.look(world, &changes));
+            let took = work.await.context("analysing a world")?;
+            pause = (took * SHARE).clamp(PAUSE, LONGEST_PAUSE);
+        }
+    }
+
+    /// Looks at a world; returns how long that took.
+    fn look(&self, world: Arc<World>, changes: &ChangeSet) -> Duration {
+        // Only measured, for the next pause.
+        let started = Instant::now();
+        let mut state = self.state.lock();
+        let State { analyzer, world: newest } = &mut *state;
+        analyzer.set_known(self.known());
+        if analyzer.advance(&world, changes) {
+            self.shared.set_findings(Findings::new(analyzer.findings(), &world));
+        }
+        *newest = world;
+        started.elapsed()
+    }
+
+    /// What may be taken for missing: not the services of a registry that never answered, nor Secrets where perhaps none may be read.
+    fn known(&self) -> Known {
+        let waits = self.shared.registry_states().iter().any(|registry| !registry.synced);
+        let partly_if = |partly| if partly { Completeness::Partly } else { Completeness::Whole };
+        Known { services: partly_if(waits), secrets: partly_if(self.reads_cluster) }
+    }
+
+    /// What would be found of an object that is not there yet. Nothing where the analysis is busy: nobody is kept waiting for warnings.
+    pub(super) fn of_object(&self, object: &Object) -> Vec<Finding> {
+        let Some(mut state) = self.state.try_lock_for(PATIENCE) else { return Vec::new() };
+        let State { analyzer, world } = &mut *state;
+        if world.revision() == 0 {
+            return Vec::new();
+        }
+        analyzer.findings_of(world, object.clone())
+    }
+}
