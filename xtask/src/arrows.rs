@@ -284,6 +284,13 @@ const RULES: &[Rule] = &[
         never: &["tonic", "hyper", "h2", "axum", "kube", "pilotfish-xds", "pilotfish-registry"],
         never_named: &["tokio", "notify"],
     },
+    // Traces for collectors: it knows nothing of what they are about.
+    Rule {
+        name: "pilotfish-otlp",
+        may: &["pilotfish-registry-client", "pilotfish-source"],
+        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["axum", "notify", "pilotfish-model"],
+    },
     Rule {
         name: "pilotfish-node",
         may: &["pilotfish-webhook"],
@@ -311,6 +318,7 @@ const RULES: &[Rule] = &[
             "pilotfish-model",
             "pilotfish-nacos",
             "pilotfish-node",
+            "pilotfish-otlp",
             "pilotfish-polaris",
             "pilotfish-polaris-sync",
             "pilotfish-proto",

@@ -38,6 +38,7 @@ const PUBLIC: Table = &[
     ("pilotfish-model", &["topology"]),
     ("pilotfish-nacos", &[]),
     ("pilotfish-node", &["bootstrap", "interception"]),
+    ("pilotfish-otlp", &["message"]),
     ("pilotfish-polaris", &[]),
     ("pilotfish-polaris-sync", &[]),
     ("pilotfish-proto", &["istio", "istio_api", "rules"]),

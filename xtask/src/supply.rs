@@ -90,9 +90,21 @@ pub(crate) fn bring_runc(folder: &Path) -> Result<()> {
     bring_program(folder, "runc", "sbin/runc")
 }
 
+/// Brings promtool, which tests the rules for Prometheus.
+///
+/// # Errors
+/// When the package cannot be had, or does not run here.
+pub(crate) fn bring_promtool(folder: &Path) -> Result<()> {
+    bring_program_of(folder, "prometheus", "promtool", "bin/promtool")
+}
+
 fn bring_program(folder: &Path, name: &str, end: &str) -> Result<()> {
+    bring_program_of(folder, name, name, end)
+}
+
+fn bring_program_of(folder: &Path, package: &str, name: &str, end: &str) -> Result<()> {
     let place = folder.join(name);
-    debian::bring_file(folder, name, end, &place)?;
+    debian::bring_file(folder, package, end, &place)?;
     tools::make_executable(&place)?;
     process::output(process::command(&place).arg("--version")).map(drop)
 }

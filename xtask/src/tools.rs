@@ -86,6 +86,7 @@ fn all() -> Vec<Tool> {
             file: "helm",
             bring: kubernetes::bring_helm,
         },
+        Tool { name: "promtool", version: "1".into(), file: "promtool", bring: supply::bring_promtool },
         Tool {
             name: "iptables",
             version: "1".into(),

@@ -1,28 +1,27 @@
 //! Metrics, under istiod's names where it measures the same thing.
 
+use crate::ChangeMetrics;
+use crate::catalogue::{Catalogue, MetricDescription};
+use crate::process_metrics::ProcessMetrics;
 use crate::registration_metrics::RegistrationApiMetrics;
+use crate::webhook_metrics::WebhookMetrics;
 use pilotfish_api as api;
 use pilotfish_model::{Kind, World};
 use prometheus::core::Collector;
 use prometheus::proto::{LabelPair, MetricFamily};
 use prometheus::{
-    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry, TextEncoder,
+    Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
 };
 use std::time::Instant;
 
 /// The short name of a resource type, as `cds`: the label `type`.
 pub type XdsType = &'static str;
 
-/// Seconds for what ought to take milliseconds.
-pub(crate) const FAST: &[f64] =
-    &[0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 3.0, 5.0, 10.0, 30.0];
-/// Bytes of one response.
-const SIZES: &[f64] = &[1.0, 1e3, 1e4, 1e5, 1e6, 4e6, 1e7, 4e7];
-
 /// Everything that is measured. Label values are of closed sets; names of nodes and services belong in logs.
 pub struct Metrics {
     registry: Registry,
+    descriptions: Vec<MetricDescription>,
     started: Instant,
     /// Connected proxies.
     pub clients: IntGauge,
@@ -46,12 +45,18 @@ pub struct Metrics {
     pub queue: Histogram,
     /// Bytes of a response.
     pub config_size: HistogramVec,
-    /// Time of writing a response.
+    /// Time of choosing, encoding and writing a response, by type.
+    pub push: HistogramVec,
+    /// Time of writing a response, with what it waited for the client.
     pub send: Histogram,
     /// Worlds published, by what changed.
     pub push_triggers: IntCounterVec,
     /// Changes received from sources, by kind.
     pub inbound_updates: IntCounterVec,
+    /// Objects of Kubernetes that registries read and that were added, updated or deleted, by kind and event.
+    pub registry_events: IntCounterVec,
+    /// The same of all other objects.
+    pub config_events: IntCounterVec,
     /// From the first change to the published world.
     pub debounce: Histogram,
     /// Computing what a new world changes.
@@ -60,20 +65,23 @@ pub struct Metrics {
     pub rejected_configs: IntGauge,
     /// Names of gateways between networks that cannot be resolved, now.
     pub unresolved_gateways: IntGauge,
+    /// Changes on their way to proxies.
+    pub changes: ChangeMetrics,
     /// The metrics of live clusters.
     pub kube: KubeMetrics,
     /// The metrics of xDS over TLS.
     pub secure: SecureMetrics,
-    /// Reviews of webhooks, by webhook and result: `allowed`, `refused`, `error`.
-    pub webhook_reviews: IntCounterVec,
+    /// Spans of traces, by what became of them: `sent`, `failed`, `dropped`.
+    pub spans: IntCounterVec,
+    /// The metrics of webhooks.
+    pub webhooks: WebhookMetrics,
     registries: Registries,
     /// Of the registration API.
     pub registration_api: RegistrationApiMetrics,
     services: IntGauge,
     virtual_services: IntGauge,
     uptime: Gauge,
-    resident: IntGauge,
-    cpu: Gauge,
+    process: ProcessMetrics,
 }
 
 /// The metrics of live clusters.
@@ -107,10 +115,8 @@ pub struct RegistrationMetrics {
 }
 
 impl RegistrationMetrics {
-    fn new(r: &Registry) -> Result<Self, prometheus::Error> {
-        let counter = |name: &str, help: &str| {
-            register(r, IntCounter::new(format!("auto_registration_{name}_total"), help))
-        };
+    fn new(r: &Catalogue) -> Result<Self, prometheus::Error> {
+        let counter = |name: &str, help: &str| r.counter(&format!("auto_registration_{name}_total"), help);
         Ok(Self {
             registered: counter("success", "WorkloadEntries made for workloads that connected")?,
             updated: counter("updates", "Connections noted in WorkloadEntries that were there")?,
@@ -122,24 +128,22 @@ impl RegistrationMetrics {
 }
 
 impl KubeMetrics {
-    fn new(r: &Registry) -> Result<Self, prometheus::Error> {
+    fn new(r: &Catalogue) -> Result<Self, prometheus::Error> {
         const TIMEOUTS: &str = "Remote clusters whose first list did not arrive before the timeout";
         Ok(Self {
-            watches: counters_by(
-                r,
+            watches: r.counters(
                 "pilotfish_kube_watch_events",
                 "Events of Kubernetes watches, by cluster, kind and event",
                 &["cluster", "kind", "event"],
             )?,
-            remote_clusters: gauge(r, "istiod_managed_clusters", "Remote clusters that are watched")?,
-            remote_timeouts: register(r, IntCounter::new("remote_cluster_sync_timeouts_total", TIMEOUTS))?,
-            status_writes: counters_by(
-                r,
+            remote_clusters: r.gauge("istiod_managed_clusters", "Remote clusters that are watched")?,
+            remote_timeouts: r.register(IntCounter::new("remote_cluster_sync_timeouts_total", TIMEOUTS))?,
+            status_writes: r.counters(
                 "pilotfish_status_writes",
                 "Statuses written to the API server, by kind and result",
                 &["kind", "result"],
             )?,
-            status_leader: gauge(r, "pilotfish_status_leader", "1 while this replica writes status")?,
+            status_leader: r.gauge("pilotfish_status_leader", "1 while this replica writes status")?,
             registrations: RegistrationMetrics::new(r)?,
         })
     }
@@ -171,22 +175,19 @@ pub struct SecureMetrics {
 }
 
 impl SecureMetrics {
-    fn new(r: &Registry) -> Result<Self, prometheus::Error> {
+    fn new(r: &Catalogue) -> Result<Self, prometheus::Error> {
         Ok(Self {
-            handshakes: counters(
-                r,
+            handshakes: r.counters(
                 "pilotfish_xds_tls_handshakes",
                 "TLS handshakes of xDS, by result",
-                "result",
+                &["result"],
             )?,
-            authenticated: counters(
-                r,
+            authenticated: r.counters(
                 "pilotfish_xds_authenticated",
                 "Authenticated xDS streams over TLS, by method",
-                "method",
+                &["method"],
             )?,
-            files_refused: gauge(
-                r,
+            files_refused: r.gauge(
                 "pilotfish_xds_tls_files_refused",
                 "1 while TLS files of xDS cannot be used and those before stay in force",
             )?,
@@ -205,61 +206,93 @@ impl Metrics {
     /// # Errors
     /// When two metrics have one name, which would be a defect.
     pub fn new(version: &str) -> Result<Self, prometheus::Error> {
-        let registry = Registry::new();
-        let r = &registry;
+        let catalogue = Catalogue::default();
+        let metrics = Self::registered(&catalogue, version)?;
+        let (registry, descriptions) = catalogue.finish();
+        Ok(Self { registry, descriptions, ..metrics })
+    }
+
+    fn registered(r: &Catalogue, version: &str) -> Result<Self, prometheus::Error> {
         info(r, version)?;
         Ok(Self {
-            clients: gauge(r, "pilot_xds", "Proxies connected over xDS")?,
-            pushes: counters(r, "pilot_xds_pushes", "Responses sent, by type", "type")?,
-            resources_sent: counters(r, "pilotfish_xds_resources_sent", "Resources sent, by type", "type")?,
-            rejects: counters(r, "pilot_total_xds_rejects", "Responses refused by proxies, by type", "type")?,
+            clients: r.gauge("pilot_xds", "Proxies connected over xDS")?,
+            pushes: r.counters("pilot_xds_pushes", "Responses sent, by type", &["type"])?,
+            resources_sent: r.counters(
+                "pilotfish_xds_resources_sent",
+                "Resources sent, by type",
+                &["type"],
+            )?,
+            rejects: r.counters(
+                "pilot_total_xds_rejects",
+                "Responses refused by proxies, by type",
+                &["type"],
+            )?,
             reject_by_type: reject_counters(r)?,
-            expired_nonces: counters(r, "pilot_xds_expired_nonce", "Requests with an old nonce", "type")?,
+            expired_nonces: r.counters("pilot_xds_expired_nonce", "Requests with an old nonce", &["type"])?,
             stream_errors: stream_errors(r)?,
             limits_exceeded: limits_exceeded(r)?,
-            convergence: histogram(
-                r,
-                "pilot_proxy_convergence_time",
-                "Seconds from a new world to the last response",
+            convergence: r
+                .seconds("pilot_proxy_convergence_time", "Seconds from a new world to the last response")?,
+            queue: r.seconds("pilot_proxy_queue_time", "Seconds that a proxy's push waited for its task")?,
+            config_size: r.sizes_by(
+                "pilot_xds_config_size_bytes",
+                "Bytes of a response, by type",
+                &["type"],
             )?,
-            queue: histogram(r, "pilot_proxy_queue_time", "Seconds that a proxy's push waited for its task")?,
-            config_size: sizes(r, "pilot_xds_config_size_bytes", "Bytes of a response, by type", "type")?,
-            send: histogram(r, "pilot_xds_send_time", "Seconds of writing a response")?,
-            push_triggers: counters(r, "pilot_push_triggers", "Worlds published, by what changed", "type")?,
-            inbound_updates: counters(
-                r,
+            push: r.seconds_by(
+                "pilot_xds_push_time",
+                "Seconds of choosing, encoding and writing a response, by type",
+                &["type"],
+            )?,
+            send: r.seconds(
+                "pilot_xds_send_time",
+                "Seconds of writing a response, with what it waited for a slow client",
+            )?,
+            push_triggers: r.counters(
+                "pilot_push_triggers",
+                "Worlds published, by what changed",
+                &["type"],
+            )?,
+            inbound_updates: r.counters(
                 "pilot_inbound_updates",
                 "Changes received from sources, by kind",
-                "type",
+                &["type"],
             )?,
-            debounce: histogram(
-                r,
-                "pilot_debounce_time",
-                "Seconds from the first change to the published world",
+            registry_events: r.counters(
+                "pilot_k8s_reg_events",
+                "Services, EndpointSlices, Pods, Nodes and Namespaces that changed, by kind and event",
+                &["type", "event"],
             )?,
-            publish: histogram(
-                r,
-                "pilot_pushcontext_init_seconds",
-                "Seconds of computing what a new world changes",
+            config_events: r.counters(
+                "pilot_k8s_cfg_events",
+                "Other objects that changed, by kind and event",
+                &["type", "event"],
             )?,
-            rejected_configs: gauge(
-                r,
-                "pilot_total_rejected_configs",
-                "Objects whose newest version is refused",
-            )?,
-            unresolved_gateways: gauge(r, "pilotfish_unresolved_gateways", UNRESOLVED)?,
+            debounce: r
+                .seconds("pilot_debounce_time", "Seconds from the first change to the published world")?,
+            publish: r
+                .seconds("pilot_pushcontext_init_seconds", "Seconds of computing what a new world changes")?,
+            rejected_configs: r
+                .gauge("pilot_total_rejected_configs", "Objects whose newest version is refused")?,
+            unresolved_gateways: r.gauge("pilotfish_unresolved_gateways", UNRESOLVED)?,
             kube: KubeMetrics::new(r)?,
+            changes: ChangeMetrics::new(r)?,
             secure: SecureMetrics::new(r)?,
-            webhook_reviews: webhook_reviews(r)?,
+            spans: r.counters(
+                "pilotfish_otlp_spans_total",
+                "Spans of traces, by what became of them",
+                &["result"],
+            )?,
+            webhooks: WebhookMetrics::new(r)?,
             registries: Registries::new(r)?,
             registration_api: RegistrationApiMetrics::new(r)?,
-            services: gauge(r, "pilot_services", "Services known")?,
-            virtual_services: gauge(r, "pilot_virt_services", "VirtualServices known")?,
-            uptime: register(r, Gauge::new("istiod_uptime_seconds", "Seconds since the start"))?,
-            resident: gauge(r, "process_resident_memory_bytes", "Resident memory")?,
-            cpu: register(r, Gauge::new("process_cpu_seconds_total", "CPU seconds of user and system"))?,
+            services: r.gauge("pilot_services", "Services known")?,
+            virtual_services: r.gauge("pilot_virt_services", "VirtualServices known")?,
+            uptime: r.float("istiod_uptime_seconds", "Seconds since the start")?,
+            process: ProcessMetrics::new(r)?,
             started: Instant::now(),
-            registry,
+            registry: Registry::default(),
+            descriptions: Vec::new(),
         })
     }
 
@@ -298,6 +331,12 @@ impl Metrics {
         }
     }
 
+    /// What is measured, by name.
+    #[must_use]
+    pub fn descriptions(&self) -> &[MetricDescription] {
+        &self.descriptions
+    }
+
     /// The text that Prometheus reads.
     ///
     /// # Errors
@@ -307,24 +346,9 @@ impl Metrics {
         self.services.set(count(world.service_count()));
         self.virtual_services.set(count(world.objects(Kind::VirtualService).count()));
         self.uptime.set(self.started.elapsed().as_secs_f64());
-        let usage = Usage::read();
-        self.resident.set(usage.resident);
-        self.cpu.set(usage.cpu);
+        self.process.read();
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }
-}
-
-pub(crate) fn register<C: prometheus::core::Collector + Clone + 'static>(
-    registry: &Registry,
-    metric: Result<C, prometheus::Error>,
-) -> Result<C, prometheus::Error> {
-    let metric = metric?;
-    registry.register(Box::new(metric.clone()))?;
-    Ok(metric)
-}
-
-pub(crate) fn gauge(registry: &Registry, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
-    register(registry, IntGauge::new(name, help))
 }
 
 const LAG: &str = "Seconds since the product of a registry last answered well";
@@ -345,22 +369,17 @@ struct Registries {
 }
 
 impl Registries {
-    fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let gauges = |name: &str, help: &str| {
-            register(registry, IntGaugeVec::new(Opts::new(name, help), &["registry"]))
-        };
-        let counters = |name: &str, help: &str| {
-            register(registry, IntCounterVec::new(Opts::new(name, help), &["registry"]))
-        };
+    fn new(r: &Catalogue) -> Result<Self, prometheus::Error> {
+        let gauges =
+            |name: &str, help: &str| r.register(IntGaugeVec::new(Opts::new(name, help), &["registry"]));
+        let counters = |name: &str, help: &str| r.counters(name, help, &["registry"]);
         Ok(Self {
             failing: gauges("pilotfish_registry_failing", "1 while a source of a registry cannot be read")?,
             synced: gauges("pilotfish_registry_synced", "1 once the first complete list was read")?,
             services: gauges("pilotfish_registry_services", "Services of a registry")?,
             endpoints: gauges("pilotfish_registry_endpoints", "Endpoints of a registry")?,
-            lag: register(
-                registry,
-                GaugeVec::new(Opts::new("pilotfish_registry_lag_seconds", LAG), &["registry"]),
-            )?,
+            lag: r
+                .register(GaugeVec::new(Opts::new("pilotfish_registry_lag_seconds", LAG), &["registry"]))?,
             held: gauges(
                 "pilotfish_registry_guard_held",
                 "1 while an answer that takes away too much is held back",
@@ -410,93 +429,31 @@ impl Registries {
     }
 }
 
-fn counters(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-    label: &str,
-) -> Result<IntCounterVec, prometheus::Error> {
-    counters_by(registry, name, help, &[label])
-}
-
-fn limits_exceeded(registry: &Registry) -> Result<IntCounterVec, prometheus::Error> {
+fn limits_exceeded(r: &Catalogue) -> Result<IntCounterVec, prometheus::Error> {
     const HELP: &str = "Streams and calls refused or ended by a limit, by limit";
-    counters(registry, "pilotfish_xds_limits_exceeded", HELP, "limit")
+    r.counters("pilotfish_xds_limits_exceeded", HELP, &["limit"])
 }
 
-fn stream_errors(registry: &Registry) -> Result<IntCounterVec, prometheus::Error> {
+fn stream_errors(r: &Catalogue) -> Result<IntCounterVec, prometheus::Error> {
     let help = "Streams refused or ended with an error, by gRPC status";
-    counters(registry, "pilot_total_xds_internal_errors", help, "code")
+    r.counters("pilot_total_xds_internal_errors", help, &["code"])
 }
 
-fn webhook_reviews(registry: &Registry) -> Result<IntCounterVec, prometheus::Error> {
-    counters_by(
-        registry,
-        "pilotfish_webhook_reviews",
-        "Objects reviewed for API servers, by webhook and result",
-        &["webhook", "result"],
-    )
-}
-
-pub(crate) fn counters_by(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-    labels: &[&str],
-) -> Result<IntCounterVec, prometheus::Error> {
-    register(registry, IntCounterVec::new(Opts::new(name, help), labels))
-}
-
-fn histogram(registry: &Registry, name: &str, help: &str) -> Result<Histogram, prometheus::Error> {
-    register(registry, Histogram::with_opts(HistogramOpts::new(name, help).buckets(FAST.to_vec())))
-}
-
-fn sizes(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-    label: &str,
-) -> Result<HistogramVec, prometheus::Error> {
-    register(registry, HistogramVec::new(HistogramOpts::new(name, help).buckets(SIZES.to_vec()), &[label]))
-}
-
-fn reject_counters(registry: &Registry) -> Result<Vec<(XdsType, IntCounter)>, prometheus::Error> {
+fn reject_counters(r: &Catalogue) -> Result<Vec<(XdsType, IntCounter)>, prometheus::Error> {
     let counter = |ty: XdsType| {
-        let counter = IntCounter::new(format!("pilot_xds_{ty}_reject"), format!("Refused {ty} responses"));
-        Ok((ty, register(registry, counter)?))
+        Ok((ty, r.counter(&format!("pilot_xds_{ty}_reject"), &format!("Refused {ty} responses"))?))
     };
     REJECT_TYPES.into_iter().map(counter).collect()
 }
 
 /// The versions, as labels of gauges that are always 1.
-fn info(registry: &Registry, version: &str) -> Result<(), prometheus::Error> {
+fn info(r: &Catalogue, version: &str) -> Result<(), prometheus::Error> {
     let pilot = IntGaugeVec::new(Opts::new("pilot_info", "The version of this process"), &["version"]);
-    register(registry, pilot)?.with_label_values(&[version]).set(1);
+    r.register(pilot)?.with_label_values(&[version]).set(1);
     let build =
         IntGaugeVec::new(Opts::new("istio_build", "The build of this process"), &["component", "tag"]);
-    register(registry, build)?.with_label_values(&["pilot", version]).set(1);
+    r.register(build)?.with_label_values(&["pilot", version]).set(1);
     Ok(())
-}
-
-/// Memory in bytes and CPU time in seconds of the process; zero where `/proc` is missing.
-#[derive(Default)]
-struct Usage {
-    resident: i64,
-    cpu: f64,
-}
-
-impl Usage {
-    /// From Linux's `/proc`: pages of 4 KiB, ticks of 10 ms.
-    fn read() -> Self {
-        let number = |text: Option<&str>| text.and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
-        let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        // The second field is the name in parentheses, which may hold blanks.
-        let mut after = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-        let user = number(after.nth(11));
-        let system = number(after.next());
-        Self { resident: number(statm.split_whitespace().nth(1)) * 4096, cpu: (user + system) as f64 / 100.0 }
-    }
 }
 
 #[cfg(test)]

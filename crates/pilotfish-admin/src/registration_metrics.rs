@@ -1,11 +1,9 @@
 //! Metrics of registration: all zero where nothing can be registered.
 
 use pilotfish_api as api;
-use prometheus::{
-    HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-};
+use prometheus::{HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
-use crate::metrics::{FAST, counters_by, gauge, register};
+use crate::catalogue::Catalogue;
 
 /// What the listener of the registration API tells.
 pub struct RegistrationApiMetrics {
@@ -27,42 +25,36 @@ pub struct RegistrationApiMetrics {
 }
 
 impl RegistrationApiMetrics {
-    pub(crate) fn new(r: &Registry) -> Result<Self, prometheus::Error> {
-        let seconds =
-            HistogramOpts::new("pilotfish_registration_api_seconds", "How long requests took, by method");
+    pub(crate) fn new(r: &Catalogue) -> Result<Self, prometheus::Error> {
         Ok(Self {
             registered: RegisteredMetrics::new(r)?,
-            requests: counters_by(
-                r,
+            requests: r.counters(
                 "pilotfish_registration_api_requests_total",
                 "Requests of the registration API, by gRPC code",
                 &["method", "protocol", "code"],
             )?,
-            seconds: register(r, HistogramVec::new(seconds.buckets(FAST.to_vec()), &["method"]))?,
-            limits_exceeded: counters_by(
-                r,
+            seconds: r.seconds_by(
+                "pilotfish_registration_api_seconds",
+                "How long requests took, by method",
+                &["method"],
+            )?,
+            limits_exceeded: r.counters(
                 "pilotfish_registration_limits_exceeded",
                 "Requests, streams and connections that a limit refused, by limit",
                 &["limit"],
             )?,
-            connections: gauge(
-                r,
-                "pilotfish_registration_connections",
-                "Open connections of the registration API",
-            )?,
-            handshakes: counters_by(
-                r,
+            connections: r
+                .gauge("pilotfish_registration_connections", "Open connections of the registration API")?,
+            handshakes: r.counters(
                 "pilotfish_registration_tls_handshakes",
                 "TLS handshakes of the registration API, by result",
                 &["result"],
             )?,
-            access_refused: gauge(
-                r,
+            access_refused: r.gauge(
                 "pilotfish_registration_access_refused",
                 "1 while tokens or rules cannot be used and those before stay in force",
             )?,
-            files_refused: gauge(
-                r,
+            files_refused: r.gauge(
                 "pilotfish_registration_tls_files_refused",
                 "1 while TLS files of registration cannot be used and those before stay in force",
             )?,
@@ -113,22 +105,16 @@ const COUNTERS: [Figure; 3] = [
 ];
 
 impl RegisteredMetrics {
-    pub(crate) fn new(r: &Registry) -> Result<Self, prometheus::Error> {
-        let gauges = GAUGES.iter().map(|(name, help, value)| Ok((gauge(r, name, help)?, *value)));
-        let counters = COUNTERS
-            .iter()
-            .map(|(name, help, value)| Ok((register(r, IntCounter::new(*name, *help))?, *value)));
+    pub(crate) fn new(r: &Catalogue) -> Result<Self, prometheus::Error> {
+        let gauges = GAUGES.iter().map(|(name, help, value)| Ok((r.gauge(name, help)?, *value)));
+        let counters = COUNTERS.iter().map(|(name, help, value)| Ok((r.counter(name, help)?, *value)));
         Ok(Self {
-            instances: register(
-                r,
-                IntGaugeVec::new(
-                    Opts::new("pilotfish_registration_instances", "Registered instances, by health"),
-                    &["health"],
-                ),
-            )?,
+            instances: r.register(IntGaugeVec::new(
+                Opts::new("pilotfish_registration_instances", "Registered instances, by health"),
+                &["health"],
+            ))?,
             gauges: gauges.collect::<Result<_, prometheus::Error>>()?,
-            requests: counters_by(
-                r,
+            requests: r.counters(
                 "pilotfish_registration_requests_total",
                 "Registrations, renewals and deregistrations, by result; each of a batch counts",
                 &["operation", "result"],
@@ -163,8 +149,8 @@ mod tests {
 
     #[test]
     fn figures_are_those_of_now() {
-        let registry = Registry::new();
-        let metrics = RegisteredMetrics::new(&registry).unwrap();
+        let catalogue = Catalogue::default();
+        let metrics = RegisteredMetrics::new(&catalogue).unwrap();
         let requests = api::RegistrationRequests { operation: "renew".into(), result: "ok".into(), count: 7 };
         let all = api::Registration {
             instances: [("healthy".to_owned(), 3), ("lapsed".to_owned(), 1)].into(),
@@ -180,7 +166,7 @@ mod tests {
         for _ in 0..2 {
             metrics.set(&all);
         }
-        let text = TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+        let text = TextEncoder::new().encode_to_string(&catalogue.finish().0.gather()).unwrap();
         for line in [
             "pilotfish_registration_instances{health=\"healthy\"} 3",
             "pilotfish_registration_services 2",

@@ -1,5 +1,6 @@
 //! `/api/v1`: what the command line asks. Its answers are as bounded as pages are: lists come in parts.
 
+use crate::process::{self, Threads};
 use crate::routes::{Admin, ControlPlane, Shared};
 use crate::views;
 use axum::extract::{DefaultBodyLimit, Path, Query, RawQuery, State};
@@ -8,12 +9,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use pilotfish_api::v1::{
-    Acknowledgement, EndpointRow, Failure, FailureKind, Page, Plan, PlanRequest, Proxy, ProxyConfig, Section,
-    ServicePort, ServiceRow, Why, WhyEndpoint,
+    Acknowledgement, Change, EndpointRow, Failure, FailureKind, History, LogFilter, Memory, MemoryKind, Page,
+    Plan, PlanRequest, Proxy, ProxyConfig, Section, ServicePort, ServiceRow, Why, WhyEndpoint,
 };
 use pilotfish_model::{Endpoint, HealthStatus, Service, ServiceKey, ShardKey, World};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// What the control plane can tell an operator; the binary implements it.
 pub trait Operations: Send + Sync + 'static {
@@ -32,17 +35,31 @@ pub trait Operations: Send + Sync + 'static {
     /// When it is not known.
     fn acknowledgement(&self, what: &WaitFor) -> Result<Acknowledgement, Failure>;
 
-    /// What a proxy was sent: of one section or of all, the resources whose names are `name` or else contain it, whole or by name only.
+    /// What a proxy was sent: of one section or of all, the resources whose names are `name` or else contain it, whole or by name only. `at` an
+    /// earlier revision: what it would have had then.
     ///
     /// # Errors
-    /// When the proxy is not known.
+    /// When the proxy is not known, or the revision is not kept.
     fn proxy_config(
         &self,
         proxy: &str,
         section: Option<Section>,
         name: Option<&str>,
         full: bool,
+        at: Option<u64>,
     ) -> Result<ProxyConfig, Failure>;
+
+    /// What was published lately, the newest first.
+    ///
+    /// # Errors
+    /// When the object or the proxy is not known.
+    fn history(&self, query: &HistoryQuery) -> Result<History, Failure>;
+
+    /// One change with diffs.
+    ///
+    /// # Errors
+    /// When the revision is not kept.
+    fn change(&self, revision: u64) -> Result<Change, Failure>;
 
     /// What would change.
     ///
@@ -55,6 +72,21 @@ pub trait Operations: Send + Sync + 'static {
     /// # Errors
     /// When the proxy or the host is not known.
     fn why(&self, query: &WhyQuery) -> Result<Why, Failure>;
+
+    /// What memory is for, by kind.
+    fn memory(&self) -> Vec<MemoryKind>;
+
+    /// Which logs are written.
+    ///
+    /// # Errors
+    /// When that is not known.
+    fn log(&self) -> Result<LogFilter, Failure>;
+
+    /// Changes which logs are written: what is configured where the filter is empty.
+    ///
+    /// # Errors
+    /// When the filter cannot be read.
+    fn set_log(&self, filter: &str) -> Result<LogFilter, Failure>;
 
     /// Which services an address is an endpoint of.
     ///
@@ -87,10 +119,33 @@ pub struct WhyQuery {
     pub method: String,
     /// Headers: `NAME=VALUE`.
     pub headers: Vec<String>,
+    /// At an earlier revision.
+    pub at: Option<u64>,
+}
+
+/// Which changes are asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct HistoryQuery {
+    /// Those that touched an object: `VirtualService/shop/catalog`.
+    pub object: Option<String>,
+    /// Those that concerned a connected proxy, since it connected.
+    pub proxy: Option<String>,
+    /// Also those of nothing but endpoints; they are always there where an object or a proxy is named.
+    #[serde(default)]
+    pub endpoints: bool,
+    /// The first one of the list that is shown.
+    pub offset: Option<usize>,
+    /// How many are shown.
+    pub limit: Option<usize>,
 }
 
 /// Bytes of the files of a plan, as JSON.
 const PLAN_BYTES: usize = 8 << 20;
+/// Bytes of a filter of logs, as JSON.
+const LOG_BYTES: usize = 4 << 10;
+/// Seconds of a profile: where nothing is said, and at most.
+const PROFILE_SECONDS: f64 = 5.0;
+const LONGEST_PROFILE: f64 = 30.0;
 
 pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
     Router::new()
@@ -102,6 +157,11 @@ pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
         .route("/registries", get(registries::<C>))
         .route("/problems", get(problems::<C>))
         .route("/acknowledgements", get(acknowledgements::<C>))
+        .route("/memory", get(memory::<C>))
+        .route("/profile", get(profile))
+        .route("/log", get(log::<C>).post(set_log::<C>).layer(DefaultBodyLimit::max(LOG_BYTES)))
+        .route("/history", get(history::<C>))
+        .route("/history/{revision}", get(change::<C>))
         .route("/plan", post(plan::<C>).layer(DefaultBodyLimit::max(PLAN_BYTES)))
         .route("/why", get(why::<C>))
         .route("/why/endpoint", get(why_endpoint::<C>))
@@ -181,6 +241,7 @@ struct ConfigQuery {
     name: Option<String>,
     #[serde(default)]
     full: bool,
+    at: Option<u64>,
 }
 
 async fn config<C: ControlPlane + Operations>(
@@ -193,11 +254,27 @@ async fn config<C: ControlPlane + Operations>(
             || Failure::unknown("section", word, Section::ALL.iter().map(|section| section.as_str()));
         Section::parse(word).ok_or_else(unknown)
     });
-    answer(
-        section
-            .transpose()
-            .and_then(|section| admin.plane.proxy_config(&proxy, section, query.name.as_deref(), query.full)),
-    )
+    answer(section.transpose().and_then(|section| {
+        admin.plane.proxy_config(&proxy, section, query.name.as_deref(), query.full, query.at)
+    }))
+}
+
+async fn history<C: ControlPlane + Operations>(
+    State(admin): Shared<C>,
+    Query(query): Query<HistoryQuery>,
+) -> Response {
+    answer(admin.plane.history(&query))
+}
+
+async fn change<C: ControlPlane + Operations>(
+    State(admin): Shared<C>,
+    Path(revision): Path<String>,
+) -> Response {
+    let wrong = || {
+        let failure = Failure::new(FailureKind::Invalid, format!("{revision:?} is no revision"));
+        failure.hint("revisions are numbers, as in /api/v1/history/42")
+    };
+    answer(revision.parse().map_err(|_| wrong()).and_then(|revision| admin.plane.change(revision)))
 }
 
 async fn services<C: ControlPlane + Operations>(
@@ -343,23 +420,62 @@ async fn acknowledgements<C: ControlPlane + Operations>(
     answer(admin.plane.acknowledgement(&what))
 }
 
-/// A page of another site that a browser has open cannot send JSON without being asked for leave, which is not given.
+/// The question of a POST. A page of another site that a browser has open cannot send JSON without being asked for leave, which is not
+/// given.
+fn question<T: DeserializeOwned>(what: &str, headers: &HeaderMap, body: &[u8]) -> Result<T, Failure> {
+    let is_json = headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    let invalid = |error: String| Failure::new(FailureKind::Invalid, error);
+    if !is_json {
+        return Err(invalid(format!("{what} is asked for with content-type: application/json")));
+    }
+    serde_json::from_slice(body)
+        .map_err(|error| invalid(format!("the body is no question for {what}: {error}")))
+}
+
 async fn plan<C: ControlPlane + Operations>(
     State(admin): Shared<C>,
     headers: HeaderMap,
     body: axum::body::Bytes,
 ) -> Response {
-    let is_json = headers
-        .get(header::CONTENT_TYPE)
-        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
-    let invalid = |error: String| answer::<()>(Err(Failure::new(FailureKind::Invalid, error)));
-    if !is_json {
-        return invalid("a plan is asked for with content-type: application/json".to_owned());
+    answer(question("a plan", &headers, &body).and_then(|request| admin.plane.plan(request)))
+}
+
+async fn memory<C: ControlPlane + Operations>(State(admin): Shared<C>) -> Response {
+    Json(Memory { resident: process::resident(), kinds: admin.plane.memory() }).into_response()
+}
+
+#[derive(Deserialize)]
+struct ProfileQuery {
+    seconds: Option<f64>,
+}
+
+async fn profile(Query(query): Query<ProfileQuery>) -> Response {
+    let seconds = query.seconds.unwrap_or(PROFILE_SECONDS);
+    if !(0.1..=LONGEST_PROFILE).contains(&seconds) {
+        let failure = Failure::new(
+            FailureKind::Invalid,
+            format!("seconds={seconds} is not between 0.1 and {LONGEST_PROFILE}"),
+        );
+        return answer::<()>(Err(failure));
     }
-    match serde_json::from_slice::<PlanRequest>(&body) {
-        Ok(request) => answer(admin.plane.plan(request)),
-        Err(error) => invalid(format!("the body is no question for a plan: {error}")),
-    }
+    let (before, began) = (Threads::read(), Instant::now());
+    tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+    Json(Threads::read().since(&before, began.elapsed())).into_response()
+}
+
+async fn log<C: ControlPlane + Operations>(State(admin): Shared<C>) -> Response {
+    answer(admin.plane.log())
+}
+
+async fn set_log<C: ControlPlane + Operations>(
+    State(admin): Shared<C>,
+    headers: HeaderMap,
+    body: axum::body::Bytes,
+) -> Response {
+    let asked = question("the log level", &headers, &body);
+    answer(asked.and_then(|LogFilter { filter, .. }| admin.plane.set_log(&filter)))
 }
 
 async fn why<C: ControlPlane + Operations>(State(admin): Shared<C>, RawQuery(query): RawQuery) -> Response {
@@ -372,6 +488,13 @@ async fn why<C: ControlPlane + Operations>(State(admin): Shared<C>, RawQuery(que
             "path" => asked.path = value,
             "method" => asked.method = value,
             "header" => asked.headers.push(value),
+            "at" => match value.parse() {
+                Ok(revision) => asked.at = Some(revision),
+                Err(_) => {
+                    let failure = Failure::new(FailureKind::Invalid, format!("at={value:?} is no revision"));
+                    return answer::<()>(Err(failure));
+                }
+            },
             _ => {}
         }
     }

@@ -4,7 +4,9 @@
 
 mod config;
 mod failure;
+mod history;
 mod plan;
+mod process;
 mod proxies;
 mod services;
 mod wait;
@@ -12,7 +14,9 @@ mod why;
 
 pub use config::{ConfigResource, ProxyConfig, Section};
 pub use failure::{Failure, FailureKind};
+pub use history::{Change, Changed, History, Outcome};
 pub use plan::{Danger, Impact, Plan, PlanChange, PlanFile, PlanRequest, Severity};
+pub use process::{LogFilter, Memory, MemoryKind, Profile, ThreadTime};
 pub use proxies::{Proxy, ProxyType, Rejection, State};
 pub use services::{EndpointRow, ServicePort, ServiceRow};
 pub use wait::{Acknowledgement, NotAcknowledged};

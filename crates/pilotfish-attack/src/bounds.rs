@@ -42,14 +42,14 @@ impl Bounds {
     };
 
     /// The same for a build without optimisation on a machine that does other things. Time is generous, so that only what stands still is
-    /// told. Memory is looked at after all attacks; large subscriptions leave some hundred MiB with the allocator, which the full form
-    /// tells and this one does not.
+    /// told. Memory is looked at after all attacks: what was freed stays with the allocator for a while, which the full form tells and this
+    /// one does not.
     pub const SHORT: Self = Self {
         ready: Duration::from_secs(15),
         push: Duration::from_secs(20),
         fresh: Duration::from_secs(30),
-        memory: 768 * MIB,
-        slack: (0.2, 1024 * MIB),
+        memory: 448 * MIB,
+        slack: (0.2, 384 * MIB),
         memory_after_each: false,
         ..Self::FULL
     };

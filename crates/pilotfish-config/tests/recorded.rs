@@ -71,8 +71,11 @@ fn recorded_cases_are_read_without_errors() {
 
 #[test]
 fn examples_have_no_problems() {
-    let examples = repository().join("examples");
-    let summary = validate_paths(&FileSourceSettings::new(vec![examples])).unwrap();
+    let entries =
+        std::fs::read_dir(repository().join("examples")).unwrap().map(|entry| entry.unwrap().path());
+    // Each of the broken ones is a world of its own.
+    let examples: Vec<_> = entries.filter(|path| path.is_dir() && !path.ends_with("broken")).collect();
+    let summary = validate_paths(&FileSourceSettings::new(examples)).unwrap();
     let reports: Vec<_> = summary.problems.reports.iter().map(ToString::to_string).collect();
     assert!(reports.is_empty(), "{}", reports.join("\n"));
     assert!(summary.problems.ignored.is_empty(), "{:?}", summary.problems.ignored);

@@ -12,7 +12,7 @@ mod resource;
 mod subject;
 mod why;
 
-pub use plan::{Planned, plan};
+pub use plan::{Held, Planned, held, plan, unified};
 pub use resource::json;
 pub use subject::{Subject, gateways_of, subjects_of};
 pub use why::{Request, why, why_endpoint};

@@ -57,16 +57,37 @@ impl<L: Copy> Budget<L> {
     /// # Errors
     /// When too little is left: then nothing is taken.
     pub fn take(&self, amount: usize) -> Result<(), Exceeded<L>> {
+        self.take_within(amount, |allowed| allowed)
+    }
+
+    /// Takes so much, and leaves the last quarter of this budget and of those that it is a share of to others.
+    ///
+    /// # Errors
+    /// When too little is left: then nothing is taken.
+    pub fn take_leaving_a_quarter(&self, amount: usize) -> Result<(), Exceeded<L>> {
+        self.take_within(amount, |allowed| allowed - allowed / 4)
+    }
+
+    fn take_within(&self, amount: usize, part: fn(usize) -> usize) -> Result<(), Exceeded<L>> {
         let asked = self.used.fetch_add(amount, Ordering::AcqRel).saturating_add(amount);
-        let taken = if asked <= self.allowed {
-            self.whole.as_ref().map_or(Ok(()), |whole| whole.take(amount))
+        let allowed = part(self.allowed);
+        let taken = if asked <= allowed {
+            self.whole.as_ref().map_or(Ok(()), |whole| whole.take_within(amount, part))
         } else {
-            Err(Exceeded { limit: self.limit, asked, allowed: self.allowed })
+            Err(Exceeded { limit: self.limit, asked, allowed })
         };
         if taken.is_err() {
             self.used.fetch_sub(amount, Ordering::AcqRel);
         }
         taken
+    }
+
+    /// Takes so much, however little is left: for what nobody asked for and what cannot be refused.
+    pub fn overdraw(&self, amount: usize) {
+        self.used.fetch_add(amount, Ordering::AcqRel);
+        if let Some(whole) = &self.whole {
+            whole.overdraw(amount);
+        }
     }
 
     /// Gives back what was taken.
@@ -102,6 +123,12 @@ impl<K: Eq + Hash, L: Copy> Shares<K, L> {
     #[must_use]
     pub fn new(whole: Arc<Budget<L>>, limit: L, allowed: usize) -> Self {
         Self { whole, limit, allowed, known: Mutex::new(Known { shares: HashMap::new(), clean_at: FEW }) }
+    }
+
+    /// What all shares are of.
+    #[must_use]
+    pub fn whole(&self) -> &Arc<Budget<L>> {
+        &self.whole
     }
 
     /// The share of a key.
@@ -149,5 +176,19 @@ mod tests {
         a.give(8);
         b.take(6).unwrap();
         assert_eq!((whole.used(), a.used(), b.used()), (8, 0, 8));
+    }
+
+    #[test]
+    fn a_quarter_is_left_at_each_level_and_an_overdraft_counts() {
+        let whole = Budget::new("whole", 16);
+        let (a, b) = (whole.share("share", 12), whole.share("share", 12));
+        assert_eq!(a.take_leaving_a_quarter(10), Err(Exceeded { limit: "share", asked: 10, allowed: 9 }));
+        a.take_leaving_a_quarter(9).unwrap();
+        assert_eq!(b.take_leaving_a_quarter(4), Err(Exceeded { limit: "whole", asked: 13, allowed: 12 }));
+        b.take(7).unwrap();
+        b.overdraw(2);
+        assert_eq!((whole.used(), b.used()), (18, 9));
+        b.give(9);
+        assert_eq!((whole.used(), b.used()), (9, 0));
     }
 }

@@ -11,7 +11,7 @@
 //! - The identities of a client with a verified certificate are the certificate's SPIFFE ids. For any other client they are those
 //!   of the first [`Authenticator`] that accepts the metadata of its request.
 //! - [`HalfOpen`] bounds the connections that have not come so far: strangers who are silent hold nobody up. [`Budget`] bounds what
-//!   clients share, [`Slots`] what each of them has.
+//!   clients share, [`Slots`] what each of them has, [`Pace`] and [`Metered`] how fast one is read.
 //!
 //! The crate knows neither what is served behind the handshake nor how tokens are checked: both are its callers' business.
 
@@ -21,6 +21,8 @@ mod certificate;
 mod context;
 mod half_open;
 mod log_limit;
+mod meter;
+mod pace;
 mod slots;
 mod tls;
 mod validity;
@@ -31,5 +33,7 @@ pub use certificate::{CERTIFICATE, spiffe_ids};
 pub use context::TlsContext;
 pub use half_open::{HalfOpen, Handshake};
 pub use log_limit::LogLimit;
+pub use meter::{FrameRates, KnownStream, KnownStreams, Metered, OnWait};
+pub use pace::Pace;
 pub use slots::{Slot, Slots};
 pub use tls::{Authorities, Pem, ServerCertificate, Tls, TlsError};

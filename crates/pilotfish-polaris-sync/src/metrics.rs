@@ -1,8 +1,10 @@
 //! Metrics of a sync.
 
+use prometheus::core::Collector;
 use prometheus::{
     Gauge, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Seconds of a request.
@@ -81,6 +83,14 @@ impl SyncMetrics {
     pub(crate) fn succeeded(&self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.last_success.set(now.as_secs_f64());
+    }
+
+    /// The names of all metrics.
+    #[must_use]
+    pub fn names(&self) -> BTreeSet<String> {
+        let Self { registry: _, requests, elements, objects, passes, queue, leader, last_success } = self;
+        let all: [&dyn Collector; 7] = [requests, elements, objects, passes, queue, leader, last_success];
+        all.iter().flat_map(|metric| metric.desc()).map(|description| description.fq_name.clone()).collect()
     }
 
     /// In the text format of Prometheus.

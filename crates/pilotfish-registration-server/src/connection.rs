@@ -3,10 +3,12 @@
 use crate::activity::{Activity, End};
 use crate::answer::{Peer, Requests};
 use crate::api::closed;
-use crate::limits::{ServerLimits, of_connection};
+use crate::limits::{Limit, ServerLimits, of_connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use pilotfish_identity::{Authenticated, Handshake, TlsContext, spiffe_ids};
+use pilotfish_identity::{
+    Authenticated, FrameRates, Handshake, KnownStreams, Metered, TlsContext, spiffe_ids,
+};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -74,6 +76,7 @@ async fn serve_http<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 ) {
     let activity = Activity::new(Instant::now());
     let limits = requests.api.limits;
+    let recorder = Arc::clone(&requests.api.recorder);
     let budget = of_connection(&requests.budgets.of(address.ip()), &limits);
     let peer = Arc::new(Peer { address, certificate, activity: Arc::clone(&activity), budget });
     // Until the first request; then it is none of those that may have to give way.
@@ -84,6 +87,8 @@ async fn serve_http<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         async move { Ok::<_, Infallible>(requests.answer(peer, request).await) }
     });
     let builder = builder(&limits);
+    let on_wait = move || recorder.limit_exceeded(Limit::FramesPerSecond.as_str());
+    let io = Metered::new(io, frame_rates(&limits), KnownStreams::default(), Box::new(on_wait));
     let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
     let mut look = interval(LOOK);
     let mut is_closing = false;
@@ -129,6 +134,11 @@ async fn gave_way(unused: Option<&Handshake>) {
         Some(unused) => unused.gave_way().await,
         None => std::future::pending().await,
     }
+}
+
+/// A request is a few frames, and requests are limited for themselves, as are their bytes.
+fn frame_rates(limits: &ServerLimits) -> FrameRates {
+    FrameRates { per_second: limits.frames_per_second, stream: 1, bytes_of_one: 16 << 10 }
 }
 
 fn builder(limits: &ServerLimits) -> Builder<TokioExecutor> {

@@ -16,6 +16,8 @@ pub enum Limit {
     AllRequestBytes,
     /// Requests of one client ([`ServerLimits::requests_per_second`]).
     RequestsPerSecond,
+    /// HTTP/2 frames of a connection ([`ServerLimits::frames_per_second`]): more wait.
+    FramesPerSecond,
     /// Refused credentials of one address ([`ServerLimits::refusals_per_second`]).
     RefusalsPerSecond,
     /// Connections in all ([`ServerLimits::connections`]).
@@ -30,11 +32,12 @@ pub enum Limit {
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::RequestBytes,
         Self::ConnectionRequestBytes,
         Self::AllRequestBytes,
         Self::RequestsPerSecond,
+        Self::FramesPerSecond,
         Self::RefusalsPerSecond,
         Self::Connections,
         Self::AddressConnections,
@@ -50,6 +53,7 @@ impl Limit {
             Self::ConnectionRequestBytes => "connection-request-bytes",
             Self::AllRequestBytes => "all-request-bytes",
             Self::RequestsPerSecond => "requests-per-second",
+            Self::FramesPerSecond => "frames-per-second",
             Self::RefusalsPerSecond => "refusals-per-second",
             Self::Connections => "connections",
             Self::AddressConnections => "address-connections",
@@ -70,6 +74,8 @@ pub struct ServerLimits {
     pub all_request_bytes: usize,
     /// `requests-per-second`: of one identity at one address; twice as many in a burst. Messages of streams count too.
     pub requests_per_second: u32,
+    /// `frames-per-second`: of one connection with HTTP/2; ten times as many in a burst. A SETTINGS frame counts as 100.
+    pub frames_per_second: u32,
     /// `refusals-per-second`: of one address; ten times as many in a burst. Beyond it, credentials are not looked at.
     pub refusals_per_second: u32,
     /// `connections`: in all.
@@ -107,6 +113,7 @@ impl Default for ServerLimits {
             connection_request_bytes: 16 << 20,
             all_request_bytes: 256 << 20,
             requests_per_second: 5_000,
+            frames_per_second: 10_000,
             refusals_per_second: 10,
             connections: 20_000,
             address_connections: 2_000,

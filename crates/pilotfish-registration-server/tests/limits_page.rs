@@ -27,6 +27,7 @@ fn every_limit_has_a_row_with_its_default() {
             Limit::ConnectionRequestBytes => mebibytes(server.connection_request_bytes),
             Limit::AllRequestBytes => mebibytes(server.all_request_bytes),
             Limit::RequestsPerSecond => server.requests_per_second.to_string(),
+            Limit::FramesPerSecond => server.frames_per_second.to_string(),
             Limit::RefusalsPerSecond => server.refusals_per_second.to_string(),
             Limit::Connections => server.connections.to_string(),
             Limit::AddressConnections => server.address_connections.to_string(),

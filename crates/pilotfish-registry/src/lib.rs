@@ -24,8 +24,8 @@ mod table;
 pub mod testing;
 
 pub use aggregate::{
-    AggregateController, AggregateSettings, Conflict, MergePolicy, NoLiveRegistry, NotSynced, RegistryStatus,
-    UnknownSource, WhatIf,
+    AggregateController, AggregateSettings, Applied, Conflict, MergePolicy, NoLiveRegistry, NotSynced,
+    RegistryStatus, UnknownSource, WhatIf,
 };
 pub use catalog::{
     CATALOG_OPTIONS, Catalog, CatalogDefaults, CatalogInstance, CatalogOptions, CatalogPort, CatalogProblems,

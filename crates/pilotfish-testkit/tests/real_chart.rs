@@ -116,6 +116,38 @@ fn parts_can_be_left_out() {
 }
 
 #[test]
+fn names_can_be_istiods() {
+    let Some(chart) = rendered(&["--set=istiodNames.enabled=true"]) else { return };
+    let objects = objects(&chart);
+    let template = &objects["Deployment istiod"]["spec"]["template"];
+    assert_eq!(template["spec"]["containers"][0]["name"], "discovery");
+    assert_eq!(
+        (&template["metadata"]["labels"]["app"], &template["metadata"]["labels"]["istio"]),
+        (&"istiod".into(), &"pilot".into())
+    );
+    assert_eq!(objects["HorizontalPodAutoscaler pilotfish"]["spec"]["scaleTargetRef"]["name"], "istiod");
+}
+
+#[test]
+fn the_operator_of_prometheus_gets_the_rules_that_are_tested() {
+    let settings = [
+        "--set=monitoring.serviceMonitor.enabled=true,monitoring.rules.enabled=true,monitoring.labels.release=prometheus",
+    ];
+    let Some(chart) = rendered(&settings) else { return };
+    assert_eq!(chart.matches("release: prometheus").count(), 2);
+    let objects = objects(&chart);
+    let read = |name: &str| std::fs::read_to_string(deploy().join(name)).unwrap();
+    assert_eq!(read("helm/pilotfish/files/rules.yaml"), read("prometheus/rules.yaml"));
+    let rules: Value = serde_saphyr::from_str(&read("prometheus/rules.yaml")).unwrap();
+    assert_eq!(objects["PrometheusRule pilotfish"]["spec"], rules);
+    let monitor = &objects["ServiceMonitor pilotfish"]["spec"];
+    let service = &objects["Service pilotfish"]["spec"];
+    assert_eq!(monitor["selector"]["matchLabels"], service["selector"]);
+    let port = &monitor["endpoints"][0]["port"];
+    assert!(service["ports"].as_array().unwrap().iter().any(|known| &known["name"] == port));
+}
+
+#[test]
 fn the_namespace_is_the_releases() {
     let Some(chart) = rendered(&["--namespace=mesh"]) else { return };
     assert!(!chart.contains("istio-system"), "{chart}");

@@ -10,6 +10,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::{HeaderMap, StatusCode, header};
+use pilotfish_model::Kind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,10 +47,21 @@ impl Outcome {
     }
 }
 
-/// Receives the outcome of each review.
+/// Receives the outcome of each review. What is not counted need not be implemented.
 pub trait Observer: Send + Sync {
     /// A review of that webhook was answered.
     fn reviewed(&self, webhook: &'static str, outcome: Outcome);
+    /// An object of a kind that is read was validated.
+    fn validated(&self, _kind: Kind, _version: &str, _refused: bool) {}
+    /// The injecting webhook answered, and changed the object or left it as it was.
+    fn injected(&self, _outcome: Outcome, _changed: bool) {}
+}
+
+/// What the paths are for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Validate,
+    Inject,
 }
 
 /// Answers reviews.
@@ -57,6 +69,7 @@ pub(crate) type Reviewer = Arc<dyn Fn(&Request<'_>) -> Answer + Send + Sync>;
 
 struct Webhook {
     name: &'static str,
+    purpose: Purpose,
     reviewer: Reviewer,
     permits: Arc<Semaphore>,
     arrivals: Arrivals,
@@ -67,16 +80,17 @@ struct Webhook {
 pub fn router(validator: Validator, injector: Injector, observer: &Arc<dyn Observer>) -> Router {
     let validate: Reviewer = Arc::new(move |request| validator.review(request));
     let inject: Reviewer = Arc::new(move |request| injector.review(request));
-    let webhook = |name, reviewer| Webhook {
+    let webhook = |name, purpose, reviewer| Webhook {
         name,
+        purpose,
         reviewer,
         permits: Arc::new(Semaphore::new(AT_A_TIME)),
         arrivals: Arrivals::new(),
         observer: observer.clone(),
     };
     Router::new()
-        .merge(path("/validate", webhook("validate", validate)))
-        .merge(path("/inject", webhook("inject", inject)))
+        .merge(path("/validate", webhook("validate", Purpose::Validate, validate)))
+        .merge(path("/inject", webhook("inject", Purpose::Inject, inject)))
         .route("/healthz", get(|| async { "ok\n" }))
         .layer(middleware::from_fn(in_time))
 }
@@ -93,18 +107,29 @@ async fn in_time(request: HttpRequest, next: Next) -> Response {
 }
 
 async fn review(State(webhook): State<Arc<Webhook>>, request: HttpRequest) -> Response {
-    let (outcome, response) = match answer(&webhook, request).await {
-        Ok((allowed, body)) => {
+    let (outcome, changed, response) = match answer(&webhook, request).await {
+        Ok(Answered { allowed, changed, body }) => {
             let outcome = if allowed { Outcome::Allowed } else { Outcome::Refused };
-            (outcome, ([(header::CONTENT_TYPE, "application/json")], body).into_response())
+            (outcome, changed, ([(header::CONTENT_TYPE, "application/json")], body).into_response())
         }
-        Err(error) => (Outcome::Error, error.into_response()),
+        Err(error) => (Outcome::Error, false, error.into_response()),
     };
     webhook.observer.reviewed(webhook.name, outcome);
+    if webhook.purpose == Purpose::Inject {
+        webhook.observer.injected(outcome, changed);
+    }
     response
 }
 
-async fn answer(webhook: &Arc<Webhook>, request: HttpRequest) -> Result<(bool, Vec<u8>), Failure> {
+/// An answer as it is sent.
+struct Answered {
+    allowed: bool,
+    /// Whether it changes the object.
+    changed: bool,
+    body: Vec<u8>,
+}
+
+async fn answer(webhook: &Arc<Webhook>, request: HttpRequest) -> Result<Answered, Failure> {
     let content = text(request.headers(), header::CONTENT_TYPE);
     if content.split(';').next().map(str::trim) != Some("application/json") {
         return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, "a review is application/json\n".into()));
@@ -126,7 +151,11 @@ async fn answer(webhook: &Arc<Webhook>, request: HttpRequest) -> Result<(bool, V
         }
         let answer = (this.reviewer)(&request);
         let body = answer.body().map_err(|error| failed(&error))?;
-        Ok((answer.allowed, body))
+        let kind = Kind::find(&request.kind.group, &request.kind.kind);
+        if let Some(kind) = kind.filter(|_| this.purpose == Purpose::Validate) {
+            this.observer.validated(kind, &request.kind.version, !answer.allowed);
+        }
+        Ok(Answered { allowed: answer.allowed, changed: answer.patch.is_some(), body })
     });
     thinking.await.map_err(|error| failed(&error))?
 }
@@ -142,14 +171,24 @@ mod tests {
     use crate::arrival::LARGEST;
     use axum::body::Body;
     use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use tower::ServiceExt;
 
     #[derive(Default)]
-    struct Recorder(Mutex<Vec<&'static str>>);
+    struct Recorder(Mutex<Vec<&'static str>>, AtomicUsize, Mutex<Vec<String>>);
 
     impl Observer for Recorder {
         fn reviewed(&self, _: &'static str, outcome: Outcome) {
             self.0.lock().unwrap().push(outcome.word());
+        }
+
+        fn injected(&self, outcome: Outcome, changed: bool) {
+            assert!(!changed && outcome == Outcome::Allowed);
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn validated(&self, kind: Kind, version: &str, refused: bool) {
+            self.2.lock().unwrap().push(format!("{} {version} {refused}", kind.name()));
         }
     }
 
@@ -183,5 +222,35 @@ mod tests {
         assert_eq!(post("application/json", of(format!("\"{}\"", ",[{\\\"".repeat(MOST_VALUES)))).await, 200);
         let errors = ["error"; 6];
         assert_eq!(*recorder.0.lock().unwrap(), [&errors[..], &["allowed"; 3]].concat());
+    }
+    #[tokio::test]
+    async fn reviews_are_counted_by_kind_and_by_what_became_of_pods() {
+        let recorder = Arc::new(Recorder::default());
+        let observer: Arc<dyn Observer> = recorder.clone();
+        let bootstrap: crate::inject::BootstrapOf = Arc::new(|_| serde_json::json!({}));
+        let injector = Injector::new(crate::inject::DEFAULT_TEMPLATE, Default::default(), bootstrap).unwrap();
+        let router = router(Validator::new(Vec::new()), injector, &observer);
+        let review = |group: &str, kind: &str, object: &str| {
+            format!(
+                r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"1","operation":"CREATE","name":"a",
+                "kind":{{"group":"{group}","version":"v1","kind":"{kind}"}},"object":{object}}}}}"#
+            )
+        };
+        let post = async |path: &str, body: String| {
+            let request = http::Request::post(path).header("content-type", "application/json");
+            let response = router.clone().oneshot(request.body(Body::from(body)).unwrap()).await.unwrap();
+            assert_eq!(response.status(), 200);
+        };
+        let good = r#"{"metadata":{"name":"a","namespace":"n"},"spec":{"host":"a"}}"#;
+        let bad = r#"{"metadata":{"name":"a","namespace":"n"},"spec":{"hots":"a"}}"#;
+        post("/validate", review("networking.istio.io", "DestinationRule", good)).await;
+        post("/validate", review("networking.istio.io", "DestinationRule", bad)).await;
+        post("/validate", review("example.com", "Unknown", bad)).await;
+        let counted = ["DestinationRule v1 false", "DestinationRule v1 true"];
+        assert_eq!(*recorder.2.lock().unwrap(), counted);
+        assert_eq!(recorder.1.load(Ordering::Relaxed), 0);
+        post("/inject", review("", "Pod", r#"{"metadata": {"name": "a"}, "spec": {"hostNetwork": true}}"#))
+            .await;
+        assert_eq!(recorder.1.load(Ordering::Relaxed), 1);
     }
 }

@@ -1,8 +1,8 @@
 //! Resources by name, in layers, and the version of a whole set of them.
 
+use crate::frame::Chunk;
 use crate::layer::{Hidden, Layer, Step};
 use crate::source::Resource;
-use crate::wire::Chunk;
 use imbl::ordmap::DiffItem;
 use imbl::{OrdMap, OrdSet};
 use std::collections::BTreeSet;

@@ -2,12 +2,13 @@
 
 use crate::environment::{Clock, Environment};
 use crate::group::{GroupKey, NameHasher, SubscriptionKey};
-use crate::limits::{Limit, LimitExceeded, StreamLimits};
-use crate::mark::Mark;
+use crate::limits::{LimitExceeded, StreamLimits};
+use crate::mark::{Mark, Set};
+use crate::names::{Account, NameBudgets};
 use crate::recorder::Recorder;
 use crate::response::Nonces;
 use crate::source::{Change, ClientId, Publication, ResourceSource, Snapshot, ViewId};
-use crate::status::{ConnectionStatus, ReportStatus};
+use crate::status::{ConnectionStatus, Progress, ReportStatus};
 use crate::topology::{Fetched, Freed, Membership, Topology};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use pilotfish_identity::LogLimit;
@@ -32,6 +33,8 @@ pub struct Fanout<S: ResourceSource> {
     pub(crate) hasher: NameHasher,
     pub(crate) nonces: Nonces,
     topology: RwLock<Topology>,
+    /// For whom names count.
+    pub(crate) names: NameBudgets,
     /// For debug pages only. A stream removes itself when it is dropped.
     streams: Mutex<Slab<Weak<dyn ReportStatus>>>,
     next_connection: AtomicU64,
@@ -66,6 +69,7 @@ impl<S: ResourceSource> Fanout<S> {
             hasher: NameHasher::new(hash_seed),
             nonces: Nonces::new(first_nonce),
             topology: RwLock::default(),
+            names: NameBudgets::new(&limits),
             streams: Mutex::default(),
             next_connection: AtomicU64::new(1),
             log: LogLimit::of(LINES),
@@ -85,25 +89,30 @@ impl<S: ResourceSource> Fanout<S> {
     }
 
     /// Applies a new state of the source to the groups that it changes and wakes their streams. To be called after each new state,
-    /// by one caller.
-    pub fn publish(&self, publication: &Publication) {
+    /// by one caller. Returns the clients that it concerns.
+    pub fn publish(&self, publication: &Publication) -> Vec<ClientId> {
         let since = self.clock.now().saturating_duration_since(self.started);
+        let mut concerned = Vec::new();
         let marks = {
             let snapshot = self.source.snapshot();
             let fetched = self.prefetch(&publication.changes, &snapshot);
             // Nobody reads a group while some have this publication and others have not.
             let mut topology = self.topology.write();
             let mut marks = Vec::new();
-            topology.apply(publication, &snapshot, fetched, &mut |mark, ty| {
-                if mark.set_changed(ty, publication.revision, since) {
+            let mut note = |mark: &Arc<Mark>, set: Set| {
+                if set.wakes {
                     marks.push(Arc::clone(mark));
                 }
+                if set.is_first {
+                    concerned.push(mark.client());
+                }
+            };
+            topology.apply(publication, &snapshot, fetched, &mut |mark, ty| {
+                note(mark, mark.set_changed(ty, publication.revision, since));
             });
             for client in &publication.view_changed {
                 for mark in topology.marks_of(*client) {
-                    if mark.set_moved(publication.revision, since) {
-                        marks.push(Arc::clone(mark));
-                    }
+                    note(mark, mark.set_moved(publication.revision, since));
                 }
             }
             marks
@@ -112,6 +121,7 @@ impl<S: ResourceSource> Fanout<S> {
         for mark in marks {
             mark.wake();
         }
+        concerned
     }
 
     /// The revision in force: that of the newest publication. Every stream that it concerns knows of it.
@@ -187,22 +197,6 @@ impl<S: ResourceSource> Fanout<S> {
         self.next_connection.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Checks what all streams together subscribe to, if one more comes to have the subscription `key` by these names. Somebody who
-    /// asks for much takes nothing from those who ask for little.
-    pub(crate) fn check_names(&self, key: &GroupKey, added: &[&str]) -> Result<(), LimitExceeded> {
-        let limits = &self.limits;
-        if added.is_empty() || key.subscription.count <= limits.few_subscriptions {
-            return Ok(());
-        }
-        let topology = self.topology.read();
-        let known = topology.name_count();
-        if known.saturating_add(added.len()) <= limits.all_subscriptions || topology.has_group(key) {
-            return Ok(());
-        }
-        let new = topology.count_new(key.ty, key.view, added);
-        Limit::AllSubscriptions.check(known.saturating_add(new), limits.all_subscriptions.max(known))
-    }
-
     /// Puts a stream into the group of that subscription and reads the group's resources if it is a new one.
     pub(crate) fn subscribe(
         &self,
@@ -210,76 +204,86 @@ impl<S: ResourceSource> Fanout<S> {
         key: GroupKey,
         parts: &Arc<[ViewId]>,
         names: impl Iterator<Item = impl AsRef<str>>,
-    ) -> Membership {
-        let membership = self.topology.write().subscribe(mark, key, parts, names);
+        account: &Account,
+    ) -> Result<Membership, LimitExceeded> {
+        let membership = self.topology.write().subscribe(mark, key, parts, names, account)?;
         self.fill(&membership);
-        membership
+        Ok(membership)
     }
 
     /// Puts a stream that has no place yet into the group of a subscription by these names, some of them at a time: publications wait for
     /// the names of a piece and not for those of all.
+    ///
+    /// # Errors
+    /// When the names are too many for `account`. Then the stream has no place.
     pub(crate) fn subscribe_to(
         &self,
         mark: &Arc<Mark>,
         key: GroupKey,
         parts: &Arc<[ViewId]>,
         names: &[&str],
-    ) -> Membership {
+        account: &Account,
+    ) -> Result<Membership, LimitExceeded> {
         if names.len() <= NAMES_AT_A_TIME || self.topology.read().has_group(&key) {
-            return self.subscribe(mark, key, parts, names.iter());
+            return self.subscribe(mark, key, parts, names.iter(), account);
         }
-        let mut pieces = names.chunks(NAMES_AT_A_TIME);
+        let (first, others) = names.split_at(NAMES_AT_A_TIME);
         let mut subscription = SubscriptionKey::new(key.subscription.wildcard);
-        let first = pieces.next().unwrap_or_default();
         first.iter().for_each(|name| subscription.add(self.hasher, name));
-        let mut membership = self.subscribe(mark, GroupKey { subscription, ..key }, parts, first.iter());
-        for piece in pieces {
-            piece.iter().for_each(|name| subscription.add(self.hasher, name));
-            membership = self.resubscribe(mark, &membership, subscription, piece, &[]);
+        let first_key = GroupKey { subscription, ..key };
+        let mut membership = self.subscribe(mark, first_key, parts, first.iter(), account)?;
+        if let Err(error) =
+            self.resubscribe_to(mark, &mut membership, key.subscription, (others, &[]), account)
+        {
+            self.leave(&membership);
+            return Err(error);
         }
-        membership
+        Ok(membership)
     }
 
     /// Changes a stream's subscription. The stream's old place is given up.
-    pub(crate) fn resubscribe(
+    fn resubscribe(
         &self,
         mark: &Arc<Mark>,
-        old: &Membership,
+        place: &mut Membership,
         subscription: SubscriptionKey,
-        added: &[&str],
-        removed: &[&str],
-    ) -> Membership {
-        let (membership, freed) = self.topology.write().resubscribe(mark, old, subscription, added, removed);
+        names: (&[&str], &[&str]),
+        account: &Account,
+    ) -> Result<(), LimitExceeded> {
+        let (membership, freed) =
+            self.topology.write().resubscribe(mark, place, subscription, names, account)?;
         self.free(&membership.key, freed);
         self.fill(&membership);
-        membership
+        *place = membership;
+        Ok(())
     }
 
-    /// The same, some of the names at a time.
+    /// The same with names to add and to remove, some of them at a time.
+    ///
+    /// # Errors
+    /// When the names are too many for `account`. Then the place is that of a part of them, and still to be given up.
     pub(crate) fn resubscribe_to(
         &self,
         mark: &Arc<Mark>,
-        old: &Membership,
+        place: &mut Membership,
         subscription: SubscriptionKey,
-        added: &[&str],
-        removed: &[&str],
-    ) -> Membership {
-        let key = GroupKey { subscription, ..old.key };
+        (added, removed): (&[&str], &[&str]),
+        account: &Account,
+    ) -> Result<(), LimitExceeded> {
+        let key = GroupKey { subscription, ..place.key };
         let is_small = added.len().max(removed.len()) <= NAMES_AT_A_TIME;
         if is_small || self.topology.read().has_group(&key) {
-            return self.resubscribe(mark, old, subscription, added, removed);
+            return self.resubscribe(mark, place, subscription, (added, removed), account);
         }
-        let mut membership: Option<Membership> = None;
-        let mut next = old.key.subscription;
+        let mut next = place.key.subscription;
         next.wildcard = subscription.wildcard;
         let pieces = added.chunks(NAMES_AT_A_TIME).map(|piece| (piece, &[][..]));
         for (added, removed) in pieces.chain(removed.chunks(NAMES_AT_A_TIME).map(|piece| (&[][..], piece))) {
             added.iter().for_each(|name| next.add(self.hasher, name));
             removed.iter().for_each(|name| next.remove(self.hasher, name));
-            membership =
-                Some(self.resubscribe(mark, membership.as_ref().unwrap_or(old), next, added, removed));
+            self.resubscribe(mark, place, next, (added, removed), account)?;
         }
-        membership.unwrap_or_else(|| self.resubscribe(mark, old, subscription, added, removed))
+        Ok(())
     }
 
     /// Gives a stream's place up, and the names that nobody else subscribes to, some of them at a time.
@@ -291,10 +295,10 @@ impl<S: ResourceSource> Fanout<S> {
     fn free(&self, key: &GroupKey, freed: Freed) {
         match freed {
             Freed::Names(names) => self.let_go(key, &names),
-            Freed::Group { key, id, names } => {
+            Freed::Group { key, group, names } => {
                 let names: Vec<&Arc<str>> = names.iter().collect();
                 for piece in names.chunks(NAMES_AT_A_TIME) {
-                    let free = self.topology.write().forget(&key, id, piece);
+                    let free = self.topology.write().forget(&key, &group, piece);
                     self.let_go(&key, &free);
                 }
             }
@@ -344,12 +348,23 @@ impl<S: ResourceSource> Fanout<S> {
         self.topology.read().whole_counts().1
     }
 
+    /// What all names that streams subscribe to count as, in bytes.
+    pub fn subscription_bytes(&self) -> usize {
+        self.names.used()
+    }
+
     /// All connected clients, by connection id. For debug pages: locks every stream in turn.
     pub fn connections(&self) -> Vec<ConnectionStatus> {
         let streams: Vec<_> = self.streams.lock().iter().filter_map(|(_, stream)| stream.upgrade()).collect();
         let mut all: Vec<_> = streams.iter().filter_map(|stream| stream.report()).collect();
         all.sort_by(|a, b| a.id.cmp(&b.id));
         all
+    }
+
+    /// How far all connected clients are. Locks every stream in turn, for as long as it takes to look at some numbers.
+    pub fn progress(&self) -> Vec<Progress> {
+        let streams: Vec<_> = self.streams.lock().iter().filter_map(|(_, stream)| stream.upgrade()).collect();
+        streams.iter().filter_map(|stream| stream.progress()).collect()
     }
 
     /// All connected clients, and the revision in force of which their states tell at the latest.

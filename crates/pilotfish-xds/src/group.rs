@@ -74,6 +74,8 @@ impl NameHasher {
 /// The newest resources of one subscription, and the marks of the streams that have it.
 #[derive(Debug)]
 pub(crate) struct Group {
+    /// Counts up with each group, so that the order of groups is that in which they were made.
+    pub(crate) id: u64,
     pub(crate) ty: ResourceType,
     /// What the view is made of.
     pub(crate) parts: Arc<[ViewId]>,
@@ -166,18 +168,21 @@ enum Cached {
 impl Group {
     /// A group without resources: all of its subscription is pending.
     pub(crate) fn new(
-        ty: ResourceType,
+        id: u64,
+        key: &GroupKey,
         parts: Arc<[ViewId]>,
-        wildcard: bool,
         whole: Option<Arc<Whole>>,
         names: NameSet,
     ) -> Self {
+        let wildcard = key.subscription.wildcard;
         let pending = Pending { wildcard, names: names.iter().cloned().collect() };
-        Self::with_state(ty, parts, GroupState { names, wildcard, whole, pending, ..GroupState::default() })
+        let state = GroupState { names, wildcard, whole, pending, ..GroupState::default() };
+        Self::with_state(id, key.ty, parts, state)
     }
 
-    fn with_state(ty: ResourceType, parts: Arc<[ViewId]>, state: GroupState) -> Self {
+    fn with_state(id: u64, ty: ResourceType, parts: Arc<[ViewId]>, state: GroupState) -> Self {
         Self {
+            id,
             ty,
             parts,
             seq: AtomicU64::new(state.seq),
@@ -190,8 +195,8 @@ impl Group {
     /// A group for this one's subscription with names added and removed; `whole` is that of a wildcard. It takes over what both have in common.
     pub(crate) fn derive(
         &self,
-        added: &[Arc<str>],
-        removed: &[&str],
+        id: u64,
+        (added, removed): (&[Arc<str>], &[&str]),
         wildcard: bool,
         whole: Option<Arc<Whole>>,
     ) -> Self {
@@ -208,7 +213,7 @@ impl Group {
             ..GroupState::default()
         };
         state.change_names(added, removed, wildcard, whole);
-        Self::with_state(self.ty, Arc::clone(&self.parts), state)
+        Self::with_state(id, self.ty, Arc::clone(&self.parts), state)
     }
 
     /// Changes the subscription in place, for a group that has one member.
@@ -411,7 +416,9 @@ fn read_names<C>(
     if view != ViewId::NONE {
         let mut unread = names.len();
         while let Some(name) = unread.checked_sub(1).and_then(|last| names.get(last)) {
-            found.extend(snapshot.get(view, name).map(Arc::new));
+            // The text of the name is there already.
+            let shared = |resource: Resource| Resource { name: Arc::clone(name), ..resource };
+            found.extend(snapshot.get(view, name).map(shared).map(Arc::new));
             unread -= 1;
             if snapshot.is_waited_for() {
                 break;

@@ -10,9 +10,9 @@
 //! A layer costs some words, however much lies under it, and two states of a client are compared layer by layer.
 
 use crate::entries::{Map, entry_hash};
+use crate::frame::{Chunk, delta_resources};
 use crate::response::Contents;
 use crate::source::Resource;
-use crate::wire::{Chunk, delta_resources};
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 

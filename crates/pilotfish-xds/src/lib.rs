@@ -26,11 +26,13 @@
 mod entries;
 mod environment;
 mod fanout;
+mod frame;
 mod group;
 mod layer;
 mod limits;
 mod mark;
 mod nack;
+mod names;
 mod node;
 mod protocol;
 mod recorder;
@@ -55,5 +57,5 @@ pub use source::{
     Change, ChangeKind, ClientId, Collection, CollectionState, ConnectError, PeerInfo, Publication, Resource,
     ResourceSource, Snapshot, ViewId,
 };
-pub use status::{ConnectionStatus, Names, Rejection, TypeStatus};
+pub use status::{ConnectionStatus, Names, Progress, Rejection, TypeStatus};
 pub use stream::{Response, Stream, StreamError};

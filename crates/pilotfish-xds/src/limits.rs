@@ -13,8 +13,14 @@ pub enum Limit {
     Subscriptions,
     /// Bytes of these names ([`StreamLimits::subscription_bytes`]).
     SubscriptionBytes,
-    /// Names of all streams together ([`StreamLimits::all_subscriptions`]).
-    AllSubscriptions,
+    /// What the names of all streams count as ([`StreamLimits::all_subscription_bytes`]).
+    AllSubscriptionBytes,
+    /// The same, of all clients without an identity ([`StreamLimits::unidentified_subscription_bytes`]).
+    UnidentifiedSubscriptionBytes,
+    /// The same, of those at one address ([`StreamLimits::address_subscription_bytes`]).
+    AddressSubscriptionBytes,
+    /// The same, of one identity ([`StreamLimits::identity_subscription_bytes`]).
+    IdentitySubscriptionBytes,
     /// Bytes of a node ([`NodeLimits::bytes`]).
     NodeBytes,
     /// Bytes of a node's id ([`NodeLimits::id_bytes`]).
@@ -41,6 +47,8 @@ pub enum Limit {
     Unidentified,
     /// Bytes of the headers of these streams ([`ServerConfig::unidentified_bytes`](crate::ServerConfig::unidentified_bytes)).
     UnidentifiedBytes,
+    /// Tokens of one address that are under review; the authenticator limits them.
+    AddressReviews,
     /// Calls of health and reflection on a connection ([`ServerConfig::max_calls`](crate::ServerConfig::max_calls)).
     Calls,
     /// The same, of a listener ([`ServerConfig::all_calls`](crate::ServerConfig::all_calls)).
@@ -67,11 +75,14 @@ pub enum Limit {
 
 impl Limit {
     /// All limits.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 32] = [
         Self::RequestBytes,
         Self::Subscriptions,
         Self::SubscriptionBytes,
-        Self::AllSubscriptions,
+        Self::AllSubscriptionBytes,
+        Self::UnidentifiedSubscriptionBytes,
+        Self::AddressSubscriptionBytes,
+        Self::IdentitySubscriptionBytes,
         Self::NodeBytes,
         Self::NodeIdBytes,
         Self::NodeValues,
@@ -85,6 +96,7 @@ impl Limit {
         Self::FirstBytes,
         Self::Unidentified,
         Self::UnidentifiedBytes,
+        Self::AddressReviews,
         Self::Calls,
         Self::AllCalls,
         Self::AddressCalls,
@@ -105,7 +117,10 @@ impl Limit {
             Self::RequestBytes => "request-bytes",
             Self::Subscriptions => "subscriptions",
             Self::SubscriptionBytes => "subscription-bytes",
-            Self::AllSubscriptions => "all-subscriptions",
+            Self::AllSubscriptionBytes => "all-subscription-bytes",
+            Self::UnidentifiedSubscriptionBytes => "unidentified-subscription-bytes",
+            Self::AddressSubscriptionBytes => "address-subscription-bytes",
+            Self::IdentitySubscriptionBytes => "identity-subscription-bytes",
             Self::NodeBytes => "node-bytes",
             Self::NodeIdBytes => "node-id-bytes",
             Self::NodeValues => "node-values",
@@ -119,6 +134,7 @@ impl Limit {
             Self::FirstBytes => "first-bytes",
             Self::Unidentified => "unidentified-streams",
             Self::UnidentifiedBytes => "unidentified-bytes",
+            Self::AddressReviews => "address-reviews",
             Self::Calls => "calls",
             Self::AllCalls => "all-calls",
             Self::AddressCalls => "address-calls",
@@ -139,7 +155,14 @@ impl Limit {
             Self::RequestBytes => "bytes in a request",
             Self::Subscriptions => "resource names for one stream",
             Self::SubscriptionBytes => "bytes of resource names for one stream",
-            Self::AllSubscriptions => "different resource names for all streams together",
+            Self::AllSubscriptionBytes => "bytes for the resource names of all streams",
+            Self::UnidentifiedSubscriptionBytes => {
+                "bytes for the resource names of all clients without an identity"
+            }
+            Self::AddressSubscriptionBytes => {
+                "bytes for the resource names of clients without an identity at one address"
+            }
+            Self::IdentitySubscriptionBytes => "bytes for the resource names of one identity",
             Self::NodeBytes => "bytes in a node",
             Self::NodeIdBytes => "bytes in a node's id, cluster or locality",
             Self::NodeValues => "values in a node's metadata",
@@ -155,6 +178,7 @@ impl Limit {
             Self::UnidentifiedBytes => {
                 "bytes of headers of a connection's streams whose clients are not identified yet"
             }
+            Self::AddressReviews => "tokens of an address that are under review",
             Self::Calls => "calls of health and reflection on a connection",
             Self::AllCalls => "calls of health and reflection of a listener",
             Self::AddressCalls => "calls of health and reflection of an address",
@@ -204,10 +228,16 @@ pub struct StreamLimits {
     pub subscriptions: usize,
     /// Bytes of those names.
     pub subscription_bytes: usize,
-    /// Different names that all streams together subscribe to, by type and view. Beyond it, only streams with at most
-    /// [`Self::few_subscriptions`] may subscribe to more.
-    pub all_subscriptions: usize,
-    /// Names that a stream may always have.
+    /// What all names count as that streams subscribe to: each once by type and view, with what is kept for it, and each subscription once.
+    /// This limit and the next three leave a quarter to streams with at most [`Self::few_subscriptions`].
+    pub all_subscription_bytes: usize,
+    /// The same, of those that clients without an identity asked for first.
+    pub unidentified_subscription_bytes: usize,
+    /// The same, of those clients at one address.
+    pub address_subscription_bytes: usize,
+    /// The same, of clients of one identity.
+    pub identity_subscription_bytes: usize,
+    /// As many names of a stream are few.
     pub few_subscriptions: usize,
     /// Requests that are read of a client that takes no responses; more wait until it does.
     pub blocked_requests: usize,
@@ -227,13 +257,32 @@ impl Default for StreamLimits {
         Self {
             subscriptions: 100_000,
             subscription_bytes: 16 << 20,
-            all_subscriptions: 2_000_000,
+            all_subscription_bytes: 0,
+            unidentified_subscription_bytes: 0,
+            address_subscription_bytes: 0,
+            identity_subscription_bytes: 0,
             few_subscriptions: 1_000,
             blocked_requests: 256,
             node: NodeLimits::default(),
             warming: Duration::from_secs(5),
             draining: Duration::from_secs(5),
             resume_probe: Duration::from_secs(2),
+        }
+        .with_all_subscription_bytes(1 << 30)
+    }
+}
+
+impl StreamLimits {
+    /// The same with so many bytes for the names of all streams, and the usual parts of them for clients without identity, an address of
+    /// theirs, and an identity.
+    #[must_use]
+    pub fn with_all_subscription_bytes(self, all: usize) -> Self {
+        Self {
+            all_subscription_bytes: all,
+            unidentified_subscription_bytes: all / 2,
+            address_subscription_bytes: all / 8,
+            identity_subscription_bytes: all / 2,
+            ..self
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What a publication leaves for a stream: which types changed, and the task to wake.
 
+use crate::source::ClientId;
 use enum_map::Enum;
 use parking_lot::Mutex;
 use pilotfish_proto::ResourceType;
@@ -53,6 +54,8 @@ pub struct Mark {
     since: AtomicU64,
     /// The revision of the newest publication that set the mark.
     revision: AtomicU64,
+    /// The stream's client, once that is known.
+    client: AtomicU64,
     waker: Mutex<Option<Waker>>,
 }
 
@@ -72,6 +75,16 @@ impl Mark {
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.revision.load(Ordering::Acquire)
+    }
+
+    /// Notes whose stream it is.
+    pub(crate) fn belongs_to(&self, client: ClientId) {
+        self.client.store(client.0, Ordering::Release);
+    }
+
+    /// The stream's client, once that is known.
+    pub(crate) fn client(&self) -> ClientId {
+        ClientId(self.client.load(Ordering::Acquire))
     }
 
     /// Notes the revision that the stream begins with.
@@ -99,19 +112,22 @@ impl Mark {
         })
     }
 
-    /// Marks a change of resources of that type at that revision. Returns whether the mark was clear before, so that the stream has to be woken.
-    pub(crate) fn set_changed(&self, ty: ResourceType, revision: u64, since: Duration) -> bool {
-        self.revision.store(revision, Ordering::Release);
-        self.set(1 << ty.into_usize(), since)
+    /// Marks a change of resources of that type at that revision.
+    pub(crate) fn set_changed(&self, ty: ResourceType, revision: u64, since: Duration) -> Set {
+        self.set_at(1 << ty.into_usize(), revision, since)
     }
 
-    /// Marks that a view of the client is another one now. Returns as [`Self::set_changed`] does.
-    pub(crate) fn set_moved(&self, revision: u64, since: Duration) -> bool {
-        self.revision.store(revision, Ordering::Release);
-        self.set(VIEW_CHANGED, since)
+    /// Marks that a view of the client is another one now.
+    pub(crate) fn set_moved(&self, revision: u64, since: Duration) -> Set {
+        self.set_at(VIEW_CHANGED, revision, since)
     }
 
-    /// Marks that collections have another state. Returns as [`Self::set_changed`] does.
+    fn set_at(&self, bits: Bits, revision: u64, since: Duration) -> Set {
+        let is_first = self.revision.swap(revision, Ordering::AcqRel) != revision;
+        Set { wakes: self.set(bits, since), is_first }
+    }
+
+    /// Marks that collections have another state. Returns whether the mark was clear before, so that the stream has to be woken.
     pub(crate) fn set_collections(&self, since: Duration) -> bool {
         self.set(COLLECTIONS_CHANGED, since)
     }
@@ -128,6 +144,15 @@ impl Mark {
             waker.wake_by_ref();
         }
     }
+}
+
+/// What setting a mark meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Set {
+    /// The mark was clear before, so that the stream has to be woken.
+    pub(crate) wakes: bool,
+    /// The publication had not set the mark yet.
+    pub(crate) is_first: bool,
 }
 
 /// What was set in a mark.
@@ -149,15 +174,20 @@ mod tests {
     fn every_type_and_a_move_have_a_bit_of_their_own() {
         for ty in ResourceType::ALL {
             let mark = Mark::default();
-            assert!(mark.set_changed(ty, 3, Duration::ZERO));
+            assert_eq!(mark.set_changed(ty, 3, Duration::ZERO), Set { wakes: true, is_first: true });
             let marked = mark.take().unwrap();
             assert_eq!(mark.revision(), 3);
             let set: Vec<_> = ResourceType::ALL.into_iter().filter(|ty| marked.types.contains(*ty)).collect();
             assert_eq!((set, marked.view_changed), (vec![ty], false));
         }
         let mark = Mark::default();
-        assert!(mark.set_moved(1, Duration::ZERO));
-        assert!(!mark.set_moved(2, Duration::ZERO), "it is set already");
+        assert_eq!(mark.set_moved(1, Duration::ZERO), Set { wakes: true, is_first: true });
+        assert_eq!(mark.set_moved(1, Duration::ZERO), Set { wakes: false, is_first: false });
+        assert_eq!(
+            mark.set_moved(2, Duration::ZERO),
+            Set { wakes: false, is_first: true },
+            "it is set already"
+        );
         let marked = mark.take().unwrap();
         assert!(marked.view_changed && marked.types.is_empty());
         assert!(!mark.is_set());

@@ -66,8 +66,11 @@ pub trait Recorder: Send + Sync + 'static {
     fn received(&self, bytes: usize) {}
     /// A response was handed to the connection (`pilot_xds_pushes{type}`, `pilot_xds_config_size_bytes{type}`).
     fn pushed(&self, push: Push) {}
-    /// How long a response waited for a client whose window was full (`pilot_xds_send_time`).
-    fn send_time(&self, ty: ResourceType, waited: Duration) {}
+    /// How long it took to choose, encode and write a response (`pilot_xds_push_time{type}`). What many streams share is encoded once, and
+    /// counts for the stream that comes first.
+    fn push_time(&self, ty: ResourceType, took: Duration) {}
+    /// How long it took to write a response, with the time that it waited for a client whose window was full (`pilot_xds_send_time`).
+    fn send_time(&self, ty: ResourceType, took: Duration) {}
     /// A client acknowledged a response, that long after it was sent.
     fn acknowledged(&self, ty: ResourceType, after: Duration) {}
     /// A client refused a response (`pilot_total_xds_rejects`, `pilot_xds_cds_reject`, ...). This crate does not log it.

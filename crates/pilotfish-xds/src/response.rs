@@ -1,8 +1,8 @@
 //! The contents of a response, its encoded form and its nonce.
 
 use crate::entries::{Entries, Map};
+use crate::frame::{Chunk, Frame};
 use crate::source::Resource;
-use crate::wire::{Chunk, Frame};
 use imbl::ordmap::DiffItem;
 use pilotfish_proto::ResourceType;
 use std::sync::Arc;
@@ -67,6 +67,19 @@ impl Contents {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.upserts.is_empty() && self.removed.is_empty()
+    }
+
+    /// Leaves out new content beyond so many bytes, but for the first resource. Returns whether something was left out.
+    pub(crate) fn cut(&mut self, most: usize) -> bool {
+        let mut bytes = 0_usize;
+        let mut fits = |resource: &Arc<Resource>| {
+            bytes += resource.body.len() + resource.name.len();
+            bytes <= most
+        };
+        let fitting = self.upserts.iter().take_while(|resource| fits(resource)).count().max(1);
+        let is_cut = fitting < self.upserts.len();
+        self.upserts.truncate(fitting);
+        is_cut
     }
 
     /// Applies the difference to what a client has.

@@ -113,6 +113,11 @@ pub trait ResourceSource: Send + Sync + 'static {
     /// The number that [`Publication::view_changed`] uses for the client.
     fn client_id(&self, client: &Self::Client) -> ClientId;
 
+    /// The identity that was accepted for a client: by default the one that its connection proves. What it subscribes to counts for it.
+    fn identity(&self, _client: &Self::Client, peer: &PeerInfo) -> Option<String> {
+        peer.identities.first().cloned()
+    }
+
     /// A client reports the health of its workload: `Some` with the problem, `None` when it is healthy.
     fn reported_health(&self, _client: &Self::Client, _problem: Option<&str>) {}
 

@@ -12,6 +12,29 @@ use std::time::SystemTime;
 pub(crate) trait ReportStatus: Send + Sync {
     /// What it is now; `None` before the first request.
     fn report(&self) -> Option<ConnectionStatus>;
+    /// How far it is; `None` before the first request.
+    fn progress(&self) -> Option<Progress>;
+}
+
+/// How far a client is with what was published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The source's number of the client.
+    pub client: ClientId,
+    /// The revision of the newest publication that concerned it.
+    pub concerned: u64,
+    /// The newest revision that it has acknowledged of every type of which it lacks something; `None` where it lacks nothing.
+    pub behind: Option<u64>,
+    /// When it acknowledged a response last.
+    pub acked_at: Option<SystemTime>,
+}
+
+impl Progress {
+    /// Whether the client has yet to acknowledge a revision. As [`ConnectionStatus::missing`].
+    #[must_use]
+    pub fn lacks(&self, revision: u64) -> bool {
+        self.concerned >= revision && self.behind.is_some_and(|behind| behind < revision)
+    }
 }
 
 /// One connected client.

@@ -2,7 +2,9 @@
 
 use crate::entries::NameSet;
 use crate::group::{Affected, Group, GroupKey, SubscriptionKey};
+use crate::limits::{Budget, LimitExceeded};
 use crate::mark::Mark;
+use crate::names::{Account, Part, name_bytes, subscription_bytes};
 use crate::source::{Change, ChangeKind, ClientId, Publication, Resource, Snapshot, ViewId};
 use crate::whole::{Following, Whole, Wholes};
 use pilotfish_proto::ResourceType;
@@ -25,7 +27,7 @@ pub(crate) enum Freed {
     /// Names that no stream subscribes to any more.
     Names(Vec<Arc<str>>),
     /// A group without members. Its names are still to be forgotten, a part at a time.
-    Group { key: GroupKey, id: u64, names: NameSet },
+    Group { key: GroupKey, group: Arc<Group>, names: NameSet },
 }
 
 impl Default for Freed {
@@ -51,35 +53,62 @@ impl Membership {
 struct Topic {
     /// What the view is made of.
     parts: Arc<[ViewId]>,
-    names: HashMap<Arc<str>, Groups>,
+    names: HashMap<Arc<str>, Subscribed>,
 }
 
-/// Groups by id. Most names are in one or a few groups, for which a sorted list needs far less memory than a map; new groups
-/// have the highest ids and go to its end.
-#[derive(Debug, Default)]
-pub(crate) struct Groups(Vec<(u64, Arc<Group>)>);
+/// A name that some stream subscribes to. There may be very many.
+#[derive(Debug)]
+struct Subscribed {
+    groups: Groups,
+    /// For whom the name counts.
+    counted_for: Arc<Budget>,
+}
+
+/// Groups in the order of their ids. Most names are in one group; new groups have the highest ids and go to the end.
+#[derive(Debug)]
+pub(crate) enum Groups {
+    One(Arc<Group>),
+    #[allow(clippy::box_collection, reason = "what nearly all names do without must not make them larger")]
+    Many(Box<Vec<Arc<Group>>>),
+}
 
 impl Groups {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &(u64, Arc<Group>)> {
-        self.0.iter()
-    }
-
-    pub(crate) fn insert(&mut self, id: u64, group: &Arc<Group>) {
-        if let Err(place) = self.0.binary_search_by_key(&id, |(id, _)| *id) {
-            if self.0.is_empty() {
-                self.0.reserve_exact(1);
+    pub(crate) fn insert(&mut self, group: &Arc<Group>) {
+        match self {
+            Self::One(known) if known.id == group.id => {}
+            Self::One(known) => {
+                let mut both = vec![Arc::clone(known), Arc::clone(group)];
+                both.sort_by_key(|group| group.id);
+                *self = Self::Many(Box::new(both));
             }
-            self.0.insert(place, (id, Arc::clone(group)));
+            Self::Many(all) => {
+                if let Err(place) = all.binary_search_by_key(&group.id, |group| group.id) {
+                    all.insert(place, Arc::clone(group));
+                }
+            }
         }
     }
 
-    pub(crate) fn remove(&mut self, id: u64) {
-        if let Ok(place) = self.0.binary_search_by_key(&id, |(id, _)| *id) {
-            self.0.remove(place);
+    /// Returns whether none is left: then the last one is still in it.
+    pub(crate) fn remove(&mut self, group: &Group) -> bool {
+        match self {
+            Self::One(known) => known.id == group.id,
+            Self::Many(all) => {
+                if let Ok(place) = all.binary_search_by_key(&group.id, |group| group.id) {
+                    all.remove(place);
+                }
+                if let [last] = &all[..] {
+                    *self = Self::One(Arc::clone(last));
+                }
+                false
+            }
+        }
+    }
+
+    pub(crate) fn all(&self) -> &[Arc<Group>] {
+        match self {
+            Self::One(group) => std::slice::from_ref(group),
+            Self::Many(all) => all,
         }
     }
 }
@@ -89,18 +118,30 @@ impl Topic {
         Self { parts: Arc::clone(parts), names: HashMap::new() }
     }
 
-    fn add(&mut self, id: u64, group: &Arc<Group>, names: impl Iterator<Item = Arc<str>>) {
+    /// Enters a group under these names. Those that are new count for `counted_for`.
+    fn enter<'n>(
+        &mut self,
+        group: &Arc<Group>,
+        names: impl IntoIterator<Item = &'n Arc<str>>,
+        counted_for: &Arc<Budget>,
+    ) {
         for name in names {
-            self.names.entry(name).or_default().insert(id, group);
+            match self.names.entry(Arc::clone(name)) {
+                Entry::Occupied(mut known) => known.get_mut().groups.insert(group),
+                Entry::Vacant(free) => {
+                    let groups = Groups::One(Arc::clone(group));
+                    free.insert(Subscribed { groups, counted_for: Arc::clone(counted_for) });
+                }
+            }
         }
     }
 
-    /// Returns the name when no group has it any more.
-    fn remove_name(&mut self, id: u64, name: &str) -> Option<Arc<str>> {
-        let groups = self.names.get_mut(name)?;
-        groups.remove(id);
-        let is_free = groups.is_empty();
-        is_free.then(|| self.names.remove_entry(name)).flatten().map(|(name, _)| name)
+    /// Returns the name when no group has it any more. It counts for nobody then.
+    fn remove_name(&mut self, group: &Group, name: &str) -> Option<Arc<str>> {
+        let is_free = self.names.get_mut(name)?.groups.remove(group);
+        let (name, subscribed) = is_free.then(|| self.names.remove_entry(name)).flatten()?;
+        subscribed.counted_for.give(name_bytes(group.ty, &name));
+        Some(name)
     }
 
     fn intern(&self, name: &str) -> Arc<str> {
@@ -119,7 +160,7 @@ impl Topic {
 /// All groups, the index to them, and the marks of each client's streams.
 #[derive(Debug, Default)]
 pub(crate) struct Topology {
-    groups: HashMap<GroupKey, (u64, Arc<Group>)>,
+    groups: HashMap<GroupKey, Made>,
     next_group: u64,
     /// What is subscribed to as a whole.
     wholes: Wholes,
@@ -132,6 +173,14 @@ pub(crate) struct Topology {
     published: u64,
 }
 
+/// A group, and for whom its subscription counts.
+#[derive(Debug)]
+struct Made {
+    group: Arc<Group>,
+    counted_for: Arc<Budget>,
+    bytes: usize,
+}
+
 /// A resource that is read for a publication: of a part for its wholes, or of a view for groups that subscribe to it by name.
 type Wanted<'a> = (ResourceType, ViewId, &'a Arc<str>);
 /// What was read: `None` does not exist.
@@ -139,6 +188,7 @@ pub(crate) type Fetched<'a> = HashMap<Wanted<'a>, Option<Arc<Resource>>>;
 
 impl Topology {
     pub(crate) fn register(&mut self, client: ClientId, mark: &Arc<Mark>) {
+        mark.belongs_to(client);
         self.clients.entry(client).or_default().push(Arc::clone(mark));
     }
 
@@ -163,19 +213,6 @@ impl Topology {
     /// Whether some streams have that subscription.
     pub(crate) fn has_group(&self, key: &GroupKey) -> bool {
         self.groups.contains_key(key)
-    }
-
-    /// The different names that are subscribed to, by type and view.
-    pub(crate) fn name_count(&self) -> usize {
-        self.topics.values().map(|topic| topic.names.len()).sum()
-    }
-
-    /// How many of these names nobody subscribes to yet.
-    pub(crate) fn count_new(&self, ty: ResourceType, view: ViewId, names: &[&str]) -> usize {
-        let topic = self.topics.get(&(ty, view));
-        topic.map_or(names.len(), |topic| {
-            names.iter().filter(|name| !topic.names.contains_key(**name)).count()
-        })
     }
 
     pub(crate) fn group_count(&self) -> usize {
@@ -204,7 +241,7 @@ impl Topology {
         let Change { view, ty, name, .. } = change;
         let composed = self.views.get(&(*ty, *view)).into_iter().flatten();
         let views = [view].into_iter().chain(composed);
-        views.filter_map(|view| Some((*view, self.topics.get(&(*ty, *view))?.names.get(name)?)))
+        views.filter_map(|view| Some((*view, &self.topics.get(&(*ty, *view))?.names.get(name)?.groups)))
     }
 
     pub(crate) fn published(&self) -> u64 {
@@ -235,14 +272,19 @@ impl Topology {
             }
             for (view, groups) in self.naming(change) {
                 let now = find(*ty, view, name);
-                for (id, group) in groups.iter() {
-                    affected.entry(*id).or_insert((group, Affected::default())).1.names.push((name, now));
+                for group in groups.all() {
+                    affected
+                        .entry(group.id)
+                        .or_insert((group, Affected::default()))
+                        .1
+                        .names
+                        .push((name, now));
                 }
             }
         }
         let revision = snapshot.revision();
-        for Following { id, group, layer, differs } in self.wholes.publish(revision, &of_parts) {
-            affected.entry(id).or_insert((group, Affected::default())).1.layer = Some((layer, differs));
+        for Following { group, layer, differs } in self.wholes.publish(revision, &of_parts) {
+            affected.entry(group.id).or_insert((group, Affected::default())).1.layer = Some((layer, differs));
         }
         for (group, publication) in affected.values() {
             if group.publish(revision, publication) {
@@ -251,23 +293,44 @@ impl Topology {
         }
     }
 
+    /// Puts a stream into the group of a subscription. A new group, and names that nobody has yet, count for `account`.
+    ///
+    /// # Errors
+    /// When that is too much: then nothing has changed.
     pub(crate) fn subscribe(
         &mut self,
         mark: &Arc<Mark>,
         key: GroupKey,
         parts: &Arc<[ViewId]>,
         names: impl Iterator<Item = impl AsRef<str>>,
-    ) -> Membership {
-        let group = match self.groups.get(&key) {
-            Some((_, group)) => Arc::clone(group),
-            None => {
-                let names: NameSet = names.map(|name| self.intern(&key, name.as_ref())).collect();
-                let whole = self.whole(&key, parts);
-                let wildcard = key.subscription.wildcard;
-                let group = Group::new(key.ty, Arc::clone(parts), wildcard, whole.clone(), names);
-                self.insert(key, group, whole.as_ref())
-            }
-        };
+        account: &Account,
+    ) -> Result<Membership, LimitExceeded> {
+        if !self.groups.contains_key(&key) {
+            let names: NameSet = names.map(|name| self.intern(&key, name.as_ref())).collect();
+            let counted = Self::count(account, self.bytes_of_new(&key, &names), &key)?;
+            let whole = self.whole(&key, parts);
+            let group = Group::new(self.next_group, &key, Arc::clone(parts), whole.clone(), names);
+            self.insert(key, group, whole.as_ref(), (account, counted));
+        }
+        Ok(self.join(mark, key))
+    }
+
+    /// What the names among these count as that nobody subscribes to yet.
+    fn bytes_of_new<'n>(&self, key: &GroupKey, names: impl IntoIterator<Item = &'n Arc<str>>) -> usize {
+        let topic = self.topics.get(&(key.ty, key.view));
+        let is_new = |name: &&Arc<str>| topic.is_none_or(|topic| !topic.names.contains_key(*name));
+        names.into_iter().filter(is_new).map(|name| name_bytes(key.ty, name)).sum()
+    }
+
+    /// Counts new names and a subscription. Returns what the subscription counts as.
+    fn count(account: &Account, new_names: usize, key: &GroupKey) -> Result<usize, LimitExceeded> {
+        let subscription = subscription_bytes(key.subscription.count);
+        account.take(new_names.saturating_add(subscription))?;
+        Ok(subscription)
+    }
+
+    fn join(&self, mark: &Arc<Mark>, key: GroupKey) -> Membership {
+        let group = Arc::clone(&self.groups.get(&key).expect("inserted just now or before").group);
         let slot = group.join(mark);
         Membership { group, key, slot }
     }
@@ -278,33 +341,37 @@ impl Topology {
         topic.map_or_else(|| Arc::from(name), |topic| topic.intern(name))
     }
 
-    /// What a subscription's wildcard subscribes to.
+    /// What a subscription's wildcard subscribes to. A group has to follow it.
     fn whole(&mut self, key: &GroupKey, parts: &[ViewId]) -> Option<Arc<Whole>> {
         let is_one = key.subscription.wildcard && key.view != ViewId::NONE;
         if is_one { self.wholes.of(key.ty, parts) } else { None }
     }
 
-    fn insert(&mut self, key: GroupKey, group: Group, whole: Option<&Arc<Whole>>) -> Arc<Group> {
+    fn insert(
+        &mut self,
+        key: GroupKey,
+        group: Group,
+        whole: Option<&Arc<Whole>>,
+        (account, bytes): (&Account, usize),
+    ) {
         let group = Arc::new(group);
-        let id = self.next_group;
         self.next_group += 1;
         let names = group.lock().names.clone();
-        self.enter_names(&key, id, &group, names.into_iter());
+        self.enter_names(&key, &group, &names, &account.budget);
         if let Some(whole) = whole {
-            self.wholes.join(whole, id, &group);
+            self.wholes.join(whole, &group);
         }
-        self.groups.insert(key, (id, Arc::clone(&group)));
-        group
+        self.groups.insert(key, Made { group, counted_for: Arc::clone(&account.budget), bytes });
     }
 
-    fn enter_names(
+    fn enter_names<'n>(
         &mut self,
         key: &GroupKey,
-        id: u64,
         group: &Arc<Group>,
-        names: impl Iterator<Item = Arc<str>>,
+        names: impl IntoIterator<Item = &'n Arc<str>>,
+        counted_for: &Arc<Budget>,
     ) {
-        let mut names = names.peekable();
+        let mut names = names.into_iter().peekable();
         if names.peek().is_none() {
             return;
         }
@@ -315,63 +382,69 @@ impl Topology {
             }
             Topic::new(&group.parts)
         });
-        topic.add(id, group, names);
+        topic.enter(group, names, counted_for);
     }
 
     /// Returns the stream's new place, and what becomes free of the old one.
+    ///
+    /// # Errors
+    /// When what is new of it is too much for `account`: then nothing has changed.
     pub(crate) fn resubscribe(
         &mut self,
         mark: &Arc<Mark>,
         old: &Membership,
         subscription: SubscriptionKey,
-        added: &[&str],
-        removed: &[&str],
-    ) -> (Membership, Freed) {
+        (added, removed): (&[&str], &[&str]),
+        account: &Account,
+    ) -> Result<(Membership, Freed), LimitExceeded> {
         let key = GroupKey { subscription, ..old.key };
-        let parts = Arc::clone(&old.group.parts);
         if !self.groups.contains_key(&key) {
             let added: Vec<Arc<str>> = added.iter().map(|name| self.intern(&key, name)).collect();
+            let new = self.bytes_of_new(&key, &added);
             // Alone in its group, a stream takes the group along: the cost follows the change and not the subscription.
-            if old.group.member_count() == 1
-                && let Some(free) = self.amend(old, key, &added, removed)
-            {
-                return (
-                    Membership { group: Arc::clone(&old.group), key, slot: old.slot },
-                    Freed::Names(free),
-                );
+            let is_alone = old.group.member_count() == 1;
+            // Then less of a subscription is never too much.
+            let part = if is_alone && added.is_empty() { Part::Beyond } else { account.part };
+            let counted = Self::count(&Account { part, ..account.clone() }, new, &key)?;
+            if is_alone && let Some(made) = self.groups.remove(&old.key) {
+                let free = self.amend(made, key, &added, removed, (account, counted));
+                let membership = Membership { group: Arc::clone(&old.group), key, slot: old.slot };
+                return Ok((membership, Freed::Names(free)));
             }
-            let whole = self.whole(&key, &parts);
-            let group = old.group.derive(&added, removed, subscription.wildcard, whole.clone());
-            self.insert(key, group, whole.as_ref());
+            let whole = self.whole(&key, &old.group.parts);
+            let names = (&added[..], removed);
+            let group = old.group.derive(self.next_group, names, subscription.wildcard, whole.clone());
+            self.insert(key, group, whole.as_ref(), (account, counted));
         }
-        let joined = self.subscribe(mark, key, &parts, std::iter::empty::<&str>());
-        (joined, self.leave(old))
+        let joined = self.join(mark, key);
+        Ok((joined, self.leave(old)))
     }
 
     fn amend(
         &mut self,
-        old: &Membership,
+        Made { group, counted_for, bytes }: Made,
         key: GroupKey,
         added: &[Arc<str>],
         removed: &[&str],
-    ) -> Option<Vec<Arc<str>>> {
-        let (id, group) = self.groups.remove(&old.key)?;
+        (account, counted): (&Account, usize),
+    ) -> Vec<Arc<str>> {
+        counted_for.give(bytes);
         let was = group.lock().whole().cloned();
         let whole = self.whole(&key, &group.parts);
         if let Some(whole) = &whole {
-            self.wholes.join(whole, id, &group);
+            self.wholes.join(whole, &group);
         } else if let Some(was) = &was {
-            self.wholes.leave(was, id);
+            self.wholes.leave(was, &group);
         }
-        self.enter_names(&key, id, &group, added.iter().cloned());
+        self.enter_names(&key, &group, added, &account.budget);
         let free = match self.topics.get_mut(&(key.ty, key.view)) {
-            Some(topic) => removed.iter().filter_map(|name| topic.remove_name(id, name)).collect(),
+            Some(topic) => removed.iter().filter_map(|name| topic.remove_name(&group, name)).collect(),
             None => Vec::new(),
         };
         self.remove_if_empty(&key);
         group.amend(added, removed, key.subscription.wildcard, whole);
-        self.groups.insert(key, (id, group));
-        Some(free)
+        self.groups.insert(key, Made { group, counted_for: Arc::clone(&account.budget), bytes: counted });
+        free
     }
 
     /// Gives a place up.
@@ -379,21 +452,24 @@ impl Topology {
         if !membership.group.leave(membership.slot) {
             return Freed::default();
         }
-        let Some((id, group)) = self.groups.remove(&membership.key) else { return Freed::default() };
+        let Some(Made { group, counted_for, bytes }) = self.groups.remove(&membership.key) else {
+            return Freed::default();
+        };
+        counted_for.give(bytes);
         let (names, whole) = {
             let state = group.lock();
             (state.names.clone(), state.whole().cloned())
         };
         if let Some(whole) = whole {
-            self.wholes.leave(&whole, id);
+            self.wholes.leave(&whole, &group);
         }
-        Freed::Group { key: membership.key, id, names }
+        Freed::Group { key: membership.key, group, names }
     }
 
     /// Takes names of a group that is gone out of the index. Returns those that no stream subscribes to any more.
-    pub(crate) fn forget(&mut self, key: &GroupKey, id: u64, names: &[&Arc<str>]) -> Vec<Arc<str>> {
+    pub(crate) fn forget(&mut self, key: &GroupKey, group: &Group, names: &[&Arc<str>]) -> Vec<Arc<str>> {
         let Some(topic) = self.topics.get_mut(&(key.ty, key.view)) else { return Vec::new() };
-        let free = names.iter().filter_map(|name| topic.remove_name(id, name)).collect();
+        let free = names.iter().filter_map(|name| topic.remove_name(group, name)).collect();
         topic.fit();
         self.remove_if_empty(key);
         free

@@ -188,12 +188,12 @@ struct Place {
     whole: Arc<Whole>,
     /// The wholes over it.
     over: Vec<u64>,
-    groups: Groups,
+    /// `None` while none does.
+    groups: Option<Groups>,
 }
 
 /// A group that follows a whole which was published.
 pub(crate) struct Following<'a> {
-    pub(crate) id: u64,
     pub(crate) group: &'a Arc<Group>,
     /// The whole's new state.
     pub(crate) layer: Arc<Layer>,
@@ -239,26 +239,30 @@ impl Wholes {
         let whole =
             Arc::new(Whole { id, key, depth, part: Arc::clone(part), under, layer: Mutex::default() });
         self.ids.insert(key, id);
-        let place = Place { whole: Arc::clone(&whole), over: Vec::new(), groups: Groups::default() };
+        let place = Place { whole: Arc::clone(&whole), over: Vec::new(), groups: None };
         self.places.insert(id, place);
         whole
     }
 
     /// A group follows a whole from now on.
-    pub(crate) fn join(&mut self, whole: &Whole, id: u64, group: &Arc<Group>) {
-        if let Some(place) = self.places.get_mut(&whole.id) {
-            place.groups.insert(id, group);
+    pub(crate) fn join(&mut self, whole: &Whole, group: &Arc<Group>) {
+        let Some(place) = self.places.get_mut(&whole.id) else { return };
+        match &mut place.groups {
+            Some(groups) => groups.insert(group),
+            none => *none = Some(Groups::One(Arc::clone(group))),
         }
     }
 
     /// A group follows a whole no longer. What nobody follows is gone.
-    pub(crate) fn leave(&mut self, whole: &Arc<Whole>, group: u64) {
-        if let Some(place) = self.places.get_mut(&whole.id) {
-            place.groups.remove(group);
+    pub(crate) fn leave(&mut self, whole: &Arc<Whole>, group: &Group) {
+        if let Some(place) = self.places.get_mut(&whole.id)
+            && place.groups.as_mut().is_some_and(|groups| groups.remove(group))
+        {
+            place.groups = None;
         }
         let mut next = Some(whole);
         while let Some(whole) = next {
-            let is_followed = |place: &Place| !(place.groups.is_empty() && place.over.is_empty());
+            let is_followed = |place: &Place| !(place.groups.is_none() && place.over.is_empty());
             if self.places.get(&whole.id).is_none_or(is_followed) {
                 return;
             }
@@ -299,13 +303,8 @@ impl Wholes {
             let Some(place) = self.places.get(&id) else { continue };
             let Some((layer, changed)) = place.whole.publish(&changed) else { continue };
             let differs = !changed.is_empty();
-            let groups = place.groups.iter();
-            all.extend(groups.map(|(id, group)| Following {
-                id: *id,
-                group,
-                layer: Arc::clone(&layer),
-                differs,
-            }));
+            let groups = place.groups.iter().flat_map(Groups::all);
+            all.extend(groups.map(|group| Following { group, layer: Arc::clone(&layer), differs }));
             for over in &place.over {
                 add(&mut dirty, (depth + 1, *over), &changed);
             }

@@ -1,14 +1,10 @@
-//! Requests and responses as bytes.
+//! Requests as bytes.
 //!
 //! A proxy acknowledges every response, so requests are read in place: an ACK allocates nothing and a subscription that did
-//! not change (state-of-the-world repeats all names in every ACK) costs one pass over its bytes. Responses are put together from resources that
-//! are encoded already.
+//! not change (state-of-the-world repeats all names in every ACK) costs one pass over its bytes.
 
 use crate::nack::CUT;
 use crate::protocol::Protocol;
-use crate::source::Resource;
-use bytes::{BufMut, Bytes, BytesMut};
-use std::sync::Arc;
 
 /// Why a message cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -307,203 +303,12 @@ pub(crate) fn unhex(text: &str) -> Option<u64> {
     own.then(|| u64::from_str_radix(text, 16).ok()).flatten()
 }
 
-fn varint_len(value: usize) -> usize {
-    (usize::BITS - (value | 1).leading_zeros()).div_ceil(7) as usize
-}
-
-fn field_len(len: usize) -> usize {
-    1 + varint_len(len) + len
-}
-
-fn put_varint(out: &mut BytesMut, mut value: usize) {
-    while value >= 0x80 {
-        out.put_u8((value & 0x7f) as u8 | 0x80);
-        value >>= 7;
-    }
-    out.put_u8(value as u8);
-}
-
-fn put_key(out: &mut BytesMut, number: u8, len: usize) {
-    out.put_u8(number << 3 | 2);
-    put_varint(out, len);
-}
-
-fn put_field(out: &mut BytesMut, number: u8, bytes: &[u8]) {
-    put_key(out, number, bytes.len());
-    out.put_slice(bytes);
-}
-
-/// The length of a nonce field. The number of the nonce is 5 in both responses.
-const NONCE_LEN: usize = 18;
-/// What gRPC puts before a message: not compressed, and its length.
-const PREFIX_LEN: usize = 5;
-
-/// Encoded resources as they stand in a delta response, the same in those of many streams. A repeated field may be in several pieces.
-#[derive(Debug)]
-pub(crate) struct Chunk {
-    bytes: Bytes,
-    /// How many resources.
-    pub(crate) count: usize,
-}
-
-/// The length of a `Resource` message.
-fn resource_len(resource: &Resource) -> usize {
-    field_len(16) + field_len(resource.body.len()) + field_len(resource.name.len())
-}
-
-fn put_resource(out: &mut BytesMut, resource: &Resource) {
-    put_key(out, 2, resource_len(resource));
-    put_field(out, 1, &hex(resource.version));
-    put_field(out, 2, &resource.body);
-    put_field(out, 3, resource.name.as_bytes());
-}
-
-/// The field `resources` of a `DeltaDiscoveryResponse`.
-pub(crate) fn delta_resources<'a>(resources: impl Iterator<Item = &'a Arc<Resource>>) -> Chunk {
-    let resources: Vec<_> = resources.collect();
-    let len = resources.iter().map(|resource| field_len(resource_len(resource))).sum();
-    let mut out = BytesMut::with_capacity(len);
-    resources.iter().for_each(|resource| put_resource(&mut out, resource));
-    debug_assert_eq!(out.len(), len);
-    Chunk { bytes: out.freeze(), count: resources.len() }
-}
-
-/// An encoded response, one gRPC frame: a head whose last field is the nonce, and resources that are shared with other responses.
-#[derive(Clone, Debug)]
-pub(crate) struct Frame {
-    head: Bytes,
-    shared: Vec<Arc<Chunk>>,
-}
-
-impl Frame {
-    /// A `DeltaDiscoveryResponse` of these resources and the shared ones.
-    pub(crate) fn delta(
-        type_url: &str,
-        system_version: u64,
-        upserts: &[Arc<Resource>],
-        removed: &[Arc<str>],
-        nonce: u64,
-        shared: Vec<Arc<Chunk>>,
-    ) -> Self {
-        let len = field_len(16)
-            + upserts.iter().map(|resource| field_len(resource_len(resource))).sum::<usize>()
-            + field_len(type_url.len())
-            + removed.iter().map(|name| field_len(name.len())).sum::<usize>();
-        Self::build(len, nonce, shared, |out| {
-            put_field(out, 1, &hex(system_version));
-            for resource in upserts {
-                put_resource(out, resource);
-            }
-            put_field(out, 4, type_url.as_bytes());
-            for name in removed {
-                put_field(out, 6, name.as_bytes());
-            }
-        })
-    }
-
-    /// A `DiscoveryResponse`.
-    pub(crate) fn sotw(type_url: &str, version: u64, resources: &[Arc<Resource>], nonce: u64) -> Self {
-        let len = field_len(16)
-            + resources.iter().map(|r| field_len(r.body.len())).sum::<usize>()
-            + field_len(type_url.len());
-        Self::build(len, nonce, Vec::new(), |out| {
-            put_field(out, 1, &hex(version));
-            for resource in resources {
-                put_field(out, 2, &resource.body);
-            }
-            put_field(out, 4, type_url.as_bytes());
-        })
-    }
-
-    fn build(len: usize, nonce: u64, shared: Vec<Arc<Chunk>>, fill: impl FnOnce(&mut BytesMut)) -> Self {
-        let mut out = BytesMut::with_capacity(PREFIX_LEN + len + NONCE_LEN);
-        put_prefix(&mut out, len + NONCE_LEN + length(&shared));
-        fill(&mut out);
-        put_field(&mut out, 5, &hex(nonce));
-        debug_assert_eq!(out.len(), PREFIX_LEN + len + NONCE_LEN);
-        Self { head: out.freeze(), shared }
-    }
-
-    /// The whole frame with its own nonce: its head and the shared rest.
-    pub(crate) fn whole(&self) -> (Bytes, Vec<Bytes>) {
-        (self.head.clone(), self.shared.iter().map(|chunk| chunk.bytes.clone()).collect())
-    }
-
-    /// The same message under another nonce: a small head of its own and the shared rest. The order of fields is free.
-    pub(crate) fn with_nonce(&self, nonce: u64) -> (Bytes, Vec<Bytes>) {
-        let own = self.head.slice(PREFIX_LEN..self.head.len() - NONCE_LEN);
-        let mut head = BytesMut::with_capacity(PREFIX_LEN + NONCE_LEN);
-        put_prefix(&mut head, own.len() + NONCE_LEN + length(&self.shared));
-        put_field(&mut head, 5, &hex(nonce));
-        let shared = self.shared.iter().map(|chunk| chunk.bytes.clone());
-        (head.freeze(), [own].into_iter().chain(shared).collect())
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.head.len() + length(&self.shared)
-    }
-}
-
-fn length(chunks: &[Arc<Chunk>]) -> usize {
-    chunks.iter().map(|chunk| chunk.bytes.len()).sum()
-}
-
-fn put_prefix(out: &mut BytesMut, len: usize) {
-    out.put_u8(0);
-    // A response of 4 GiB cannot be framed; sources keep resources far below (their own limits are in MiB).
-    out.put_u32(u32::try_from(len).unwrap_or(u32::MAX));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pilotfish_proto::Any;
     use pilotfish_proto::envoy::config::cluster::v3 as cluster;
     use pilotfish_proto::envoy::service::discovery::v3 as discovery;
     use prost::Message;
-
-    fn resource(name: &str, version: u64, value: &[u8]) -> Arc<Resource> {
-        let any = Any { type_url: "t".into(), value: value.to_vec() };
-        Arc::new(Resource { name: name.into(), version, body: any.encode_to_vec().into(), changed_at: 0 })
-    }
-
-    fn joined((head, tail): (Bytes, Vec<Bytes>)) -> Vec<u8> {
-        let frame = [&[head][..], &tail].concat().concat();
-        assert_eq!(u32::from_be_bytes(frame[1..5].try_into().unwrap()) as usize, frame.len() - 5);
-        frame[5..].to_vec()
-    }
-
-    #[test]
-    fn a_delta_frame_decodes_to_what_went_in() {
-        let resources = [resource("a", 1, b"x"), resource("long".repeat(100).as_str(), 2, &[7; 300])];
-        // All in the head, one of them shared, or both.
-        for own in 0..=2 {
-            let (own, shared) = resources.split_at(own);
-            let shared = vec![Arc::new(delta_resources(shared.iter()))];
-            let frame = Frame::delta("url", 9, own, &["gone".into()], 0xab, shared);
-            let bytes = joined(frame.whole());
-            assert_eq!(frame.len(), bytes.len() + 5);
-            let message = discovery::DeltaDiscoveryResponse::decode(&bytes[..]).unwrap();
-            assert_eq!(message.nonce, "00000000000000ab");
-            assert_eq!(message.removed_resources, ["gone"]);
-            assert_eq!(message.resources.len(), 2);
-            assert_eq!(message.resources[1].version, "0000000000000002");
-            assert_eq!(message.resources[1].resource.as_ref().unwrap().value.len(), 300);
-
-            let bytes = joined(frame.with_nonce(5));
-            let again = discovery::DeltaDiscoveryResponse::decode(&bytes[..]).unwrap();
-            assert_eq!(again.nonce, "0000000000000005");
-            assert_eq!(discovery::DeltaDiscoveryResponse { nonce: message.nonce.clone(), ..again }, message);
-        }
-    }
-
-    #[test]
-    fn a_sotw_frame_decodes_to_what_went_in() {
-        let bytes = joined(Frame::sotw("url", 3, &[resource("a", 1, b"x")], 4).whole());
-        let message = discovery::DiscoveryResponse::decode(&bytes[..]).unwrap();
-        assert_eq!((message.version_info.as_str(), message.type_url.as_str()), ("0000000000000003", "url"));
-        assert_eq!(message.resources[0].value[..], b"x"[..]);
-    }
 
     #[test]
     fn requests_are_read_in_place() {

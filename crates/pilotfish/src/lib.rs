@@ -12,6 +12,7 @@ pub mod cli;
 mod configuration;
 pub mod control;
 mod demo;
+mod history;
 mod recorder;
 mod registries;
 pub mod resources;

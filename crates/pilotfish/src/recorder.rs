@@ -1,13 +1,18 @@
 //! What is measured: each part of the process reports to a trait of its own, and all of them are implemented here.
 
 use crate::control::{ControlObserver, Inbound, Trigger};
-use pilotfish_admin::Metrics;
+use pilotfish_admin::{Metrics, ReviewedObject};
 use pilotfish_identity::LogLimit;
+use pilotfish_model::Kind;
 use pilotfish_proto::ResourceType;
 use pilotfish_registration_server as registration;
+use pilotfish_registry::Applied;
 use pilotfish_xds::{HandshakeResult, Limit, Nack, Push, Recorder};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// The versions of kinds that are counted by name; others are `other`, as a client can name what it likes.
+const VERSIONS: [&str; 6] = ["v1", "v1alpha1", "v1alpha2", "v1alpha3", "v1beta1", "v1beta2"];
 
 /// Records in the metrics what parts of the process report.
 pub(crate) struct PrometheusRecorder {
@@ -19,6 +24,11 @@ pub(crate) struct PrometheusRecorder {
 impl PrometheusRecorder {
     pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
         Self { metrics, log: LogLimit::default() }
+    }
+
+    /// The metrics that it records in.
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 }
 
@@ -47,8 +57,12 @@ impl Recorder for PrometheusRecorder {
         self.metrics.config_size.with_label_values(&[ty]).observe(push.bytes as f64);
     }
 
-    fn send_time(&self, _ty: ResourceType, waited: Duration) {
-        self.metrics.send.observe(waited.as_secs_f64());
+    fn push_time(&self, ty: ResourceType, took: Duration) {
+        self.metrics.push.with_label_values(&[ty.short()]).observe(took.as_secs_f64());
+    }
+
+    fn send_time(&self, _ty: ResourceType, took: Duration) {
+        self.metrics.send.observe(took.as_secs_f64());
     }
 
     fn collection_rejected(&self, connection: &str, type_url: &str, error: &str) {
@@ -102,6 +116,22 @@ impl ControlObserver for PrometheusRecorder {
         self.metrics.inbound_updates.with_label_values(&[what.as_str()]).inc();
     }
 
+    fn applied(&self, kind: Kind, what: Applied) {
+        let (counters, ty) = match kind {
+            Kind::Service => (&self.metrics.registry_events, "Services"),
+            Kind::EndpointSlice => (&self.metrics.registry_events, "EndpointSlice"),
+            Kind::Pod => (&self.metrics.registry_events, "Pods"),
+            Kind::Node => (&self.metrics.registry_events, "Nodes"),
+            Kind::Namespace => (&self.metrics.registry_events, "Namespaces"),
+            kind => (&self.metrics.config_events, kind.name()),
+        };
+        for (event, count) in [("add", what.added), ("update", what.updated), ("delete", what.deleted)] {
+            if count > 0 {
+                counters.with_label_values(&[ty, event]).inc_by(count as u64);
+            }
+        }
+    }
+
     fn rejected_objects(&self, count: i64) {
         self.metrics.rejected_configs.set(count);
     }
@@ -143,7 +173,31 @@ impl pilotfish_kube::Observer for PrometheusRecorder {
 
 impl pilotfish_webhook::Observer for PrometheusRecorder {
     fn reviewed(&self, webhook: &'static str, outcome: pilotfish_webhook::Outcome) {
-        self.metrics.webhook_reviews.with_label_values(&[webhook, outcome.word()]).inc();
+        self.metrics.webhooks.reviewed(webhook, outcome.word());
+    }
+
+    fn validated(&self, kind: Kind, version: &str, refused: bool) {
+        let object = ReviewedObject {
+            group: kind.group(),
+            version: VERSIONS.iter().find(|known| **known == version).copied().unwrap_or("other"),
+            resource: kind.plural(),
+        };
+        self.metrics.webhooks.validated(&object, refused.then_some("invalid_resource"));
+    }
+
+    fn injected(&self, outcome: pilotfish_webhook::Outcome, changed: bool) {
+        use pilotfish_webhook::Outcome;
+        self.metrics.webhooks.injected(match (outcome, changed) {
+            (Outcome::Allowed, true) => Some(true),
+            (Outcome::Allowed, false) => None,
+            (Outcome::Refused | Outcome::Error, _) => Some(false),
+        });
+    }
+}
+
+impl pilotfish_otlp::Observer for PrometheusRecorder {
+    fn spans(&self, outcome: pilotfish_otlp::Outcome, count: usize) {
+        self.metrics.spans.with_label_values(&[outcome.word()]).inc_by(count as u64);
     }
 }
 

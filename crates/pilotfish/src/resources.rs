@@ -131,6 +131,12 @@ impl xds::ResourceSource for Resources {
         xds::ClientId(client.proxy.id().0)
     }
 
+    fn identity(&self, client: &Self::Client, peer: &PeerInfo) -> Option<String> {
+        // With `--trust-nodes` it is what the node says.
+        let accepted = client.proxy.proxy().identity.as_ref();
+        peer.identities.first().cloned().or_else(|| accepted.map(|identity| format!("{identity:?}")))
+    }
+
     fn reported_health(&self, client: &Self::Client, problem: Option<&str>) {
         if let Some(registration) = &client.registration {
             registration.report(problem.map_or(Ok(()), |problem| Err(problem.to_owned())));

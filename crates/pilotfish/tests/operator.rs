@@ -232,3 +232,72 @@ fn a_plan_on_folders_alone_needs_no_control_plane() {
     assert_eq!(code, Some(4), "the Service and its endpoints go: {text}");
     assert!(text.contains("web.n0.svc.cluster.local:80 is not known any more"), "{text}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_is_kept_with_who_has_it_and_what_was_before() {
+    let (pilotfish, _fleet, operator) = with_proxies(2).await;
+    let route = pilotfish.folder().join("route.yaml");
+    std::fs::write(&route, ROUTE).unwrap();
+    assert_eq!(operator.ask(&["wait", "VirtualService/n0/web", "--for", "20s"]).0, Some(0));
+    let first = operator.json(&["history", "VirtualService/n0/web"]);
+    let revision = first["items"][0]["revision"].as_u64().unwrap();
+    std::fs::write(&route, ROUTE.replace("3s", "7s")).unwrap();
+    eventually("the change is in force at both", || async {
+        let history = operator.json(&["history", "client-0.n0"]);
+        let newest = &history["items"][0];
+        let is_in_force = newest["outcome"] == "in-force" && newest["proxies"] == 2;
+        let is_newer = newest["revision"].as_u64() > Some(revision);
+        if is_in_force && is_newer { Ok(()) } else { Err(history) }
+    })
+    .await;
+    let history = operator.json(&["history", "VirtualService/n0/web"]);
+    let newest = &history["items"][0];
+    assert_eq!(history["total"], 2, "{history:#}");
+    assert!(newest["inForceSeconds"].as_f64().unwrap() < 5.0, "{newest:#}");
+    assert_eq!(newest["summary"], "VirtualService n0/web changed", "{newest:#}");
+    assert!(newest["changes"][0]["source"].as_str().unwrap().contains("route.yaml:1"), "{newest:#}");
+    let number = newest["revision"].to_string();
+    let one = operator.ask(&["history", "--revision", &number]).1;
+    assert!(
+        one.contains("-  - timeout: 3s\n+  - timeout: 7s\n") || (one.contains("3s") && one.contains("7s")),
+        "{one}"
+    );
+
+    // What was sent then, and where a request would have gone.
+    let before = revision.to_string();
+    let then = operator.ask(&["config", "client-0.n0", "routes", "80", "--at", &before]);
+    let now = operator.ask(&["config", "client-0.n0", "routes", "80"]);
+    assert_eq!((then.0, now.0), (Some(0), Some(0)), "{then:?}");
+    assert!(then.1.contains("timeout: 3s") && now.1.contains("timeout: 7s"), "{}\n{}", then.1, now.1);
+    let why = operator.json(&["why", "client-0.n0", "--to", "web", "--at", "1"]);
+    assert_eq!(why["reaches"], true, "{why:#}");
+    assert!(!why.to_string().contains("VirtualService"), "{why:#}");
+    for (arguments, message) in [
+        (&["config", "client-0.n0", "--at", "99"][..], "revision 99 is not known"),
+        (&["history", "VirtualService/n0"], "no object"),
+        (&["history", "nobody"], "no proxy is named \"nobody\""),
+        (&["history", "--revision", "99"], "revision 99 is not known"),
+    ] {
+        let (code, text) = operator.ask(arguments);
+        assert!(code == Some(2) && text.contains(message), "{arguments:?}: {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_control_plane_tells_of_its_memory_and_threads_and_changes_its_log() {
+    let (_pilotfish, _fleet, operator) = with_proxies(1).await;
+    let memory = operator.json(&["memory"]);
+    assert!(memory["resident"].as_u64() > Some(1 << 20), "{memory:#}");
+    let encoded = &memory["kinds"][0];
+    assert!(encoded["kind"] == "encoded resources" && encoded["bytes"].as_u64() > Some(100), "{encoded:#}");
+    let profile = operator.json(&["profile", "--for", "200ms"]);
+    assert!(profile["seconds"].as_f64() >= Some(0.2), "{profile:#}");
+    assert_eq!(operator.ask(&["profile", "--for", "2m"]).0, Some(2));
+    assert_eq!(operator.json(&["log"])["filter"], operator.json(&["log"])["configured"]);
+    assert_eq!(operator.json(&["log", "debug,h2=warn"])["filter"], "debug,h2=warn");
+    let (code, text) = operator.ask(&["log", "verbose"]);
+    assert!(code == Some(2) && text.contains("\"verbose\" is not a level"), "{text}");
+    assert_eq!(operator.json(&["log"])["filter"], "debug,h2=warn");
+    let back = operator.json(&["log", "--reset"]);
+    assert_eq!(back["filter"], back["configured"]);
+}

@@ -6,7 +6,9 @@
 
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
-use pilotfish_admin::{ControlPlane, ENDPOINTS, Metrics, Operations, WaitFor, WhyQuery, router};
+use pilotfish_admin::{
+    ControlPlane, ENDPOINTS, HistoryQuery, Metrics, Operations, WaitFor, WhyQuery, router,
+};
 use pilotfish_api as api;
 use pilotfish_api::v1::{self, Failure};
 use pilotfish_model::{Kind, Object, World};
@@ -205,9 +207,33 @@ impl Operations for Fixture {
         section: Option<v1::Section>,
         name: Option<&str>,
         full: bool,
+        at: Option<u64>,
     ) -> Result<v1::ProxyConfig, Failure> {
-        let proxy = format!("{proxy} {section:?} {name:?} {full}");
+        let at = at.map(|at| format!(" at {at}")).unwrap_or_default();
+        let proxy = format!("{proxy} {section:?} {name:?} {full}{at}");
         Ok(v1::ProxyConfig { proxy, ..v1::ProxyConfig::default() })
+    }
+
+    fn history(&self, query: &HistoryQuery) -> Result<v1::History, Failure> {
+        let change = v1::Change { revision: 9, summary: format!("{query:?}"), ..v1::Change::default() };
+        let page = v1::Page { total: 1, items: vec![change], ..v1::Page::default() };
+        Ok(v1::History { page, current: 9, ..v1::History::default() })
+    }
+
+    fn change(&self, revision: u64) -> Result<v1::Change, Failure> {
+        Ok(v1::Change { revision, ..v1::Change::default() })
+    }
+
+    fn memory(&self) -> Vec<v1::MemoryKind> {
+        vec![v1::MemoryKind { kind: "services".into(), count: 3, bytes: None }]
+    }
+
+    fn log(&self) -> Result<v1::LogFilter, Failure> {
+        Ok(v1::LogFilter { filter: "info".into(), configured: "info".into() })
+    }
+
+    fn set_log(&self, filter: &str) -> Result<v1::LogFilter, Failure> {
+        Ok(v1::LogFilter { filter: filter.into(), configured: "info".into() })
     }
 
     fn plan(&self, request: v1::PlanRequest) -> Result<v1::Plan, Failure> {

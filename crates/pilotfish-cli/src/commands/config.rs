@@ -14,6 +14,7 @@ pub(super) const EXAMPLES: &str = "Examples:
   pilotfish config web-0.shop routes 80                 one resource, in Envoy's YAML
   pilotfish config web-0.shop clusters catalog          those whose name contains this
   pilotfish config web-0.shop endpoints --full          all of them, whole
+  pilotfish config web-0.shop routes 80 --at 41         what it would have had at an earlier revision
   pilotfish config web-0.shop listeners -o json | jq '.resources[].resource'
 
 Private keys are never shown.";
@@ -31,6 +32,9 @@ pub struct Config {
     /// Shows resources whole, also where no name is given
     #[arg(long)]
     full: bool,
+    /// At an earlier revision: what the proxy would have had then. `pilotfish history` lists them
+    #[arg(long, value_name = "REVISION")]
+    at: Option<u64>,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -51,6 +55,8 @@ impl Config {
         query.extend(self.section.map(|section| ("section", section.as_str())));
         query.extend(self.name.as_deref().map(|name| ("name", name)));
         query.push(("full", if whole { "true" } else { "false" }));
+        let at = self.at.map(|revision| revision.to_string());
+        query.extend(at.as_deref().map(|revision| ("at", revision)));
         let path = format!("proxies/{}/config", part(&self.proxy));
         let config: ProxyConfig = self.connection.client().get(&path, &query).await?;
         if whole && self.output.format == Format::Text {

@@ -2,8 +2,10 @@
 
 mod config;
 mod endpoints;
+mod history;
 pub(crate) mod plan;
 mod problems;
+mod process;
 mod proxies;
 mod registries;
 mod services;
@@ -34,6 +36,17 @@ pub enum Commands {
     /// Shows what one proxy was sent, in Envoy's YAML, with the objects that made it
     #[command(after_help = config::EXAMPLES)]
     Config(config::Config),
+    /// Shows what changed lately, by which source, whom it concerned, and when it was in force
+    #[command(after_help = history::EXAMPLES)]
+    History(history::History),
+    /// Shows what the memory of a control plane is for
+    Memory(process::Memory),
+    /// Shows which threads of a control plane take the processors
+    #[command(after_help = process::PROFILE_EXAMPLES)]
+    Profile(process::Profile),
+    /// Shows or changes which logs a control plane writes
+    #[command(after_help = process::LOG_EXAMPLES)]
+    Log(process::Log),
     /// Waits until proxies have acknowledged a change, or names those that have not
     #[command(after_help = wait::EXAMPLES)]
     Wait(wait::Wait),
@@ -57,6 +70,10 @@ impl Commands {
             Self::Endpoints(endpoints) => endpoints.run().await,
             Self::Problems(problems) => problems.run().await,
             Self::Config(config) => config.run().await,
+            Self::History(history) => history.run().await,
+            Self::Memory(memory) => memory.run().await,
+            Self::Profile(profile) => profile.run().await,
+            Self::Log(log) => log.run().await,
             Self::Wait(wait) => wait.run().await,
             Self::Why(why) => why.run().await,
         }

@@ -14,6 +14,7 @@ pub(super) const EXAMPLES: &str = "Examples:
   pilotfish why web-0.shop --to catalog                         a short name, as an application of that proxy would use it
   pilotfish why web-0.shop --to payment.example.com:443
   pilotfish why web-0.shop --to catalog:80 --path /v2/items --header x-user=tester
+  pilotfish why web-0.shop --to catalog --at 41                 at an earlier revision
   pilotfish why client.shop --to catalog --files ./mesh         about files, without a control plane: for a sidecar of that Pod
   pilotfish why endpoint 10.0.0.7                               which services an address is in, and what kept it out of others
 
@@ -46,6 +47,9 @@ pub struct Why {
     /// With --files: the Pod is a gateway, whose Envoy stands alone
     #[arg(long, requires = "files")]
     pub gateway: bool,
+    /// At an earlier revision; `pilotfish history` lists them
+    #[arg(long, value_name = "REVISION", conflicts_with = "files")]
+    at: Option<u64>,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -78,6 +82,8 @@ impl Why {
         query.extend(self.proxy.as_deref().map(|proxy| ("proxy", proxy)));
         query.extend(self.to.as_deref().map(|to| ("to", to)));
         query.extend(self.headers.iter().map(|header| ("header", header.as_str())));
+        let at = self.at.map(|revision| revision.to_string());
+        query.extend(at.as_deref().map(|revision| ("at", revision)));
         let answer: Answer = self.connection.client().get("why", &query).await?;
         self.show(&answer)
     }

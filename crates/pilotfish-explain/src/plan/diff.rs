@@ -6,8 +6,9 @@ use similar::TextDiff;
 /// Lines around each difference.
 const CONTEXT: usize = 3;
 
-/// A unified diff of two resources in YAML. One that is not there has no lines.
-pub(super) fn unified(before: &Value, after: &Value) -> String {
+/// A unified diff of two resources in YAML. One that is not there (`null`) has no lines.
+#[must_use]
+pub fn unified(before: &Value, after: &Value) -> String {
     let (before, after) = (yaml(before), yaml(after));
     let diff = TextDiff::from_lines(&before, &after);
     diff.unified_diff().context_radius(CONTEXT).to_string()

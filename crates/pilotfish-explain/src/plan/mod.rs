@@ -10,12 +10,15 @@ mod scene;
 
 use crate::resource::json;
 use crate::subject::Subject;
+pub use diff::unified;
+pub use scene::{Held, held};
+
 use danger::Dangers;
 use pilotfish_api::v1::{Danger, Impact, Plan, PlanChange, Section, Severity};
 use pilotfish_model::{ChangeSet, Fact, World};
 use pilotfish_proto::ResourceType;
 use pilotfish_translate::{EncodedResource, Translator};
-use scene::{Held, Scene};
+use scene::Scene;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

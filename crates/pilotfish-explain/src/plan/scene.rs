@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Resources by name.
-pub(super) type Resources = BTreeMap<Arc<str>, EncodedResource>;
+pub(crate) type Resources = BTreeMap<Arc<str>, EncodedResource>;
 
 /// What one proxy has. Proxies with the same views and subscriptions share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Held {
+pub struct Held {
     /// The resources by type and name.
-    pub(super) of: BTreeMap<ResourceType, Arc<Resources>>,
+    pub of: BTreeMap<ResourceType, Arc<BTreeMap<Arc<str>, EncodedResource>>>,
 }
 
 impl Held {
@@ -25,6 +25,14 @@ impl Held {
         let address = |ty| self.of.get(&ty).map_or(0, |resources| Arc::as_ptr(resources).addr());
         ResourceType::ALL.into_iter().map(address).collect()
     }
+}
+
+/// What proxies have in the world of a translator, in the order of the subjects.
+#[must_use]
+pub fn held(translator: &Translator, subjects: &[Subject]) -> Vec<Held> {
+    let clients: Vec<Client> =
+        subjects.iter().map(|subject| translator.connect(subject.proxy.clone())).collect();
+    read_all(translator, &clients, subjects, None)
 }
 
 /// All proxies, in the order of the subjects.

@@ -5,6 +5,7 @@ use pilotfish_api::v1::{Dropped, Step, Verdict};
 use pilotfish_config::networking::Gateway;
 use pilotfish_model::{Kind, Object, Typed};
 use pilotfish_proto::ResourceType;
+use pilotfish_translate::InterceptionMode;
 use serde_json::Value;
 use std::net::IpAddr;
 
@@ -37,7 +38,14 @@ impl Walk<'_> {
             let address = text(&listener.json, "/address/socket_address/address");
             at_port(listener) && (matches!(address, "0.0.0.0" | "::") || self.is_router())
         };
-        let found = listeners.iter().copied().find(own).or_else(|| listeners.iter().copied().find(any));
+        // Without interception, programs send to the proxy itself.
+        let is_direct = self.proxy.interception == InterceptionMode::None;
+        let direct = |listener: &&Found| {
+            let address = text(&listener.json, "/address/socket_address/address");
+            is_direct && at_port(listener) && matches!(address, "127.0.0.1" | "::1")
+        };
+        let first = |which: &dyn Fn(&&Found) -> bool| listeners.iter().copied().find(which);
+        let found = first(&own).or_else(|| first(&any)).or_else(|| first(&direct));
         let fallback = || listeners.iter().copied().find(|listener| &*listener.name == VIRTUAL_OUTBOUND);
         let Some(listener) = found.or_else(fallback) else {
             let ports: Vec<String> = listeners

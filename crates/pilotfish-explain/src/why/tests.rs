@@ -2,6 +2,7 @@ use super::*;
 use crate::subject::sidecar;
 use pilotfish_model::ChangeSet;
 use pilotfish_registry::testing::Scene;
+use pilotfish_translate::InterceptionMode;
 
 const SHOP: &str = "
 apiVersion: v1
@@ -33,13 +34,20 @@ endpoints:
 
 /// The answer for a request of the client in a world of these objects.
 fn ask(objects: &[&str], to: &str, path: &str) -> Why {
+    ask_as(objects, to, path, |_| ())
+}
+
+/// The same of a client that differs.
+fn ask_as(objects: &[&str], to: &str, path: &str, change: impl FnOnce(&mut Proxy)) -> Why {
     let mut scene = Scene::new();
     for text in objects {
         scene.apply(text).unwrap();
     }
     let world = scene.world();
     let workload = world.workloads().find(|workload| &*workload.key.name == "client").unwrap();
-    let proxy = Arc::new(sidecar(workload).unwrap());
+    let mut proxy = sidecar(workload).unwrap();
+    change(&mut proxy);
+    let proxy = Arc::new(proxy);
     let translator = Translator::new();
     translator.publish(world, &ChangeSet::default());
     why(&translator, &proxy, &Request::parse(to, path, "GET", &[]).unwrap(), &[]).unwrap()
@@ -76,6 +84,13 @@ fn a_request_is_followed_to_its_endpoints() {
         steps,
         ["service", "listener", "filter chain", "virtual host", "route", "cluster", "endpoints"]
     );
+}
+
+#[test]
+fn without_interception_requests_go_to_the_proxy_itself() {
+    let answer = ask_as(&[SHOP], "web", "/", |proxy| proxy.interception = InterceptionMode::None);
+    let said = said(&answer);
+    assert!(answer.reaches && said.contains("127.0.0.1:80"), "{said}");
 }
 
 #[test]

@@ -22,8 +22,8 @@ use tokio::time::timeout;
 
 /// Requests to one API server at a time.
 const AT_A_TIME: usize = 64;
-/// Requests for tokens from one address at a time.
-const OF_AN_ADDRESS: usize = 16;
+/// Requests for tokens from one address at a time (limit `address-reviews`).
+pub const ADDRESS_REVIEWS: usize = 16;
 /// How long one may take, with the wait for its turn.
 const LIMIT: Duration = Duration::from_secs(5);
 /// The longest token, in bytes. Those of service accounts have about 1,000.
@@ -99,7 +99,7 @@ impl TokenReviewer {
             remote,
             audiences,
             turns: Turns::default(),
-            addresses: Slots::new(OF_AN_ADDRESS),
+            addresses: Slots::new(ADDRESS_REVIEWS),
             cache: Mutex::default(),
         }
     }

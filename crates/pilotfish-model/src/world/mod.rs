@@ -4,6 +4,7 @@
 //! changed is reported as [`Fact`]s, the same vocabulary in which translation records what it read. So "which results are
 //! no longer valid" is a lookup, without hand-written lists of dependents.
 
+mod difference;
 mod writer;
 
 pub use writer::WorldWriter;

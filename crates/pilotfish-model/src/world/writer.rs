@@ -19,6 +19,12 @@ impl WorldWriter {
         Self::default()
     }
 
+    /// A writer that goes on from a published world.
+    #[must_use]
+    pub fn at(world: &World) -> Self {
+        Self { next: world.clone(), changes: ChangeSet::default() }
+    }
+
     /// Another writer that goes on from the world of this one: for those who ask what would be.
     #[must_use]
     pub fn fork(&self) -> Self {

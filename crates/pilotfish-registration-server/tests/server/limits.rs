@@ -280,3 +280,19 @@ async fn streams_end_when_they_are_old() {
     let mut silent = client.heartbeat(silent).await.unwrap().into_inner();
     assert_eq!(silent.message().await.unwrap_err().code(), Code::Unavailable);
 }
+
+#[tokio::test]
+async fn a_connection_with_very_many_frames_is_read_at_a_rate() {
+    let harness =
+        Harness::with(RegistrarSettings::default(), |settings| settings.limits.frames_per_second = 100).await;
+    let mut io = TcpStream::connect(harness.address).await.unwrap();
+    io.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    io.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+    // Empty data on no stream would end the connection; pings are answered.
+    let ping = [&[0, 0, 8, 6, 0, 0, 0, 0, 0][..], &[7; 8]].concat();
+    io.write_all(&ping.repeat(1_500)).await.unwrap();
+    eventually("it waits", || harness.limit("frames-per-second") > 0).await;
+    // Others do not wait for it.
+    let mut client = harness.grpc().await;
+    client.register(register("a")).await.unwrap();
+}

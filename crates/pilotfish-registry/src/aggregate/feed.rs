@@ -55,6 +55,17 @@ impl Versions {
     }
 }
 
+/// How many objects of its kind an event of a source added, updated or deleted there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Objects that the source did not have.
+    pub added: usize,
+    /// Objects that it had in another version.
+    pub updated: usize,
+    /// Objects that it has no longer.
+    pub deleted: usize,
+}
+
 /// See the module's description.
 #[derive(Default)]
 pub(super) struct Feed {
@@ -104,10 +115,16 @@ impl Feed {
         source.map(|source| &source.status)
     }
 
-    /// Applies an event of a source. Returns `false` when there is no such source.
-    pub(super) fn apply(&mut self, source: &str, event: SourceEvent, out: &mut Vec<ObjectEvent>) -> bool {
-        let Some(place) = self.place(source) else { return false };
-        let Some(Some(source)) = self.sources.get_mut(place) else { return false };
+    /// Applies an event of a source. Returns what it did to the objects of that source, and `None` when there is no such source.
+    pub(super) fn apply(
+        &mut self,
+        source: &str,
+        event: SourceEvent,
+        out: &mut Vec<ObjectEvent>,
+    ) -> Option<Applied> {
+        let place = self.place(source)?;
+        let source = self.sources.get_mut(place)?.as_mut()?;
+        let mut applied = Applied::default();
         match event {
             SourceEvent::Apply(mut object) => {
                 // Where the source keeps none itself, equal labels of its objects are kept once.
@@ -117,16 +134,19 @@ impl Feed {
                 if let Some(seen) = source.listing.get_mut(&object.key().kind) {
                     seen.insert(object.key().clone());
                 }
-                self.change(place, object.key().clone(), Some(object), out);
+                let had = self.change(place, object.key().clone(), Some(object), out);
+                applied = Applied { added: usize::from(!had), updated: usize::from(had), deleted: 0 };
             }
-            SourceEvent::Delete(key) => self.change(place, key, None, out),
+            SourceEvent::Delete(key) => {
+                applied.deleted += usize::from(self.change(place, key, None, out));
+            }
             SourceEvent::ListBegan(kind) => {
                 source.listing.insert(kind, BTreeSet::new());
             }
             SourceEvent::ListEnded(kind) => {
-                let Some(seen) = source.listing.remove(&kind) else { return true };
+                let Some(seen) = source.listing.remove(&kind) else { return Some(applied) };
                 for key in self.unseen(place, kind, &seen) {
-                    self.change(place, key, None, out);
+                    applied.deleted += usize::from(self.change(place, key, None, out));
                 }
             }
             SourceEvent::Listed | SourceEvent::Recovered => source.status = Health::in_sync(),
@@ -134,7 +154,7 @@ impl Feed {
                 source.status.failed(reason, at);
             }
         }
-        true
+        Some(applied)
     }
 
     fn unseen(&self, place: usize, kind: Kind, seen: &BTreeSet<ObjectKey>) -> Vec<ObjectKey> {
@@ -203,8 +223,16 @@ impl Feed {
         })
     }
 
-    fn change(&mut self, place: usize, key: ObjectKey, object: Option<Object>, out: &mut Vec<ObjectEvent>) {
+    /// Sets or removes an object of a source. Returns whether the source had it.
+    fn change(
+        &mut self,
+        place: usize,
+        key: ObjectKey,
+        object: Option<Object>,
+        out: &mut Vec<ObjectEvent>,
+    ) -> bool {
         let versions = self.objects.entry(key.clone()).or_default();
+        let had = versions.has(place);
         let before = versions.first().cloned();
         versions.set(place, object);
         let after = versions.object().cloned();
@@ -213,7 +241,7 @@ impl Feed {
         }
         let unaffected = before.as_ref().is_some_and(|(first, _)| *first < place);
         if unaffected || (before.is_none() && after.is_none()) {
-            return;
+            return had;
         }
         let namespace = (key.kind == Kind::Namespace).then(|| Namespace::from(&*key.name));
         if !key.namespace.is_empty() && !self.selected.contains_key(&key.namespace) {
@@ -229,6 +257,7 @@ impl Feed {
         if let Some(left) = left {
             self.forget_if_empty(&left);
         }
+        had
     }
 
     /// Forgets a namespace of which nothing is left: there is no end to namespaces that come and go.

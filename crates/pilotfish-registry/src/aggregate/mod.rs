@@ -24,6 +24,7 @@ use crate::live::RegistryBatch;
 use crate::registry::{Mesh, ObjectEvent, Registry, WorkloadChange};
 use clusterset::ClusterSet;
 use entry::{EntryInput, Rank, RegistryEntry, Touched};
+pub use feed::Applied;
 use feed::Feed;
 pub use merge::{Conflict, MergePolicy};
 use pilotfish_config::SourceEvent;
@@ -173,7 +174,7 @@ impl AggregateController {
         }
     }
 
-    /// Applies an event of a source of objects.
+    /// Applies an event of a source of objects. Returns how many objects of its kind the source has gained, changed and lost.
     ///
     /// # Errors
     /// When there is no such source.
@@ -182,14 +183,14 @@ impl AggregateController {
         feed: &str,
         source: &str,
         event: SourceEvent,
-    ) -> Result<(), UnknownSource> {
+    ) -> Result<Applied, UnknownSource> {
         let mut events = Vec::new();
-        let known = self.feeds.get_mut(feed).is_some_and(|feed| feed.apply(source, event, &mut events));
-        if !known {
+        let applied = self.feeds.get_mut(feed).and_then(|feed| feed.apply(source, event, &mut events));
+        let Some(applied) = applied else {
             return Err(UnknownSource { feed: feed.to_owned(), source_name: source.to_owned() });
-        }
+        };
         self.route(feed, &events);
-        Ok(())
+        Ok(applied)
     }
 
     /// Adds a registry that reads the objects of a feed. One of the same shard that was there before leaves at once.

@@ -47,6 +47,8 @@ pub enum Tool {
     NodePackages,
     /// Helm, which renders the chart.
     Helm,
+    /// Promtool, which checks and tests rules for Prometheus.
+    Promtool,
     /// A folder with iptables and iproute2.
     Iptables,
     /// The library that gives programs other clocks.
@@ -86,6 +88,7 @@ impl Tool {
             Self::KubeApiserver => tools.join("kube-apiserver"),
             Self::NodePackages => tools.join("node/node_modules"),
             Self::Helm => tools.join("helm"),
+            Self::Promtool => tools.join("promtool"),
             Self::Iptables => tools.join("iptables"),
             Self::Faketime => tools.join("libfaketime.so.1"),
             Self::Bind => tools.join("bind"),

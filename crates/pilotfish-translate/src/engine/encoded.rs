@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use pilotfish_model::{ClusterId, Origin, ServiceKey, Typed};
-use pilotfish_proto::any;
+use pilotfish_proto::{Any, any};
 use prost::{Message, Name};
+
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -47,13 +48,28 @@ impl EncodedResource {
     pub(crate) fn new<M: Message + Name>(
         name: impl Into<Arc<str>>,
         message: &M,
-        mut provenance: Vec<Origin>,
+        provenance: Vec<Origin>,
     ) -> Self {
+        Self::of_any(name.into(), &any(message), provenance)
+    }
+
+    /// A resource that is a message of that type, already encoded.
+    #[must_use]
+    pub(crate) fn of_encoded<M: Message + Name + Default>(
+        name: impl Into<Arc<str>>,
+        value: Vec<u8>,
+        provenance: Vec<Origin>,
+    ) -> Self {
+        let message = Any { value, ..any(&M::default()) };
+        Self::of_any(name.into(), &message, provenance)
+    }
+
+    fn of_any(name: Arc<str>, message: &Any, mut provenance: Vec<Origin>) -> Self {
         provenance.sort();
         provenance.dedup();
-        let body = any(message).encode_to_vec();
+        let body = message.encode_to_vec();
         Self {
-            name: name.into(),
+            name,
             version: xxh3_64(&body),
             body: body.into(),
             changed_at: 0,

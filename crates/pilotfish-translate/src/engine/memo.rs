@@ -30,7 +30,7 @@ use pilotfish_model::{ChangeSet, Fact, World};
 use readers::Readers;
 use reads::{Reads, beside};
 use std::any::{Any, TypeId};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -47,6 +47,11 @@ pub(crate) trait Query: Clone + Eq + Hash + Debug + Send + Sync + 'static {
     /// Shares parts of an output with other results that are equal in them. The output stays equal.
     fn share(output: Self::Output, _shared: &Shared) -> Self::Output {
         output
+    }
+
+    /// Bytes that the output keeps, if these are many.
+    fn weight(_output: &Self::Output) -> usize {
+        0
     }
 
     /// Joins a new output with the one before, if there was one; for outputs whose parts keep a history of their own.
@@ -75,6 +80,8 @@ pub(crate) struct Node {
     readers: Mutex<Readers>,
     /// Whether proxies are sent this result: `advance` reports it with its old value.
     root: AtomicBool,
+    /// Whether the sweep that is going on has found it.
+    live: AtomicBool,
 }
 
 impl Node {
@@ -156,7 +163,8 @@ impl<Q: Query> AnyQuery for Q {
 /// All nodes of one query type.
 trait AnyTable: Send + Sync {
     fn as_any(&self) -> &dyn Any;
-    fn retain(&self, live: &HashSet<u64>);
+    /// Drops what the sweep has not found.
+    fn retain_live(&self);
     fn len(&self) -> usize;
 }
 
@@ -183,9 +191,9 @@ impl<Q: Query> AnyTable for Table<Q> {
         self
     }
 
-    fn retain(&self, live: &HashSet<u64>) {
+    fn retain_live(&self) {
         let mut nodes = self.nodes.write();
-        nodes.retain(|_, node| live.contains(&node.id));
+        nodes.retain(|_, node| node.live.load(Ordering::Relaxed));
         fit(&mut nodes);
     }
 
@@ -214,8 +222,12 @@ pub(crate) struct Memo {
     shared: Shared,
     /// Nodes that were alive after the last sweep.
     swept: AtomicU64,
-    /// Bytes of large queries that are no roots any more since then.
+    /// The next node's id at that time.
+    swept_before: AtomicU64,
+    /// Bytes of what is no root any more since then.
     let_go: AtomicUsize,
+    /// Whether anything is no root any more since then.
+    unrooted: AtomicBool,
 }
 
 /// A root whose value may differ in the new world, with the value that it had.
@@ -256,7 +268,9 @@ impl Memo {
             computed: AtomicU64::new(0),
             shared: Shared::default(),
             swept: AtomicU64::new(0),
+            swept_before: AtomicU64::new(1),
             let_go: AtomicUsize::new(0),
+            unrooted: AtomicBool::new(false),
         }
     }
 
@@ -364,6 +378,7 @@ impl Memo {
                 result: Mutex::default(),
                 readers: Mutex::default(),
                 root: AtomicBool::new(false),
+                live: AtomicBool::new(false),
             })
         };
         table.nodes.write().entry(query.clone()).or_insert_with(new).clone()
@@ -398,6 +413,9 @@ impl Memo {
         let Some(node) = self.find(query) else { return };
         node.root.store(false, Ordering::Release);
         self.roots.lock().remove(&node.id);
+        let weight = node.result.lock().value.as_ref().and_then(|value| value.downcast_ref().map(Q::weight));
+        self.let_go.fetch_add(weight.unwrap_or_default(), Ordering::Relaxed);
+        self.unrooted.store(true, Ordering::Relaxed);
     }
 
     /// As [`Self::unroot`], for a query of so many bytes: a sweep is due after some of them, however few they are.
@@ -484,6 +502,16 @@ impl Memo {
         let many = self.len() as u64 > FEW.max(swept + swept / 4);
         if many || self.let_go.load(Ordering::Relaxed) > HEAVY {
             self.sweep();
+        } else {
+            self.shared.tidy_if_due();
+        }
+    }
+
+    /// Drops every result that no root depends on, if anything has happened since the last sweep by which there may be some.
+    pub(crate) fn sweep_leftovers(&self) {
+        let is_new = self.next_id.load(Ordering::Relaxed) != self.swept_before.load(Ordering::Relaxed);
+        if is_new || self.unrooted.load(Ordering::Relaxed) {
+            self.sweep();
         }
     }
 
@@ -492,21 +520,15 @@ impl Memo {
         // The write side: nothing is computed meanwhile.
         let _current = self.current.write();
         self.let_go.store(0, Ordering::Relaxed);
+        self.unrooted.store(false, Ordering::Relaxed);
+        self.swept_before.store(self.next_id.load(Ordering::Relaxed), Ordering::Relaxed);
+        let kept = self.mark_live();
         let tables: Vec<_> = self.tables.read().values().cloned().collect();
-        let mut live = HashSet::new();
-        let mut kept = Vec::new();
-        let mut open: Vec<Arc<Node>> = self.roots.lock().values().cloned().collect();
-        while let Some(node) = open.pop() {
-            if live.insert(node.id) {
-                open.extend(node.result.lock().reads.nodes.iter().cloned());
-                kept.push(node);
-            }
-        }
-        for table in &tables {
-            table.retain(&live);
-        }
+        tables.iter().for_each(|table| table.retain_live());
+        self.swept.store(kept.len() as u64, Ordering::Relaxed);
         // What is read by everything lives for ever: it must not keep a record of every reader that it ever had.
         for node in kept {
+            node.live.store(false, Ordering::Relaxed);
             node.readers.lock().tidy();
         }
         let mut facts = self.facts.lock();
@@ -517,7 +539,19 @@ impl Memo {
         fit(&mut facts);
         drop(facts);
         self.shared.tidy();
-        self.swept.store(live.len() as u64, Ordering::Relaxed);
+    }
+
+    /// All that roots depend on, marked as such.
+    fn mark_live(&self) -> Vec<Arc<Node>> {
+        let mut kept = Vec::new();
+        let mut open: Vec<Arc<Node>> = self.roots.lock().values().cloned().collect();
+        while let Some(node) = open.pop() {
+            if !node.live.swap(true, Ordering::Relaxed) {
+                open.extend(node.result.lock().reads.nodes.iter().cloned());
+                kept.push(node);
+            }
+        }
+        kept
     }
 }
 

@@ -14,9 +14,34 @@ use xxhash_rust::xxh3::Xxh3;
 /// What results have in common: bodies of resources, lists of objects, routes. Nothing stays because it is here.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    bodies: Mutex<HashMap<u64, Bytes>>,
+    bodies: Mutex<Bodies>,
     origins: Mutex<HashMap<u64, Weak<[Origin]>>>,
     routes: Mutex<HashMap<u64, Weak<[Route]>>>,
+}
+
+/// Bodies of resources by their hashes.
+#[derive(Debug, Default)]
+struct Bodies {
+    by_hash: HashMap<u64, Bytes>,
+    /// Bytes of those that were there when the others were last forgotten.
+    kept: usize,
+    /// Bytes of those that have come since then.
+    come: usize,
+}
+
+impl Bodies {
+    /// Whether so much has come that looking for what nothing has any more costs little beside it.
+    fn is_due(&self) -> bool {
+        const LITTLE: usize = 1 << 20;
+        self.come > LITTLE.max(self.kept / 8)
+    }
+
+    fn tidy(&mut self) {
+        self.by_hash.retain(|_, body| !body.is_unique());
+        self.by_hash.shrink_to_fit();
+        self.kept = self.by_hash.values().map(Bytes::len).sum();
+        self.come = 0;
+    }
 }
 
 /// Shorter lists are not worth an entry.
@@ -38,10 +63,11 @@ impl Shared {
 
     fn body(&self, hash: u64, body: Bytes) -> Bytes {
         let mut bodies = self.bodies.lock();
-        match bodies.get(&hash) {
+        match bodies.by_hash.get(&hash) {
             Some(known) if known.as_ptr() == body.as_ptr() || *known == body => known.clone(),
             _ => {
-                bodies.insert(hash, body.clone());
+                bodies.come += body.len();
+                bodies.by_hash.insert(hash, body.clone());
                 body
             }
         }
@@ -69,12 +95,23 @@ impl Shared {
         one_of(&self.routes, hasher.digest(), routes)
     }
 
+    /// Forgets bodies that nothing has any more, once they may be an eighth of all.
+    pub(crate) fn tidy_if_due(&self) {
+        let mut bodies = self.bodies.lock();
+        if bodies.is_due() {
+            bodies.tidy();
+        }
+    }
+
+    /// How many different encoded resources there are, and their bytes.
+    pub(crate) fn bodies(&self) -> (usize, usize) {
+        let bodies = self.bodies.lock();
+        (bodies.by_hash.len(), bodies.by_hash.values().map(Bytes::len).sum())
+    }
+
     /// Forgets what nothing has any more.
     pub(crate) fn tidy(&self) {
-        let mut bodies = self.bodies.lock();
-        bodies.retain(|_, body| !body.is_unique());
-        bodies.shrink_to_fit();
-        drop(bodies);
+        self.bodies.lock().tidy();
         let mut origins = self.origins.lock();
         origins.retain(|_, list| list.strong_count() > 0);
         origins.shrink_to_fit();
@@ -82,12 +119,6 @@ impl Shared {
         let mut routes = self.routes.lock();
         routes.retain(|_, list| list.strong_count() > 0);
         routes.shrink_to_fit();
-    }
-
-    /// How many bodies are known.
-    #[cfg(test)]
-    fn bodies(&self) -> usize {
-        self.bodies.lock().len()
     }
 }
 
@@ -129,9 +160,24 @@ mod tests {
         assert!(Arc::ptr_eq(&one, &again) && !Arc::ptr_eq(&one, &other));
         drop(a);
         shared.tidy();
-        assert_eq!(shared.bodies(), 1, "b has it");
+        assert_eq!(shared.bodies().0, 1, "b has it");
         drop(b);
         shared.tidy();
-        assert_eq!((shared.bodies(), shared.origins.lock().len()), (0, 0));
+        assert_eq!((shared.bodies().0, shared.origins.lock().len()), (0, 0));
+    }
+
+    #[test]
+    fn bodies_that_nothing_has_are_forgotten_by_their_bytes() {
+        let shared = Shared::default();
+        let kept: Vec<Bytes> =
+            (0..20).map(|n| shared.body(n, Bytes::from(vec![u8::try_from(n).unwrap(); 1 << 20]))).collect();
+        shared.tidy_if_due();
+        assert_eq!(shared.bodies().0, kept.len(), "all of them are in use");
+        for n in 100..103 {
+            drop(shared.body(n, Bytes::from(vec![0; 1 << 20])));
+            shared.tidy_if_due();
+            let few = if n < 102 { n - 99 } else { 0 };
+            assert_eq!(shared.bodies().0 as u64, kept.len() as u64 + few, "after {n}");
+        }
     }
 }

@@ -28,6 +28,14 @@ pub(crate) fn inbound_name(port: u32) -> String {
     format!("inbound|{port}||")
 }
 
+/// A port in a name, in the one form in which names have it. Others (`080`, `+80`) are no names: a client could make up very many for
+/// each port.
+#[must_use]
+pub(crate) fn port_number(text: &str) -> Option<u32> {
+    let is_plain = text == "0" || text.starts_with(|first: char| ('1'..='9').contains(&first));
+    text.parse().ok().filter(|_| is_plain)
+}
+
 /// The parts of the name of an outbound cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClusterName {
@@ -49,7 +57,7 @@ impl ClusterName {
         };
         let mut parts = rest.splitn(3, separator);
         let (port, subset, host) = (parts.next()?, parts.next()?, parts.next()?);
-        let (port, host) = (port.parse().ok()?, Hostname::parse(host).ok()?);
+        let (port, host) = (port_number(port)?, Hostname::parse(host).ok()?);
         Some(Self { sni_dnat, port, subset: subset.to_owned(), host })
     }
 }
@@ -66,9 +74,17 @@ mod tests {
         assert_eq!(parse("outbound|80||a.b"), some(false, ""));
         assert_eq!(parse("outbound|80|v1|a.b"), some(false, "v1"));
         assert_eq!(parse("outbound_.80_.v1_.a.b"), some(true, "v1"));
-        for wrong in
-            ["", "outbound|80|a.b", "outbound|x||a.b", "inbound|80||", "outbound|80||", "BlackHoleCluster"]
-        {
+        for wrong in [
+            "",
+            "outbound|80|a.b",
+            "outbound|x||a.b",
+            "outbound|080||a.b",
+            "outbound|+80||a.b",
+            "inbound|80||",
+        ] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+        for wrong in ["outbound|80||", "BlackHoleCluster"] {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
     }

@@ -36,6 +36,11 @@ impl Layer {
         Self { kind: proxy.kind, patches, ports }
     }
 
+    /// Whether there are no patches.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.patches.is_empty()
+    }
+
     /// The batch of what patches add to a whole set of resources.
     pub(crate) fn batch_keys(&self) -> impl Iterator<Item = ResourceBatchKey> + use<> {
         (!self.patches.is_empty()).then_some(ResourceBatchKey::Added).into_iter()

@@ -2,6 +2,7 @@
 
 use crate::engine::ResourceBatchKey;
 use crate::proxy::Proxy;
+use crate::translator::absent::Absent;
 use crate::translator::view::View;
 use crate::translator::{ClientId, ViewId};
 use pilotfish_proto::ResourceType;
@@ -35,6 +36,8 @@ pub(crate) struct Viewed {
     pub(crate) listed: bool,
     /// The batches that are reported when they change.
     pub(crate) rooted: BTreeSet<ResourceBatchKey>,
+    /// Names that no resource has yet, and that are reported when one may.
+    pub(super) absent: Absent,
 }
 
 /// What proxies have of a type where that is made of several views.
@@ -105,7 +108,13 @@ impl Clients {
         }
         let id = self.next_id();
         self.ids.insert(view.clone(), id);
-        let viewed = Viewed { view: view.clone(), users: 0, listed: false, rooted: BTreeSet::new() };
+        let viewed = Viewed {
+            view: view.clone(),
+            users: 0,
+            listed: false,
+            rooted: BTreeSet::new(),
+            absent: Absent::default(),
+        };
         self.views.insert(id, viewed);
         id
     }

@@ -1,5 +1,6 @@
 //! The entry point of this crate: proxies connect, worlds are published, and each publication returns which resources changed in which views.
 
+mod absent;
 mod budget;
 mod clients;
 mod connected;
@@ -150,9 +151,11 @@ impl Translator {
         for root in &touched {
             self.report_proxy(&current, root, &mut out);
         }
-        for root in &touched {
-            self.report_index(&current, root, &mut out);
-            self.report_unit(&current, root, &mut out);
+        self.report_absent(changes, &mut out);
+        // What they were is let go one by one: all of it beside all that comes would be twice as much.
+        for root in touched {
+            self.report_index(&current, &root, &mut out);
+            self.report_unit(&current, &root, &mut out);
         }
         out.changes.sort();
         out.changes.dedup();
@@ -186,6 +189,12 @@ impl Translator {
         self.memo.len()
     }
 
+    /// How many different encoded resources results have, and their bytes.
+    #[must_use]
+    pub fn encoded(&self) -> (usize, usize) {
+        self.memo.shared().bodies()
+    }
+
     /// Drops resources of a view that no stream subscribes to any more. A stream that subscribes meanwhile either is seen by `is_wanted`,
     /// which is asked afterwards, or reads the resource afterwards: both keep it.
     pub fn unsubscribed(&self, id: ViewId, names: &[Arc<str>], is_wanted: &dyn Fn(&str) -> bool) {
@@ -203,6 +212,7 @@ impl Translator {
         let batch_key = ResourceBatchKey::Named(name.clone());
         let mut clients = self.clients.lock();
         let Some(viewed) = clients.views.get_mut(&id) else { return };
+        viewed.absent.remove(&viewed.view, name);
         if viewed.rooted.remove(&batch_key) {
             self.memo.unroot(&Generate { view: viewed.view.clone(), batch_key });
         }
@@ -215,10 +225,12 @@ impl Translator {
         let named: Vec<(ViewId, Arc<View>, Arc<str>)> = {
             let clients = self.clients.lock();
             let batch_keys = clients.views.iter().flat_map(|(id, viewed)| {
-                viewed.rooted.iter().filter_map(move |batch_key| match batch_key {
-                    ResourceBatchKey::Named(name) => Some((*id, viewed.view.clone(), name.clone())),
+                let rooted = viewed.rooted.iter().filter_map(|batch_key| match batch_key {
+                    ResourceBatchKey::Named(name) => Some(name),
                     _ => None,
-                })
+                });
+                let names = rooted.chain(viewed.absent.names());
+                names.map(move |name| (*id, viewed.view.clone(), name.clone()))
             });
             batch_keys.collect()
         };
@@ -242,6 +254,16 @@ impl Translator {
             return;
         }
         out.view_changed.extend(self.clients.lock().change_views(&query.0, &views));
+    }
+
+    /// Names that no resource had, of hosts that have services now.
+    fn report_absent(&self, changes: &ChangeSet, out: &mut Changes) {
+        let mut clients = self.clients.lock();
+        for (id, viewed) in clients.views.iter_mut().filter(|(_, viewed)| !viewed.absent.is_empty()) {
+            let resource_type = viewed.view.resource_type();
+            let change = |name| Change { view: *id, resource_type, name, removed: false };
+            out.changes.extend(viewed.absent.take(&changes.facts).into_iter().map(change));
+        }
     }
 
     /// The names of a view that is taken as a whole: what came and what went.
@@ -318,6 +340,14 @@ impl Translator {
     pub fn tidy(&self) {
         self.forget_gone();
         self.memo.sweep_if_due();
+    }
+
+    /// Drops all that no connected proxy has any more, and all results of earlier worlds. Takes a look at every result, so it is for times
+    /// in which nothing is published.
+    pub fn tidy_all(&self) {
+        self.clients.lock().retire();
+        self.forget_gone();
+        self.memo.sweep_leftovers();
     }
 
     /// Removes the views that no connected proxy has any more from the roots.
@@ -422,6 +452,11 @@ impl Snapshot<'_> {
     fn get_of(&self, id: ViewId, name: &str) -> Option<EncodedResource> {
         let (view, index) = self.index_of(id)?;
         let memo = &self.translator.memo;
+        if let Some((host, answer)) = absent::of(&view, &self.current.world, name) {
+            let mut clients = self.translator.clients.lock();
+            clients.views.get_mut(&id)?.absent.asked(host, &answer.name);
+            return Some(answer);
+        }
         let batch_key = match &*index {
             Some(index) => index.batch_of.get(name)?.clone(),
             None => ResourceBatchKey::Named(name.into()),

@@ -435,3 +435,58 @@ fn patches_beyond_a_number_are_left_out_and_named() {
     assert!(!resources(&plane, &client, ResourceType::Cluster, &[]).is_empty());
     assert_eq!(refused(&plane), ["EnvoyFilter shop/f4 spec.configPatches[0]"]);
 }
+
+#[test]
+fn names_that_no_resource_has_cost_no_result() {
+    let mut plane = Plane::new();
+    let client = plane.translator.connect(sidecar("a", "shop"));
+    let view = plane.view(&client);
+    let routes = plane.translator.snapshot().view(&client, ResourceType::Route).unwrap();
+    assert!(plane.has(view));
+    let body = |view, name: &str| plane.translator.snapshot().get(view, name).unwrap().body;
+    let (first, route) = (body(view, "outbound|80||x.shop"), body(routes, "x"));
+    let before = plane.translator.results();
+    for n in 0..100 {
+        for name in [format!("{n}"), format!("outbound|80||x{n}.shop"), format!("outbound|0{n}||web.shop")] {
+            assert!(body(view, &name).len() < first.len() + 20, "{name}: empty, but there");
+        }
+        assert!(body(routes, &format!("x{n}")).len() < route.len() + 20);
+    }
+    assert_eq!(plane.translator.results(), before);
+    // They are forgotten with their subscriptions, and a service that comes is no news of them.
+    let names: Vec<Arc<str>> = (0..100).map(|n| format!("outbound|80||x{n}.shop").into()).collect();
+    plane.translator.unsubscribed(view, &names, &|_| false);
+    plane.translator.retain_named(|_, _, name| name == WEB);
+    let changes = plane.apply([service("x", "shop").update()]).changes;
+    assert!(changes.iter().all(|change| change.view != view), "{changes:?}");
+}
+
+#[test]
+fn a_service_that_comes_is_reported_to_who_asked_before() {
+    let mut plane = Plane::new();
+    let client = plane.translator.connect(sidecar("a", "shop"));
+    let view = plane.view(&client);
+    let name = "outbound|80||new.shop.svc.cluster.local";
+    let empty = plane.translator.snapshot().get(view, name).unwrap();
+    let changes = plane.apply([service("new", "shop").update()]).changes;
+    let names: Vec<&str> =
+        changes.iter().filter(|change| change.view == view).map(|change| &*change.name).collect();
+    assert_eq!(names, [name]);
+    assert_eq!(plane.translator.snapshot().get(view, name).unwrap().version, empty.version);
+    let key: ServiceKey = service("new", "shop").key();
+    let shard = ShardKey::new(crate::testing::KUBERNETES, "Kubernetes");
+    let list = [Arc::new(endpoint("10.0.0.9", 8080, "http"))];
+    let changes = plane.apply([Update::Endpoints(key, shard, list.into_iter().collect())]).changes;
+    assert!(changes.iter().any(|change| change.view == view && &*change.name == name), "{changes:?}");
+    assert_ne!(plane.translator.snapshot().get(view, name).unwrap().version, empty.version);
+}
+
+#[test]
+fn a_subset_that_no_rule_has_has_no_endpoints() {
+    let plane = Plane::new();
+    let client = plane.translator.connect(sidecar("a", "shop"));
+    let view = plane.view(&client);
+    let size = |name: &str| plane.translator.snapshot().get(view, name).unwrap().body.len();
+    let invented = WEB.replace("||", "|invented|");
+    assert!(size(&invented) < size(WEB) - 10, "{} bytes", size(&invented));
+}

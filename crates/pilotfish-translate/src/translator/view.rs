@@ -4,17 +4,18 @@
 //! configuration makes use of is left at its default by the view's constructor, which may read the world to find out.
 
 use crate::engine::memo::Query;
-use crate::engine::{Cx, Refusal, ResourceBatch, ResourceBatchKey, Shared};
+use crate::engine::{Cx, EncodedResource, Refusal, ResourceBatch, ResourceBatchKey, Shared};
 use crate::envoy_filter::{Layer, Subject};
 use crate::proxy::Proxy;
 use crate::translator::budget::{ViewBudget, by_weight};
 use crate::xds::cds::ClusterView;
 use crate::xds::ecds::ExtensionView;
-use crate::xds::eds::EndpointView;
+use crate::xds::eds::{self, EndpointView};
 use crate::xds::lds::ListenerView;
 use crate::xds::nds::NameTableView;
-use crate::xds::rds::RouteView;
+use crate::xds::rds::{self, RouteView};
 use crate::xds::sds::SecretView;
+use pilotfish_model::Hostname;
 use pilotfish_proto::ResourceType;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -114,6 +115,38 @@ impl View {
     }
 }
 
+/// When no resource has a name.
+pub(crate) enum Absence {
+    /// Whatever the world is.
+    Always,
+    /// As long as no service has that host.
+    While(Hostname),
+}
+
+impl View {
+    /// Whether no resource has a name: told by the name alone, so that nothing has to be computed or kept for it. `None` for names that
+    /// may have one.
+    pub(super) fn absence(&self, name: &str) -> Option<Absence> {
+        match self {
+            Self::Endpoint(_) => Some(eds::host_of(name).map_or(Absence::Always, Absence::While)),
+            // A patch may add something to any route configuration.
+            Self::Route(view, layer) if layer.is_empty() => {
+                view.is_meaningless(name).then_some(Absence::Always)
+            }
+            _ => None,
+        }
+    }
+
+    /// What a name is answered with that no resource has.
+    pub(super) fn placeholder(&self, name: &str) -> Option<EncodedResource> {
+        match self {
+            Self::Endpoint(_) => Some(eds::empty(&name.into())),
+            Self::Route(..) => Some(rds::empty(&name.into())),
+            _ => None,
+        }
+    }
+}
+
 /// The views of one proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ViewsOf(pub(crate) Arc<Proxy>);
@@ -148,6 +181,10 @@ impl Query for Generate {
 
     fn share(batch: ResourceBatch, shared: &Shared) -> ResourceBatch {
         shared.batch(batch)
+    }
+
+    fn weight(batch: &ResourceBatch) -> usize {
+        batch.resources.iter().map(|resource| resource.body.len()).sum()
     }
 
     fn reconcile(old: Option<&ResourceBatch>, new: ResourceBatch, revision: u64) -> ResourceBatch {

@@ -2,8 +2,6 @@
 
 use super::grpc::{self, Decoder};
 use super::large::{LARGE, beside_workers};
-use super::meter::{KnownStream, KnownStreams};
-use super::pace::Pace;
 use super::port::{ConnectionPlace, Port, StreamPlace, Taken};
 use super::services::{self, ADS, CallLimits};
 use super::tls_listener::TlsClient;
@@ -19,8 +17,7 @@ use h2::server::{Connection as H2, SendResponse};
 use h2::{PingPong, RecvStream, SendStream};
 use http::{HeaderMap, Method, Request};
 use parking_lot::Mutex;
-use pilotfish_identity::{Authentication, CERTIFICATE, Call, Proof};
-use pilotfish_proto::ResourceType;
+use pilotfish_identity::{Authentication, CERTIFICATE, Call, KnownStream, KnownStreams, Pace, Proof};
 use slab::Slab;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -64,9 +61,8 @@ struct AdsStream<S: ResourceSource> {
     requested: bool,
     /// It was a large one, and has not been answered yet.
     large: bool,
-    /// The client's window is full: since when, and the type that was sent last.
-    blocked: Option<(Instant, Option<ResourceType>)>,
-    last: Option<ResourceType>,
+    /// Since when the client's window has been full.
+    blocked: Option<Instant>,
     deadline: Option<Instant>,
     /// Of the connection.
     known_streams: KnownStreams,
@@ -382,7 +378,6 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             requested: false,
             large: false,
             blocked: None,
-            last: None,
             deadline: None,
             known_streams: self.known.clone(),
             known: None,
@@ -555,20 +550,26 @@ impl<S: ResourceSource> AdsStream<S> {
         let mut stream = self.stream.lock();
         loop {
             if !has_room(&mut self.responses, cx)? {
-                self.blocked.get_or_insert((now, self.last));
+                self.blocked.get_or_insert(now);
                 break;
             }
-            if let Some((since, Some(ty))) = self.blocked.take() {
-                shared.fanout.recorder.send_time(ty, now.saturating_duration_since(since));
-            }
-            let Some(response) = beside_workers(self.large, || stream.poll_response(now)) else { break };
-            self.last = response.ty;
+            let waited = self.blocked.take().map(|since| now.saturating_duration_since(since));
+            let began = Instant::now();
+            let Some(response) = beside_workers(self.large, || stream.poll_response(began)) else { break };
+            let made = Instant::now();
+            let ty = response.ty;
             self.responses.send_data(response.head, false).map_err(|_| End::Gone)?;
             for chunk in response.tail {
                 self.responses.send_data(chunk, false).map_err(|_| End::Gone)?;
             }
+            let sent = Instant::now();
+            if let Some(ty) = ty {
+                let recorder = &shared.fanout.recorder;
+                recorder.push_time(ty, sent.saturating_duration_since(began));
+                recorder.send_time(ty, sent.saturating_duration_since(made) + waited.unwrap_or_default());
+            }
             if !stream.has_pending() {
-                stream.finish(now);
+                stream.finish(sent);
                 break;
             }
         }

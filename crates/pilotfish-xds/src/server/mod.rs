@@ -10,21 +10,19 @@ mod config;
 mod connection;
 mod grpc;
 mod large;
-mod meter;
-mod pace;
 mod port;
 mod services;
 mod tls_listener;
 mod waker;
 
 use crate::fanout::Fanout;
+use crate::limits::Limit;
 use crate::source::ResourceSource;
 use crate::stream::StreamError;
 pub use config::{ServerConfig, ServerError};
 use connection::Connection;
-use meter::{KnownStreams, Metered};
 use parking_lot::Mutex;
-use pilotfish_identity::{LogLimit, TlsContext};
+use pilotfish_identity::{FrameRates, KnownStreams, LogLimit, Metered, TlsContext};
 use port::{ConnectionPlace, Port};
 use services::Services;
 use slab::Slab;
@@ -157,6 +155,11 @@ impl<S: ResourceSource> Bound<S> {
 }
 
 /// Completes when a shutdown begins.
+/// A new stream costs the server more than it costs its client.
+fn frame_rates(config: &ServerConfig) -> FrameRates {
+    FrameRates { per_second: config.frames_per_second, stream: 100, bytes_of_one: 1_024 }
+}
+
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     // An error means that the sender is gone, which counts as a shutdown.
     let _ = stop.wait_for(|stop| *stop).await;
@@ -236,7 +239,8 @@ impl<S: ResourceSource> Shared<S> {
         let config = self.config;
         let known = KnownStreams::default();
         let recorder = Arc::clone(&self.fanout.recorder);
-        let io = Metered::new(io, config.frames_per_second, known.clone(), recorder);
+        let on_wait = move || recorder.limit_exceeded(Limit::FramesPerSecond);
+        let io = Metered::new(io, frame_rates(&config), known.clone(), Box::new(on_wait));
         let preface = h2::server::Builder::new()
             .initial_window_size(WINDOW)
             .initial_connection_window_size(FIRST_WINDOW)

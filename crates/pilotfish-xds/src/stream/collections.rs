@@ -5,12 +5,13 @@
 
 use super::{Stream, StreamError};
 use crate::entries::set_version;
+use crate::frame::Frame;
 use crate::limits::{Limit, LimitExceeded};
 use crate::nack::shown;
 use crate::protocol::Protocol;
 use crate::response::Contents;
 use crate::source::{Collection, CollectionState, Resource, ResourceSource};
-use crate::wire::{Frame, Request, error_text, unhex};
+use crate::wire::{Request, error_text, unhex};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

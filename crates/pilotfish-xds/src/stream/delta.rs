@@ -40,8 +40,8 @@ impl<S: ResourceSource> Stream<S> {
         self.check_limits(ty, subscription, Known::of(&known))?;
         let (view, parts) = self.view(ty);
         let key = GroupKey { ty, view, subscription };
-        self.fanout.check_names(&key, &names)?;
-        let membership = self.fanout.subscribe_to(&self.mark, key, &parts, &names);
+        let Some(account) = self.account(subscription) else { return Ok(()) };
+        let membership = self.fanout.subscribe_to(&self.mark, key, &parts, &names, &account)?;
         let mut watch = Watch::new(membership);
         if ty == ResourceType::Cluster {
             self.order.resumed = !known.is_empty();
@@ -96,13 +96,13 @@ impl<S: ResourceSource> Stream<S> {
         let was_wildcard = subscription.wildcard;
         subscription.wildcard = (was_wildcard || subscribe.contains(&"*")) && !unsubscribe.contains("*");
         self.check_limits(ty, subscription, watch.known)?;
-        self.fanout.check_names(&GroupKey { subscription, ..watch.membership.key }, &added)?;
+        let Some(account) = self.account(subscription) else { return Ok(()) };
         self.dirty.add(ty);
         let Some(watch) = &mut self.watches[ty] else { return Ok(()) };
         if subscription != watch.membership.key.subscription {
             let names = watch.membership.names_to_enter();
-            watch.membership =
-                self.fanout.resubscribe_to(&self.mark, &watch.membership, subscription, &added, &removed);
+            let change = (&added[..], &removed[..]);
+            self.fanout.resubscribe_to(&self.mark, &mut watch.membership, subscription, change, &account)?;
             watch.in_step = None;
             self.spend(names);
         }
@@ -114,7 +114,8 @@ impl<S: ResourceSource> Stream<S> {
                 watch.sent.remove(name);
             }
             watch.in_step = None;
-            watch.requested.add(requested.iter().copied());
+            let subscribed = watch.membership.group.lock().names.clone();
+            watch.requested.add(requested.iter().copied(), &subscribed);
         }
         Ok(())
     }
@@ -177,6 +178,9 @@ impl Watch {
             let state = self.membership.group.lock();
             (state.names.clone(), state.wildcard)
         };
+        if !wildcard {
+            self.forget_in_flight(removed.len(), &names);
+        }
         if wildcard_ended {
             let named = self.sent.values().filter(|resource| names.contains(&resource.name));
             self.sent = named.map(|resource| (Arc::clone(&resource.name), Arc::clone(resource))).collect();

@@ -13,12 +13,13 @@ mod watch;
 
 use crate::fanout::Fanout;
 use crate::group::{GroupKey, SubscriptionKey};
-use crate::limits::{Limit, LimitExceeded};
+use crate::limits::{Budget, Limit, LimitExceeded};
 use crate::mark::{Mark, Types};
 use crate::nack::{Nack, shown};
+use crate::names::{Account, Part};
 use crate::protocol::Protocol;
 use crate::source::{ClientId, PeerInfo, ResourceSource, Snapshot, ViewId};
-use crate::status::{ConnectionStatus, Rejection, ReportStatus, TypeStatus};
+use crate::status::{ConnectionStatus, Progress, Rejection, ReportStatus, TypeStatus};
 use crate::wire::{Request, error_text, node_in};
 use bytes::Bytes;
 use collections::Collections;
@@ -63,6 +64,8 @@ struct Connected<C> {
     number: ClientId,
     node: Arc<Node>,
     at: SystemTime,
+    /// For whom its names count.
+    names: Arc<Budget>,
     /// gRPC without a proxy wants every name of a type in each state-of-the-world response.
     grpc: bool,
 }
@@ -100,6 +103,10 @@ impl<S: ResourceSource> Fanout<S> {
 impl<S: ResourceSource> ReportStatus for Mutex<Stream<S>> {
     fn report(&self) -> Option<ConnectionStatus> {
         self.lock().status()
+    }
+
+    fn progress(&self) -> Option<Progress> {
+        self.lock().progress()
     }
 }
 
@@ -224,6 +231,8 @@ impl<S: ResourceSource> Stream<S> {
         }
         let client = self.fanout.source.connect(&node, &self.peer)?;
         let number = self.fanout.source.client_id(&client);
+        let identity = self.fanout.source.identity(&client, &self.peer);
+        let names = self.fanout.names.of(identity, &self.peer);
         let id = format!("{}-{}", node.id, self.fanout.connection_number());
         if let Some(left_out) = self.fanout.may_log() {
             let (connection, peer, protocol) = (shown(&id), &self.peer.address, self.protocol);
@@ -241,9 +250,17 @@ impl<S: ResourceSource> Stream<S> {
             number,
             node: Arc::new(node),
             at: self.fanout.clock.wall_time(),
+            names,
             grpc,
         });
         Ok(())
+    }
+
+    /// For whom names count that make this the stream's subscription to a type. `None` before the first request.
+    fn account(&self, subscription: SubscriptionKey) -> Option<Account> {
+        let few = subscription.count <= self.fanout.limits.few_subscriptions;
+        let budget = Arc::clone(&self.connected.as_ref()?.names);
+        Some(Account { budget, part: if few { Part::All } else { Part::Most } })
     }
 
     /// What the client sees of a type now, and the parts of that.
@@ -256,6 +273,9 @@ impl<S: ResourceSource> Stream<S> {
 
     /// Looks up the views again and moves subscriptions to where they belong now.
     fn follow_views(&mut self) {
+        let Some(connected) = &self.connected else { return };
+        // The client did not ask for it, so nothing of it is refused.
+        let account = Account { budget: Arc::clone(&connected.names), part: Part::Beyond };
         for ty in ResourceType::ALL {
             if self.watches[ty].is_none() {
                 continue;
@@ -268,7 +288,8 @@ impl<S: ResourceSource> Stream<S> {
             }
             let names = old.group.lock().names.clone();
             let key = GroupKey { view, ..old.key };
-            let joined = self.fanout.subscribe(&self.mark, key, &parts, names.iter());
+            let joined = self.fanout.subscribe(&self.mark, key, &parts, names.iter(), &account);
+            let Ok(joined) = joined else { continue };
             self.fanout.leave(old);
             watch.membership = joined;
             watch.in_step = None;
@@ -344,6 +365,19 @@ impl<S: ResourceSource> Stream<S> {
             protocol: self.protocol,
             types: types.collect(),
             concerned: self.mark.revision(),
+        })
+    }
+
+    /// How far the client is; `None` before the first request.
+    fn progress(&self) -> Option<Progress> {
+        let connected = self.connected.as_ref()?;
+        let watches = || self.watches.iter().filter_map(|(ty, watch)| Some((ty, watch.as_ref()?)));
+        let lacking = watches().filter(|(ty, watch)| self.mark.says(*ty) || !watch.is_in_sync());
+        Some(Progress {
+            client: connected.number,
+            concerned: self.mark.revision(),
+            behind: lacking.map(|(_, watch)| watch.acked_revision()).min(),
+            acked_at: watches().filter_map(|(_, watch)| watch.acked_at()).max(),
         })
     }
 

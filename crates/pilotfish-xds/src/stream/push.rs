@@ -15,6 +15,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Bytes of resources in a response that no other stream shares; what is left follows when the client has taken it. So a client that
+/// reads nothing has no more than this made for itself.
+const MOST_UNSHARED: usize = 1 << 20;
+
 /// The next response of a type.
 struct Plan {
     contents: Arc<Contents>,
@@ -175,6 +179,12 @@ impl<S: ResourceSource> Stream<S> {
             // Envoy takes the removal of a filter's configuration for an error.
             ResourceType::ExtensionConfig => contents.removed.clear(),
             _ => {}
+        }
+        // Nobody shares this response, unless it is the first of its group.
+        let is_first = |watch: &Watch| watch.requested == Requested::All && watch.sent.is_empty();
+        let is_shared = self.watches[ty].as_ref().is_some_and(is_first);
+        if !is_shared && !ty.is_wildcard() && !self.whole(ty) {
+            held |= contents.cut(MOST_UNSHARED);
         }
         Some(Plan { contents: Arc::new(contents), response: None, held })
     }

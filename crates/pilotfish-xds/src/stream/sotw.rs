@@ -46,8 +46,8 @@ impl<S: ResourceSource> Stream<S> {
         }
         let (view, parts) = self.view(ty);
         let key = GroupKey { ty, view, subscription };
-        self.fanout.check_names(&key, &names)?;
-        let mut watch = Watch::new(self.fanout.subscribe_to(&self.mark, key, &parts, &names));
+        let Some(account) = self.account(subscription) else { return Ok(()) };
+        let mut watch = Watch::new(self.fanout.subscribe_to(&self.mark, key, &parts, &names, &account)?);
         watch.fingerprint = request.names.fingerprint();
         watch.named = named || !names.is_empty();
         self.watches[ty] = Some(watch);
@@ -73,6 +73,7 @@ impl<S: ResourceSource> Stream<S> {
         }
         let named = watch.named;
         let (subscription, names) = self.sotw_subscription(ty, request, named)?;
+        let Some(account) = self.account(subscription) else { return Ok(()) };
         let Some(watch) = &mut self.watches[ty] else { return Ok(()) };
         watch.fingerprint = fingerprint;
         watch.named |= !names.is_empty();
@@ -86,17 +87,19 @@ impl<S: ResourceSource> Stream<S> {
             old.iter().filter(|name| names.binary_search(&&***name).is_err()).cloned().collect();
         let removed: Vec<&str> = removed.iter().map(|name| &**name).collect();
         drop(old);
-        self.fanout.check_names(&GroupKey { subscription, ..watch.membership.key }, &added)?;
-        watch.membership =
-            self.fanout.resubscribe_to(&self.mark, &watch.membership, subscription, &added, &removed);
+        let change = (&added[..], &removed[..]);
+        self.fanout.resubscribe_to(&self.mark, &mut watch.membership, subscription, change, &account)?;
         watch.in_step = None;
         if !subscription.wildcard {
             removed.iter().for_each(|name| drop(watch.sent.remove(name)));
+            let names = watch.membership.group.lock().names.clone();
+            watch.forget_in_flight(removed.len(), &names);
         }
         watch.requested.remove(&removed);
         // What a response of all resources lacks is gone, so for such types every change is answered.
         if !added.is_empty() || ty.is_wildcard() {
-            watch.requested.add(added.iter().copied());
+            let subscribed = watch.membership.group.lock().names.clone();
+            watch.requested.add(added.iter().copied(), &subscribed);
         }
         Ok(())
     }

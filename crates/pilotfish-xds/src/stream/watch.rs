@@ -1,6 +1,6 @@
 //! One type of one stream: its subscription, what was sent, and what was acknowledged or refused.
 
-use crate::entries::Entries;
+use crate::entries::{Entries, NameSet};
 use crate::response::{Contents, EncodedResponse};
 use crate::status::{Names, Rejection, TypeStatus};
 use crate::topology::Membership;
@@ -13,6 +13,10 @@ use std::time::{Instant, SystemTime};
 /// Responses that are remembered until they are acknowledged. A client that never acknowledges loses nothing but the names in
 /// a later refusal.
 const IN_FLIGHT: usize = 16;
+/// Resources of these responses together, beside twice as many as the client has.
+const IN_FLIGHT_RESOURCES: usize = 4_096;
+/// From so many names on that a client unsubscribes from, what it has not acknowledged is looked through for them.
+const MANY_REMOVED: usize = 1_024;
 
 /// Names that have to be answered, even if there is nothing to send.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,17 +35,13 @@ impl Requested {
         *self != Self::Nothing
     }
 
-    /// Adds names that are subscribed to. A client that asks again before it is answered adds nothing.
-    pub(super) fn add<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
+    /// Adds those of the names that are in `subscribed`, whose text it shares. A client that asks again before it is answered adds nothing.
+    pub(super) fn add<'a>(&mut self, names: impl IntoIterator<Item = &'a str>, subscribed: &NameSet) {
         if *self == Self::Nothing {
             *self = Self::Names(BTreeSet::new());
         }
         let Self::Names(all) = self else { return };
-        for name in names {
-            if !all.contains(name) {
-                all.insert(Arc::from(name));
-            }
-        }
+        all.extend(names.into_iter().filter_map(|name| subscribed.get(name)).cloned());
     }
 
     /// Takes out names that are no longer subscribed to.
@@ -77,8 +77,8 @@ pub(super) struct InFlight {
     pub(super) sent: Instant,
     /// What it changed for the client.
     pub(super) contents: Arc<Contents>,
-    /// A long response lives as long as some stream waits for its ACK, so that late-comers share it.
-    _response: Arc<EncodedResponse>,
+    /// A long response lives as long as it is the last of some stream that waits for its ACK, so that late-comers share it.
+    response: Option<Arc<EncodedResponse>>,
     /// A second attempt at what was refused together with something else.
     pub(super) retry: bool,
     /// The revision that the client has with it; `None` where a part of it had to wait.
@@ -179,19 +179,41 @@ impl Watch {
             self.in_flight.pop_front();
         }
         let retry = std::mem::take(&mut self.retry);
-        let (contents, response) = (Arc::clone(contents), Arc::clone(response));
+        // A client that never acknowledges must not have all of them kept.
+        if let Some(before) = self.in_flight.back_mut() {
+            before.response = None;
+        }
+        let (contents, response) = (Arc::clone(contents), Some(Arc::clone(response)));
         let revision = self.in_step.is_some().then_some(revision);
-        self.in_flight.push_back(InFlight {
-            nonce,
-            sent: now,
-            contents,
-            _response: response,
-            retry,
-            revision,
-        });
+        self.in_flight.push_back(InFlight { nonce, sent: now, contents, response, retry, revision });
+        let most = IN_FLIGHT_RESOURCES + 2 * self.sent.len().max(self.membership.key.subscription.count);
+        while self.in_flight.len() > 1 && self.resources_in_flight() > most {
+            self.in_flight.pop_front();
+        }
         self.last_sent = Some(nonce);
         self.sent_at = Some(wall_time);
         self.requested = Requested::Nothing;
+    }
+
+    fn resources_in_flight(&self) -> usize {
+        self.in_flight.iter().map(|response| response.contents.upserts.len()).sum()
+    }
+
+    /// Lets go of resources that the client has unsubscribed from and of which it has acknowledged nothing: `names` are those that it still
+    /// subscribes to.
+    pub(super) fn forget_in_flight(&mut self, removed: usize, names: &NameSet) {
+        if removed < MANY_REMOVED {
+            return;
+        }
+        for response in &mut self.in_flight {
+            let upserts = &response.contents.upserts;
+            let kept: Vec<_> =
+                upserts.iter().filter(|resource| names.contains(&resource.name)).cloned().collect();
+            if kept.len() < upserts.len() {
+                response.contents = Arc::new(Contents { upserts: kept, removed: Vec::new() });
+                response.response = None;
+            }
+        }
     }
 
     /// Finds the response that a nonce answers.
@@ -254,6 +276,22 @@ impl Watch {
         &self.rejection.insert((now, rejection)).1
     }
 
+    /// Whether the client has everything as it is now, as far as the group knows.
+    pub(super) fn is_in_sync(&self) -> bool {
+        self.in_step == Some(self.membership.group.seq())
+            && !self.requested.is_some()
+            && self.in_flight.is_empty()
+            && self.rejection.is_none()
+    }
+
+    pub(super) fn acked_revision(&self) -> u64 {
+        self.acked_revision
+    }
+
+    pub(super) fn acked_at(&self) -> Option<SystemTime> {
+        self.acked_at
+    }
+
     pub(super) fn status(&self) -> TypeStatus {
         let group = &self.membership.group;
         let state = group.lock();
@@ -271,10 +309,7 @@ impl Watch {
             acked_nonce: self.last_acked.map(text),
             sent_at: self.sent_at,
             resources: self.sent.len(),
-            in_sync: self.in_step == Some(group.seq())
-                && !self.requested.is_some()
-                && self.in_flight.is_empty()
-                && self.rejection.is_none(),
+            in_sync: self.is_in_sync(),
             acked_revision: self.acked_revision,
             acked_at: self.acked_at,
             rejection: self.rejection.as_ref().map(|(_, rejection)| rejection.clone()),

@@ -4,10 +4,10 @@ use crate::support::{Memory, Peer, fanout, fanout_with};
 use parking_lot::Mutex;
 use pilotfish_proto::ResourceType::{self, Cluster, Endpoint, Listener};
 use pilotfish_proto::envoy::config::core::v3::Extension;
-use pilotfish_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use pilotfish_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use pilotfish_proto::google::rpc::Status;
 use pilotfish_xds::{
-    Fanout, Limit, LimitExceeded, Nack, NoRecorder, NodeLimits, Recorder, StreamError, StreamLimits,
+    Fanout, Limit, LimitExceeded, Nack, NoRecorder, NodeLimits, Protocol, Recorder, StreamError, StreamLimits,
 };
 use std::sync::Arc;
 
@@ -89,9 +89,14 @@ fn what_a_client_says_it_has_counts_until_it_is_answered() {
     peer.send_delta(known(Listener, 8)).unwrap();
 }
 
+/// What a name of two letters counts as: in the index, and in its subscription.
+const NAME: usize = 512 + 4 * 2;
+const SUBSCRIBED: usize = 96;
+
 #[test]
 fn one_stream_cannot_take_all_names_from_those_that_ask_for_few() {
-    let fanout = limited(|limits| (limits.all_subscriptions, limits.few_subscriptions) = (10, 3));
+    let whole = 12 * (NAME + SUBSCRIBED);
+    let fanout = limited(|limits| (limits.address_subscription_bytes, limits.few_subscriptions) = (whole, 3));
     let ask = |names: Vec<String>| {
         let mut peer = Peer::delta(&fanout);
         let got = exceeded(peer.send_delta(request(Endpoint, names, Vec::new())));
@@ -100,14 +105,90 @@ fn one_stream_cannot_take_all_names_from_those_that_ask_for_few() {
     let (large, refused) = ask(names("a", 8));
     assert_eq!(refused, None);
     let (_, refused) = ask(names("b", 4));
-    assert_eq!(refused, Some((Limit::AllSubscriptions, 12)));
-    let (_same, refused) = ask(names("a", 6));
-    assert_eq!(refused, None, "names that are there cost nothing");
+    let asked = 12 * (NAME + SUBSCRIBED);
+    assert_eq!(refused, Some((Limit::AddressSubscriptionBytes, asked)), "a quarter is for others");
+    let (same, refused) = ask(names("a", 8));
+    assert_eq!(refused, None, "a subscription that is there costs nothing");
     let (few, refused) = ask(names("c", 3));
     assert_eq!(refused, None);
+    let (_, refused) = ask(names("d", 3));
+    assert_eq!(refused.map(|error| error.0), Some(Limit::AddressSubscriptionBytes), "few are limited too");
     drop((large, few));
     let (_, refused) = ask(names("b", 4));
-    assert_eq!(refused, None, "what nobody has does not count");
+    assert_eq!(refused.map(|error| error.0), Some(Limit::AddressSubscriptionBytes), "the names are there");
+    drop(same);
+    assert_eq!(fanout.subscription_bytes(), 0, "what nobody has does not count");
+    let (_, refused) = ask(names("b", 4));
+    assert_eq!(refused, None);
+}
+
+#[test]
+fn the_same_names_in_many_subscriptions_count_in_each() {
+    let fanout = limited(|limits| limits.address_subscription_bytes = 10 * NAME + 30 * SUBSCRIBED);
+    let mut peers = Vec::new();
+    for left_out in 0..3 {
+        let mut names = names("a", 10);
+        names.remove(left_out);
+        let mut peer = Peer::delta(&fanout);
+        peer.send_delta(request(Endpoint, names, Vec::new())).unwrap();
+        peers.push(peer);
+    }
+    assert_eq!(fanout.subscription_bytes(), 10 * NAME + 27 * SUBSCRIBED);
+    let mut peer = Peer::delta(&fanout);
+    let refused = exceeded(peer.send_delta(request(Endpoint, names("a", 7), Vec::new())));
+    assert_eq!(refused.map(|error| error.limit), Some(Limit::AddressSubscriptionBytes));
+    drop(peer);
+    // Less of a subscription is never too much.
+    peers[0].send_delta(request(Endpoint, Vec::new(), names("a", 9))).unwrap();
+    assert_eq!(fanout.subscription_bytes(), 10 * NAME + 19 * SUBSCRIBED);
+    peers.clear();
+    assert_eq!(fanout.subscription_bytes(), 0);
+}
+
+#[test]
+fn names_that_are_too_many_in_the_middle_of_a_request_are_given_back() {
+    let fanout = limited(|limits| limits.address_subscription_bytes = 8_000 * 700);
+    for protocol in [Protocol::Delta, Protocol::Sotw] {
+        let mut peer = Peer::new(&fanout, protocol);
+        peer.ask(Endpoint, &["a"]);
+        let sent = peer.next();
+        let refused = match protocol {
+            Protocol::Delta => peer.send_delta(request(Endpoint, names("n", 9_000), Vec::new())),
+            Protocol::Sotw => peer.send_sotw(DiscoveryRequest {
+                type_url: Endpoint.type_url().into(),
+                resource_names: names("n", 9_000),
+                response_nonce: sent.unwrap().nonce,
+                ..Default::default()
+            }),
+        };
+        assert_eq!(exceeded(refused).map(|error| error.limit), Some(Limit::AddressSubscriptionBytes));
+        drop(peer);
+        assert_eq!((fanout.subscription_bytes(), fanout.group_count()), (0, 0));
+    }
+}
+
+#[test]
+fn what_a_client_never_acknowledges_is_not_kept_when_it_unsubscribes() {
+    let fanout = fanout();
+    fanout.publish(&fanout.source().commit());
+    let mut peer = Peer::delta(&fanout);
+    let all = names("n", 2_000);
+    for name in &all {
+        fanout.source().set(0, Endpoint, name, "1");
+    }
+    fanout.publish(&fanout.source().commit());
+    peer.send_delta(request(Endpoint, all.clone(), Vec::new())).unwrap();
+    let first = peer.next().unwrap();
+    peer.send_delta(request(Endpoint, vec!["n1".into()], all)).unwrap();
+    peer.settle();
+    let refused = DeltaDiscoveryRequest {
+        response_nonce: first.nonce,
+        error_detail: Some(Status { message: "no".into(), ..Default::default() }),
+        ..request(Endpoint, Vec::new(), Vec::new())
+    };
+    peer.send_delta(refused).unwrap();
+    let rejection = peer.stream.lock().rejection(Endpoint).cloned().unwrap();
+    assert!(rejection.names.is_empty(), "{} names", rejection.names.len());
 }
 
 #[test]
@@ -145,6 +226,35 @@ fn names_that_are_asked_for_again_and_again_are_answered_once() {
     let got = peer.next().unwrap();
     assert_eq!((got.names(), &got.removed[..]), (vec!["a"], &["b".to_owned()][..]));
     assert!(peer.next().is_none());
+}
+
+#[test]
+fn a_large_answer_for_one_stream_comes_in_parts() {
+    let fanout = fanout();
+    let all = names("n", 30);
+    for name in &all {
+        fanout.source().set(0, Endpoint, name, &"x".repeat(100 << 10));
+    }
+    fanout.publish(&fanout.source().commit());
+    for protocol in [Protocol::Delta, Protocol::Sotw] {
+        let mut peer = Peer::new(&fanout, protocol);
+        peer.ask(Endpoint, &["n0"]);
+        let nonce = peer.next().unwrap().nonce;
+        match protocol {
+            Protocol::Delta => peer.send_delta(request(Endpoint, all.clone(), Vec::new())),
+            Protocol::Sotw => peer.send_sotw(DiscoveryRequest {
+                type_url: Endpoint.type_url().into(),
+                resource_names: all.clone(),
+                response_nonce: nonce,
+                ..Default::default()
+            }),
+        }
+        .unwrap();
+        let parts: Vec<usize> =
+            std::iter::from_fn(|| peer.next()).map(|response| response.resources.len()).collect();
+        let asked = if protocol == Protocol::Delta { 30 } else { 29 };
+        assert_eq!((parts.len(), parts.iter().sum::<usize>()), (3, asked), "{parts:?}");
+    }
 }
 
 #[test]

@@ -282,7 +282,7 @@ fn change(fanout: &Fanout<Memory>, views: Views, step: &Step) {
         Step::Remove { place, ty, name } => {
             fanout.source().remove(views.class(*place, TYPES[*ty]), TYPES[*ty], NAMES[*name]);
         }
-        Step::Publish => fanout.publish(&fanout.source().commit()),
+        Step::Publish => drop(fanout.publish(&fanout.source().commit())),
         _ => {}
     }
 }

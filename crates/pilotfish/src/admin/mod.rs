@@ -1,9 +1,13 @@
 //! What the admin API is served from.
 
 mod config_dump;
+mod history;
+mod memory;
 pub(crate) mod operations;
 pub(crate) mod plan;
 mod proxies;
+
+pub(crate) use proxies::name;
 
 use crate::admin::config_dump::config_dump;
 use crate::control::ControlMessage;

@@ -1,11 +1,12 @@
 //! The answers of `/api/v1`.
 
 use super::proxies::{acknowledgement, add_objects, find, name, proxy, section};
-use super::{AdminState, plan};
-use pilotfish_admin::{Operations, WaitFor, WhyQuery};
+use super::{AdminState, history, plan};
+use crate::cli::logging::{self, LogControl};
+use pilotfish_admin::{HistoryQuery, Operations, WaitFor, WhyQuery};
 use pilotfish_api::v1::{
-    Acknowledgement, ConfigResource, Failure, FailureKind, Plan, PlanRequest, Proxy, ProxyConfig, Section,
-    Why, WhyEndpoint,
+    Acknowledgement, Change, ConfigResource, Failure, FailureKind, History, LogFilter, MemoryKind, Plan,
+    PlanRequest, Proxy, ProxyConfig, Section, Why, WhyEndpoint,
 };
 use pilotfish_explain as explain;
 use pilotfish_model::{Kind, ObjectKey};
@@ -54,12 +55,14 @@ impl Operations for AdminState {
         wanted: Option<Section>,
         part: Option<&str>,
         full: bool,
+        at: Option<u64>,
     ) -> Result<ProxyConfig, Failure> {
         let connections = self.fanout.connections();
         let connection = find(&connections, proxy)?;
+        let held = at.map(|revision| history::held_at(self, connection, revision)).transpose()?;
         let mut config = ProxyConfig {
             proxy: name(connection).to_owned(),
-            revision: self.fanout.revision(),
+            revision: at.unwrap_or_else(|| self.fanout.revision()),
             ..ProxyConfig::default()
         };
         let mut bytes = 0_usize;
@@ -68,7 +71,10 @@ impl Operations for AdminState {
             if wanted.is_some_and(|wanted| wanted != section) {
                 continue;
             }
-            let all = self.sent(status);
+            let all = match &held {
+                Some(held) => held.of.get(ty).map(|of| of.values().cloned().collect()).unwrap_or_default(),
+                None => self.sent(status),
+            };
             let exact = all.iter().any(|resource| Some(&*resource.name) == part);
             let is_meant =
                 |name: &str| part.is_none_or(|part| if exact { name == part } else { name.contains(part) });
@@ -91,17 +97,50 @@ impl Operations for AdminState {
 
     fn why(&self, query: &WhyQuery) -> Result<Why, Failure> {
         let connections = self.fanout.connections();
-        let connection = find(&connections, &query.proxy)?;
-        let gone = || Failure::new(FailureKind::NotFound, format!("{} has just left", query.proxy));
-        let proxy = self.translator.proxies().remove(&pilotfish_translate::ClientId(connection.client.0));
-        let proxy = proxy.ok_or_else(gone)?;
+        let proxy = history::proxy_of(self, find(&connections, &query.proxy)?)?;
         let request = explain::Request::parse(&query.to, &query.path, &query.method, &query.headers)?;
-        explain::why(&self.translator, &proxy, &request, &self.shared.registries())
+        match query.at {
+            // How registries were then is not known.
+            Some(revision) => explain::why(&history::translator_at(self, revision)?, &proxy, &request, &[]),
+            None => explain::why(&self.translator, &proxy, &request, &self.shared.registries()),
+        }
+    }
+
+    fn history(&self, query: &HistoryQuery) -> Result<History, Failure> {
+        history::changes(self, query)
+    }
+
+    fn change(&self, revision: u64) -> Result<Change, Failure> {
+        history::change(self, revision)
+    }
+
+    fn memory(&self) -> Vec<MemoryKind> {
+        super::memory::kinds(self)
+    }
+
+    fn log(&self) -> Result<LogFilter, Failure> {
+        let control = log_control()?;
+        Ok(LogFilter { filter: control.current(), configured: control.configured().to_owned() })
+    }
+
+    fn set_log(&self, filter: &str) -> Result<LogFilter, Failure> {
+        let control = log_control()?;
+        let filter = if filter.is_empty() { control.configured() } else { filter };
+        control.set(filter).map_err(|error| {
+            let failure = Failure::new(FailureKind::Invalid, format!("{error:#}"));
+            failure.hint("debug is a filter, and so is info,pilotfish_xds=debug")
+        })?;
+        self.log()
     }
 
     fn why_endpoint(&self, address: &str) -> Result<WhyEndpoint, Failure> {
         explain::why_endpoint(&self.shared.world(), address)
     }
+}
+
+fn log_control() -> Result<&'static LogControl, Failure> {
+    let none = || Failure::new(FailureKind::Unavailable, "this process writes no log");
+    logging::control().ok_or_else(none)
 }
 
 impl AdminState {

@@ -9,11 +9,11 @@ use pilotfish_config::file::{FileChange, FileContent, FileRole, FileState};
 use pilotfish_config::{Limits, SourceEvent};
 use pilotfish_explain::{Planned, Subject, plan};
 use pilotfish_model::{Object, ObjectKey};
-use pilotfish_translate::ClientId;
-use pilotfish_xds::Names;
+use pilotfish_translate::{ClientId, Proxy};
+use pilotfish_xds::{ConnectionStatus, Names};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// How long the control loop may take to say what would be.
@@ -77,18 +77,18 @@ fn suppose(state: &AdminState, objects: BTreeMap<ObjectKey, Option<Object>>) -> 
 /// The connected proxies with what they subscribe to.
 fn subjects(state: &AdminState) -> Vec<Subject> {
     let proxies = state.translator.proxies();
-    let connections = state.fanout.connections();
-    let subject = |connection: &pilotfish_xds::ConnectionStatus| {
-        let proxy = proxies.get(&ClientId(connection.client.0))?;
-        let names = connection.types.iter().filter_map(|(ty, status)| match &status.names {
-            Names::Named(names) => Some((*ty, names.iter().cloned().collect())),
-            Names::Wildcard => None,
-        });
-        Some(Subject {
-            name: name(connection).to_owned(),
-            proxy: pilotfish_translate::Proxy::clone(proxy),
-            names: names.collect(),
-        })
-    };
-    connections.iter().filter_map(subject).collect()
+    state.fanout.connections().iter().filter_map(|connection| subject(&proxies, connection)).collect()
+}
+
+/// A connected proxy with what it subscribes to; `None` when it has just left.
+pub(super) fn subject(
+    proxies: &BTreeMap<ClientId, Arc<Proxy>>,
+    connection: &ConnectionStatus,
+) -> Option<Subject> {
+    let proxy = proxies.get(&ClientId(connection.client.0))?;
+    let names = connection.types.iter().filter_map(|(ty, status)| match &status.names {
+        Names::Named(names) => Some((*ty, names.iter().cloned().collect())),
+        Names::Wildcard => None,
+    });
+    Some(Subject { name: name(connection).to_owned(), proxy: Proxy::clone(proxy), names: names.collect() })
 }

@@ -27,7 +27,7 @@ pub(super) fn section(ty: ResourceType) -> Section {
 }
 
 /// The name by which a proxy is asked for: `web-0.shop`, or the whole id where it has no such part.
-pub(super) fn name(connection: &ConnectionStatus) -> &str {
+pub(crate) fn name(connection: &ConnectionStatus) -> &str {
     let id = connection.node.id.as_str();
     id.split('~').nth(2).filter(|name| !name.is_empty()).unwrap_or(id)
 }
@@ -207,7 +207,11 @@ pub(super) fn acknowledgement(
     answer
 }
 
-fn not_acknowledged(connection: &ConnectionStatus, ty: ResourceType, status: &TypeStatus) -> NotAcknowledged {
+pub(super) fn not_acknowledged(
+    connection: &ConnectionStatus,
+    ty: ResourceType,
+    status: &TypeStatus,
+) -> NotAcknowledged {
     let reason = status.rejection.as_ref().map(|rejection| self::rejection(ty, rejection).reason);
     NotAcknowledged {
         proxy: name(connection).to_owned(),

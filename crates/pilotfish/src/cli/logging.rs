@@ -1,8 +1,63 @@
 //! Structured logs.
 
 use clap::{Args, ValueEnum};
+use parking_lot::Mutex;
 use std::io::IsTerminal;
+use std::sync::OnceLock;
 use tracing_subscriber::EnvFilter;
+
+/// The one of this process, as its subscriber is: `None` where logging was not turned on.
+static CONTROL: OnceLock<LogControl> = OnceLock::new();
+
+/// Changes which logs are written while the process runs.
+pub(crate) struct LogControl {
+    /// What was asked for at the start.
+    configured: String,
+    /// What is in force.
+    current: Mutex<String>,
+    reload: Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>,
+}
+
+/// What a SIGHUP turns on, and the next one off again.
+const AT_SIGHUP: &str = "debug";
+
+/// The control of this process's logs.
+pub(crate) fn control() -> Option<&'static LogControl> {
+    CONTROL.get()
+}
+
+impl LogControl {
+    /// What was asked for at the start.
+    pub(crate) fn configured(&self) -> &str {
+        &self.configured
+    }
+
+    /// What is in force.
+    pub(crate) fn current(&self) -> String {
+        self.current.lock().clone()
+    }
+
+    /// Changes it.
+    ///
+    /// # Errors
+    /// When the filter cannot be read.
+    pub(crate) fn set(&self, filter: &str) -> anyhow::Result<()> {
+        let parsed = parse(filter)?;
+        let mut current = self.current.lock();
+        let before = std::mem::replace(&mut *current, filter.to_owned());
+        // In both states, so that it is seen whichever of them leaves it out.
+        tracing::info!(before, now = filter, "the log level changes");
+        (self.reload)(parsed).map_err(|error| anyhow::anyhow!("the log level cannot be changed: {error}"))
+    }
+
+    /// From what was asked for at the start to more, or back to it.
+    pub(crate) fn toggle(&self) {
+        let filter = if self.current() == self.configured { AT_SIGHUP } else { &self.configured };
+        if let Err(error) = self.set(filter) {
+            tracing::error!(%error, "SIGHUP");
+        }
+    }
+}
 
 /// How logs are written.
 #[derive(Args, Clone, Debug)]
@@ -37,18 +92,7 @@ impl Logging {
     /// # Errors
     /// When the filter cannot be read, or has a single word that is neither a level nor a module: nothing would be logged.
     fn filter(&self) -> anyhow::Result<EnvFilter> {
-        let words = self.log.split(',').map(str::trim);
-        if let Some(word) = words.into_iter().find(|word| is_misspelt_level(word)) {
-            anyhow::bail!(
-                "--log {:?}: {word:?} is not a level: {}; levels by module are written as in info,pilotfish_xds=debug",
-                self.log,
-                LEVELS.join(", ")
-            );
-        }
-        let quiet = QUIET.iter().filter(|(module, _)| !self.log.contains(module));
-        let quiet: String = quiet.map(|(module, level)| format!(",{module}={level}")).collect();
-        EnvFilter::try_new(format!("{}{quiet}", self.log))
-            .map_err(|error| anyhow::anyhow!("--log {:?}: {error} (a level such as info or debug)", self.log))
+        parse(&self.log).map_err(|error| error.context(format!("--log {:?}", self.log)))
     }
 
     /// Turns logging on for the whole process; `writer` is where lines go.
@@ -64,11 +108,44 @@ impl Logging {
         let builder = tracing_subscriber::fmt().log_internal_errors(false);
         let builder = builder.with_env_filter(filter).with_writer(writer);
         match self.log_format {
-            Format::Json => builder.json().init(),
-            Format::Text => builder.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
+            Format::Json => {
+                let builder = builder.json().with_filter_reloading();
+                let handle = builder.reload_handle();
+                builder.init();
+                self.control(move |filter| handle.reload(filter).map_err(|error| error.to_string()));
+            }
+            Format::Text => {
+                let builder = builder.with_ansi(std::io::stderr().is_terminal()).with_target(false);
+                let builder = builder.with_filter_reloading();
+                let handle = builder.reload_handle();
+                builder.init();
+                self.control(move |filter| handle.reload(filter).map_err(|error| error.to_string()));
+            }
         }
         Ok(())
     }
+
+    fn control(&self, reload: impl Fn(EnvFilter) -> Result<(), String> + Send + Sync + 'static) {
+        let current = Mutex::new(self.log.clone());
+        let control = LogControl { configured: self.log.clone(), current, reload: Box::new(reload) };
+        // Logging is turned on once.
+        let _ = CONTROL.set(control);
+    }
+}
+
+/// # Errors
+/// When the filter cannot be read, or has a single word that is neither a level nor a module.
+fn parse(log: &str) -> anyhow::Result<EnvFilter> {
+    if let Some(word) = log.split(',').map(str::trim).find(|word| is_misspelt_level(word)) {
+        anyhow::bail!(
+            "{word:?} is not a level: {}; levels by module are written as in info,pilotfish_xds=debug",
+            LEVELS.join(", ")
+        );
+    }
+    let quiet = QUIET.iter().filter(|(module, _)| !log.contains(module));
+    let quiet: String = quiet.map(|(module, level)| format!(",{module}={level}")).collect();
+    EnvFilter::try_new(format!("{log}{quiet}"))
+        .map_err(|error| anyhow::anyhow!("{error} (a level such as info or debug)"))
 }
 
 /// Whether a directive of a filter is a word that tracing would take for a module, and that is none: a module of ours or of a
@@ -88,7 +165,7 @@ mod tests {
 
     fn check(log: &str) -> Result<(), String> {
         let logging = Logging { log: log.to_owned(), log_format: Format::Text };
-        logging.filter().map(drop).map_err(|error| error.to_string())
+        logging.filter().map(drop).map_err(|error| format!("{error:#}"))
     }
 
     #[test]

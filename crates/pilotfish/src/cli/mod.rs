@@ -3,7 +3,7 @@
 mod bench;
 mod crds;
 pub(crate) mod inject;
-mod logging;
+pub(crate) mod logging;
 mod plan;
 mod register;
 mod registries;
@@ -134,7 +134,7 @@ const SERVE_EXAMPLES: &str = "Examples:
   pilotfish serve --registry consul=http://HOST:8500   Consul, without Kubernetes; see the registries below
   pilotfish serve --settings pilotfish.yaml
 
-A changed object takes effect as soon as it is written; a broken one keeps its last good version.
+A changed object takes effect as soon as it is written; a broken one keeps its last good version. SIGHUP turns debug logs on, and off again.
 On the admin address: /ready (is it ready, what is wrong), /metrics, /debug (everything else).";
 
 const REGISTER_EXAMPLES: &str = "Examples:
@@ -379,6 +379,14 @@ async fn serve(args: ServeArgs, table: RegistryTable) -> Result<()> {
     let (secure_xds, webhooks) =
         (secure_xds.map(tracing::field::display), webhooks.map(tracing::field::display));
     tracing::info!(%xds, secure_xds, %admin, webhooks, registration, "listening");
+    let mut hangup = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            if let Some(control) = logging::control() {
+                control.toggle();
+            }
+        }
+    });
     bound.run(stop_signal()?).await
 }
 

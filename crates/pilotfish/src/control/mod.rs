@@ -29,6 +29,7 @@ pub use shared::{Follower, Shared};
 use crate::control::debouncer::Debouncer;
 use crate::control::gateway_names::{Answered, GatewayNames};
 use crate::control::remote::{REMOTE_SECRETS, cluster_source, feed_of};
+use crate::history::{Began, Published};
 use crate::resources::{Resources, publication};
 use pilotfish_config::networking::MAX_CONDITIONS;
 use pilotfish_config::{Effective, ProblemReport, Severity, SourceBatch, SourceEvent, SourceProblems};
@@ -87,6 +88,8 @@ pub enum ControlMessage {
 
 /// How often what disconnected proxies left behind is dropped, and at least that the loop says that it is alive.
 const TIDY: Duration = Duration::from_secs(1);
+/// Of how many of these times one looks at all results, if nothing was published since the time before.
+const TIDY_ALL: u32 = 10;
 
 /// A world that is not, beside the one that is.
 pub struct Supposed {
@@ -152,6 +155,10 @@ pub struct Control {
     has_objects: bool,
     /// Whether the state of registries may differ from the published one by more than counts of objects.
     registries_changed: bool,
+    /// Whether a world was published since results were last tidied.
+    published: bool,
+    /// How often they were since all of them were looked at.
+    tidied: u32,
 }
 
 impl Control {
@@ -179,6 +186,8 @@ impl Control {
             refused: Arc::default(),
             has_objects: false,
             registries_changed: false,
+            published: false,
+            tidied: 0,
         }
     }
 
@@ -203,11 +212,23 @@ impl Control {
                 },
                 () = due => None,
                 _ = tidy.tick() => {
-                    self.outputs.translator.tidy();
+                    self.tidy();
                     continue;
                 }
             };
             next = self.step(message, Now::read());
+        }
+    }
+
+    /// Drops results that nobody needs: now and then all of them, when that delays no publication.
+    fn tidy(&mut self) {
+        let is_quiet = !std::mem::take(&mut self.published);
+        self.tidied += 1;
+        if is_quiet && self.tidied >= TIDY_ALL {
+            self.tidied = 0;
+            self.outputs.translator.tidy_all();
+        } else {
+            self.outputs.translator.tidy();
         }
     }
 
@@ -366,8 +387,11 @@ impl Control {
             if let SourceEvent::Failed { reason, .. } = &event {
                 self.log_failure(feed, source, reason);
             }
-            if let Err(error) = self.controller.source_event(feed, source, event) {
-                tracing::error!(%error, "a source without a feed");
+            let kind = observer::kind_of(&event);
+            match (self.controller.source_event(feed, source, event), kind) {
+                (Ok(applied), Some(kind)) => self.observer.applied(kind, applied),
+                (Ok(_), None) => {}
+                (Err(error), _) => tracing::error!(%error, "a source without a feed"),
             }
         }
     }
@@ -427,7 +451,7 @@ impl Control {
             }
             self.names.stop_waiting();
             let updates = self.debouncer.take_all();
-            self.apply(updates);
+            self.apply(updates, Instant::now());
             self.outputs.resources.set_ready();
             self.registries_changed = true;
             let services = self.writer.world().service_count();
@@ -451,14 +475,17 @@ impl Control {
             }
         } else if let Some((updates, oldest)) = self.debouncer.take_due(now) {
             self.observer.debounced(oldest);
-            self.apply(updates);
+            self.apply(updates, oldest);
         }
     }
 
-    /// Publishes the world with these changes.
-    fn apply(&mut self, updates: Vec<Update>) {
+    /// Publishes the world with these changes, the oldest of which arrived then.
+    fn apply(&mut self, updates: Vec<Update>, oldest: Instant) {
         // Only measured: nothing depends on it.
         let started = Instant::now();
+        let computing = SystemTime::now();
+        let received = computing.checked_sub(started.saturating_duration_since(oldest)).unwrap_or(computing);
+        let before_that = Began { received, computing };
         for update in updates {
             self.writer.apply(update);
         }
@@ -466,12 +493,20 @@ impl Control {
         self.observer.published(Trigger::of(&changes));
         let revision = world.revision();
         self.registries_changed = true;
+        let before = self.outputs.shared.world();
         self.outputs.shared.set_world(world.clone(), &changes);
-        let publication = publication(self.outputs.translator.publish(world, &changes));
+        let publication = publication(self.outputs.translator.publish(world.clone(), &changes));
         let (resources, view_changed) = (publication.changes.len(), publication.view_changed.len());
-        self.outputs.fanout.publish(&publication);
+        // As it is shown; nothing depends on it.
+        let at = SystemTime::now();
+        let concerned = self.outputs.fanout.publish(&publication);
+        self.published = true;
         self.outputs.shared.note_changes(publication.revision, &changes);
         self.observer.computed(started);
+        let (before, world, changes) = (&before, &world, &changes);
+        let published =
+            Published { revision: publication.revision, at, before_that, before, world, changes, concerned };
+        self.outputs.shared.history().note(published);
         self.report_refused();
         self.drop_unwanted(revision);
         // After the change is out: nobody waits for it.

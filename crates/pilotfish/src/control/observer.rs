@@ -2,12 +2,15 @@
 
 use pilotfish_config::SourceEvent;
 use pilotfish_model::{ChangeSet, Fact, Kind};
+use pilotfish_registry::Applied;
 use std::time::Instant;
 
 /// Hears of the control loop's work.
 pub trait ControlObserver: Send + Sync {
     /// A source sent an event.
     fn received(&self, what: Inbound);
+    /// What an event did to the objects of that kind of its source.
+    fn applied(&self, kind: Kind, what: Applied);
     /// So many objects are refused now.
     fn rejected_objects(&self, count: i64);
     /// Changes leave the debouncer, the oldest of which arrived then.
@@ -73,6 +76,19 @@ impl Inbound {
             Self::Registry => "registry",
             Self::Source => "source",
         }
+    }
+}
+
+/// The kind of object that an event is about.
+pub(super) fn kind_of(event: &SourceEvent) -> Option<Kind> {
+    match event {
+        SourceEvent::Apply(object) => Some(object.key().kind),
+        SourceEvent::Delete(key) => Some(key.kind),
+        SourceEvent::ListEnded(kind) => Some(*kind),
+        SourceEvent::ListBegan(_)
+        | SourceEvent::Listed
+        | SourceEvent::Recovered
+        | SourceEvent::Failed { .. } => None,
     }
 }
 

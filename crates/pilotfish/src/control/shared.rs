@@ -3,6 +3,7 @@
 use crate::control::changed::ChangedObjects;
 use crate::control::findings::Findings;
 use crate::control::pulse::Pulse;
+use crate::history::History;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use pilotfish_api as api;
@@ -37,6 +38,7 @@ pub struct Shared {
     changed: Mutex<ChangedObjects>,
     /// What the analysis found last.
     findings: watch::Sender<Arc<Findings>>,
+    history: History,
 }
 
 /// What a follower has not taken yet.
@@ -86,6 +88,11 @@ impl Shared {
     /// Whether the control loop is alive.
     pub(crate) fn pulse(&self) -> &Pulse {
         &self.pulse
+    }
+
+    /// What was published lately.
+    pub(crate) fn history(&self) -> &History {
+        &self.history
     }
 
     /// The newest world.

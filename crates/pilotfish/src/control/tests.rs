@@ -3,7 +3,7 @@ use crate::settings::RegistriesSettings;
 use parking_lot::Mutex;
 use pilotfish_config::networking::ServiceEntry;
 use pilotfish_model::{Hostname, KindSpec, Object, ObjectKey, ObjectMeta, Origin, Provider, Service};
-use pilotfish_registry::{AggregateSettings, Input, RegistryBatch, RegistrySettings, RegistryTable};
+use pilotfish_registry::{AggregateSettings, Applied, Input, RegistryBatch, RegistrySettings, RegistryTable};
 use pilotfish_xds::{NoRecorder, StreamLimits};
 use std::time::Duration;
 
@@ -27,6 +27,11 @@ impl Notes {
 impl ControlObserver for Notes {
     fn received(&self, what: Inbound) {
         self.note(format!("received {}", what.as_str()));
+    }
+
+    fn applied(&self, kind: Kind, what: Applied) {
+        let Applied { added, updated, deleted } = what;
+        self.note(format!("{} +{added} ~{updated} -{deleted}", kind.name()));
     }
 
     fn rejected_objects(&self, count: i64) {
@@ -188,7 +193,10 @@ fn nothing_is_published_before_the_first_complete_list() {
     assert_eq!(case.shared.world().service_count(), 1);
     assert!(case.shared.waiting_for().is_empty());
     assert!(case.shared.registries().iter().all(|registry| registry.synced));
-    assert_eq!(case.notes.take(), ["received svc", "received source", "published config"]);
+    assert_eq!(
+        case.notes.take(),
+        ["received svc", "ServiceEntry +1 ~0 -0", "received source", "published config"]
+    );
 }
 
 #[test]
@@ -245,6 +253,20 @@ fn an_object_is_not_a_mesh_wide_setting() {
     assert!(case.resources.is_ready() && !case.control.has_objects);
     case.send(vec![entry("a")]);
     assert!(case.control.has_objects);
+}
+
+#[test]
+fn objects_are_added_updated_and_deleted() {
+    let mut case = Case::new();
+    let kind = Kind::ServiceEntry;
+    case.send(vec![entry("a"), entry("b"), SourceEvent::Listed, entry("a")]);
+    case.send(vec![SourceEvent::Delete(ObjectKey::new(kind, "n", "no such"))]);
+    case.send(vec![SourceEvent::ListBegan(kind), entry("b"), SourceEvent::ListEnded(kind)]);
+    let notes = case.notes.take();
+    let counted: Vec<&String> = notes.iter().filter(|note| note.starts_with("ServiceEntry")).collect();
+    let of = |counts: &str| format!("ServiceEntry {counts}");
+    let expected = ["+1 ~0 -0", "+1 ~0 -0", "+0 ~1 -0", "+0 ~0 -0", "+0 ~1 -0", "+0 ~0 -1"].map(of);
+    assert_eq!(counted, expected.iter().collect::<Vec<_>>());
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod control_loop;
 mod descriptors;
 mod elections;
 mod exports;
+mod history;
 mod lookups;
 pub(crate) mod node_claims;
 pub(crate) mod registration;
@@ -18,6 +19,7 @@ mod sources;
 mod status;
 mod subsystem;
 mod tls;
+mod traces;
 pub(crate) mod webhooks;
 mod xds;
 
@@ -85,6 +87,7 @@ impl Bound {
         let recorder = Arc::new(PrometheusRecorder::new(metrics.clone()));
         let (shared, mut subsystems) = (Arc::new(Shared::default()), Subsystems::default());
 
+        shared.history().set_budget(settings.admin.history_bytes);
         let mut registries = Registries::open(&settings.registries, settings.has_objects())?;
         let sources = Sources::open(&settings, &mut registries, &recorder, &shared).await?;
         let registration =
@@ -110,7 +113,7 @@ impl Bound {
         let analysis = Analysis::new(&settings, &shared);
         let webhooks = Webhooks::bind(&settings, &recorder, &analysis).await?;
         let view = webhooks.as_ref().map(Webhooks::view);
-        let (secure, reload) = tls::open(&settings, &sources, webhooks.as_ref(), &shared, &metrics)?.unzip();
+        let (secure, reload) = tls::open(&settings, &sources, webhooks.as_ref(), &shared, &recorder)?.unzip();
         let xds = xds::bind(&settings.xds, fanout.clone(), secure, settings.registration.is_some())?;
         let configuration = configuration::subsystem(&resources, &fanout, &shared);
         let admin_state = Arc::new(AdminState {
@@ -126,6 +129,9 @@ impl Bound {
         let addresses = addresses(&xds, &admin, webhooks.as_ref(), registered);
 
         subsystems.add(control_loop::subsystem(control, inbox));
+        let (traces, exporter) = traces::open(settings.telemetry.as_ref(), &recorder)?.unzip();
+        subsystems.extend(exporter);
+        subsystems.add(history::subsystem(&shared, &admin_state.fanout, &metrics, traces));
         subsystems.add(lookups::subsystem(names, messages.clone()));
         subsystems.extend(reviews.map(|reviews| secret_access::subsystem(reviews, messages.clone())));
         subsystems.add(analysis.subsystem());
@@ -205,6 +211,7 @@ fn addresses(
 /// What a stream may ask for.
 fn stream_limits(settings: &Settings) -> StreamLimits {
     StreamLimits { subscriptions: settings.xds.max_subscriptions, ..StreamLimits::default() }
+        .with_all_subscription_bytes(settings.xds.max_all_subscription_bytes)
 }
 
 /// What proxies and other control planes are served from.

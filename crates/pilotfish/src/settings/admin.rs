@@ -2,6 +2,7 @@
 
 use super::check::Check;
 use super::parse;
+use crate::history::DEFAULT_BYTES;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -17,6 +18,9 @@ pub(crate) struct AdminArgs {
     /// are answered there
     #[arg(long, env = "PILOTFISH_ALLOW_REMOTE_DEBUG")]
     pub(crate) allow_remote_debug: bool,
+    /// Bytes of earlier versions that are kept for `pilotfish history` and `--at` [default: 33554432]
+    #[arg(long, env = "PILOTFISH_HISTORY_BYTES", value_name = "N")]
+    pub(crate) history_bytes: Option<String>,
 }
 
 /// Health, metrics and debug pages.
@@ -25,14 +29,20 @@ pub(crate) struct AdminSettings {
     pub(crate) address: SocketAddr,
     /// Whether other machines see more than health and metrics.
     pub(crate) allow_remote_debug: bool,
+    /// Bytes of earlier versions that are kept.
+    pub(crate) history_bytes: usize,
 }
 
 impl AdminArgs {
     pub(super) fn check(self, check: &mut Check) -> AdminSettings {
         let address = check.parse("--admin-address", self.admin_address.as_deref(), parse::address);
+        let bytes =
+            |text: &str| text.parse().map_err(|_| "not a number of bytes; 0 keeps nothing".to_owned());
+        let history_bytes = check.parse("--history-bytes", self.history_bytes.as_deref(), bytes);
         AdminSettings {
             address: address.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 15014))),
             allow_remote_debug: self.allow_remote_debug,
+            history_bytes: history_bytes.unwrap_or(DEFAULT_BYTES),
         }
     }
 }

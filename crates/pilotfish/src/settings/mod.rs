@@ -18,6 +18,7 @@ mod registration;
 mod registries;
 mod sources;
 mod status;
+mod telemetry;
 mod tls;
 mod webhooks;
 mod xds;
@@ -31,6 +32,7 @@ use registries::LiveRegistry;
 pub(crate) use registries::{RegistriesArgs, RegistriesSettings};
 pub(crate) use sources::{SourceArgs, SourceSettings};
 pub(crate) use status::{StatusArgs, StatusSettings, WriteStatus};
+pub(crate) use telemetry::{TelemetryArgs, TelemetrySettings};
 pub(crate) use tls::{AUDIENCE, CertificateSource, TlsArgs, TlsSettings};
 pub(crate) use webhooks::WebhookArgs;
 pub(crate) use xds::{XdsArgs, XdsSettings};
@@ -70,6 +72,7 @@ groups! {
     sources: SourceArgs,
     xds: XdsArgs,
     admin: AdminArgs,
+    telemetry: TelemetryArgs,
     tls: TlsArgs,
     registration: RegistrationArgs,
     registries: RegistriesArgs,
@@ -95,6 +98,8 @@ pub(crate) struct Settings {
     /// `None` where xDS is served in plaintext only.
     pub(crate) tls: Option<TlsSettings>,
     pub(crate) admin: AdminSettings,
+    /// `None` where no traces are sent.
+    pub(crate) telemetry: Option<TelemetrySettings>,
     pub(crate) status: StatusSettings,
     /// `None` where there are no webhooks.
     pub(crate) webhooks: Option<WebhookSettings>,
@@ -136,6 +141,7 @@ impl ServeArgs {
             tls: self.tls.check(reads_cluster, self.webhooks.webhook_address.is_some(), &mut check),
             xds: self.xds.check(&mut check),
             admin: self.admin.check(&mut check),
+            telemetry: self.telemetry.check(&mut check),
             remote_clusters: multi_cluster.remote,
             export_services: multi_cluster.export_services,
             registration: self.registration.check(&mut check),

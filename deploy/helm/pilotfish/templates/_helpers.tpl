@@ -9,6 +9,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 app.kubernetes.io/name: pilotfish
 {{- end }}
 
+{{- define "pilotfish.deployment" -}}
+{{ ternary "istiod" "pilotfish" .Values.istiodNames.enabled }}
+{{- end }}
+
 {{- define "pilotfish.webhook" -}}
 admissionReviewVersions: [v1]
 sideEffects: None

@@ -68,7 +68,7 @@ fn step(
     match choice {
         0..=2 => source.set(u32::from(input.flag()), ty, name, Some(input.below(3))),
         3 => source.set(u32::from(input.flag()), ty, name, None),
-        4 | 5 => fanout.publish(&source.commit()),
+        4 | 5 => drop(fanout.publish(&source.commit())),
         6 => one.ask(ty, &[name, NAMES[input.below(NAMES.len())]], true),
         7 => one.ask(ty, &[name], false),
         8 | 9 => {

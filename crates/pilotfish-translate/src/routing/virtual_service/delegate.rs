@@ -20,6 +20,9 @@ pub(super) struct Allowance {
 /// delegate is there again under each route that leads to it.
 pub(crate) const MAX_VIRTUAL_SERVICE_BYTES: usize = 64 << 20;
 
+/// As many comparisons cost as much as a route that was put together for nothing.
+const WASTED: usize = 64;
+
 /// About how many bytes a route has.
 pub(super) fn weight(route: &HttpRoute) -> usize {
     serde_json::to_vec(route).map_or(usize::MAX, |text| text.len())
@@ -46,8 +49,22 @@ impl Allowance {
         root: &HttpRoute,
         leaves: impl Iterator<Item = (HttpRoute, usize)>,
     ) -> Option<Vec<HttpRoute>> {
-        let (mut left, mut bytes, mut merged) = (self.conditions, self.bytes, Vec::new());
-        let own = weight(root);
+        let mut merged = Vec::new();
+        let done = self.try_merge(root, leaves, &mut merged);
+        if done.is_none() {
+            // Under each of many routes, a delegate that does not fit would be put together again and thrown away.
+            self.comparisons = self.comparisons.saturating_sub(WASTED.saturating_mul(merged.len()));
+        }
+        done.map(|()| merged)
+    }
+
+    fn try_merge(
+        &mut self,
+        root: &HttpRoute,
+        leaves: impl Iterator<Item = (HttpRoute, usize)>,
+        merged: &mut Vec<HttpRoute>,
+    ) -> Option<()> {
+        let (mut left, mut bytes, own) = (self.conditions, self.bytes, weight(root));
         for (leaf, weight) in leaves {
             self.comparisons =
                 self.comparisons.checked_sub(root.conditions().saturating_mul(leaf.conditions()))?;
@@ -57,7 +74,7 @@ impl Allowance {
             merged.push(route);
         }
         (self.conditions, self.bytes) = (left, bytes);
-        Some(merged)
+        Some(())
     }
 
     /// What answers the requests of a route whose delegate is refused: nothing else may.
@@ -244,6 +261,17 @@ mod tests {
         assert_eq!(taken, 63, "of 1 MiB and a little more each");
         assert!(allowance.merge(&large, routes(1)).is_none(), "what the root has is copied too");
         assert!(allowance.merge(&root, routes(1)).is_some());
+    }
+
+    #[test]
+    fn a_delegate_that_does_not_fit_is_not_put_together_under_each_of_many_routes() {
+        let mut allowance = Allowance::new();
+        let root = route("root", &["/a".to_owned()]);
+        let read = std::cell::Cell::new(0);
+        for _ in 0..1_500 {
+            allowance.merge(&root, routes(1_500).inspect(|_| read.set(read.get() + 1)));
+        }
+        assert!(read.get() < 50_000, "{} routes were read", read.get());
     }
 
     #[test]

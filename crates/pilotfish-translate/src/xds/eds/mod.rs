@@ -31,7 +31,7 @@ use crate::proxy::Proxy;
 use crate::proxy::locality::ProxyLocality;
 use crate::scope::{Scope, ServiceIn};
 use assignment::AssignmentOf;
-use pilotfish_model::{Labels, ServiceKey};
+use pilotfish_model::{Hostname, Labels, ServiceKey};
 use pilotfish_proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use service_rule::ServiceRuleOf;
 use std::sync::Arc;
@@ -87,6 +87,10 @@ impl EndpointView {
             subset: cluster.subset.as_str().into(),
             selector_labels: self.selector_labels.clone(),
         });
+        // A subset that no rule has is no cluster's: with all endpoints, names that a client makes up would be as large as they are many.
+        if !cluster.subset.is_empty() && !rule.has_subset() {
+            return None;
+        }
         let rule = service_rule::for_service(cx, service, &rule);
         Some(AssignmentOf {
             name: name.clone(),
@@ -100,7 +104,13 @@ impl EndpointView {
     }
 }
 
-fn empty(name: &Arc<str>) -> EncodedResource {
+/// The host of a cluster with load assignments; `None` for a name that no such cluster has.
+pub(crate) fn host_of(name: &str) -> Option<Hostname> {
+    ClusterName::parse(name).map(|cluster| cluster.host)
+}
+
+/// The load assignment of a cluster that is not there.
+pub(crate) fn empty(name: &Arc<str>) -> EncodedResource {
     let message = ClusterLoadAssignment { cluster_name: name.to_string(), ..Default::default() };
     EncodedResource::new(name.clone(), &message, Vec::new())
 }

@@ -136,6 +136,8 @@ pub(super) struct ServiceRuleOf {
 /// The answer to [`ServiceRuleOf`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Ruled {
+    /// Whether the rule has the subset.
+    has_subset: bool,
     subset: BTreeMap<String, String>,
     tls: Option<ClientTlsMode>,
     /// The rule's own setting, which counts even where it is switched off.
@@ -156,10 +158,16 @@ impl Query for ServiceRuleOf {
 }
 
 impl Ruled {
+    /// Whether the rule has the subset that was asked for.
+    pub(super) fn has_subset(&self) -> bool {
+        self.has_subset
+    }
+
     /// The settings of a rule for one port and subset.
     pub(super) fn of(rule: &MergedDestinationRule, subset: &str, port: u32) -> Self {
         let policy = rule.policy_of(subset, port);
         Self {
+            has_subset: rule.subset(subset).is_some(),
             subset: rule.subset(subset).map(|subset| subset.labels.clone()).unwrap_or_default(),
             tls: tls_mode(rule, subset, port),
             setting: policy.load_balancer.and_then(|balancer| balancer.locality_lb_setting.clone()),

@@ -102,4 +102,19 @@ mod tests {
         assert!(budget.take(&filter(10)));
         assert_eq!(budget.refused(&policy).len(), 1);
     }
+
+    #[test]
+    fn services_of_a_port_beyond_it_have_no_listener_and_the_first_is_named() {
+        let filter = [Filter { name: "x".repeat(MAX_PORT_LISTENERS_BYTES / 2), ..Filter::default() }];
+        let service = |name| Origin::object(ObjectKey::new(Kind::Service, "a", name), ClusterId::default());
+        let mut budget = PortBudget::default();
+        for name in ["s1", "s2"] {
+            assert!(budget.has_room(&service(name), 80));
+            budget.take(&filter);
+        }
+        assert!(!budget.has_room(&service("s3"), 80) && !budget.has_room(&service("s4"), 80));
+        let refused = budget.into_refused();
+        let [one] = &refused[..] else { panic!("{refused:?}") };
+        assert!(one.object == service("s3") && one.fault.contains("limit port-listeners-bytes"), "{one:?}");
+    }
 }

@@ -154,4 +154,16 @@ mod tests {
         port.filter_chain_match.as_mut().unwrap().destination_port = Some(1);
         assert_eq!(left(vec![chain("a", &[], &["x"]), port]), ["a  x", "b  x"]);
     }
+
+    #[test]
+    fn a_chain_with_too_many_conditions_is_left_out_and_the_others_stay() {
+        let names: Vec<String> = (0..=MAX_CHAIN_CONDITIONS / 2).map(|n| format!("h{n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let ranges = ["10.0.0.0/8", "11.0.0.0/8"];
+        let at_the_limit = chain("a", &ranges, &names[1..]);
+        let beyond = chain("b", &ranges, &names);
+        let chains = first_wins(vec![beyond, at_the_limit, chain("c", &[], &["x"])]);
+        let left: Vec<_> = chains.iter().map(|chain| chain.name.as_str()).collect();
+        assert_eq!(left, ["a", "c"]);
+    }
 }

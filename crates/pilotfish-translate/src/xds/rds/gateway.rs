@@ -4,6 +4,7 @@
 //! Virtual hosts with the very same routes become one.
 
 use super::budget::{RouteBudget, refusal};
+use super::encode::Host;
 use super::finish;
 use super::matches::takes_everything;
 use super::routes::RoutesOf;
@@ -22,12 +23,7 @@ use std::sync::Arc;
 pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>) -> EncodedResource {
     let merged = cx.get(&MergedGatewaysOf(view.gateways.clone()));
     let Some(servers) = merged.by_route.get(name) else {
-        let config = RouteConfiguration {
-            name: name.to_string(),
-            validate_clusters: Some(false),
-            ..Default::default()
-        };
-        return EncodedResource::new(name.clone(), &config, Vec::new());
+        return super::empty(name);
     };
     let mut building = Building {
         view,
@@ -47,11 +43,11 @@ pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>
     }
     let config = RouteConfiguration {
         name: name.to_string(),
-        virtual_hosts: hosts,
         ignore_port_in_host_matching: true,
         ..Default::default()
     };
-    finish(config, building.provenance).without(building.refused)
+    finish(config, &hosts.into_iter().map(Host::from).collect::<Vec<_>>(), building.provenance)
+        .without(building.refused)
 }
 
 /// The virtual host of servers that nothing is routed for: every request is answered with 404.

@@ -4,15 +4,19 @@
 //! A client refuses the routes of all services of a port when one of them has something that its library does not know. So
 //! that is written in other words where it can be, and otherwise left out.
 
+use super::encode::Host;
 use super::fault;
 use super::sidecar::{Hosts, virtual_hosts};
 use super::view::RouteView;
 use crate::engine::{Cx, EncodedResource};
-use crate::envoy::outbound_name;
+use crate::envoy::{ClusterName, outbound_name};
+use crate::scope::ServiceIn;
 use pilotfish_proto::envoy::config::route::v3::route::Action;
 use pilotfish_proto::envoy::config::route::v3::route_action::ClusterSpecifier;
 use pilotfish_proto::envoy::config::route::v3::route_match::PathSpecifier;
-use pilotfish_proto::envoy::config::route::v3::{Route, RouteAction, RouteConfiguration, RouteMatch};
+use pilotfish_proto::envoy::config::route::v3::{
+    Route, RouteAction, RouteConfiguration, RouteMatch, VirtualHost,
+};
 use pilotfish_proto::envoy::r#type::matcher::v3::RegexMatcher;
 use std::sync::Arc;
 
@@ -21,14 +25,14 @@ const NOWHERE: &str = "nowhere.invalid";
 
 /// The route configuration of that name; `None` for a name that is no cluster's.
 pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>) -> Option<EncodedResource> {
-    let mut parts = name.split('|');
-    let (Some("outbound"), Some(port), Some(_), Some(host), None) =
-        (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
-    else {
+    let ClusterName { sni_dnat: false, port, host, .. } = ClusterName::parse(name)? else { return None };
+    // The answer has all hosts of the port: only names that listeners have are worth one.
+    let is_own = **name == *outbound_name(port, "", host.as_str());
+    if port == 0 || !is_own || cx.get(&ServiceIn(view.facets.scope.clone(), host)).is_none() {
         return None;
-    };
-    let port = port.parse().ok().filter(|port| *port != 0 && !host.is_empty())?;
-    let Hosts { mut hosts, provenance, refused } = virtual_hosts(view, cx, port, name);
+    }
+    let Hosts { hosts, provenance, refused } = virtual_hosts(view, cx, port, name);
+    let mut hosts: Vec<VirtualHost> = hosts.into_iter().map(Host::into_whole).collect();
     for host in &mut hosts {
         host.routes.retain(can_match);
         host.routes.iter_mut().for_each(|route| adapt(route, port));

@@ -17,6 +17,7 @@ mod catch_all;
 mod convert;
 mod cors;
 mod domains;
+mod encode;
 mod fault;
 mod gateway;
 mod grpc;
@@ -34,10 +35,12 @@ mod view;
 pub(crate) use budget::{MAX_ROUTE_BYTES, MAX_ROUTES, MAX_VIRTUAL_HOSTS};
 pub(crate) use view::RouteView;
 
+use self::encode::Host;
 use crate::engine::{Cx, EncodedResource, ResourceBatch, ResourceBatchKey};
 use crate::proxy::ProxyKind;
 use pilotfish_model::Origin;
 use pilotfish_proto::envoy::config::route::v3::RouteConfiguration;
+use std::sync::Arc;
 
 impl RouteView {
     /// Generates the resources of one batch.
@@ -53,14 +56,30 @@ impl RouteView {
     }
 }
 
+impl RouteView {
+    /// Whether a name means no route configuration, whatever the world is.
+    #[must_use]
+    pub(crate) fn is_meaningless(&self, name: &str) -> bool {
+        self.facets.scope.kind == ProxyKind::Sidecar && sidecar::is_meaningless(name)
+    }
+}
+
+/// The route configuration of a name that means nothing.
+pub(crate) fn empty(name: &Arc<str>) -> EncodedResource {
+    let config =
+        RouteConfiguration { name: name.to_string(), validate_clusters: Some(false), ..Default::default() };
+    EncodedResource::new(name.clone(), &config, Vec::new())
+}
+
 /// The largest body of a direct response, in bytes.
 const MAX_DIRECT_RESPONSE_BODY: u32 = 1 << 20;
 
-/// Adds what every route configuration has, and encodes it.
-fn finish(mut config: RouteConfiguration, provenance: Vec<Origin>) -> EncodedResource {
+/// Adds what every route configuration has, and encodes it with its virtual hosts.
+fn finish(mut config: RouteConfiguration, hosts: &[Host], provenance: Vec<Origin>) -> EncodedResource {
     config.validate_clusters = Some(false);
     config.max_direct_response_body_size_bytes = Some(MAX_DIRECT_RESPONSE_BODY);
-    EncodedResource::new(config.name.as_str(), &config, provenance)
+    let encoded = encode::encode(&config, hosts);
+    EncodedResource::of_encoded::<RouteConfiguration>(config.name.as_str(), encoded, provenance)
 }
 
 #[cfg(test)]

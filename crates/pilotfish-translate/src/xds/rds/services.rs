@@ -6,11 +6,15 @@ use pilotfish_model::{Hostname, Protocol, Service};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// How the name of the route of a Unix socket begins.
+pub(super) const UNIX_SOCKET: &str = "unix://";
+
 /// The egress listener that a route belongs to: the one of its port (or of its Unix socket, for port 0), else the first
 /// without a port.
 pub(super) fn listener_of(cx: &Cx<'_>, scope: &Scope, port: u32, route: &str) -> Option<usize> {
     cx.get(&EgressOf(scope.clone())).iter().position(|listener| match &listener.port {
-        None => true,
+        // A socket is that of one listener: to any other path, all there is would be the answer.
+        None => !route.starts_with(UNIX_SOCKET),
         Some(own) => own.number == port && (port != 0 || *listener.bind == *route),
     })
 }

@@ -2,13 +2,14 @@
 
 use super::budget::{RouteBudget, refusal};
 use super::domains::Domains;
+use super::encode::Host;
 use super::plan::{Plan, PlanOf, Planned};
 use super::routes::{DefaultRetries, HashingOf, RoutesOf, default_route, is_grpc};
-use super::services::{is_http_proxy, listener_of};
+use super::services::{UNIX_SOCKET, is_http_proxy, listener_of};
 use super::view::{RouteView, mesh_gateway};
 use super::{catch_all, finish};
 use crate::engine::{Cx, EncodedResource, Refusal};
-use crate::envoy::outbound_name;
+use crate::envoy::{outbound_name, port_number};
 use crate::routing::VirtualServiceId;
 use crate::scope::cluster_host;
 use crate::services::alias;
@@ -32,13 +33,18 @@ enum Name {
 }
 
 fn parse(name: &str) -> Option<Name> {
-    if name == HTTP_PROXY || name.starts_with("unix://") {
+    if name == HTTP_PROXY || name.starts_with(UNIX_SOCKET) {
         return Some(Name::Explicit);
     }
     match name.rsplit_once(':') {
-        Some((_, port)) => port.parse().ok().map(Name::Sniffed),
-        None => name.parse().ok().map(Name::Port),
+        Some((_, port)) => port_number(port).map(Name::Sniffed),
+        None => port_number(name).map(Name::Port),
     }
+}
+
+/// Whether a name means no route configuration, whatever the world is.
+pub(super) fn is_meaningless(name: &str) -> bool {
+    parse(name).is_none()
 }
 
 /// The route configuration of that name; an empty one for a name that means nothing.
@@ -47,29 +53,22 @@ pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>
         Some(Name::Port(port)) => with_catch_all(view, cx, virtual_hosts(view, cx, port, name)),
         Some(Name::Sniffed(port)) => sniffed(view, cx, port, name),
         Some(Name::Explicit) => with_catch_all(view, cx, virtual_hosts(view, cx, 0, name)),
-        None => return empty(name),
+        None => return super::empty(name),
     };
     let config = RouteConfiguration {
         name: name.to_string(),
-        virtual_hosts: hosts,
         ignore_port_in_host_matching: true,
         ..Default::default()
     };
-    finish(config, provenance).without(refused)
+    finish(config, &hosts, provenance).without(refused)
 }
 
 /// Adds what becomes of requests for other hosts, unless some virtual service has all hosts.
 fn with_catch_all(view: &RouteView, cx: &Cx<'_>, mut all: Hosts) -> Hosts {
-    if !all.hosts.iter().any(|host| host.domains.iter().any(|domain| domain == "*")) {
-        all.hosts.push(catch_all::virtual_host(cx, view));
+    if !all.hosts.iter().any(|host| host.own.domains.iter().any(|domain| domain == "*")) {
+        all.hosts.push(catch_all::virtual_host(cx, view).into());
     }
     all
-}
-
-fn empty(name: &Arc<str>) -> EncodedResource {
-    let config =
-        RouteConfiguration { name: name.to_string(), validate_clusters: Some(false), ..Default::default() };
-    EncodedResource::new(name.clone(), &config, Vec::new())
 }
 
 /// The one virtual host of a sniffed port: the connection's address has decided on the service, so every host is its.
@@ -79,7 +78,7 @@ fn sniffed(view: &RouteView, cx: &Cx<'_>, port: u32, name: &str) -> Hosts {
     let plan = cx.get(&PlanOf { scope: view.facets.scope.clone(), listener, port }).only(host);
     let mut all = planned_hosts(view, cx, port, &plan);
     for host in &mut all.hosts {
-        host.domains = vec!["*".to_owned()];
+        host.own.domains = vec!["*".to_owned()];
     }
     all
 }
@@ -139,7 +138,7 @@ impl Rules {
 /// Virtual hosts, what made them and what is left out of them.
 #[derive(Default)]
 pub(super) struct Hosts {
-    pub(super) hosts: Vec<VirtualHost>,
+    pub(super) hosts: Vec<Host>,
     pub(super) provenance: Vec<Origin>,
     pub(super) refused: Vec<Refusal>,
 }
@@ -147,7 +146,7 @@ pub(super) struct Hosts {
 /// The routes of a virtual host.
 enum Routes<'r> {
     /// Those that a virtual service makes.
-    Of(&'r VirtualServiceId, &'r Rules),
+    Of(&'r VirtualServiceId, &'r Arc<Rules>),
     /// The one route of a service without a virtual service.
     Default(Box<Route>),
 }
@@ -161,7 +160,7 @@ struct Building<'a, 'c> {
     domains: Domains<'a>,
     names: BTreeSet<String>,
     budget: RouteBudget,
-    hosts: Vec<(u32, VirtualHost)>,
+    hosts: Vec<(u32, Host)>,
     provenance: Vec<Origin>,
 }
 
@@ -192,7 +191,7 @@ impl<'a, 'c> Building<'a, 'c> {
         (!rules.routes.is_empty()).then_some(rules)
     }
 
-    fn add_ruled(&mut self, planned: &Planned, rules: &Rules) {
+    fn add_ruled(&mut self, planned: &Planned, rules: &Arc<Rules>) {
         let mut used = false;
         for host in &planned.other_hosts {
             let domains = self.domains.of_host(host, planned.port);
@@ -246,21 +245,21 @@ impl<'a, 'c> Building<'a, 'c> {
         if !self.budget.take_host(name.len() + domains.iter().map(String::len).sum::<usize>(), rule) {
             return false;
         }
-        let routes = match routes {
+        let (routes, shared) = match routes {
             Routes::Of(rule, rules) if self.budget.take(rules.routes.len(), rules.bytes, rule) => {
-                rules.routes.to_vec()
+                (Vec::new(), Some(Arc::clone(rules)))
             }
-            Routes::Of(rule, _) => vec![refusal(rule)],
-            Routes::Default(route) => vec![*route],
+            Routes::Of(rule, _) => (vec![refusal(rule)], None),
+            Routes::Default(route) => (vec![*route], None),
         };
-        let host = VirtualHost {
+        let own = VirtualHost {
             name,
             domains,
             routes,
             include_request_attempt_count: self.view.attempt_count,
             ..Default::default()
         };
-        self.hosts.push((port, host));
+        self.hosts.push((port, Host { own, shared }));
         true
     }
 
@@ -268,22 +267,22 @@ impl<'a, 'c> Building<'a, 'c> {
         if self.port == 0 {
             only_with_port(&mut self.hosts);
         }
-        let mut hosts: Vec<VirtualHost> = self.hosts.into_iter().map(|(_, host)| host).collect();
-        hosts.sort_by(|a, b| a.name.cmp(&b.name));
-        let has_all = hosts.iter().any(|host| host.domains.iter().any(|domain| domain == "*"));
-        hosts.extend(self.budget.instead_of_missing().filter(|_| !has_all));
+        let mut hosts: Vec<Host> = self.hosts.into_iter().map(|(_, host)| host).collect();
+        hosts.sort_by(|a, b| a.own.name.cmp(&b.own.name));
+        let has_all = hosts.iter().any(|host| host.own.domains.iter().any(|domain| domain == "*"));
+        hosts.extend(self.budget.instead_of_missing().filter(|_| !has_all).map(Host::from));
         Hosts { hosts, provenance: self.provenance, refused: self.budget.into_refused() }
     }
 }
 
 /// Where one route serves all ports, a host without a port means port 80.
-fn only_with_port(hosts: &mut Vec<(u32, VirtualHost)>) {
+fn only_with_port(hosts: &mut Vec<(u32, Host)>) {
     for (port, host) in hosts.iter_mut() {
         if *port != 80 {
-            host.domains.retain(|domain| domain.contains(':'));
+            host.own.domains.retain(|domain| domain.contains(':'));
         }
     }
-    hosts.retain(|(_, host)| !host.domains.is_empty());
+    hosts.retain(|(_, host)| !host.own.domains.is_empty());
 }
 
 /// `host:port`, the name of a virtual host, with brackets around an IPv6 address.

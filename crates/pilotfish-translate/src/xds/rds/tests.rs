@@ -1,4 +1,4 @@
-use super::RouteView;
+use super::{MAX_VIRTUAL_HOSTS, RouteView};
 use crate::engine::memo::Memo;
 use crate::engine::{Cx, Query, ResourceBatch, ResourceBatchKey};
 use crate::proxy::{InterceptionMode, Proxy, ProxyKind};
@@ -183,6 +183,35 @@ fn hosts_beyond_the_limit_of_routes_are_refused_one_by_one() {
     assert!(
         config.virtual_hosts.iter().any(|host| host.name.starts_with("web.shop")),
         "the rest is as it was"
+    );
+}
+
+#[test]
+fn hosts_beyond_their_own_limit_are_refused_together() {
+    // What one virtual service may have is less than what all of a port may.
+    let of = |rule: &str, count: usize| {
+        let hosts: Vec<_> = (0..count).map(|n| format!("{rule}{n:05}.example")).collect();
+        format!("{{hosts: [{}], http: [{{route: [{{destination: {{host: web}}}}]}}]}}", hosts.join(", "))
+    };
+    let rules = [("a", 32_000), ("b", 32_000), ("c", 32_000), ("d", 5_000)];
+    let rules = rules.map(|(name, count)| Update::Object(rule(name, &of(name, count))));
+    let world = world(std::iter::once(service("web", "shop").update()).chain(rules));
+    let batch = evaluate(&world, &RouteOf(view(&world, &sidecar("client-0", "shop")), "80".into()));
+    let config = decode(&batch);
+    let of_rules = config.virtual_hosts.iter().filter(|host| host.name.ends_with(".example:80")).count();
+    assert!((99_990..=MAX_VIRTUAL_HOSTS).contains(&of_rules), "{of_rules}");
+    let others: Vec<_> =
+        config.virtual_hosts.iter().filter(|host| host.domains.iter().any(|domain| domain == "*")).collect();
+    let [refused] = &others[..] else { panic!("{} for all hosts", others.len()) };
+    assert!(format!("{:?}", refused.routes).contains("status: 503"), "{refused:?}");
+    let named: Vec<_> = batch.resources[0]
+        .refused
+        .iter()
+        .map(|refusal| format!("{} {} {}", refusal.object, refusal.field, refusal.fault))
+        .collect();
+    assert!(
+        matches!(&named[..], [one] if one.contains("shop/d spec.hosts") && one.contains("limit route-configuration-hosts")),
+        "{named:?}"
     );
 }
 

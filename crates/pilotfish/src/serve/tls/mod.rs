@@ -6,17 +6,18 @@ use super::sources::Sources;
 use super::subsystem::{StopOrder, Subsystem};
 use super::webhooks::Webhooks;
 use crate::control::shared::Shared;
+use crate::recorder::PrometheusRecorder;
 use crate::settings::{CertificateSource, Settings, TlsSettings};
 use anyhow::{Context, Result};
 pub(crate) use files::Files;
 use files::{Outcome, State};
-use pilotfish_admin::{IntGauge, Metrics};
+use pilotfish_admin::IntGauge;
 use pilotfish_config::MeshFile;
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_identity::{Authenticated, Authenticator, Call, Proof, ServerCertificate, Tls};
-use pilotfish_kube::token_review::TokenReviewer;
+use pilotfish_kube::token_review::{ReviewError, TokenReviewer};
 use pilotfish_model::{SpiffeId, World};
-use pilotfish_xds::TlsListenerConfig;
+use pilotfish_xds::{Limit, Recorder, TlsListenerConfig};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -65,7 +66,7 @@ pub(crate) fn open(
     sources: &Sources,
     webhooks: Option<&Webhooks>,
     shared: &Arc<Shared>,
-    metrics: &Arc<Metrics>,
+    recorder: &Arc<PrometheusRecorder>,
 ) -> Result<Option<(TlsListenerConfig, Reload)>> {
     let Some(secure) = &settings.tls else { return Ok(None) };
     let kept = match &secure.certificate {
@@ -76,9 +77,9 @@ pub(crate) fn open(
         }
     };
     let files = Files::of(&secure.certificate, &secure.authorities);
-    let refused = metrics.secure.files_refused.clone();
+    let refused = recorder.metrics().secure.files_refused.clone();
     let (tls, reload) = of_files("xDS", files, kept, pilotfish_xds::ALPN, refused)?;
-    let authenticators = authenticators(secure, settings, sources, shared);
+    let authenticators = authenticators(secure, settings, sources, shared, recorder.clone());
     Ok(Some((TlsListenerConfig { address: secure.address, tls, authenticators }, reload)))
 }
 
@@ -87,17 +88,19 @@ fn authenticators(
     settings: &Settings,
     sources: &Sources,
     shared: &Arc<Shared>,
+    recorder: Arc<dyn Recorder>,
 ) -> Vec<Arc<dyn Authenticator>> {
     let Some((client, remote)) = sources.clients() else { return Vec::new() };
     let own = (settings.registries.settings.cluster.to_string().into(), client);
     let reviewer = TokenReviewer::new(own, remote, secure.audiences.clone());
-    vec![Arc::new(TokenAuthenticator { reviewer, shared: shared.clone() })]
+    vec![Arc::new(TokenAuthenticator { reviewer, shared: shared.clone(), recorder })]
 }
 
 /// Authenticates by tokens of service accounts, which API servers review.
 struct TokenAuthenticator {
     reviewer: TokenReviewer,
     shared: Arc<Shared>,
+    recorder: Arc<dyn Recorder>,
 }
 
 impl Authenticator for TokenAuthenticator {
@@ -114,7 +117,12 @@ impl Authenticator for TokenAuthenticator {
             let cluster = call.metadata("clusterid").unwrap_or_default();
             let address = call.address.parse::<SocketAddr>().map_err(|error| error.to_string())?.ip();
             let account = self.reviewer.review(address, cluster, token).await;
-            let account = account.map_err(|error| error.to_string())?;
+            let account = account.map_err(|error| {
+                if error == ReviewError::TooMany {
+                    self.recorder.limit_exceeded(Limit::AddressReviews);
+                }
+                error.to_string()
+            })?;
             let domain = trust_domain(&self.shared.world());
             let identity = SpiffeId::new(&domain, &account.namespace, &account.name).to_string();
             Ok(Proof { identities: vec![identity], cluster: Some(account.cluster), until: account.expires })

@@ -1,12 +1,11 @@
-//! How fast a connection is read.
+//! How fast a connection with HTTP/2 is read.
 //!
 //! HTTP/2 has many frames that cost their sender nothing and carry nothing: pings, settings, resets, empty data, headers in pieces. So
 //! they are counted where they arrive, before anything is done about them. A client that sends more than its share is read more slowly, and
-//! TCP holds it back. Nothing is refused: one that has much to say at once looks the same for a while.
+//! TCP holds it back. Nothing is refused: one that has much to say at once looks the same for a while. What is not HTTP/2 is not counted.
 
-use super::pace::Pace;
-use crate::limits::Limit;
-use crate::recorder::Recorder;
+use crate::pace::Pace;
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -17,23 +16,35 @@ use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// Bytes that a client sends before its first frame.
-const PREFACE: usize = 24;
+/// What a client sends before its first frame.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Bytes before each frame's payload: its length, its type, its flags and its stream.
 const HEADER: usize = 9;
 /// The type of the frame that opens a stream, and of the one that may change the windows of all streams.
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
-/// What one of these costs, in frames.
+/// What a SETTINGS frame costs, in frames.
 const HIGH_COST: usize = 100;
-/// Bytes that cost as much as a frame.
-const BYTES_OF_ONE_COST: usize = 1_024;
 /// What each stream with a known client adds to the frames that its connection may send in a second: one part of so many.
 const STREAM_PART: usize = 20;
+
+/// How many frames a connection may send, and what counts as how many.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameRates {
+    /// Frames in a second; ten times as many in a burst.
+    pub per_second: u32,
+    /// As how many frames one counts that opens a stream.
+    pub stream: usize,
+    /// Bytes of a frame that count as one more.
+    pub bytes_of_one: usize,
+}
 
 /// Finds the frames in what a client sends.
 #[derive(Debug)]
 struct Frames {
+    rates: FrameRates,
+    /// What is still to come of the preface; `None` when the client speaks something else.
+    preface: Option<&'static [u8]>,
     /// Bytes that belong to no header.
     skip: usize,
     header: [u8; HEADER],
@@ -42,13 +53,22 @@ struct Frames {
 }
 
 impl Frames {
-    fn new() -> Self {
-        Self { skip: PREFACE, header: [0; HEADER], known: 0 }
+    fn new(rates: FrameRates) -> Self {
+        Self { rates, preface: Some(PREFACE), skip: 0, header: [0; HEADER], known: 0 }
+    }
+
+    /// What comes after the preface; nothing of what is not HTTP/2.
+    fn after_preface<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+        let Some(preface) = self.preface else { return &[] };
+        let (begun, rest) = bytes.split_at(preface.len().min(bytes.len()));
+        self.preface = preface.strip_prefix(begun);
+        if self.preface.is_some() { rest } else { &[] }
     }
 
     /// What the frames cost that begin in these bytes.
     fn cost(&mut self, mut bytes: &[u8]) -> usize {
         let mut cost = 0;
+        bytes = self.after_preface(bytes);
         loop {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
@@ -64,8 +84,12 @@ impl Frames {
                 let length = u32::from_be_bytes([0, a, b, c]);
                 self.skip = usize::try_from(length).unwrap_or(usize::MAX);
                 self.known = 0;
-                cost += self.skip / BYTES_OF_ONE_COST
-                    + if matches!(kind, HEADERS | SETTINGS) { HIGH_COST } else { 1 };
+                cost += self.skip / self.rates.bytes_of_one.max(1)
+                    + match kind {
+                        HEADERS => self.rates.stream,
+                        SETTINGS => HIGH_COST,
+                        _ => 1,
+                    };
             }
         }
     }
@@ -73,13 +97,16 @@ impl Frames {
 
 /// The streams of a connection whose clients are known, as its meter sees them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct KnownStreams(Arc<AtomicUsize>);
+pub struct KnownStreams(Arc<AtomicUsize>);
 
 /// One of them, until it is dropped.
-pub(super) struct KnownStream(KnownStreams);
+#[derive(Debug)]
+pub struct KnownStream(KnownStreams);
 
 impl KnownStreams {
-    pub(super) fn enter(&self) -> KnownStream {
+    /// One more.
+    #[must_use]
+    pub fn enter(&self) -> KnownStream {
         self.0.fetch_add(1, Ordering::Relaxed);
         KnownStream(self.clone())
     }
@@ -91,21 +118,34 @@ impl Drop for KnownStream {
     }
 }
 
+/// Hears that a connection has to wait.
+pub type OnWait = Box<dyn Fn() + Send + Sync>;
+
 /// A socket whose frames are counted.
-pub(super) struct Metered<I> {
+pub struct Metered<I> {
     io: I,
     frames: Frames,
     pace: Pace,
     known: KnownStreams,
-    recorder: Arc<dyn Recorder>,
+    on_wait: OnWait,
     /// Until it is read again.
     wait: Option<Pin<Box<Sleep>>>,
 }
 
+impl<I> fmt::Debug for Metered<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metered")
+            .field("frames", &self.frames)
+            .field("pace", &self.pace)
+            .finish_non_exhaustive()
+    }
+}
+
 impl<I> Metered<I> {
-    pub(super) fn new(io: I, per_second: u32, known: KnownStreams, recorder: Arc<dyn Recorder>) -> Self {
-        let pace = Pace::new(per_second, Instant::now());
-        Self { io, frames: Frames::new(), pace, known, recorder, wait: None }
+    /// Counts the frames of `io`. Its streams with known clients are told by `known`.
+    pub fn new(io: I, rates: FrameRates, known: KnownStreams, on_wait: OnWait) -> Self {
+        let pace = Pace::new(rates.per_second, Instant::now());
+        Self { io, frames: Frames::new(rates), pace, known, on_wait, wait: None }
     }
 
     fn spend(&mut self, cost: usize) {
@@ -113,7 +153,7 @@ impl<I> Metered<I> {
         let known = self.known.0.load(Ordering::Relaxed);
         let cost = (cost * STREAM_PART).div_ceil(STREAM_PART + known);
         if self.pace.spend(cost, Instant::now()) {
-            self.recorder.limit_exceeded(Limit::FramesPerSecond);
+            (self.on_wait)();
         }
         self.wait = self.pace.until().map(|until| Box::pin(tokio::time::sleep_until(until.into())));
     }
@@ -169,8 +209,9 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Metered<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recorder::NoRecorder;
     use std::task::Waker;
+
+    const RATES: FrameRates = FrameRates { per_second: 100, stream: 100, bytes_of_one: 1_024 };
 
     fn frame(kind: u8, payload: usize) -> Vec<u8> {
         let length = u32::try_from(payload).unwrap().to_be_bytes();
@@ -182,13 +223,22 @@ mod tests {
 
     #[test]
     fn frames_are_found_however_they_are_cut() {
-        let preface = vec![b'P'; PREFACE];
-        let all = [preface, frame(4, 0), frame(6, 8), frame(HEADERS, 100), frame(0, 16_384), frame(0, 0)];
+        let all =
+            [PREFACE.to_vec(), frame(4, 0), frame(6, 8), frame(HEADERS, 100), frame(0, 16_384), frame(0, 0)];
         let all = all.concat();
         for size in [1, 2, 8, 9, 10, 1_000, all.len()] {
-            let mut frames = Frames::new();
+            let mut frames = Frames::new(RATES);
             let cost: usize = all.chunks(size).map(|chunk| frames.cost(chunk)).sum();
             assert_eq!(cost, HIGH_COST + 1 + HIGH_COST + 17 + 1, "in chunks of {size}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_http2_is_not_counted() {
+        let request = [&b"POST /v1/instances HTTP/1.1\r\nhost: a\r\n\r\n"[..], &[0; 10_000]].concat();
+        for size in [1, 3, request.len()] {
+            let mut frames = Frames::new(RATES);
+            assert_eq!(request.chunks(size).map(|chunk| frames.cost(chunk)).sum::<usize>(), 0);
         }
     }
 
@@ -207,12 +257,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_sends_too_many_frames_is_read_more_slowly() {
-        let flood = [vec![b'P'; PREFACE], frame(6, 8).repeat(100_000)].concat();
+        let flood = [PREFACE.to_vec(), frame(6, 8).repeat(100_000)].concat();
         let mut cx = Context::from_waker(Waker::noop());
         let mut read_of = |known: usize| {
             let streams = KnownStreams::default();
             let _known: Vec<_> = (0..known).map(|_| streams.enter()).collect();
-            let mut io = Metered::new(&flood[..], 100, streams.clone(), Arc::new(NoRecorder));
+            let mut io = Metered::new(&flood[..], RATES, streams.clone(), Box::new(|| {}));
             read(&mut io, &mut cx)
         };
         let few = read_of(0) / 17;

@@ -1,16 +1,16 @@
-//! How fast the requests of one stream are read.
+//! How fast something is read: the requests of one stream, or the frames of a connection.
 //!
 //! A client that asks without end is read more slowly, and so is held back by HTTP/2. It is not refused: one that has much to ask for at
 //! once, after a reconnect for example, looks the same for a while.
 
 use std::time::{Duration, Instant};
 
-/// Seconds' worth of requests that may come at once.
+/// Seconds' worth that may come at once.
 const BURST: u32 = 10;
 
-/// What a stream may still spend.
+/// What a client may still spend.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub struct Pace {
     per_second: u32,
     /// When what was spent so far is paid for, at that rate. A burst ahead of the present is allowed.
     paid: Instant,
@@ -19,12 +19,13 @@ pub(super) struct Pace {
 
 impl Pace {
     /// Nothing is spent.
-    pub(super) fn new(per_second: u32, now: Instant) -> Self {
+    #[must_use]
+    pub fn new(per_second: u32, now: Instant) -> Self {
         Self { per_second: per_second.max(1), paid: now, until: None }
     }
 
-    /// Counts requests by what they cost. Returns whether the stream has to wait now and had not to before.
-    pub(super) fn spend(&mut self, cost: usize, now: Instant) -> bool {
+    /// Counts what came by what it costs. Returns whether the client has to wait now and had not to before.
+    pub fn spend(&mut self, cost: usize, now: Instant) -> bool {
         let cost = u32::try_from(cost).unwrap_or(u32::MAX);
         let time = Duration::from_secs(1).saturating_mul(cost) / self.per_second;
         self.paid = self.paid.max(now) + time;
@@ -36,13 +37,14 @@ impl Pace {
     }
 
     /// Whether nothing is to be read now.
-    pub(super) fn is_over(&mut self, now: Instant) -> bool {
+    pub fn is_over(&mut self, now: Instant) -> bool {
         self.until = self.until.filter(|until| now < *until);
         self.until.is_some()
     }
 
     /// When reading goes on; `None` while it does.
-    pub(super) fn until(&self) -> Option<Instant> {
+    #[must_use]
+    pub fn until(&self) -> Option<Instant> {
         self.until
     }
 }

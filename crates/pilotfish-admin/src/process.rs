@@ -1,0 +1,97 @@
+//! What Linux says of this process.
+
+use pilotfish_api::v1::{Profile, ThreadTime};
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+/// Ticks of Linux's `/proc` in a second.
+const TICKS: f64 = 100.0;
+/// Threads that are listed.
+const LISTED: usize = 50;
+
+/// The bytes of this process that are in memory; 0 where that is not known.
+pub(crate) fn resident() -> usize {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok());
+    pages.unwrap_or(0) * 4_096
+}
+
+/// The time that threads have taken since they began.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Threads(BTreeMap<u64, Taken>);
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Taken {
+    name: String,
+    user: u64,
+    system: u64,
+}
+
+impl Threads {
+    /// As it is now; nothing where `/proc` is not to be read.
+    pub(crate) fn read() -> Self {
+        let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        let taken = tasks.filter_map(|task| {
+            let stat = fs::read_to_string(task.path().join("stat")).ok()?;
+            Some((task.file_name().to_str()?.parse().ok()?, Taken::parse(&stat)?))
+        });
+        Self(taken.collect())
+    }
+
+    /// What was taken since an earlier reading.
+    pub(crate) fn since(&self, before: &Self, time: Duration) -> Profile {
+        let seconds = |ticks: u64| ticks as f64 / TICKS;
+        let thread = |(id, now): (&u64, &Taken)| {
+            let none = Taken::default();
+            let before = before.0.get(id).unwrap_or(&none);
+            ThreadTime {
+                id: *id,
+                name: now.name.clone(),
+                user_seconds: seconds(now.user.saturating_sub(before.user)),
+                system_seconds: seconds(now.system.saturating_sub(before.system)),
+            }
+        };
+        let taken = |thread: &ThreadTime| thread.user_seconds + thread.system_seconds;
+        let mut threads: Vec<ThreadTime> = self.0.iter().map(thread).collect();
+        threads.retain(|thread| taken(thread) > 0.0);
+        threads.sort_by(|a, b| taken(b).total_cmp(&taken(a)).then_with(|| a.id.cmp(&b.id)));
+        let cpu_seconds = threads.iter().map(taken).sum();
+        threads.truncate(LISTED);
+        Profile { seconds: time.as_secs_f64(), cpu_seconds, threads }
+    }
+}
+
+impl Taken {
+    /// Reads a line of `/proc/PID/task/TID/stat`. The name stands in parentheses, and may have blanks and parentheses itself.
+    fn parse(stat: &str) -> Option<Self> {
+        let (name, fields) = stat.split_once('(')?.1.rsplit_once(')')?;
+        let mut fields = fields.split_whitespace().skip(11).map(|field| field.parse().ok());
+        Some(Self { name: name.to_owned(), user: fields.next()??, system: fields.next()?? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: &str = "17 (tokio (a) b) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 3 0 100 1 1";
+
+    #[test]
+    fn a_profile_is_what_threads_took_meanwhile() {
+        let taken = Taken::parse(STAT).unwrap();
+        assert_eq!((taken.name.as_str(), taken.user, taken.system), ("tokio (a) b", 250, 50));
+        let quiet = Taken { name: "quiet".into(), user: 7, system: 0 };
+        let now = Threads([(17, taken.clone()), (18, quiet.clone())].into());
+        let before = Threads([(17, Taken { user: 50, ..taken }), (18, quiet)].into());
+        let profile = now.since(&before, Duration::from_secs(5));
+        assert_eq!((profile.seconds, profile.cpu_seconds, profile.threads.len()), (5.0, 2.0, 1));
+        assert_eq!(profile.threads[0].user_seconds, 2.0);
+        assert_eq!(Taken::parse("17 (x"), None);
+    }
+
+    #[test]
+    fn this_process_has_threads_and_memory() {
+        assert!(!Threads::read().0.is_empty() && resident() > 1 << 20);
+    }
+}

@@ -1,0 +1,284 @@
+//! Responses as gRPC frames: encoded once, sent in pieces that any number of streams share.
+
+use crate::source::Resource;
+use crate::wire::hex;
+use bytes::{BufMut, Bytes, BytesMut};
+use std::sync::Arc;
+
+fn varint_len(value: usize) -> usize {
+    (usize::BITS - (value | 1).leading_zeros()).div_ceil(7) as usize
+}
+
+fn field_len(len: usize) -> usize {
+    1 + varint_len(len) + len
+}
+
+fn put_varint(out: &mut BytesMut, mut value: usize) {
+    while value >= 0x80 {
+        out.put_u8((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.put_u8(value as u8);
+}
+
+fn put_key(out: &mut BytesMut, number: u8, len: usize) {
+    out.put_u8(number << 3 | 2);
+    put_varint(out, len);
+}
+
+fn put_field(out: &mut BytesMut, number: u8, bytes: &[u8]) {
+    put_key(out, number, bytes.len());
+    out.put_slice(bytes);
+}
+
+/// The length of a nonce field. The number of the nonce is 5 in both responses.
+const NONCE_LEN: usize = 18;
+/// What gRPC puts before a message: not compressed, and its length.
+const PREFIX_LEN: usize = 5;
+
+/// Encoded resources as they stand in a delta response, the same in those of many streams. A repeated field may be in several pieces.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    pieces: Vec<Bytes>,
+    len: usize,
+    /// How many resources.
+    pub(crate) count: usize,
+}
+
+/// Bodies of so many bytes are sent from where they are: a copy would be there once more for each client that is sent it.
+const IN_PLACE: usize = 4 << 10;
+
+/// A field of a response that holds resources.
+#[derive(Clone, Copy)]
+enum ResourcesField {
+    /// `resources` of a `DeltaDiscoveryResponse`: messages of type `Resource`.
+    Delta,
+    /// `resources` of a `DiscoveryResponse`: the bodies themselves.
+    Sotw,
+}
+
+impl ResourcesField {
+    fn len(self, resource: &Resource) -> usize {
+        match self {
+            Self::Delta => field_len(resource_len(resource)),
+            Self::Sotw => field_len(resource.body.len()),
+        }
+    }
+
+    /// All but the body itself, which comes last.
+    fn put_head(self, out: &mut BytesMut, resource: &Resource) {
+        if let Self::Delta = self {
+            put_key(out, 2, resource_len(resource));
+            put_field(out, 1, &hex(resource.version));
+            put_field(out, 3, resource.name.as_bytes());
+        }
+        put_key(out, 2, resource.body.len());
+    }
+
+    fn put(self, out: &mut BytesMut, resource: &Resource) {
+        self.put_head(out, resource);
+        out.put_slice(&resource.body);
+    }
+
+    fn length(self, resources: &[Arc<Resource>]) -> usize {
+        resources.iter().map(|resource| self.len(resource)).sum()
+    }
+
+    /// The fields, with large bodies as pieces of their own.
+    fn pieces(self, resources: &[Arc<Resource>]) -> Vec<Bytes> {
+        let in_place: usize = resources
+            .iter()
+            .filter(|resource| is_in_place(resource))
+            .map(|resource| resource.body.len())
+            .sum();
+        let mut out = BytesMut::with_capacity(self.length(resources) - in_place);
+        let mut pieces = Vec::new();
+        for resource in resources {
+            if is_in_place(resource) {
+                self.put_head(&mut out, resource);
+                pieces.extend([out.split().freeze(), resource.body.clone()]);
+            } else {
+                self.put(&mut out, resource);
+            }
+        }
+        if !out.is_empty() {
+            pieces.push(out.freeze());
+        }
+        pieces
+    }
+}
+
+fn is_in_place(resource: &Resource) -> bool {
+    resource.body.len() >= IN_PLACE
+}
+
+/// The length of a `Resource` message.
+fn resource_len(resource: &Resource) -> usize {
+    field_len(16) + field_len(resource.body.len()) + field_len(resource.name.len())
+}
+
+/// The field `resources` of a `DeltaDiscoveryResponse`.
+pub(crate) fn delta_resources<'a>(resources: impl Iterator<Item = &'a Arc<Resource>>) -> Chunk {
+    let resources: Vec<_> = resources.cloned().collect();
+    let field = ResourcesField::Delta;
+    Chunk { pieces: field.pieces(&resources), len: field.length(&resources), count: resources.len() }
+}
+
+/// An encoded response, one gRPC frame: a head whose last field is the nonce, resources that have large bodies, and those that are shared with
+/// other responses.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    head: Bytes,
+    rest: Vec<Bytes>,
+    rest_len: usize,
+    shared: Vec<Arc<Chunk>>,
+}
+
+impl Frame {
+    /// A `DeltaDiscoveryResponse` of these resources and the shared ones.
+    pub(crate) fn delta(
+        type_url: &str,
+        system_version: u64,
+        upserts: &[Arc<Resource>],
+        removed: &[Arc<str>],
+        nonce: u64,
+        shared: Vec<Arc<Chunk>>,
+    ) -> Self {
+        let others: usize = removed.iter().map(|name| field_len(name.len())).sum();
+        Self::build(
+            (ResourcesField::Delta, upserts),
+            (type_url, system_version),
+            others,
+            nonce,
+            shared,
+            |out| {
+                for name in removed {
+                    put_field(out, 6, name.as_bytes());
+                }
+            },
+        )
+    }
+
+    /// A `DiscoveryResponse`.
+    pub(crate) fn sotw(type_url: &str, version: u64, resources: &[Arc<Resource>], nonce: u64) -> Self {
+        Self::build((ResourcesField::Sotw, resources), (type_url, version), 0, nonce, Vec::new(), |_| {})
+    }
+
+    /// The resources in their order: those before the first large one are part of the head, so that a small response is one piece.
+    fn build(
+        (field, resources): (ResourcesField, &[Arc<Resource>]),
+        (type_url, version): (&str, u64),
+        others_len: usize,
+        nonce: u64,
+        shared: Vec<Arc<Chunk>>,
+        put_others: impl FnOnce(&mut BytesMut),
+    ) -> Self {
+        let small = resources.iter().take_while(|resource| !is_in_place(resource)).count();
+        let (small, rest) = resources.split_at(small);
+        let rest_len = field.length(rest);
+        let len = field_len(16) + field.length(small) + field_len(type_url.len()) + others_len + NONCE_LEN;
+        let mut out = BytesMut::with_capacity(PREFIX_LEN + len);
+        put_prefix(&mut out, len + rest_len + length(&shared));
+        put_field(&mut out, 1, &hex(version));
+        small.iter().for_each(|resource| field.put(&mut out, resource));
+        put_field(&mut out, 4, type_url.as_bytes());
+        put_others(&mut out);
+        put_field(&mut out, 5, &hex(nonce));
+        debug_assert_eq!(out.len(), PREFIX_LEN + len);
+        Self { head: out.freeze(), rest: field.pieces(rest), rest_len, shared }
+    }
+
+    /// The whole frame with its own nonce: its head and the rest.
+    pub(crate) fn whole(&self) -> (Bytes, Vec<Bytes>) {
+        (self.head.clone(), self.tail().collect())
+    }
+
+    /// The same message under another nonce: a small head of its own and the shared rest. The order of fields is free.
+    pub(crate) fn with_nonce(&self, nonce: u64) -> (Bytes, Vec<Bytes>) {
+        let own = self.head.slice(PREFIX_LEN..self.head.len() - NONCE_LEN);
+        let mut head = BytesMut::with_capacity(PREFIX_LEN + NONCE_LEN);
+        put_prefix(&mut head, self.len() - PREFIX_LEN);
+        put_field(&mut head, 5, &hex(nonce));
+        (head.freeze(), [own].into_iter().chain(self.tail()).collect())
+    }
+
+    fn tail(&self) -> impl Iterator<Item = Bytes> {
+        self.rest.iter().chain(self.shared.iter().flat_map(|chunk| &chunk.pieces)).cloned()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.head.len() + self.rest_len + length(&self.shared)
+    }
+}
+
+fn length(chunks: &[Arc<Chunk>]) -> usize {
+    chunks.iter().map(|chunk| chunk.len).sum()
+}
+
+fn put_prefix(out: &mut BytesMut, len: usize) {
+    out.put_u8(0);
+    // A response of 4 GiB cannot be framed; sources keep resources far below (their own limits are in MiB).
+    out.put_u32(u32::try_from(len).unwrap_or(u32::MAX));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_proto::Any;
+    use pilotfish_proto::envoy::service::discovery::v3 as discovery;
+    use prost::Message;
+
+    fn resource(name: &str, version: u64, value: &[u8]) -> Arc<Resource> {
+        let any = Any { type_url: "t".into(), value: value.to_vec() };
+        Arc::new(Resource { name: name.into(), version, body: any.encode_to_vec().into(), changed_at: 0 })
+    }
+
+    fn joined((head, tail): (Bytes, Vec<Bytes>)) -> Vec<u8> {
+        let frame = [&[head][..], &tail].concat().concat();
+        assert_eq!(u32::from_be_bytes(frame[1..5].try_into().unwrap()) as usize, frame.len() - 5);
+        frame[5..].to_vec()
+    }
+
+    #[test]
+    fn a_delta_frame_decodes_to_what_went_in() {
+        let large = |name: &str| resource(name, 3, &[8; IN_PLACE]);
+        let small = resource("long".repeat(100).as_str(), 2, &[7; 300]);
+        let resources = [resource("a", 1, b"x"), small, large("b"), resource("c", 4, b"y"), large("d")];
+        // In the head, shared, or both; with large ones in each.
+        for own in 0..=resources.len() {
+            let (own, shared) = resources.split_at(own);
+            let shared = vec![Arc::new(delta_resources(shared.iter()))];
+            let frame = Frame::delta("url", 9, own, &["gone".into()], 0xab, shared);
+            let bytes = joined(frame.whole());
+            assert_eq!(frame.len(), bytes.len() + 5);
+            let message = discovery::DeltaDiscoveryResponse::decode(&bytes[..]).unwrap();
+            assert_eq!(message.nonce, "00000000000000ab");
+            assert_eq!(message.removed_resources, ["gone"]);
+            let read: Vec<_> = message.resources.iter().map(|r| (&*r.name, &*r.version)).collect();
+            let written: Vec<_> = resources.iter().map(|r| (r.name.to_string(), hex(r.version))).collect();
+            let written: Vec<_> =
+                written.iter().map(|(name, hex)| (&**name, str::from_utf8(hex).unwrap())).collect();
+            assert_eq!(read, written, "in their order");
+            let length = |at: usize| message.resources[at].resource.as_ref().unwrap().value.len();
+            assert_eq!((length(1), length(2), length(3)), (300, IN_PLACE, 1));
+
+            let bytes = joined(frame.with_nonce(5));
+            let again = discovery::DeltaDiscoveryResponse::decode(&bytes[..]).unwrap();
+            assert_eq!(again.nonce, "0000000000000005");
+            assert_eq!(discovery::DeltaDiscoveryResponse { nonce: message.nonce.clone(), ..again }, message);
+        }
+    }
+
+    #[test]
+    fn a_sotw_frame_decodes_to_what_went_in() {
+        let large = resource("b", 1, &[1; IN_PLACE]);
+        let resources = [resource("a", 1, b"x"), Arc::clone(&large), resource("c", 1, b"y")];
+        let (head, tail) = Frame::sotw("url", 3, &resources, 4).whole();
+        assert!(tail.iter().any(|piece| piece.as_ptr() == large.body.as_ptr()), "it is not copied");
+        let bytes = joined((head, tail));
+        let message = discovery::DiscoveryResponse::decode(&bytes[..]).unwrap();
+        assert_eq!((message.version_info.as_str(), message.type_url.as_str()), ("0000000000000003", "url"));
+        let values: Vec<_> = message.resources.iter().map(|any| &any.value[..]).collect();
+        assert_eq!(values, [&b"x"[..], &[1; IN_PLACE], b"y"]);
+    }
+}

@@ -1,0 +1,176 @@
+//! What was published lately, and what was then.
+
+use super::AdminState;
+use super::operations::object_key;
+use super::plan::subject;
+use super::proxies::{find, not_acknowledged};
+use crate::control::shared::time;
+use crate::history::{Change, Item, ItemKind, NotKept, Outcome};
+use pilotfish_admin::HistoryQuery;
+use pilotfish_api::v1::{self as api, Changed, Failure, FailureKind, History, NotAcknowledged, Page};
+use pilotfish_explain::{Held, held, unified};
+use pilotfish_model::{ChangeSet, Kind, Object, World};
+use pilotfish_proto::ResourceType;
+use pilotfish_translate::Translator;
+use pilotfish_xds::ConnectionStatus;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Bytes of the diffs of one answer.
+const DIFF_BYTES: usize = 4 << 20;
+/// Proxies that are named of those that have not acknowledged a change.
+const LISTED: usize = 100;
+
+impl From<NotKept> for Failure {
+    fn from(not_kept: NotKept) -> Self {
+        Self::new(FailureKind::NotFound, not_kept.to_string()).hint(
+            "pilotfish history lists what is kept; revisions count anew when the control plane starts, and --history-bytes keeps more",
+        )
+    }
+}
+
+/// The changes that a question is about, the newest first.
+pub(super) fn changes(state: &AdminState, query: &HistoryQuery) -> Result<History, Failure> {
+    let object = query.object.as_deref().map(object_key).transpose()?.map(|key| key.to_string());
+    let client = match &query.proxy {
+        Some(proxy) => Some(find(&state.fanout.connections(), proxy)?.client),
+        None => None,
+    };
+    let mut list = state.shared.history().changes();
+    list.retain(|change| {
+        client.is_none_or(|client| change.concerned(client))
+            && object.as_ref().is_none_or(|object| change.items.iter().any(|item| item.concerns(object)))
+            && (query.endpoints
+                || change.items.is_empty()
+                || change.is_configuration()
+                || object.is_some()
+                || client.is_some())
+    });
+    let Page { items, total, next } = Page::of(list, query.offset, query.limit);
+    let items = items.iter().map(|change| shown(change)).collect();
+    let (oldest, current) = state.shared.history().span();
+    let (bytes, most_bytes) = state.shared.history().bytes();
+    Ok(History { page: Page { items, total, next }, current, oldest, bytes, most_bytes })
+}
+
+/// One change, with diffs, and with those that have not acknowledged it.
+pub(super) fn change(state: &AdminState, revision: u64) -> Result<api::Change, Failure> {
+    let change = state.shared.history().change(revision)?;
+    let mut answer = shown(&change);
+    if !change.is_first {
+        let before = state.shared.history().world_at(revision.saturating_sub(1))?;
+        let after = state.shared.history().world_at(revision)?;
+        let mut bytes = 0;
+        for (item, changed) in change.items.iter().zip(&mut answer.changes) {
+            if bytes < DIFF_BYTES {
+                changed.diff = diff(item, &before, &after);
+                bytes += changed.diff.len();
+            }
+        }
+    }
+    if answer.missing > 0 || answer.outcome == api::Outcome::Pending {
+        answer.missing_proxies = missing(&state.fanout.connections(), &change);
+    }
+    Ok(answer)
+}
+
+fn missing(connections: &[ConnectionStatus], change: &Change) -> Vec<NotAcknowledged> {
+    let concerned = connections.iter().filter(|connection| change.concerned(connection.client));
+    let missing = concerned.flat_map(|connection| {
+        connection.missing(change.revision).map(|(ty, status)| not_acknowledged(connection, ty, status))
+    });
+    missing.take(LISTED).collect()
+}
+
+/// A diff of an object in YAML; empty for what is none.
+fn diff(item: &Item, before: &World, after: &World) -> String {
+    let ItemKind::Object(key) = &item.kind else { return String::new() };
+    if key.kind == Kind::Secret {
+        return String::new();
+    }
+    unified(&object(before.object(key)), &object(after.object(key)))
+}
+
+fn object(object: Option<&Object>) -> Value {
+    let Some(object) = object else { return Value::Null };
+    let mut shown = json!({"spec": pilotfish_config::spec_json(object)});
+    let meta = &object.meta;
+    if !meta.labels.is_empty() {
+        shown["labels"] =
+            meta.labels.iter().map(|(key, value)| (key.to_string(), Value::from(&**value))).collect();
+    }
+    if !meta.annotations.is_empty() {
+        shown["annotations"] =
+            meta.annotations.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect();
+    }
+    shown
+}
+
+fn shown(change: &Change) -> api::Change {
+    let mut answer = api::Change {
+        revision: change.revision,
+        at: time(change.at),
+        summary: change.summary(),
+        changes: change.items.iter().map(changed).collect(),
+        more: change.more,
+        proxies: change.concerned.len(),
+        ..api::Change::default()
+    };
+    match &*change.outcome.lock() {
+        None => answer.outcome = api::Outcome::Pending,
+        Some(Outcome::InForce(after)) => {
+            answer.outcome = api::Outcome::InForce;
+            answer.in_force_seconds = (answer.proxies > 0).then(|| after.as_secs_f64());
+        }
+        Some(Outcome::Late { missing, .. }) => {
+            answer.outcome = api::Outcome::Late;
+            answer.missing = *missing;
+        }
+        Some(Outcome::Unwatched) => answer.outcome = api::Outcome::NotWatched,
+    }
+    answer
+}
+
+fn changed(item: &Item) -> Changed {
+    Changed {
+        what: item.what.to_string(),
+        action: item.action.word().to_owned(),
+        source: item.source.to_string(),
+        generation: (item.generation > 0).then_some(item.generation),
+        made_by: item.made_by.iter().map(ToString::to_string).collect(),
+        detail: item.detail.clone(),
+        diff: String::new(),
+    }
+}
+
+/// A translator of its own with the world of a revision, so that streams go on undisturbed.
+pub(super) fn translator_at(state: &AdminState, revision: u64) -> Result<Translator, Failure> {
+    let world = state.shared.history().world_at(revision)?;
+    let translator = state.translator.scratch();
+    translator.publish(world, &ChangeSet::default());
+    Ok(translator)
+}
+
+/// What a connected proxy would have had at a revision: what it subscribes to by name follows from what it had then.
+pub(super) fn held_at(
+    state: &AdminState,
+    connection: &ConnectionStatus,
+    revision: u64,
+) -> Result<Held, Failure> {
+    let translator = translator_at(state, revision)?;
+    let gone = || Failure::new(FailureKind::NotFound, "the proxy has just left");
+    let mut subject = subject(&state.translator.proxies(), connection).ok_or_else(gone)?;
+    subject.names.retain(|ty, _| matches!(ty, ResourceType::Secret | ResourceType::ExtensionConfig));
+    Ok(held(&translator, &[subject]).pop().unwrap_or_default())
+}
+
+/// The proxy of a connection.
+pub(super) fn proxy_of(
+    state: &AdminState,
+    connection: &ConnectionStatus,
+) -> Result<Arc<pilotfish_translate::Proxy>, Failure> {
+    let proxy = state.translator.proxies().remove(&pilotfish_translate::ClientId(connection.client.0));
+    proxy.ok_or_else(|| {
+        Failure::new(FailureKind::NotFound, format!("{} has just left", super::name(connection)))
+    })
+}

@@ -1,0 +1,254 @@
+//! What was published lately, and the way back.
+//!
+//! ```text
+//! control loop ─ world, what differs, whom it concerns ─▶ History ─▶ changes, newest last, each with the updates that undo it
+//!                                                            │
+//!                    Tracker ◀─ how far clients are ─────────┴──▶ ChangeLog ─▶ one line for each change, a few at a time
+//! ```
+//!
+//! A change is kept as what it was before: pointers to values that the worlds shared. The world of an earlier revision is the newest one with
+//! the changes since undone. What is kept is counted in bytes, and the oldest goes first.
+
+mod acknowledged;
+mod change;
+mod lines;
+mod size;
+
+pub(crate) use acknowledged::{Outcome, Tracker};
+pub(crate) use change::{Change, Item, ItemKind};
+pub(crate) use lines::{ChangeLog, Line, Many};
+
+use parking_lot::Mutex;
+use pilotfish_model::{ChangeSet, Update, World, WorldWriter};
+use pilotfish_xds::ClientId;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+use tokio::sync::Notify;
+
+/// Bytes that are kept where nothing else is said.
+pub(crate) const DEFAULT_BYTES: usize = 32 << 20;
+
+/// Changes, as far back as the budget of bytes allows.
+pub(crate) struct History {
+    kept: Mutex<Kept>,
+    /// Told of each change.
+    news: Notify,
+}
+
+struct Kept {
+    budget: usize,
+    bytes: usize,
+    /// The newest last, without a gap.
+    entries: VecDeque<Entry>,
+    /// The oldest revision whose world can be made.
+    oldest: u64,
+    /// What the tracker has not taken yet.
+    untracked: Vec<Arc<Change>>,
+    world: Arc<World>,
+    revision: u64,
+}
+
+struct Entry {
+    change: Arc<Change>,
+    /// Makes the world before of the world after.
+    undo: Arc<[Update]>,
+    bytes: usize,
+}
+
+/// Changes that wait for the tracker. More are not watched: it is behind by seconds.
+const UNTRACKED: usize = 4_096;
+
+/// The times before a publication, as they are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Began {
+    /// The first of its events arrived.
+    pub(crate) received: SystemTime,
+    /// Nothing more was waited for.
+    pub(crate) computing: SystemTime,
+}
+
+/// Something that was published.
+pub(crate) struct Published<'a> {
+    /// Its revision.
+    pub(crate) revision: u64,
+    /// When.
+    pub(crate) at: SystemTime,
+    /// What was before that.
+    pub(crate) before_that: Began,
+    /// The world before.
+    pub(crate) before: &'a Arc<World>,
+    /// The world now.
+    pub(crate) world: &'a Arc<World>,
+    /// What differs.
+    pub(crate) changes: &'a ChangeSet,
+    /// The clients that it concerns.
+    pub(crate) concerned: Vec<ClientId>,
+}
+
+/// A revision that is not kept (any more).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotKept {
+    /// It was, or would have been.
+    Forgotten {
+        /// The revision that was asked for.
+        revision: u64,
+        /// The oldest that there is.
+        oldest: u64,
+    },
+    /// It is not published yet.
+    Unknown {
+        /// The revision that was asked for.
+        revision: u64,
+        /// The newest that there is.
+        newest: u64,
+    },
+}
+
+impl fmt::Display for NotKept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Forgotten { revision, oldest } => {
+                write!(f, "revision {revision} is forgotten: {oldest} is the oldest that is kept")
+            }
+            Self::Unknown { revision, newest } => {
+                write!(f, "revision {revision} is not known: {newest} is in force")
+            }
+        }
+    }
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self::new(DEFAULT_BYTES)
+    }
+}
+
+impl History {
+    /// Keeps nothing yet, and that many bytes at most.
+    pub(crate) fn new(budget: usize) -> Self {
+        let kept = Kept {
+            budget,
+            bytes: 0,
+            entries: VecDeque::new(),
+            oldest: 1,
+            untracked: Vec::new(),
+            world: Arc::default(),
+            revision: 0,
+        };
+        Self { kept: Mutex::new(kept), news: Notify::new() }
+    }
+
+    /// Keeps that many bytes at most from now on.
+    pub(crate) fn set_budget(&self, bytes: usize) {
+        let mut kept = self.kept.lock();
+        kept.budget = bytes;
+        kept.forget();
+    }
+
+    /// Notes a publication. What it costs is proportional to what differs.
+    pub(crate) fn note(&self, published: Published<'_>) {
+        let Published { revision, before, world, changes, .. } = published;
+        // Before the first there was nothing that anybody asks for.
+        let is_first = before.revision() == 0;
+        let undo: Arc<[Update]> =
+            if is_first { Arc::default() } else { world.updates_to(before, changes).into() };
+        let change = {
+            let kept = self.kept.lock();
+            let last = kept.entries.back().map(|entry| entry.change.concerned.clone());
+            drop(kept);
+            Arc::new(Change::new(published, last, is_first))
+        };
+        let bytes =
+            size::of_change(&change) + undo.iter().map(|update| size::of(update, world)).sum::<usize>();
+        let mut kept = self.kept.lock();
+        (kept.world, kept.revision) = (world.clone(), revision);
+        kept.bytes += bytes;
+        kept.entries.push_back(Entry { change: change.clone(), undo, bytes });
+        kept.forget();
+        if kept.untracked.len() < UNTRACKED {
+            kept.untracked.push(change);
+        }
+        drop(kept);
+        self.news.notify_one();
+    }
+
+    /// Takes out what is to be tracked, as soon as there is something.
+    pub(crate) async fn untracked(&self) -> Vec<Arc<Change>> {
+        loop {
+            let news = std::mem::take(&mut self.kept.lock().untracked);
+            if !news.is_empty() {
+                return news;
+            }
+            self.news.notified().await;
+        }
+    }
+
+    /// The changes that are kept, the newest first.
+    pub(crate) fn changes(&self) -> Vec<Arc<Change>> {
+        self.kept.lock().entries.iter().rev().map(|entry| entry.change.clone()).collect()
+    }
+
+    /// The oldest revision whose world can be made, and the newest.
+    pub(crate) fn span(&self) -> (u64, u64) {
+        let kept = self.kept.lock();
+        (kept.oldest.min(kept.revision), kept.revision)
+    }
+
+    /// Bytes that are kept, about, and how many may be.
+    pub(crate) fn bytes(&self) -> (usize, usize) {
+        let kept = self.kept.lock();
+        (kept.bytes, kept.budget)
+    }
+
+    /// The change that made a revision.
+    pub(crate) fn change(&self, revision: u64) -> Result<Arc<Change>, NotKept> {
+        let kept = self.kept.lock();
+        let found = kept.entries.iter().rev().find(|entry| entry.change.revision == revision);
+        found.map(|entry| entry.change.clone()).ok_or(match revision > kept.revision || revision == 0 {
+            true => NotKept::Unknown { revision, newest: kept.revision },
+            false => NotKept::Forgotten { revision, oldest: kept.oldest_change() },
+        })
+    }
+
+    /// The world of a revision.
+    pub(crate) fn world_at(&self, revision: u64) -> Result<Arc<World>, NotKept> {
+        let (newest, undo): (Arc<World>, Vec<Arc<[Update]>>) = {
+            let kept = self.kept.lock();
+            if revision > kept.revision || revision == 0 {
+                return Err(NotKept::Unknown { revision, newest: kept.revision });
+            }
+            if revision < kept.oldest {
+                return Err(NotKept::Forgotten { revision, oldest: kept.oldest });
+            }
+            let since = kept.entries.iter().rev().take_while(|entry| entry.change.revision > revision);
+            (kept.world.clone(), since.map(|entry| entry.undo.clone()).collect())
+        };
+        // Nothing is locked: to go far back takes its time.
+        let mut writer = WorldWriter::at(&newest);
+        for update in undo.iter().flat_map(|undo| undo.iter()) {
+            writer.apply(update.clone());
+        }
+        Ok(Arc::new(writer.world().clone()))
+    }
+}
+
+impl Kept {
+    /// Drops the oldest until what is left is within the budget.
+    fn forget(&mut self) {
+        while self.bytes > self.budget
+            && let Some(entry) = self.entries.pop_front()
+        {
+            self.bytes -= entry.bytes;
+            self.oldest = entry.change.revision;
+        }
+    }
+
+    fn oldest_change(&self) -> u64 {
+        self.entries.front().map_or(self.revision, |entry| entry.change.revision)
+    }
+}
+
+#[cfg(test)]
+mod tests;

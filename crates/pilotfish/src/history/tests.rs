@@ -1,0 +1,171 @@
+use super::*;
+use pilotfish_config::networking::VirtualService;
+use pilotfish_model::{Kind, Object, ObjectKey, ObjectMeta};
+use pilotfish_xds::Progress;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new(Kind::VirtualService, "shop", name)
+}
+
+fn object(name: &str, host: &str) -> Update {
+    let spec = VirtualService { hosts: vec![host.to_owned()], ..VirtualService::default() };
+    let meta = ObjectMeta { origin: "routes.yaml:1".into(), generation: 3, ..ObjectMeta::of(key(name)) };
+    Update::Object(Object::new(meta, spec))
+}
+
+/// Publishes as the control loop does.
+#[derive(Default)]
+struct Case {
+    writer: WorldWriter,
+    history: History,
+    before: Arc<World>,
+}
+
+fn at(revision: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(100 * revision)
+}
+
+impl Case {
+    fn publish(&mut self, updates: Vec<Update>, concerned: &[u64]) -> Arc<Change> {
+        updates.into_iter().for_each(|update| self.writer.apply(update));
+        let (world, changes) = self.writer.publish().unwrap();
+        let revision = world.revision();
+        let concerned = concerned.iter().map(|id| ClientId(*id)).collect();
+        let (before, changes) = (&self.before, &changes);
+        let before_that = Began { received: at(revision), computing: at(revision) };
+        let published =
+            Published { revision, at: at(revision), before_that, before, world: &world, changes, concerned };
+        self.history.note(published);
+        self.before = world;
+        self.history.change(revision).unwrap()
+    }
+
+    fn hosts_at(&self, revision: u64) -> Result<Vec<String>, NotKept> {
+        let world = self.history.world_at(revision)?;
+        let hosts = world
+            .objects(Kind::VirtualService)
+            .map(|object| object.typed::<VirtualService>().unwrap().hosts[0].clone());
+        Ok(hosts.collect())
+    }
+}
+
+#[test]
+fn every_revision_that_is_kept_is_as_it_was() {
+    let mut case = Case::default();
+    case.publish(vec![object("a", "one"), object("b", "two")], &[]);
+    let change = case.publish(vec![object("a", "three"), Update::RemoveObject(key("b"))], &[7, 3, 7]);
+    case.publish(vec![object("c", "four")], &[3, 7]);
+    assert_eq!(case.hosts_at(1).unwrap(), ["one", "two"]);
+    assert_eq!(case.hosts_at(2).unwrap(), ["three"]);
+    assert_eq!(case.hosts_at(3).unwrap(), ["three", "four"]);
+    assert_eq!(case.hosts_at(4), Err(NotKept::Unknown { revision: 4, newest: 3 }));
+    assert_eq!(
+        change.summary(),
+        "VirtualService shop/a changed (generation 3), VirtualService shop/b removed (generation 3)"
+    );
+    assert_eq!(change.sources(), "routes.yaml:1");
+    assert!(
+        change.items[0].concerns("VirtualService shop/a")
+            && !change.items[0].concerns("VirtualService shop/b")
+    );
+    assert_eq!(*change.concerned, [ClientId(3), ClientId(7)]);
+    let changes = case.history.changes();
+    assert!(Arc::ptr_eq(&changes[0].concerned, &changes[1].concerned), "the same clients are kept once");
+    assert!(changes[2].is_first && changes[2].items.is_empty());
+}
+
+#[test]
+fn the_oldest_is_forgotten_so_that_the_rest_is_within_its_budget() {
+    let mut case = Case { history: History::new(64 << 10), ..Case::default() };
+    for revision in 1..=200 {
+        case.publish(vec![object("a", &format!("host-{revision}"))], &[]);
+        let (bytes, budget) = case.history.bytes();
+        assert!(bytes <= budget, "{bytes} bytes at {revision}");
+    }
+    let (oldest, newest) = case.history.span();
+    assert!(oldest > 100 && newest == 200, "{oldest} to {newest}");
+    assert_eq!(case.hosts_at(oldest).unwrap(), [format!("host-{oldest}")]);
+    let forgotten = case.hosts_at(oldest - 1).unwrap_err();
+    assert_eq!(
+        forgotten.to_string(),
+        format!("revision {} is forgotten: {oldest} is the oldest that is kept", oldest - 1)
+    );
+    case.history.set_budget(0);
+    assert_eq!(case.hosts_at(200).unwrap(), ["host-200"]);
+    assert!(case.hosts_at(199).is_err() && case.history.changes().is_empty());
+}
+
+fn progress(client: u64, concerned: u64, behind: Option<u64>, acked: f64) -> Progress {
+    let acked_at = Some(at(concerned) + Duration::from_secs_f64(acked));
+    Progress { client: ClientId(client), concerned, behind, acked_at }
+}
+
+#[test]
+fn a_change_is_in_force_when_the_last_one_that_it_concerns_has_it() {
+    let mut case = Case::default();
+    case.publish(vec![object("a", "one")], &[]);
+    let change = case.publish(vec![object("a", "two")], &[1, 2, 3]);
+    let mut tracker = Tracker::default();
+    tracker.add(change.clone());
+    let soon = at(2) + Duration::from_millis(40);
+    // The third one has left.
+    assert!(tracker.settle(&[progress(1, 2, None, 0.01), progress(2, 2, Some(1), 0.0)], soon).is_empty());
+    assert_eq!((tracker.oldest(), change.outcome.lock().clone()), (Some(2), None));
+    let told = tracker.settle(&[progress(1, 2, None, 0.01), progress(2, 2, None, 0.03)], soon);
+    assert_eq!(told.len(), 1);
+    assert_eq!(*change.outcome.lock(), Some(Outcome::InForce(Duration::from_millis(30))));
+    assert!(!tracker.is_waiting());
+}
+
+#[test]
+fn a_change_that_somebody_refuses_is_late_once_and_in_force_when_a_later_one_mends_it() {
+    let mut case = Case::default();
+    case.publish(vec![object("a", "one")], &[]);
+    let change = case.publish(vec![object("a", "two")], &[1]);
+    let mut tracker = Tracker::default();
+    tracker.add(change.clone());
+    let refused = [progress(1, 2, Some(1), 0.0)];
+    assert!(tracker.settle(&refused, at(2) + Duration::from_secs(4)).is_empty());
+    assert_eq!(tracker.settle(&refused, at(2) + Duration::from_secs(5)).len(), 1);
+    let late = Outcome::Late { missing: 1, clients: vec![ClientId(1)] };
+    assert_eq!(*change.outcome.lock(), Some(late));
+    assert!(tracker.settle(&refused, at(2) + Duration::from_secs(6)).is_empty(), "it is said once");
+    assert!(tracker.settle(&[progress(1, 2, None, 7.0)], at(2) + Duration::from_secs(8)).is_empty());
+    assert_eq!(*change.outcome.lock(), Some(Outcome::InForce(Duration::from_secs(7))));
+}
+
+#[test]
+fn what_is_watched_is_limited() {
+    let mut case = Case::default();
+    case.publish(vec![object("a", "one")], &[]);
+    let mut tracker = Tracker::default();
+    let given_up: Vec<u64> = (0..300)
+        .filter_map(|n| tracker.add(case.publish(vec![object("a", &format!("host-{n}"))], &[1])))
+        .map(|change| change.revision)
+        .collect();
+    assert_eq!(given_up, (2..=45).collect::<Vec<u64>>());
+}
+
+#[test]
+fn a_burst_of_changes_shares_a_line() {
+    let mut case = Case::default();
+    let first = case.publish(vec![object("a", "one")], &[]);
+    let (mut log, began) = (ChangeLog::default(), Instant::now());
+    assert!(log.add(&first, began).is_none(), "the start has a line of its own");
+    let mut ones = 0;
+    for n in 0..120_u64 {
+        let change = case.publish(vec![object("a", &format!("host-{n}"))], &[]);
+        *change.outcome.lock() = Some(Outcome::InForce(Duration::from_millis(n)));
+        ones += u64::from(matches!(log.add(&change, began), Some(Line::One(_))));
+    }
+    assert_eq!(ones, 20);
+    assert!(log.due(began + Duration::from_secs(9)).is_none() && log.is_waiting());
+    let Some(Line::Many(many)) = log.due(began + Duration::from_secs(10)) else { panic!("a line is due") };
+    assert_eq!((many.revisions, many.changes, many.configuration), ((22, 121), 100, 100));
+    assert_eq!((many.slowest, many.late), (Duration::from_millis(119), 0));
+    assert!(many.newest.contains("VirtualService shop/a changed"));
+    assert!(!log.is_waiting() && log.due(began + Duration::from_secs(20)).is_none());
+    let change = case.publish(vec![object("a", "later")], &[]);
+    assert!(matches!(log.add(&change, began + Duration::from_secs(21)), Some(Line::One(_))));
+}

@@ -1,0 +1,200 @@
+//! The log of changes: what became of each, as clients acknowledge them.
+
+use super::subsystem::{StopOrder, Subsystem};
+use super::traces;
+use crate::control::Shared;
+use crate::history::{Change, ChangeLog, Line, Many, Outcome, Tracker};
+use crate::resources::Resources;
+use pilotfish_admin::Metrics;
+use pilotfish_otlp::Traces;
+use pilotfish_xds::{ClientId, ConnectionStatus, Fanout};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+use tokio::time::{sleep_until, timeout};
+
+/// How soon after a change clients are looked at, and how seldom at last.
+const SOON: Duration = Duration::from_millis(10);
+const SELDOM: Duration = Duration::from_millis(500);
+/// Looking at clients is to take one part in so many of a processor's time.
+const PART: u32 = 50;
+
+/// Follows changes until all whom they concern have them.
+pub(super) fn subsystem(
+    shared: &Arc<Shared>,
+    fanout: &Arc<Fanout<Resources>>,
+    metrics: &Arc<Metrics>,
+    traces: Option<Traces>,
+) -> Subsystem {
+    let watcher = Watcher {
+        shared: shared.clone(),
+        fanout: fanout.clone(),
+        metrics: metrics.clone(),
+        tracker: Tracker::default(),
+        log: ChangeLog::default(),
+        traces,
+    };
+    Subsystem::new("the log of changes", StopOrder::Abort).task(|_| async {
+        watcher.run().await;
+        Ok(())
+    })
+}
+
+struct Watcher {
+    shared: Arc<Shared>,
+    fanout: Arc<Fanout<Resources>>,
+    metrics: Arc<Metrics>,
+    tracker: Tracker,
+    log: ChangeLog,
+    /// Where traces are sent.
+    traces: Option<Traces>,
+}
+
+impl Watcher {
+    async fn run(mut self) {
+        let (mut looked, mut pause) = (Instant::now(), SOON);
+        loop {
+            let news = self.news(pause).await;
+            if !news.is_empty() {
+                pause = SOON;
+            }
+            for change in news {
+                self.metrics.changes.published(change.revision);
+                if let Some(given_up) = self.tracker.add(change) {
+                    self.tell(&given_up);
+                }
+            }
+            sleep_until((looked + pause).into()).await;
+            let began = Instant::now();
+            if self.tracker.is_waiting() {
+                let progress = self.fanout.progress();
+                looked = Instant::now();
+                pause = (2 * pause).min(SELDOM).max(PART * (looked - began));
+                for change in self.tracker.settle(&progress, SystemTime::now()) {
+                    self.tell(&change);
+                }
+            }
+            let newest = self.fanout.revision();
+            self.metrics
+                .changes
+                .acknowledged(self.tracker.oldest().map_or(newest, |oldest| oldest.saturating_sub(1)));
+            if let Some(line) = self.log.due(Instant::now()) {
+                self.write(line);
+            }
+        }
+    }
+
+    /// What is new; waits for it as long as nothing else is to be done.
+    async fn news(&self, pause: Duration) -> Vec<Arc<Change>> {
+        let news = self.shared.history().untracked();
+        match (self.tracker.is_waiting(), self.log.is_waiting()) {
+            (false, false) => news.await,
+            (true, _) => timeout(pause, news).await.unwrap_or_default(),
+            (false, true) => timeout(Duration::from_secs(1), news).await.unwrap_or_default(),
+        }
+    }
+
+    fn tell(&mut self, change: &Arc<Change>) {
+        match &*change.outcome.lock() {
+            Some(Outcome::InForce(after)) if !change.concerned.is_empty() => {
+                self.metrics.changes.in_force(*after);
+            }
+            Some(Outcome::Late { .. }) => self.metrics.changes.late(),
+            _ => {}
+        }
+        self.trace(change);
+        if let Some(line) = self.log.add(change, Instant::now()) {
+            self.write(line);
+        }
+    }
+
+    /// Sends what became of a change, which is said once.
+    fn trace(&self, change: &Change) {
+        let Some(traces) = &self.traces else { return };
+        let outcome = change.outcome.lock().clone();
+        let Some(outcome) = outcome else { return };
+        let missing = match &outcome {
+            Outcome::Late { clients, .. } => {
+                Some(names(&self.fanout.connections(), clients, change.revision))
+            }
+            Outcome::InForce(_) | Outcome::Unwatched => None,
+        };
+        traces.send(traces::of_change(change, &outcome, missing, SystemTime::now()));
+    }
+
+    fn write(&self, line: Line) {
+        match line {
+            Line::One(change) => self.write_one(&change),
+            Line::Many(many) => write_many(&many),
+        }
+    }
+
+    fn write_one(&self, change: &Change) {
+        let (revision, what, source) = (change.revision, change.summary(), change.sources());
+        let proxies = change.concerned.len();
+        match change.outcome.lock().clone() {
+            Some(Outcome::InForce(_)) if proxies == 0 => {
+                tracing::info!(revision, what, source, proxies, "in force: it concerns no connected proxy");
+            }
+            Some(Outcome::InForce(after)) => {
+                tracing::info!(revision, what, source, proxies, after = ?rounded(after), "in force");
+            }
+            Some(Outcome::Late { missing, clients }) => {
+                let connections = self.fanout.connections();
+                let names = names(&connections, &clients, revision);
+                tracing::warn!(
+                    revision,
+                    what,
+                    source,
+                    proxies,
+                    missing,
+                    names,
+                    "some proxies have not acknowledged a change"
+                );
+            }
+            Some(Outcome::Unwatched) | None => {
+                tracing::info!(
+                    revision,
+                    what,
+                    source,
+                    proxies,
+                    "published; too many changes to see when it is in force"
+                );
+            }
+        }
+    }
+}
+
+fn write_many(many: &Many) {
+    let Many { revisions: (first, last), changes, configuration, slowest, late, newest } = many;
+    let slowest = rounded(*slowest);
+    tracing::info!(
+        first,
+        last,
+        changes,
+        configuration,
+        late,
+        ?slowest,
+        newest,
+        "in force: several changes; pilotfish history lists them"
+    );
+}
+
+/// Those who have not acknowledged a revision, with what they say.
+fn names(connections: &[ConnectionStatus], clients: &[ClientId], revision: u64) -> String {
+    const FEW: usize = 5;
+    let missing = connections.iter().filter(|connection| clients.contains(&connection.client));
+    let name = |connection: &ConnectionStatus| {
+        let name = crate::admin::name(connection).to_owned();
+        let refused =
+            connection.missing(revision).find_map(|(ty, status)| Some((ty, status.rejection.as_ref()?)));
+        match refused {
+            Some((ty, _)) => format!("{name} (refused {})", ty.short()),
+            None => format!("{name} (pending)"),
+        }
+    };
+    missing.take(FEW).map(name).collect::<Vec<_>>().join(", ")
+}
+
+fn rounded(duration: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}

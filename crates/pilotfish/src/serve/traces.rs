@@ -1,0 +1,146 @@
+//! Traces of changes: what became of each, from the first event to the last acknowledgement.
+
+use super::subsystem::{StopOrder, Subsystem};
+use crate::history::{Change, Outcome};
+use crate::recorder::PrometheusRecorder;
+use crate::settings::TelemetrySettings;
+use anyhow::{Context, Result};
+use pilotfish_otlp::{Event, Span, Trace, Traces, Value, exporter};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// Items of a change that are named.
+const NAMED: usize = 20;
+
+/// Opens the way to a collector, if one is named.
+///
+/// # Errors
+/// When its address is none of a URI.
+pub(super) fn open(
+    settings: Option<&TelemetrySettings>,
+    recorder: &Arc<PrometheusRecorder>,
+) -> Result<Option<(Traces, Subsystem)>> {
+    let Some(settings) = settings else { return Ok(None) };
+    let version = env!("CARGO_PKG_VERSION");
+    let text = |text: &str| Value::Text(text.to_owned());
+    let mut resource = vec![("service.name", text("pilotfish")), ("service.version", text(version))];
+    // A Pod has its name as its host's name.
+    if let Ok(host) = std::fs::read_to_string("/proc/sys/kernel/hostname") {
+        resource.push(("host.name", text(host.trim())));
+        resource.push(("service.instance.id", text(&format!("{}-{}", host.trim(), std::process::id()))));
+    }
+    let (traces, exporter) =
+        exporter(&settings.endpoint, settings.ca.clone(), version, resource, recorder.clone())
+            .context("--otlp-endpoint")?;
+    let subsystem = Subsystem::new("the exporter of traces", StopOrder::AfterStreams).task(|stop| async {
+        exporter.run(stop.requested()).await;
+        Ok(())
+    });
+    Ok(Some((traces, subsystem)))
+}
+
+/// A change as a trace; `now` is when the last word of it is said.
+pub(super) fn of_change(change: &Change, outcome: &Outcome, names: Option<String>, now: SystemTime) -> Trace {
+    let began = change.before_that;
+    let end = match outcome {
+        Outcome::InForce(after) => change.at + *after,
+        Outcome::Late { .. } => now,
+        Outcome::Unwatched => change.at,
+    };
+    let text = |text: &str| Value::Text(text.to_owned());
+    let mut root = Span::new("change", began.received, end);
+    root.attributes = vec![
+        ("pilotfish.revision", Value::Number(change.revision)),
+        ("pilotfish.change", Value::Text(change.summary())),
+        ("pilotfish.proxies", Value::Number(change.concerned.len() as u64)),
+        ("pilotfish.in_force", Value::Flag(matches!(outcome, Outcome::InForce(_)))),
+    ];
+    let sources = Some(change.sources()).filter(|sources| !sources.is_empty());
+    root.attributes.extend(sources.map(|sources| ("pilotfish.source", Value::Text(sources))));
+    let named = change.items.iter().take(NAMED);
+    root.events = named
+        .map(|item| Event {
+            name: "changed",
+            at: began.received,
+            attributes: vec![
+                ("pilotfish.object", text(&item.what)),
+                ("pilotfish.action", text(item.action.word())),
+                ("pilotfish.source", text(&item.source)),
+            ],
+        })
+        .collect();
+    let mut deliver = Span::new("deliver", change.at, end);
+    if let Outcome::Late { missing, .. } = outcome {
+        let error = format!("{missing} of {} proxies have not acknowledged it", change.concerned.len());
+        root.error = Some(error.clone());
+        deliver.error = Some(error);
+        deliver.attributes.push(("pilotfish.missing", Value::Number(*missing as u64)));
+        deliver.attributes.extend(names.map(|names| ("pilotfish.missing.names", Value::Text(names))));
+    }
+    let wait = Span::new("wait", began.received, began.computing);
+    let compute = Span::new("compute", began.computing, change.at);
+    let parts = if matches!(outcome, Outcome::Unwatched) {
+        vec![wait, compute]
+    } else {
+        vec![wait, compute, deliver]
+    };
+    Trace { root, parts }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::Began;
+    use parking_lot::Mutex;
+    use pilotfish_xds::ClientId;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    fn at(milliseconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_millis(milliseconds)
+    }
+
+    fn change() -> Change {
+        Change {
+            revision: 7,
+            at: at(30),
+            before_that: Began { received: at(10), computing: at(20) },
+            items: Vec::new(),
+            more: 0,
+            is_first: false,
+            concerned: [ClientId(1), ClientId(2)].into(),
+            outcome: Mutex::new(None),
+        }
+    }
+
+    #[test]
+    fn parts_follow_each_other_from_the_event_to_the_last_acknowledgement() {
+        let outcome = Outcome::InForce(Duration::from_millis(12));
+        let trace = of_change(&change(), &outcome, None, at(9_000));
+        let times = |span: &Span| (span.name, span.start, span.end);
+        assert_eq!(times(&trace.root), ("change", at(10), at(42)));
+        let parts: Vec<_> = trace.parts.iter().map(times).collect();
+        assert_eq!(
+            parts,
+            [("wait", at(10), at(20)), ("compute", at(20), at(30)), ("deliver", at(30), at(42))]
+        );
+        assert!(trace.root.attributes.contains(&("pilotfish.revision", Value::Number(7))));
+        assert!(
+            trace.root.error.is_none()
+                && !trace.root.attributes.iter().any(|(key, _)| *key == "pilotfish.source")
+        );
+    }
+
+    #[test]
+    fn what_is_late_ends_when_that_is_said_and_names_those_that_are_missing() {
+        let outcome = Outcome::Late { missing: 1, clients: vec![ClientId(2)] };
+        let trace = of_change(&change(), &outcome, Some("web-0.shop (pending)".into()), at(5_030));
+        assert_eq!(trace.root.end, at(5_030));
+        assert_eq!(trace.root.error.as_deref(), Some("1 of 2 proxies have not acknowledged it"));
+        let deliver = trace.parts.last().unwrap();
+        let names = ("pilotfish.missing.names", Value::Text("web-0.shop (pending)".into()));
+        assert!(deliver.error.is_some() && deliver.attributes.contains(&names));
+        // Nobody watched the last one: how it was delivered is not known.
+        let unwatched = of_change(&change(), &Outcome::Unwatched, None, at(9_000));
+        assert_eq!((unwatched.root.end, unwatched.parts.len()), (at(30), 2));
+    }
+}
