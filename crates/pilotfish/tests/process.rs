@@ -99,6 +99,7 @@ fn help_has_settings_under_headings_and_logging_at_the_end() {
             "Sources",
             "xDS",
             "Admin",
+            "Traces",
             "xDS over TLS",
             "Registration",
             "Registries",

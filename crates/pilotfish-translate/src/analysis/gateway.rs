@@ -237,10 +237,12 @@ fn same_hosts(gateways: &[Typed<Gateway>], out: &mut Messages) {
     }
 }
 
+/// A certificate: the workloads that show it, and its name.
+type Certificate<'a> = (&'a BTreeMap<String, String>, &'a str);
+
 /// The same certificate for other hosts: clients that reuse an HTTP/2 connection get 404 for them.
 fn same_certificates(gateways: &[Typed<Gateway>], out: &mut Messages) {
-    let mut users: BTreeMap<(&BTreeMap<String, String>, &str), Vec<(&Typed<Gateway>, usize)>> =
-        BTreeMap::new();
+    let mut users: BTreeMap<Certificate<'_>, Vec<(&Typed<Gateway>, usize)>> = BTreeMap::new();
     for gateway in gateways {
         for (index, server) in gateway.servers.iter().enumerate() {
             for (_, name) in server.tls.iter().flat_map(names) {

@@ -205,10 +205,10 @@ impl Analyzer {
         for key in due.iter().filter(|key| key.kind == Kind::VirtualService) {
             let object = world.typed::<VirtualService>(&key.namespace, &key.name);
             let header = object.and_then(|object| header_of(&object, self.memo.domain()));
-            hosts.append(&mut self.claims.set(key, header));
+            hosts.extend(self.claims.set(key, header));
             concerned.insert(key.clone());
         }
-        concerned.append(&mut self.claims.of_hosts(&hosts));
+        concerned.extend(self.claims.of_hosts(&hosts));
         let mut differs = false;
         for key in concerned {
             let found = self.claims.findings(&key);

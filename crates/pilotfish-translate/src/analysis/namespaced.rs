@@ -137,11 +137,14 @@ impl Query for RivalsOf {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SelectorsIn(Kind, Namespace);
 
+/// The order of precedence: age, name, namespace.
+type Order = (i64, String, String);
+
 impl Query for SelectorsIn {
     type Output = Vec<(ObjectKey, Option<Pairs>)>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        let mut found: Vec<((i64, String, String), ObjectKey, Option<Pairs>)> = Vec::new();
+        let mut found: Vec<(Order, ObjectKey, Option<Pairs>)> = Vec::new();
         let order =
             |(created, name, namespace): (i64, &str, &str)| (created, name.to_owned(), namespace.to_owned());
         match self.0 {

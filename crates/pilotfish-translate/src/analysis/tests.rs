@@ -1,5 +1,7 @@
 //! A table of what each analyzer finds and what it leaves alone, and that following changes finds what looking at everything does.
 
+#![allow(clippy::too_many_lines, reason = "tables of tests")]
+
 use super::*;
 use crate::testing::{credentials, endpoint, line, pod, service, world, yaml};
 use pilotfish_model::{ShardKey, Update};
