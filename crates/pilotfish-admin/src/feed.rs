@@ -15,9 +15,8 @@ use serde::Serialize;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
 /// Streams of events at a time.
@@ -51,8 +50,8 @@ pub struct Feed {
     /// Grows with each event.
     news: watch::Sender<u64>,
     places: Arc<Semaphore>,
-    /// Whether somebody came since that was asked last.
-    arrived: AtomicBool,
+    /// Somebody came.
+    arrived: Notify,
 }
 
 impl Default for Feed {
@@ -63,7 +62,7 @@ impl Default for Feed {
             changes: Mutex::new(Arc::default()),
             news: watch::Sender::new(0),
             places: Arc::new(Semaphore::new(SUBSCRIBERS)),
-            arrived: AtomicBool::new(false),
+            arrived: Notify::new(),
         }
     }
 }
@@ -75,9 +74,9 @@ impl Feed {
         self.places.available_permits() < SUBSCRIBERS
     }
 
-    /// Whether somebody came since this was asked last, who waits for numbers.
-    pub fn take_arrival(&self) -> bool {
-        self.arrived.swap(false, Ordering::Relaxed)
+    /// Waits until somebody comes, who waits for numbers.
+    pub async fn arrival(&self) {
+        self.arrived.notified().await;
     }
 
     /// Tells the numbers, where they differ.
@@ -130,7 +129,7 @@ impl Feed {
     /// A stream of events; `None` where all places are taken.
     fn subscribe(self: &Arc<Self>) -> Option<Subscriber> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
-        self.arrived.store(true, Ordering::Relaxed);
+        self.arrived.notify_one();
         let mut news = self.news.subscribe();
         // What is there already is news to this one.
         news.mark_changed();
@@ -219,7 +218,8 @@ mod tests {
         feed.overview(&overview(1));
         feed.changes(vec![]);
         let mut subscriber = feed.subscribe().unwrap();
-        assert!(feed.is_watched() && feed.take_arrival() && !feed.take_arrival());
+        feed.arrival().await;
+        assert!(feed.is_watched());
         assert_eq!(subscriber.next().await.unwrap().0, "overview");
         assert_eq!(subscriber.next().await.unwrap().0, "changes");
         for revision in 2..100 {

@@ -81,8 +81,8 @@ impl Change {
         self.progress.rejected = rejected;
         self.progress.complete = left == 0;
         let is_newest = revision == current && all > 0 && left == 0;
-        // An acknowledgement may be there before the change is noted here.
-        let took = last.filter(|_| is_newest).map(|last| last.duration_since(self.at).unwrap_or_default());
+        // Where all had acknowledged it before it was noted here, how long that took is not known.
+        let took = last.filter(|_| is_newest).and_then(|last| last.duration_since(self.at).ok());
         self.progress.seconds = took.map(|took| (took.as_secs_f64() * 10_000.0).round() / 10_000.0);
     }
 }

@@ -40,19 +40,17 @@ pub(crate) async fn run(
                     tell_overview(&state, &feed).await;
                 }
             }
-            _ = looks.tick(), if feed.is_watched() => {
-                // Who comes does not wait for the next second. Who comes again and again does.
-                if told.elapsed() > SAMPLE / 2 && feed.take_arrival() {
-                    tell_overview(&state, &feed).await;
-                    told = Instant::now();
-                }
-                if log.is_open() {
-                    let state = Arc::clone(&state);
-                    let known = tokio::task::spawn_blocking(move || state.fanout.acknowledgements()).await;
-                    if let Ok((current, connections)) = known {
-                        log.look(current, &connections);
-                        feed.changes(log.told());
-                    }
+            // Who comes does not wait for the next second. Who comes again and again does.
+            () = feed.arrival() => if told.elapsed() > SAMPLE / 2 {
+                tell_overview(&state, &feed).await;
+                told = Instant::now();
+            },
+            _ = looks.tick(), if log.is_open() && feed.is_watched() => {
+                let state = Arc::clone(&state);
+                let known = tokio::task::spawn_blocking(move || state.fanout.acknowledgements()).await;
+                if let Ok((current, connections)) = known {
+                    log.look(current, &connections);
+                    feed.changes(log.told());
                 }
             }
         }

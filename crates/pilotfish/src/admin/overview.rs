@@ -1,10 +1,11 @@
 //! Everything in numbers.
 
-use super::AdminState;
+use super::{AdminState, proxies};
 use crate::serve::VERSION;
-use pilotfish_admin::{ControlPlane, Operations};
-use pilotfish_api::v1::{Overview, Proxy, State};
+use pilotfish_admin::ControlPlane;
+use pilotfish_api::v1::{Overview, State};
 use pilotfish_model::{HealthStatus, World};
+use pilotfish_xds::ConnectionStatus;
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -26,7 +27,7 @@ pub(super) fn overview(state: &AdminState) -> Overview {
         ..Overview::default()
     };
     count_services(&world, &mut overview);
-    count_proxies(&state.proxies(), &mut overview);
+    count_proxies(&state.fanout.acknowledgements().1, &mut overview);
     overview
 }
 
@@ -51,21 +52,24 @@ fn count_services(world: &World, overview: &mut Overview) {
     overview.namespaces = namespaces.len();
 }
 
-fn count_proxies(proxies: &[Proxy], overview: &mut Overview) {
+fn count_proxies(connections: &[ConnectionStatus], overview: &mut Overview) {
     let mut hasher = DefaultHasher::new();
-    for proxy in proxies {
-        let count = match proxy.state {
+    for connection in connections {
+        let mut worst = State::default();
+        connection.client.0.hash(&mut hasher);
+        for (ty, status) in &connection.types {
+            let state = proxies::state(status);
+            (*ty, state as u8).hash(&mut hasher);
+            worst = worst.max(state);
+        }
+        let count = match worst {
             State::Synced => &mut overview.proxies_synced,
             State::Pending => &mut overview.proxies_pending,
             State::Rejected => &mut overview.proxies_rejected,
         };
         *count += 1;
-        proxy.connection.hash(&mut hasher);
-        for ty in &proxy.types {
-            (ty.state as u8, &ty.name).hash(&mut hasher);
-        }
     }
-    overview.proxies = proxies.len();
+    overview.proxies = connections.len();
     // JavaScript reads whole numbers of 53 bits.
     overview.proxies_state = hasher.finish() >> 11;
 }

@@ -117,7 +117,8 @@ fn version(connection: &ConnectionStatus) -> String {
     }
 }
 
-fn state(status: &TypeStatus) -> State {
+/// Whether a proxy has everything of a type.
+pub(super) fn state(status: &TypeStatus) -> State {
     match (&status.rejection, status.in_sync) {
         (Some(_), _) => State::Rejected,
         (None, true) => State::Synced,
