@@ -131,12 +131,13 @@ fn notes(world: &World) -> Vec<&'static str> {
         );
     }
     let secret = |object: &Object| {
-        let gateway = object.typed::<Gateway>();
-        let servers = gateway
-            .iter()
-            .flat_map(|gateway| gateway.servers.iter())
-            .any(|server| server.tls.as_ref().is_some_and(|tls| !tls.credential_name.is_empty()));
-        servers
+        let with_secret = |gateway: &Gateway| {
+            gateway
+                .servers
+                .iter()
+                .any(|server| server.tls.as_ref().is_some_and(|tls| !tls.credential_name.is_empty()))
+        };
+        object.typed::<Gateway>().as_deref().is_some_and(with_secret)
     };
     if world.objects(Kind::Secret).next().is_none() && world.objects(Kind::Gateway).any(secret) {
         notes.push(
