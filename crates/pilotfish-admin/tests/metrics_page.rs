@@ -10,7 +10,10 @@ const SYNC: &str = "## `pilotfish sync polaris`";
 /// The metrics below this are asked for by others; here are only those of this page.
 const ASKED: &str = "## What Istio's dashboards and Kiali ask for";
 
-/// A row of a table: `` | `name` | type | labels | meaning | what to do | ``.
+/// How a table of metrics begins; other tables are about something else.
+const TABLE: &str = "| Metric | Type |";
+
+/// A row of such a table: `` | `name` | type | labels | meaning | what to do | ``.
 #[derive(Debug, PartialEq, Eq)]
 struct Row {
     kind: String,
@@ -18,7 +21,8 @@ struct Row {
 }
 
 fn rows(page: &str) -> BTreeMap<String, Row> {
-    let rows = page.lines().filter(|line| line.starts_with("| `"));
+    let tables = page.split("\n\n").filter(|paragraph| paragraph.starts_with(TABLE));
+    let rows = tables.flat_map(str::lines).filter(|line| line.starts_with("| `"));
     let parsed = rows.map(|line| {
         let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
         assert_eq!(cells.len(), 5, "name, type, labels, meaning, what to do: {line}");

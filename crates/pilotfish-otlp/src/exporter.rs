@@ -88,6 +88,8 @@ pub struct Exporter {
     observer: Arc<dyn Observer>,
     backoff: Backoff,
     is_failing: bool,
+    /// What is being sent: when that is broken off at the end, it is sent again.
+    unsent: Vec<Span>,
 }
 
 /// The two ends of a queue for a collector. Nothing is connected yet. `resource` says what process this is, as `service.name`.
@@ -111,6 +113,7 @@ pub fn exporter(
         observer: observer.clone(),
         backoff: Backoff::new(PAUSES, Jitter::default()),
         is_failing: false,
+        unsent: Vec::new(),
     };
     Ok((Traces { queue: sender, observer }, exporter))
 }
@@ -132,11 +135,11 @@ impl Exporter {
     /// Returns when nobody hands anything over any more.
     async fn send_all(&mut self) {
         let mut batch = Vec::new();
-        while self.queue.recv_many(&mut batch, BATCH).await > 0 {
-            let spans: Vec<Span> = batch.drain(..).flat_map(Trace::messages).collect();
-            let count = spans.len();
-            let outcome = self.send(spans).await;
-            self.observer.spans(outcome, count);
+        while !self.unsent.is_empty() || self.queue.recv_many(&mut batch, BATCH).await > 0 {
+            self.unsent.extend(batch.drain(..).flat_map(Trace::messages));
+            let outcome = self.send(self.unsent.clone()).await;
+            self.observer.spans(outcome, self.unsent.len());
+            self.unsent.clear();
         }
     }
 

@@ -84,7 +84,7 @@ fn proxies() -> ProxyCounts {
 }
 
 fn detail(name: &str, namespace: &str) -> ServiceDetail {
-    let host = Hostname::of_kubernetes_service(name, namespace, "svc.cluster.local").unwrap();
+    let host = Hostname::of_kubernetes_service(name, namespace, "cluster.local").unwrap();
     let key = ServiceKey { hostname: host, namespace: namespace.into() };
     service(&translator(), &key, ServiceRow::default(), &proxies())
 }
