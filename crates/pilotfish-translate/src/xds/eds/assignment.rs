@@ -1,8 +1,8 @@
 //! The load assignment of one cluster.
 
 use super::client_locality::ClientLocality;
-use super::group::{Group, Member};
-use super::lb_endpoint::of_workload;
+use super::encode::encode;
+use super::group::{Group, Host, Member};
 use super::locality_lb;
 use super::select::{is_sendable, is_wanted};
 use super::service_rule::{Ruled, ServiceRule, for_service};
@@ -48,15 +48,15 @@ impl Query for AssignmentOf {
         let Grouped { mut groups, provenance } =
             grouped(cx, chosen, &self.rule, &self.client_locality, self.sni_dnat);
         locality_lb::apply(&mut groups, &self.rule.balance, &self.client_locality, true);
-        let message = ClusterLoadAssignment {
-            cluster_name: self.name.to_string(),
-            endpoints: groups.into_iter().map(Group::into_message).collect(),
-            ..Default::default()
-        };
         let rules = self.rule.provenance.iter().cloned();
         let provenance = provenance.into_iter().chain(rules).chain([self.provenance.clone()]);
         let provenance = provenance.chain(cx.mesh_origin()).collect();
-        Assignment(EncodedResource::new(self.name.clone(), &message, provenance))
+        let message = encode(&self.name, &groups);
+        Assignment(EncodedResource::of_encoded::<ClusterLoadAssignment>(
+            self.name.clone(),
+            message,
+            provenance,
+        ))
     }
 
     fn share(assignment: Assignment, shared: &Shared) -> Assignment {
@@ -110,8 +110,12 @@ fn grouped<'a>(
     let mut by_locality: BTreeMap<&Locality, (Vec<Member>, Vec<Routed>)> = BTreeMap::new();
     for endpoint in endpoints.filter(|endpoint| is_wanted(endpoint, rule, client_locality, networks)) {
         let mtls = has_mtls(cx, endpoint, rule.tls);
-        let member =
-            Member { labels: endpoint.attributes.labels.clone(), mtls, message: of_workload(endpoint, mtls) };
+        let member = Member {
+            labels: endpoint.attributes.labels.clone(),
+            mtls,
+            weight: endpoint.effective_weight(),
+            host: Host::Workload(endpoint.clone()),
+        };
         let (members, routes) = by_locality.entry(&endpoint.attributes.locality).or_default();
         members.push(member);
         routes.push(Routed::of(endpoint));

@@ -1,8 +1,10 @@
 //! Endpoints grouped by locality and priority.
 
-use pilotfish_model::{Labels, Locality};
+use super::encode::whole;
+use pilotfish_model::{Endpoint, Labels, Locality, NetworkGateway};
 use pilotfish_proto::envoy::config::core::v3::Locality as EnvoyLocality;
-use pilotfish_proto::envoy::config::endpoint::v3::{LbEndpoint, LocalityLbEndpoints};
+use pilotfish_proto::envoy::config::endpoint::v3::LocalityLbEndpoints;
+use std::sync::Arc;
 
 /// The endpoints of one locality and priority.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,19 +24,23 @@ pub(super) struct Member {
     pub(super) labels: Labels,
     /// Whether clients speak mutual TLS with it.
     pub(super) mtls: bool,
-    pub(super) message: LbEndpoint,
+    pub(super) weight: u32,
+    pub(super) host: Host,
 }
 
-impl Member {
-    pub(super) fn weight(&self) -> u32 {
-        self.message.load_balancing_weight.unwrap_or_default()
-    }
+/// What an endpoint of a group is.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Host {
+    /// A workload.
+    Workload(Arc<Endpoint>),
+    /// The gateway of another network, which stands for endpoints behind it.
+    Gateway(NetworkGateway),
 }
 
 impl Group {
     /// The sum of the endpoints' weights.
     pub(super) fn sum(&self) -> u32 {
-        self.members.iter().fold(0, |sum, member| sum.saturating_add(member.weight()))
+        self.members.iter().fold(0, |sum, member| sum.saturating_add(member.weight))
     }
 
     /// Sets the weight to the sum of the endpoints' weights; to none without endpoints.
@@ -42,17 +48,22 @@ impl Group {
         self.weight = if self.members.is_empty() { None } else { Some(self.sum()) };
     }
 
-    pub(super) fn into_message(self) -> LocalityLbEndpoints {
+    /// The message without its endpoints.
+    pub(super) fn head(&self) -> LocalityLbEndpoints {
         LocalityLbEndpoints {
             locality: Some(EnvoyLocality {
                 region: self.locality.region.to_string(),
                 zone: self.locality.zone.to_string(),
                 sub_zone: self.locality.sub_zone.to_string(),
             }),
-            lb_endpoints: self.members.into_iter().map(|member| member.message).collect(),
             load_balancing_weight: self.weight,
             priority: self.priority,
             ..Default::default()
         }
+    }
+
+    /// The whole message.
+    pub(super) fn into_message(self) -> LocalityLbEndpoints {
+        LocalityLbEndpoints { lb_endpoints: self.members.iter().map(whole).collect(), ..self.head() }
     }
 }

@@ -1,8 +1,9 @@
 //! One endpoint as Envoy has it: address, health, weight, and metadata for TLS and telemetry.
 
+use super::group::{Host, Member};
 use super::select::is_draining;
 use crate::envoy::metadata::{fields, set_istio, text};
-use pilotfish_model::{Endpoint, HealthStatus, LabelMap, NetworkGateway};
+use pilotfish_model::{Endpoint, HealthStatus, LabelMap};
 use pilotfish_proto::envoy::config::core::v3::{
     Address, HealthStatus as EnvoyHealth, Metadata, Pipe, SocketAddress, address::Address as Kind,
     socket_address::PortSpecifier,
@@ -14,30 +15,38 @@ use pilotfish_proto::envoy::config::endpoint::v3::{
 /// The metadata name under which a cluster's transport socket matches read the endpoint's TLS mode.
 const SOCKET_MATCH: &str = "envoy.transport_socket_match";
 
-/// An endpoint of a workload.
-pub(super) fn of_workload(endpoint: &Endpoint, mtls: bool) -> LbEndpoint {
-    let telemetry = telemetry(
-        &endpoint.attributes.workload_name,
-        endpoint.attributes.namespace.as_str(),
-        &endpoint.attributes.labels,
-        endpoint.attributes.cluster.as_str(),
-    );
-    LbEndpoint {
-        health_status: health(endpoint).into(),
-        metadata: metadata(mtls, &telemetry),
-        load_balancing_weight: Some(endpoint.effective_weight()),
-        host_identifier: host(endpoint.address(), endpoint.port),
-    }
+/// An endpoint without its metadata.
+pub(super) fn of(member: &Member) -> LbEndpoint {
+    let (health_status, host_identifier) = match &member.host {
+        Host::Workload(endpoint) => (health(endpoint).into(), host(endpoint.address(), endpoint.port)),
+        Host::Gateway(gateway) => (0, host(&gateway.address, gateway.port)),
+    };
+    LbEndpoint { health_status, load_balancing_weight: Some(member.weight), host_identifier, metadata: None }
 }
 
-/// The gateway of another network, which stands for endpoints behind it.
-pub(super) fn of_gateway(gateway: &NetworkGateway, weight: u32) -> LbEndpoint {
-    let telemetry = telemetry("", "", &LabelMap::default(), gateway.cluster.as_str());
-    LbEndpoint {
-        health_status: 0,
-        metadata: metadata(true, &telemetry),
-        load_balancing_weight: Some(weight.max(1)),
-        host_identifier: host(&gateway.address, gateway.port),
+/// What the metadata of an endpoint says: whether clients speak mutual TLS with it, and who it is in telemetry.
+#[derive(Debug, PartialEq)]
+pub(super) struct Identity {
+    mtls: bool,
+    telemetry: String,
+}
+
+impl Identity {
+    pub(super) fn of(member: &Member) -> Self {
+        let telemetry = match &member.host {
+            Host::Workload(endpoint) => telemetry(
+                &endpoint.attributes.workload_name,
+                endpoint.attributes.namespace.as_str(),
+                &endpoint.attributes.labels,
+                endpoint.attributes.cluster.as_str(),
+            ),
+            Host::Gateway(gateway) => telemetry("", "", &LabelMap::default(), gateway.cluster.as_str()),
+        };
+        Self { mtls: member.mtls, telemetry }
+    }
+
+    pub(super) fn metadata(&self) -> Option<Metadata> {
+        metadata(self.mtls, &self.telemetry)
     }
 }
 

@@ -12,6 +12,7 @@
 mod assignment;
 mod client_locality;
 mod considered;
+mod encode;
 mod group;
 mod lb_endpoint;
 mod locality_lb;

@@ -1,8 +1,7 @@
 //! Several networks (split horizon): endpoints of another network are replaced by the gateways that lead to it.
 
 use super::client_locality::ClientLocality;
-use super::group::{Group, Member};
-use super::lb_endpoint::of_gateway;
+use super::group::{Group, Host, Member};
 use crate::services::networks::Gateways;
 use pilotfish_model::topology;
 use pilotfish_model::{ClusterId, Endpoint, Labels, NetworkGateway, NetworkId};
@@ -37,11 +36,11 @@ pub(super) fn split(
     let mut direct = Vec::new();
     let mut through: BTreeMap<&NetworkGateway, u32> = BTreeMap::new();
     for (mut member, route) in group.members.into_iter().zip(routes) {
-        let weight = member.weight().saturating_mul(gateways.factor);
+        let weight = member.weight.saturating_mul(gateways.factor);
         let candidates = gateways.to(&route.network, &route.cluster);
         if is_same(&route.network, &client_locality.network) || candidates.is_empty() {
             if route.is_addressed {
-                member.message.load_balancing_weight = Some(weight);
+                member.weight = weight;
                 direct.push(member);
             }
             continue;
@@ -70,7 +69,8 @@ fn is_same(a: &NetworkId, b: &NetworkId) -> bool {
 }
 
 fn gateway_member(gateway: &NetworkGateway, weight: u32) -> Member {
-    Member { labels: gateway_labels(gateway), mtls: true, message: of_gateway(gateway, weight) }
+    let host = Host::Gateway(gateway.clone());
+    Member { labels: gateway_labels(gateway), mtls: true, weight: weight.max(1), host }
 }
 
 fn gateway_labels(gateway: &NetworkGateway) -> Labels {

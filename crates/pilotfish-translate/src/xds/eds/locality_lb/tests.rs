@@ -1,12 +1,13 @@
+use super::super::group::Host;
 use super::*;
-use crate::testing::labels;
+use crate::testing::{endpoint, labels};
 use pilotfish_model::Labels;
 use pilotfish_model::topology;
-use pilotfish_proto::envoy::config::endpoint::v3::LbEndpoint;
+use std::sync::Arc;
 
 fn member(weight: u32, labels: Labels) -> Member {
-    let message = LbEndpoint { load_balancing_weight: Some(weight), ..Default::default() };
-    Member { labels, mtls: false, message }
+    let host = Host::Workload(Arc::new(endpoint("10.0.0.1", 80, "http")));
+    Member { labels, mtls: false, weight, host }
 }
 
 /// A group whose one endpoint has that weight.
