@@ -9,12 +9,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use parking_lot::{Mutex, RwLock};
+use tokio::net::TcpSocket;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::connection::Connection;
 use crate::messages::{DELTA_PATH, Kind, Node, Struct, Value};
 use crate::session::Session;
+
+/// How long a connection may take: all come at once.
+const CONNECT_LIMIT: Duration = Duration::from_secs(20);
+/// The shortest pause before the next attempt.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// N streams of N proxies on N connections.
 pub struct Fleet {
@@ -156,6 +162,20 @@ impl Fleet {
         Ok(Synced { wall: self.began.elapsed(), bytes: self.shared.received.load(Ordering::Relaxed) })
     }
 
+    /// Bytes of all messages that all streams have received.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.shared.received.load(Ordering::Relaxed)
+    }
+
+    /// An error once a stream has ended.
+    ///
+    /// # Errors
+    /// The reasons.
+    pub fn check(&self) -> Result<()> {
+        self.shared.check()
+    }
+
     /// Triggers one change and waits until `wanted` streams have received `needle`.
     ///
     /// # Errors
@@ -234,10 +254,41 @@ fn contains(message: &[u8], needle: &[u8]) -> bool {
     message.windows(needle.len().max(1)).any(|window| window == needle)
 }
 
+/// Streams that share an address of this machine: a server limits what one address may have.
+const STREAMS_OF_ADDRESS: usize = 1_000;
+
+/// Opens the stream of proxy `index`, and tries again as Envoy does: when thousands come at once, a server makes those wait whom
+/// it does not know yet.
+async fn open(target: SocketAddr, index: usize, session: &Session) -> Result<Connection> {
+    let limit = Instant::now() + CONNECT_LIMIT;
+    loop {
+        match dial(target, index, session).await {
+            Err(error) if Instant::now() > limit => return Err(error),
+            Err(_) => tokio::time::sleep(AGAIN * (1 + u32::try_from(index % 10).unwrap_or(0))).await,
+            opened => return opened,
+        }
+    }
+}
+
+/// On loopback, where every address is the machine's own, proxies are at several.
+async fn dial(target: SocketAddr, index: usize, session: &Session) -> Result<Connection> {
+    let SocketAddr::V4(address) = target else {
+        return Connection::open(target, DELTA_PATH, session.start()).await;
+    };
+    let socket = TcpSocket::new_v4().context("cannot make a socket")?;
+    if address.ip().is_loopback() {
+        let host = u8::try_from(1 + index / STREAMS_OF_ADDRESS % 250).unwrap_or(1);
+        socket.bind(SocketAddr::from(([127, 0, 0, host], 0))).context("cannot bind")?;
+    }
+    let socket = socket.connect(target).await.context("cannot connect")?;
+    socket.set_nodelay(true).context("cannot set TCP_NODELAY")?;
+    Connection::over(socket, &target.to_string(), DELTA_PATH, &[], session.start()).await
+}
+
 /// Runs one stream until it ends.
 async fn stream(shared: &Shared, index: usize, target: SocketAddr, node: Node) -> Result<()> {
     let mut session = Session::new(node);
-    let mut connection = Connection::open(target, DELTA_PATH, session.start()).await?;
+    let mut connection = open(target, index, &session).await?;
     let (mut out, mut synced, mut last_round) = (Vec::new(), false, usize::MAX);
     while let Some(message) = connection.next().await? {
         shared.note(&message, &mut last_round);

@@ -9,6 +9,7 @@
 //! - [`world`]: Services and EndpointSlices as YAML files, and the one change that is measured.
 //! - [`server`]: a server as a process of its own, with its CPU time and memory.
 //! - [`mesh`]: the bench of a mesh in which every proxy differs.
+//! - [`scale`]: size and trouble: large worlds, many streams, storms, slow readers, churn.
 //! - [`compare`]: the phases of the bench; [`report`]: its table and bars.
 
 // The bench is a command-line tool: its output is the terminal.
@@ -19,6 +20,7 @@ pub mod compare;
 pub mod fleet;
 pub mod mesh;
 pub mod report;
+pub mod scale;
 pub mod server;
 pub mod world;
 

@@ -13,7 +13,7 @@ use clap::Parser;
 use pilotfish_bench::broadcast::{self, Kind};
 use pilotfish_bench::fleet::{Fleet, node};
 use pilotfish_bench::world::{NAMESPACE, World};
-use pilotfish_bench::{compare, mesh, report};
+use pilotfish_bench::{compare, mesh, report, scale};
 
 /// Measures xDS servers.
 #[derive(Parser)]
@@ -32,6 +32,8 @@ enum Command {
     Compare(compare::Options),
     /// Measure Pilotfish with a mesh in which every proxy is a Pod of its own; exit code 1 when a bar is missed
     Mesh(mesh::Options),
+    /// Measure Pilotfish with large worlds, many streams, storms, slow readers and churn; exit code 1 when a bar is missed
+    Scale(scale::Options),
     /// A server that only broadcasts; prints its addresses
     Broadcast {
         /// What carries the bytes
@@ -94,6 +96,11 @@ async fn run(command: Command) -> Result<bool> {
     match command {
         Command::Compare(options) => compare(&options).await,
         Command::Mesh(options) => mesh(&options).await,
+        Command::Scale(options) => {
+            let bars = scale::run(&options).await?;
+            println!("{}", report::bar_lines(&bars));
+            Ok(bars.iter().all(report::Bar::passes))
+        }
         Command::Broadcast { kind, clusters, endpoints } => {
             broadcast::serve(kind, clusters, endpoints).await.map(|()| true)
         }

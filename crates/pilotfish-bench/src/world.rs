@@ -75,6 +75,14 @@ impl World {
         }
     }
 
+    /// Gives the first endpoint of the service of this number another address.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn change_service(&self, index: usize, address: &str) -> Result<()> {
+        self.write_slice(NAMESPACE, &name(index), index, Some(address))
+    }
+
     fn write_slice(&self, namespace: &str, name: &str, index: usize, first: Option<&str>) -> Result<()> {
         let mut text = format!(
             "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: {name}\n  namespace: {namespace}\n  \
