@@ -1,7 +1,7 @@
 //! Encodes load assignments: an endpoint after the other, so that a service of ten thousand never stands in memory as
 //! messages.
 
-use super::group::{Group, Host, Member};
+use super::group::{Group, Member};
 use super::lb_endpoint::{self, Identity};
 use pilotfish_proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, LbEndpoint};
 use prost::Message;
@@ -73,6 +73,7 @@ pub(super) fn whole(member: &Member) -> LbEndpoint {
 
 #[cfg(test)]
 mod tests {
+    use super::super::group::Host;
     use super::*;
     use crate::testing::{endpoint, labels};
     use pilotfish_model::{Locality, NetworkGateway};
