@@ -122,6 +122,22 @@ mod tests {
     }
 
     #[test]
+    fn routes_of_a_delegate_are_there_once_however_many_routes_lead_to_them() {
+        let leaf = route("leaf", &[]);
+        let mut allowance = Allowance::new();
+        let rules: Vec<HttpRule> = (0..100)
+            .filter_map(|n| {
+                let root = route(&format!("root{n}"), &[format!("/{n}/")]);
+                allowance.merge(&root, std::iter::once((Arc::clone(&leaf), 100)))
+            })
+            .flatten()
+            .collect();
+        assert_eq!((rules.len(), Arc::strong_count(&leaf)), (100, 101));
+        let last = rules.last().map(|rule| rule.whole().into_owned()).unwrap();
+        assert_eq!((&*last.name, last.r#match.len()), ("root99-leaf", 1));
+    }
+
+    #[test]
     fn a_large_route_is_not_there_under_each_of_many() {
         let mut allowance = Allowance::new();
         let body = HttpBody { string: Some("x".repeat(1 << 20)), ..HttpBody::default() };

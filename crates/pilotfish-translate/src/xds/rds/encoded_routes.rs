@@ -86,3 +86,43 @@ impl RoutesEncoder {
 pub(super) fn decode(fields: &[u8]) -> Vec<Route> {
     VirtualHost::decode(fields).expect("routes are decoded that were encoded here").routes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_proto::envoy::config::route::v3::RouteMatch;
+    use pilotfish_proto::envoy::config::route::v3::route_match::PathSpecifier;
+
+    fn route(name: &str, prefix: &str) -> Route {
+        let path_specifier = Some(PathSpecifier::Prefix(prefix.to_owned()));
+        let r#match = Some(RouteMatch { path_specifier, ..RouteMatch::default() });
+        Route { name: name.to_owned(), r#match, ..Route::default() }
+    }
+
+    fn names(fields: &[u8]) -> Vec<String> {
+        decode(fields).into_iter().map(|route| route.name).collect()
+    }
+
+    #[test]
+    fn what_takes_every_request_is_the_last_and_apart() {
+        let mut encoder = RoutesEncoder::default();
+        assert!(encoder.add(&route("a", "/a")) && encoder.add(&route("b", "/b")));
+        assert!(!encoder.add(&route("all", "/")), "nothing behind it is ever used");
+        let routes = encoder.finish();
+        let (first, last) = routes.split();
+        assert_eq!((names(&first), names(&last)), (vec!["a".into(), "b".into()], vec!["all".into()]));
+        assert_eq!((routes.count(), names(&routes.all())), (3, vec!["a".into(), "b".into(), "all".into()]));
+        assert_eq!(routes.bytes(), first.len() + last.len());
+    }
+
+    #[test]
+    fn none_is_kept_of_more_than_there_may_be() {
+        let mut encoder = RoutesEncoder::default();
+        let large = route(&"x".repeat(MAX_ROUTE_BYTES / 2), "/a");
+        assert!(encoder.add(&large));
+        assert!(!encoder.add(&large), "nothing has room for the next");
+        let routes = encoder.finish();
+        assert_eq!((routes.bytes(), routes.all().len()), (usize::MAX, 0));
+        assert!(routes.count() > 0, "they are there, and refused");
+    }
+}
