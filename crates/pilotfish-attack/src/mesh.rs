@@ -33,6 +33,7 @@ pub(crate) struct Mesh {
     traffic: Option<Traffic>,
     _cluster: Option<ApiServer>,
     _folder: TempDir,
+    _files: TempDir,
 }
 
 /// An Envoy, and requests through it.
@@ -46,7 +47,8 @@ impl Mesh {
     /// Starts everything. An API server and an Envoy only where there are any.
     pub(crate) async fn start(binary: &Path) -> Result<Self> {
         let folder = tempfile::tempdir().context("no temporary folder")?;
-        let config = folder.path().join("mesh");
+        let files = in_memory()?;
+        let config = files.path().join("mesh");
         fs::create_dir(&config)?;
         let world = World::create(&config, SERVICES, ENDPOINTS)?;
         let backends = [Backend::start("127.0.0.11", "v1").await, Backend::start("127.0.0.12", "v2").await];
@@ -87,7 +89,16 @@ impl Mesh {
         )?;
         let ways = Ways::new(&Dialer::plaintext(&target), &honest);
         let traffic = traffic(&pilotfish, port, backends).await;
-        Ok(Self { pilotfish, target, ways, world, traffic, _cluster: cluster, _folder: folder })
+        Ok(Self {
+            pilotfish,
+            target,
+            ways,
+            world,
+            traffic,
+            _cluster: cluster,
+            _folder: folder,
+            _files: files,
+        })
     }
 
     /// Changes an endpoint that all honest proxies have, as somebody does who edits a file. Gives the new address.
@@ -167,6 +178,12 @@ pub(crate) struct Usage {
     pub(crate) memory: u64,
     pub(crate) files: usize,
     pub(crate) log: u64,
+}
+
+/// A folder for the files that are changed, in memory where there is one. On a disk that others write to, finding a file can take seconds, and
+/// would be taken for the server's time.
+fn in_memory() -> Result<TempDir> {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).context("no temporary folder")
 }
 
 fn loopback(port: u16) -> SocketAddr {

@@ -4,19 +4,18 @@ use crate::engine::{EncodedResource, ResourceBatch};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use pilotfish_model::Origin;
-use pilotfish_proto::envoy::config::route::v3::Route;
-use prost::Message;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Weak};
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// What results have in common: bodies of resources, lists of objects, routes. Nothing stays because it is here.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     bodies: Mutex<Bodies>,
     origins: Mutex<HashMap<u64, Weak<[Origin]>>>,
-    routes: Mutex<HashMap<u64, Weak<[Route]>>>,
+    /// Lists of routes, encoded.
+    routes: Mutex<Bodies>,
 }
 
 /// Bodies of resources by their hashes.
@@ -34,6 +33,24 @@ impl Bodies {
     fn is_due(&self) -> bool {
         const LITTLE: usize = 1 << 20;
         self.come > LITTLE.max(self.kept / 8)
+    }
+
+    /// The bytes that are known by the hash, if they are equal; else these from now on.
+    fn one_of(&mut self, hash: u64, body: Bytes) -> Bytes {
+        match self.by_hash.get(&hash) {
+            Some(known) if known.as_ptr() == body.as_ptr() || *known == body => known.clone(),
+            _ => {
+                self.come += body.len();
+                self.by_hash.insert(hash, body.clone());
+                body
+            }
+        }
+    }
+
+    fn tidy_if_due(&mut self) {
+        if self.is_due() {
+            self.tidy();
+        }
     }
 
     fn tidy(&mut self) {
@@ -62,15 +79,7 @@ impl Shared {
     }
 
     fn body(&self, hash: u64, body: Bytes) -> Bytes {
-        let mut bodies = self.bodies.lock();
-        match bodies.by_hash.get(&hash) {
-            Some(known) if known.as_ptr() == body.as_ptr() || *known == body => known.clone(),
-            _ => {
-                bodies.come += body.len();
-                bodies.by_hash.insert(hash, body.clone());
-                body
-            }
-        }
+        self.bodies.lock().one_of(hash, body)
     }
 
     fn origins(&self, origins: Arc<[Origin]>) -> Arc<[Origin]> {
@@ -82,17 +91,12 @@ impl Shared {
         one_of(&self.origins, hasher.finish(), origins)
     }
 
-    /// The routes as one list with all that are equal.
-    pub(crate) fn routes(&self, routes: Arc<[Route]>) -> Arc<[Route]> {
-        let mut hasher = Xxh3::new();
-        let mut bytes = Vec::new();
-        for route in routes.iter() {
-            bytes.clear();
-            // A vector takes everything.
-            let _ = route.encode_length_delimited(&mut bytes);
-            hasher.update(&bytes);
+    /// The encoded routes as one allocation with all that are equal.
+    pub(crate) fn routes(&self, routes: Bytes) -> Bytes {
+        if routes.is_empty() {
+            return routes;
         }
-        one_of(&self.routes, hasher.digest(), routes)
+        self.routes.lock().one_of(xxh3_64(&routes), routes)
     }
 
     /// How many different encoded resources there are, and their bytes.
@@ -103,10 +107,8 @@ impl Shared {
 
     /// Forgets bodies that nothing has any more, once they may be an eighth of all.
     pub(crate) fn tidy_if_due(&self) {
-        let mut bodies = self.bodies.lock();
-        if bodies.is_due() {
-            bodies.tidy();
-        }
+        self.bodies.lock().tidy_if_due();
+        self.routes.lock().tidy_if_due();
     }
 
     /// Forgets what nothing has any more.
@@ -116,9 +118,7 @@ impl Shared {
         origins.retain(|_, list| list.strong_count() > 0);
         origins.shrink_to_fit();
         drop(origins);
-        let mut routes = self.routes.lock();
-        routes.retain(|_, list| list.strong_count() > 0);
-        routes.shrink_to_fit();
+        self.routes.lock().tidy();
     }
 }
 
@@ -155,9 +155,8 @@ mod tests {
         let [a, b] = ["a", "b"].map(|name| shared.resource(resource(name)));
         assert_eq!(a.body.as_ptr(), b.body.as_ptr());
         assert!(Arc::ptr_eq(&a.provenance, &b.provenance));
-        let route = |name: &str| Arc::from([Route { name: name.into(), ..Route::default() }]);
-        let [one, again, other] = ["r", "r", "s"].map(|name| shared.routes(route(name)));
-        assert!(Arc::ptr_eq(&one, &again) && !Arc::ptr_eq(&one, &other));
+        let [one, again, other] = ["r", "r", "s"].map(|name| shared.routes(Bytes::from(name.to_owned())));
+        assert!(one.as_ptr() == again.as_ptr() && one.as_ptr() != other.as_ptr());
         drop(a);
         shared.tidy();
         assert_eq!(shared.bodies().0, 1, "b has it");

@@ -19,7 +19,8 @@ mod virtual_service;
 
 pub(crate) use index::{AllVirtualServices, VirtualServiceOf, VirtualServicesByHost, VirtualServicesFor};
 pub(crate) use ir::{
-    MESH, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr, destination_cluster,
+    HttpRule, MESH, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr,
+    destination_cluster,
 };
 pub(crate) use source::{Source, SourceLabels};
 pub use virtual_service::RefusedDelegate;

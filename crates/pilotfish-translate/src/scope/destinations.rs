@@ -5,7 +5,7 @@ use super::services::only_port;
 use super::visible::HiddenAtHome;
 use super::{EgressOf, MeshVirtualServicesOf, Scope, VisibleTo};
 use crate::engine::{Cx, Query};
-use crate::routing::{VirtualServiceId, VirtualServiceIr, VirtualServiceOf};
+use crate::routing::{HttpRule, VirtualServiceId, VirtualServiceIr, VirtualServiceOf};
 use pilotfish_config::networking::Destination;
 use pilotfish_model::{Hostname, Namespace, Service};
 use std::collections::{BTreeMap, BTreeSet};
@@ -131,28 +131,25 @@ impl Query for DestinationsOf {
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let rule = cx.get(&VirtualServiceOf(self.rule.clone()));
         let Some(rule) = rule.as_ref() else { return BTreeSet::new() };
-        let destinations = destinations(rule, &self.from);
-        let read = destinations.filter_map(|to| {
-            let host = Hostname::parse(&to.host).ok()?;
-            Some((host, to.port.as_ref().map_or(0, |port| port.number)))
+        let mut found = BTreeSet::new();
+        each_destination(rule, &self.from, |to| {
+            if let Ok(host) = Hostname::parse(&to.host) {
+                found.insert((host, to.port.as_ref().map_or(0, |port| port.number)));
+            }
         });
-        read.collect()
+        found
     }
 }
 
 /// The destinations of all routes that clients of the namespace can take.
-fn destinations<'a>(
-    rule: &'a VirtualServiceIr,
-    from: &'a Namespace,
-) -> impl Iterator<Item = &'a Destination> {
-    let http = rule.http.iter().filter(|route| {
-        can_come_from(from, route.r#match.iter().map(|condition| condition.source_namespace.as_str()))
-    });
-    let http = http.flat_map(|route| {
-        let weighted = route.route.iter().filter_map(|weighted| weighted.destination.as_ref());
-        let mirrors = route.mirrors.iter().filter_map(|mirror| mirror.destination.as_ref());
-        weighted.chain(route.mirror.as_ref()).chain(mirrors)
-    });
+fn each_destination(rule: &VirtualServiceIr, from: &Namespace, mut f: impl FnMut(&Destination)) {
+    for route in rule.http.iter().map(HttpRule::whole) {
+        if can_come_from(from, route.r#match.iter().map(|condition| condition.source_namespace.as_str())) {
+            let weighted = route.route.iter().filter_map(|weighted| weighted.destination.as_ref());
+            let mirrors = route.mirrors.iter().filter_map(|mirror| mirror.destination.as_ref());
+            weighted.chain(route.mirror.as_ref()).chain(mirrors).for_each(&mut f);
+        }
+    }
     let tls = rule.tls.iter().filter(|route| {
         can_come_from(from, route.r#match.iter().map(|condition| condition.source_namespace.as_str()))
     });
@@ -160,7 +157,7 @@ fn destinations<'a>(
         can_come_from(from, route.r#match.iter().map(|condition| condition.source_namespace.as_str()))
     });
     let streams = tls.flat_map(|route| &route.route).chain(tcp.flat_map(|route| &route.route));
-    http.chain(streams.filter_map(|weighted| weighted.destination.as_ref()))
+    streams.filter_map(|weighted| weighted.destination.as_ref()).for_each(f);
 }
 
 /// Whether some condition of a route takes clients of the namespace; a route without conditions takes all.

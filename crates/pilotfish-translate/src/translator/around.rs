@@ -7,7 +7,9 @@ use crate::policy::attachment::{Policy, concerns};
 use crate::policy::destination_rule::DestinationRulesFor;
 use crate::policy::peer_authentication::{PeerAuthenticationsOf, RootNamespace};
 use crate::proxy::Proxy;
-use crate::routing::{AllVirtualServices, VirtualServiceHeader, VirtualServiceIr, VirtualServiceOf};
+use crate::routing::{
+    AllVirtualServices, HttpRule, VirtualServiceHeader, VirtualServiceIr, VirtualServiceOf,
+};
 use crate::scope::{Scope, ServicesOf};
 use pilotfish_config::extensions::WasmPlugin;
 use pilotfish_config::networking::{Destination, VirtualService};
@@ -89,13 +91,16 @@ impl Query for RoutesOf {
 }
 
 fn routes(header: &VirtualServiceHeader, rule: &VirtualServiceIr) -> HostRoutes {
-    let http = rule.http.iter().flat_map(|route| {
+    let text = |to: &Destination| (to.host.clone(), to.subset.clone());
+    let http = rule.http.iter().map(HttpRule::whole).flat_map(|route| {
         let mirrors = route.mirrors.iter().filter_map(|mirror| mirror.destination.as_ref());
-        route.route.iter().filter_map(|to| to.destination.as_ref()).chain(&route.mirror).chain(mirrors)
+        let all =
+            route.route.iter().filter_map(|to| to.destination.as_ref()).chain(&route.mirror).chain(mirrors);
+        all.map(text).collect::<Vec<_>>()
     });
     let tls = rule.tls.iter().flat_map(|route| route.route.iter().filter_map(|to| to.destination.as_ref()));
     let tcp = rule.tcp.iter().flat_map(|route| route.route.iter().filter_map(|to| to.destination.as_ref()));
-    let destinations = http.chain(tls).chain(tcp).map(|to| (to.host.clone(), to.subset.clone()));
+    let destinations = http.chain(tls.chain(tcp).map(text));
     HostRoutes {
         objects: rule.provenance.clone(),
         hosts: header.hosts.clone(),

@@ -1,3 +1,5 @@
+mod limits;
+
 use super::*;
 use crate::testing::{endpoint, service, sidecar};
 use pilotfish_model::{Locality, ServiceKey, ShardKey, Update, Workload, WorkloadKey, WorkloadKind};

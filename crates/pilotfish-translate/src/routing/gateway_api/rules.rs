@@ -3,7 +3,7 @@
 use super::parts::{Part, RouteParts};
 use super::sort::sort;
 use crate::engine::{Cx, Query};
-use crate::routing::ir::{RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr};
+use crate::routing::ir::{HttpRule, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr};
 use pilotfish_config::gateway_api::{GrpcRoute, HttpRoute, TcpRoute, TlsRoute};
 use pilotfish_model::{Hostname, Kind, KindSpec, ObjectKey};
 use std::collections::BTreeMap;
@@ -73,11 +73,13 @@ fn merged(source: Kind, mut parts: Vec<Part>) -> Option<(VirtualServiceHeader, V
         provenance,
         refused: Vec::new(),
     };
+    let mut http = Vec::new();
     for part in parts {
-        rule.http.extend(part.http);
+        http.extend(part.http);
         rule.tcp.extend(part.tcp);
         rule.tls.extend(part.tls);
     }
-    sort(&mut rule.http);
+    sort(&mut http);
+    rule.http = http.into_iter().map(HttpRule::from).collect();
     Some((header, rule))
 }

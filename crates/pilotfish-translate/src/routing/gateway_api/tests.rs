@@ -32,7 +32,7 @@ fn rules(world: &Arc<World>) -> Vec<String> {
         let hosts: Vec<String> = rule
             .http
             .iter()
-            .flat_map(|route| &route.route)
+            .flat_map(|route| route.whole().into_owned().route)
             .map(|to| to.destination.as_ref().map(|to| to.host.clone()).unwrap_or_default())
             .collect();
         format!("{} {} [{}]", header.id.namespace, header.id.name, hosts.join(","))
@@ -173,6 +173,7 @@ fn made(world: &Arc<World>) -> Vec<String> {
             to.as_ref().map(|to| to.host.split('.').next().unwrap_or_default().to_owned()).unwrap_or_default()
         };
         let http = rule.http.iter().map(|route| {
+            let route = route.whole();
             let to: Vec<String> = route.route.iter().map(|to| of(&to.destination)).collect();
             let mirrors = route.mirrors.iter().map(|mirror| {
                 let share =

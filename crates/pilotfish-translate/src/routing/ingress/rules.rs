@@ -2,7 +2,7 @@
 
 use super::{GATEWAY_NAMESPACE, MADE, gateway_name, ingresses};
 use crate::engine::{Cx, Query, reference};
-use crate::routing::ir::{RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr};
+use crate::routing::ir::{HttpRule, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr};
 use pilotfish_config::StringMatch;
 use pilotfish_config::kubernetes::{HttpIngressPath, Ingress, IngressRule, PathType};
 use pilotfish_config::networking::{
@@ -30,7 +30,7 @@ impl Query for IngressVirtualServices {
         let finished = by_host.into_values().map(|(header, mut rule)| {
             // Stable: of paths of one length, the older Ingress comes first.
             rule.http.sort_by_key(|route| {
-                let (length, exact) = path_length(route);
+                let (length, exact) = path_length(&route.whole());
                 (Reverse(length), !exact)
             });
             (header.id.clone(), (Arc::new(header), Arc::new(rule)))
@@ -55,7 +55,9 @@ fn add(
         header.gateways.push(gateway);
     }
     made.provenance.push(reference(ingress));
-    made.http.extend(http.paths.iter().filter_map(|path| route(cx, ingress.namespace(), path)));
+    made.http.extend(
+        http.paths.iter().filter_map(|path| route(cx, ingress.namespace(), path)).map(HttpRule::from),
+    );
 }
 
 /// A virtual service without paths, named after the first Ingress that has the host.

@@ -25,7 +25,7 @@ fn rules(world: &Arc<World>) -> Vec<String> {
     let paths = |rule: &crate::routing::VirtualServiceIr| -> Vec<String> {
         rule.http
             .iter()
-            .map(|route| format!("{:?}", route.r#match.first().map(|m| m.uri.clone().unwrap())))
+            .map(|route| format!("{:?}", route.whole().r#match.first().map(|m| m.uri.clone().unwrap())))
             .collect()
     };
     rules

@@ -6,11 +6,13 @@
 
 mod destination;
 mod gateway;
+mod http_rule;
 mod server_host;
 mod virtual_service;
 
 pub(crate) use destination::destination_cluster;
 pub(crate) use gateway::{Gateway, GatewayHeader, GatewayId, Selection};
+pub(crate) use http_rule::HttpRule;
 pub(crate) use server_host::ServerHost;
 pub(crate) use virtual_service::{
     MESH, REPLACE_PREFIX, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr,

@@ -1,6 +1,7 @@
 //! Virtual services in their common form: the routes of some hosts behind some gateways, whatever kind of object they were made from.
 
-use pilotfish_config::networking::{HttpRoute, TcpRoute, TlsRoute};
+use super::HttpRule;
+use pilotfish_config::networking::{TcpRoute, TlsRoute};
 use pilotfish_model::{ExportTo, Hostname, Kind, Namespace, ObjectKey, Origin};
 use std::sync::Arc;
 
@@ -67,7 +68,7 @@ impl VirtualServiceHeader {
     }
 }
 
-/// A virtual service with its routes, names completed and delegates merged.
+/// A virtual service with its routes, names completed and delegates under them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct VirtualServiceIr {
     /// Identifies it.
@@ -75,7 +76,7 @@ pub(crate) struct VirtualServiceIr {
     /// Which dialect its routes are written in.
     pub dialect: RouteDialect,
     /// Routes of requests.
-    pub http: Vec<HttpRoute>,
+    pub http: Vec<HttpRule>,
     /// Routes of TLS connections by SNI.
     pub tls: Vec<TlsRoute>,
     /// Routes of TCP connections.

@@ -4,10 +4,11 @@ use super::delegate::{Allowance, weight};
 use super::names::{complete_route, complete_tcp, complete_tls, gateway_name};
 use crate::engine::{Cx, Query, reference};
 use crate::routing::ir::{MESH, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr};
-use pilotfish_config::networking::{Delegate, VirtualService};
+use pilotfish_config::networking::{Delegate, HttpRoute, VirtualService};
 use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ExportTo, Hostname, Kind, Namespace, ObjectKey, Typed};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The header of a VirtualService; one without hosts is a delegate and no virtual service.
 pub(crate) fn header(object: &Typed<VirtualService>, domain: &ClusterDomain) -> Option<VirtualServiceHeader> {
@@ -46,25 +47,24 @@ pub(crate) fn read(cx: &Cx<'_>, object: &Typed<VirtualService>) -> VirtualServic
     let mut refused = BTreeSet::new();
     let mut allowance = Allowance::new();
     // A delegate may be under many routes.
-    let mut weights: BTreeMap<ObjectKey, Vec<usize>> = BTreeMap::new();
+    let mut leaves: BTreeMap<ObjectKey, Vec<(Arc<HttpRoute>, usize)>> = BTreeMap::new();
     for route in object.http.iter().map(|route| complete_route(route, namespace, domain)) {
         let Some(delegate) = &route.delegate else {
             allowance.count_own(&route);
-            http.push(route);
+            http.push(route.into());
             continue;
         };
         let Some(found) = delegate_of(cx, delegate, namespace) else { continue };
-        if !weights.contains_key(found.key()) {
+        let leaves = leaves.entry(found.key().clone()).or_insert_with(|| {
             provenance.push(reference(&found));
-        }
-        let weights =
-            weights.entry(found.key().clone()).or_insert_with(|| found.http.iter().map(weight).collect());
-        let routes = found.http.iter().zip(weights.iter());
-        let routes = routes.map(|(leaf, weight)| (complete_route(leaf, found.namespace(), domain), *weight));
-        match allowance.merge(&route, routes) {
+            let complete = |leaf| Arc::new(complete_route(leaf, found.namespace(), domain));
+            found.http.iter().map(|leaf| (complete(leaf), weight(leaf))).collect()
+        });
+        let route = Arc::new(route);
+        match allowance.merge(&route, leaves.iter().cloned()) {
             Some(routes) => http.extend(routes),
             None => {
-                http.push(allowance.refusal(&route));
+                http.push(allowance.refusal(&route).into());
                 refused.insert(found.key().clone());
             }
         }

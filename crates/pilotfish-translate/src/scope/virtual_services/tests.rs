@@ -95,9 +95,9 @@ fn delegates_are_merged_under_the_root() {
     let id = VirtualServiceId { source: Kind::VirtualService, namespace: "shop".into(), name: "root".into() };
     let rule = evaluate(&world, &VirtualServiceOf(id));
     let rule = Option::as_ref(&rule).unwrap();
-    let names: Vec<_> = rule.http.iter().map(|route| &*route.name).collect();
+    let names: Vec<_> = rule.http.iter().map(|route| route.whole().name.clone()).collect();
     assert_eq!(names, ["items-id", "items", "rest"]);
-    let (first, second) = (&rule.http[0], &rule.http[1]);
+    let (first, second) = (rule.http[0].whole(), rule.http[1].whole());
     assert_eq!(
         (first.timeout.unwrap().to_string(), second.timeout.unwrap().to_string()),
         ("2s".into(), "5s".into())

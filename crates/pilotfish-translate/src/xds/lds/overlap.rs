@@ -1,6 +1,8 @@
 //! Filter chains of one listener that would match the same connections. Envoy refuses a listener with such chains as a whole; here
 //! the first one wins, and a later one keeps what only it matches.
 
+use crate::engine::Refusal;
+use pilotfish_model::Origin;
 use pilotfish_proto::envoy::config::core::v3::CidrRange;
 use pilotfish_proto::envoy::config::listener::v3::{FilterChain, FilterChainMatch};
 use prost::Message;
@@ -13,23 +15,44 @@ type Key = (Vec<u8>, String, String, String);
 /// The most server names times address ranges of a chain (limit `chain-conditions`). A chain with more is left out.
 pub(crate) const MAX_CHAIN_CONDITIONS: usize = 100_000;
 
-/// The chains without what earlier ones match.
-pub(super) fn first_wins(chains: Vec<FilterChain>) -> Vec<FilterChain> {
-    let mut taken = BTreeSet::new();
-    let left = |mut chain: FilterChain| match &mut chain.filter_chain_match {
-        None => Some(chain),
-        Some(condition) => keep_new(condition, &mut taken).then_some(chain),
-    };
-    chains.into_iter().filter_map(left).collect()
+/// The chains of a listener, each with the objects that made it, without what earlier ones match; and what is told of those that have
+/// too many conditions.
+pub(super) fn first_wins(
+    chains: impl IntoIterator<Item = (FilterChain, Vec<Origin>)>,
+) -> (Vec<FilterChain>, Vec<Refusal>) {
+    let (mut taken, mut kept, mut refused) = (BTreeSet::new(), Vec::new(), Vec::new());
+    for (mut chain, objects) in chains {
+        let is_left = match &mut chain.filter_chain_match {
+            None => true,
+            Some(condition) if conditions(condition) > MAX_CHAIN_CONDITIONS => {
+                refused.extend(objects.into_iter().map(refusal));
+                false
+            }
+            Some(condition) => keep_new(condition, &mut taken),
+        };
+        if is_left {
+            kept.push(chain);
+        }
+    }
+    (kept, refused)
+}
+
+/// How many server names times address ranges times protocols it has.
+fn conditions(condition: &FilterChainMatch) -> usize {
+    let all = [&condition.server_names, &condition.application_protocols].map(|list| list.len().max(1));
+    all.into_iter().fold(condition.prefix_ranges.len().max(1), usize::saturating_mul)
+}
+
+fn refusal(object: Origin) -> Refusal {
+    let fault = format!(
+        "a filter chain would have more than {MAX_CHAIN_CONDITIONS} server names times address ranges (limit chain-conditions): it is left \
+         out"
+    );
+    Refusal { object, field: String::new(), fault }
 }
 
 /// Takes what is taken out of the condition; returns whether something is left.
 fn keep_new(condition: &mut FilterChainMatch, taken: &mut BTreeSet<Key>) -> bool {
-    let all = [&condition.server_names, &condition.application_protocols].map(|list| list.len().max(1));
-    let count = all.into_iter().fold(condition.prefix_ranges.len().max(1), usize::saturating_mul);
-    if count > MAX_CHAIN_CONDITIONS {
-        return false;
-    }
     let rest = FilterChainMatch {
         prefix_ranges: Vec::new(),
         server_names: Vec::new(),
@@ -120,13 +143,17 @@ mod tests {
         }
     }
 
+    fn unnamed(chains: Vec<FilterChain>) -> impl Iterator<Item = (FilterChain, Vec<Origin>)> {
+        chains.into_iter().map(|chain| (chain, Vec::new()))
+    }
+
     fn left(chains: Vec<FilterChain>) -> Vec<String> {
         let show = |chain: FilterChain| {
             let condition = chain.filter_chain_match.unwrap_or_default();
             let ranges: Vec<String> = condition.prefix_ranges.iter().map(range_text).collect();
             format!("{} {} {}", chain.name, ranges.join(","), condition.server_names.join(","))
         };
-        first_wins(chains).into_iter().map(show).collect()
+        first_wins(unnamed(chains)).0.into_iter().map(show).collect()
     }
 
     #[test]
@@ -162,7 +189,7 @@ mod tests {
         let ranges = ["10.0.0.0/8", "11.0.0.0/8"];
         let at_the_limit = chain("a", &ranges, &names[1..]);
         let beyond = chain("b", &ranges, &names);
-        let chains = first_wins(vec![beyond, at_the_limit, chain("c", &[], &["x"])]);
+        let (chains, _) = first_wins(unnamed(vec![beyond, at_the_limit, chain("c", &[], &["x"])]));
         let left: Vec<_> = chains.iter().map(|chain| chain.name.as_str()).collect();
         assert_eq!(left, ["a", "c"]);
     }

@@ -1,62 +1,54 @@
 //! Encodes route configurations in which many virtual hosts have the same routes: these are encoded once.
 
-use super::sidecar::Rules;
+use super::encoded_routes::decode;
+use bytes::Bytes;
 use pilotfish_proto::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 use prost::Message;
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len, message};
-use std::collections::HashMap;
-use std::sync::Arc;
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
-/// The numbers of `RouteConfiguration.virtual_hosts` and `VirtualHost.routes`.
+/// The number of `RouteConfiguration.virtual_hosts`.
 const VIRTUAL_HOSTS: u32 = 2;
-const ROUTES: u32 = 3;
 
 /// A virtual host, whose routes may be shared with others.
 #[derive(Clone, Debug)]
 pub(super) struct Host {
     /// Without the routes that are shared.
     pub(super) own: VirtualHost,
-    pub(super) shared: Option<Arc<Rules>>,
+    /// The others, encoded, in order.
+    pub(super) shared: Vec<Bytes>,
 }
 
 impl Host {
     /// One with all of its routes.
     pub(super) fn into_whole(self) -> VirtualHost {
         let mut host = self.own;
-        host.routes.extend(self.shared.iter().flat_map(|rules| rules.routes.iter().cloned()));
+        host.routes.extend(self.shared.iter().flat_map(|fields| decode(fields)));
         host
+    }
+
+    fn encoded_len(&self) -> usize {
+        self.own.encoded_len() + self.shared.iter().map(Bytes::len).sum::<usize>()
     }
 }
 
 impl From<VirtualHost> for Host {
     fn from(own: VirtualHost) -> Self {
-        Self { own, shared: None }
+        Self { own, shared: Vec::new() }
     }
 }
 
 /// The encoded form of a configuration with these virtual hosts.
 pub(super) fn encode(config: &RouteConfiguration, hosts: &[Host]) -> Vec<u8> {
-    let mut routes: HashMap<*const Rules, Vec<u8>> = HashMap::new();
-    for rules in hosts.iter().filter_map(|host| host.shared.as_ref()) {
-        routes.entry(Arc::as_ptr(rules)).or_insert_with(|| {
-            let mut encoded = Vec::with_capacity(rules.bytes);
-            rules.routes.iter().for_each(|route| message::encode(ROUTES, route, &mut encoded));
-            encoded
-        });
-    }
-    let shared = |host: &Host| {
-        host.shared.as_ref().and_then(|rules| routes.get(&Arc::as_ptr(rules))).map_or(&[][..], Vec::as_slice)
-    };
-    let length = |host: &Host| host.own.encoded_len() + shared(host).len();
-    let framed = |length: usize| key_len(VIRTUAL_HOSTS) + encoded_len_varint(length as u64) + length;
-    let all: usize = hosts.iter().map(|host| framed(length(host))).sum();
+    let lengths: Vec<usize> = hosts.iter().map(Host::encoded_len).collect();
+    let framed = |length: &usize| key_len(VIRTUAL_HOSTS) + encoded_len_varint(*length as u64) + length;
+    let all: usize = lengths.iter().map(framed).sum();
     let mut encoded = Vec::with_capacity(config.encoded_len() + all);
     config.encode_raw(&mut encoded);
-    for host in hosts {
+    for (host, length) in hosts.iter().zip(lengths) {
         encode_key(VIRTUAL_HOSTS, WireType::LengthDelimited, &mut encoded);
-        encode_varint(length(host) as u64, &mut encoded);
+        encode_varint(length as u64, &mut encoded);
         host.own.encode_raw(&mut encoded);
-        encoded.extend_from_slice(shared(host));
+        host.shared.iter().for_each(|fields| encoded.extend_from_slice(fields));
     }
     encoded
 }
@@ -64,6 +56,7 @@ pub(super) fn encode(config: &RouteConfiguration, hosts: &[Host]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::xds::rds::encoded_routes::RoutesEncoder;
     use pilotfish_proto::envoy::config::route::v3::Route;
 
     #[test]
@@ -76,8 +69,11 @@ mod tests {
             include_request_attempt_count: true,
             ..VirtualHost::default()
         };
-        let rules = Arc::new(Rules::new(vec![route("r1"), route("r2")], Vec::new()));
-        let shared = |name| Host { own: host(name, &[]), shared: Some(Arc::clone(&rules)) };
+        let mut encoder = RoutesEncoder::default();
+        assert!(encoder.add(&route("r1")) && encoder.add(&route("r2")));
+        let routes = encoder.finish();
+        assert_eq!(routes.count(), 2);
+        let shared = |name| Host { own: host(name, &[]), shared: vec![routes.all()] };
         let hosts = [shared("a"), Host::from(host("b", &["own"])), shared("c")];
         let config = RouteConfiguration {
             name: "80".into(),

@@ -6,13 +6,13 @@
 use super::budget::{RouteBudget, refusal};
 use super::encode::Host;
 use super::finish;
-use super::matches::takes_everything;
-use super::routes::RoutesOf;
-use super::sidecar::{Rules, bracketed, host_port};
+use super::routes::{RoutesOf, Rules};
+use super::sidecar::{bracketed, host_port};
 use super::view::RouteView;
 use crate::engine::{Cx, EncodedResource, Refusal};
 use crate::routing::gateway::{MergedGatewaysOf, MergedServer};
 use crate::routing::{VirtualServiceHeader, VirtualServiceId, VirtualServicesByHost, VirtualServicesFor};
+use bytes::Bytes;
 use pilotfish_model::{Hostname, Kind, Origin};
 use pilotfish_proto::envoy::config::route::v3::virtual_host::TlsRequirementType;
 use pilotfish_proto::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};
@@ -37,17 +37,16 @@ pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>
         building.add_server(server);
     }
     let mut hosts = building.collapse();
-    hosts.sort_by(|a, b| a.name.cmp(&b.name));
+    hosts.sort_by(|a, b| a.own.name.cmp(&b.own.name));
     if let (true, Some(first)) = (hosts.is_empty(), servers.first()) {
-        hosts.push(black_hole(first.port.number));
+        hosts.push(black_hole(first.port.number).into());
     }
     let config = RouteConfiguration {
         name: name.to_string(),
         ignore_port_in_host_matching: true,
         ..Default::default()
     };
-    finish(config, &hosts.into_iter().map(Host::from).collect::<Vec<_>>(), building.provenance)
-        .without(building.refused)
+    finish(config, &hosts, building.provenance).without(building.refused)
 }
 
 /// The virtual host of servers that nothing is routed for: every request is answered with 404.
@@ -113,7 +112,7 @@ impl Building<'_, '_> {
             self.rules.insert(source.clone(), rules);
         }
         let rules = self.rules.get(&source)?;
-        (!rules.routes.is_empty()).then_some(source)
+        (rules.routes.count() > 0).then_some(source)
     }
 
     fn add_host(&mut self, host: &Hostname, server: &MergedServer, source: Option<Source>) {
@@ -134,7 +133,7 @@ impl Building<'_, '_> {
     }
 
     /// The virtual hosts. Those with the same routes become one, under the name of the most specific host.
-    fn collapse(&mut self) -> Vec<VirtualHost> {
+    fn collapse(&mut self) -> Vec<Host> {
         let mut drafts: Vec<(Hostname, Draft)> = std::mem::take(&mut self.hosts).into_iter().collect();
         drafts.sort_by_key(|(host, _)| {
             (host.is_wildcard(), std::cmp::Reverse(host.as_str().len()), host.clone())
@@ -160,40 +159,39 @@ impl Building<'_, '_> {
                 hosts.push(self.virtual_host(draft, domains, &mut budget));
             }
         }
-        let has_all = hosts.iter().any(|host| host.domains.iter().any(|domain| domain == "*"));
-        hosts.extend(budget.instead_of_missing().filter(|_| !has_all));
+        let has_all = hosts.iter().any(|host: &Host| host.own.domains.iter().any(|domain| domain == "*"));
+        hosts.extend(budget.instead_of_missing().filter(|_| !has_all).map(Host::from));
         self.refused = budget.into_refused();
         hosts
     }
 
-    fn virtual_host(&self, draft: Draft, domains: Vec<String>, budget: &mut RouteBudget) -> VirtualHost {
-        let mut host = VirtualHost {
+    fn virtual_host(&self, draft: Draft, domains: Vec<String>, budget: &mut RouteBudget) -> Host {
+        let (routes, shared) = self.routes(&draft, budget);
+        let mut own = VirtualHost {
             domains,
-            routes: self.routes(&draft, budget),
+            routes,
             name: draft.name,
             include_request_attempt_count: self.view.attempt_count,
             ..Default::default()
         };
         if draft.redirects {
-            host.set_require_tls(TlsRequirementType::All);
+            own.set_require_tls(TlsRequirementType::All);
         }
-        host
+        Host { own, shared }
     }
 
-    fn routes(&self, draft: &Draft, budget: &mut RouteBudget) -> Vec<Route> {
+    /// The routes of a virtual host: its own, or those of virtual services.
+    fn routes(&self, draft: &Draft, budget: &mut RouteBudget) -> (Vec<Route>, Vec<Bytes>) {
         let rules = || draft.sources.iter().filter_map(|source| self.rules.get(source));
-        let Some((_, rule)) = draft.sources.first() else { return Vec::new() };
+        let Some((_, rule)) = draft.sources.first() else { return Default::default() };
         let (routes, bytes) = rules().fold((0_usize, 0_usize), |(routes, bytes), rules| {
-            (routes.saturating_add(rules.routes.len()), bytes.saturating_add(rules.bytes))
+            (routes.saturating_add(rules.routes.count()), bytes.saturating_add(rules.routes.bytes()))
         });
         if !budget.take(routes, bytes, rule) {
-            return vec![refusal(rule)];
+            return (vec![refusal(rule)], Vec::new());
         }
-        let routes: Vec<&Route> = rules().flat_map(|rules| rules.routes.iter()).collect();
         // What takes every request comes last, so that it hides no other virtual service's routes.
-        let takes_all = |route: &Route| route.r#match.as_ref().is_some_and(takes_everything);
-        let (last, first): (Vec<&Route>, Vec<&Route>) =
-            routes.into_iter().partition(|route| takes_all(route));
-        first.into_iter().chain(last).cloned().collect()
+        let (first, last): (Vec<Bytes>, Vec<Bytes>) = rules().map(|rules| rules.routes.split()).unzip();
+        (Vec::new(), first.into_iter().chain(last).collect())
     }
 }

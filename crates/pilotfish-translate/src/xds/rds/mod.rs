@@ -18,6 +18,7 @@ mod convert;
 mod cors;
 mod domains;
 mod encode;
+mod encoded_routes;
 mod fault;
 mod gateway;
 mod grpc;

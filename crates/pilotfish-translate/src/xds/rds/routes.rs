@@ -1,17 +1,16 @@
 //! The routes of a virtual service, and the route of a service that no virtual service serves.
 
 use super::action::{Destinations, route_action};
-use super::budget::MAX_ROUTE_BYTES;
+use super::encoded_routes::{EncodedRoutes, RoutesEncoder};
 use super::hash_policy::hash_policy;
 use super::headers::Operations;
-use super::sidecar::Rules;
 use super::view::RouteFacets;
 use super::{cors, fault, matches, redirect, retry};
 use crate::engine::{Cx, Query, Shared};
 use crate::envoy::metadata;
 use crate::policy::destination_rule::destination_rule_for;
 use crate::proxy::ProxyKind;
-use crate::routing::{Source, VirtualServiceId, VirtualServiceIr, VirtualServiceOf};
+use crate::routing::{HttpRule, Source, VirtualServiceId, VirtualServiceIr, VirtualServiceOf};
 use crate::scope::ServiceIn;
 use pilotfish_config::networking::{HttpMatchRequest, HttpRoute};
 use pilotfish_model::{Hostname, Origin, ServiceKey};
@@ -20,7 +19,6 @@ use pilotfish_proto::envoy::config::route::v3::route::Action;
 use pilotfish_proto::envoy::config::route::v3::route_action::{ClusterSpecifier, HashPolicy};
 use pilotfish_proto::envoy::config::route::v3::route_match::PathSpecifier;
 use pilotfish_proto::envoy::config::route::v3::{Decorator, RetryPolicy, Route, RouteAction, RouteMatch};
-use prost::Message;
 use std::sync::Arc;
 
 /// The routes that a virtual service makes for one client and port.
@@ -41,21 +39,25 @@ impl Query for RoutesOf {
 
     fn compute(&self, cx: &Cx<'_>) -> Rules {
         let rule = cx.get(&VirtualServiceOf(self.rule.clone()));
-        let Some(rule) = &*rule else { return Rules::new(Vec::new(), Vec::new()) };
+        let Some(rule) = &*rule else { return Rules::default() };
         let destinations = Destinations::new(cx, &self.facets, &self.rule.namespace, self.port);
         let making = Making { cx, query: self, rule, destinations };
         let routes = making.routes();
         let mut provenance = rule.provenance.clone();
         provenance.extend(making.destinations.provenance());
-        match routes {
-            Some(routes) => Rules::new(routes, provenance),
-            None => Rules::too_large(provenance),
-        }
+        Rules { routes, provenance }
     }
 
     fn share(rules: Rules, shared: &Shared) -> Rules {
-        Rules { routes: shared.routes(rules.routes), ..rules }
+        Rules { routes: rules.routes.shared(shared), ..rules }
     }
+}
+
+/// The routes that a virtual service makes for a port, and the objects that made them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Rules {
+    pub(super) routes: EncodedRoutes,
+    pub(super) provenance: Vec<Origin>,
 }
 
 struct Making<'a, 'c> {
@@ -66,27 +68,25 @@ struct Making<'a, 'c> {
 }
 
 impl Making<'_, '_> {
-    /// One route for each condition of each HTTP route, up to the first that takes every request. `None` when they are more than a
+    /// One route for each condition of each HTTP route, up to the first that takes every request, or that makes them more than a
     /// route configuration may have: each condition has all that is done with its requests again.
-    fn routes(&self) -> Option<Vec<Route>> {
-        let mut routes = Vec::new();
-        let mut bytes = MAX_ROUTE_BYTES;
-        for http in &self.rule.http {
+    fn routes(&self) -> EncodedRoutes {
+        let mut routes = RoutesEncoder::default();
+        for http in self.rule.http.iter().map(HttpRule::whole) {
             if http.r#match.is_empty() {
-                routes.extend(self.route(http, None));
+                if let Some(route) = self.route(&http, None) {
+                    routes.add(&route);
+                }
                 break;
             }
             for request in &http.r#match {
-                let Some(route) = self.route(http, Some(request)) else { continue };
-                let last = route.r#match.as_ref().is_some_and(matches::takes_everything);
-                bytes = bytes.checked_sub(route.encoded_len())?;
-                routes.push(route);
-                if last {
-                    return Some(routes);
+                let Some(route) = self.route(&http, Some(request)) else { continue };
+                if !routes.add(&route) {
+                    return routes.finish();
                 }
             }
         }
-        Some(routes)
+        routes.finish()
     }
 
     /// `None` where the condition can never hold for this client and port.

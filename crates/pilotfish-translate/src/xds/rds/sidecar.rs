@@ -4,7 +4,7 @@ use super::budget::{RouteBudget, refusal};
 use super::domains::Domains;
 use super::encode::Host;
 use super::plan::{Plan, PlanOf, Planned};
-use super::routes::{DefaultRetries, HashingOf, RoutesOf, default_route, is_grpc};
+use super::routes::{DefaultRetries, HashingOf, RoutesOf, Rules, default_route, is_grpc};
 use super::services::{UNIX_SOCKET, is_http_proxy, listener_of};
 use super::view::{RouteView, mesh_gateway};
 use super::{catch_all, finish};
@@ -15,7 +15,6 @@ use crate::scope::cluster_host;
 use crate::services::alias;
 use pilotfish_model::{Origin, Service};
 use pilotfish_proto::envoy::config::route::v3::{RetryPolicy, Route, RouteConfiguration, VirtualHost};
-use prost::Message;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -114,27 +113,6 @@ fn planned_hosts(view: &RouteView, cx: &Cx<'_>, port: u32, plan: &Plan) -> Hosts
     building.finish()
 }
 
-/// The routes that a virtual service makes for a port, and the objects that made them.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Rules {
-    /// Shared by the clients that they are equal for.
-    pub(super) routes: Arc<[Route]>,
-    /// Bytes of the routes, encoded.
-    pub(super) bytes: usize,
-    pub(super) provenance: Vec<Origin>,
-}
-
-impl Rules {
-    pub(super) fn new(routes: Vec<Route>, provenance: Vec<Origin>) -> Self {
-        Self { bytes: routes.iter().map(Message::encoded_len).sum(), routes: routes.into(), provenance }
-    }
-
-    /// Routes that no route configuration has room for.
-    pub(super) fn too_large(provenance: Vec<Origin>) -> Self {
-        Self { routes: Arc::from([Route::default()]), bytes: usize::MAX, provenance }
-    }
-}
-
 /// Virtual hosts, what made them and what is left out of them.
 #[derive(Default)]
 pub(super) struct Hosts {
@@ -188,7 +166,7 @@ impl<'a, 'c> Building<'a, 'c> {
             port: self.port,
             tls: false,
         });
-        (!rules.routes.is_empty()).then_some(rules)
+        (rules.routes.count() > 0).then_some(rules)
     }
 
     fn add_ruled(&mut self, planned: &Planned, rules: &Arc<Rules>) {
@@ -246,11 +224,11 @@ impl<'a, 'c> Building<'a, 'c> {
             return false;
         }
         let (routes, shared) = match routes {
-            Routes::Of(rule, rules) if self.budget.take(rules.routes.len(), rules.bytes, rule) => {
-                (Vec::new(), Some(Arc::clone(rules)))
+            Routes::Of(rule, rules) if self.budget.take(rules.routes.count(), rules.routes.bytes(), rule) => {
+                (Vec::new(), vec![rules.routes.all()])
             }
-            Routes::Of(rule, _) => (vec![refusal(rule)], None),
-            Routes::Default(route) => (vec![*route], None),
+            Routes::Of(rule, _) => (vec![refusal(rule)], Vec::new()),
+            Routes::Default(route) => (vec![*route], Vec::new()),
         };
         let own = VirtualHost {
             name,

@@ -150,19 +150,25 @@ impl Builder<'_> {
         let mut provenance = draft.provenance;
         provenance.extend(draft.chains.iter().flat_map(|chain| chain.provenance.iter().cloned()));
         provenance.extend(self.policies.provenance.iter().cloned());
+        let listener_filters = self.listener_filters(&draft.chains);
+        let chains = draft.chains.into_iter().map(|mut chain| {
+            let objects = std::mem::take(&mut chain.provenance);
+            (chain.build(), objects)
+        });
+        let (filter_chains, mut refused) = overlap::first_wins(chains);
         let listener = Listener {
             name: name.clone(),
             address: Some(address::of(bind, port)),
             traffic_direction: TrafficDirection::Outbound.into(),
-            listener_filters: self.listener_filters(&draft.chains),
+            listener_filters,
             access_log: self.policies.logs.listener.clone(),
             max_connections_to_accept_per_socket_event: Some(1),
-            filter_chains: overlap::first_wins(draft.chains.into_iter().map(Chain::build).collect()),
+            filter_chains,
             ..Default::default()
         };
         let objects =
             if self.policies.provenance.is_empty() { &provenance } else { &self.policies.provenance };
-        let refused = draft.budget.refused(objects);
+        refused.extend(draft.budget.refused(objects));
         EncodedResource::new(name, &listener, provenance).without(refused)
     }
 

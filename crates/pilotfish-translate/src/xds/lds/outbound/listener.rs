@@ -47,12 +47,16 @@ pub(super) fn encode(
     };
     // A listener that really binds its port has no destination that its clients wanted.
     let unknown = (!entry.bind_to_port).then_some(builder.passthrough.as_str());
-    let chains = entry.chains.into_iter().map(|chain| chain.build(view.base.http10, unknown)).collect();
-    (listener.filter_chains, listener.default_filter_chain) = split(overlap::first_wins(chains));
+    let chains = entry.chains.into_iter().map(|mut chain| {
+        let objects = std::mem::take(&mut chain.provenance);
+        (chain.build(view.base.http10, unknown), objects)
+    });
+    let (chains, refused) = overlap::first_wins(chains);
+    (listener.filter_chains, listener.default_filter_chain) = split(chains);
     if !takes_everything(&listener) {
         listener.default_filter_chain = Some(passthrough(builder));
     }
-    EncodedResource::new(name, &listener, provenance)
+    EncodedResource::new(name, &listener, provenance).without(refused)
 }
 
 /// A chain without conditions beside others is the default one.

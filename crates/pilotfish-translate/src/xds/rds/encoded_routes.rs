@@ -1,0 +1,128 @@
+//! Routes that are encoded as they are made: as messages they have ten times as many bytes, and a virtual service may have very many of them.
+
+use super::budget::MAX_ROUTE_BYTES;
+use super::matches::takes_everything;
+use crate::engine::Shared;
+use bytes::Bytes;
+use pilotfish_proto::envoy::config::route::v3::{Route, VirtualHost};
+use prost::Message;
+use prost::encoding::message;
+
+/// The number of `VirtualHost.routes`.
+const ROUTES: u32 = 3;
+
+/// The routes of a virtual service, up to the first that takes every request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct EncodedRoutes {
+    /// Fields of a `VirtualHost`, one after the other. Shared by the clients that they are equal for.
+    fields: Bytes,
+    count: usize,
+    /// Where the one begins that takes every request, if there is one: it is the last.
+    open: Option<usize>,
+    /// Whether they are more than any route configuration may have. Then none of them is kept.
+    is_too_large: bool,
+}
+
+impl EncodedRoutes {
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes of them, more than there may be where they are too large.
+    pub(super) fn bytes(&self) -> usize {
+        if self.is_too_large { usize::MAX } else { self.fields.len() }
+    }
+
+    /// All of them, as fields of a `VirtualHost`.
+    pub(super) fn all(&self) -> Bytes {
+        self.fields.clone()
+    }
+
+    /// All but the one that takes every request, and that one.
+    pub(super) fn split(&self) -> (Bytes, Bytes) {
+        let open = self.open.unwrap_or(self.fields.len());
+        (self.fields.slice(..open), self.fields.slice(open..))
+    }
+
+    /// The same, as one allocation with all that are equal.
+    pub(super) fn shared(self, shared: &Shared) -> Self {
+        Self { fields: shared.routes(self.fields), ..self }
+    }
+}
+
+/// Takes one route after the other.
+#[derive(Debug, Default)]
+pub(super) struct RoutesEncoder {
+    fields: Vec<u8>,
+    count: usize,
+    open: Option<usize>,
+    is_too_large: bool,
+}
+
+impl RoutesEncoder {
+    /// Adds a route. Returns whether one behind it could be used: not where it takes every request, or nothing has room for them any more.
+    pub(super) fn add(&mut self, route: &Route) -> bool {
+        let start = self.fields.len();
+        message::encode(ROUTES, route, &mut self.fields);
+        self.count += 1;
+        self.is_too_large = self.fields.len() > MAX_ROUTE_BYTES;
+        if route.r#match.as_ref().is_some_and(takes_everything) {
+            self.open = Some(start);
+        }
+        self.open.is_none() && !self.is_too_large
+    }
+
+    pub(super) fn finish(self) -> EncodedRoutes {
+        let Self { fields, count, open, is_too_large } = self;
+        if is_too_large {
+            return EncodedRoutes { count, is_too_large, ..EncodedRoutes::default() };
+        }
+        EncodedRoutes { fields: fields.into_boxed_slice().into(), count, open, is_too_large }
+    }
+}
+
+/// The routes of which these are the fields.
+pub(super) fn decode(fields: &[u8]) -> Vec<Route> {
+    VirtualHost::decode(fields).expect("routes are decoded that were encoded here").routes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_proto::envoy::config::route::v3::RouteMatch;
+    use pilotfish_proto::envoy::config::route::v3::route_match::PathSpecifier;
+
+    fn route(name: &str, prefix: &str) -> Route {
+        let path_specifier = Some(PathSpecifier::Prefix(prefix.to_owned()));
+        let r#match = Some(RouteMatch { path_specifier, ..RouteMatch::default() });
+        Route { name: name.to_owned(), r#match, ..Route::default() }
+    }
+
+    fn names(fields: &[u8]) -> Vec<String> {
+        decode(fields).into_iter().map(|route| route.name).collect()
+    }
+
+    #[test]
+    fn what_takes_every_request_is_the_last_and_apart() {
+        let mut encoder = RoutesEncoder::default();
+        assert!(encoder.add(&route("a", "/a")) && encoder.add(&route("b", "/b")));
+        assert!(!encoder.add(&route("all", "/")), "nothing behind it is ever used");
+        let routes = encoder.finish();
+        let (first, last) = routes.split();
+        assert_eq!((names(&first), names(&last)), (vec!["a".into(), "b".into()], vec!["all".into()]));
+        assert_eq!((routes.count(), names(&routes.all())), (3, vec!["a".into(), "b".into(), "all".into()]));
+        assert_eq!(routes.bytes(), first.len() + last.len());
+    }
+
+    #[test]
+    fn none_is_kept_of_more_than_there_may_be() {
+        let mut encoder = RoutesEncoder::default();
+        let large = route(&"x".repeat(MAX_ROUTE_BYTES / 2), "/a");
+        assert!(encoder.add(&large));
+        assert!(!encoder.add(&large), "nothing has room for the next");
+        let routes = encoder.finish();
+        assert_eq!((routes.bytes(), routes.all().len()), (usize::MAX, 0));
+        assert!(routes.count() > 0, "they are there, and refused");
+    }
+}
