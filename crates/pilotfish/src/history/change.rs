@@ -1,6 +1,6 @@
 //! One publication: what changed by whom, and whom it concerns.
 
-use super::{Began, Outcome, Published};
+use super::{Began, Lacking, Outcome, Published};
 use parking_lot::Mutex;
 use pilotfish_model::{
     ChangeSet, Endpoint, Fact, Object, ObjectKey, Origin, ServiceEndpoints, ServiceKey, World,
@@ -34,6 +34,8 @@ pub(crate) struct Change {
     pub(crate) concerned: Arc<[ClientId]>,
     /// What became of it; `None` while some may still acknowledge it.
     pub(crate) outcome: Mutex<Option<Outcome>>,
+    /// Who lacks it: at first all that it concerns.
+    pub(crate) lacking: Mutex<Lacking>,
 }
 
 /// What happened to something.
@@ -124,7 +126,18 @@ impl Change {
         concerned.dedup();
         let concerned = last.filter(|last| **last == *concerned).unwrap_or_else(|| concerned.into());
         let (items, more) = if is_first { (Vec::new(), 0) } else { items(before, world, changes) };
-        Self { revision, at, before_that, items, more, is_first, concerned, outcome: Mutex::new(None) }
+        let lacking = Mutex::new(Lacking { missing: concerned.len(), refusing: 0 });
+        Self {
+            revision,
+            at,
+            before_that,
+            items,
+            more,
+            is_first,
+            concerned,
+            outcome: Mutex::new(None),
+            lacking,
+        }
     }
 
     /// Whether some of it is configuration.
@@ -135,6 +148,18 @@ impl Change {
     /// Whether it concerned a client.
     pub(crate) fn concerned(&self, client: ClientId) -> bool {
         self.concerned.binary_search(&client).is_ok()
+    }
+
+    /// What somebody changed, so many at most, and how many besides: the objects, or, where there are none, what registries and
+    /// sources made.
+    pub(crate) fn named(&self, most: usize) -> (Vec<&str>, usize) {
+        let objects = || self.items.iter().filter(|item| matches!(item.kind, ItemKind::Object(_)));
+        let (named, all): (Vec<&Item>, usize) = match objects().count() {
+            0 => (self.items.iter().take(most).collect(), self.items.len()),
+            all => (objects().take(most).collect(), all),
+        };
+        let more = all - named.len() + self.more;
+        (named.into_iter().map(|item| &*item.what).collect(), more)
     }
 
     /// What changed, in one line.

@@ -14,7 +14,7 @@ mod change;
 mod lines;
 mod size;
 
-pub(crate) use acknowledged::{Outcome, Tracker};
+pub(crate) use acknowledged::{Lacking, Outcome, Tracker};
 pub(crate) use change::{Change, Item, ItemKind};
 pub(crate) use lines::{ChangeLog, Line, Many};
 
@@ -30,6 +30,9 @@ use tokio::sync::Notify;
 /// Bytes that are kept where nothing else is said.
 pub(crate) const DEFAULT_BYTES: usize = 32 << 20;
 
+/// Changes that are kept without the way back, whatever the budget.
+const RECENT: usize = pilotfish_admin::CHANGES;
+
 /// Changes, as far back as the budget of bytes allows.
 pub(crate) struct History {
     kept: Mutex<Kept>,
@@ -42,6 +45,8 @@ struct Kept {
     bytes: usize,
     /// The newest last, without a gap.
     entries: VecDeque<Entry>,
+    /// The last changes, the newest first, which the dashboard shows even where nothing fits into the budget.
+    recent: VecDeque<Arc<Change>>,
     /// The oldest revision whose world can be made.
     oldest: u64,
     /// What the tracker has not taken yet.
@@ -132,6 +137,7 @@ impl History {
             budget,
             bytes: 0,
             entries: VecDeque::new(),
+            recent: VecDeque::new(),
             oldest: 1,
             untracked: Vec::new(),
             world: Arc::default(),
@@ -170,6 +176,8 @@ impl History {
         let mut kept = self.kept.lock();
         (kept.world, kept.revision) = (world.clone(), revision);
         kept.bytes += bytes;
+        kept.recent.truncate(RECENT - 1);
+        kept.recent.push_front(change.clone());
         kept.entries.push_back(Entry { change: change.clone(), undo, bytes });
         kept.forget();
         if kept.untracked.len() < UNTRACKED {
@@ -193,6 +201,11 @@ impl History {
     /// The changes that are kept, the newest first.
     pub(crate) fn changes(&self) -> Vec<Arc<Change>> {
         self.kept.lock().entries.iter().rev().map(|entry| entry.change.clone()).collect()
+    }
+
+    /// The last changes, the newest first: [`RECENT`] at most, whatever else is kept.
+    pub(crate) fn recent(&self) -> Vec<Arc<Change>> {
+        self.kept.lock().recent.iter().cloned().collect()
     }
 
     /// The oldest revision whose world can be made, and the newest.
@@ -317,4 +330,4 @@ impl Kept {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -8,7 +8,7 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::new(Kind::VirtualService, "shop", name)
 }
 
-fn object(name: &str, host: &str) -> Update {
+pub(crate) fn object(name: &str, host: &str) -> Update {
     let spec = VirtualService { hosts: vec![host.to_owned()], ..VirtualService::default() };
     let meta = ObjectMeta { origin: "routes.yaml:1".into(), generation: 3, ..ObjectMeta::of(key(name)) };
     Update::Object(Object::new(meta, spec))
@@ -16,18 +16,23 @@ fn object(name: &str, host: &str) -> Update {
 
 /// Publishes as the control loop does.
 #[derive(Default)]
-struct Case {
+pub(crate) struct Case {
     writer: WorldWriter,
-    history: History,
+    pub(crate) history: History,
     before: Arc<World>,
 }
 
-fn at(revision: u64) -> SystemTime {
+pub(crate) fn at(revision: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(100 * revision)
 }
 
 impl Case {
-    fn publish(&mut self, updates: Vec<Update>, concerned: &[u64]) -> Arc<Change> {
+    /// With a history that keeps that many bytes.
+    pub(crate) fn keeping(budget: usize) -> Self {
+        Self { history: History::new(budget), ..Self::default() }
+    }
+
+    pub(crate) fn publish(&mut self, updates: Vec<Update>, concerned: &[u64]) -> Arc<Change> {
         updates.into_iter().for_each(|update| self.writer.apply(update));
         let (world, changes) = self.writer.publish().unwrap();
         let revision = world.revision();
@@ -38,7 +43,7 @@ impl Case {
             Published { revision, at: at(revision), before_that, before, world: &world, changes, concerned };
         self.history.note(published);
         self.before = world;
-        self.history.change(revision).unwrap()
+        self.history.recent().remove(0)
     }
 
     fn hosts_at(&self, revision: u64) -> Result<Vec<String>, NotKept> {
@@ -77,7 +82,7 @@ fn every_revision_that_is_kept_is_as_it_was() {
 
 #[test]
 fn the_oldest_is_forgotten_so_that_the_rest_is_within_its_budget() {
-    let mut case = Case { history: History::new(64 << 10), ..Case::default() };
+    let mut case = Case::keeping(64 << 10);
     for revision in 1..=200 {
         case.publish(vec![object("a", &format!("host-{revision}"))], &[]);
         let (bytes, budget) = case.history.bytes();
@@ -123,7 +128,7 @@ fn of_secrets_nothing_is_kept() {
     assert!(updates.iter().all(|(_, updates)| updates.len() == 1), "the route alone");
 }
 
-fn progress(client: u64, concerned: u64, behind: Option<u64>, acked: f64) -> Progress {
+pub(crate) fn progress(client: u64, concerned: u64, behind: Option<u64>, acked: f64) -> Progress {
     let acked_at = Some(at(concerned) + Duration::from_secs_f64(acked));
     Progress { client: ClientId(client), concerned, behind, acked_at, refuses: false }
 }
