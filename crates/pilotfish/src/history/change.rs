@@ -120,12 +120,12 @@ impl fmt::Display for Item {
 
 impl Change {
     /// Reads what a publication changed. `last`: whom the one before concerned, which are often the same.
-    pub(super) fn new(published: Published<'_>, last: Option<Arc<[ClientId]>>, is_first: bool) -> Self {
+    pub(super) fn new(published: Published, last: Option<Arc<[ClientId]>>, is_first: bool) -> Self {
         let Published { revision, at, before_that, before, world, changes, mut concerned } = published;
         concerned.sort_unstable();
         concerned.dedup();
         let concerned = last.filter(|last| **last == *concerned).unwrap_or_else(|| concerned.into());
-        let (items, more) = if is_first { (Vec::new(), 0) } else { items(before, world, changes) };
+        let (items, more) = if is_first { (Vec::new(), 0) } else { items(&before, &world, &changes) };
         let lacking = Mutex::new(Lacking { missing: concerned.len(), refusing: 0 });
         Self {
             revision,
@@ -276,7 +276,9 @@ fn endpoints(key: &ServiceKey, before: &World, world: &World) -> Option<Item> {
     let (was, is) = (before.endpoints_of(key), world.endpoints_of(key));
     let action = Action::of(was.is_some(), is.is_some())?;
     let (gone, come) = (only_in(was, is), only_in(is, was));
-    let count = |all: Option<&Arc<ServiceEndpoints>>| all.map_or(0, |all| all.iter().count());
+    let count = |all: Option<&Arc<ServiceEndpoints>>| -> usize {
+        all.into_iter().flat_map(|all| all.shards.values()).map(|shard| shard.len()).sum()
+    };
     let mut detail = format!("{} -> {}", count(was), count(is));
     let addresses = |list: &[&Endpoint]| -> BTreeSet<String> {
         list.iter()
@@ -301,14 +303,32 @@ fn endpoints(key: &ServiceKey, before: &World, world: &World) -> Option<Item> {
     })
 }
 
-/// The endpoints of the one that the other has not. Those that stay keep their pointers.
+/// The endpoints of the one that the other has not. Shards that stay are one allocation, and are not looked into.
 fn only_in<'a>(
     one: Option<&'a Arc<ServiceEndpoints>>,
     other: Option<&'a Arc<ServiceEndpoints>>,
 ) -> Vec<&'a Endpoint> {
-    let all = |of: Option<&'a Arc<ServiceEndpoints>>| of.into_iter().flat_map(|all| all.iter());
-    let known: HashSet<*const Endpoint> = all(other).map(Arc::as_ptr).collect();
-    all(one).filter(|endpoint| !known.contains(&Arc::as_ptr(endpoint))).map(|endpoint| &**endpoint).collect()
+    let shards = one.into_iter().flat_map(|one| &one.shards);
+    let only = shards.flat_map(|(shard, endpoints)| {
+        only_in_shard(endpoints, other.and_then(|other| other.shards.get(shard)))
+    });
+    only.collect()
+}
+
+/// The endpoints of a shard that another state of it has not. Those that stay keep their pointers.
+pub(super) fn only_in_shard<'a>(
+    one: &'a Arc<[Arc<Endpoint>]>,
+    other: Option<&Arc<[Arc<Endpoint>]>>,
+) -> Vec<&'a Endpoint> {
+    if other.is_some_and(|other| Arc::ptr_eq(one, other)) {
+        return Vec::new();
+    }
+    let known: HashSet<*const Endpoint> =
+        other.into_iter().flat_map(|other| other.iter()).map(Arc::as_ptr).collect();
+    one.iter()
+        .filter(|endpoint| !known.contains(&Arc::as_ptr(endpoint)))
+        .map(|endpoint| &**endpoint)
+        .collect()
 }
 
 fn names<'a>(origins: impl Iterator<Item = &'a Origin>) -> Vec<Arc<str>> {

@@ -33,17 +33,20 @@ impl Case {
     }
 
     pub(crate) fn publish(&mut self, updates: Vec<Update>, concerned: &[u64]) -> Arc<Change> {
+        self.note(updates, concerned);
+        self.history.recent().remove(0)
+    }
+
+    fn note(&mut self, updates: Vec<Update>, concerned: &[u64]) {
         updates.into_iter().for_each(|update| self.writer.apply(update));
         let (world, changes) = self.writer.publish().unwrap();
         let revision = world.revision();
         let concerned = concerned.iter().map(|id| ClientId(*id)).collect();
-        let (before, changes) = (&self.before, &changes);
+        let before = std::mem::replace(&mut self.before, world.clone());
         let before_that = Began { received: at(revision), computing: at(revision) };
         let published =
-            Published { revision, at: at(revision), before_that, before, world: &world, changes, concerned };
+            Published { revision, at: at(revision), before_that, before, world, changes, concerned };
         self.history.note(published);
-        self.before = world;
-        self.history.recent().remove(0)
     }
 
     fn hosts_at(&self, revision: u64) -> Result<Vec<String>, NotKept> {
@@ -81,6 +84,44 @@ fn every_revision_that_is_kept_is_as_it_was() {
 }
 
 #[test]
+fn to_note_a_change_is_no_work_and_who_asks_finds_it() {
+    let mut case = Case::default();
+    for revision in 1..=NOTED as u64 {
+        case.note(vec![object("a", &format!("host-{revision}"))], &[1]);
+        assert_eq!(case.history.noted.lock().len() as u64, revision, "nothing is done with it yet");
+    }
+    assert_eq!(case.history.kept.lock().revision, 0);
+    assert_eq!(case.history.span(), (1, NOTED as u64));
+    assert!(case.history.noted.lock().is_empty());
+    assert_eq!(case.hosts_at(7).unwrap(), ["host-7"]);
+    // Where nobody comes, the worlds that wait are limited.
+    for revision in 0..3 * NOTED {
+        case.note(vec![object("a", &format!("other-{revision}"))], &[1]);
+        assert!(case.history.noted.lock().len() <= NOTED);
+    }
+    assert_eq!(case.history.changes().len(), 4 * NOTED);
+}
+
+#[tokio::test]
+async fn the_tracker_gets_each_change_once_even_where_it_did_not_wait() {
+    let mut case = Case::default();
+    for revision in 1..=3 {
+        case.note(vec![object("a", &format!("host-{revision}"))], &[1]);
+    }
+    let history = Arc::new(std::mem::take(&mut case.history));
+    let mut news = tokio::select! {
+        biased;
+        news = history.untracked() => news,
+        () = std::future::ready(()) => Vec::new(),
+    };
+    if news.is_empty() {
+        news = history.untracked().await;
+    }
+    let revisions: Vec<u64> = news.iter().map(|change| change.revision).collect();
+    assert_eq!(revisions, [1, 2, 3]);
+}
+
+#[test]
 fn the_oldest_is_forgotten_so_that_the_rest_is_within_its_budget() {
     let mut case = Case::keeping(64 << 10);
     for revision in 1..=200 {
@@ -105,6 +146,7 @@ fn the_oldest_is_forgotten_so_that_the_rest_is_within_its_budget() {
 fn the_page_of_limits_says_how_much_is_kept() {
     let page = include_str!("../../../../docs/limits.md");
     assert!(page.contains(&format!("(`--history-bytes`) | {} MiB", DEFAULT_BYTES >> 20)));
+    assert!(page.contains(&format!("| Changes that wait to be taken into it | {NOTED} |")));
     assert!(page.contains(&format!("| A record | {} MiB", crate::record::LARGEST >> 20)));
 }
 
