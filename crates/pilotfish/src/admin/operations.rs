@@ -1,6 +1,6 @@
 //! The answers of `/api/v1`.
 
-use super::proxies::{acknowledgement, add_objects, find, name, proxy, section};
+use super::proxies::{acknowledgement, add_objects, find, name, proxy};
 use super::{AdminState, changes, history, overview, plan};
 use crate::cli::logging::{self, LogControl};
 use crate::record::Recordable;
@@ -72,7 +72,7 @@ impl Operations for AdminState {
         let mut bytes = 0_usize;
         let end = asked.offset.saturating_add(asked.limit.min(LISTED));
         for (ty, status) in &connection.types {
-            let section = section(*ty);
+            let section = explain::section(*ty);
             if asked.section.is_some_and(|wanted| wanted != section) {
                 continue;
             }

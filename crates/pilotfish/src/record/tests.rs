@@ -3,8 +3,8 @@ use crate::history::{Began, History, Published};
 use pilotfish_config::networking::{Destination, HttpRoute, HttpRouteDestination, VirtualService};
 use pilotfish_explain::Subject;
 use pilotfish_model::{
-    Endpoint, HealthStatus, Hostname, Kind, Object, ObjectKey, ObjectMeta, Origin, Port, Protocol,
-    Provider, Service, ServiceKey, ShardKey, Update, Workload, World, WorldWriter,
+    Endpoint, HealthStatus, Hostname, Kind, Object, ObjectKey, ObjectMeta, Origin, Port, Protocol, Provider,
+    Service, ServiceKey, ShardKey, Update, Workload, World, WorldWriter,
 };
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_translate::{Proxy, Translator};
