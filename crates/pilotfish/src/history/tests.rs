@@ -1,6 +1,9 @@
 use super::*;
 use pilotfish_config::networking::VirtualService;
-use pilotfish_model::{Kind, Object, ObjectKey, ObjectMeta};
+use pilotfish_model::{
+    Endpoint, HealthStatus, Hostname, Kind, Object, ObjectKey, ObjectMeta, Port, Protocol, Provider,
+    ServiceKey, ShardKey, Workload,
+};
 use pilotfish_xds::Progress;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -119,6 +122,31 @@ async fn the_tracker_gets_each_change_once_even_where_it_did_not_wait() {
     }
     let revisions: Vec<u64> = news.iter().map(|change| change.revision).collect();
     assert_eq!(revisions, [1, 2, 3]);
+}
+
+#[test]
+fn of_a_service_with_thousands_of_endpoints_the_one_that_changed_is_named() {
+    let shard = |instance: &str| ShardKey::new(Provider::new(7, "invented"), "east").with_instance(instance);
+    let hostname = Hostname::parse("web.example.com").unwrap();
+    let service = ServiceKey { hostname, namespace: "shop".into() };
+    let port = Port { number: 80, name: "http".into(), protocol: Protocol::Http, target_port: None };
+    let endpoint = |shard: &ShardKey, n: usize| {
+        let address = format!("10.0.{}.{}", n / 250, n % 250);
+        Workload::registered(shard, "shop", format!("w{n}"), vec![address.into()]).endpoint(&port, 8080)
+    };
+    let all = |shard: &ShardKey| -> Vec<_> { (0..5_000).map(|n| Arc::new(endpoint(shard, n))).collect() };
+    let update = |shard: &ShardKey, list: &[Arc<Endpoint>]| {
+        Update::Endpoints(service.clone(), shard.clone(), list.into())
+    };
+    let (one, two) = (shard("one"), shard("two"));
+    let (mut first, second) = (all(&one), all(&two));
+    let mut case = Case::default();
+    case.publish(vec![update(&one, &first), update(&two, &second)], &[]);
+    first[1] = Arc::new(Endpoint { health: HealthStatus::Unhealthy, ..endpoint(&one, 1) });
+    let change = case.publish(vec![update(&one, &first)], &[]);
+    let Item { what, detail, .. } = &change.items[0];
+    assert_eq!(&**what, "endpoints of web.example.com");
+    assert_eq!(detail, "10000 -> 10000, +10.0.0.1:8080 Unhealthy, -10.0.0.1:8080 Healthy");
 }
 
 #[test]
