@@ -46,7 +46,6 @@ struct Newest {
 pub struct Feed {
     newest: Mutex<Newest>,
     samples: Mutex<VecDeque<Sample>>,
-    changes: Mutex<Arc<[ChangeProgress]>>,
     /// Grows with each event.
     news: watch::Sender<u64>,
     places: Arc<Semaphore>,
@@ -59,7 +58,6 @@ impl Default for Feed {
         Self {
             newest: Mutex::default(),
             samples: Mutex::default(),
-            changes: Mutex::new(Arc::default()),
             news: watch::Sender::new(0),
             places: Arc::new(Semaphore::new(SUBSCRIBERS)),
             arrived: Notify::new(),
@@ -84,10 +82,8 @@ impl Feed {
         self.tell(0, overview);
     }
 
-    /// Tells about the last changes, the newest first.
-    pub fn changes(&self, changes: Vec<ChangeProgress>) {
-        let changes: Arc<[_]> = changes.into();
-        *self.changes.lock() = Arc::clone(&changes);
+    /// Tells about the last changes, the newest first, where they differ.
+    pub fn changes(&self, changes: &[ChangeProgress]) {
         self.tell(1, &changes);
     }
 
@@ -104,11 +100,6 @@ impl Feed {
     /// The samples that are kept, the oldest first.
     pub(crate) fn samples(&self) -> Vec<Sample> {
         self.samples.lock().iter().cloned().collect()
-    }
-
-    /// The changes as told last.
-    pub(crate) fn last_changes(&self) -> Arc<[ChangeProgress]> {
-        Arc::clone(&self.changes.lock())
     }
 
     fn tell(&self, kind: usize, what: &impl Serialize) {
@@ -216,7 +207,7 @@ mod tests {
     async fn a_subscriber_gets_what_is_there_and_then_the_newest() {
         let feed = Arc::new(Feed::default());
         feed.overview(&overview(1));
-        feed.changes(vec![]);
+        feed.changes(&[]);
         let mut subscriber = feed.subscribe().unwrap();
         feed.arrival().await;
         assert!(feed.is_watched());

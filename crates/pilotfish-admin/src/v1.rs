@@ -10,9 +10,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use pilotfish_api::v1::{
-    Acknowledgement, Change, Failure, FailureKind, History, LogFilter, Memory, MemoryKind, NamespaceMap,
-    Overview, Page, Plan, PlanRequest, Proxy, ProxyConfig, Section, ServiceDetail, ServiceRow, Why,
-    WhyEndpoint, WhyObject,
+    Acknowledgement, Change, ChangeProgress, Failure, FailureKind, History, LogFilter, Memory, MemoryKind,
+    NamespaceMap, Overview, Page, Plan, PlanRequest, Proxy, ProxyConfig, Section, ServiceDetail, ServiceRow,
+    Why, WhyEndpoint, WhyObject,
 };
 use pilotfish_model::ServiceKey;
 use serde::de::DeserializeOwned;
@@ -25,6 +25,9 @@ use std::time::{Duration, Instant};
 pub trait Operations: Send + Sync + 'static {
     /// Everything in numbers.
     fn overview(&self) -> Overview;
+
+    /// The last changes, [`crate::CHANGES`] at most and the newest first, each with how far its proxies are.
+    fn changes(&self) -> Vec<ChangeProgress>;
 
     /// The connected proxies, by name.
     fn proxies(&self) -> Vec<Proxy>;
@@ -288,8 +291,8 @@ async fn overview<C: ControlPlane + Operations>(State(admin): Shared<C>) -> Resp
     Json(admin.plane.overview()).into_response()
 }
 
-async fn changes<C: ControlPlane>(State(admin): Shared<C>) -> Response {
-    Json(admin.feed.last_changes().to_vec()).into_response()
+async fn changes<C: ControlPlane + Operations>(State(admin): Shared<C>) -> Response {
+    Json(admin.plane.changes()).into_response()
 }
 
 async fn samples<C: ControlPlane>(State(admin): Shared<C>) -> Response {

@@ -18,6 +18,6 @@ mod time;
 pub use client::{Client, Connection};
 pub use commands::plan::{PlanArgs, PlanFiles, show as show_plan};
 pub use commands::why::Why;
-pub use commands::{Commands, show_registries};
+pub use commands::{Commands, Shown, show_registries};
 pub use error::CliError;
 pub use output::{Format, Output, Screen};

@@ -15,6 +15,6 @@ mod why;
 
 pub use around::{ProxyCounts, namespaces, service};
 pub use plan::{Held, Planned, held, plan, unified};
-pub use resource::json;
+pub use resource::{json, section};
 pub use subject::{Subject, gateways_of, proxy_named, subjects_of};
 pub use why::{Request, why, why_endpoint, why_object};

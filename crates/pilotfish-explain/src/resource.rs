@@ -1,6 +1,7 @@
-//! A resource as JSON in the field names of Envoy's API, without what is secret.
+//! A resource as JSON in the field names of Envoy's API, without what is secret, and the word for its type.
 
-use pilotfish_proto::{Any, to_json};
+use pilotfish_api::v1::Section;
+use pilotfish_proto::{Any, ResourceType, to_json};
 use prost::Message;
 use serde_json::{Value, json};
 
@@ -9,6 +10,20 @@ const HIDDEN: &str = "(hidden)";
 /// Fields whose content is secret, wherever they are.
 const SECRET: [&str; 5] =
     ["private_key", "password", "session_ticket_keys", "generic_secret", "ISTIO_META_WASM_IMAGE_PULL_SECRET"];
+
+/// The word for a type.
+#[must_use]
+pub fn section(ty: ResourceType) -> Section {
+    match ty {
+        ResourceType::Cluster => Section::Clusters,
+        ResourceType::Endpoint => Section::Endpoints,
+        ResourceType::Secret => Section::Secrets,
+        ResourceType::ExtensionConfig => Section::Extensions,
+        ResourceType::Listener => Section::Listeners,
+        ResourceType::Route => Section::Routes,
+        ResourceType::NameTable => Section::Names,
+    }
+}
 
 /// An encoded resource (a `google.protobuf.Any`) as JSON.
 #[must_use]

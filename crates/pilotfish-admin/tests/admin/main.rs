@@ -162,6 +162,10 @@ impl Operations for Fixture {
         v1::Overview { version: "1.2.3".into(), revision: 9, ready: self.ready, ..v1::Overview::default() }
     }
 
+    fn changes(&self) -> Vec<v1::ChangeProgress> {
+        Vec::new()
+    }
+
     fn proxies(&self) -> Vec<v1::Proxy> {
         let clusters = v1::ProxyType {
             name: "clusters".into(),

@@ -66,7 +66,7 @@ pub struct ChangeProgress {
     pub rejected: usize,
     /// Whether all have acknowledged it.
     pub complete: bool,
-    /// Seconds until the last acknowledgement; `None` where it is not there yet or not known: nobody was concerned, or a later change came first.
+    /// Seconds until the last acknowledgement; `None` where it is not there yet, and where nobody was concerned or all have left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
 }

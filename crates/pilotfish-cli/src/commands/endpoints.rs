@@ -1,9 +1,9 @@
 //! `pilotfish endpoints`.
 
-use super::{and_more, made_by, repeat};
-use crate::client::{Client, Connection};
+use super::made_by;
+use super::shown::{Listed, and_more, good};
 use crate::error::CliError;
-use crate::output::{Colour, Output, Screen, Watch};
+use crate::output::{Colour, Screen};
 use crate::table::{Cell, Table};
 use clap::Args;
 use pilotfish_api::v1::{EndpointRow, Page};
@@ -30,33 +30,18 @@ pub struct Endpoints {
     /// Only endpoints of a registry: Kubernetes, Consul/east, ...
     #[arg(long, value_name = "NAME")]
     registry: Option<String>,
-    /// How many are shown at most
-    #[arg(long, default_value_t = 1_000, value_name = "COUNT")]
-    limit: usize,
     #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    watch: Watch,
-    #[command(flatten)]
-    connection: Connection,
+    list: Listed,
 }
 
 impl Endpoints {
     pub(super) async fn run(self) -> Result<ExitCode, CliError> {
-        let client = self.connection.client();
-        repeat(self.watch, || self.show(&client)).await
-    }
-
-    async fn show(&self, client: &Client) -> Result<ExitCode, CliError> {
         let mut query = Vec::new();
         query.extend(self.host.as_deref().map(|host| ("host", host)));
         query.extend(self.namespace.as_deref().map(|namespace| ("namespace", namespace)));
         query.extend(self.health.as_deref().map(|health| ("health", health)));
         query.extend(self.registry.as_deref().map(|registry| ("registry", registry)));
-        let mut page: Page<EndpointRow> = client.list("endpoints", &query, self.limit).await?;
-        page.items.truncate(self.limit);
-        self.output.write(&page, |screen| text(&page, screen))?;
-        Ok(ExitCode::SUCCESS)
+        self.list.run("endpoints", &query, text, good).await
     }
 }
 

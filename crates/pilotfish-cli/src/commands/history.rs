@@ -1,9 +1,8 @@
 //! `pilotfish history`.
 
-use super::{and_more, repeat};
-use crate::client::{Client, Connection};
+use super::shown::{Shown, and_more};
 use crate::error::CliError;
-use crate::output::{Colour, Output, Screen, Watch};
+use crate::output::{Colour, Screen};
 use crate::table::{Cell, Table};
 use crate::time::about;
 use clap::Args;
@@ -35,25 +34,14 @@ pub struct History {
     #[arg(long, default_value_t = 50, value_name = "COUNT")]
     limit: usize,
     #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    watch: Watch,
-    #[command(flatten)]
-    connection: Connection,
+    shown: Shown,
 }
 
 impl History {
     pub(super) async fn run(self) -> Result<ExitCode, CliError> {
-        let client = self.connection.client();
         if let Some(revision) = self.revision {
-            let change: Change = client.get(&format!("history/{revision}"), &[]).await?;
-            self.output.write(&change, |screen| one_text(&change, screen))?;
-            return Ok(ExitCode::SUCCESS);
+            return self.shown.one(&format!("history/{revision}"), &[], one_text).await;
         }
-        repeat(self.watch, || self.show(&client)).await
-    }
-
-    async fn show(&self, client: &Client) -> Result<ExitCode, CliError> {
         let limit = self.limit.to_string();
         let mut query = vec![("limit", limit.as_str())];
         // Names of proxies have no slash, unless they are whole ids of nodes, which have a tilde.
@@ -62,9 +50,7 @@ impl History {
             self.what.as_deref().map(|what| (if is_object(&what) { "object" } else { "proxy" }, what)),
         );
         query.extend(self.endpoints.then_some(("endpoints", "true")));
-        let answer: Answer = client.get("history", &query).await?;
-        self.output.write(&answer, |screen| text(&answer, screen))?;
-        Ok(ExitCode::SUCCESS)
+        self.shown.one("history", &query, text).await
     }
 }
 

@@ -11,15 +11,14 @@ mod proxies;
 mod record;
 mod registries;
 mod services;
+mod shown;
 mod top;
 mod wait;
 pub(crate) mod why;
 
 use crate::error::CliError;
-use crate::output::{Watch, clear};
 use clap::Subcommand;
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// Commands that ask a running control plane.
 #[derive(Subcommand, Debug)]
@@ -66,6 +65,7 @@ pub enum Commands {
 
 /// The state of the registries of a running control plane.
 pub use registries::show as show_registries;
+pub use shown::Shown;
 
 impl Commands {
     /// Asks, prints the answer, and returns the exit code.
@@ -91,41 +91,11 @@ impl Commands {
     }
 }
 
-/// Shows an answer once, or again and again. What fails once it was shown is said and tried again.
-async fn repeat<F: Future<Output = Result<ExitCode, CliError>>>(
-    watch: Watch,
-    mut show: impl FnMut() -> F,
-) -> Result<ExitCode, CliError> {
-    let Some(every) = watch.watch else { return show().await };
-    clear()?;
-    show().await?;
-    loop {
-        tokio::time::sleep(every.max(Duration::from_millis(100))).await;
-        clear()?;
-        if let Err(error) = show().await {
-            if std::error::Error::source(&error).is_some_and(|cause| cause.is::<std::io::Error>()) {
-                return Err(error);
-            }
-            // The control plane may come back.
-            let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("error: {error}\n"));
-        }
-    }
-}
-
 /// What made something, in words: `EndpointSlice shop/web-1`.
 fn made_by(from: &pilotfish_api::Provenance) -> String {
     match (from.kind.is_empty(), from.namespace.is_empty()) {
         (true, _) => format!("{} {}", from.registry, from.id).trim().to_owned(),
         (false, true) => format!("{} {}", from.kind, from.name),
         (false, false) => format!("{} {}/{}", from.kind, from.namespace, from.name),
-    }
-}
-
-/// Says that a list goes on.
-fn and_more(shown: usize, total: usize) -> String {
-    if shown < total {
-        format!("... {} more; --limit shows them, filters narrow it\n", total - shown)
-    } else {
-        String::new()
     }
 }

@@ -1,9 +1,8 @@
 //! `pilotfish problems`.
 
-use super::{and_more, repeat};
-use crate::client::{Client, Connection};
+use super::shown::{Listed, and_more};
 use crate::error::CliError;
-use crate::output::{Colour, Output, Screen, Watch};
+use crate::output::{Colour, Screen};
 use clap::Args;
 use pilotfish_api::Problem;
 use pilotfish_api::v1::Page;
@@ -26,33 +25,22 @@ pub struct Problems {
     /// Only errors: objects whose newest version is not in force
     #[arg(long)]
     errors: bool,
-    /// How many are shown at most
-    #[arg(long, default_value_t = 1_000, value_name = "COUNT")]
-    limit: usize,
     #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    watch: Watch,
-    #[command(flatten)]
-    connection: Connection,
+    list: Listed,
 }
 
 impl Problems {
     pub(super) async fn run(self) -> Result<ExitCode, CliError> {
-        let client = self.connection.client();
-        repeat(self.watch, || self.show(&client)).await
-    }
-
-    async fn show(&self, client: &Client) -> Result<ExitCode, CliError> {
         let mut query = Vec::new();
         query.extend(self.namespace.as_deref().map(|namespace| ("namespace", namespace)));
         query.extend(self.errors.then_some(("severity", "error")));
-        let mut page: Page<Problem> = client.list("problems", &query, self.limit).await?;
-        page.items.truncate(self.limit);
-        self.output.write(&page, |screen| text(&page, screen))?;
-        let bad = page.items.iter().any(|problem| problem.severity == "error");
-        Ok(if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        self.list.run("problems", &query, text, code).await
     }
+}
+
+fn code(problems: &[Problem]) -> ExitCode {
+    let bad = problems.iter().any(|problem| problem.severity == "error");
+    if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 fn text(page: &Page<Problem>, screen: &Screen) -> String {

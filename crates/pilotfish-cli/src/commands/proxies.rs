@@ -1,9 +1,9 @@
 //! `pilotfish proxies`.
 
-use super::{and_more, repeat};
-use crate::client::{Client, Connection, part};
+use super::shown::{Listed, and_more, good};
+use crate::client::part;
 use crate::error::CliError;
-use crate::output::{Colour, Output, Screen, Watch};
+use crate::output::{Colour, Screen};
 use crate::table::{Cell, Table};
 use crate::time::about;
 use clap::{Args, ValueEnum};
@@ -29,15 +29,8 @@ pub struct Proxies {
     /// Only proxies in a state
     #[arg(long, value_enum)]
     state: Option<StateFilter>,
-    /// How many are shown at most
-    #[arg(long, default_value_t = 1_000, value_name = "COUNT")]
-    limit: usize,
     #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    watch: Watch,
-    #[command(flatten)]
-    connection: Connection,
+    list: Listed,
 }
 
 /// The states of proxies.
@@ -60,23 +53,13 @@ impl StateFilter {
 
 impl Proxies {
     pub(super) async fn run(self) -> Result<ExitCode, CliError> {
-        let client = self.connection.client();
-        repeat(self.watch, || self.show(&client)).await
-    }
-
-    async fn show(&self, client: &Client) -> Result<ExitCode, CliError> {
         if let Some(name) = &self.name {
-            let proxy: Proxy = client.get(&format!("proxies/{}", part(name)), &[]).await?;
-            self.output.write(&proxy, |screen| one(&proxy, screen))?;
-            return Ok(ExitCode::SUCCESS);
+            return self.list.shown.one(&format!("proxies/{}", part(name)), &[], one).await;
         }
         let mut query = Vec::new();
         query.extend(self.namespace.as_deref().map(|namespace| ("namespace", namespace)));
         query.extend(self.state.map(|state| ("state", state.word())));
-        let mut page: Page<Proxy> = client.list("proxies", &query, self.limit).await?;
-        page.items.truncate(self.limit);
-        self.output.write(&page, |screen| all(&page, screen))?;
-        Ok(ExitCode::SUCCESS)
+        self.list.run("proxies", &query, all, good).await
     }
 }
 

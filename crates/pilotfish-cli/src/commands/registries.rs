@@ -1,22 +1,21 @@
 //! The state of registries: `pilotfish registries` where a control plane is named.
 
-use crate::client::{Client, Connection};
+use super::shown::{Shown, good};
 use crate::error::CliError;
-use crate::output::{Colour, Output, Screen};
+use crate::output::{Colour, Screen};
 use crate::table::{Cell, Table};
 use crate::time::about;
 use pilotfish_api::Registry;
 use pilotfish_api::v1::Page;
 use std::fmt::Write;
+use std::process::ExitCode;
 
-/// Asks a running control plane for its registries and prints them.
+/// Asks a running control plane for its registries and prints them, once or again and again.
 ///
 /// # Errors
 /// When there is no answer.
-pub async fn show(connection: &Connection, output: Output) -> Result<(), CliError> {
-    let client: Client = connection.client();
-    let page: Page<Registry> = client.list("registries", &[], usize::MAX).await?;
-    output.write(&page, |screen| text(&page, screen))
+pub async fn show(shown: &Shown) -> Result<ExitCode, CliError> {
+    shown.list("registries", &[], usize::MAX, text, good).await
 }
 
 fn text(page: &Page<Registry>, screen: &Screen) -> String {

@@ -1,9 +1,9 @@
 //! `pilotfish services`.
 
-use super::{and_more, made_by, repeat};
-use crate::client::{Client, Connection};
+use super::made_by;
+use super::shown::{Listed, and_more, good};
 use crate::error::CliError;
-use crate::output::{Colour, Output, Screen, Watch};
+use crate::output::{Colour, Screen};
 use crate::table::{Cell, Table};
 use clap::Args;
 use pilotfish_api::v1::{Page, ServiceRow};
@@ -30,33 +30,18 @@ pub struct Services {
     /// Only services that have no healthy endpoint
     #[arg(long)]
     without_endpoints: bool,
-    /// How many are shown at most
-    #[arg(long, default_value_t = 1_000, value_name = "COUNT")]
-    limit: usize,
     #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    watch: Watch,
-    #[command(flatten)]
-    connection: Connection,
+    list: Listed,
 }
 
 impl Services {
     pub(super) async fn run(self) -> Result<ExitCode, CliError> {
-        let client = self.connection.client();
-        repeat(self.watch, || self.show(&client)).await
-    }
-
-    async fn show(&self, client: &Client) -> Result<ExitCode, CliError> {
         let mut query = Vec::new();
         query.extend(self.host.as_deref().map(|host| ("host", host)));
         query.extend(self.namespace.as_deref().map(|namespace| ("namespace", namespace)));
         query.extend(self.registry.as_deref().map(|registry| ("registry", registry)));
         query.extend(self.without_endpoints.then_some(("without_endpoints", "true")));
-        let mut page: Page<ServiceRow> = client.list("services", &query, self.limit).await?;
-        page.items.truncate(self.limit);
-        self.output.write(&page, |screen| text(&page, screen))?;
-        Ok(ExitCode::SUCCESS)
+        self.list.run("services", &query, text, good).await
     }
 }
 

@@ -57,6 +57,16 @@ export async function charts(place, signal) {
   }, signal);
 }
 
+/** A colour as a canvas takes it: the text of a custom property still says `light-dark()`, that of `color` does not. */
+function colour(name) {
+  const probe = h("span");
+  probe.style.color = `var(${name})`;
+  document.body.append(probe);
+  const { color } = getComputedStyle(probe);
+  probe.remove();
+  return color;
+}
+
 function chart({ title, show, lines, points, least }) {
   const now = h("p", { class: "now" });
   const place = h("div", { class: "plot", role: "img", "aria-label": title });
@@ -65,8 +75,6 @@ function chart({ title, show, lines, points, least }) {
   const width = () => Math.max(160, place.clientWidth);
 
   function make(data) {
-    const css = getComputedStyle(document.documentElement);
-    const colour = (name) => css.getPropertyValue(name).trim();
     const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     const line = ([label, series]) => ({
       label,

@@ -52,6 +52,16 @@ export function follow(kind, listener, signal) {
   if (newest.has(kind)) listener(newest.get(kind));
 }
 
+/** Calls whenever `part` of the newest value of a kind is another than it was before. */
+export function followPart(kind, part, listener, signal) {
+  let known;
+  follow(kind, (value) => {
+    const next = part(value);
+    if (known !== undefined && known !== next) listener();
+    known = next;
+  }, signal);
+}
+
 /** Calls with `connecting`, `live`, `lost` or `paused`. */
 export function followState(listener) {
   states.add(listener);

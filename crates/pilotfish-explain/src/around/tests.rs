@@ -1,9 +1,10 @@
 use super::*;
 use pilotfish_api::v1::{ServiceDetail, ServiceRow};
 use pilotfish_model::{ChangeSet, Hostname, ServiceKey};
-use pilotfish_registry::testing::Scene;
+use pilotfish_registry::testing::{SHOP, Scene};
 use pilotfish_translate::Translator;
 
+/// What there is around [`SHOP`], whose Service gets a label and a second endpoint, which is not ready.
 const MESH: &str = "
 apiVersion: v1
 kind: Service
@@ -11,24 +12,16 @@ metadata: {name: web, namespace: shop, labels: {team: a}}
 spec: {clusterIP: 10.1.0.1, selector: {app: web}, ports: [{name: http, port: 80}]}
 ---
 apiVersion: v1
-kind: Pod
-metadata: {name: web-0, namespace: shop, labels: {app: web}}
-spec: {serviceAccountName: web, containers: [{name: app, image: x}]}
-status: {phase: Running, podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}], conditions: [{type: Ready, status: \"True\"}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-ports: [{name: http, port: 8080, protocol: TCP}]
-endpoints:
-- {addresses: [10.0.0.1], conditions: {ready: true}, targetRef: {kind: Pod, name: web-0, namespace: shop}}
-- {addresses: [10.0.0.2], conditions: {ready: false, serving: false, terminating: false}}
----
-apiVersion: v1
 kind: Service
 metadata: {name: db, namespace: stock, annotations: {networking.istio.io/exportTo: shop}}
 spec: {clusterIP: 10.1.0.2, selector: {app: db}, ports: [{name: tcp, port: 5432}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-2, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: http, port: 8080, protocol: TCP}]
+endpoints: [{addresses: [10.0.0.2], conditions: {ready: false, serving: false, terminating: false}}]
 ---
 apiVersion: networking.istio.io/v1
 kind: Sidecar
@@ -73,6 +66,7 @@ spec: {mtls: {mode: STRICT}}
 
 fn translator() -> Translator {
     let mut scene = Scene::new();
+    scene.apply(SHOP).unwrap();
     scene.apply(MESH).unwrap();
     let translator = Translator::new();
     translator.publish(scene.world(), &ChangeSet::default());

@@ -8,7 +8,7 @@ mod diff;
 mod references;
 mod scene;
 
-use crate::resource::json;
+use crate::resource::{json, section};
 use crate::subject::Subject;
 pub use diff::unified;
 pub use scene::{Held, held};
@@ -231,19 +231,6 @@ fn impact(changes: Vec<usize>, mut names: Vec<String>) -> Impact {
     let proxies = names.len();
     names.truncate(NAMES);
     Impact { proxies, names, changes }
-}
-
-/// The word for a type.
-pub(crate) fn section(ty: ResourceType) -> Section {
-    match ty {
-        ResourceType::Cluster => Section::Clusters,
-        ResourceType::Endpoint => Section::Endpoints,
-        ResourceType::Secret => Section::Secrets,
-        ResourceType::ExtensionConfig => Section::Extensions,
-        ResourceType::Listener => Section::Listeners,
-        ResourceType::Route => Section::Routes,
-        ResourceType::NameTable => Section::Names,
-    }
 }
 
 #[cfg(test)]

@@ -1,26 +1,6 @@
 use super::*;
 use crate::subjects_of;
-use pilotfish_registry::testing::Scene as Registries;
-
-const SHOP: &str = "
-apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: shop}
-spec: {clusterIP: 10.1.0.1, selector: {app: web}, ports: [{name: http, port: 80}]}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: web-0, namespace: shop, labels: {app: web}}
-spec: {serviceAccountName: web, containers: [{name: app, image: x}]}
-status: {phase: Running, podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}], conditions: [{type: Ready, status: \"True\"}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-ports: [{name: http, port: 8080, protocol: TCP}]
-endpoints: [{addresses: [10.0.0.1], conditions: {ready: true}, targetRef: {kind: Pod, name: web-0, namespace: shop}}]
-";
+use pilotfish_registry::testing::{SHOP, Scene as Registries};
 
 fn planned(change: impl FnOnce(&mut Registries)) -> (Planned, Vec<Subject>) {
     let mut scene = Registries::new();

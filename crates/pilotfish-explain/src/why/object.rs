@@ -2,7 +2,8 @@
 
 use super::dropped;
 use super::service::unseen;
-use crate::plan::{Held, held, section};
+use crate::plan::{Held, held};
+use crate::resource::section;
 use crate::subject::Subject;
 use pilotfish_api::v1::{Dropped, Failure, Reached, WhyObject};
 use pilotfish_model::{Hostname, Kind, ObjectKey, Service, World};

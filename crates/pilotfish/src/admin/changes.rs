@@ -1,146 +1,99 @@
 //! The last changes on their way to the proxies.
 
-use pilotfish_admin::{CHANGES, millis};
+use crate::history::{Change, History, Outcome};
+use pilotfish_admin::millis;
 use pilotfish_api::v1::ChangeProgress;
-use pilotfish_model::{ChangeSet, Fact};
-use pilotfish_xds::ConnectionStatus;
-use std::collections::{BTreeSet, VecDeque};
-use std::time::SystemTime;
 
 /// Things that one change names.
 const NAMED: usize = 5;
 
 /// The last changes, the newest first.
-#[derive(Debug, Default)]
-pub(super) struct ChangeLog {
-    changes: VecDeque<Change>,
+pub(super) fn newest(history: &History) -> Vec<ChangeProgress> {
+    history.recent().iter().map(|change| progress(change)).collect()
 }
 
-#[derive(Debug)]
-struct Change {
-    at: SystemTime,
-    progress: ChangeProgress,
-}
-
-impl ChangeLog {
-    /// Notes a publication.
-    pub(super) fn note(&mut self, revision: u64, changes: &ChangeSet, at: SystemTime) {
-        let all = named(changes);
-        let progress = ChangeProgress {
-            revision,
-            at: millis(at),
-            more: all.len().saturating_sub(NAMED),
-            what: all.into_iter().take(NAMED).collect(),
-            ..ChangeProgress::default()
-        };
-        self.changes.truncate(CHANGES - 1);
-        self.changes.push_front(Change { at, progress });
+fn progress(change: &Change) -> ChangeProgress {
+    let (what, more) = change.named(NAMED);
+    let mut what: Vec<String> = what.into_iter().map(str::to_owned).collect();
+    if what.is_empty() {
+        what.push(change.summary());
     }
-
-    /// Whether some proxy may not have acknowledged one of them.
-    pub(super) fn is_open(&self) -> bool {
-        self.changes.iter().any(|change| !change.progress.complete)
-    }
-
-    /// Looks at who has acknowledged what. `current` is the revision of which the connections tell.
-    pub(super) fn look(&mut self, current: u64, connections: &[ConnectionStatus]) {
-        let open = self.changes.iter_mut().filter(|change| !change.progress.complete);
-        for change in open.filter(|change| change.progress.revision <= current) {
-            change.look(current, connections);
-        }
-    }
-
-    /// What is told about them.
-    pub(super) fn told(&self) -> Vec<ChangeProgress> {
-        self.changes.iter().map(|change| change.progress.clone()).collect()
-    }
-}
-
-impl Change {
-    fn look(&mut self, current: u64, connections: &[ConnectionStatus]) {
-        let revision = self.progress.revision;
-        let concerned =
-            || connections.iter().filter(|one| one.concerned >= revision && one.connected_at < self.at);
-        let (mut all, mut acknowledged, mut rejected, mut last) = (0, 0, 0, None);
-        for connection in concerned() {
-            all += 1;
-            let mut missing = connection.missing(revision).peekable();
-            if missing.peek().is_none() {
-                acknowledged += 1;
-            } else if missing.any(|(_, status)| status.rejection.is_some()) {
-                rejected += 1;
-            }
-            last = connection.types.values().filter_map(|status| status.acked_at).chain(last).max();
-        }
-        // A later change concerns others: how many this one did is what was seen before.
-        if revision == current || self.progress.proxies == 0 {
-            self.progress.proxies = all;
-        }
-        let left = all - acknowledged;
-        self.progress.acknowledged = self.progress.proxies.saturating_sub(left);
-        self.progress.rejected = rejected;
-        self.progress.complete = left == 0;
-        let is_newest = revision == current && all > 0 && left == 0;
-        // Where all had acknowledged it before it was noted here, how long that took is not known.
-        let took = last.filter(|_| is_newest).and_then(|last| last.duration_since(self.at).ok());
-        self.progress.seconds = took.map(|took| (took.as_secs_f64() * 10_000.0).round() / 10_000.0);
-    }
-}
-
-/// What changed, in words: objects first, then what has none.
-fn named(changes: &ChangeSet) -> BTreeSet<String> {
-    let objects: BTreeSet<String> = changes.facts.iter().filter_map(object).collect();
-    if objects.is_empty() { changes.facts.iter().filter_map(other).collect() } else { objects }
-}
-
-fn object(fact: &Fact) -> Option<String> {
-    match fact {
-        Fact::Object(key) => Some(key.to_string()),
-        _ => None,
-    }
-}
-
-fn other(fact: &Fact) -> Option<String> {
-    match fact {
-        Fact::Service(key) => Some(format!("service {}", key.hostname)),
-        Fact::Endpoints(key) => Some(format!("endpoints of {}", key.hostname)),
-        Fact::Workload(key) => Some(format!("workload {}/{}", key.namespace, key.name)),
-        Fact::NetworkGateways => Some("gateways between networks".to_owned()),
-        Fact::SecretAccess(reader) => Some(format!("who may read Secrets: {reader}")),
-        _ => None,
+    let proxies = change.concerned.len();
+    let after = match &*change.outcome.lock() {
+        Some(Outcome::InForce(after)) => Some(*after),
+        Some(Outcome::Late { .. } | Outcome::Unwatched) | None => None,
+    };
+    let lacking = *change.lacking.lock();
+    // Where nobody was concerned, or all have left, nothing took any time.
+    let seconds = after.filter(|after| !after.is_zero());
+    ChangeProgress {
+        revision: change.revision,
+        at: millis(change.at),
+        what,
+        more,
+        proxies,
+        acknowledged: proxies.saturating_sub(lacking.missing),
+        rejected: lacking.refusing,
+        complete: after.is_some(),
+        seconds: seconds.map(|after| (after.as_secs_f64() * 10_000.0).round() / 10_000.0),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pilotfish_model::{Kind, ObjectKey};
-
-    fn changes(names: &[&str]) -> ChangeSet {
-        let fact = |name: &&str| Fact::Object(ObjectKey::new(Kind::VirtualService, "shop", *name));
-        ChangeSet { facts: names.iter().map(fact).collect() }
-    }
+    use crate::history::Tracker;
+    use crate::history::tests::{Case, at, object, progress as acknowledged};
+    use std::time::Duration;
 
     #[test]
     fn a_change_names_few_objects_and_counts_the_others() {
-        let mut log = ChangeLog::default();
-        log.note(3, &changes(&["a", "b", "c", "d", "e", "f", "g"]), SystemTime::now());
-        let told = log.told();
+        let mut case = Case::default();
+        case.publish(vec![object("z", "start")], &[]);
+        let objects = ["a", "b", "c", "d", "e", "f", "g"].map(|name| object(name, "one"));
+        let change = case.publish(objects.into(), &[]);
+        let told = newest(&case.history);
         assert_eq!((told[0].what.len(), told[0].more), (5, 2));
         assert_eq!(told[0].what[0], "VirtualService shop/a");
-        assert!(log.is_open());
-        log.look(2, &[]);
-        assert!(log.is_open(), "the connections tell of an older revision");
-        log.look(3, &[]);
-        assert!(!log.is_open(), "it concerns nobody");
+        assert!(!told[0].complete, "nobody has looked yet");
+        assert_eq!(told[1].what, ["everything that there was at the start"]);
+        let mut tracker = Tracker::default();
+        tracker.add(change);
+        tracker.settle(&[], at(2));
+        let told = newest(&case.history);
+        assert!(told[0].complete && told[0].seconds.is_none(), "it concerns nobody");
     }
 
     #[test]
-    fn so_many_changes_are_kept() {
-        let mut log = ChangeLog::default();
+    fn a_change_tells_who_has_it_and_who_refuses_it() {
+        let mut case = Case::default();
+        case.publish(vec![object("a", "start")], &[]);
+        let change = case.publish(vec![object("a", "one")], &[1, 2, 3]);
+        let mut tracker = Tracker::default();
+        tracker.add(change);
+        let told = |case: &Case| {
+            let ChangeProgress { proxies, acknowledged, rejected, complete, seconds, .. } =
+                newest(&case.history).remove(0);
+            (proxies, acknowledged, rejected, complete, seconds)
+        };
+        assert_eq!(told(&case), (3, 0, 0, false, None));
+        let (has, lacks) = (acknowledged(1, 2, None, 0.02), acknowledged(2, 2, Some(1), 0.0));
+        let refuses = pilotfish_xds::Progress { refuses: true, ..acknowledged(3, 2, Some(1), 0.0) };
+        tracker.settle(&[has, lacks, refuses], at(2) + Duration::from_millis(50));
+        assert_eq!(told(&case), (3, 1, 1, false, None));
+        let mended = acknowledged(3, 2, None, 0.06);
+        tracker.settle(&[has, acknowledged(2, 2, None, 0.04), mended], at(2) + Duration::from_millis(80));
+        assert_eq!(told(&case), (3, 3, 0, true, Some(0.06)));
+    }
+
+    #[test]
+    fn so_many_changes_are_told_whatever_is_kept_of_them() {
+        let mut case = Case::keeping(0);
         for revision in 1..200 {
-            log.note(revision, &changes(&["a"]), SystemTime::now());
+            case.publish(vec![object("a", &format!("host-{revision}"))], &[]);
         }
-        assert_eq!((log.told().len(), log.told()[0].revision), (CHANGES, 199));
+        let told = newest(&case.history);
+        assert_eq!((told.len(), told[0].revision), (pilotfish_admin::CHANGES, 199));
+        assert!(case.history.changes().is_empty(), "beside the budget of what can be undone")
     }
 }

@@ -1,16 +1,16 @@
 //! Tells the dashboard what happens: samples each second, and, while somebody looks, the numbers and the way of the last changes.
 
 use super::AdminState;
-use super::changes::ChangeLog;
+use super::changes;
 use pilotfish_admin::{Feed, Metrics, Operations, Sampler};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 const SAMPLE: Duration = Duration::from_secs(1);
-/// How often proxies are asked about while a change is on its way and somebody looks.
+/// How often somebody who looks is told of changes on their way.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Runs until `stop` resolves.
@@ -21,19 +21,14 @@ pub(crate) async fn run(
     stop: impl Future<Output = ()>,
 ) {
     let mut stop = pin!(stop);
-    let mut worlds = state.shared.follow();
     let mut sampler = Sampler::new(&metrics);
-    let (mut log, mut told) = (ChangeLog::default(), Instant::now());
+    let mut told = Instant::now();
     let (mut samples, mut looks) = (interval(SAMPLE), interval(LOOK));
     samples.set_missed_tick_behavior(MissedTickBehavior::Delay);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = &mut stop => return,
-            (world, changes) = worlds.next() => {
-                log.note(world.revision(), &changes, SystemTime::now());
-                feed.changes(log.told());
-            }
             _ = samples.tick() => {
                 feed.sample(sampler.next(&metrics));
                 if feed.is_watched() {
@@ -45,13 +40,8 @@ pub(crate) async fn run(
                 tell_overview(&state, &feed).await;
                 told = Instant::now();
             },
-            _ = looks.tick(), if log.is_open() && feed.is_watched() => {
-                let state = Arc::clone(&state);
-                let known = tokio::task::spawn_blocking(move || state.fanout.acknowledgements()).await;
-                if let Ok((current, connections)) = known {
-                    log.look(current, &connections);
-                    feed.changes(log.told());
-                }
+            _ = looks.tick(), if feed.is_watched() => {
+                feed.changes(&changes::newest(state.shared.history()));
             }
         }
     }

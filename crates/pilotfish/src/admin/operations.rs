@@ -1,14 +1,14 @@
 //! The answers of `/api/v1`.
 
-use super::proxies::{acknowledgement, add_objects, find, name, proxy, section};
-use super::{AdminState, history, overview, plan};
+use super::proxies::{acknowledgement, add_objects, find, name, proxy};
+use super::{AdminState, changes, history, overview, plan};
 use crate::cli::logging::{self, LogControl};
 use crate::record::Recordable;
 use pilotfish_admin::{ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};
 use pilotfish_api::v1::{
-    Acknowledgement, Change, ConfigResource, Dropped, Failure, FailureKind, History, LogFilter, MemoryKind,
-    NamespaceMap, Overview, Plan, PlanRequest, Proxy, ProxyConfig, Section, ServiceDetail, ServiceRow, Why,
-    WhyEndpoint, WhyObject,
+    Acknowledgement, Change, ChangeProgress, ConfigResource, Dropped, Failure, FailureKind, History,
+    LogFilter, MemoryKind, NamespaceMap, Overview, Plan, PlanRequest, Proxy, ProxyConfig, Section,
+    ServiceDetail, ServiceRow, Why, WhyEndpoint, WhyObject,
 };
 use pilotfish_explain as explain;
 use pilotfish_model::{Kind, ObjectKey, ServiceKey};
@@ -24,6 +24,10 @@ const LISTED: usize = 20_000;
 impl Operations for AdminState {
     fn overview(&self) -> Overview {
         overview::overview(self)
+    }
+
+    fn changes(&self) -> Vec<ChangeProgress> {
+        changes::newest(self.shared.history())
     }
 
     fn proxies(&self) -> Vec<Proxy> {
@@ -68,7 +72,7 @@ impl Operations for AdminState {
         let mut bytes = 0_usize;
         let end = asked.offset.saturating_add(asked.limit.min(LISTED));
         for (ty, status) in &connection.types {
-            let section = section(*ty);
+            let section = explain::section(*ty);
             if asked.section.is_some_and(|wanted| wanted != section) {
                 continue;
             }

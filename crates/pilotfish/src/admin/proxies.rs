@@ -4,8 +4,9 @@ use super::{AdminState, text};
 use crate::control::shared::time;
 use parking_lot::Mutex;
 use pilotfish_api::v1::{
-    Acknowledgement, Failure, FailureKind, NotAcknowledged, Proxy, ProxyType, Rejection, Section, State,
+    Acknowledgement, Failure, FailureKind, NotAcknowledged, Proxy, ProxyType, Rejection, State,
 };
+use pilotfish_explain::section;
 use pilotfish_proto::ResourceType;
 use pilotfish_translate::{Snapshot, ViewId};
 use pilotfish_xds::{ConnectionStatus, Nack, Names, Protocol, TypeStatus};
@@ -15,19 +16,6 @@ use std::time::{Duration, Instant, SystemTime};
 const LISTED: usize = 100;
 /// Proxies of which `/ready` tells what they refuse.
 const REFUSALS: usize = 20;
-
-/// The word for a type.
-pub(super) fn section(ty: ResourceType) -> Section {
-    match ty {
-        ResourceType::Cluster => Section::Clusters,
-        ResourceType::Endpoint => Section::Endpoints,
-        ResourceType::Secret => Section::Secrets,
-        ResourceType::ExtensionConfig => Section::Extensions,
-        ResourceType::Listener => Section::Listeners,
-        ResourceType::Route => Section::Routes,
-        ResourceType::NameTable => Section::Names,
-    }
-}
 
 /// The name by which a proxy is asked for: `web-0.shop`, or the whole id where it has no such part.
 pub(crate) fn name(connection: &ConnectionStatus) -> &str {

@@ -283,7 +283,7 @@ impl Cli {
             }
             Command::Registries(registries) if registries.status => {
                 drop(out);
-                run(async { Ok(registries.show_status().await?) })
+                run_to(async { Ok(registries.show_status().await?) })
             }
             Command::Registries(registries) => good(registries.run(&table, &mut out)),
             Command::RemoteSecret(secret) => run(async { secret.run(&mut out).await }),

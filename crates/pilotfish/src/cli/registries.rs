@@ -2,13 +2,15 @@
 
 use anyhow::Result;
 use clap::Args;
-use pilotfish_cli::{CliError, Connection, Format, Output, show_registries};
+use pilotfish_cli::{CliError, Format, Shown, show_registries};
 use pilotfish_registry::{Input, RegistryTable, RegistryType};
 use serde_json::{Value, json};
 use std::io::Write;
+use std::process::ExitCode;
 
 /// Shows the registries that there are, and the options of one.
 #[derive(Args, Clone, Debug)]
+#[command(mut_arg("watch", |watch| watch.requires("status")))]
 pub(crate) struct Registries {
     /// Show this one with its options
     #[arg(value_name = "NAME")]
@@ -17,9 +19,7 @@ pub(crate) struct Registries {
     #[arg(long, conflicts_with = "name")]
     pub(crate) status: bool,
     #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    connection: Connection,
+    shown: Shown,
 }
 
 impl Registries {
@@ -27,8 +27,8 @@ impl Registries {
     ///
     /// # Errors
     /// When there is no answer.
-    pub(crate) async fn show_status(&self) -> Result<(), CliError> {
-        show_registries(&self.connection, self.output).await
+    pub(crate) async fn show_status(&self) -> Result<ExitCode, CliError> {
+        show_registries(&self.shown).await
     }
 
     /// Writes them to `out`.
@@ -41,7 +41,7 @@ impl Registries {
             None => table.iter().map(|(_, entry)| entry).collect(),
         };
         let all = || Value::from_iter(shown.iter().copied().map(as_json));
-        match (self.output.format, &self.name) {
+        match (self.shown.output.format, &self.name) {
             (Format::Json, _) => writeln!(out, "{:#}", all())?,
             (Format::Yaml, _) => write!(out, "{}", serde_saphyr::to_string(&all())?)?,
             (Format::Text, None) => write!(out, "{}", lines(&shown))?,
@@ -105,12 +105,13 @@ mod tests {
     use super::*;
     use crate::registries::table_with;
 
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        registries: Registries,
+    }
+
     fn command(name: Option<&str>, format: &str) -> Registries {
-        #[derive(clap::Parser)]
-        struct Line {
-            #[command(flatten)]
-            registries: Registries,
-        }
         let words = ["registries", "-o", format].into_iter().chain(name);
         <Line as clap::Parser>::parse_from(words).registries
     }
@@ -136,5 +137,14 @@ mod tests {
         let unknown = command(Some("zoo"), "text");
         let error = unknown.run(&table_with(&[]), &mut Vec::new()).unwrap_err().to_string();
         assert!(error.starts_with("there is no registry \"zoo\"; known are Kubernetes, "), "{error}");
+    }
+
+    #[test]
+    fn the_state_alone_is_shown_again_and_again() {
+        let parse =
+            |words: &[&str]| <Line as clap::Parser>::try_parse_from(words).map(|line| line.registries.status);
+        assert!(parse(&["registries", "--status", "--watch=1s"]).unwrap());
+        let error = parse(&["registries", "--watch"]).unwrap_err().to_string();
+        assert!(error.contains("--status"), "{error}");
     }
 }

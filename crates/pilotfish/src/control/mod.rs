@@ -503,7 +503,6 @@ impl Control {
         self.published = true;
         self.outputs.shared.note_changes(publication.revision, &changes);
         self.observer.computed(started);
-        let (before, world, changes) = (&before, &world, &changes);
         let published =
             Published { revision: publication.revision, at, before_that, before, world, changes, concerned };
         self.outputs.shared.history().note(published);

@@ -36,7 +36,7 @@ pub struct Shared {
     pulse: Pulse,
     followers: Mutex<Vec<Weak<Pending>>>,
     changed: Mutex<ChangedObjects>,
-    history: History,
+    history: Arc<History>,
     /// What the analysis found last.
     findings: watch::Sender<Arc<Findings>>,
 }
@@ -91,7 +91,7 @@ impl Shared {
     }
 
     /// What was published lately.
-    pub(crate) fn history(&self) -> &History {
+    pub(crate) fn history(&self) -> &Arc<History> {
         &self.history
     }
 

@@ -31,6 +31,15 @@ pub(crate) enum Outcome {
     Unwatched,
 }
 
+/// Clients that lack a change, as far as is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lacking {
+    /// How many have not acknowledged it.
+    pub(crate) missing: usize,
+    /// How many of them refuse what they were sent.
+    pub(crate) refusing: usize,
+}
+
 /// The changes that somebody may still acknowledge.
 #[derive(Default)]
 pub(crate) struct Tracker {
@@ -74,8 +83,10 @@ impl Tracker {
             let change = &waiting.change;
             let age = now.duration_since(change.at).unwrap_or_default();
             let there = || change.concerned.iter().filter_map(|client| by_client.get(client).copied());
-            let missing: Vec<ClientId> =
-                there().filter(|client| client.lacks(change.revision)).map(|client| client.client).collect();
+            let lacking = || there().filter(|client| client.lacks(change.revision));
+            let missing: Vec<ClientId> = lacking().map(|client| client.client).collect();
+            let refusing = lacking().filter(|client| client.refuses).count();
+            *change.lacking.lock() = Lacking { missing: missing.len(), refusing };
             if missing.is_empty() {
                 let last = there().filter_map(|client| client.acked_at).max();
                 let after = last.and_then(|last| last.duration_since(change.at).ok()).unwrap_or_default();

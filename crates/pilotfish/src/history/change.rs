@@ -1,6 +1,6 @@
 //! One publication: what changed by whom, and whom it concerns.
 
-use super::{Began, Outcome, Published};
+use super::{Began, Lacking, Outcome, Published};
 use parking_lot::Mutex;
 use pilotfish_model::{
     ChangeSet, Endpoint, Fact, Object, ObjectKey, Origin, ServiceEndpoints, ServiceKey, World,
@@ -34,6 +34,8 @@ pub(crate) struct Change {
     pub(crate) concerned: Arc<[ClientId]>,
     /// What became of it; `None` while some may still acknowledge it.
     pub(crate) outcome: Mutex<Option<Outcome>>,
+    /// Who lacks it: at first all that it concerns.
+    pub(crate) lacking: Mutex<Lacking>,
 }
 
 /// What happened to something.
@@ -118,13 +120,24 @@ impl fmt::Display for Item {
 
 impl Change {
     /// Reads what a publication changed. `last`: whom the one before concerned, which are often the same.
-    pub(super) fn new(published: Published<'_>, last: Option<Arc<[ClientId]>>, is_first: bool) -> Self {
+    pub(super) fn new(published: Published, last: Option<Arc<[ClientId]>>, is_first: bool) -> Self {
         let Published { revision, at, before_that, before, world, changes, mut concerned } = published;
         concerned.sort_unstable();
         concerned.dedup();
         let concerned = last.filter(|last| **last == *concerned).unwrap_or_else(|| concerned.into());
-        let (items, more) = if is_first { (Vec::new(), 0) } else { items(before, world, changes) };
-        Self { revision, at, before_that, items, more, is_first, concerned, outcome: Mutex::new(None) }
+        let (items, more) = if is_first { (Vec::new(), 0) } else { items(&before, &world, &changes) };
+        let lacking = Mutex::new(Lacking { missing: concerned.len(), refusing: 0 });
+        Self {
+            revision,
+            at,
+            before_that,
+            items,
+            more,
+            is_first,
+            concerned,
+            outcome: Mutex::new(None),
+            lacking,
+        }
     }
 
     /// Whether some of it is configuration.
@@ -135,6 +148,18 @@ impl Change {
     /// Whether it concerned a client.
     pub(crate) fn concerned(&self, client: ClientId) -> bool {
         self.concerned.binary_search(&client).is_ok()
+    }
+
+    /// What somebody changed, so many at most, and how many besides: the objects, or, where there are none, what registries and
+    /// sources made.
+    pub(crate) fn named(&self, most: usize) -> (Vec<&str>, usize) {
+        let objects = || self.items.iter().filter(|item| matches!(item.kind, ItemKind::Object(_)));
+        let (named, all): (Vec<&Item>, usize) = match objects().count() {
+            0 => (self.items.iter().take(most).collect(), self.items.len()),
+            all => (objects().take(most).collect(), all),
+        };
+        let more = all - named.len() + self.more;
+        (named.into_iter().map(|item| &*item.what).collect(), more)
     }
 
     /// What changed, in one line.
@@ -251,7 +276,9 @@ fn endpoints(key: &ServiceKey, before: &World, world: &World) -> Option<Item> {
     let (was, is) = (before.endpoints_of(key), world.endpoints_of(key));
     let action = Action::of(was.is_some(), is.is_some())?;
     let (gone, come) = (only_in(was, is), only_in(is, was));
-    let count = |all: Option<&Arc<ServiceEndpoints>>| all.map_or(0, |all| all.iter().count());
+    let count = |all: Option<&Arc<ServiceEndpoints>>| -> usize {
+        all.into_iter().flat_map(|all| all.shards.values()).map(|shard| shard.len()).sum()
+    };
     let mut detail = format!("{} -> {}", count(was), count(is));
     let addresses = |list: &[&Endpoint]| -> BTreeSet<String> {
         list.iter()
@@ -276,14 +303,32 @@ fn endpoints(key: &ServiceKey, before: &World, world: &World) -> Option<Item> {
     })
 }
 
-/// The endpoints of the one that the other has not. Those that stay keep their pointers.
+/// The endpoints of the one that the other has not. Shards that stay are one allocation, and are not looked into.
 fn only_in<'a>(
     one: Option<&'a Arc<ServiceEndpoints>>,
     other: Option<&'a Arc<ServiceEndpoints>>,
 ) -> Vec<&'a Endpoint> {
-    let all = |of: Option<&'a Arc<ServiceEndpoints>>| of.into_iter().flat_map(|all| all.iter());
-    let known: HashSet<*const Endpoint> = all(other).map(Arc::as_ptr).collect();
-    all(one).filter(|endpoint| !known.contains(&Arc::as_ptr(endpoint))).map(|endpoint| &**endpoint).collect()
+    let shards = one.into_iter().flat_map(|one| &one.shards);
+    let only = shards.flat_map(|(shard, endpoints)| {
+        only_in_shard(endpoints, other.and_then(|other| other.shards.get(shard)))
+    });
+    only.collect()
+}
+
+/// The endpoints of a shard that another state of it has not. Those that stay keep their pointers.
+pub(super) fn only_in_shard<'a>(
+    one: &'a Arc<[Arc<Endpoint>]>,
+    other: Option<&Arc<[Arc<Endpoint>]>>,
+) -> Vec<&'a Endpoint> {
+    if other.is_some_and(|other| Arc::ptr_eq(one, other)) {
+        return Vec::new();
+    }
+    let known: HashSet<*const Endpoint> =
+        other.into_iter().flat_map(|other| other.iter()).map(Arc::as_ptr).collect();
+    one.iter()
+        .filter(|endpoint| !known.contains(&Arc::as_ptr(endpoint)))
+        .map(|endpoint| &**endpoint)
+        .collect()
 }
 
 fn names<'a>(origins: impl Iterator<Item = &'a Origin>) -> Vec<Arc<str>> {

@@ -1,7 +1,7 @@
 //! What was published lately, and the way back.
 //!
 //! ```text
-//! control loop ─ world, what differs, whom it concerns ─▶ History ─▶ changes, newest last, each with the updates that undo it
+//! control loop ─ world, what differs, whom it concerns ─▶ noted ─ by the tracker, or by who asks ─▶ changes, each with what undoes it
 //!                                                            │
 //!                    Tracker ◀─ how far clients are ─────────┴──▶ ChangeLog ─▶ one line for each change, a few at a time
 //! ```
@@ -14,11 +14,11 @@ mod change;
 mod lines;
 mod size;
 
-pub(crate) use acknowledged::{Outcome, Tracker};
+pub(crate) use acknowledged::{Lacking, Outcome, Tracker};
 pub(crate) use change::{Change, Item, ItemKind};
 pub(crate) use lines::{ChangeLog, Line, Many};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use pilotfish_model::{ChangeSet, Fact, Kind, Update, World, WorldWriter};
 use pilotfish_xds::ClientId;
 use std::collections::VecDeque;
@@ -30,8 +30,15 @@ use tokio::sync::Notify;
 /// Bytes that are kept where nothing else is said.
 pub(crate) const DEFAULT_BYTES: usize = 32 << 20;
 
+/// Changes that are kept without the way back, whatever the budget.
+const RECENT: usize = pilotfish_admin::CHANGES;
+
 /// Changes, as far back as the budget of bytes allows.
 pub(crate) struct History {
+    /// Publications that are not taken in yet, the oldest first.
+    noted: Mutex<VecDeque<Published>>,
+    /// Held while they are taken in, so that they come in order.
+    turn: Mutex<()>,
     kept: Mutex<Kept>,
     /// Told of each change.
     news: Notify,
@@ -42,6 +49,8 @@ struct Kept {
     bytes: usize,
     /// The newest last, without a gap.
     entries: VecDeque<Entry>,
+    /// The last changes, the newest first, which the dashboard shows even where nothing fits into the budget.
+    recent: VecDeque<Arc<Change>>,
     /// The oldest revision whose world can be made.
     oldest: u64,
     /// What the tracker has not taken yet.
@@ -57,6 +66,8 @@ struct Entry {
     bytes: usize,
 }
 
+/// Publications that wait to be taken in. With more, who notes them does that.
+pub(crate) const NOTED: usize = 64;
 /// Changes that wait for the tracker. More are not watched: it is behind by seconds.
 const UNTRACKED: usize = 4_096;
 
@@ -70,7 +81,7 @@ pub(crate) struct Began {
 }
 
 /// Something that was published.
-pub(crate) struct Published<'a> {
+pub(crate) struct Published {
     /// Its revision.
     pub(crate) revision: u64,
     /// When.
@@ -78,11 +89,11 @@ pub(crate) struct Published<'a> {
     /// What was before that.
     pub(crate) before_that: Began,
     /// The world before.
-    pub(crate) before: &'a Arc<World>,
+    pub(crate) before: Arc<World>,
     /// The world now.
-    pub(crate) world: &'a Arc<World>,
+    pub(crate) world: Arc<World>,
     /// What differs.
-    pub(crate) changes: &'a ChangeSet,
+    pub(crate) changes: ChangeSet,
     /// The clients that it concerns.
     pub(crate) concerned: Vec<ClientId>,
 }
@@ -132,24 +143,54 @@ impl History {
             budget,
             bytes: 0,
             entries: VecDeque::new(),
+            recent: VecDeque::new(),
             oldest: 1,
             untracked: Vec::new(),
             world: Arc::default(),
             revision: 0,
         };
-        Self { kept: Mutex::new(kept), news: Notify::new() }
+        Self { noted: Mutex::default(), turn: Mutex::new(()), kept: Mutex::new(kept), news: Notify::new() }
     }
 
     /// Keeps that many bytes at most from now on.
     pub(crate) fn set_budget(&self, bytes: usize) {
-        let mut kept = self.kept.lock();
+        let mut kept = self.kept();
         kept.budget = bytes;
         kept.forget();
     }
 
-    /// Notes a publication. What it costs is proportional to what differs.
-    pub(crate) fn note(&self, published: Published<'_>) {
-        let Published { revision, before, world, changes, .. } = published;
+    /// Notes a publication. The control loop has others to serve: what changed is read by the tracker's task or by who asks first.
+    pub(crate) fn note(&self, published: Published) {
+        let waiting = {
+            let mut noted = self.noted.lock();
+            noted.push_back(published);
+            noted.len()
+        };
+        if waiting > NOTED {
+            self.take_in();
+        }
+        self.news.notify_one();
+    }
+
+    /// Takes in what was noted. What it costs is proportional to the objects and shards of endpoints that differ.
+    fn take_in(&self) {
+        let _turn = self.turn.lock();
+        loop {
+            let next = self.noted.lock().pop_front();
+            let Some(published) = next else { return };
+            self.keep(published);
+        }
+    }
+
+    /// What is kept, with everything that was noted.
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.take_in();
+        self.kept.lock()
+    }
+
+    fn keep(&self, published: Published) {
+        let Published { revision, before, world, changes, .. } = &published;
+        let (revision, world) = (*revision, world.clone());
         // Before the first there was nothing that anybody asks for.
         let is_first = before.revision() == 0;
         let undo: Arc<[Update]> = if is_first {
@@ -166,22 +207,32 @@ impl History {
             Arc::new(Change::new(published, last, is_first))
         };
         let bytes =
-            size::of_change(&change) + undo.iter().map(|update| size::of(update, world)).sum::<usize>();
+            size::of_change(&change) + undo.iter().map(|update| size::of(update, &world)).sum::<usize>();
         let mut kept = self.kept.lock();
-        (kept.world, kept.revision) = (world.clone(), revision);
+        (kept.world, kept.revision) = (world, revision);
         kept.bytes += bytes;
+        kept.recent.truncate(RECENT - 1);
+        kept.recent.push_front(change.clone());
         kept.entries.push_back(Entry { change: change.clone(), undo, bytes });
         kept.forget();
         if kept.untracked.len() < UNTRACKED {
             kept.untracked.push(change);
         }
         drop(kept);
+        // The tracker may have looked while somebody else took this in.
         self.news.notify_one();
     }
 
-    /// Takes out what is to be tracked, as soon as there is something.
-    pub(crate) async fn untracked(&self) -> Vec<Arc<Change>> {
+    /// Takes out what is to be tracked, as soon as there is something. Nothing is lost when it is not waited for any more.
+    pub(crate) async fn untracked(self: &Arc<Self>) -> Vec<Arc<Change>> {
         loop {
+            let is_noted = !self.noted.lock().is_empty();
+            if is_noted {
+                // Many services may have changed at once, and streams are served by this thread.
+                let history = self.clone();
+                let taken = tokio::task::spawn_blocking(move || history.take_in()).await;
+                taken.unwrap_or_else(|error| tracing::error!(%error, "a change is missing in the history"));
+            }
             let news = std::mem::take(&mut self.kept.lock().untracked);
             if !news.is_empty() {
                 return news;
@@ -192,24 +243,29 @@ impl History {
 
     /// The changes that are kept, the newest first.
     pub(crate) fn changes(&self) -> Vec<Arc<Change>> {
-        self.kept.lock().entries.iter().rev().map(|entry| entry.change.clone()).collect()
+        self.kept().entries.iter().rev().map(|entry| entry.change.clone()).collect()
+    }
+
+    /// The last changes, the newest first: [`RECENT`] at most, whatever else is kept.
+    pub(crate) fn recent(&self) -> Vec<Arc<Change>> {
+        self.kept().recent.iter().cloned().collect()
     }
 
     /// The oldest revision whose world can be made, and the newest.
     pub(crate) fn span(&self) -> (u64, u64) {
-        let kept = self.kept.lock();
+        let kept = self.kept();
         (kept.oldest.min(kept.revision), kept.revision)
     }
 
     /// Bytes that are kept, about, and how many may be.
     pub(crate) fn bytes(&self) -> (usize, usize) {
-        let kept = self.kept.lock();
+        let kept = self.kept();
         (kept.bytes, kept.budget)
     }
 
     /// The change that made a revision.
     pub(crate) fn change(&self, revision: u64) -> Result<Arc<Change>, NotKept> {
-        let kept = self.kept.lock();
+        let kept = self.kept();
         let found = kept.entries.iter().rev().find(|entry| entry.change.revision == revision);
         found.map(|entry| entry.change.clone()).ok_or(match revision > kept.revision || revision == 0 {
             true => NotKept::Unknown { revision, newest: kept.revision },
@@ -220,7 +276,7 @@ impl History {
     /// The world of a revision.
     pub(crate) fn world_at(&self, revision: u64) -> Result<Arc<World>, NotKept> {
         let (newest, undo): (Arc<World>, Vec<Arc<[Update]>>) = {
-            let kept = self.kept.lock();
+            let kept = self.kept();
             if revision > kept.revision || revision == 0 {
                 return Err(NotKept::Unknown { revision, newest: kept.revision });
             }
@@ -254,7 +310,7 @@ impl History {
     pub(crate) fn steps(&self, from: Option<u64>) -> Result<Steps, NotKept> {
         let revision = from.unwrap_or_else(|| self.span().0);
         let (newest, since) = {
-            let kept = self.kept.lock();
+            let kept = self.kept();
             if revision > kept.revision {
                 return Err(NotKept::Unknown { revision, newest: kept.revision });
             }
@@ -317,4 +373,4 @@ impl Kept {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

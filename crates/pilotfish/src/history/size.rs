@@ -1,10 +1,9 @@
 //! About how many bytes are kept because of a change: of what the newest world does not have any more.
 
 use super::Change;
+use super::change::only_in_shard;
 use pilotfish_model::{Endpoint, EndpointAttributes, Object, Service, Update, Workload, World};
-use std::collections::HashSet;
 use std::io;
-use std::sync::Arc;
 
 /// Of one key, name or allocation.
 const SMALL: usize = 128;
@@ -31,12 +30,10 @@ pub(super) fn of(update: &Update, after: &World) -> usize {
     SMALL
         + match update {
             Update::Services(_, services) => services.len() * (size_of::<Service>() + SERVICE),
-            Update::Endpoints(key, _, endpoints) => {
-                let kept: HashSet<*const Endpoint> =
-                    after.endpoints_of(key).into_iter().flat_map(|all| all.iter()).map(Arc::as_ptr).collect();
-                let gone = endpoints.iter().filter(|endpoint| !kept.contains(&Arc::as_ptr(endpoint)));
+            Update::Endpoints(key, shard, endpoints) => {
+                let kept = after.endpoints_of(key).and_then(|all| all.shards.get(shard));
                 let each = size_of::<Endpoint>() + size_of::<EndpointAttributes>() + ENDPOINT;
-                8 * endpoints.len() + gone.count() * each
+                8 * endpoints.len() + only_in_shard(endpoints, kept).len() * each
             }
             Update::Workload(_) => size_of::<Workload>() + WORKLOAD,
             Update::Object(object) => of_object(object),

@@ -1,6 +1,9 @@
 use super::*;
 use pilotfish_config::networking::VirtualService;
-use pilotfish_model::{Kind, Object, ObjectKey, ObjectMeta};
+use pilotfish_model::{
+    Endpoint, HealthStatus, Hostname, Kind, Object, ObjectKey, ObjectMeta, Port, Protocol, Provider,
+    ServiceKey, ShardKey, Workload,
+};
 use pilotfish_xds::Progress;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -8,7 +11,7 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::new(Kind::VirtualService, "shop", name)
 }
 
-fn object(name: &str, host: &str) -> Update {
+pub(crate) fn object(name: &str, host: &str) -> Update {
     let spec = VirtualService { hosts: vec![host.to_owned()], ..VirtualService::default() };
     let meta = ObjectMeta { origin: "routes.yaml:1".into(), generation: 3, ..ObjectMeta::of(key(name)) };
     Update::Object(Object::new(meta, spec))
@@ -16,29 +19,37 @@ fn object(name: &str, host: &str) -> Update {
 
 /// Publishes as the control loop does.
 #[derive(Default)]
-struct Case {
+pub(crate) struct Case {
     writer: WorldWriter,
-    history: History,
+    pub(crate) history: History,
     before: Arc<World>,
 }
 
-fn at(revision: u64) -> SystemTime {
+pub(crate) fn at(revision: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(100 * revision)
 }
 
 impl Case {
-    fn publish(&mut self, updates: Vec<Update>, concerned: &[u64]) -> Arc<Change> {
+    /// With a history that keeps that many bytes.
+    pub(crate) fn keeping(budget: usize) -> Self {
+        Self { history: History::new(budget), ..Self::default() }
+    }
+
+    pub(crate) fn publish(&mut self, updates: Vec<Update>, concerned: &[u64]) -> Arc<Change> {
+        self.note(updates, concerned);
+        self.history.recent().remove(0)
+    }
+
+    fn note(&mut self, updates: Vec<Update>, concerned: &[u64]) {
         updates.into_iter().for_each(|update| self.writer.apply(update));
         let (world, changes) = self.writer.publish().unwrap();
         let revision = world.revision();
         let concerned = concerned.iter().map(|id| ClientId(*id)).collect();
-        let (before, changes) = (&self.before, &changes);
+        let before = std::mem::replace(&mut self.before, world.clone());
         let before_that = Began { received: at(revision), computing: at(revision) };
         let published =
-            Published { revision, at: at(revision), before_that, before, world: &world, changes, concerned };
+            Published { revision, at: at(revision), before_that, before, world, changes, concerned };
         self.history.note(published);
-        self.before = world;
-        self.history.change(revision).unwrap()
     }
 
     fn hosts_at(&self, revision: u64) -> Result<Vec<String>, NotKept> {
@@ -76,8 +87,71 @@ fn every_revision_that_is_kept_is_as_it_was() {
 }
 
 #[test]
+fn to_note_a_change_is_no_work_and_who_asks_finds_it() {
+    let mut case = Case::default();
+    for revision in 1..=NOTED as u64 {
+        case.note(vec![object("a", &format!("host-{revision}"))], &[1]);
+        assert_eq!(case.history.noted.lock().len() as u64, revision, "nothing is done with it yet");
+    }
+    assert_eq!(case.history.kept.lock().revision, 0);
+    assert_eq!(case.history.span(), (1, NOTED as u64));
+    assert!(case.history.noted.lock().is_empty());
+    assert_eq!(case.hosts_at(7).unwrap(), ["host-7"]);
+    // Where nobody comes, the worlds that wait are limited.
+    for revision in 0..3 * NOTED {
+        case.note(vec![object("a", &format!("other-{revision}"))], &[1]);
+        assert!(case.history.noted.lock().len() <= NOTED);
+    }
+    assert_eq!(case.history.changes().len(), 4 * NOTED);
+}
+
+#[tokio::test]
+async fn the_tracker_gets_each_change_once_even_where_it_did_not_wait() {
+    let mut case = Case::default();
+    for revision in 1..=3 {
+        case.note(vec![object("a", &format!("host-{revision}"))], &[1]);
+    }
+    let history = Arc::new(std::mem::take(&mut case.history));
+    let mut news = tokio::select! {
+        biased;
+        news = history.untracked() => news,
+        () = std::future::ready(()) => Vec::new(),
+    };
+    if news.is_empty() {
+        news = history.untracked().await;
+    }
+    let revisions: Vec<u64> = news.iter().map(|change| change.revision).collect();
+    assert_eq!(revisions, [1, 2, 3]);
+}
+
+#[test]
+fn of_a_service_with_thousands_of_endpoints_the_one_that_changed_is_named() {
+    let shard = |instance: &str| ShardKey::new(Provider::new(7, "invented"), "east").with_instance(instance);
+    let hostname = Hostname::parse("web.example.com").unwrap();
+    let service = ServiceKey { hostname, namespace: "shop".into() };
+    let port = Port { number: 80, name: "http".into(), protocol: Protocol::Http, target_port: None };
+    let endpoint = |shard: &ShardKey, n: usize| {
+        let address = format!("10.0.{}.{}", n / 250, n % 250);
+        Workload::registered(shard, "shop", format!("w{n}"), vec![address.into()]).endpoint(&port, 8080)
+    };
+    let all = |shard: &ShardKey| -> Vec<_> { (0..5_000).map(|n| Arc::new(endpoint(shard, n))).collect() };
+    let update = |shard: &ShardKey, list: &[Arc<Endpoint>]| {
+        Update::Endpoints(service.clone(), shard.clone(), list.into())
+    };
+    let (one, two) = (shard("one"), shard("two"));
+    let (mut first, second) = (all(&one), all(&two));
+    let mut case = Case::default();
+    case.publish(vec![update(&one, &first), update(&two, &second)], &[]);
+    first[1] = Arc::new(Endpoint { health: HealthStatus::Unhealthy, ..endpoint(&one, 1) });
+    let change = case.publish(vec![update(&one, &first)], &[]);
+    let Item { what, detail, .. } = &change.items[0];
+    assert_eq!(&**what, "endpoints of web.example.com");
+    assert_eq!(detail, "10000 -> 10000, +10.0.0.1:8080 Unhealthy, -10.0.0.1:8080 Healthy");
+}
+
+#[test]
 fn the_oldest_is_forgotten_so_that_the_rest_is_within_its_budget() {
-    let mut case = Case { history: History::new(64 << 10), ..Case::default() };
+    let mut case = Case::keeping(64 << 10);
     for revision in 1..=200 {
         case.publish(vec![object("a", &format!("host-{revision}"))], &[]);
         let (bytes, budget) = case.history.bytes();
@@ -100,6 +174,7 @@ fn the_oldest_is_forgotten_so_that_the_rest_is_within_its_budget() {
 fn the_page_of_limits_says_how_much_is_kept() {
     let page = include_str!("../../../../docs/limits.md");
     assert!(page.contains(&format!("(`--history-bytes`) | {} MiB", DEFAULT_BYTES >> 20)));
+    assert!(page.contains(&format!("| Changes that wait to be taken into it | {NOTED} |")));
     assert!(page.contains(&format!("| A record | {} MiB", crate::record::LARGEST >> 20)));
 }
 
@@ -123,7 +198,7 @@ fn of_secrets_nothing_is_kept() {
     assert!(updates.iter().all(|(_, updates)| updates.len() == 1), "the route alone");
 }
 
-fn progress(client: u64, concerned: u64, behind: Option<u64>, acked: f64) -> Progress {
+pub(crate) fn progress(client: u64, concerned: u64, behind: Option<u64>, acked: f64) -> Progress {
     let acked_at = Some(at(concerned) + Duration::from_secs_f64(acked));
     Progress { client: ClientId(client), concerned, behind, acked_at, refuses: false }
 }

@@ -3,8 +3,8 @@ use crate::history::{Began, History, Published};
 use pilotfish_config::networking::{Destination, HttpRoute, HttpRouteDestination, VirtualService};
 use pilotfish_explain::Subject;
 use pilotfish_model::{
-    ChangeSet, Endpoint, HealthStatus, Hostname, Kind, Object, ObjectKey, ObjectMeta, Origin, Port, Protocol,
-    Provider, Service, ServiceKey, ShardKey, Update, Workload, World, WorldWriter,
+    Endpoint, HealthStatus, Hostname, Kind, Object, ObjectKey, ObjectMeta, Origin, Port, Protocol, Provider,
+    Service, ServiceKey, ShardKey, Update, Workload, World, WorldWriter,
 };
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_translate::{Proxy, Translator};
@@ -108,18 +108,16 @@ fn history(steps: &[Step]) -> History {
         step.into_iter().for_each(|step| writer.apply(update(step)));
         let Some((world, changes)) = writer.publish() else { continue };
         let (revision, at) = (world.revision(), SystemTime::now());
-        let (of, changes): (_, &ChangeSet) = (&before, &changes);
         let before_that = Began { received: at, computing: at };
         history.note(Published {
             revision,
             at,
             before_that,
-            before: of,
-            world: &world,
+            before: std::mem::replace(&mut before, world.clone()),
+            world,
             changes,
             concerned: Vec::new(),
         });
-        before = world;
     }
     history
 }

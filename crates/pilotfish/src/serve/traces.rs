@@ -109,6 +109,7 @@ mod tests {
             is_first: false,
             concerned: [ClientId(1), ClientId(2)].into(),
             outcome: Mutex::new(None),
+            lacking: Mutex::default(),
         }
     }
 

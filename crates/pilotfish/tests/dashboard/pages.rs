@@ -58,6 +58,34 @@ async fn each_page_is_well_in_each_size_and_colour() {
     }
 }
 
+/// Whether some canvas has a point that is nearly of that colour.
+fn drawn([red, green, blue]: [u8; 3]) -> String {
+    format!(
+        "[...document.querySelectorAll('canvas')].some((canvas) => {{ \
+           const {{ data }} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height); \
+           const near = (at) => data[at + 3] > 250 && Math.abs(data[at] - {red}) + Math.abs(data[at + 1] - {green}) + Math.abs(data[at + 2] - {blue}) < 16; \
+           for (let at = 0; at < data.length; at += 4) if (near(at)) return true; \
+           return false; \
+         }})"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn charts_are_drawn_in_the_colours_of_the_system_or_in_those_that_are_chosen() {
+    const LIGHT: [u8; 3] = [0x0b, 0x6b, 0x8a];
+    const DARK: [u8; 3] = [0x55, 0xb4, 0xda];
+    let Some((_pilotfish, _fleet, mut dashboard)) = shop().await else { return };
+    for (dark, line) in [(true, DARK), (false, LIGHT)] {
+        dashboard.browser.looks(1_280, 800, dark).await;
+        dashboard.open("").await;
+        dashboard.browser.until(&drawn(line)).await;
+    }
+    dashboard.browser.evaluate("pilotfishTheme.choose('dark')").await;
+    dashboard.browser.until(&drawn(DARK)).await;
+    let page = dashboard.browser.evaluate("getComputedStyle(document.documentElement).backgroundColor").await;
+    assert_eq!(page, "rgb(17, 23, 28)");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_is_done_by_keyboard() {
     let Some((_pilotfish, _fleet, mut dashboard)) = shop().await else { return };

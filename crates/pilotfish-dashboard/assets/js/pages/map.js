@@ -62,12 +62,7 @@ function namespaces(root, signal) {
 
 /** Loads again when something has changed. */
 function reloads(load, signal) {
-  let revision = null;
-  const again = throttle(5_000, load);
-  live.follow("overview", (numbers) => {
-    if (revision !== null && revision !== numbers.revision) again();
-    revision = numbers.revision;
-  }, signal);
+  live.followPart("overview", (numbers) => numbers.revision, throttle(5_000, load), signal);
 }
 
 const trouble = (one) => (one.unhealthy > 0 ? 2 : one.degraded > 0 ? 1 : 0);

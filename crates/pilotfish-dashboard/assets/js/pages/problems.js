@@ -40,13 +40,8 @@ export function open({ root, signal, title }) {
   }
 
   load(0);
-  let known = null;
-  const again = throttle(2_000, () => load(0));
-  live.follow("overview", (numbers) => {
-    const key = `${numbers.errors} ${numbers.warnings} ${numbers.revision}`;
-    if (known !== null && known !== key) again();
-    known = key;
-  }, signal);
+  const state = (numbers) => `${numbers.errors} ${numbers.warnings} ${numbers.revision}`;
+  live.followPart("overview", state, throttle(2_000, () => load(0)), signal);
 }
 
 function problem(one) {

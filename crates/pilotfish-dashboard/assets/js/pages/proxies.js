@@ -1,13 +1,10 @@
 // The connected proxies as a list.
 
-import { h, replace, throttle } from "../dom.js";
-import { get } from "../api.js";
-import * as live from "../live.js";
+import { h } from "../dom.js";
 import * as format from "../format.js";
-import { amend, link } from "../router.js";
-import { filters } from "../filters.js";
+import { link } from "../router.js";
 import { state } from "../parts.js";
-import { rows } from "../rows.js";
+import * as list from "./list.js";
 
 const STATES = [["", "any"], ["rejected", "rejected"], ["pending", "pending"], ["synced", "synced"]];
 
@@ -29,30 +26,12 @@ const COLUMNS = [
   { name: "Connected", class: "opt w1", cell: (row) => h("time", { datetime: row.connectedAt, title: format.time(row.connectedAt) }, format.ago(row.connectedAt)) },
 ];
 
-export function open({ root, query, signal, title }) {
-  let list = null;
-  let sort = query.get("sort") ?? "name";
-  const { form, values } = filters([
-    { name: "name", label: "Name contains", hint: "web-0" },
-    { name: "namespace", label: "Namespace", hint: "shop" },
-    { name: "state", label: "State", options: STATES },
-  ], () => list.reload(true));
-  const load = (offset, limit, stop) => get("proxies", { ...values, sort, offset, limit }, stop);
-  const place = h("div");
-  function show() {
-    list = rows({ caption: "Proxies", noun: ["proxy", "proxies"], columns: COLUMNS, load, signal, sort, onsort: (by) => {
-      sort = by;
-      amend({ sort });
-      show();
-    } });
-    replace(place, list.element);
-  }
-  replace(root, h("h1", {}, title), form, place);
-  show();
-  let known = null;
-  const reload = throttle(1_000, () => list.reload());
-  live.follow("overview", (numbers) => {
-    if (known !== null && known !== numbers.proxiesState) reload();
-    known = numbers.proxiesState;
-  }, signal);
+const FIELDS = [
+  { name: "name", label: "Name contains", hint: "web-0" },
+  { name: "namespace", label: "Namespace", hint: "shop" },
+  { name: "state", label: "State", options: STATES },
+];
+
+export function open(page) {
+  list.open(page, { path: "proxies", caption: "Proxies", noun: ["proxy", "proxies"], fields: FIELDS, columns: COLUMNS, state: (numbers) => numbers.proxiesState });
 }

@@ -53,16 +53,11 @@ export async function open({ root, name, signal }) {
     replace(past, changes && section("History", changes));
   };
   remember();
-  let known = null;
   const again = throttle(1_000, () => {
     load();
     remember();
   });
-  live.follow("overview", (numbers) => {
-    const key = `${numbers.proxiesState} ${numbers.revision}`;
-    if (known !== null && known !== key) again();
-    known = key;
-  }, signal);
+  live.followPart("overview", (numbers) => `${numbers.proxiesState} ${numbers.revision}`, again, signal);
 }
 
 function summary(proxy) {

@@ -60,15 +60,11 @@ export async function open({ root, name, query, signal }) {
   }
 
   await load();
-  let revision = null;
   const again = throttle(2_000, () => {
     load();
     endpoints.reload();
   });
-  live.follow("overview", (numbers) => {
-    if (revision !== null && revision !== numbers.revision) again();
-    revision = numbers.revision;
-  }, signal);
+  live.followPart("overview", (numbers) => numbers.revision, again, signal);
 }
 
 const pairs = (labels) => Object.entries(labels).map(([key, value]) => `${key}=${value}`).join(", ");

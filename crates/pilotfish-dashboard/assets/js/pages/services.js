@@ -1,13 +1,10 @@
 // All services as a list.
 
-import { h, replace, throttle } from "../dom.js";
-import { get } from "../api.js";
-import * as live from "../live.js";
+import { h } from "../dom.js";
 import * as format from "../format.js";
-import { amend, link } from "../router.js";
-import { filters } from "../filters.js";
+import { link } from "../router.js";
 import { health } from "../parts.js";
-import { rows } from "../rows.js";
+import * as list from "./list.js";
 
 const HEALTH = [["", "any"], ["healthy", "healthy"], ["degraded", "some endpoints are not healthy"], ["unhealthy", "no endpoint is healthy"], ["empty", "no endpoints"]];
 
@@ -28,31 +25,13 @@ export function shownTo(exportTo) {
   return exportTo.join(", ");
 }
 
-export function open({ root, query, signal, title }) {
-  let list = null;
-  let sort = query.get("sort") ?? "host";
-  const { form, values } = filters([
-    { name: "host", label: "Host contains", hint: "catalog" },
-    { name: "namespace", label: "Namespace", hint: "shop" },
-    { name: "health", label: "Health", options: HEALTH },
-    { name: "registry", label: "Registry", hint: "Kubernetes" },
-  ], () => list.reload(true));
-  const load = (offset, limit, stop) => get("services", { ...values, sort, offset, limit }, stop);
-  const place = h("div");
-  function show() {
-    list = rows({ caption: "Services", noun: ["service", "services"], columns: COLUMNS, load, signal, sort, onsort: (by) => {
-      sort = by;
-      amend({ sort });
-      show();
-    } });
-    replace(place, list.element);
-  }
-  replace(root, h("h1", {}, title), form, place);
-  show();
-  let revision = null;
-  const reload = throttle(1_000, () => list.reload());
-  live.follow("overview", (numbers) => {
-    if (revision !== null && revision !== numbers.revision) reload();
-    revision = numbers.revision;
-  }, signal);
+const FIELDS = [
+  { name: "host", label: "Host contains", hint: "catalog" },
+  { name: "namespace", label: "Namespace", hint: "shop" },
+  { name: "health", label: "Health", options: HEALTH },
+  { name: "registry", label: "Registry", hint: "Kubernetes" },
+];
+
+export function open(page) {
+  list.open(page, { path: "services", caption: "Services", noun: ["service", "services"], fields: FIELDS, columns: COLUMNS, state: (numbers) => numbers.revision });
 }
