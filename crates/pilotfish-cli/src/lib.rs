@@ -20,4 +20,4 @@ pub use commands::plan::{PlanArgs, PlanFiles, show as show_plan};
 pub use commands::why::Why;
 pub use commands::{Commands, show_registries};
 pub use error::CliError;
-pub use output::{Format, Output, Screen};
+pub use output::{Format, Output, Screen, Watch};

@@ -28,13 +28,13 @@ pub struct Output {
 
 /// The flag of commands that can go on.
 #[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct Watch {
+pub struct Watch {
     /// Shows the answer again and again, every 2s or as often as this says, until Ctrl-C
     #[arg(
         short, long, value_name = "EVERY", num_args = 0..=1, require_equals = true, default_missing_value = "2s",
         value_parser = crate::time::parse_duration
     )]
-    pub(crate) watch: Option<Duration>,
+    pub watch: Option<Duration>,
 }
 
 /// Meanings that have a colour.

@@ -1,22 +1,29 @@
 //! The state of registries: `pilotfish registries` where a control plane is named.
 
+use super::repeat;
 use crate::client::{Client, Connection};
 use crate::error::CliError;
-use crate::output::{Colour, Output, Screen};
+use crate::output::{Colour, Output, Screen, Watch};
 use crate::table::{Cell, Table};
 use crate::time::about;
 use pilotfish_api::Registry;
 use pilotfish_api::v1::Page;
 use std::fmt::Write;
+use std::process::ExitCode;
 
-/// Asks a running control plane for its registries and prints them.
+/// Asks a running control plane for its registries and prints them, with `watch` again and again.
 ///
 /// # Errors
 /// When there is no answer.
-pub async fn show(connection: &Connection, output: Output) -> Result<(), CliError> {
-    let client: Client = connection.client();
+pub async fn show(connection: &Connection, output: Output, watch: Watch) -> Result<ExitCode, CliError> {
+    let client = connection.client();
+    repeat(watch, || once(&client, output)).await
+}
+
+async fn once(client: &Client, output: Output) -> Result<ExitCode, CliError> {
     let page: Page<Registry> = client.list("registries", &[], usize::MAX).await?;
-    output.write(&page, |screen| text(&page, screen))
+    output.write(&page, |screen| text(&page, screen))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn text(page: &Page<Registry>, screen: &Screen) -> String {

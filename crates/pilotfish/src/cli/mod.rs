@@ -281,9 +281,9 @@ impl Cli {
                 drop(out);
                 run_to(async { Box::pin(register.run()).await })
             }
-            Command::Registries(registries) if registries.status => {
+            Command::Registries(registries) if registries.asks() => {
                 drop(out);
-                run(async { Ok(registries.show_status().await?) })
+                run_to(async { Ok(registries.show_status().await?) })
             }
             Command::Registries(registries) => good(registries.run(&table, &mut out)),
             Command::RemoteSecret(secret) => run(async { secret.run(&mut out).await }),

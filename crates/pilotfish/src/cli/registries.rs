@@ -2,33 +2,41 @@
 
 use anyhow::Result;
 use clap::Args;
-use pilotfish_cli::{CliError, Connection, Format, Output, show_registries};
+use pilotfish_cli::{CliError, Connection, Format, Output, Watch, show_registries};
 use pilotfish_registry::{Input, RegistryTable, RegistryType};
 use serde_json::{Value, json};
 use std::io::Write;
+use std::process::ExitCode;
 
 /// Shows the registries that there are, and the options of one.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Registries {
     /// Show this one with its options
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", conflicts_with = "watch")]
     name: Option<String>,
-    /// Shows how the registries of a running control plane are
+    /// Shows how the registries of a running control plane are; so does --watch
     #[arg(long, conflicts_with = "name")]
-    pub(crate) status: bool,
+    status: bool,
     #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    watch: Watch,
     #[command(flatten)]
     connection: Connection,
 }
 
 impl Registries {
+    /// Whether it is about those of a running control plane.
+    pub(crate) fn asks(&self) -> bool {
+        self.status || self.watch.watch.is_some()
+    }
+
     /// Asks a running control plane.
     ///
     /// # Errors
     /// When there is no answer.
-    pub(crate) async fn show_status(&self) -> Result<(), CliError> {
-        show_registries(&self.connection, self.output).await
+    pub(crate) async fn show_status(&self) -> Result<ExitCode, CliError> {
+        show_registries(&self.connection, self.output, self.watch).await
     }
 
     /// Writes them to `out`.
