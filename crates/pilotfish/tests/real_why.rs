@@ -182,7 +182,7 @@ impl World {
             format!("{{destination: {{host: {}{subset}}}, weight: {weight}}}", self.services[other].host())
         };
         let first = destination(100);
-        if at % 2 == 0 {
+        if at.is_multiple_of(2) {
             return format!("route: [{first}]");
         }
         format!("route: [{}, {}]", destination(50), destination(50))
