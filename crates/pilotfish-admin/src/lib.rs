@@ -28,7 +28,7 @@ pub use flow_metrics::FlowMetrics;
 pub use metrics::{Metrics, XdsType};
 pub use prometheus::IntGauge;
 pub use registration_metrics::RegistrationApiMetrics;
-pub use routes::{ControlPlane, ENDPOINTS, router};
+pub use routes::{ControlPlane, ENDPOINTS, NOT_CONNECTED, router};
 pub use sampler::{Sampler, millis};
 pub use server::{Bound, LIMITS, ServerError, page};
 pub use v1::{ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};

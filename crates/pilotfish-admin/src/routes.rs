@@ -111,6 +111,8 @@ pub fn router<C: ControlPlane + Operations>(
         .route("/healthz", get(alive::<C>))
         .route("/healthz/ready", get(ready::<C>))
         .route("/version", get(version_text::<C>))
+        // As `istioctl version` asks for it.
+        .route("//version", get(version_text::<C>))
         .merge(metrics_page)
         .merge(pages)
         .merge(lasting)
@@ -166,8 +168,9 @@ async fn index() -> Response {
     ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], page).into_response()
 }
 
-async fn list() -> Json<Vec<String>> {
-    Json(ENDPOINTS.iter().map(|(path, _)| format!("/debug/{path}")).collect())
+/// The names alone, as istiod lists them: `istioctl x internal-debug` takes one of them.
+async fn list() -> Json<Vec<&'static str>> {
+    Json(ENDPOINTS.iter().map(|(path, _)| *path).filter(|path| *path != "list").collect())
 }
 
 #[derive(Deserialize)]
@@ -287,7 +290,7 @@ struct ConfigDumpQuery {
 }
 
 /// istioctl searches replies for these words to try the next replica.
-const NOT_CONNECTED: &str =
+pub const NOT_CONNECTED: &str =
     "Proxy not connected to this Pilot instance. It may be connected to another instance.\n";
 
 async fn config_dump<C: ControlPlane>(

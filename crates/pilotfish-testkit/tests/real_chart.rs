@@ -121,10 +121,10 @@ fn names_can_be_istiods() {
     let objects = objects(&chart);
     let template = &objects["Deployment istiod"]["spec"]["template"];
     assert_eq!(template["spec"]["containers"][0]["name"], "discovery");
-    assert_eq!(
-        (&template["metadata"]["labels"]["app"], &template["metadata"]["labels"]["istio"]),
-        (&"istiod".into(), &"pilot".into())
-    );
+    // istioctl looks for `app` and the revision, which is `default` where no other is asked for.
+    for (label, value) in [("app", "istiod"), ("istio", "pilot"), ("istio.io/rev", "default")] {
+        assert_eq!(template["metadata"]["labels"][label], value, "{label}");
+    }
     assert_eq!(objects["HorizontalPodAutoscaler pilotfish"]["spec"]["scaleTargetRef"]["name"], "istiod");
 }
 

@@ -124,6 +124,37 @@ pub(crate) fn delta_resources<'a>(resources: impl Iterator<Item = &'a Arc<Resour
     Chunk { pieces: field.pieces(&resources), len: field.length(&resources), count: resources.len() }
 }
 
+/// What a response says of itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About<'a> {
+    /// The type of the resources.
+    pub(crate) type_url: &'a str,
+    /// The version of all of them.
+    pub(crate) version: u64,
+    /// Who answers: `identifier` of a `ControlPlane`, where that is told.
+    pub(crate) control_plane: Option<&'a str>,
+}
+
+impl<'a> About<'a> {
+    /// Of resources, where nobody asks who answers.
+    pub(crate) fn of(type_url: &'a str, version: u64) -> Self {
+        Self { type_url, version, control_plane: None }
+    }
+
+    /// The length of the field `control_plane`.
+    fn control_plane_len(&self) -> usize {
+        self.control_plane.map_or(0, |identifier| field_len(field_len(identifier.len())))
+    }
+
+    /// The field `control_plane`, under its number in the response.
+    fn put_control_plane(&self, out: &mut BytesMut, number: u8) {
+        if let Some(identifier) = self.control_plane {
+            put_key(out, number, field_len(identifier.len()));
+            put_field(out, 1, identifier.as_bytes());
+        }
+    }
+}
+
 /// An encoded response, one gRPC frame: a head whose last field is the nonce, resources that have large bodies, and those that are shared with
 /// other responses.
 #[derive(Clone, Debug)]
@@ -137,37 +168,32 @@ pub(crate) struct Frame {
 impl Frame {
     /// A `DeltaDiscoveryResponse` of these resources and the shared ones.
     pub(crate) fn delta(
-        type_url: &str,
-        system_version: u64,
+        about: About<'_>,
         upserts: &[Arc<Resource>],
         removed: &[Arc<str>],
         nonce: u64,
         shared: Vec<Arc<Chunk>>,
     ) -> Self {
         let others: usize = removed.iter().map(|name| field_len(name.len())).sum();
-        Self::build(
-            (ResourcesField::Delta, upserts),
-            (type_url, system_version),
-            others,
-            nonce,
-            shared,
-            |out| {
-                for name in removed {
-                    put_field(out, 6, name.as_bytes());
-                }
-            },
-        )
+        Self::build((ResourcesField::Delta, upserts), about, others, nonce, shared, |out| {
+            about.put_control_plane(out, 7);
+            for name in removed {
+                put_field(out, 6, name.as_bytes());
+            }
+        })
     }
 
     /// A `DiscoveryResponse`.
-    pub(crate) fn sotw(type_url: &str, version: u64, resources: &[Arc<Resource>], nonce: u64) -> Self {
-        Self::build((ResourcesField::Sotw, resources), (type_url, version), 0, nonce, Vec::new(), |_| {})
+    pub(crate) fn sotw(about: About<'_>, resources: &[Arc<Resource>], nonce: u64) -> Self {
+        Self::build((ResourcesField::Sotw, resources), about, 0, nonce, Vec::new(), |out| {
+            about.put_control_plane(out, 6);
+        })
     }
 
     /// The resources in their order: those before the first large one are part of the head, so that a small response is one piece.
     fn build(
         (field, resources): (ResourcesField, &[Arc<Resource>]),
-        (type_url, version): (&str, u64),
+        about: About<'_>,
         others_len: usize,
         nonce: u64,
         shared: Vec<Arc<Chunk>>,
@@ -176,12 +202,13 @@ impl Frame {
         let small = resources.iter().take_while(|resource| !is_in_place(resource)).count();
         let (small, rest) = resources.split_at(small);
         let rest_len = field.length(rest);
-        let len = field_len(16) + field.length(small) + field_len(type_url.len()) + others_len + NONCE_LEN;
+        let about_len = field_len(16) + field_len(about.type_url.len()) + about.control_plane_len();
+        let len = about_len + field.length(small) + others_len + NONCE_LEN;
         let mut out = BytesMut::with_capacity(PREFIX_LEN + len);
         put_prefix(&mut out, len + rest_len + length(&shared));
-        put_field(&mut out, 1, &hex(version));
+        put_field(&mut out, 1, &hex(about.version));
         small.iter().for_each(|resource| field.put(&mut out, resource));
-        put_field(&mut out, 4, type_url.as_bytes());
+        put_field(&mut out, 4, about.type_url.as_bytes());
         put_others(&mut out);
         put_field(&mut out, 5, &hex(nonce));
         debug_assert_eq!(out.len(), PREFIX_LEN + len);
@@ -248,7 +275,7 @@ mod tests {
         for own in 0..=resources.len() {
             let (own, shared) = resources.split_at(own);
             let shared = vec![Arc::new(delta_resources(shared.iter()))];
-            let frame = Frame::delta("url", 9, own, &["gone".into()], 0xab, shared);
+            let frame = Frame::delta(About::of("url", 9), own, &["gone".into()], 0xab, shared);
             let bytes = joined(frame.whole());
             assert_eq!(frame.len(), bytes.len() + 5);
             let message = discovery::DeltaDiscoveryResponse::decode(&bytes[..]).unwrap();
@@ -273,12 +300,29 @@ mod tests {
     fn a_sotw_frame_decodes_to_what_went_in() {
         let large = resource("b", 1, &[1; IN_PLACE]);
         let resources = [resource("a", 1, b"x"), Arc::clone(&large), resource("c", 1, b"y")];
-        let (head, tail) = Frame::sotw("url", 3, &resources, 4).whole();
+        let (head, tail) = Frame::sotw(About::of("url", 3), &resources, 4).whole();
         assert!(tail.iter().any(|piece| piece.as_ptr() == large.body.as_ptr()), "it is not copied");
         let bytes = joined((head, tail));
         let message = discovery::DiscoveryResponse::decode(&bytes[..]).unwrap();
         assert_eq!((message.version_info.as_str(), message.type_url.as_str()), ("0000000000000003", "url"));
         let values: Vec<_> = message.resources.iter().map(|any| &any.value[..]).collect();
         assert_eq!(values, [&b"x"[..], &[1; IN_PLACE], b"y"]);
+        assert_eq!(message.control_plane, None);
+    }
+
+    #[test]
+    fn a_frame_may_say_who_answers() {
+        // Longer than one byte of a length can say.
+        let identifier = "pilotfish-0".repeat(20);
+        let resources = [resource("a", 1, b"x"), resource("b", 1, &[1; IN_PLACE])];
+        let about = About { control_plane: Some(&identifier), ..About::of("url", 3) };
+        let sotw = joined(Frame::sotw(about, &resources, 4).whole());
+        let sotw = discovery::DiscoveryResponse::decode(&sotw[..]).unwrap();
+        let delta = joined(Frame::delta(about, &resources, &["gone".into()], 4, Vec::new()).whole());
+        let delta = discovery::DeltaDiscoveryResponse::decode(&delta[..]).unwrap();
+        assert_eq!((sotw.resources.len(), delta.resources.len(), delta.removed_resources.len()), (2, 2, 1));
+        for control_plane in [sotw.control_plane, delta.control_plane] {
+            assert_eq!(control_plane.unwrap().identifier, identifier);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The contents of a response, its encoded form and its nonce.
 
 use crate::entries::{Entries, Map};
-use crate::frame::{Chunk, Frame};
+use crate::frame::{About, Chunk, Frame};
 use crate::source::Resource;
 use imbl::ordmap::DiffItem;
 use pilotfish_proto::ResourceType;
@@ -117,12 +117,12 @@ impl EncodedResponse {
     ) -> Self {
         let rest = contents.upserts.len() - shared.iter().map(|chunk| chunk.count).sum::<usize>();
         let own = contents.upserts.get(..rest).unwrap_or_default();
-        let frame = Frame::delta(ty.type_url(), version, own, &contents.removed, nonce, shared);
+        let frame = Frame::delta(About::of(ty.type_url(), version), own, &contents.removed, nonce, shared);
         Self { contents: Arc::new(contents), nonce, frame }
     }
 
     pub(crate) fn sotw(ty: ResourceType, version: u64, contents: Contents, nonce: u64) -> Self {
-        let frame = Frame::sotw(ty.type_url(), version, &contents.upserts, nonce);
+        let frame = Frame::sotw(About::of(ty.type_url(), version), &contents.upserts, nonce);
         Self { contents: Arc::new(contents), nonce, frame }
     }
 }

@@ -147,6 +147,11 @@ pub trait ResourceSource: Send + Sync + 'static {
         CollectionState::Is(Collection::new())
     }
 
+    /// Who answers for a collection: what its responses say in `control_plane`, if they do.
+    fn control_plane(&self, _type_url: &str) -> Option<&str> {
+        None
+    }
+
     /// The newest state. It may hold a lock of the source: it never lives across an await, and nothing of this crate is
     /// locked when it is taken.
     fn snapshot(&self) -> Self::Snapshot<'_>;

@@ -183,6 +183,10 @@ impl xds::ResourceSource for Resources {
         }
     }
 
+    fn control_plane(&self, type_url: &str) -> Option<&str> {
+        self.questions.as_ref()?.answerer(type_url)
+    }
+
     fn snapshot(&self) -> Snapshot<'_> {
         Snapshot(self.translator.snapshot())
     }

@@ -1,4 +1,5 @@
-//! What `istioctl` 1.29 asks over xDS with `--xds-address`: requests as it sends them, on a stream of state of the world.
+//! What `istioctl` asks over xDS with `--xds-address`: requests as the tool sends them (built from its sources of August 2026), on a stream of
+//! state of the world.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
 use bytes::Bytes;
@@ -17,13 +18,18 @@ const PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/Strea
 const SHOP: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: n0}\nspec: {clusterIP: 10.1.0.1, selector: {app: web}, \
                     ports: [{name: http, port: 80}]}\n";
 
-/// The node of istioctl's client: it asks for `event`s and calls itself a sidecar.
+/// The node of istioctl's client: it asks for `event`s, calls itself a sidecar of the newest version, and has the machine's address.
 fn node() -> Node {
     let text = |text: &str| Value { kind: Some(ValueKind::StringValue(text.to_owned())) };
-    let fields = [("GENERATOR", "event"), ("NAMESPACE", "istio-system"), ("SERVICE_ACCOUNT", "default")];
+    let fields = [
+        ("GENERATOR", "event"),
+        ("ISTIO_VERSION", "65536.65536.65536"),
+        ("NAMESPACE", "istio-system"),
+        ("SERVICE_ACCOUNT", "default"),
+    ];
     let fields = fields.map(|(key, value)| (key.to_owned(), text(value)));
     Node {
-        id: "sidecar~127.0.0.1~test-1.default~default.svc.cluster.local".into(),
+        id: "sidecar~192.0.2.2~test-1.default~default.svc.cluster.local".into(),
         metadata: Some(Struct { fields: fields.into() }),
         ..Node::default()
     }
@@ -35,6 +41,8 @@ async fn ask(target: SocketAddr, type_url: &str, names: &[&str]) -> Result<Disco
         node: Some(node()),
         type_url: type_url.to_owned(),
         resource_names: names.iter().map(|&name| name.to_owned()).collect(),
+        // Its first request answers nothing, and has a nonce all the same: the time.
+        response_nonce: "2026-11-23 20:30:05.486633337 +0000 UTC m=+0.194330120".into(),
         ..DiscoveryRequest::default()
     };
     let first = vec![Bytes::from(request.encode_to_vec())];
@@ -67,11 +75,19 @@ async fn istioctl_is_answered_or_told_at_once_that_it_is_not() {
         })
         .collect();
     assert_eq!(names, [true, true]);
+    // Who answered: it keeps one answer of each ID.
+    let identifier = status.control_plane.unwrap().identifier;
+    let identifier: serde_json::Value = serde_json::from_str(&identifier).unwrap();
+    assert_eq!(identifier["Info"]["version"], env!("CARGO_PKG_VERSION"), "{identifier}");
+    assert!(!identifier["ID"].as_str().unwrap().is_empty(), "{identifier}");
 
     // x internal-debug
     let page = ask(target, "istio.io/debug", &["syncz"]).await.unwrap();
     let json: serde_json::Value = serde_json::from_slice(&page.resources[0].value).unwrap();
-    assert!(json.as_array().unwrap().len() >= 2, "{json:#}");
+    // Without whoever asks: it is no proxy.
+    let proxies: Vec<&str> =
+        json.as_array().unwrap().iter().map(|proxy| proxy["proxy"].as_str().unwrap()).collect();
+    assert_eq!(proxies, ["client-0.n0", "client-1.n0"], "{json:#}");
     assert_eq!(page.resources[0].type_url, "istio.io/debug");
     let nobody = ask(target, "istio.io/debug", &["config_dump?proxyID=nobody.n0"]).await.unwrap();
     let text = String::from_utf8_lossy(&nobody.resources[0].value).into_owned();
@@ -89,7 +105,18 @@ async fn istioctl_is_answered_or_told_at_once_that_it_is_not() {
         String::from_utf8_lossy(&dump.resources[0].value).contains("outbound|80||web.n0.svc.cluster.local")
     );
 
-    // x version
+    // proxy-status of a proxy that another replica has: from these words it knows that it has to ask there.
+    let elsewhere = ask(target, "istio.io/debug/config_dump", &["web-0.shop"]).await.unwrap();
+    assert_eq!(elsewhere.resources.len(), 1);
+    let text = String::from_utf8_lossy(&elsewhere.resources[0].value).into_owned();
+    assert!(text.contains("It may be connected to another instance"), "{text}");
+
+    // The list of pages, each of which can be asked for by its name.
+    let list = ask(target, "istio.io/debug", &["list"]).await.unwrap();
+    let names: Vec<String> = serde_json::from_slice(&list.resources[0].value).unwrap();
+    assert!(names.len() > 5 && names.iter().all(|name| !name.contains('/')), "{names:?}");
+
+    // Older versions ask for nodes.
     let connections = ask(target, "istio.io/connections", &[]).await.unwrap();
     let nodes: Vec<Node> =
         connections.resources.iter().map(|any| Node::decode(&*any.value).unwrap()).collect();

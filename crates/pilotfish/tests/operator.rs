@@ -1,12 +1,12 @@
 //! The client commands against a running Pilotfish with connected proxies.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
-use bytes::Bytes;
-use pilotfish_bench::connection::Connection;
+#[path = "support/refusing.rs"]
+mod refusing;
+
 use pilotfish_bench::fleet::{Fleet, node};
-use pilotfish_proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use pilotfish_testkit::real::{LIMIT, Pilotfish, eventually};
-use prost::Message;
+use refusing::refusing;
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::process::{Command, Output};
@@ -379,33 +379,27 @@ async fn what_was_sent_is_compared_with_what_an_envoy_has() {
     assert!(nobody.0 == Some(2) && nobody.1.contains("cannot connect to 127.0.0.1:1"), "{}", nobody.1);
 }
 
-const SOTW: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
-
-/// A proxy that refuses what it is sent: the field `error_detail` of its requests has a message.
-async fn refusing(pilotfish: &Pilotfish) -> Connection {
-    let target = SocketAddr::from(([127, 0, 0, 1], pilotfish.xds_port()));
-    let type_url = "type.googleapis.com/envoy.config.cluster.v3.Cluster".to_owned();
-    let id = "sidecar~10.0.0.9~refuser.n0~n0.svc.cluster.local".to_owned();
-    let node = Some(pilotfish_proto::envoy::config::core::v3::Node { id, ..Default::default() });
-    let first = DiscoveryRequest { node, type_url: type_url.clone(), ..DiscoveryRequest::default() };
-    let first = vec![Bytes::from(first.encode_to_vec())];
-    let mut connection = Connection::open_with(target, SOTW, &[], first).await.unwrap();
-    let response = DiscoveryResponse::decode(connection.next().await.unwrap().unwrap()).unwrap();
-    let mut refusal =
-        DiscoveryRequest { type_url, response_nonce: response.nonce, ..DiscoveryRequest::default() }
-            .encode_to_vec();
-    // A google.rpc.Status with the message "outbound|80||web is bad".
-    let message = b"outbound|80||web.n0.svc.cluster.local is bad";
-    refusal.extend([0x32, message.len() as u8 + 2, 0x12, message.len() as u8]);
-    refusal.extend(message);
-    connection.send(&refusal).unwrap();
-    connection
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn registries_are_shown_again_and_again() {
+    use tokio::io::{AsyncBufReadExt, BufReader};
+    let (_pilotfish, _fleet, operator) = with_proxies(0).await;
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_pilotfish"));
+    command.args(["registries", "--status", "--watch=100ms"]).env("PILOTFISH_ADMIN_ADDRESS", &operator.0);
+    let mut child = command.stdout(std::process::Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut times = 0;
+    while times < 3 {
+        let line = tokio::time::timeout(LIMIT, lines.next_line()).await.expect("it goes on").unwrap();
+        times += usize::from(line.expect("it goes on").contains("Kubernetes/Kubernetes  synced"));
+    }
+    // One of those that there are does not change.
+    assert_eq!(operator.ask(&["registries", "consul", "--watch"]).0, Some(2));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_proxy_refuses_is_in_ready_with_the_object_and_changes_are_lines_of_the_log() {
     let (pilotfish, _fleet, operator) = with_proxies(1).await;
-    let _refuser = refusing(&pilotfish).await;
+    let _refuser = refusing(&pilotfish, "n0", "outbound|80||web.n0.svc.cluster.local is bad").await;
     let ready = eventually("the refusal is told", || async {
         let ready = pilotfish.json("/ready").await;
         if ready["problems"].as_array().is_some_and(|problems| !problems.is_empty()) {

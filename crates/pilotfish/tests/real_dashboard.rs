@@ -7,6 +7,9 @@ mod dashboard {
     pub(crate) mod why;
 }
 
+#[path = "support/refusing.rs"]
+mod refusing;
+
 use pilotfish_testkit::real::{Browser, Pilotfish, Tool};
 
 /// A dashboard that is looked at.

@@ -131,19 +131,71 @@ fn a_service_is_added_and_removed() {
     });
 }
 
+/// A host on another port.
+fn entry(port: u16) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: bad, namespace: shop}}\nspec:\n  hosts: \
+         [bad.example.com]\n  resolution: STATIC\n  ports: [{{name: http, number: {port}, protocol: HTTP}}]\n  endpoints: \
+         [{{address: 127.0.0.15}}]\n"
+    )
+}
+
+/// The exit code and the words of `pilotfish config --diff` about the Envoy.
+fn difference(pilotfish: &Pilotfish, envoy: &Envoy) -> (Option<i32>, String) {
+    let mut command = std::process::Command::new(pilotfish.binary());
+    command.args(["config", "client.shop", "--diff", "--envoy-admin"]);
+    command.arg(format!("127.0.0.1:{}", envoy.admin_port()));
+    command.args(["--admin-address", &format!("127.0.0.1:{}", pilotfish.admin_port())]);
+    let output = command.output().unwrap();
+    (output.status.code(), String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn what_was_sent_is_compared_with_what_envoy_says() {
+    in_both_forms(async |shop: &Shop, pilotfish: &mut Pilotfish, envoy: &Envoy| {
+        let nothing_differs = async |when: &str| {
+            eventually(&format!("Envoy has what it was sent {when}"), || async {
+                match difference(pilotfish, envoy) {
+                    (Some(0), text) if text.contains("has what it was sent") => Ok(()),
+                    other => Err(other),
+                }
+            })
+            .await;
+        };
+        nothing_differs("at first").await;
+        // Envoy keeps endpoints in the order in which they came.
+        for versions in [&[1][..], &[0, 1], &[]] {
+            pilotfish.write("catalog.yaml", &shop.catalog_slices(versions));
+            nothing_differs(&format!("with {versions:?}")).await;
+        }
+        let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        pilotfish.write("bad.yaml", &entry(port));
+        eventually("what Envoy refuses is shown with its words", || async {
+            let (code, text) = difference(pilotfish, envoy);
+            let refused = format!("listeners 127.0.0.1_{port}: refused: ");
+            let line = text.lines().find_map(|line| line.strip_prefix(&refused)).unwrap_or_default();
+            let is_alone = text.starts_with("client.shop: 1 resources differ");
+            if code == Some(1) && is_alone && line.contains("ddress already in use") {
+                Ok(())
+            } else {
+                Err(text)
+            }
+        })
+        .await;
+        pilotfish.remove("bad.yaml");
+        nothing_differs("at last").await;
+    });
+}
+
 #[test]
 fn what_envoy_refuses_is_reported_and_the_old_state_serves_on() {
     in_both_forms(async |shop: &Shop, pilotfish: &mut Pilotfish, envoy: &Envoy| {
         // A port that is in use: Envoy cannot open the listener and refuses it.
         let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = taken.local_addr().unwrap().port();
-        let entry = format!(
-            "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: bad, namespace: shop}}\nspec:\n  hosts: \
-             [bad.example.com]\n  resolution: STATIC\n  ports: [{{name: http, number: {port}, protocol: HTTP}}]\n  endpoints: \
-             [{{address: 127.0.0.15}}]\n"
-        );
         let load = Load::start(shop.port, CATALOG);
-        pilotfish.write("bad.yaml", &entry);
+        pilotfish.write("bad.yaml", &entry(port));
         eventually("the refusal is shown with Envoy's words", || async {
             let ads = pilotfish.page("/debug/adsz").await?;
             if ads.contains("ddress already in use") { Ok(()) } else { Err(ads) }

@@ -55,9 +55,17 @@ async fn a_cluster_is_served_and_what_changes_in_it_arrives() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kinds_that_appear_later_are_read_and_vanish_with_their_objects() {
     let Some(server) = ApiServer::start(ApiServerOptions::default()).await else { return };
+    // Leases are there.
+    server.apply("{apiVersion: v1, kind: Namespace, metadata: {name: istio-system}}").await;
     server.apply(&[service("quiet"), slice("quiet", 2)].concat()).await;
     let pilotfish = serve(&server.kubeconfig()).await;
     has_addresses(&pilotfish, QUIET, 2).await;
+    let warnings = pilotfish.printed();
+    let warnings: Vec<&str> = warnings.lines().filter(|line| line.contains(" WARN ")).collect();
+    assert!(
+        matches!(warnings.as_slice(), [line] if line.contains("none of Istio's kinds") && line.contains("pilotfish crds")),
+        "{warnings:#?}"
+    );
 
     install_definitions(&server).await;
     let outside = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: outside, namespace: shop}\nspec:\n  \

@@ -221,6 +221,51 @@ async fn problems_of_istio_objects_are_in_their_status() {
     has_status(&services, "odd", "/status/conditions", &["PassedAnalysis=True:NoProblems"]).await;
 }
 
+const POINT_AT_NOBODY: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: front-1, namespace: shop, labels: {app: front}}
+spec: {containers: [{name: app, image: app}]}
+---
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: shop}
+spec: {selector: {app: fornt}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: machines, namespace: shop}
+spec:
+  hosts: [machines.example.com]
+  location: MESH_INTERNAL
+  resolution: STATIC
+  ports: [{number: 80, name: http, protocol: HTTP}]
+  workloadSelector: {labels: {app: fornt}}
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_points_at_nothing_is_in_the_status_beside_what_else_is_there() {
+    let Some(server) = cluster().await else { return };
+    server.apply(POINT_AT_NOBODY).await;
+    let _replica = Replica::start(&server).await;
+    let kinds = [("Gateway", "edge", "IST0101"), ("ServiceEntry", "machines", "IST0127")];
+    for (kind, name, code) in kinds {
+        let api = api(&server, "networking.istio.io", kind);
+        let found = has_status(&api, name, "/status/conditions", &["PassedAnalysis=False:Warnings"]).await;
+        let condition = found.data["status"]["conditions"][0].to_string();
+        let messages = found.data["status"]["validationMessages"].to_string();
+        assert!((condition + &messages).contains(code), "{:#}", found.data["status"]);
+    }
+    let entries = api(&server, "networking.istio.io", "ServiceEntry");
+    assert_eq!(has_addresses(&entries, "machines").await.len(), 2, "allocated addresses stand beside it");
+    server.apply(&POINT_AT_NOBODY.replace("fornt", "front")).await;
+    for (kind, name, _) in kinds {
+        let api = api(&server, "networking.istio.io", kind);
+        has_status(&api, name, "/status/conditions", &["PassedAnalysis=True:NoProblems"]).await;
+    }
+    assert_eq!(has_addresses(&entries, "machines").await.len(), 2);
+}
+
 /// The times of our conditions.
 fn words_time(object: &DynamicObject) -> BTreeMap<String, String> {
     let conditions = object.data["status"]["parents"][1]["conditions"].as_array().unwrap().clone();

@@ -397,7 +397,9 @@ async fn pages_and_texts_are_served() {
     }
     let (status, _, text) = get(fixture(), "/healthz").await;
     assert_eq!((status, text.as_str()), (StatusCode::OK, "ok\n"));
-    assert_eq!(get(fixture(), "/version").await.2, "1.2.3\n");
+    for path in ["/version", "//version"] {
+        assert_eq!(get(fixture(), path).await.2, "1.2.3\n", "{path}");
+    }
     let (status, kind, metrics) = get(fixture(), "/metrics").await;
     assert_eq!((status, kind.as_str()), (StatusCode::OK, "text/plain; version=0.0.4"));
     assert!(metrics.contains("pilotfish_registry_failing{registry=\"Kubernetes/east\"} 1"), "{metrics}");

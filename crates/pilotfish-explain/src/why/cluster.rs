@@ -3,8 +3,13 @@
 use super::{Next, Walk, Way, list, step, text};
 use pilotfish_api::v1::{Step, Verdict, Why};
 use pilotfish_proto::ResourceType;
+use pilotfish_translate::InterceptionMode;
 use serde_json::Value;
 use std::collections::BTreeSet;
+
+/// Why a cluster of original addresses has none, and what becomes of the request.
+pub(super) const NO_ORIGINAL_ADDRESS: &str = "it would go on to its original address, and nothing intercepts connections for this proxy, so there is none but the proxy's own";
+pub(super) const NOWHERE: &str = "503 or a closed connection: there is no address to go on to";
 
 /// `outbound|80|v1|web.shop.svc.cluster.local`.
 pub(super) struct Parts<'a> {
@@ -40,6 +45,11 @@ impl Walk<'_> {
 
     fn cluster(&self, way: &Way, name: &str, answer: &mut Why) -> Next<()> {
         match name {
+            "PassthroughCluster" if self.knows_no_original_address() => {
+                let text = format!("not known to the mesh: {NO_ORIGINAL_ADDRESS}");
+                answer.steps.push(step("cluster", Verdict::Ends, name, text));
+                return Next::End(NOWHERE.to_owned());
+            }
             "PassthroughCluster" => {
                 let text =
                     "not known to the mesh: the connection goes on to its original address, without policies";
@@ -64,6 +74,12 @@ impl Walk<'_> {
         at.decided_by.clone_from(&cluster.made_by);
         answer.steps.push(at);
         self.endpoints(way, name, &cluster.json, answer)
+    }
+
+    /// Whether programs send to the proxy itself, so that connections have no other address (`INTERCEPTION_MODE` is `NONE`). Envoy finds no
+    /// endpoint in a cluster of original addresses then.
+    pub(super) fn knows_no_original_address(&self) -> bool {
+        self.proxy.interception == InterceptionMode::None
     }
 
     /// Why a cluster is not there.

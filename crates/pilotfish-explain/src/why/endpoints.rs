@@ -1,6 +1,6 @@
 //! The endpoints of a cluster, and those of its host that are not among them.
 
-use super::cluster::{Parts, tls_of};
+use super::cluster::{NO_ORIGINAL_ADDRESS, NOWHERE, Parts, tls_of};
 use super::{Next, Walk, Way, dropped, list, number, object, origin, step, text};
 use pilotfish_api::v1::{Dropped, Step, Verdict, Why};
 use pilotfish_config::networking::{DestinationRule, TrafficPolicy};
@@ -50,6 +50,10 @@ impl Walk<'_> {
                     Some(found) => (found.json, found.made_by),
                     None => (Value::Null, Vec::new()),
                 }
+            }
+            "ORIGINAL_DST" if self.knows_no_original_address() => {
+                answer.steps.push(step("endpoints", Verdict::Ends, "", NO_ORIGINAL_ADDRESS));
+                return Next::End(NOWHERE.to_owned());
             }
             "ORIGINAL_DST" => return Next::On(()),
             _ => (cluster.get("load_assignment").cloned().unwrap_or_default(), Vec::new()),

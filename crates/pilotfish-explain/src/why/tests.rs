@@ -89,8 +89,13 @@ fn a_request_is_followed_to_its_endpoints() {
 #[test]
 fn without_interception_requests_go_to_the_proxy_itself() {
     let answer = ask_as(&[SHOP], "web", "/", |proxy| proxy.interception = InterceptionMode::None);
-    let said = said(&answer);
-    assert!(answer.reaches && said.contains("127.0.0.1:80"), "{said}");
+    assert!(answer.reaches && said(&answer).contains("127.0.0.1:80"), "{}", said(&answer));
+    // Where else than to the proxy they were to go, nobody knows.
+    for mode in [InterceptionMode::None, InterceptionMode::Redirect] {
+        let answer = ask_as(&[SHOP], "nowhere:80", "/", |proxy| proxy.interception = mode);
+        assert_eq!(answer.reaches, mode == InterceptionMode::Redirect, "{}", said(&answer));
+        assert_eq!(answer.outcome.starts_with("503"), !answer.reaches, "{}", said(&answer));
+    }
 }
 
 #[test]

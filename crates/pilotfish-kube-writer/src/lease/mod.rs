@@ -50,15 +50,19 @@ impl LeaseSettings {
     }
 }
 
-/// The Pod's name, else the election's, with a random part: a restarted process is another candidate.
+/// The name of this Pod, else of this machine.
 #[must_use]
-pub fn identity() -> Arc<str> {
+pub fn replica_name() -> String {
     let of = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let host =
         || std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned());
-    let pod =
-        of("POD_NAME").or_else(|| of("HOSTNAME")).or_else(host).unwrap_or_else(|| "pilotfish".to_owned());
-    format!("{pod}_{:013x}", Jitter::default().bits() & ((1 << 52) - 1)).into()
+    of("POD_NAME").or_else(|| of("HOSTNAME")).or_else(host).unwrap_or_else(|| "pilotfish".to_owned())
+}
+
+/// The Pod's name, else the machine's, with a random part: a restarted process is another candidate.
+#[must_use]
+pub fn identity() -> Arc<str> {
+    format!("{}_{:013x}", replica_name(), Jitter::default().bits() & ((1 << 52) - 1)).into()
 }
 
 /// Whether this replica leads. Cheap to clone; always up to date.

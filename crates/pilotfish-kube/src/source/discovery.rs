@@ -39,6 +39,13 @@ pub(super) struct Discovered {
     pub(super) mesh: bool,
 }
 
+impl Discovered {
+    /// Whether any of Istio's own kinds is served.
+    pub(super) fn has_istio(&self) -> bool {
+        self.resources.keys().any(|kind| kind.group().ends_with(".istio.io"))
+    }
+}
+
 /// What to discover.
 pub(super) struct Discovery {
     pub(super) client: Client,

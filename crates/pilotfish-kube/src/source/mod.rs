@@ -215,6 +215,12 @@ impl KubeSource {
         if before.1 && !self.config_maps.all() && self.settings.kinds == Kinds::All {
             tracing::info!(%cluster, "ConfigMaps with certificates of authorities are not read: it is not allowed");
         }
+        if !self.discovered && self.settings.kinds == Kinds::All && !found.has_istio() {
+            tracing::warn!(
+                %cluster,
+                "the API server serves none of Istio's kinds, so no configuration is read; `pilotfish crds` prints their definitions for `kubectl apply --server-side -f -`"
+            );
+        }
         for kind in found.gone {
             if let Some(running) = self.running.remove(&kind) {
                 tracing::info!(%cluster, %kind, "the cluster no longer serves this kind");

@@ -47,6 +47,9 @@ impl Envoy {
             "1",
             "--log-level",
             "warn",
+            // Access logs are read soon.
+            "--file-flush-interval-msec",
+            "50",
         ]);
         let program = Program::start(&mut command, bootstrap.with_extension("log"));
         let this = Self { admin, program };
@@ -55,6 +58,12 @@ impl Envoy {
         })
         .await;
         Some(this)
+    }
+
+    /// The port of its admin API on loopback.
+    #[must_use]
+    pub fn admin_port(&self) -> u16 {
+        self.admin
     }
 
     /// A page of Envoy's admin API.

@@ -37,6 +37,16 @@ async fn send(client: &Http, port: u16, host: &str, headers: &[(&str, &str)]) ->
     exchange(client, request).await
 }
 
+/// Sends one request without a body and gives the status and the body of the answer.
+///
+/// # Errors
+/// What went wrong, when there was no answer.
+pub async fn request(method: &str, url: &str, headers: &[(&str, &str)]) -> Result<(u16, String), String> {
+    let request = Request::builder().method(method).uri(url);
+    let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+    status_and_body(&client(), request).await
+}
+
 /// The body of a URL, or what went wrong.
 ///
 /// # Errors

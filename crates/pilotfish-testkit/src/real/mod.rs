@@ -41,7 +41,7 @@ pub use fault_proxy::{Fault, FaultProxy};
 pub use host::Host;
 pub use java::Java;
 pub use live_registry::{LiveRegistry, RegistryState};
-pub use load::{Load, Tally, fetch, get};
+pub use load::{Load, Tally, fetch, get, request};
 pub use name_server::NameServer;
 pub use pilotfish::Pilotfish;
 pub use program::{Program, Tool, free_port};

@@ -5,7 +5,7 @@
 
 use super::{Stream, StreamError};
 use crate::entries::set_version;
-use crate::frame::Frame;
+use crate::frame::{About, Frame};
 use crate::limits::{Limit, LimitExceeded};
 use crate::nack::shown;
 use crate::protocol::Protocol;
@@ -172,7 +172,8 @@ impl<S: ResourceSource> Stream<S> {
                 continue;
             }
             let nonce = self.fanout.nonces.next();
-            let frame = encode(self.protocol, url, &contents, &collection, nonce);
+            let control_plane = self.fanout.source.control_plane(url);
+            let frame = encode(self.protocol, (url, control_plane), &contents, &collection, nonce);
             watch.sent = collection;
             (watch.nonce, watch.outstanding, watch.requested) = (Some(nonce), true, false);
             return Some(frame);
@@ -182,15 +183,19 @@ impl<S: ResourceSource> Stream<S> {
     }
 }
 
-fn encode(protocol: Protocol, url: &str, contents: &Contents, all: &Collection, nonce: u64) -> Frame {
-    let version = set_version(all.values());
+fn encode(
+    protocol: Protocol,
+    (type_url, control_plane): (&str, Option<&str>),
+    contents: &Contents,
+    all: &Collection,
+    nonce: u64,
+) -> Frame {
+    let about = About { type_url, version: set_version(all.values()), control_plane };
     match protocol {
-        Protocol::Delta => {
-            Frame::delta(url, version, &contents.upserts, &contents.removed, nonce, Vec::new())
-        }
+        Protocol::Delta => Frame::delta(about, &contents.upserts, &contents.removed, nonce, Vec::new()),
         Protocol::Sotw => {
             let all: Vec<Arc<Resource>> = all.values().cloned().collect();
-            Frame::sotw(url, version, &all, nonce)
+            Frame::sotw(about, &all, nonce)
         }
     }
 }

@@ -120,7 +120,7 @@ impl ControlPlane for AdminState {
     }
 
     fn sync_status(&self) -> Vec<api::SyncStatus> {
-        self.fanout.connections().iter().map(sync_status).collect()
+        self.fanout.connections().iter().filter(|connection| is_proxy(connection)).map(sync_status).collect()
     }
 
     fn config_dump(&self, proxy_id: &str, include_eds: bool) -> Option<serde_json::Value> {
@@ -128,6 +128,11 @@ impl ControlPlane for AdminState {
         let found = connections.iter().find(|connection| is_named(connection, proxy_id))?;
         config_dump(&self.translator, found, include_eds)
     }
+}
+
+/// Whether somebody subscribes to something of proxies: `istioctl` itself does not.
+pub(crate) fn is_proxy(connection: &ConnectionStatus) -> bool {
+    !connection.types.is_empty()
 }
 
 /// Whether a proxy is meant by that text: its connection's id, its node's id, or the name and namespace in it (`web-0.shop`), as istioctl asks.

@@ -5,7 +5,7 @@ use super::messages::{
     Timestamp, UpdateFailureState, Versioned,
 };
 use super::{Question, Queue, Subject};
-use crate::admin::resources_of;
+use crate::admin::{is_proxy, resources_of};
 use crate::resources::Resources;
 use axum::Router;
 use pilotfish_proto::envoy::config::core::v3::Node;
@@ -70,14 +70,14 @@ impl Answerer {
         }
     }
 
-    /// The sections of a dump, as the proxy's own admin port has them; nothing where there is no such proxy.
+    /// The sections of a dump, as the proxy's own admin port has them.
     fn dump(&self, connections: &[ConnectionStatus], proxy: &str) -> Collection {
         let Some(connection) =
             connections.iter().find(|connection| crate::admin::is_named(connection, proxy))
         else {
-            return Collection::new();
+            return not_connected();
         };
-        let Ok(proxy) = Proxy::from_node(&connection.node) else { return Collection::new() };
+        let Ok(proxy) = Proxy::from_node(&connection.node) else { return not_connected() };
         let client = self.translator.connect(proxy);
         let read = |ty| resources_of(&self.translator, &client, connection, ty);
         let dynamic = |ty| ConfigDump { dynamic: read(ty).iter().map(versioned).collect() };
@@ -100,9 +100,14 @@ impl Answerer {
     }
 }
 
-/// Connections that subscribe to something of proxies: `istioctl` itself does not.
+/// The one resource by which `istioctl` knows that it has to ask another replica. It takes an empty answer for the proxy's configuration.
+fn not_connected() -> Collection {
+    let any = Any { type_url: "istio.io/debug".to_owned(), value: pilotfish_admin::NOT_CONNECTED.into() };
+    collection([("config_dump".to_owned(), any)])
+}
+
 fn proxies(connections: &[ConnectionStatus]) -> impl Iterator<Item = &ConnectionStatus> {
-    connections.iter().filter(|connection| !connection.types.is_empty())
+    connections.iter().filter(|connection| is_proxy(connection))
 }
 
 fn versioned(resource: &EncodedResource) -> Versioned {

@@ -15,6 +15,7 @@ mod messages;
 pub(crate) use answer::Answerer;
 
 use parking_lot::Mutex;
+use pilotfish_kube_writer::lease::replica_name;
 use pilotfish_xds::{Collection, ConnectError, PeerInfo};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -54,6 +55,8 @@ pub(crate) type Answer = Arc<OnceLock<Collection>>;
 pub(crate) struct Questions {
     /// Whether other machines may ask.
     from_anywhere: bool,
+    /// Who answers, as `istioctl` reads it.
+    control_plane: String,
     queue: mpsc::Sender<Question>,
 }
 
@@ -70,7 +73,13 @@ impl Questions {
     /// With `from_anywhere`, clients on other machines may ask as well.
     pub(crate) fn new(from_anywhere: bool) -> (Self, Queue) {
         let (queue, questions) = mpsc::channel(WAITING);
-        (Self { from_anywhere, queue }, questions)
+        let control_plane = control_plane(&replica_name(), env!("CARGO_PKG_VERSION"));
+        (Self { from_anywhere, control_plane, queue }, questions)
+    }
+
+    /// Who answers what is asked by that type, if it is one of tools.
+    pub(crate) fn answerer(&self, type_url: &str) -> Option<&str> {
+        type_url.starts_with(OF_TOOLS).then_some(&self.control_plane)
     }
 
     /// A client connects.
@@ -119,11 +128,17 @@ impl Questions {
     }
 }
 
+/// The identifier of a control plane in istiod's form. `istioctl` asks all replicas, shows who answered by `ID`, and keeps one answer of each.
+fn control_plane(replica: &str, version: &str) -> String {
+    serde_json::json!({"Component": "pilotfish", "ID": replica, "Info": {"version": version}}).to_string()
+}
+
 /// What a request asks.
 fn subject(type_url: &str, names: &[&str]) -> Result<Subject, String> {
     match (type_url, names) {
         ("istio.io/debug", [page]) => {
             let path = page.trim_start_matches('/');
+            let path = path.strip_prefix("debug/").unwrap_or(path);
             let name = path.split('?').next().unwrap_or_default();
             if pilotfish_admin::ENDPOINTS.iter().any(|(known, _)| *known == name) {
                 return Ok(Subject::Page(path.to_owned()));
@@ -172,7 +187,9 @@ mod tests {
     fn what_is_not_served_is_said() {
         let answer = |type_url, names: &[&str]| ask("127.0.0.1:1", false, type_url, names);
         assert_eq!(answer("type.googleapis.com/envoy.config.cluster.v3.Cluster", &[]), Ok(false));
-        assert_eq!(answer("istio.io/debug", &["config_dump?proxyID=web-0.shop"]), Ok(true));
+        for page in ["config_dump?proxyID=web-0.shop", "/debug/adsz", "debug/adsz"] {
+            assert_eq!(answer("istio.io/debug", &[page]), Ok(true), "{page}");
+        }
         for (type_url, names, message) in [
             ("istio.io/debug", &["mesh"][..], "there is no debug page \"mesh\"; there are adsz"),
             ("istio.io/debug", &[], "asked for with one name, not with 0"),

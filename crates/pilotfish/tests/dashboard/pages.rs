@@ -1,6 +1,7 @@
 //! Each page.
 
 use crate::Dashboard;
+use crate::refusing::refusing;
 use pilotfish_bench::fleet::{Fleet, node};
 use pilotfish_testkit::real::{LIMIT, Pilotfish, eventually};
 use std::net::SocketAddr;
@@ -120,6 +121,25 @@ async fn everything_is_done_by_keyboard() {
     dashboard.browser.press("Enter").await;
     dashboard.shows("Made by").await;
     dashboard.shows("type: EDS").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_proxy_refused_is_found_and_opened() {
+    let Some((pilotfish, _fleet, mut dashboard)) = shop().await else { return };
+    let words = "outbound|80||web.shop.svc.cluster.local is bad";
+    let _refuser = refusing(&pilotfish, "shop", words).await;
+    dashboard.open("proxies?state=rejected").await;
+    dashboard.shows("refuser.shop").await;
+    dashboard.is_well("proxies that refuse").await;
+    dashboard.tab_to("refuser.shop").await;
+    dashboard.browser.press("Enter").await;
+    // Its own words, and the objects that made what it refuses.
+    for text in [words, "Service shop/web"] {
+        dashboard.shows(text).await;
+    }
+    let title = dashboard.browser.evaluate("document.title").await;
+    assert!(title.as_str().unwrap().starts_with("refuser.shop"), "{title}");
+    dashboard.is_well("a proxy that refuses").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -80,7 +80,7 @@ mod tests {
     use std::sync::Arc;
 
     fn member(host: Host, weight: u32) -> Member {
-        Member { labels: labels(&[]), mtls: weight % 2 == 0, weight, host }
+        Member { labels: labels(&[]), mtls: weight.is_multiple_of(2), weight, host }
     }
 
     #[test]

@@ -1,13 +1,17 @@
 //! `pilotfish config PROXY --diff`: what a proxy was sent against what its own admin port says that it has.
 
+mod plain;
+
 use crate::client::Client;
 use crate::error::CliError;
 use crate::output::{Colour, Screen};
 use pilotfish_api::v1::{ProxyConfig, Section};
+use plain::plain;
 use serde::Serialize;
 use serde_json::Value;
 use similar::TextDiff;
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// Lines around each difference.
@@ -33,7 +37,7 @@ pub(super) struct ConfigDiff {
 pub(super) struct Difference {
     pub(super) section: Section,
     pub(super) name: String,
-    /// `not in Envoy`, `only in Envoy`, `refused` or `differs`.
+    /// `not in Envoy`, `only in Envoy`, `warming`, `refused` or `differs`.
     pub(super) what: &'static str,
     /// Why Envoy refuses it.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -50,6 +54,8 @@ struct Held {
     resource: Value,
     /// Why the newest version is refused.
     error: String,
+    /// It waits for what it refers to, and is not in use yet.
+    is_warming: bool,
 }
 
 /// The sections that Envoy dumps with their lists, the field of a resource in them, and the field of its state.
@@ -87,12 +93,16 @@ fn difference(sent: &ProxyConfig, held: &BTreeMap<(Section, String), Held>) -> C
         match held.get(&key) {
             None => answer.differences.push(one("not in Envoy", "", String::new())),
             Some(held) if !held.error.is_empty() => {
-                let diff = unified(&resource.resource, &held.resource);
+                // Where it has no older version, all would be a difference.
+                let is_new = held.resource.is_null();
+                let diff = || unified(resource.section, &resource.resource, &held.resource);
+                let diff = if is_new { String::new() } else { diff() };
                 answer.differences.push(one("refused", &held.error, diff));
             }
+            Some(held) if held.is_warming => answer.differences.push(one("warming", "", String::new())),
             // A delta client keeps the version of each resource, which is a hash of its content.
             Some(held) if held.version == resource.version => answer.same += 1,
-            Some(held) => match unified(&resource.resource, &held.resource) {
+            Some(held) => match unified(resource.section, &resource.resource, &held.resource) {
                 diff if diff.is_empty() => answer.same += 1,
                 diff => answer.differences.push(one("differs", "", diff)),
             },
@@ -113,64 +123,64 @@ fn difference(sent: &ProxyConfig, held: &BTreeMap<(Section, String), Held>) -> C
 
 /// The dynamic resources of a dump.
 fn held(dump: &Value) -> BTreeMap<(Section, String), Held> {
+    let configs = || dump.get("configs").and_then(Value::as_array).into_iter().flatten();
+    let entries = |list: &'static str| {
+        configs().flat_map(move |config| config.get(list).and_then(Value::as_array).into_iter().flatten())
+    };
     let mut all = BTreeMap::new();
-    let configs = dump.get("configs").and_then(Value::as_array).into_iter().flatten();
-    for config in configs {
-        for (section, list, field) in DUMPED {
-            let entries = config.get(list).and_then(Value::as_array).into_iter().flatten();
-            for entry in entries {
-                let text =
-                    |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
-                let state =
-                    if section == Section::Listeners { entry.get("active_state") } else { Some(entry) };
-                let resource = state.and_then(|state| state.get(field)).cloned().unwrap_or_default();
-                let name = resource.get(if section == Section::Endpoints { "cluster_name" } else { "name" });
-                let name = name.or_else(|| entry.get("name"));
-                let version = text(state.and_then(|state| state.get("version_info")));
-                let error = text(entry.pointer("/error_state/details"));
-                all.insert((section, text(name)), Held { version, resource, error });
+    for entry in entries("dynamic_warming_clusters") {
+        let (name, held) = one(Section::Clusters, "cluster", entry);
+        all.insert((Section::Clusters, name), Held { is_warming: true, ..held });
+    }
+    let mut by_eds = BTreeSet::new();
+    for (section, list, field) in DUMPED {
+        for entry in entries(list) {
+            let (name, held) = one(section, field, entry);
+            // A listener that only drains is no longer there.
+            if held.resource.is_null() && held.error.is_empty() {
+                continue;
+            }
+            if held.resource.get("type").is_some_and(|discovery| discovery == "EDS") {
+                by_eds.insert(name.clone());
+            }
+            // The endpoints of other clusters are part of their clusters, and are not sent.
+            if section == Section::Endpoints && !by_eds.contains(&name) {
+                continue;
+            }
+            match all.entry((section, name)) {
+                Entry::Occupied(mut before) if held.resource.is_null() => before.get_mut().error = held.error,
+                Entry::Occupied(mut before) => drop(before.insert(held)),
+                Entry::Vacant(place) => drop(place.insert(held)),
             }
         }
     }
     all
 }
 
+/// One resource of a dump, by its name.
+fn one(section: Section, field: &str, entry: &Value) -> (String, Held) {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+    let active = if section == Section::Listeners { entry.get("active_state") } else { Some(entry) };
+    let state = active.or_else(|| entry.get("warming_state"));
+    let resource = state.and_then(|state| state.get(field)).cloned().unwrap_or_default();
+    let name = resource.get(if section == Section::Endpoints { "cluster_name" } else { "name" });
+    // A refusal stands in a second entry, too, which has no name of its own.
+    let refused = || entry.pointer("/error_state/failed_configuration/name");
+    let name = text(name.or_else(|| entry.get("name")).or_else(refused));
+    let version = text(state.and_then(|state| state.get("version_info")));
+    let error = text(entry.pointer("/error_state/details"));
+    (name, Held { version, resource, error, is_warming: active.is_none() })
+}
+
 /// A unified diff of two resources in YAML, without what says the same in other words.
-fn unified(sent: &Value, held: &Value) -> String {
-    let (mut sent, mut held) = (sent.clone(), held.clone());
-    for value in [&mut sent, &mut held] {
-        if let Value::Object(fields) = value {
-            fields.remove("@type");
-        }
-        plain(value);
-    }
+fn unified(section: Section, sent: &Value, held: &Value) -> String {
+    let (sent, held) = (plain(section, sent), plain(section, held));
     if sent == held {
         return String::new();
     }
     let yaml = |value: &Value| serde_saphyr::to_string(value).unwrap_or_default();
     let (sent, held) = (yaml(&sent), yaml(&held));
     TextDiff::from_lines(&sent, &held).unified_diff().context_radius(CONTEXT).to_string()
-}
-
-/// Durations without zeros at their end, and whole numbers as such.
-fn plain(value: &mut Value) {
-    match value {
-        Value::Object(fields) => fields.values_mut().for_each(plain),
-        Value::Array(items) => items.iter_mut().for_each(plain),
-        Value::String(text) => {
-            let seconds = text.strip_suffix('s').filter(|number| number.contains('.'));
-            if let Some(number) = seconds.filter(|number| number.parse::<f64>().is_ok()) {
-                *text = format!("{}s", number.trim_end_matches('0').trim_end_matches('.'));
-            }
-        }
-        Value::Number(number) => {
-            let whole = number.as_f64().filter(|value| value.fract() == 0.0 && value.abs() < 9e15);
-            if let Some(whole) = whole.filter(|_| number.is_f64()) {
-                *value = Value::from(whole as i64);
-            }
-        }
-        _ => {}
-    }
 }
 
 pub(super) fn text(answer: &ConfigDiff, screen: &Screen) -> String {
@@ -220,9 +230,12 @@ mod tests {
                 {"version_info": "7", "cluster": cluster("same-content", "0.250s")},
                 {"version_info": "7", "cluster": cluster("other", "2s")},
                 {"version_info": "7", "cluster": cluster("extra", "2s")},
+            ], "dynamic_warming_clusters": [
+                {"version_info": "0a", "cluster": cluster("slow", "1s")},
             ]},
             {"dynamic_listeners": [
                 {"name": "l", "active_state": {"version_info": "7", "listener": {"name": "l"}}, "error_state": {"details": "no such filter"}},
+                {"error_state": {"details": "no such filter", "failed_configuration": {"name": "l"}}},
             ]},
         ]});
         let resources = vec![
@@ -230,6 +243,7 @@ mod tests {
             sent(Section::Clusters, "same-content", cluster("same-content", "0.25s")),
             sent(Section::Clusters, "other", cluster("other", "1s")),
             sent(Section::Clusters, "missing", cluster("missing", "1s")),
+            sent(Section::Clusters, "slow", cluster("slow", "1s")),
             sent(Section::Listeners, "l", json!({"name": "l", "address": 1})),
             sent(Section::Secrets, "ignored", Value::Null),
         ];
@@ -239,7 +253,13 @@ mod tests {
         assert_eq!(answer.same, 2);
         assert_eq!(
             found,
-            [("other", "differs"), ("missing", "not in Envoy"), ("l", "refused"), ("extra", "only in Envoy")]
+            [
+                ("other", "differs"),
+                ("missing", "not in Envoy"),
+                ("slow", "warming"),
+                ("l", "refused"),
+                ("extra", "only in Envoy")
+            ]
         );
         let text = text(&answer, &Screen::plain());
         assert!(text.contains("-connect_timeout: 1s\n+connect_timeout: 2s\n"), "{text}");

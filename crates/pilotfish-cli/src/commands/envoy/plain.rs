@@ -1,0 +1,143 @@
+//! Resources without what says the same in other words: Pilotfish and Envoy write protobuf as JSON each in its own way, and Envoy makes the
+//! load assignments of its dump anew from the endpoints that it has.
+
+use pilotfish_api::v1::Section;
+use serde_json::{Map, Value};
+
+/// `overprovisioning_factor` where none is set (`ClusterLoadAssignment.Policy`).
+const OVERPROVISIONING: u64 = 140;
+
+/// The resource in a form in which equal ones are equal.
+pub(super) fn plain(section: Section, resource: &Value) -> Value {
+    let mut resource = resource.clone();
+    if let Value::Object(fields) = &mut resource {
+        fields.remove("@type");
+        if section == Section::Endpoints {
+            load_assignment(fields);
+        }
+    }
+    scalars(&mut resource);
+    resource
+}
+
+/// Durations without zeros at their end, and whole numbers as such: JSON of protobuf has those of 64 bits as texts.
+fn scalars(value: &mut Value) {
+    match value {
+        Value::Object(fields) => fields.values_mut().for_each(scalars),
+        Value::Array(items) => items.iter_mut().for_each(scalars),
+        Value::String(text) => {
+            let seconds = text.strip_suffix('s').filter(|number| number.contains('.'));
+            if let Some(number) = seconds.filter(|number| number.parse::<f64>().is_ok()) {
+                *text = format!("{}s", number.trim_end_matches('0').trim_end_matches('.'));
+            } else if let Some(number) = text.parse::<i64>().ok().filter(|number| number.to_string() == *text)
+            {
+                *value = Value::from(number);
+            }
+        }
+        Value::Number(number) => {
+            let whole = number.as_f64().filter(|value| value.fract() == 0.0 && value.abs() < 9e15);
+            if let Some(whole) = whole.filter(|_| number.is_f64()) {
+                *value = Value::from(whole as i64);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A load assignment without defaults that Envoy writes, without localities that have nothing, and in one order: Envoy keeps the endpoints
+/// that it had before new ones.
+fn load_assignment(fields: &mut Map<String, Value>) {
+    if let Some(Value::Object(policy)) = fields.get_mut("policy") {
+        if policy.get("overprovisioning_factor").and_then(Value::as_u64) == Some(OVERPROVISIONING) {
+            policy.remove("overprovisioning_factor");
+        }
+        if policy.is_empty() {
+            fields.remove("policy");
+        }
+    }
+    let Some(Value::Array(localities)) = fields.get_mut("endpoints") else { return };
+    for locality in localities.iter_mut().filter_map(Value::as_object_mut) {
+        if let Some(Value::Array(endpoints)) = locality.get_mut("lb_endpoints") {
+            endpoints.iter_mut().filter_map(Value::as_object_mut).for_each(endpoint);
+            endpoints.sort_by_cached_key(Value::to_string);
+        }
+        let is_empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
+        if locality.get("locality").is_some_and(is_empty) {
+            locality.remove("locality");
+        }
+    }
+    let has_endpoints = |locality: &Value| {
+        locality.get("lb_endpoints").and_then(Value::as_array).is_some_and(|endpoints| !endpoints.is_empty())
+    };
+    localities.retain(has_endpoints);
+    localities.sort_by_cached_key(Value::to_string);
+    if localities.is_empty() {
+        fields.remove("endpoints");
+    }
+}
+
+fn endpoint(fields: &mut Map<String, Value>) {
+    // To Envoy an endpoint of which nothing is known is healthy.
+    if matches!(fields.get("health_status").and_then(Value::as_str), Some("HEALTHY" | "UNKNOWN")) {
+        fields.remove("health_status");
+    }
+    if let Some(Value::Object(endpoint)) = fields.get_mut("endpoint") {
+        let is_empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
+        if endpoint.get("health_check_config").is_some_and(is_empty) {
+            endpoint.remove("health_check_config");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn is_same(section: Section, sent: &Value, held: &Value) -> bool {
+        plain(section, sent) == plain(section, held)
+    }
+
+    #[test]
+    fn numbers_and_durations_are_compared_by_value() {
+        for (sent, held, same) in [
+            (json!({"attempts": 5}), json!({"attempts": "5"}), true),
+            (json!({"attempts": 5}), json!({"attempts": "6"}), false),
+            (json!({"timeout": "0.25s"}), json!({"timeout": "0.250s"}), true),
+            (json!({"version": "05"}), json!({"version": "5"}), false),
+            (json!({"@type": "x", "share": 1.0}), json!({"share": 1}), true),
+        ] {
+            assert_eq!(is_same(Section::Routes, &sent, &held), same, "{sent} {held}");
+        }
+    }
+
+    #[test]
+    fn an_assignment_that_envoy_made_anew_is_the_same() {
+        let address =
+            |address: &str| json!({"address": {"socket_address": {"address": address, "port_value": 80}}});
+        let dumped = |text: &str| {
+            let mut endpoint = address(text);
+            endpoint["health_check_config"] = json!({});
+            json!({"endpoint": endpoint, "health_status": "HEALTHY", "load_balancing_weight": 1})
+        };
+        let sent = |text: &str| json!({"endpoint": address(text), "load_balancing_weight": 1});
+        let assignment = json!({"@type": "x", "cluster_name": "c", "endpoints": [
+            {"locality": {}, "lb_endpoints": [sent("10.0.0.1"), sent("10.0.0.2")]},
+            {"locality": {"region": "r"}, "priority": 1, "lb_endpoints": []},
+        ]});
+        let held = |endpoints: Value| {
+            json!({"cluster_name": "c", "policy": {"overprovisioning_factor": 140}, "endpoints": [
+                {"locality": {}, "lb_endpoints": endpoints},
+            ]})
+        };
+        let (one, two) = (dumped("10.0.0.1"), dumped("10.0.0.2"));
+        assert!(is_same(Section::Endpoints, &assignment, &held(json!([two, one]))));
+        let mut ejected = two.clone();
+        ejected["health_status"] = "UNHEALTHY".into();
+        for endpoints in [json!([one]), json!([one, ejected]), json!([one, dumped("10.0.0.3")])] {
+            assert!(!is_same(Section::Endpoints, &assignment, &held(endpoints.clone())), "{endpoints}");
+        }
+        let nothing = json!({"cluster_name": "c"});
+        assert!(is_same(Section::Endpoints, &nothing, &held(json!([]))));
+    }
+}
