@@ -34,6 +34,9 @@ pub(crate) struct Args {
     /// Measure a mesh in which every proxy is a Pod of its own
     #[arg(long, conflicts_with_all = ["registry", "polaris", "registration"])]
     mesh: bool,
+    /// Measure large worlds, many streams, storms, slow readers; `-- churn` measures half an hour of changes
+    #[arg(long, conflicts_with_all = ["mesh", "kubernetes", "registry", "polaris", "registration"])]
+    scale: bool,
     /// Proxies of the mesh
     #[arg(long, value_name = "N", requires = "mesh")]
     proxies: Option<usize>,
@@ -65,6 +68,15 @@ impl Args {
             (true, _) => Some(KUBERNETES),
             (false, Some(_)) => Some(REGISTRY),
             (false, None) => self.polaris.then_some(POLARIS),
+        }
+    }
+
+    /// What the bench of files measures.
+    fn files(&self) -> &'static str {
+        match (self.mesh, self.scale) {
+            (true, _) => "mesh",
+            (false, true) => "scale",
+            (false, false) => "compare",
         }
     }
 
@@ -119,7 +131,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     };
     match &args.registry {
         Some(name) => drop(bench.arg(name)),
-        None if example.is_none() => drop(bench.arg(if args.mesh { "mesh" } else { "compare" })),
+        None if example.is_none() => drop(bench.arg(args.files())),
         None => {}
     }
     if let Some(proxies) = args.proxies {

@@ -76,9 +76,7 @@ impl ApiServer {
         let server = start_server(&server, folder.path(), port, etcd_port, &options);
         let text = kubeconfig_text(folder.path(), port, ADMIN);
         write(&folder.path().join("kubeconfig"), &text);
-        let client =
-            eventually("the certificate of the API server is there", || async { client_of(&text).await })
-                .await;
+        let client = first_client(folder.path(), &text).await;
         let etcd = Some(etcd);
         let this = Self { folder, options, port, etcd_port, etcd, server, client, kinds: Mutex::default() };
         this.ready().await;
@@ -98,7 +96,7 @@ impl ApiServer {
         }
         let server = start_server(&tool, folder.path(), port, etcd_port, &options);
         let text = kubeconfig_text(folder.path(), port, ADMIN);
-        let client = eventually("the certificate of the sibling is there", || client_of(&text)).await;
+        let client = first_client(folder.path(), &text).await;
         let this =
             Self { folder, options, port, etcd_port, etcd: None, server, client, kinds: Mutex::default() };
         this.ready().await;
@@ -458,6 +456,17 @@ contexts:
 ",
         authority.display()
     )
+}
+
+/// The client of an API server that has just been started and writes its certificate.
+async fn first_client(folder: &Path, kubeconfig: &str) -> Client {
+    // The key is written after the certificate, which is complete then: a client that read a part of it would trust nobody.
+    let key = folder.join("certificates/apiserver.key");
+    eventually("the API server has a certificate", || async {
+        std::fs::metadata(&key).map_err(|error| error.to_string())?;
+        client_of(kubeconfig).await
+    })
+    .await
 }
 
 async fn client_of(kubeconfig: &str) -> Result<Client, String> {

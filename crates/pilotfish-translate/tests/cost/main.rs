@@ -2,6 +2,7 @@
 //! results that are computed, grows no faster than what was read and what is sent.
 #![allow(clippy::unwrap_used, reason = "a test fails this way")]
 
+mod endpoint;
 mod shapes;
 mod world;
 

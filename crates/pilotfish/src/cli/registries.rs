@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 /// Shows the registries that there are, and the options of one.
 #[derive(Args, Clone, Debug)]
-#[command(mut_arg("watch", |watch| watch.requires("status")))]
+#[command(mut_arg("watch", |watch| watch.requires("status").conflicts_with("name")))]
 pub(crate) struct Registries {
     /// Show this one with its options
     #[arg(value_name = "NAME")]
@@ -146,5 +146,8 @@ mod tests {
         assert!(parse(&["registries", "--status", "--watch=1s"]).unwrap());
         let error = parse(&["registries", "--watch"]).unwrap_err().to_string();
         assert!(error.contains("--status"), "{error}");
+        // clap asks for no `--status` beside a NAME, because the two exclude each other.
+        let error = parse(&["registries", "consul", "--watch"]).unwrap_err().to_string();
+        assert!(error.contains("cannot be used with"), "{error}");
     }
 }
