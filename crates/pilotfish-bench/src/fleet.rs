@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::net::TcpSocket;
 use tokio::sync::Notify;
@@ -285,12 +286,31 @@ async fn dial(target: SocketAddr, index: usize, session: &Session) -> Result<Con
     Connection::over(socket, &target.to_string(), DELTA_PATH, &[], session.start()).await
 }
 
+/// A stream with its first response. Of many connections at once a server ends those of whose clients it does not know anything yet: like
+/// proxies, these come again.
+async fn answered(target: SocketAddr, index: usize, session: &Session) -> Result<(Connection, Bytes)> {
+    let limit = Instant::now() + CONNECT_LIMIT;
+    loop {
+        let mut connection = open(target, index, session).await?;
+        match connection.next().await {
+            Ok(Some(first)) => return Ok((connection, first)),
+            Ok(None) => bail!("the server ended the stream"),
+            Err(error) if Instant::now() > limit => return Err(error),
+            Err(_) => tokio::time::sleep(AGAIN).await,
+        }
+    }
+}
+
 /// Runs one stream until it ends.
 async fn stream(shared: &Shared, index: usize, target: SocketAddr, node: Node) -> Result<()> {
     let mut session = Session::new(node);
-    let mut connection = open(target, index, &session).await?;
+    let (mut connection, first) = answered(target, index, &session).await?;
     let (mut out, mut synced, mut last_round) = (Vec::new(), false, usize::MAX);
-    while let Some(message) = connection.next().await? {
+    let mut first = Some(first);
+    while let Some(message) = match first.take() {
+        Some(first) => Some(first),
+        None => connection.next().await?,
+    } {
         shared.note(&message, &mut last_round);
         session.response(&message, &mut out).map_err(anyhow::Error::msg)?;
         for request in out.drain(..) {

@@ -35,6 +35,7 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
 
 /// A pure function of the world, identified by its arguments.
 pub(crate) trait Query: Clone + Eq + Hash + Debug + Send + Sync + 'static {
@@ -494,12 +495,13 @@ impl Memo {
         }
     }
 
-    /// Drops every result that no root depends on, once there are a quarter more than after the last sweep, or large ones.
+    /// Drops every result that no root depends on, once there are a quarter (and a thousand) more than after the last sweep,
+    /// or large ones.
     pub(crate) fn sweep_if_due(&self) {
-        const FEW: u64 = 10_000;
+        const FEW: u64 = 1_000;
         const HEAVY: usize = 16 << 20;
         let swept = self.swept.load(Ordering::Relaxed);
-        let many = self.len() as u64 > FEW.max(swept + swept / 4);
+        let many = self.len() as u64 > swept + FEW.max(swept / 4);
         if many || self.let_go.load(Ordering::Relaxed) > HEAVY {
             self.sweep();
         } else {
@@ -519,6 +521,7 @@ impl Memo {
     pub(crate) fn sweep(&self) {
         // The write side: nothing is computed meanwhile.
         let _current = self.current.write();
+        let (began, before) = (Instant::now(), self.len());
         self.let_go.store(0, Ordering::Relaxed);
         self.unrooted.store(false, Ordering::Relaxed);
         self.swept_before.store(self.next_id.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -539,6 +542,7 @@ impl Memo {
         fit(&mut facts);
         drop(facts);
         self.shared.tidy();
+        tracing::debug!(before, kept = self.len(), time = ?began.elapsed(), "dropped results that nothing needs");
     }
 
     /// All that roots depend on, marked as such.

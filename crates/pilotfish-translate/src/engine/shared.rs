@@ -4,18 +4,62 @@ use crate::engine::{EncodedResource, ResourceBatch};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use pilotfish_model::Origin;
+use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Weak};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What results have in common: bodies of resources, lists of objects, routes. Nothing stays because it is here.
+/// What results have in common: bodies of resources, lists of objects, routes, views. Nothing stays because it is here.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     bodies: Mutex<Bodies>,
     origins: Mutex<HashMap<u64, Weak<[Origin]>>>,
     /// Lists of routes, encoded.
     routes: Mutex<Bodies>,
+    values: Mutex<Values>,
+}
+
+/// Values of any types by these and their hashes.
+#[derive(Debug, Default)]
+struct Values {
+    by_hash: HashMap<(TypeId, u64), Weak<dyn Any + Send + Sync>>,
+    /// How many there were when the others were last forgotten.
+    kept: usize,
+}
+
+impl Values {
+    /// As many are kept in any case.
+    const FEW: usize = 1_024;
+
+    /// The value that is known by the hash, if it is equal; else this one from now on.
+    fn one_of<T: Eq + Hash + Send + Sync + 'static>(&mut self, value: Arc<T>) -> Arc<T> {
+        let key = (TypeId::of::<T>(), hash_of(&*value));
+        let known = self.by_hash.get(&key).and_then(Weak::upgrade);
+        if let Some(known) = known.and_then(|known| known.downcast::<T>().ok())
+            && known == value
+        {
+            return known;
+        }
+        let any: Arc<dyn Any + Send + Sync> = value.clone();
+        self.by_hash.insert(key, Arc::downgrade(&any));
+        if self.by_hash.len() > Self::FEW.max(2 * self.kept) {
+            self.tidy();
+        }
+        value
+    }
+
+    fn tidy(&mut self) {
+        self.by_hash.retain(|_, value| value.strong_count() > 0);
+        self.by_hash.shrink_to_fit();
+        self.kept = self.by_hash.len();
+    }
+}
+
+fn hash_of(value: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Bodies of resources by their hashes.
@@ -86,9 +130,12 @@ impl Shared {
         if origins.len() < FEW {
             return origins;
         }
-        let mut hasher = DefaultHasher::new();
-        origins.hash(&mut hasher);
-        one_of(&self.origins, hasher.finish(), origins)
+        one_of(&self.origins, hash_of(&origins), origins)
+    }
+
+    /// The value as one allocation with all that are equal.
+    pub(crate) fn value<T: Eq + Hash + Send + Sync + 'static>(&self, value: Arc<T>) -> Arc<T> {
+        self.values.lock().one_of(value)
     }
 
     /// The encoded routes as one allocation with all that are equal.
@@ -119,6 +166,7 @@ impl Shared {
         origins.shrink_to_fit();
         drop(origins);
         self.routes.lock().tidy();
+        self.values.lock().tidy();
     }
 }
 
@@ -163,6 +211,22 @@ mod tests {
         drop(b);
         shared.tidy();
         assert_eq!((shared.bodies().0, shared.origins.lock().len()), (0, 0));
+    }
+
+    #[test]
+    fn equal_values_of_a_type_are_one_allocation_as_long_as_something_has_them() {
+        let shared = Shared::default();
+        let (text, again) = (shared.value(Arc::new("v".to_owned())), shared.value(Arc::new("v".to_owned())));
+        assert!(Arc::ptr_eq(&text, &again));
+        let others: Vec<_> = (0..2_000_u32).map(|n| shared.value(Arc::new(n))).collect();
+        assert!(Arc::ptr_eq(&others[0], &shared.value(Arc::new(0_u32))));
+        drop(others);
+        for n in 0..10_000_u64 {
+            shared.value(Arc::new(n));
+        }
+        assert!(shared.values.lock().by_hash.len() < 5_000, "those that are gone are forgotten");
+        shared.tidy();
+        assert_eq!(shared.values.lock().by_hash.len(), 1, "the text is in use");
     }
 
     #[test]

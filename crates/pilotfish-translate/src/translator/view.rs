@@ -157,6 +157,10 @@ impl Query for ViewsOf {
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         View::all(cx, &self.0).into_iter().map(Arc::new).collect()
     }
+
+    fn share(views: Self::Output, shared: &Shared) -> Self::Output {
+        views.into_iter().map(|view| shared.value(view)).collect()
+    }
 }
 
 /// The resources of one batch for one view.
