@@ -3,7 +3,7 @@
 use crate::environment::{Clock, Environment};
 use crate::group::{GroupKey, NameHasher, SubscriptionKey};
 use crate::limits::{LimitExceeded, StreamLimits};
-use crate::mark::{Mark, Set};
+use crate::mark::{Due, Mark, Set};
 use crate::names::{Account, NameBudgets};
 use crate::recorder::Recorder;
 use crate::response::Nonces;
@@ -44,6 +44,8 @@ pub struct Fanout<S: ResourceSource> {
     collectors: Mutex<Vec<Weak<Mark>>>,
     /// The revision of the newest publication whose streams are all marked.
     revision: AtomicU64,
+    /// Of all streams.
+    due: Due,
 }
 
 impl<S: ResourceSource> Fanout<S> {
@@ -75,12 +77,18 @@ impl<S: ResourceSource> Fanout<S> {
             log: LogLimit::of(LINES),
             collectors: Mutex::default(),
             revision: AtomicU64::new(0),
+            due: Due::default(),
         })
     }
 
     /// How many lines about clients were left out, if one may be written now.
     pub(crate) fn may_log(&self) -> Option<u64> {
         self.log.allow(self.clock.now())
+    }
+
+    /// Whether streams have yet to handle a publication that could do so at once.
+    pub(crate) fn due(&self) -> &Due {
+        &self.due
     }
 
     /// The source of the resources.

@@ -4,7 +4,8 @@ use crate::source::ClientId;
 use enum_map::Enum;
 use parking_lot::Mutex;
 use pilotfish_proto::ResourceType;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -15,8 +16,29 @@ type Bits = u32;
 const VIEW_CHANGED: Bits = 1 << ResourceType::LENGTH;
 /// The bit behind that: collections have another state.
 const COLLECTIONS_CHANGED: Bits = 1 << (ResourceType::LENGTH + 1);
+/// The bit behind that: the mark is counted among the [`Due`].
+const COUNTED: Bits = 1 << (ResourceType::LENGTH + 2);
 const _: () =
-    assert!(ResourceType::LENGTH + 1 < Bits::BITS as usize, "all types and two more bits fit into a mark");
+    assert!(ResourceType::LENGTH + 2 < Bits::BITS as usize, "all types and three more bits fit into a mark");
+
+/// How many prompt streams are marked and have not looked at it yet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Due(Arc<AtomicUsize>);
+
+impl Due {
+    /// Whether there are any.
+    pub(crate) fn is_some(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+
+    fn one_more(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn one_less(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// A set of resource types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,10 +78,20 @@ pub struct Mark {
     revision: AtomicU64,
     /// The stream's client, once that is known.
     client: AtomicU64,
+    /// Whether the stream handles a publication as soon as its task runs: its client has had all first responses and reads.
+    prompt: AtomicBool,
+    due: Due,
     waker: Mutex<Option<Waker>>,
 }
 
 impl Mark {
+    /// A mark that is counted there while it is set and the stream is prompt.
+    pub(crate) fn counted_in(due: &Due) -> Self {
+        let mut mark = Self::default();
+        mark.due = due.clone();
+        mark
+    }
+
     /// Sets the waker of the task that polls the stream. It is woken by every publication that sets the mark.
     pub fn wake_with(&self, waker: Waker) {
         *self.waker.lock() = Some(waker);
@@ -97,6 +129,14 @@ impl Mark {
         self.set.load(Ordering::Acquire) & (1 << ty.into_usize() | VIEW_CHANGED) != 0
     }
 
+    /// Notes whether the stream handles a publication as soon as its task runs.
+    pub(crate) fn set_prompt(&self, prompt: bool) {
+        self.prompt.store(prompt, Ordering::Release);
+        if !prompt && self.set.fetch_and(!COUNTED, Ordering::AcqRel) & COUNTED != 0 {
+            self.due.one_less();
+        }
+    }
+
     /// Clears the mark and returns what was set.
     pub(crate) fn take(&self) -> Option<Marked> {
         if !self.is_set() {
@@ -104,8 +144,11 @@ impl Mark {
         }
         let since = Duration::from_nanos(self.since.load(Ordering::Relaxed));
         let set = self.set.swap(0, Ordering::AcqRel);
+        if set & COUNTED != 0 {
+            self.due.one_less();
+        }
         Some(Marked {
-            types: Types(set & !(VIEW_CHANGED | COLLECTIONS_CHANGED)),
+            types: Types(set & !(VIEW_CHANGED | COLLECTIONS_CHANGED | COUNTED)),
             view_changed: set & VIEW_CHANGED != 0,
             collections_changed: set & COLLECTIONS_CHANGED != 0,
             since,
@@ -136,13 +179,28 @@ impl Mark {
         if !self.is_set() {
             self.since.store(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
-        self.set.fetch_or(bits, Ordering::AcqRel) == 0
+        if !self.prompt.load(Ordering::Acquire) {
+            return self.set.fetch_or(bits, Ordering::AcqRel) == 0;
+        }
+        // Counted before it is set: whoever clears it takes it off.
+        self.due.one_more();
+        let before = self.set.fetch_or(bits | COUNTED, Ordering::AcqRel);
+        if before & COUNTED != 0 {
+            self.due.one_less();
+        }
+        before == 0
     }
 
     pub(crate) fn wake(&self) {
         if let Some(waker) = &*self.waker.lock() {
             waker.wake_by_ref();
         }
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        self.set_prompt(false);
     }
 }
 
@@ -169,6 +227,29 @@ pub(crate) struct Marked {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn prompt_streams_that_are_marked_are_counted_once() {
+        let due = Due::default();
+        let [one, slow, gone] = std::array::from_fn(|_| Mark::counted_in(&due));
+        let change = |mark: &Mark| mark.set_changed(ResourceType::Cluster, 1, Duration::ZERO);
+        change(&one);
+        assert!(!due.is_some(), "it was never said to be prompt");
+        [&one, &slow, &gone].into_iter().for_each(|mark| mark.set_prompt(true));
+        for mark in [&one, &one, &slow, &gone] {
+            change(mark);
+        }
+        assert_eq!(due.0.load(Ordering::Relaxed), 3);
+        let marked = one.take().unwrap();
+        assert!(marked.types.contains(ResourceType::Cluster) && !marked.view_changed);
+        slow.set_prompt(false);
+        assert!(slow.is_set(), "it will be handled, but others do not wait for that");
+        assert_eq!(due.0.load(Ordering::Relaxed), 1);
+        drop(gone);
+        assert!(!due.is_some());
+        slow.take();
+        assert!(!due.is_some());
+    }
 
     #[test]
     fn every_type_and_a_move_have_a_bit_of_their_own() {

@@ -4,6 +4,7 @@ use super::grpc::{self, Decoder};
 use super::large::{LARGE, beside_workers};
 use super::port::{ConnectionPlace, Port, StreamPlace, Taken};
 use super::services::{self, ADS, CallLimits};
+use super::throttle::Turn;
 use super::tls_listener::TlsClient;
 use super::waker::ConnectionWaker;
 use super::{ServerConfig, Shared, WINDOW};
@@ -73,6 +74,9 @@ struct AdsStream<S: ResourceSource> {
     /// Requests since the client's window is full.
     while_blocked: usize,
     pace: Pace,
+    /// The connection has had no other. Only then it is told how it handles publications: else a stream could wait for the first push of
+    /// another, and first pushes for it.
+    alone: bool,
     _place: StreamPlace,
 }
 
@@ -97,6 +101,8 @@ pub(super) struct Connection<S: ResourceSource, I> {
     port: Arc<Port>,
     peer: SocketAddr,
     place: ConnectionPlace,
+    /// For first requests and first pushes.
+    turn: Turn,
     /// Completes when the connection has to end for others, as none of its clients is known. `None` once one is.
     gave_way: Option<GaveWay>,
     /// When its clients have to prove again who they are.
@@ -147,6 +153,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         Self {
             gave_way: Some(Box::pin(place.handshake.over())),
             place,
+            turn: port.throttle.enter(),
             ends: age.map(|age| now + age),
             incomplete: port.incomplete(peer.ip(), allowed),
             ping: h2.ping_pong(),
@@ -159,7 +166,8 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             window: None,
             pending_auth: JoinSet::new(),
             unidentified: Budget::new(Limit::UnidentifiedBytes, unidentified_bytes),
-            streams: Slab::new(),
+            // A proxy has one; others have as many as they open.
+            streams: Slab::with_capacity(1),
             calls: JoinSet::new(),
             next_ping,
             ping_until: None,
@@ -176,10 +184,19 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
     fn rounds(&mut self, waker: &ConnectionWaker, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         for _ in 0..ROUNDS {
             waker.begin();
-            if let Poll::Ready(end) = self.round(waker, cx) {
-                return Poll::Ready(end);
+            let needs_turn = self.needs_turn();
+            if !needs_turn || self.turn.poll_take(cx).is_ready() {
+                if needs_turn && self.turn.gives_way(self.shared.fanout.due().is_some(), Instant::now()) {
+                    break;
+                }
+                if let Poll::Ready(end) = self.round(waker, cx) {
+                    return Poll::Ready(end);
+                }
+                if self.is_busy() {
+                    continue;
+                }
             }
-            if !self.is_busy() && waker.end() {
+            if waker.end() {
                 return Poll::Pending;
             }
         }
@@ -187,11 +204,17 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         Poll::Pending
     }
 
+    /// Whether a client waits for its first answer.
+    fn needs_turn(&self) -> bool {
+        self.streams.iter().any(|(_, stream)| stream.needs_turn())
+    }
+
     /// One round: responses are queued, then the socket is written and read, then requests are handled.
     fn round(&mut self, waker: &ConnectionWaker, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         let now = Instant::now();
         self.drain_if_stopping(now);
-        self.each_stream(|stream, shared| stream.push(shared, cx, now));
+        let turn = self.turn.is_taken();
+        self.each_stream(|stream, shared| stream.push(shared, turn, cx, now));
         // Sending woke the connection, which is polled next anyway. Marks are read again below.
         waker.begin();
         while let Poll::Ready(accepted) = self.h2.poll_accept(cx) {
@@ -205,8 +228,8 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             self.admit_authenticated(cx, now);
         }
         self.each_stream(|stream, shared| {
-            stream.receive(shared, now)?;
-            stream.push(shared, cx, now)
+            stream.receive(shared, turn, now)?;
+            stream.push(shared, turn, cx, now)
         });
         self.watch_strangers(cx)?;
         self.watch_time(cx, now)?;
@@ -368,6 +391,11 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         let mark = Arc::clone(stream.lock().mark());
         mark.wake_with(cx.waker().clone());
         self.idle_since = None;
+        let alone = self.streams.is_empty();
+        for (_, other) in &mut self.streams {
+            other.alone = false;
+            other.mark.set_prompt(false);
+        }
         self.streams.insert(AdsStream {
             requests,
             responses,
@@ -384,6 +412,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             incomplete_since: None,
             while_blocked: 0,
             pace: Pace::new(self.shared.config.requests_per_second, now),
+            alone,
             _place: place,
         });
     }
@@ -510,6 +539,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Future for Connection
             this.task = Some(this.shared.tasks.lock().insert(cx.waker().clone()));
         }
         let end = this.rounds(&connection, &mut Context::from_waker(&waker));
+        this.turn.give();
         this.waker = Some((connection, waker));
         end
     }
@@ -540,17 +570,33 @@ impl From<StreamError> for End {
 }
 
 impl<S: ResourceSource> AdsStream<S> {
-    /// Sends responses as long as there are any and the client's window has room.
-    fn push(&mut self, shared: &Shared<S>, cx: &mut Context<'_>, now: Instant) -> Result<(), End> {
+    /// Whether the client waits for its first answer, of the stream or of a type.
+    fn needs_turn(&self) -> bool {
+        self.known.is_none() || self.stream.lock().has_first()
+    }
+
+    /// Sends responses as long as there are any and the client's window has room. First ones need a `turn`.
+    fn push(
+        &mut self,
+        shared: &Shared<S>,
+        turn: bool,
+        cx: &mut Context<'_>,
+        now: Instant,
+    ) -> Result<(), End> {
         let due = self.deadline.is_some_and(|deadline| now >= deadline);
         if !(self.requested || due || self.blocked.is_some() || self.mark.is_set()) {
             return Ok(());
         }
-        self.requested = false;
         let mut stream = self.stream.lock();
+        if !turn && stream.has_first() {
+            self.requested = true;
+            return Ok(());
+        }
+        self.requested = false;
         loop {
             if !has_room(&mut self.responses, cx)? {
                 self.blocked.get_or_insert(now);
+                self.mark.set_prompt(false);
                 break;
             }
             let waited = self.blocked.take().map(|since| now.saturating_duration_since(since));
@@ -573,15 +619,22 @@ impl<S: ResourceSource> AdsStream<S> {
                 break;
             }
         }
+        if self.blocked.is_none() {
+            self.mark.set_prompt(self.alone && !stream.has_first());
+        }
         self.large &= self.blocked.is_some();
         self.deadline = stream.deadline();
         Ok(())
     }
 
     /// Handles the requests that have arrived. Data arrives only while the connection is polled, which happens in the same
-    /// task, so no waker is needed.
-    fn receive(&mut self, shared: &Shared<S>, now: Instant) -> Result<(), End> {
+    /// task, so no waker is needed. The first request needs a `turn`.
+    fn receive(&mut self, shared: &Shared<S>, turn: bool, now: Instant) -> Result<(), End> {
         let (config, limits) = (&shared.config, &shared.fanout.limits);
+        if !turn && self.known.is_none() {
+            self.requested = true;
+            return Ok(());
+        }
         if self.blocked.is_none() {
             self.while_blocked = 0;
         }

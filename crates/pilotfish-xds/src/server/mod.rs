@@ -12,6 +12,7 @@ mod grpc;
 mod large;
 mod port;
 mod services;
+mod throttle;
 mod tls_listener;
 mod waker;
 
@@ -19,6 +20,7 @@ use crate::fanout::Fanout;
 use crate::limits::Limit;
 use crate::source::ResourceSource;
 use crate::stream::StreamError;
+use bytes::Bytes;
 pub use config::{ServerConfig, ServerError};
 use connection::Connection;
 use parking_lot::Mutex;
@@ -154,15 +156,21 @@ impl<S: ResourceSource> Bound<S> {
     }
 }
 
-/// Completes when a shutdown begins.
 /// A new stream costs the server more than it costs its client.
 fn frame_rates(config: &ServerConfig) -> FrameRates {
     FrameRates { per_second: config.frames_per_second, stream: 100, bytes_of_one: 1_024 }
 }
 
+/// Completes when a shutdown begins.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     // An error means that the sender is gone, which counts as a shutdown.
     let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// The next connection, as soon as few of the others wait for their first push.
+async fn accept_one(listener: &TcpListener, port: &Port) -> io::Result<(TcpStream, SocketAddr)> {
+    port.throttle.room().await;
+    listener.accept().await
 }
 
 /// Mostly the process is out of file descriptors: waits for other connections to end.
@@ -191,7 +199,7 @@ impl<S: ResourceSource> Shared<S> {
                 Some(ended) = connections.join_next() => if let Err(error) = ended {
                     tracing::error!(%error, "a connection's task ended early");
                 },
-                accepted = listener.accept() => match accepted {
+                accepted = accept_one(&listener, &port) => match accepted {
                     Ok((io, peer)) => if let Some(accepted) = self.admit(&port, &io, peer) {
                         match &tls {
                             Some(tls) => {
@@ -235,12 +243,26 @@ impl<S: ResourceSource> Shared<S> {
         accepted: Accepted,
         client: Option<TlsClient>,
     ) {
-        let Accepted { port, peer, place } = accepted;
-        let config = self.config;
         let known = KnownStreams::default();
+        // A connection lives long: what only its beginning needs goes with that.
+        let Some(h2) = Box::pin(self.begin(io, &accepted, known.clone())).await else { return };
+        let Accepted { port, peer, place } = accepted;
+        if let Err(error) = Box::pin(Connection::new(self, h2, port, peer, place, client, known)).await {
+            tracing::debug!(%peer, %error, "connection ended");
+        }
+    }
+
+    /// Waits for the preface of HTTP/2; `None` when it does not come.
+    async fn begin<I: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        io: I,
+        accepted: &Accepted,
+        known: KnownStreams,
+    ) -> Option<h2::server::Connection<Metered<I>, Bytes>> {
+        let (config, peer) = (&self.config, accepted.peer);
         let recorder = Arc::clone(&self.fanout.recorder);
         let on_wait = move || recorder.limit_exceeded(Limit::FramesPerSecond);
-        let io = Metered::new(io, frame_rates(&config), known.clone(), Box::new(on_wait));
+        let io = Metered::new(io, frame_rates(config), known, Box::new(on_wait));
         let preface = h2::server::Builder::new()
             .initial_window_size(WINDOW)
             .initial_connection_window_size(FIRST_WINDOW)
@@ -251,24 +273,21 @@ impl<S: ResourceSource> Shared<S> {
         let preface = tokio::time::timeout(config.handshake_timeout, preface);
         let done = tokio::select! {
             done = preface => done,
-            () = place.handshake.gave_way() => {
+            () = accepted.place.handshake.gave_way() => {
                 tracing::debug!(%peer, "a connection without HTTP/2 preface gave way to others");
-                return;
+                return None;
             }
         };
-        let h2 = match done {
-            Ok(Ok(h2)) => h2,
+        match done {
+            Ok(Ok(h2)) => Some(h2),
             Ok(Err(error)) => {
                 tracing::debug!(%peer, %error, "not an HTTP/2 connection");
-                return;
+                None
             }
             Err(_) => {
                 tracing::debug!(%peer, "no HTTP/2 preface in time");
-                return;
+                None
             }
-        };
-        if let Err(error) = Connection::new(self, h2, port, peer, place, client, known).await {
-            tracing::debug!(%peer, %error, "connection ended");
         }
     }
 

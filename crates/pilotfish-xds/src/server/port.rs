@@ -1,5 +1,6 @@
 //! What the clients of one listener share. Each listener has all of it for itself, so that strangers on one cost nobody on another.
 
+use super::throttle::PushThrottle;
 use super::{FIRST_WINDOW, ServerConfig, WINDOW};
 use crate::limits::{Budget, Limit, LimitExceeded};
 use crate::source::PeerInfo;
@@ -21,6 +22,7 @@ pub(super) struct Port {
     /// For requests that are not complete, of all connections by address.
     incomplete: Shares<IpAddr, Limit>,
     half_open: Arc<HalfOpen>,
+    pub(super) throttle: PushThrottle,
     /// Of connections and streams that are refused, and of streams that end with an error.
     pub(super) log: LogLimit,
 }
@@ -79,6 +81,7 @@ impl Port {
                 config.address_incomplete_bytes,
             ),
             half_open: HalfOpen::new(config.max_handshakes),
+            throttle: PushThrottle::new((config.max_handshakes / 4).max(1)),
             log: LogLimit::default(),
         })
     }

@@ -57,7 +57,7 @@ impl<S: ResourceSource> Shared<S> {
     pub(super) async fn serve_tls(self: Arc<Self>, io: TcpStream, accepted: Accepted, tls: Arc<TlsContext>) {
         let recorder = self.fanout.recorder.clone();
         let peer = accepted.peer;
-        let limited = tokio::time::timeout(self.config.handshake_timeout, tls.handshake(io));
+        let limited = tokio::time::timeout(self.config.handshake_timeout, Box::pin(tls.handshake(io)));
         let done = tokio::select! {
             done = limited => done,
             () = accepted.place.handshake.gave_way() => {
@@ -84,6 +84,7 @@ impl<S: ResourceSource> Shared<S> {
         recorder.handshake(HandshakeResult::Completed);
         let certificate = spiffe_ids(stream.get_ref().1.peer_certificates());
         let client = TlsClient { authentication: tls.authentication().clone(), certificate };
-        self.serve(stream, accepted, Some(client)).await;
+        // Its state is a large one, which would be moved and kept room for at each step.
+        self.serve(Box::new(stream), accepted, Some(client)).await;
     }
 }

@@ -56,7 +56,7 @@ impl<S: ResourceSource> Stream<S> {
                 }
             }
         }
-        self.watches[ty] = Some(watch);
+        self.watches[ty] = Some(Box::new(watch));
         self.dirty.add(ty);
         Ok(())
     }

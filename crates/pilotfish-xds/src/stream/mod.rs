@@ -31,7 +31,7 @@ use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use watch::{Acknowledged, Known, Watch};
+use watch::{Acknowledged, Known, Requested, Watch};
 
 /// The type of requests by which Istio's agent reports the health of its workload.
 const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
@@ -78,7 +78,8 @@ pub struct Stream<S: ResourceSource> {
     peer: PeerInfo,
     mark: Arc<Mark>,
     connected: Option<Connected<S::Client>>,
-    watches: EnumMap<ResourceType, Option<Watch>>,
+    /// Boxed, as most clients subscribe to few of the types.
+    watches: EnumMap<ResourceType, Option<Box<Watch>>>,
     /// The types of which there may be something to send; the others cost nothing.
     dirty: Types,
     /// Types that are none of xDS.
@@ -113,11 +114,11 @@ impl<S: ResourceSource> ReportStatus for Mutex<Stream<S>> {
 impl<S: ResourceSource> Stream<S> {
     fn new(fanout: Arc<Fanout<S>>, protocol: Protocol, peer: PeerInfo, slot: usize) -> Self {
         Self {
+            mark: Arc::new(Mark::counted_in(fanout.due())),
             fanout,
             slot,
             protocol,
             peer,
-            mark: Arc::default(),
             connected: None,
             watches: EnumMap::default(),
             dirty: Types::default(),
@@ -202,6 +203,14 @@ impl<S: ResourceSource> Stream<S> {
     /// Whether [`Stream::poll_response`] has something to do.
     pub fn has_pending(&self) -> bool {
         self.mark.is_set() || !self.dirty.is_empty() || self.collections.is_dirty()
+    }
+
+    /// Whether the first response of a type is due, which is all that the client has of it.
+    pub(crate) fn has_first(&self) -> bool {
+        let is_first = |watch: &Watch| watch.requested == Requested::All;
+        self.watches
+            .iter()
+            .any(|(ty, watch)| self.dirty.contains(ty) && watch.as_deref().is_some_and(is_first))
     }
 
     /// Takes in the client by its node, before the whole of its first request is there.
@@ -317,7 +326,7 @@ impl<S: ResourceSource> Stream<S> {
             recorder.expired_nonce(ty);
         }
         self.order.answered(ty, watch.in_flight.range(..count));
-        watch.in_flight.drain(..count);
+        watch.answered(count);
         outcome
     }
 

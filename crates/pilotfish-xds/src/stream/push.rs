@@ -182,7 +182,7 @@ impl<S: ResourceSource> Stream<S> {
         }
         // Nobody shares this response, unless it is the first of its group.
         let is_first = |watch: &Watch| watch.requested == Requested::All && watch.sent.is_empty();
-        let is_shared = self.watches[ty].as_ref().is_some_and(is_first);
+        let is_shared = self.watches[ty].as_deref().is_some_and(is_first);
         if !is_shared && !ty.is_wildcard() && !self.whole(ty) {
             held |= contents.cut(MOST_UNSHARED);
         }

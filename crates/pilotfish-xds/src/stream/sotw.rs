@@ -50,7 +50,7 @@ impl<S: ResourceSource> Stream<S> {
         let mut watch = Watch::new(self.fanout.subscribe_to(&self.mark, key, &parts, &names, &account)?);
         watch.fingerprint = request.names.fingerprint();
         watch.named = named || !names.is_empty();
-        self.watches[ty] = Some(watch);
+        self.watches[ty] = Some(Box::new(watch));
         self.dirty.add(ty);
         if let (ResourceType::Cluster, Some(endpoints)) = (ty, &mut self.watches[ResourceType::Endpoint]) {
             // Clusters that are announced again wait for endpoints, and Envoy's request for them looks like an ACK.

@@ -241,6 +241,15 @@ impl Watch {
         }
     }
 
+    /// Forgets the first `count` responses, which are answered.
+    pub(super) fn answered(&mut self, count: usize) {
+        self.in_flight.drain(..count);
+        // Most streams wait for nothing most of the time.
+        if self.in_flight.is_empty() {
+            self.in_flight = VecDeque::new();
+        }
+    }
+
     /// Remembers a refusal.
     ///
     /// Nothing is sent again, with one exception: Envoy stops at the first bad resource of a response. What came with the one that it names is

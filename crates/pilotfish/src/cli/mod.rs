@@ -336,7 +336,10 @@ fn run(work: impl Future<Output = Result<()>>) -> Result<ExitCode> {
 
 /// The same, with an exit code of its own.
 fn run_to(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    // Publications wake connections from a thread of their own, which is the global queue: every second turn is theirs, however much
+    // new connections have to do.
+    let runtime = runtime.global_queue_interval(2).enable_all().build()?;
     let result = runtime.block_on(work);
     // Whatever still runs has had its deadline.
     runtime.shutdown_background();
