@@ -44,7 +44,8 @@ impl FileSourceSettings {
 pub struct Timing {
     /// A burst of changes has ended when nothing changed for this long.
     pub quiet: Duration,
-    /// A burst is handed over in parts when it takes longer than this.
+    /// A burst is handed over in parts when it takes longer than this. Not long: a lone change waits for the bursts of others, and what belongs
+    /// together is gathered once more before it is published, by namespace.
     pub ceiling: Duration,
     /// How long a file that is half written, or gone, is given to become whole. A complete file does not wait.
     pub settle: Duration,
@@ -56,7 +57,7 @@ impl Default for Timing {
     fn default() -> Self {
         Self {
             quiet: Duration::from_millis(2),
-            ceiling: Duration::from_millis(100),
+            ceiling: Duration::from_millis(20),
             settle: Duration::from_millis(80),
             rescan: Duration::from_secs(10),
         }

@@ -82,6 +82,13 @@ impl RoutesEncoder {
     }
 }
 
+/// One route, as a field of a `VirtualHost`. A large mesh has a virtual host with one route for each service.
+pub(super) fn one(route: &Route) -> Bytes {
+    let mut fields = Vec::with_capacity(message::encoded_len(ROUTES, route));
+    message::encode(ROUTES, route, &mut fields);
+    fields.into()
+}
+
 /// The routes of which these are the fields.
 pub(super) fn decode(fields: &[u8]) -> Vec<Route> {
     VirtualHost::decode(fields).expect("routes are decoded that were encoded here").routes

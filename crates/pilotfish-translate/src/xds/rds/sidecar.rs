@@ -7,14 +7,15 @@ use super::plan::{Plan, PlanOf, Planned};
 use super::routes::{DefaultRetries, HashingOf, RoutesOf, Rules, default_route, is_grpc};
 use super::services::{UNIX_SOCKET, is_http_proxy, listener_of};
 use super::view::{RouteView, mesh_gateway};
-use super::{catch_all, finish};
+use super::{catch_all, encoded_routes, finish};
 use crate::engine::{Cx, EncodedResource, Refusal};
 use crate::envoy::{outbound_name, port_number};
 use crate::routing::VirtualServiceId;
 use crate::scope::cluster_host;
 use crate::services::alias;
+use bytes::Bytes;
 use pilotfish_model::{Origin, Service};
-use pilotfish_proto::envoy::config::route::v3::{RetryPolicy, Route, RouteConfiguration, VirtualHost};
+use pilotfish_proto::envoy::config::route::v3::{RetryPolicy, RouteConfiguration, VirtualHost};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -125,8 +126,8 @@ pub(super) struct Hosts {
 enum Routes<'r> {
     /// Those that a virtual service makes.
     Of(&'r VirtualServiceId, &'r Arc<Rules>),
-    /// The one route of a service without a virtual service.
-    Default(Box<Route>),
+    /// The one route of a service without a virtual service, encoded.
+    Default(Bytes),
 }
 
 struct Building<'a, 'c> {
@@ -198,7 +199,7 @@ impl<'a, 'c> Building<'a, 'c> {
         let cluster = outbound_name(port, "", &host);
         let retries = self.retries.as_ref().as_ref();
         let route = default_route(&service.hostname, port, cluster, &hashing, retries);
-        if self.add(service.hostname.as_str(), port, domains, Routes::Default(Box::new(route))) {
+        if self.add(service.hostname.as_str(), port, domains, Routes::Default(encoded_routes::one(&route))) {
             self.provenance.push(service.provenance.clone());
             self.provenance.extend(hashing.provenance.iter().cloned());
         }
@@ -228,7 +229,7 @@ impl<'a, 'c> Building<'a, 'c> {
                 (Vec::new(), vec![rules.routes.all()])
             }
             Routes::Of(rule, _) => (vec![refusal(rule)], Vec::new()),
-            Routes::Default(route) => (vec![*route], Vec::new()),
+            Routes::Default(route) => (Vec::new(), vec![route]),
         };
         let own = VirtualHost {
             name,
