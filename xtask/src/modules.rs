@@ -18,7 +18,7 @@ const PUBLIC: Table = &[
     ("pilotfish-admin", &[]),
     ("pilotfish-api", &["v1"]),
     ("pilotfish-attack", &[]),
-    ("pilotfish-bench", &["broadcast", "compare", "fleet", "mesh", "report", "server", "world"]),
+    ("pilotfish-bench", &["broadcast", "compare", "fleet", "mesh", "report", "scale", "server", "world"]),
     ("pilotfish-cli", &[]),
     ("pilotfish-config", &["file", "status"]),
     ("pilotfish-crd", &[]),
