@@ -90,9 +90,10 @@ mod tests {
     #[test]
     fn a_process_has_memory_and_files() {
         let before = Usage::read();
-        let held: Vec<_> = (0..20).map(|_| std::fs::File::open("/proc/self/stat").unwrap()).collect();
+        let held: Vec<_> = (0..200).map(|_| std::fs::File::open("/proc/self/stat").unwrap()).collect();
         let after = Usage::read();
-        assert!(after.open_files >= before.open_files + held.len() as i64);
+        // Tests beside this one open and close files, too.
+        assert!(after.open_files >= held.len() as i64, "{}", after.open_files);
         assert!(before.size > before.resident && before.resident > 0, "{} {}", before.size, before.resident);
         assert!(after.most_files >= after.open_files, "{} of {}", after.open_files, after.most_files);
     }
