@@ -92,8 +92,9 @@ mod tests {
         let before = Usage::read();
         let held: Vec<_> = (0..200).map(|_| std::fs::File::open("/proc/self/stat").unwrap()).collect();
         let after = Usage::read();
-        // Tests beside this one open and close files, too.
-        assert!(after.open_files >= held.len() as i64, "{}", after.open_files);
+        // Tests beside this one close files, too, but not that many.
+        let few = 100;
+        assert!(after.open_files >= before.open_files + held.len() as i64 - few, "{}", after.open_files);
         assert!(before.size > before.resident && before.resident > 0, "{} {}", before.size, before.resident);
         assert!(after.most_files >= after.open_files, "{} of {}", after.open_files, after.most_files);
     }

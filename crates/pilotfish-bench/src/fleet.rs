@@ -232,6 +232,16 @@ impl Shared {
         bail!("streams ended: {}", reasons.join("; "))
     }
 
+    /// Notes how far the stream is with its first resources.
+    fn progress(&self, index: usize, session: &Session) {
+        if let Some(pending) = self.pending.get(index) {
+            pending.store(session.pending(), Ordering::Relaxed);
+        }
+        if session.synced() && self.synced.fetch_add(1, Ordering::AcqRel) + 1 == self.streams {
+            self.all_synced.notify_one();
+        }
+    }
+
     /// Notes that a message was received, before anything else is done with it.
     fn note(&self, message: &[u8], last_round: &mut usize) {
         self.received.fetch_add(message.len() as u64, Ordering::Relaxed);
@@ -259,16 +269,22 @@ fn contains(message: &[u8], needle: &[u8]) -> bool {
 const STREAMS_OF_ADDRESS: usize = 1_000;
 
 /// Opens the stream of proxy `index`, and tries again as Envoy does: when thousands come at once, a server makes those wait whom
-/// it does not know yet.
-async fn open(target: SocketAddr, index: usize, session: &Session) -> Result<Connection> {
+/// it does not know yet, or ends their connections. Gives the stream with its first response, after which it is known.
+async fn open(target: SocketAddr, index: usize, session: &Session) -> Result<(Connection, Bytes)> {
     let limit = Instant::now() + CONNECT_LIMIT;
     loop {
-        match dial(target, index, session).await {
+        match answered(target, index, session).await {
             Err(error) if Instant::now() > limit => return Err(error),
             Err(_) => tokio::time::sleep(AGAIN * (1 + u32::try_from(index % 10).unwrap_or(0))).await,
             opened => return opened,
         }
     }
+}
+
+async fn answered(target: SocketAddr, index: usize, session: &Session) -> Result<(Connection, Bytes)> {
+    let mut connection = dial(target, index, session).await?;
+    let first = connection.next().await?.context("the server ended the stream")?;
+    Ok((connection, first))
 }
 
 /// On loopback, where every address is the machine's own, proxies are at several.
@@ -286,48 +302,23 @@ async fn dial(target: SocketAddr, index: usize, session: &Session) -> Result<Con
     Connection::over(socket, &target.to_string(), DELTA_PATH, &[], session.start()).await
 }
 
-/// A stream with its first response. Of many connections at once a server ends those of whose clients it does not know anything yet: like
-/// proxies, these come again.
-async fn answered(target: SocketAddr, index: usize, session: &Session) -> Result<(Connection, Bytes)> {
-    let limit = Instant::now() + CONNECT_LIMIT;
-    loop {
-        let mut connection = open(target, index, session).await?;
-        match connection.next().await {
-            Ok(Some(first)) => return Ok((connection, first)),
-            Ok(None) => bail!("the server ended the stream"),
-            Err(error) if Instant::now() > limit => return Err(error),
-            Err(_) => tokio::time::sleep(AGAIN).await,
-        }
-    }
-}
-
 /// Runs one stream until it ends.
 async fn stream(shared: &Shared, index: usize, target: SocketAddr, node: Node) -> Result<()> {
     let mut session = Session::new(node);
-    let (mut connection, first) = answered(target, index, &session).await?;
+    let (mut connection, first) = open(target, index, &session).await?;
     let (mut out, mut synced, mut last_round) = (Vec::new(), false, usize::MAX);
-    let mut first = Some(first);
-    while let Some(message) = match first.take() {
-        Some(first) => Some(first),
-        None => connection.next().await?,
-    } {
+    let mut next = Some(first);
+    while let Some(message) = next {
         shared.note(&message, &mut last_round);
         session.response(&message, &mut out).map_err(anyhow::Error::msg)?;
         for request in out.drain(..) {
             connection.send(&request)?;
         }
-        if synced {
-            continue;
+        if !synced {
+            synced = session.synced();
+            shared.progress(index, &session);
         }
-        if let Some(pending) = shared.pending.get(index) {
-            pending.store(session.pending(), Ordering::Relaxed);
-        }
-        if session.synced() {
-            synced = true;
-            if shared.synced.fetch_add(1, Ordering::AcqRel) + 1 == shared.streams {
-                shared.all_synced.notify_one();
-            }
-        }
+        next = connection.next().await?;
     }
     Ok(())
 }

@@ -14,39 +14,43 @@ use xxhash_rust::xxh3::xxh3_64;
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     bodies: Mutex<Bodies>,
-    origins: Mutex<HashMap<u64, Weak<[Origin]>>>,
+    origins: Mutex<Interned<[Origin]>>,
     /// Lists of routes, encoded.
     routes: Mutex<Bodies>,
-    values: Mutex<Values>,
+    /// Values of any types.
+    values: Mutex<Interned<dyn Any + Send + Sync>>,
 }
 
-/// Values of any types by these and their hashes.
-#[derive(Debug, Default)]
-struct Values {
-    by_hash: HashMap<(TypeId, u64), Weak<dyn Any + Send + Sync>>,
+/// Values by their hashes.
+#[derive(Debug)]
+struct Interned<T: ?Sized> {
+    by_hash: HashMap<u64, Weak<T>>,
     /// How many there were when the others were last forgotten.
     kept: usize,
 }
 
-impl Values {
+impl<T: ?Sized> Default for Interned<T> {
+    fn default() -> Self {
+        Self { by_hash: HashMap::new(), kept: 0 }
+    }
+}
+
+impl<T: ?Sized> Interned<T> {
     /// As many are kept in any case.
     const FEW: usize = 1_024;
 
     /// The value that is known by the hash, if it is equal; else this one from now on.
-    fn one_of<T: Eq + Hash + Send + Sync + 'static>(&mut self, value: Arc<T>) -> Arc<T> {
-        let key = (TypeId::of::<T>(), hash_of(&*value));
-        let known = self.by_hash.get(&key).and_then(Weak::upgrade);
-        if let Some(known) = known.and_then(|known| known.downcast::<T>().ok())
-            && known == value
-        {
-            return known;
+    fn one_of(&mut self, hash: u64, value: Arc<T>, is_equal: impl Fn(&T, &T) -> bool) -> Arc<T> {
+        match self.by_hash.get(&hash).and_then(Weak::upgrade) {
+            Some(known) if is_equal(&known, &value) => known,
+            _ => {
+                self.by_hash.insert(hash, Arc::downgrade(&value));
+                if self.by_hash.len() > Self::FEW.max(2 * self.kept) {
+                    self.tidy();
+                }
+                value
+            }
         }
-        let any: Arc<dyn Any + Send + Sync> = value.clone();
-        self.by_hash.insert(key, Arc::downgrade(&any));
-        if self.by_hash.len() > Self::FEW.max(2 * self.kept) {
-            self.tidy();
-        }
-        value
     }
 
     fn tidy(&mut self) {
@@ -130,12 +134,17 @@ impl Shared {
         if origins.len() < FEW {
             return origins;
         }
-        one_of(&self.origins, hash_of(&origins), origins)
+        self.origins.lock().one_of(hash_of(&origins), origins, PartialEq::eq)
     }
 
     /// The value as one allocation with all that are equal.
     pub(crate) fn value<T: Eq + Hash + Send + Sync + 'static>(&self, value: Arc<T>) -> Arc<T> {
-        self.values.lock().one_of(value)
+        let any: Arc<dyn Any + Send + Sync> = value.clone();
+        let is_equal = |one: &(dyn Any + Send + Sync), other: &(dyn Any + Send + Sync)| {
+            one.downcast_ref::<T>().is_some_and(|one| other.downcast_ref() == Some(one))
+        };
+        let one = self.values.lock().one_of(hash_of(&(TypeId::of::<T>(), &value)), any, is_equal);
+        one.downcast().unwrap_or(value)
     }
 
     /// The encoded routes as one allocation with all that are equal.
@@ -161,24 +170,9 @@ impl Shared {
     /// Forgets what nothing has any more.
     pub(crate) fn tidy(&self) {
         self.bodies.lock().tidy();
-        let mut origins = self.origins.lock();
-        origins.retain(|_, list| list.strong_count() > 0);
-        origins.shrink_to_fit();
-        drop(origins);
+        self.origins.lock().tidy();
         self.routes.lock().tidy();
         self.values.lock().tidy();
-    }
-}
-
-/// The list that is known by the hash, if it is equal; else this one from now on.
-fn one_of<T: PartialEq>(table: &Mutex<HashMap<u64, Weak<[T]>>>, hash: u64, list: Arc<[T]>) -> Arc<[T]> {
-    let mut table = table.lock();
-    match table.get(&hash).and_then(Weak::upgrade) {
-        Some(known) if known == list => known,
-        _ => {
-            table.insert(hash, Arc::downgrade(&list));
-            list
-        }
     }
 }
 
@@ -210,7 +204,7 @@ mod tests {
         assert_eq!(shared.bodies().0, 1, "b has it");
         drop(b);
         shared.tidy();
-        assert_eq!((shared.bodies().0, shared.origins.lock().len()), (0, 0));
+        assert_eq!((shared.bodies().0, shared.origins.lock().by_hash.len()), (0, 0));
     }
 
     #[test]

@@ -205,7 +205,7 @@ impl<S: ResourceSource> Stream<S> {
         self.mark.is_set() || !self.dirty.is_empty() || self.collections.is_dirty()
     }
 
-    /// Whether the first response of a type is due, which is all that the client has of it.
+    /// Whether a response with all that the client subscribes to of a type is due, as the first one is.
     pub(crate) fn has_first(&self) -> bool {
         let is_first = |watch: &Watch| watch.requested == Requested::All;
         self.watches
