@@ -17,9 +17,12 @@
 //!
 //! What must always hold: a reader of a node that is not fresh is not fresh either. So marking stops at nodes that are marked
 //! already, and a root that was brought up to date after the last world is reported by the next one that touches it.
+//!
+//! Every result that is no root and has no readers is a candidate of the next [sweep](sweep), from the moment in which it is made.
 
 mod readers;
 mod reads;
+mod sweep;
 
 pub(crate) use reads::Reading;
 
@@ -34,8 +37,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use sweep::Candidates;
 
 /// A pure function of the world, identified by its arguments.
 pub(crate) trait Query: Clone + Eq + Hash + Debug + Send + Sync + 'static {
@@ -81,8 +84,8 @@ pub(crate) struct Node {
     readers: Mutex<Readers>,
     /// Whether proxies are sent this result: `advance` reports it with its old value.
     root: AtomicBool,
-    /// Whether the sweep that is going on has found it.
-    live: AtomicBool,
+    /// Whether the next sweep looks at it.
+    is_candidate: AtomicBool,
 }
 
 impl Node {
@@ -133,6 +136,8 @@ trait AnyQuery: Send + Sync + Debug {
     fn equal(&self, a: &Value, b: &Value) -> bool;
     fn reconcile(&self, old: Option<&Value>, new: Value, revision: u64) -> Value;
     fn as_any(&self) -> &dyn Any;
+    /// Takes the node of the query, which the caller has, out of its table if nobody else has it. To be called while no world comes.
+    fn forget(&self, memo: &Memo, node: &Arc<Node>) -> bool;
 }
 
 impl<Q: Query> AnyQuery for Q {
@@ -159,13 +164,15 @@ impl<Q: Query> AnyQuery for Q {
     fn as_any(&self) -> &dyn Any {
         self
     }
+
+    fn forget(&self, memo: &Memo, node: &Arc<Node>) -> bool {
+        Table::<Q>::of(&*memo.table::<Q>()).forget(self, node)
+    }
 }
 
 /// All nodes of one query type.
 trait AnyTable: Send + Sync {
     fn as_any(&self) -> &dyn Any;
-    /// Drops what the sweep has not found.
-    fn retain_live(&self);
     fn len(&self) -> usize;
 }
 
@@ -176,6 +183,19 @@ struct Table<Q: Query> {
 impl<Q: Query> Table<Q> {
     fn of(table: &dyn AnyTable) -> &Self {
         table.as_any().downcast_ref().expect("tables are kept by the type of their query")
+    }
+
+    fn forget(&self, query: &Q, node: &Arc<Node>) -> bool {
+        /// The table's reference and the caller's.
+        const OURS: usize = 2;
+        let mut nodes = self.nodes.write();
+        // Whoever has it could pass it on; nobody else can get it while the table is locked and no world comes.
+        let is_free = Arc::strong_count(node) <= OURS;
+        if is_free {
+            nodes.remove(query);
+            fit(&mut nodes);
+        }
+        is_free
     }
 }
 
@@ -190,12 +210,6 @@ fn fit<K: Eq + Hash, V>(table: &mut HashMap<K, V>) {
 impl<Q: Query> AnyTable for Table<Q> {
     fn as_any(&self) -> &dyn Any {
         self
-    }
-
-    fn retain_live(&self) {
-        let mut nodes = self.nodes.write();
-        nodes.retain(|_, node| node.live.load(Ordering::Relaxed));
-        fit(&mut nodes);
     }
 
     fn len(&self) -> usize {
@@ -221,14 +235,7 @@ pub(crate) struct Memo {
     next_id: AtomicU64,
     computed: AtomicU64,
     shared: Shared,
-    /// Nodes that were alive after the last sweep.
-    swept: AtomicU64,
-    /// The next node's id at that time.
-    swept_before: AtomicU64,
-    /// Bytes of what is no root any more since then.
-    let_go: AtomicUsize,
-    /// Whether anything is no root any more since then.
-    unrooted: AtomicBool,
+    candidates: Candidates,
 }
 
 /// A root whose value may differ in the new world, with the value that it had.
@@ -268,10 +275,7 @@ impl Memo {
             next_id: AtomicU64::new(1),
             computed: AtomicU64::new(0),
             shared: Shared::default(),
-            swept: AtomicU64::new(0),
-            swept_before: AtomicU64::new(1),
-            let_go: AtomicUsize::new(0),
-            unrooted: AtomicBool::new(false),
+            candidates: Candidates::default(),
         }
     }
 
@@ -379,10 +383,12 @@ impl Memo {
                 result: Mutex::default(),
                 readers: Mutex::default(),
                 root: AtomicBool::new(false),
-                live: AtomicBool::new(false),
+                is_candidate: AtomicBool::new(false),
             })
         };
-        table.nodes.write().entry(query.clone()).or_insert_with(new).clone()
+        let node = table.nodes.write().entry(query.clone()).or_insert_with(new).clone();
+        self.candidates.add_if_unused(&node);
+        node
     }
 
     /// The value of a query in the current world.
@@ -415,14 +421,14 @@ impl Memo {
         node.root.store(false, Ordering::Release);
         self.roots.lock().remove(&node.id);
         let weight = node.result.lock().value.as_ref().and_then(|value| value.downcast_ref().map(Q::weight));
-        self.let_go.fetch_add(weight.unwrap_or_default(), Ordering::Relaxed);
-        self.unrooted.store(true, Ordering::Relaxed);
+        self.candidates.add_weight(weight.unwrap_or_default());
+        self.candidates.add_if_unused(&node);
     }
 
     /// As [`Self::unroot`], for a query of so many bytes: a sweep is due after some of them, however few they are.
     pub(crate) fn unroot_heavy<Q: Query>(&self, query: &Q, bytes: usize) {
         self.unroot(query);
-        self.let_go.fetch_add(bytes, Ordering::Relaxed);
+        self.candidates.add_weight(bytes);
     }
 
     fn refresh(&self, current: &Current, node: &Arc<Node>, outer: Option<&Frame<'_>>) -> Value {
@@ -474,88 +480,28 @@ impl Memo {
         let weak = Arc::downgrade(node);
         if old.facts != new.facts {
             let mut facts = self.facts.lock();
-            for fact in old.facts_beside(new) {
-                if let Some(readers) = facts.get_mut(fact) {
-                    readers.remove(node.id);
-                    if readers.is_empty() {
-                        facts.remove(fact);
-                    }
-                }
-            }
+            old.facts_beside(new).for_each(|fact| remove_reader(&mut facts, fact, node.id));
             for fact in new.facts_beside(old) {
                 facts.entry(fact.clone()).or_default().insert(node.id, weak.clone());
             }
         }
         let (gone, come) = old.different_nodes(new);
-        for read in beside(gone, come) {
-            read.readers.lock().remove(node.id);
-        }
         for read in beside(come, gone) {
             read.readers.lock().insert(node.id, weak.clone());
         }
-    }
-
-    /// Drops every result that no root depends on, once there are a quarter (and a thousand) more than after the last sweep,
-    /// or large ones.
-    pub(crate) fn sweep_if_due(&self) {
-        const FEW: u64 = 1_000;
-        const HEAVY: usize = 16 << 20;
-        let swept = self.swept.load(Ordering::Relaxed);
-        let many = self.len() as u64 > swept + FEW.max(swept / 4);
-        if many || self.let_go.load(Ordering::Relaxed) > HEAVY {
-            self.sweep();
-        } else {
-            self.shared.tidy_if_due();
+        for read in beside(gone, come) {
+            read.readers.lock().remove(node.id);
+            self.candidates.add_if_unused(read);
         }
     }
+}
 
-    /// Drops every result that no root depends on, if anything has happened since the last sweep by which there may be some.
-    pub(crate) fn sweep_leftovers(&self) {
-        let is_new = self.next_id.load(Ordering::Relaxed) != self.swept_before.load(Ordering::Relaxed);
-        if is_new || self.unrooted.load(Ordering::Relaxed) {
-            self.sweep();
+fn remove_reader(facts: &mut HashMap<Fact, Readers>, fact: &Fact, id: u64) {
+    if let Some(readers) = facts.get_mut(fact) {
+        readers.remove(id);
+        if readers.is_empty() {
+            facts.remove(fact);
         }
-    }
-
-    /// Drops every result that no root depends on.
-    pub(crate) fn sweep(&self) {
-        // The write side: nothing is computed meanwhile.
-        let _current = self.current.write();
-        let (began, before) = (Instant::now(), self.len());
-        self.let_go.store(0, Ordering::Relaxed);
-        self.unrooted.store(false, Ordering::Relaxed);
-        self.swept_before.store(self.next_id.load(Ordering::Relaxed), Ordering::Relaxed);
-        let kept = self.mark_live();
-        let tables: Vec<_> = self.tables.read().values().cloned().collect();
-        tables.iter().for_each(|table| table.retain_live());
-        self.swept.store(kept.len() as u64, Ordering::Relaxed);
-        // What is read by everything lives for ever: it must not keep a record of every reader that it ever had.
-        for node in kept {
-            node.live.store(false, Ordering::Relaxed);
-            node.readers.lock().tidy();
-        }
-        let mut facts = self.facts.lock();
-        facts.retain(|_, readers| {
-            readers.tidy();
-            !readers.is_empty()
-        });
-        fit(&mut facts);
-        drop(facts);
-        self.shared.tidy();
-        tracing::debug!(before, kept = self.len(), time = ?began.elapsed(), "dropped results that nothing needs");
-    }
-
-    /// All that roots depend on, marked as such.
-    fn mark_live(&self) -> Vec<Arc<Node>> {
-        let mut kept = Vec::new();
-        let mut open: Vec<Arc<Node>> = self.roots.lock().values().cloned().collect();
-        while let Some(node) = open.pop() {
-            if !node.live.swap(true, Ordering::Relaxed) {
-                open.extend(node.result.lock().reads.nodes.iter().cloned());
-                kept.push(node);
-            }
-        }
-        kept
     }
 }
 

@@ -344,8 +344,8 @@ impl Translator {
         self.memo.sweep_if_due();
     }
 
-    /// Drops all that no connected proxy has any more, and all results of earlier worlds. Takes a look at every result, so it is for times
-    /// in which nothing is published.
+    /// Drops all that no connected proxy has any more, and all results of earlier worlds. What comes back meanwhile is computed again, so it is
+    /// for times in which nothing is published.
     pub fn tidy_all(&self) {
         self.clients.lock().retire();
         self.forget_gone();

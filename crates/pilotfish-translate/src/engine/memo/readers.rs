@@ -1,6 +1,6 @@
-//! Who read something: weak, because readers may be dropped at any time.
+//! Who read something: weak, because readers may be dropped, which takes them off.
 
-use super::Node;
+use super::{Node, fit};
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
@@ -48,7 +48,14 @@ impl Readers {
     pub(super) fn remove(&mut self, id: u64) {
         match &mut self.0 {
             Kept::Few(list) => list.retain(|(other, _)| *other != id),
-            Kept::Many(map) => drop(map.remove(&id)),
+            Kept::Many(map) => {
+                map.remove(&id);
+                if map.len() <= FEW / 2 {
+                    self.0 = Kept::Few(map.drain().collect());
+                } else {
+                    fit(map);
+                }
+            }
         }
     }
 
@@ -66,19 +73,6 @@ impl Readers {
             Kept::Many(map) => (&[][..], Some(map.values())),
         };
         few.iter().map(|(_, reader)| reader).chain(many.into_iter().flatten()).filter_map(Weak::upgrade)
-    }
-
-    /// Forgets those that are gone.
-    pub(super) fn tidy(&mut self) {
-        match &mut self.0 {
-            Kept::Few(list) => list.retain(|(_, reader)| reader.strong_count() > 0),
-            Kept::Many(map) => {
-                map.retain(|_, reader| reader.strong_count() > 0);
-                if map.len() <= FEW {
-                    self.0 = Kept::Few(map.drain().collect());
-                }
-            }
-        }
     }
 }
 
@@ -107,17 +101,6 @@ mod tests {
             readers.remove(id);
             known.remove(&id);
             assert_eq!((readers.ids(), readers.is_empty()), (known.clone(), known.is_empty()));
-        }
-    }
-
-    #[test]
-    fn those_that_are_gone_are_forgotten() {
-        for count in [FEW as u64, 3 * FEW as u64] {
-            let mut readers = Readers::default();
-            (0..count).for_each(|id| readers.insert(id, Weak::new()));
-            assert_eq!((readers.ids().len() as u64, readers.alive().count()), (count, 0));
-            readers.tidy();
-            assert!(readers.is_empty());
         }
     }
 

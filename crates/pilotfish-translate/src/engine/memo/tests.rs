@@ -2,6 +2,7 @@ use super::*;
 use crate::testing::object;
 use pilotfish_model::{Kind, KindSpec, Namespace, ObjectKey, Update, WorldWriter};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use std::thread;
 
 /// What the toy world consists of: numbers under names.
@@ -64,6 +65,31 @@ impl Toy {
         let memo = Memo::new();
         let (current, _) = memo.advance(Arc::new(self.writer.world().clone()), &ChangeSet::default());
         memo.get(&current, query).0
+    }
+}
+
+impl Memo {
+    /// The nodes that are kept, or known as readers of facts.
+    fn ids(&self) -> BTreeSet<u64> {
+        let graph = self.find_all::<InGraph>();
+        graph.into_iter().chain(self.facts.lock().values().flat_map(Readers::ids)).collect()
+    }
+
+    fn find_all<Q: Query>(&self) -> BTreeSet<u64> {
+        let table = self.table::<Q>();
+        Table::<Q>::of(&*table).nodes.read().values().map(|node| node.id).collect()
+    }
+
+    /// The roots and all that they depend on.
+    fn needed(&self) -> BTreeSet<u64> {
+        let mut needed = BTreeSet::new();
+        let mut open: Vec<Arc<Node>> = self.roots.lock().values().cloned().collect();
+        while let Some(node) = open.pop() {
+            if needed.insert(node.id) {
+                open.extend(node.result.lock().reads.nodes.iter().cloned());
+            }
+        }
+        needed
     }
 }
 
@@ -259,6 +285,12 @@ fn readers_see_one_world_while_it_moves_on() {
         }
         readers.into_iter().for_each(|reader| reader.join().unwrap());
     });
+    toy.memo.sweep();
+    assert_eq!(
+        (toy.memo.len(), toy.memo.facts.lock().len()),
+        (0, 0),
+        "what was in use meanwhile is dropped now"
+    );
 }
 
 /// A graph of queries: each reads numbers and queries before it, some of them only if what it read so far is even.
@@ -367,7 +399,10 @@ proptest! {
                     toy.memo.unroot(&at(index));
                     reported.remove(&at(index).index);
                 }
-                Operation::Sweep => toy.memo.sweep(),
+                Operation::Sweep => {
+                    toy.memo.sweep();
+                    prop_assert_eq!(toy.memo.ids(), toy.memo.needed());
+                }
             }
         }
         for index in 0..graph.0.len() {
