@@ -13,6 +13,8 @@ pub struct Bounds {
     pub late: f64,
     /// How long a proxy that connects may take until it has everything.
     pub fresh: Duration,
+    /// How long a page of the dashboard may take, until it is there, and what an edit makes of the problems, until it is told.
+    pub operator: Duration,
     /// Resident memory beyond what it was before, in bytes.
     pub memory: u64,
     /// Bytes of log.
@@ -34,6 +36,7 @@ impl Bounds {
         push: Duration::from_millis(250),
         late: 0.01,
         fresh: Duration::from_secs(5),
+        operator: Duration::from_secs(5),
         memory: 256 * MIB,
         log: MIB,
         recovery: Duration::from_secs(60),
@@ -48,6 +51,7 @@ impl Bounds {
         ready: Duration::from_secs(15),
         push: Duration::from_secs(20),
         fresh: Duration::from_secs(30),
+        operator: Duration::from_secs(30),
         memory: 448 * MIB,
         slack: (0.2, 384 * MIB),
         memory_after_each: false,

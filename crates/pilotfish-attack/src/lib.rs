@@ -2,7 +2,8 @@
 //!
 //! - [`Target`]: where the control plane under attack listens, and the files that it reads.
 //! - [`Attack`]: one way to hurt it, with what it says it did ([`Tally`]); [`all`] of them.
-//! - [`run`]: starts the control plane with honest proxies and an Envoy, attacks it, and holds what they saw against [`Bounds`].
+//! - [`run`]: starts the control plane with honest proxies, an Envoy and somebody who reads the dashboard and edits YAML, attacks it, and
+//!   holds what they saw against [`Bounds`].
 //!
 //! Nothing here is shared with what it attacks, and nothing here ships.
 
@@ -10,8 +11,10 @@ mod attack;
 mod attacks;
 mod bounds;
 mod dialer;
+mod extra;
 mod honest;
 mod mesh;
+mod operator;
 mod report;
 mod run;
 mod target;

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use pilotfish_bench::world::{NAMESPACE, Target as Changed, World, address};
 use pilotfish_testkit::real::{
     ApiServer, ApiServerOptions, Authority, Backend, Envoy, EnvoyOptions, Load, Pilotfish, eventually,
@@ -152,6 +152,11 @@ impl Mesh {
             Ok(_) => Ok(()),
             Err(error) => bail!("/ready: {error}"),
         }
+    }
+
+    /// The status and the text of a page.
+    pub(crate) async fn answer(&self, path: &str) -> Result<(u16, String)> {
+        self.pilotfish.answer(path).await.map_err(|error| anyhow!("{path}: {error}"))
     }
 
     /// The end of what Pilotfish printed.

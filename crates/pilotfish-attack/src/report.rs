@@ -67,6 +67,14 @@ pub struct Figures {
     pub fresh: usize,
     /// The slowest of them.
     pub fresh_worst: f64,
+    /// Pages of the dashboard.
+    pub pages: usize,
+    /// The slowest of them.
+    pub page_worst: f64,
+    /// Edits of YAML of which the problems told.
+    pub edits: usize,
+    /// The slowest of them.
+    pub edit_worst: f64,
 }
 
 impl From<&Seen> for Figures {
@@ -81,6 +89,10 @@ impl From<&Seen> for Figures {
             push_missing: seen.missing,
             fresh: seen.fresh.times.len(),
             fresh_worst: milliseconds(seen.fresh.worst()),
+            pages: seen.pages.times.len(),
+            page_worst: milliseconds(seen.pages.worst()),
+            edits: seen.edits.times.len(),
+            edit_worst: milliseconds(seen.edits.worst()),
         }
     }
 }
@@ -102,7 +114,7 @@ impl Report {
 }
 
 /// The head of the table; rows are printed as they come.
-pub(crate) const HEAD: &str = "attack                         sent answered  refused  ready  push p50/p99/worst     new  memory +most/+after  log KiB  envoy  result";
+pub(crate) const HEAD: &str = "attack                         sent answered  refused  ready  push p50/p99/worst     new      page/edit  memory +most/+after  log KiB  envoy  result";
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -113,10 +125,11 @@ impl fmt::Display for Row {
         let push = format!("{:.0}/{:.0}/{:.0} ms", seen.push_median, seen.push_p99, seen.push_worst);
         let more =
             |now: u64| format!("{:+}", (now >> 20).cast_signed() - (self.memory_before >> 20).cast_signed());
+        let operator = format!("{:.0}/{:.0} ms", seen.page_worst, seen.edit_worst);
         let memory = format!("{}/{} MiB", more(self.memory_most), more(self.memory_after));
         write!(
             f,
-            "{:26} {:>8} {:>8} {:>8} {:>4.0} ms  {push:>18} {:>5.0} ms {memory:>16}  {:>9} {:>6}  ",
+            "{:26} {:>8} {:>8} {:>8} {:>4.0} ms  {push:>18} {:>5.0} ms {operator:>14} {memory:>16}  {:>9} {:>6}  ",
             self.name,
             self.tally.sent,
             self.tally.answered,

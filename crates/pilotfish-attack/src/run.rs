@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::bounds::Bounds;
 use crate::honest::Fleet;
 use crate::mesh::{Mesh, Usage};
+use crate::operator::Operator;
 use crate::report::{Report, Row};
 use crate::watch::{Seen, Stop, push, watch};
 use crate::{Attack, Deadline, Tally};
@@ -50,7 +51,8 @@ const NICENESS: i32 = 10;
 pub async fn run(options: &Options, progress: impl Fn(&Row)) -> Result<Report> {
     let mesh = Mesh::start(&options.pilotfish).await?;
     let fleet = Fleet::start(&mesh.ways, PROXIES, mesh.namespace(), START).await?;
-    let mut run = Run { mesh, fleet, bounds: options.bounds, numbers: AtomicUsize::new(0) };
+    let operator = Operator::new(&mesh).await?;
+    let mut run = Run { mesh, fleet, operator, bounds: options.bounds, numbers: AtomicUsize::new(0) };
     run.warm_up().await?;
     let clients = if run.mesh.has_envoy() { PROXIES + 1 } else { PROXIES };
     let first = run.mesh.usage()?;
@@ -71,6 +73,7 @@ pub async fn run(options: &Options, progress: impl Fn(&Row)) -> Result<Report> {
 struct Run {
     mesh: Mesh,
     fleet: Fleet,
+    operator: Operator,
     bounds: Bounds,
     /// Changes and new proxies so far: each is another one.
     numbers: AtomicUsize,
@@ -93,6 +96,7 @@ impl Run {
             "proxies are not told of changes before any attack\n{}",
             self.mesh.printed()
         );
+        self.operator.warm_up(&self.mesh, START).await?;
         self.mesh.take_traffic();
         self.fleet.take_ended();
         let clients = if self.mesh.has_envoy() { PROXIES + 1 } else { PROXIES };
@@ -113,7 +117,8 @@ impl Run {
             stop.now();
             (tally, lasted)
         };
-        let watched = watch(&self.mesh, &self.fleet, &self.bounds, &self.numbers, &seen, &stop);
+        let watched =
+            watch(&self.mesh, &self.fleet, &self.operator, &self.bounds, &self.numbers, &seen, &stop);
         let ((tally, lasted), ()) = tokio::join!(attacked, watched);
         drop(attacker);
         let seen = seen.into_inner();
@@ -135,14 +140,8 @@ impl Run {
         if log > self.bounds.log {
             misses.push(format!("log: {} KiB", log >> 10));
         }
-        let (requests, failed) = self.mesh.take_traffic();
-        if self.mesh.has_envoy() && (requests == 0 || !failed.is_empty()) {
-            misses.push(format!("envoy: of {requests} requests failed: {}", failed.join("; ")));
-        }
-        let ended = self.fleet.take_ended();
-        if let Some(first) = ended.first() {
-            misses.push(format!("streams: {} of honest proxies ended: {first}", ended.len()));
-        }
+        let (requests, broken) = self.broken();
+        misses.extend(broken);
         if !misses.is_empty() && self.mesh.ready().await.is_err() {
             misses.push(format!("pilotfish printed last:\n{}", self.mesh.printed()));
         }
@@ -160,6 +159,20 @@ impl Run {
             envoy_requests: requests,
             misses,
         })
+    }
+
+    /// Requests through the Envoy since the last question, and what of honest clients did not last.
+    fn broken(&self) -> (usize, Vec<String>) {
+        let mut broken = Vec::new();
+        let (requests, failed) = self.mesh.take_traffic();
+        if self.mesh.has_envoy() && (requests == 0 || !failed.is_empty()) {
+            broken.push(format!("envoy: of {requests} requests failed: {}", failed.join("; ")));
+        }
+        let ended = self.fleet.take_ended();
+        if let Some(first) = ended.first() {
+            broken.push(format!("streams: {} of honest proxies ended: {first}", ended.len()));
+        }
+        (requests, broken)
     }
 
     /// Waits until everything is as before.

@@ -3,12 +3,14 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use anyhow::{Context, Result};
 use parking_lot::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::bounds::Bounds;
 use crate::honest::Fleet;
 use crate::mesh::Mesh;
+use crate::operator::Operator;
 
 /// How often health, a change and memory are looked at.
 const EVERY: Duration = Duration::from_millis(250);
@@ -25,6 +27,13 @@ pub(crate) struct Series {
 }
 
 impl Series {
+    fn note(&mut self, time: Result<Duration>) {
+        match time {
+            Ok(time) => self.times.push(time),
+            Err(error) => self.failures.push(format!("{error:#}")),
+        }
+    }
+
     pub(crate) fn worst(&self) -> Duration {
         self.times.iter().max().copied().unwrap_or_default()
     }
@@ -61,6 +70,10 @@ pub(crate) struct Seen {
     pub(crate) missing: usize,
     /// Proxies that connected.
     pub(crate) fresh: Series,
+    /// Pages of the dashboard that somebody reads.
+    pub(crate) pages: Series,
+    /// What somebody edits, until the problems tell what became of it.
+    pub(crate) edits: Series,
     /// The most memory.
     pub(crate) memory: u64,
 }
@@ -69,6 +82,7 @@ pub(crate) struct Seen {
 pub(crate) async fn watch(
     mesh: &Mesh,
     fleet: &Fleet,
+    operator: &Operator,
     bounds: &Bounds,
     numbers: &AtomicUsize,
     seen: &Mutex<Seen>,
@@ -87,10 +101,8 @@ pub(crate) async fn watch(
     let pushes = every(EVERY, stop, async || push(mesh, fleet, bounds, numbers, seen).await);
     let fresh = every(FRESH_EVERY, stop, async || {
         let number = numbers.fetch_add(1, Ordering::Relaxed);
-        match mesh.ways.fresh(fleet.size() + number, mesh.namespace(), bounds.fresh).await {
-            Ok(time) => seen.lock().fresh.times.push(time),
-            Err(error) => seen.lock().fresh.failures.push(format!("a new proxy: {error:#}")),
-        }
+        let fresh = mesh.ways.fresh(fleet.size() + number, mesh.namespace(), bounds.fresh).await;
+        seen.lock().fresh.note(fresh.context("a new proxy"));
     });
     let memory = every(EVERY / 5, stop, async || {
         if let Ok(usage) = mesh.usage() {
@@ -98,7 +110,15 @@ pub(crate) async fn watch(
             seen.memory = seen.memory.max(usage.memory);
         }
     });
-    tokio::join!(ready, pushes, fresh, memory);
+    let pages = every(EVERY, stop, async || {
+        let page = operator.read(mesh, bounds.operator).await;
+        seen.lock().pages.note(page);
+    });
+    let edits = every(FRESH_EVERY, stop, async || {
+        let edit = operator.edit(mesh, bounds.operator).await;
+        seen.lock().edits.note(edit);
+    });
+    tokio::join!(ready, pushes, fresh, memory, pages, edits);
 }
 
 /// When to stop looking on.
@@ -157,12 +177,20 @@ impl Seen {
         let mut misses = Vec::new();
         let told =
             |failures: &[String]| failures.iter().take(MOST_TOLD).cloned().collect::<Vec<_>>().join("; ");
-        for (what, series) in [("ready", &self.ready), ("push", &self.pushes), ("fresh", &self.fresh)] {
+        let all = [
+            ("ready", &self.ready),
+            ("push", &self.pushes),
+            ("fresh", &self.fresh),
+            ("dashboard", &self.pages),
+            ("edit", &self.edits),
+        ];
+        for (what, series) in all {
             if !series.failures.is_empty() {
                 misses.push(format!("{what}: {} failed: {}", series.failures.len(), told(&series.failures)));
             }
         }
-        if self.ready.times.is_empty() || self.changes == 0 || self.fresh.times.is_empty() {
+        let each = [&self.ready, &self.fresh, &self.pages, &self.edits];
+        if self.changes == 0 || each.iter().any(|series| series.times.is_empty()) {
             misses.push("nothing was seen: too short, or stuck".to_owned());
         }
         if self.missing > 0 {
@@ -203,6 +231,8 @@ mod tests {
             pushes: series(&[5; 200]),
             changes: 10,
             fresh: series(&[9]),
+            pages: series(&[20]),
+            edits: series(&[30]),
             memory: 1 << 20,
             missing: 0,
         }
@@ -221,7 +251,9 @@ mod tests {
             (Seen { missing: 1, ..good() }, "1 of 200 did not come"),
             (Seen { memory: 258 << 20, ..good() }, "257 MiB more"),
             (Seen { ready: failed.clone(), ..good() }, "ready: 1 failed: refused"),
-            (Seen { fresh: failed, ..good() }, "fresh: 1 failed"),
+            (Seen { fresh: failed.clone(), ..good() }, "fresh: 1 failed"),
+            (Seen { pages: failed.clone(), ..good() }, "dashboard: 1 failed"),
+            (Seen { edits: failed, ..good() }, "edit: 1 failed"),
             (Seen { changes: 0, ..good() }, "nothing was seen"),
         ] {
             let found = misses(seen);

@@ -10,8 +10,8 @@ use futures::FutureExt;
 use pilotfish_bench::messages::{CDS, RDS};
 use pilotfish_testkit::real::fetch;
 
-use super::xds::Extra;
 use crate::dialer::{DELTA, Dialer};
+use crate::extra::Extra;
 use crate::wire::{Node, delta};
 use crate::{Attack, Counts, Deadline, Tally, Target};
 

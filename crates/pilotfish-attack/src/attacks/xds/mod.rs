@@ -12,8 +12,6 @@ mod views;
 
 use crate::Attack;
 
-pub(super) use readers::Extra;
-
 pub(super) fn all() -> Vec<Attack> {
     [
         names::ATTACKS,

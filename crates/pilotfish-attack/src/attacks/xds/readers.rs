@@ -1,17 +1,17 @@
 //! Clients that read slowly or not at all, while endpoints change a hundred times a second.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use futures::FutureExt;
 use pilotfish_proto::ResourceType;
 
 use super::views::assignments;
 use crate::attacks::crowd;
 use crate::dialer::{DELTA, Dialer, SOTW};
+use crate::extra::Extra;
 use crate::wire::{Node, delta, sotw};
 use crate::{Attack, Counts, Deadline, Tally, Target};
 
@@ -86,30 +86,6 @@ async fn readers(target: Arc<Target>, deadline: Deadline, pause: Option<Duration
     let (changed, ()) = tokio::join!(changes, readers);
     changed.unwrap_or(Ok(()))?;
     Ok(counts.tally())
-}
-
-/// A file that goes with the attack.
-pub(crate) struct Extra(PathBuf);
-
-impl Extra {
-    pub(crate) fn new(folder: &Path, name: &str) -> Self {
-        Self(folder.join(name))
-    }
-
-    /// Replaces it in one step.
-    pub(crate) fn write(&self, text: &str) -> Result<()> {
-        let new = self.0.with_extension("new");
-        fs::write(&new, text).context("the folder cannot be written")?;
-        fs::rename(&new, &self.0).context("the folder cannot be written")
-    }
-}
-
-impl Drop for Extra {
-    fn drop(&mut self) {
-        // It may not have been written yet.
-        let _ = fs::remove_file(self.0.with_extension("new"));
-        let _ = fs::remove_file(&self.0);
-    }
 }
 
 /// Changes endpoints that every reader asks for, until it is cut.
