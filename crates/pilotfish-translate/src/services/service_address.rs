@@ -1,7 +1,9 @@
 //! Which addresses of a service a proxy connects to.
 
+use crate::engine::{Cx, Query};
 use crate::proxy::{IpFamilies, Proxy};
 use pilotfish_model::{ClusterId, Service};
+use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
@@ -29,8 +31,8 @@ impl Automatic {
 /// What a proxy is to the addresses of services.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AddressView {
-    /// Its cluster: a service has other addresses in each.
-    pub cluster: ClusterId,
+    /// Its cluster, in which services have other addresses; `None` where none has any of that cluster, so that it makes no difference.
+    pub cluster: Option<ClusterId>,
     pub families: IpFamilies,
     /// Which automatically allocated addresses it resolves.
     pub automatic: Automatic,
@@ -39,9 +41,9 @@ pub(crate) struct AddressView {
 impl AddressView {
     /// The view of a proxy.
     #[must_use]
-    pub(crate) fn of(proxy: &Proxy) -> Self {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
         Self {
-            cluster: proxy.cluster.clone(),
+            cluster: cx.get(&ClustersWithAddresses).get(&proxy.cluster).cloned(),
             families: IpFamilies::of(proxy),
             automatic: Automatic::of(proxy),
         }
@@ -56,11 +58,15 @@ impl AddressView {
         }
     }
 
+    /// The addresses that a service has in its cluster.
+    fn own<'a>(&self, service: &'a Service) -> &'a [Arc<str>] {
+        self.cluster.as_ref().and_then(|cluster| service.addresses.get(cluster)).map_or(&[], |list| list)
+    }
+
     /// The address of a service: an IP address, a range, or [`Service::UNSPECIFIED`].
     #[must_use]
     pub(crate) fn primary(&self, service: &Service) -> Arc<str> {
-        let own = service.addresses.get(&self.cluster).map_or(&[][..], |list| list);
-        if let Some(address) = own.iter().find(|address| self.families.has(address)) {
+        if let Some(address) = self.own(service).iter().find(|address| self.families.has(address)) {
             return address.clone();
         }
         if self.resolves(service) && &*service.default_address == Service::UNSPECIFIED {
@@ -78,7 +84,7 @@ impl AddressView {
     /// All addresses of a service, of one family.
     #[must_use]
     pub(crate) fn all(&self, service: &Service) -> Vec<Arc<str>> {
-        let own = service.addresses.get(&self.cluster).map_or(&[][..], |list| list);
+        let own = self.own(service);
         let listed: Vec<Arc<str>> = if own.is_empty() && self.resolves(service) {
             service.auto_addresses.iter().filter(|address| !address.is_empty()).cloned().collect()
         } else {
@@ -111,6 +117,26 @@ impl AddressView {
     }
 }
 
+/// The clusters in which services have addresses of their own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ClustersWithAddresses;
+
+impl Query for ClustersWithAddresses {
+    type Output = BTreeSet<ClusterId>;
+
+    fn compute(&self, cx: &Cx<'_>) -> BTreeSet<ClusterId> {
+        let mut clusters = BTreeSet::new();
+        for service in cx.services().flat_map(|(_, services)| services.iter()) {
+            for cluster in service.addresses.keys() {
+                if !clusters.contains(cluster) {
+                    clusters.insert(cluster.clone());
+                }
+            }
+        }
+        clusters
+    }
+}
+
 fn is_v6(address: &str) -> bool {
     address.split('/').next().unwrap_or(address).parse::<Ipv6Addr>().is_ok()
 }
@@ -122,7 +148,7 @@ mod tests {
     #[test]
     fn addresses_in_the_status_need_no_more_than_captured_dns() {
         let of = |automatic, auto_addresses_stored| {
-            let view = AddressView { cluster: "c".into(), families: IpFamilies::V4, automatic };
+            let view = AddressView { cluster: Some("c".into()), families: IpFamilies::V4, automatic };
             let service = crate::testing::service("a", "ns").with(|service| {
                 service.auto_addresses = ["240.240.0.1".into(), "2001:2::1".into()];
                 service.auto_addresses_stored = auto_addresses_stored;

@@ -492,3 +492,19 @@ fn a_subset_that_no_rule_has_has_no_endpoints() {
     let invented = WEB.replace("||", "|invented|");
     assert!(size(&invented) < size(WEB) - 10, "{} bytes", size(&invented));
 }
+
+#[test]
+fn clusters_in_which_no_service_has_addresses_are_alike_to_routes() {
+    let mut plane = Plane::new();
+    let [one, other] = ["one", "other"]
+        .map(|name| plane.translator.connect(Proxy { cluster: name.into(), ..sidecar(name, "shop") }));
+    let routes =
+        |plane: &Plane, client: &Client| plane.translator.snapshot().view(client, ResourceType::Route);
+    assert_eq!(routes(&plane, &one), routes(&plane, &other));
+    let service = service("web", "shop").with(|service| {
+        service.addresses.insert("one".into(), Arc::from(["10.9.0.1".into()]));
+    });
+    let changes = plane.apply([service.update()]);
+    assert_eq!(changes.view_changed, [one.id()]);
+    assert_ne!(routes(&plane, &one), routes(&plane, &other));
+}

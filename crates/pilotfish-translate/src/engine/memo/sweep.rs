@@ -5,6 +5,7 @@
 
 use super::{Memo, Node, fit, remove_reader};
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -12,8 +13,9 @@ use std::time::Instant;
 /// Results that may not be needed any more. All that are not are among them; others may be.
 #[derive(Default)]
 pub(super) struct Candidates {
-    nodes: Mutex<Vec<Arc<Node>>>,
-    /// Bytes of what is no root any more since the last sweep.
+    /// The oldest first.
+    nodes: Mutex<VecDeque<Arc<Node>>>,
+    /// Bytes of what is no root any more since all candidates were looked at.
     weight: AtomicUsize,
     /// Held by the sweep that is going on.
     sweeping: Mutex<()>,
@@ -29,7 +31,7 @@ impl Candidates {
 
     fn add(&self, node: &Arc<Node>) {
         if !node.is_candidate.swap(true, Ordering::AcqRel) {
-            self.nodes.lock().push(node.clone());
+            self.nodes.lock().push_back(node.clone());
         }
     }
 
@@ -43,9 +45,19 @@ impl Candidates {
         self.weight.load(Ordering::Relaxed) > HEAVY || self.nodes.lock().len() > MANY
     }
 
-    fn take(&self) -> Vec<Arc<Node>> {
-        self.weight.store(0, Ordering::Relaxed);
+    fn take(&self) -> VecDeque<Arc<Node>> {
         std::mem::take(&mut *self.nodes.lock())
+    }
+
+    /// What was taken and not looked at.
+    fn put_back(&self, left: VecDeque<Arc<Node>>) {
+        if left.is_empty() {
+            self.weight.store(0, Ordering::Relaxed);
+            return;
+        }
+        let mut nodes = self.nodes.lock();
+        let come = std::mem::replace(&mut *nodes, left);
+        nodes.extend(come);
     }
 }
 
@@ -56,10 +68,12 @@ impl Node {
 }
 
 impl Memo {
-    /// Drops every result that nothing needs, once there may be a thousand of them, or large ones.
+    /// Drops results that nothing needs, once there may be a thousand of them, or large ones: some of them, as whoever calls this has more
+    /// to do. The others are dropped by the next calls.
     pub(crate) fn sweep_if_due(&self) {
+        const SOME: usize = 1_024;
         if self.candidates.is_due() {
-            self.sweep();
+            self.sweep_at_most(SOME);
         } else {
             self.shared.tidy_if_due();
         }
@@ -68,23 +82,31 @@ impl Memo {
     /// Drops every result that nothing needs, if there are any.
     pub(crate) fn sweep_leftovers(&self) {
         if !self.candidates.nodes.lock().is_empty() {
-            self.sweep();
+            self.sweep_at_most(usize::MAX);
         }
     }
 
-    /// Drops every result that no root depends on. If another thread is doing that, it is left to it.
+    /// Drops every result that no root depends on.
+    #[cfg(test)]
     pub(crate) fn sweep(&self) {
-        /// How many results the next world waits for.
+        self.sweep_at_most(usize::MAX);
+    }
+
+    /// Looks at so many candidates. If another thread is doing that, it is left to it.
+    fn sweep_at_most(&self, most: usize) {
+        /// How many the next world waits for.
         const AT_A_TIME: usize = 256;
         let Some(_sweeping) = self.candidates.sweeping.try_lock() else { return };
         let (began, before) = (Instant::now(), self.len());
         let mut open = self.candidates.take();
         let mut held = Vec::new();
-        while !open.is_empty() {
+        let mut looked_at = 0;
+        while looked_at < most && !open.is_empty() {
             // The read side: a world that comes asks for readers that are about to be gone.
             let _current = self.current.read();
             for _ in 0..AT_A_TIME {
-                let Some(node) = open.pop() else { break };
+                let Some(node) = open.pop_front() else { break };
+                looked_at += 1;
                 // Before it is looked at: who lets it go afterwards makes it a candidate again.
                 node.is_candidate.swap(false, Ordering::AcqRel);
                 if !node.is_unused() {
@@ -98,13 +120,17 @@ impl Memo {
         }
         // Somebody is computing them, or about to make them roots or readers of others.
         held.iter().for_each(|node| self.candidates.add_if_unused(node));
-        fit(&mut self.facts.lock());
-        self.shared.tidy();
+        let is_done = open.is_empty();
+        self.candidates.put_back(open);
+        if is_done {
+            fit(&mut self.facts.lock());
+            self.shared.tidy();
+        }
         tracing::debug!(before, kept = self.len(), time = ?began.elapsed(), "dropped results that nothing needs");
     }
 
     /// Takes a node, which nobody else has, off what it reads. What nothing else reads is to be dropped next.
-    fn unlink(&self, node: &Node, open: &mut Vec<Arc<Node>>) {
+    fn unlink(&self, node: &Node, open: &mut VecDeque<Arc<Node>>) {
         let reads = std::mem::take(&mut node.result.lock().reads);
         let mut facts = self.facts.lock();
         reads.facts.iter().for_each(|fact| remove_reader(&mut facts, fact, node.id));
@@ -112,7 +138,7 @@ impl Memo {
         for read in reads.nodes {
             read.readers.lock().remove(node.id);
             if read.is_unused() && !read.is_candidate.swap(true, Ordering::AcqRel) {
-                open.push(read);
+                open.push_front(read);
             }
         }
     }

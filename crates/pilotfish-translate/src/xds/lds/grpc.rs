@@ -80,7 +80,7 @@ impl GrpcView {
         };
         Self {
             scope: Scope::of(cx, proxy),
-            addresses: AddressView::of(proxy),
+            addresses: AddressView::of(cx, proxy),
             dns_domain: proxy.dns_domain.clone(),
             served: Arc::new(served),
             labels,

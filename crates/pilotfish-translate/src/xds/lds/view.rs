@@ -157,7 +157,7 @@ impl OwnOutboundView {
     #[must_use]
     pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
         let base = Arc::new(ListenerBase::of(cx, proxy, Side::Client));
-        let shared = Arc::new(OutboundView::of(proxy, &base));
+        let shared = Arc::new(OutboundView::of(cx, proxy, &base));
         Self { shared, own_endpoint: own_endpoint(cx, proxy) }
     }
 }
@@ -175,10 +175,10 @@ impl OutboundView {
 
     /// The view of a proxy.
     #[must_use]
-    fn of(proxy: &Proxy, base: &Arc<ListenerBase>) -> Self {
+    fn of(cx: &Cx<'_>, proxy: &Proxy, base: &Arc<ListenerBase>) -> Self {
         Self {
             base: base.clone(),
-            addresses: AddressView::of(proxy),
+            addresses: AddressView::of(cx, proxy),
             unprivileged: proxy.meta_flag("UNPRIVILEGED_POD"),
             reserved: reserved_ports(proxy),
             dubbo_proxy: proxy.dubbo_proxy,

@@ -7,7 +7,7 @@ use crate::proxy::{Proxy, ProxyKind};
 use crate::scope::{EgressOf, ListenerServicesOf, Scope};
 use crate::services::service_address::AddressView;
 use headless::{HeadlessView, NamesOf};
-use pilotfish_model::{NetworkId, Origin, Provider, Resolution, Service, ServiceKey};
+use pilotfish_model::{Origin, Provider, Resolution, Service, ServiceKey};
 use pilotfish_proto::istio::{NameInfo, NameTable};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -25,8 +25,8 @@ pub(crate) struct NameTableView {
     pub scope: Scope,
     /// Which of their addresses it uses.
     pub addresses: AddressView,
-    /// Its network, where some service is known by its endpoints.
-    pub network: NetworkId,
+    /// Its place, where some service is known by its endpoints.
+    headless: Option<HeadlessView>,
 }
 
 impl NameTableView {
@@ -35,8 +35,10 @@ impl NameTableView {
     pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
         (proxy.kind == ProxyKind::Sidecar).then(|| Self {
             scope: Scope::of(cx, proxy),
-            addresses: AddressView::of(proxy),
-            network: if *cx.get(&AnyHeadless) { proxy.network.clone() } else { NetworkId::default() },
+            addresses: AddressView::of(cx, proxy),
+            headless: cx
+                .get(&AnyHeadless)
+                .then(|| HeadlessView { cluster: proxy.cluster.clone(), network: proxy.network.clone() }),
         })
     }
 
@@ -69,14 +71,17 @@ impl NameTableView {
             // Ranges are no addresses to answer with.
             let single = listed.iter().filter(|address| address.parse::<IpAddr>().is_ok());
             addresses.extend(single.map(ToString::to_string));
-        } else if service.resolution == Resolution::Passthrough && !service.ports.is_empty() {
+        } else if let Some(view) = &self.headless
+            && service.resolution == Resolution::Passthrough
+            && !service.ports.is_empty()
+        {
             let headless = cx.get(&NamesOf {
                 service: ServiceKey {
                     hostname: service.hostname.clone(),
                     namespace: service.namespace.clone(),
                 },
                 unready: service.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.publish_not_ready),
-                view: HeadlessView { cluster: self.addresses.cluster.clone(), network: self.network.clone() },
+                view: view.clone(),
             });
             for pod in &headless.pods {
                 table.add_pod(service, pod);

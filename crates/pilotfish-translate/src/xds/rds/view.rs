@@ -7,7 +7,7 @@ use crate::routing::gateway::RouterGateways;
 use crate::routing::{MESH, SourceLabels};
 use crate::scope::Scope;
 use crate::services::service_address::{AddressView, Automatic};
-use pilotfish_model::{ClusterId, Labels};
+use pilotfish_model::Labels;
 use std::sync::Arc;
 
 /// The facets of a proxy that its route configurations may depend on.
@@ -52,7 +52,7 @@ impl RouteView {
                 scope,
             },
             dns_domain: if proxy.kind == ProxyKind::Router { "".into() } else { proxy.dns_domain.clone() },
-            addresses: addresses(proxy),
+            addresses: addresses(cx, proxy),
             attempt_count: !disabled.unwrap_or(false),
             gateways: match proxy.kind {
                 ProxyKind::Router => RouterGateways::of(cx, proxy),
@@ -63,12 +63,11 @@ impl RouteView {
 }
 
 /// A router's hosts are those of its gateways: no address of a service is among them.
-fn addresses(proxy: &Proxy) -> AddressView {
+fn addresses(cx: &Cx<'_>, proxy: &Proxy) -> AddressView {
     match proxy.kind {
-        ProxyKind::Sidecar | ProxyKind::Grpc => AddressView::of(proxy),
+        ProxyKind::Sidecar | ProxyKind::Grpc => AddressView::of(cx, proxy),
         ProxyKind::Router => {
-            let (cluster, families) = (ClusterId::default(), IpFamilies::V4);
-            AddressView { cluster, families, automatic: Automatic::No }
+            AddressView { cluster: None, families: IpFamilies::V4, automatic: Automatic::No }
         }
     }
 }
