@@ -1,6 +1,7 @@
 //! Shared values as parts of queries.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 
 /// A shared value that counts by its content: two queries are one if they are about equal values, wherever these come from. It hashes
@@ -22,6 +23,14 @@ impl<T> ByContent<T> {
 
     /// The value.
     pub(crate) fn get(&self) -> &Arc<T> {
+        &self.value
+    }
+}
+
+impl<T> Deref for ByContent<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
         &self.value
     }
 }

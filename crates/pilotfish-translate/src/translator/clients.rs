@@ -3,7 +3,7 @@
 use crate::engine::ResourceBatchKey;
 use crate::proxy::Proxy;
 use crate::translator::absent::Absent;
-use crate::translator::view::View;
+use crate::translator::view::SharedView;
 use crate::translator::{ClientId, ViewId};
 use pilotfish_proto::ResourceType;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(crate) struct Clients {
     pub(crate) next_client: u64,
     next_view: u32,
-    pub(crate) ids: HashMap<Arc<View>, ViewId>,
+    pub(crate) ids: HashMap<SharedView, ViewId>,
     pub(crate) views: BTreeMap<ViewId, Viewed>,
     /// Views that are made of several: by their parts, and the other way round.
     composed_ids: HashMap<Arc<[ViewId]>, ViewId>,
@@ -29,7 +29,7 @@ pub(crate) struct Clients {
 
 /// A view that some proxy has, alone or as a part of what it has of a type.
 pub(crate) struct Viewed {
-    pub(crate) view: Arc<View>,
+    pub(crate) view: SharedView,
     /// How many proxies and composed views have it.
     users: usize,
     /// Whether its names were read.
@@ -55,15 +55,15 @@ pub(crate) struct Connected {
 
 impl Clients {
     /// The numbers of views by type, each with one more proxy that has it.
-    pub(crate) fn enter_all(&mut self, views: &[Arc<View>]) -> BTreeMap<ResourceType, ViewId> {
-        let mut by_type: BTreeMap<ResourceType, Vec<&Arc<View>>> = BTreeMap::new();
+    pub(crate) fn enter_all(&mut self, views: &[SharedView]) -> BTreeMap<ResourceType, ViewId> {
+        let mut by_type: BTreeMap<ResourceType, Vec<&SharedView>> = BTreeMap::new();
         for view in views {
             by_type.entry(view.resource_type()).or_default().push(view);
         }
         by_type.into_iter().map(|(ty, parts)| (ty, self.enter(&parts))).collect()
     }
 
-    fn enter(&mut self, parts: &[&Arc<View>]) -> ViewId {
+    fn enter(&mut self, parts: &[&SharedView]) -> ViewId {
         if let [view] = parts {
             return self.enter_part(view);
         }
@@ -84,7 +84,7 @@ impl Clients {
         id
     }
 
-    fn enter_part(&mut self, view: &Arc<View>) -> ViewId {
+    fn enter_part(&mut self, view: &SharedView) -> ViewId {
         let id = self.number(view);
         self.use_part(id);
         id
@@ -102,7 +102,7 @@ impl Clients {
     }
 
     /// The number of a view that is not made of others.
-    fn number(&mut self, view: &Arc<View>) -> ViewId {
+    fn number(&mut self, view: &SharedView) -> ViewId {
         if let Some(id) = self.ids.get(view) {
             return *id;
         }
@@ -138,7 +138,7 @@ impl Clients {
     }
 
     /// A proxy has other views now. Returns its connections.
-    pub(crate) fn change_views(&mut self, proxy: &Arc<Proxy>, views: &[Arc<View>]) -> Vec<ClientId> {
+    pub(crate) fn change_views(&mut self, proxy: &Arc<Proxy>, views: &[SharedView]) -> Vec<ClientId> {
         if !self.proxies.contains_key(proxy) {
             return Vec::new();
         }

@@ -19,7 +19,7 @@ use crate::routing::{RefusedDelegate, RefusedDelegates};
 use crate::services::alias::RefusedAliases;
 use crate::translator::budget::{ViewBudget, by_weight};
 use crate::translator::clients::{Clients, Connected};
-use crate::translator::view::{BatchKeysOf, Generate, Index, IndexOf, View, ViewsOf};
+use crate::translator::view::{BatchKeysOf, Generate, Index, IndexOf, SharedView, ViewsOf};
 use parking_lot::{Mutex, RwLockReadGuard};
 use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ChangeSet, World};
@@ -224,7 +224,7 @@ impl Translator {
     /// publishes. A resource is dropped first and then checked again: a stream that subscribes meanwhile either is seen by the
     /// second check or reads the resource afterwards, and both keep it.
     pub fn retain_named(&self, is_wanted: impl Fn(ViewId, ResourceType, &str) -> bool) {
-        let named: Vec<(ViewId, Arc<View>, Arc<str>)> = {
+        let named: Vec<(ViewId, SharedView, Arc<str>)> = {
             let clients = self.clients.lock();
             let batch_keys = clients.views.iter().flat_map(|(id, viewed)| {
                 let rooted = viewed.rooted.iter().filter_map(|batch_key| match batch_key {
@@ -251,7 +251,7 @@ impl Translator {
     /// A proxy whose own facts changed may have other views now.
     fn report_proxy(&self, current: &Current, root: &Touched, out: &mut Changes) {
         let Some(query) = root.query::<ViewsOf>() else { return };
-        let (views, _) = self.memo.get(current, query);
+        let views = self.memo.value::<ViewsOf>(current, &root.node, None);
         if root.before::<ViewsOf>().is_some_and(|before| before == views) {
             return;
         }
@@ -272,7 +272,7 @@ impl Translator {
     fn report_index(&self, current: &Current, root: &Touched, out: &mut Changes) {
         let Some(query) = root.query::<IndexOf>() else { return };
         let Some(id) = self.clients.lock().ids.get(&query.0).copied() else { return };
-        let (index, _) = self.memo.get(current, query);
+        let index = self.memo.value::<IndexOf>(current, &root.node, None);
         let (Some(before), Some(index)) = (root.before::<IndexOf>(), &*index) else { return };
         let Some(before) = &*before else { return };
         if before == index {
@@ -296,7 +296,7 @@ impl Translator {
     fn report_unit(&self, current: &Current, root: &Touched, out: &mut Changes) {
         let Some(query) = root.query::<Generate>() else { return };
         let Some(id) = self.clients.lock().ids.get(&query.view).copied() else { return };
-        let (batch, _) = self.memo.get(current, query);
+        let batch = self.memo.value::<Generate>(current, &root.node, None);
         let Some(before) = root.before::<Generate>() else { return };
         let change = |resource: &EncodedResource, removed| Change {
             view: id,
@@ -320,7 +320,7 @@ impl Translator {
     }
 
     /// From now on the batches of this index, and no others of the view, are reported when they change.
-    fn root_batches(&self, current: &Current, id: ViewId, view: &Arc<View>, index: &Index) {
+    fn root_batches(&self, current: &Current, id: ViewId, view: &SharedView, index: &Index) {
         let new: BTreeSet<ResourceBatchKey> = index.batch_keys.iter().cloned().collect();
         let mut clients = self.clients.lock();
         let Some(viewed) = clients.views.get_mut(&id) else { return };
@@ -480,7 +480,7 @@ impl Snapshot<'_> {
         let memo = &self.translator.memo;
         let (rooted, listed) = {
             let clients = self.translator.clients.lock();
-            let query = |view: &Arc<View>, key: &ResourceBatchKey| Generate {
+            let query = |view: &SharedView, key: &ResourceBatchKey| Generate {
                 view: view.clone(),
                 batch_key: key.clone(),
             };
@@ -509,7 +509,7 @@ impl Snapshot<'_> {
     }
 
     /// A view with its index, if it has one. From the first time on, changes of the index and of all its batches are reported.
-    fn index_of(&self, id: ViewId) -> Option<(Arc<View>, Arc<Option<Index>>)> {
+    fn index_of(&self, id: ViewId) -> Option<(SharedView, Arc<Option<Index>>)> {
         let (view, is_listed) = {
             let clients = self.translator.clients.lock();
             let viewed = clients.views.get(&id)?;

@@ -4,7 +4,7 @@
 //! configuration makes use of is left at its default by the view's constructor, which may read the world to find out.
 
 use crate::engine::memo::Query;
-use crate::engine::{Cx, EncodedResource, Refusal, ResourceBatch, ResourceBatchKey, Shared};
+use crate::engine::{ByContent, Cx, EncodedResource, Refusal, ResourceBatch, ResourceBatchKey, Shared};
 use crate::envoy_filter::{Layer, Subject};
 use crate::proxy::Proxy;
 use crate::translator::budget::{ViewBudget, by_weight};
@@ -147,26 +147,29 @@ impl View {
     }
 }
 
+/// A view as a part of queries: it is hashed once, for all of the many results that it has.
+pub(crate) type SharedView = ByContent<View>;
+
 /// The views of one proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ViewsOf(pub(crate) Arc<Proxy>);
 
 impl Query for ViewsOf {
-    type Output = Vec<Arc<View>>;
+    type Output = Vec<SharedView>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        View::all(cx, &self.0).into_iter().map(Arc::new).collect()
-    }
-
-    fn share(views: Self::Output, shared: &Shared) -> Self::Output {
-        views.into_iter().map(|view| shared.value(view)).collect()
+        let shared = |view: View| {
+            let view = cx.shared().value(Arc::new(view));
+            SharedView::new(view.clone(), &*view)
+        };
+        View::all(cx, &self.0).into_iter().map(shared).collect()
     }
 }
 
 /// The resources of one batch for one view.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Generate {
-    pub(crate) view: Arc<View>,
+    pub(crate) view: SharedView,
     pub(crate) batch_key: ResourceBatchKey,
 }
 
@@ -199,7 +202,7 @@ impl Query for Generate {
 /// The batches of a view that is taken as a whole, in the order in which they are sent; `None` for a view whose resources are subscribed
 /// by name. Apart from [`IndexOf`], so that each of them can be computed for itself before the index needs them all.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct BatchKeysOf(pub(crate) Arc<View>);
+pub(crate) struct BatchKeysOf(pub(crate) SharedView);
 
 impl Query for BatchKeysOf {
     type Output = Option<Arc<[ResourceBatchKey]>>;
@@ -211,7 +214,7 @@ impl Query for BatchKeysOf {
 
 /// Which resources a view that is taken as a whole has, and which batch holds each.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct IndexOf(pub(crate) Arc<View>);
+pub(crate) struct IndexOf(pub(crate) SharedView);
 
 /// The answer to [`IndexOf`].
 #[derive(Clone, Debug, Default, PartialEq)]

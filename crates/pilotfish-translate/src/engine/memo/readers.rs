@@ -1,6 +1,7 @@
 //! Who read something: weak, because readers may be dropped, which takes them off.
 
-use super::{Node, fit};
+use super::Node;
+use super::table::fit;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 

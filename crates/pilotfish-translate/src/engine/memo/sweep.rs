@@ -3,7 +3,8 @@
 //! They are known from where they are let go, so a sweep costs what there is to drop, however large the world is. It takes the read side
 //! of the world's lock for a few results at a time: others compute meanwhile, and the next world waits for those few at most.
 
-use super::{Memo, Node, fit, remove_reader};
+use super::table::fit;
+use super::{Memo, Node, remove_reader};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
