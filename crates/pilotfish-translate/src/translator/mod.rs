@@ -126,10 +126,12 @@ impl Translator {
         if self.clients.lock().gone() >= MANY {
             self.tidy();
         }
-        let proxy = Arc::new(proxy);
+        let proxy = self.clients.lock().shared(Arc::new(proxy));
         let current = self.memo.read();
         let (views, node) = self.memo.get(&current, &ViewsOf(proxy.clone()));
         let mut clients = self.clients.lock();
+        // Equal ones may have come meanwhile.
+        let proxy = clients.shared(proxy);
         // Here and below: what is a root and who is connected change together, under the lock of the clients.
         self.memo.set_root(node);
         clients.next_client += 1;
