@@ -2,6 +2,7 @@
 
 use pilotfish_identity::Exceeded;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A limit by its name, in errors and as the label `limit` of metrics.
@@ -308,6 +309,28 @@ impl Default for NodeLimits {
 
 /// What several clients share of something limited.
 pub(crate) type Budget = pilotfish_identity::Budget<Limit>;
+
+/// What was taken of a budget; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Taken(Arc<Budget>, usize);
+
+impl Taken {
+    pub(crate) fn of(budget: &Arc<Budget>, amount: usize) -> Result<Self, LimitExceeded> {
+        budget.take(amount)?;
+        Ok(Self::already(budget, amount))
+    }
+
+    /// Of so much that was taken before.
+    pub(crate) fn already(budget: &Arc<Budget>, amount: usize) -> Self {
+        Self(Arc::clone(budget), amount)
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.give(self.1);
+    }
+}
 
 impl From<Exceeded<Limit>> for LimitExceeded {
     fn from(Exceeded { limit, asked, allowed }: Exceeded<Limit>) -> Self {

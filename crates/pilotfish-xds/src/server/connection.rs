@@ -2,13 +2,13 @@
 
 use super::grpc::{self, Decoder};
 use super::large::{LARGE, beside_workers};
-use super::port::{ConnectionPlace, Port, StreamPlace, Taken};
+use super::port::{ConnectionPlace, Port, StreamPlace};
 use super::services::{self, ADS, CallLimits};
 use super::throttle::Turn;
 use super::tls_listener::TlsClient;
 use super::waker::ConnectionWaker;
 use super::{ServerConfig, Shared, WINDOW};
-use crate::limits::{Budget, Limit};
+use crate::limits::{Budget, Limit, Taken};
 use crate::mark::Mark;
 use crate::protocol::Protocol;
 use crate::source::{PeerInfo, ResourceSource};
