@@ -4,7 +4,7 @@ use crate::environment::{Clock, Environment};
 use crate::group::{GroupKey, NameHasher, SubscriptionKey};
 use crate::limits::{LimitExceeded, StreamLimits};
 use crate::mark::{Due, Mark, Set};
-use crate::names::{Account, NameBudgets};
+use crate::names::{Account, ClientBudgets};
 use crate::recorder::Recorder;
 use crate::response::Nonces;
 use crate::source::{Change, ClientId, Publication, ResourceSource, Snapshot, ViewId};
@@ -34,7 +34,9 @@ pub struct Fanout<S: ResourceSource> {
     pub(crate) nonces: Nonces,
     topology: RwLock<Topology>,
     /// For whom names count.
-    pub(crate) names: NameBudgets,
+    pub(crate) names: ClientBudgets,
+    /// For whom nodes count.
+    pub(crate) nodes: ClientBudgets,
     /// For debug pages only. A stream removes itself when it is dropped.
     streams: Mutex<Slab<Weak<dyn ReportStatus>>>,
     next_connection: AtomicU64,
@@ -71,7 +73,8 @@ impl<S: ResourceSource> Fanout<S> {
             hasher: NameHasher::new(hash_seed),
             nonces: Nonces::new(first_nonce),
             topology: RwLock::default(),
-            names: NameBudgets::new(&limits),
+            names: ClientBudgets::of_names(&limits),
+            nodes: ClientBudgets::of_nodes(&limits),
             streams: Mutex::default(),
             next_connection: AtomicU64::new(1),
             log: LogLimit::of(LINES),
@@ -359,6 +362,11 @@ impl<S: ResourceSource> Fanout<S> {
     /// What all names that streams subscribe to count as, in bytes.
     pub fn subscription_bytes(&self) -> usize {
         self.names.used()
+    }
+
+    /// What the nodes of all streams count as, in bytes.
+    pub fn node_bytes(&self) -> usize {
+        self.nodes.used()
     }
 
     /// All connected clients, by connection id. For debug pages: locks every stream in turn.

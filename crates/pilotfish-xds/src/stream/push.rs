@@ -120,6 +120,7 @@ impl<S: ResourceSource> Stream<S> {
         } else {
             watch.in_step = Some(group.seq());
             watch.known = Known::default();
+            watch.listed = None;
             self.dirty.remove(ty);
             std::mem::replace(&mut watch.sent, state.entries.clone())
         };
