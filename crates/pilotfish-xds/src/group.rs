@@ -28,12 +28,19 @@ pub(crate) struct SubscriptionKey {
     pub(crate) count: usize,
     /// The length of all names together.
     pub(crate) bytes: usize,
+    /// While its names are entered some at a time: a number that no other subscription has, so that no stream joins a part of it. Else zero.
+    entering: u64,
 }
 
 impl SubscriptionKey {
     /// A subscription without names.
     pub(crate) fn new(wildcard: bool) -> Self {
         Self { wildcard, ..Self::default() }
+    }
+
+    /// The same, of which others are a part: nobody else has that number.
+    pub(crate) fn entering(self, number: u64) -> Self {
+        Self { entering: number, ..self }
     }
 
     pub(crate) fn add(&mut self, hasher: NameHasher, name: &str) {
@@ -236,6 +243,24 @@ impl Group {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, GroupState> {
         self.state.lock()
+    }
+
+    /// Takes over what another group has of the names that are still to be read. To be called while no publication is under way.
+    pub(crate) fn take_over(&self, other: &Self) {
+        let (known, revision, min_revision) = {
+            let other = other.state.lock();
+            (other.entries.clone(), other.revision, other.min_revision)
+        };
+        let mut state = self.state.lock();
+        for name in std::mem::take(&mut state.pending.names) {
+            match known.get(&name) {
+                Some(resource) => drop(state.set(&name, Some(resource))),
+                None => state.pending.names.push(name),
+            }
+        }
+        state.revision = state.revision.max(revision);
+        state.min_revision = state.min_revision.max(min_revision);
+        self.advance(&mut state);
     }
 
     fn advance(&self, state: &mut GroupState) {

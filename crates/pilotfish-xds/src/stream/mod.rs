@@ -304,8 +304,9 @@ impl<S: ResourceSource> Stream<S> {
                 continue;
             }
             let names = old.group.lock().names.clone();
+            let names: Vec<&str> = names.iter().map(|name| &**name).collect();
             let key = GroupKey { view, ..old.key };
-            let joined = self.fanout.subscribe(&self.mark, key, &parts, names.iter(), &account);
+            let joined = self.fanout.subscribe_to(&self.mark, key, &parts, &names, &account);
             let Ok(joined) = joined else { continue };
             self.fanout.leave(old);
             watch.membership = joined;
