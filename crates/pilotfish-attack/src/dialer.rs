@@ -42,22 +42,24 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Io for T {}
 pub(crate) struct Dialer {
     address: SocketAddr,
     tls: Option<TlsConnector>,
+    /// The last part of the loopback address that it connects from; 127.0.0.1 without one.
+    from: Option<u8>,
 }
 
 impl Dialer {
     /// Without TLS.
     pub(crate) fn plaintext(target: &Target) -> Self {
-        Self { address: target.plaintext_xds, tls: None }
+        Self { address: target.plaintext_xds, tls: None, from: None }
     }
 
     /// Without TLS, at that address.
     pub(crate) fn at(address: SocketAddr) -> Self {
-        Self { address, tls: None }
+        Self { address, tls: None, from: None }
     }
 
     /// Over TLS, without a certificate of the client.
     pub(crate) fn nameless(target: &Target) -> Result<Self> {
-        Ok(Self { address: target.tls_xds, tls: Some(connector(&target.ca_certificate, None)?) })
+        Ok(Self { address: target.tls_xds, tls: Some(connector(&target.ca_certificate, None)?), from: None })
     }
 
     /// Over TLS, with the attacker's certificate.
@@ -72,7 +74,7 @@ impl Dialer {
 
     /// Over TLS, with that certificate.
     pub(crate) fn with_certificate(address: SocketAddr, ca: &Path, chain: &Path, key: &Path) -> Result<Self> {
-        Ok(Self { address, tls: Some(connector(ca, Some((chain, key)))?) })
+        Ok(Self { address, tls: Some(connector(ca, Some((chain, key)))?), from: None })
     }
 
     /// Over TLS, whoever the server is, and with no word about HTTP/2.
@@ -83,13 +85,27 @@ impl Dialer {
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
             .with_no_client_auth();
-        Ok(Self { address, tls: Some(TlsConnector::from(Arc::new(config))) })
+        Ok(Self { address, tls: Some(TlsConnector::from(Arc::new(config))), from: None })
+    }
+
+    /// The same from another address of this machine: each has limits of its own.
+    pub(crate) fn from(self, last: u8) -> Self {
+        Self { from: Some(last), ..self }
+    }
+
+    /// A client without TLS, one of another address, and one with an identity.
+    pub(crate) fn of_each_kind(target: &Target) -> Result<[Self; 3]> {
+        let plaintext = Self::plaintext(target);
+        Ok([plaintext.clone(), plaintext.from(77), Self::known(target)?])
     }
 
     /// A socket through it.
     pub(crate) async fn dial(&self) -> Result<Box<dyn Io>> {
         let dialled = async {
-            let socket = TcpStream::connect(self.address).await.context("cannot connect")?;
+            let socket = match self.from {
+                None => TcpStream::connect(self.address).await.context("cannot connect")?,
+                Some(last) => crate::attacks::from_address(last, self.address).await?,
+            };
             socket.set_nodelay(true)?;
             let Some(tls) = &self.tls else { return Ok(Box::new(socket) as Box<dyn Io>) };
             let name = ServerName::from(self.address.ip());

@@ -4,6 +4,7 @@
 //! that is slow, so none is refused: beyond the limit, the one that has waited longest gives way. An address that has a large part of
 //! all of them gives way to itself.
 
+use crate::network::network_of;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -47,6 +48,7 @@ impl HalfOpen {
     /// A handshake with that address begins; another one may have to end for it.
     #[must_use = "it is over when it is dropped"]
     pub fn begin(self: &Arc<Self>, address: IpAddr) -> Handshake {
+        let address = network_of(address);
         let over = Arc::new(Notify::new());
         let age = AtomicU64::new(self.enter(address, &over));
         Handshake { all: Arc::clone(self), address, age, over }

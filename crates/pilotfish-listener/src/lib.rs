@@ -12,7 +12,7 @@ mod connection;
 
 use axum::Router;
 use connection::Connection;
-use pilotfish_identity::{HalfOpen, LogLimit, Slots};
+use pilotfish_identity::{HalfOpen, LogLimit, Slots, network_of};
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -134,7 +134,7 @@ impl Admission {
     }
 
     fn admit(&self, io: TcpStream, peer: SocketAddr, open: usize) -> Option<Connection> {
-        let address = self.addresses.take(peer.ip());
+        let address = self.addresses.take(network_of(peer.ip()));
         let limit = match address {
             _ if open >= self.limits.connections => "connections",
             None => "address-connections",

@@ -18,7 +18,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use pilotfish_identity::{Authenticated, Authentication, CERTIFICATE, Call, HalfOpen};
+use pilotfish_identity::{Authenticated, Authentication, CERTIFICATE, Call, HalfOpen, network_of};
 use pilotfish_registration_api::v1::error::Code;
 use pilotfish_registration_api::v1::registration_service_server::RegistrationServiceServer;
 use pilotfish_registration_api::{LIMIT_HEADER, Routes, SERVICE};
@@ -257,7 +257,7 @@ impl Requests {
             };
         }
         let now = std::time::Instant::now();
-        if !self.refusals.has(&address, now) {
+        if !self.refusals.has(&network_of(address), now) {
             return Err(Failure::limit(
                 Limit::RefusalsPerSecond,
                 "too many refused credentials from this address",
@@ -276,7 +276,7 @@ impl Requests {
             }
             Err(error) => {
                 // Counted; the next one may not be looked at.
-                let _ = self.refusals.take(address, now);
+                let _ = self.refusals.take(network_of(address), now);
                 self.authentication.log_refusal(&call.address, &error);
                 Err(Failure::new(Code::Unauthenticated, error.to_string()))
             }

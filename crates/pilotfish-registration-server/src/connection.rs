@@ -7,7 +7,7 @@ use crate::limits::{Limit, ServerLimits, of_connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use pilotfish_identity::{
-    Authenticated, FrameRates, Handshake, KnownStreams, Metered, TlsContext, spiffe_ids,
+    Authenticated, FrameRates, Handshake, KnownStreams, Metered, TlsContext, network_of, spiffe_ids,
 };
 use std::convert::Infallible;
 use std::io;
@@ -77,7 +77,7 @@ async fn serve_http<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let activity = Activity::new(Instant::now());
     let limits = requests.api.limits;
     let recorder = Arc::clone(&requests.api.recorder);
-    let budget = of_connection(&requests.budgets.of(address.ip()), &limits);
+    let budget = of_connection(&requests.budgets.of(network_of(address.ip())), &limits);
     let peer = Arc::new(Peer { address, certificate, activity: Arc::clone(&activity), budget });
     // Until the first request; then it is none of those that may have to give way.
     let mut unused = Some(unused);

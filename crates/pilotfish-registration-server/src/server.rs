@@ -9,7 +9,7 @@ use crate::limits::{Limit, ServerLimits, of_addresses};
 use crate::rate::Rate;
 use crate::recorder::Recorder;
 use crate::settings::ServerSettings;
-use pilotfish_identity::{Authentication, Authenticator, HalfOpen, LogLimit, Slots, TlsContext};
+use pilotfish_identity::{Authentication, Authenticator, HalfOpen, LogLimit, Slots, TlsContext, network_of};
 use pilotfish_registration::Registrar;
 use pilotfish_registration_api::v1::registration_service_server::RegistrationServiceServer;
 use pilotfish_registration_api::{DESCRIPTORS, Routes, SERVICE, openapi, page};
@@ -245,7 +245,7 @@ impl Bound {
 
     fn admit(&self, connections: &mut JoinSet<()>, limits: &ServerLimits, io: TcpStream, peer: SocketAddr) {
         let recorder = &self.requests.api.recorder;
-        let slot = self.addresses.take(peer.ip());
+        let slot = self.addresses.take(network_of(peer.ip()));
         let exceeded = match &slot {
             _ if connections.len() >= limits.connections => Limit::Connections,
             None => Limit::AddressConnections,

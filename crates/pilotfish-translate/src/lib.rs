@@ -49,8 +49,8 @@ pub use engine::{EncodedResource, Refusal};
 pub use envoy_filter::check_object;
 pub use limits::LIMITS;
 pub use proxy::{
-    Identity, InterceptionMode, MAX_ADDRESSES, MAX_LABELS, NodeError, NotItsIdentity, Proxy, ProxyKind,
-    SecretAccess,
+    Identity, InterceptionMode, MAX_ADDRESSES, MAX_LABELS, Metadata, NodeError, NotItsIdentity, Proxy,
+    ProxyKind, SecretAccess,
 };
 pub use routing::RefusedDelegate;
 pub use status::{StatusTranslator, kinds};

@@ -1,27 +1,26 @@
 //! From a change to the streams that subscribed to it.
 
 use crate::environment::{Clock, Environment};
-use crate::group::{GroupKey, NameHasher, SubscriptionKey};
+use crate::group::{Group, GroupKey, NameHasher, SubscriptionKey};
 use crate::limits::{LimitExceeded, StreamLimits};
 use crate::mark::{Due, Mark, Set};
-use crate::names::{Account, NameBudgets};
+use crate::names::{Account, ClientBudgets};
 use crate::recorder::Recorder;
 use crate::response::Nonces;
 use crate::source::{Change, ClientId, Publication, ResourceSource, Snapshot, ViewId};
 use crate::status::{ConnectionStatus, Progress, ReportStatus};
-use crate::topology::{Fetched, Freed, Membership, Topology};
+use crate::topology::{Fetched, Freed, Membership, NAMES_AT_A_TIME, Topology};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use pilotfish_identity::LogLimit;
 use pilotfish_proto::ResourceType;
 use slab::Slab;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 /// Lines about clients that come and go, in ten seconds.
 const LINES: u32 = 50;
-/// Names that are entered or taken out while publications wait.
-const NAMES_AT_A_TIME: usize = 4_096;
 
 /// Everything that streams share: groups, the index from resource names to them, and the list of connections.
 pub struct Fanout<S: ResourceSource> {
@@ -34,10 +33,14 @@ pub struct Fanout<S: ResourceSource> {
     pub(crate) nonces: Nonces,
     topology: RwLock<Topology>,
     /// For whom names count.
-    pub(crate) names: NameBudgets,
+    pub(crate) names: ClientBudgets,
+    /// For whom nodes count.
+    pub(crate) nodes: ClientBudgets,
     /// For debug pages only. A stream removes itself when it is dropped.
     streams: Mutex<Slab<Weak<dyn ReportStatus>>>,
     next_connection: AtomicU64,
+    /// For subscriptions of which a part is entered.
+    next_entering: AtomicU64,
     /// Of clients that come and go, as often as they like.
     log: LogLimit,
     /// The marks of streams that have collections.
@@ -71,9 +74,11 @@ impl<S: ResourceSource> Fanout<S> {
             hasher: NameHasher::new(hash_seed),
             nonces: Nonces::new(first_nonce),
             topology: RwLock::default(),
-            names: NameBudgets::new(&limits),
+            names: ClientBudgets::of_names(&limits),
+            nodes: ClientBudgets::of_nodes(&limits),
             streams: Mutex::default(),
             next_connection: AtomicU64::new(1),
+            next_entering: AtomicU64::new(1),
             log: LogLimit::of(LINES),
             collectors: Mutex::default(),
             revision: AtomicU64::new(0),
@@ -235,35 +240,75 @@ impl<S: ResourceSource> Fanout<S> {
         if names.len() <= NAMES_AT_A_TIME || self.topology.read().has_group(&key) {
             return self.subscribe(mark, key, parts, names.iter(), account);
         }
-        let (first, others) = names.split_at(NAMES_AT_A_TIME);
-        let mut subscription = SubscriptionKey::new(key.subscription.wildcard);
-        first.iter().for_each(|name| subscription.add(self.hasher, name));
-        let first_key = GroupKey { subscription, ..key };
-        let mut membership = self.subscribe(mark, first_key, parts, first.iter(), account)?;
-        if let Err(error) =
-            self.resubscribe_to(mark, &mut membership, key.subscription, (others, &[]), account)
-        {
-            self.leave(&membership);
-            return Err(error);
-        }
-        Ok(membership)
+        self.enter_in_pieces(mark, key, parts, names, (account, None))
     }
 
-    /// Changes a stream's subscription. The stream's old place is given up.
+    /// Makes a new group of many names. What another group has of them is taken over.
+    fn enter_in_pieces(
+        &self,
+        mark: &Arc<Mark>,
+        key: GroupKey,
+        parts: &Arc<[ViewId]>,
+        names: &[&str],
+        (account, other): (&Account, Option<&Group>),
+    ) -> Result<Membership, LimitExceeded> {
+        let (first, others) = names.split_at(names.len().min(NAMES_AT_A_TIME));
+        let mut next = key.subscription;
+        if !others.is_empty() {
+            next = self.part_of(SubscriptionKey::new(key.subscription.wildcard));
+            first.iter().for_each(|name| next.add(self.hasher, name));
+        }
+        let first_key = GroupKey { subscription: next, ..key };
+        let mut place = {
+            let mut topology = self.topology.write();
+            let place = topology.subscribe(mark, first_key, parts, first.iter(), account)?;
+            take_over(&place, other);
+            place
+        };
+        self.fill(&place);
+        let mut left = names.len() - first.len();
+        for piece in others.chunks(NAMES_AT_A_TIME) {
+            piece.iter().for_each(|name| next.add(self.hasher, name));
+            left -= piece.len();
+            let subscription = if left == 0 { key.subscription } else { next };
+            let done = self.resubscribe(mark, &mut place, subscription, (piece, &[]), (account, other));
+            match done {
+                Ok(done) => debug_assert!(done, "no other stream has a part of it"),
+                Err(error) => {
+                    self.leave(&place);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(place)
+    }
+
+    /// A subscription of which a part is entered, that is no other stream's.
+    fn part_of(&self, subscription: SubscriptionKey) -> SubscriptionKey {
+        subscription.entering(self.next_entering.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Changes a stream's subscription, and gives its old place up. Returns whether that was done: `false` where it would take too long, as
+    /// [`Topology::resubscribe`] tells.
     fn resubscribe(
         &self,
         mark: &Arc<Mark>,
         place: &mut Membership,
         subscription: SubscriptionKey,
         names: (&[&str], &[&str]),
-        account: &Account,
-    ) -> Result<(), LimitExceeded> {
-        let (membership, freed) =
-            self.topology.write().resubscribe(mark, place, subscription, names, account)?;
+        (account, other): (&Account, Option<&Group>),
+    ) -> Result<bool, LimitExceeded> {
+        let (membership, freed) = {
+            let mut topology = self.topology.write();
+            let done = topology.resubscribe(mark, place, subscription, names, account)?;
+            let Some((membership, freed)) = done else { return Ok(false) };
+            take_over(&membership, other);
+            (membership, freed)
+        };
         self.free(&membership.key, freed);
         self.fill(&membership);
         *place = membership;
-        Ok(())
+        Ok(true)
     }
 
     /// The same with names to add and to remove, some of them at a time.
@@ -281,16 +326,47 @@ impl<S: ResourceSource> Fanout<S> {
         let key = GroupKey { subscription, ..place.key };
         let is_small = added.len().max(removed.len()) <= NAMES_AT_A_TIME;
         if is_small || self.topology.read().has_group(&key) {
-            return self.resubscribe(mark, place, subscription, (added, removed), account);
+            let change = (added, removed);
+            if self.resubscribe(mark, place, subscription, change, (account, None))? {
+                return Ok(());
+            }
+            return self.move_away(mark, place, subscription, change, account);
         }
-        let mut next = place.key.subscription;
+        let mut next = self.part_of(place.key.subscription);
         next.wildcard = subscription.wildcard;
         let pieces = added.chunks(NAMES_AT_A_TIME).map(|piece| (piece, &[][..]));
-        for (added, removed) in pieces.chain(removed.chunks(NAMES_AT_A_TIME).map(|piece| (&[][..], piece))) {
-            added.iter().for_each(|name| next.add(self.hasher, name));
-            removed.iter().for_each(|name| next.remove(self.hasher, name));
-            self.resubscribe(mark, place, next, (added, removed), account)?;
+        let pieces = pieces.chain(removed.chunks(NAMES_AT_A_TIME).map(|piece| (&[][..], piece)));
+        let mut left = added.len() + removed.len();
+        for (more, fewer) in pieces {
+            more.iter().for_each(|name| next.add(self.hasher, name));
+            fewer.iter().for_each(|name| next.remove(self.hasher, name));
+            left -= more.len() + fewer.len();
+            let next = if left == 0 { subscription } else { next };
+            if !self.resubscribe(mark, place, next, (more, fewer), (account, None))? {
+                return self.move_away(mark, place, subscription, (added, removed), account);
+            }
         }
+        Ok(())
+    }
+
+    /// Gives a stream whose group others keep a group of its own, and then its old place up.
+    fn move_away(
+        &self,
+        mark: &Arc<Mark>,
+        place: &mut Membership,
+        subscription: SubscriptionKey,
+        (added, removed): (&[&str], &[&str]),
+        account: &Account,
+    ) -> Result<(), LimitExceeded> {
+        let old = place.group.lock().names.clone();
+        let removed: HashSet<&str> = removed.iter().copied().collect();
+        let kept = old.iter().map(|name| &**name).filter(|name| !removed.contains(name));
+        let added = added.iter().copied().filter(|name| !old.contains(*name));
+        let names: Vec<&str> = kept.chain(added).collect();
+        let (key, group) = (GroupKey { subscription, ..place.key }, Arc::clone(&place.group));
+        let parts = Arc::clone(&group.parts);
+        let moved = self.enter_in_pieces(mark, key, &parts, &names, (account, Some(&group)))?;
+        self.leave(&std::mem::replace(place, moved));
         Ok(())
     }
 
@@ -361,6 +437,11 @@ impl<S: ResourceSource> Fanout<S> {
         self.names.used()
     }
 
+    /// What the nodes of all streams count as, in bytes.
+    pub fn node_bytes(&self) -> usize {
+        self.nodes.used()
+    }
+
     /// All connected clients, by connection id. For debug pages: locks every stream in turn.
     pub fn connections(&self) -> Vec<ConnectionStatus> {
         self.reports(true)
@@ -387,3 +468,13 @@ impl<S: ResourceSource> Fanout<S> {
         all
     }
 }
+
+/// A new group takes over what another one has. To be called while the topology is locked for writing.
+fn take_over(place: &Membership, other: Option<&Group>) {
+    if let Some(other) = other.filter(|_| place.is_alone()) {
+        place.group.take_over(other);
+    }
+}
+
+#[cfg(test)]
+mod tests;

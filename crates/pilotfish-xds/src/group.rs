@@ -28,12 +28,19 @@ pub(crate) struct SubscriptionKey {
     pub(crate) count: usize,
     /// The length of all names together.
     pub(crate) bytes: usize,
+    /// While its names are entered some at a time: a number that no other subscription has, so that no stream joins a part of it. Else zero.
+    entering: u64,
 }
 
 impl SubscriptionKey {
     /// A subscription without names.
     pub(crate) fn new(wildcard: bool) -> Self {
         Self { wildcard, ..Self::default() }
+    }
+
+    /// The same, of which others are a part: nobody else has that number.
+    pub(crate) fn entering(self, number: u64) -> Self {
+        Self { entering: number, ..self }
     }
 
     pub(crate) fn add(&mut self, hasher: NameHasher, name: &str) {
@@ -110,6 +117,16 @@ pub(crate) struct GroupState {
     /// The revision of the newest publication or snapshot of what is subscribed to by name.
     revision: u64,
     responses: Vec<(Baseline, Cached)>,
+}
+
+/// A state of a group, to look at without its lock. It shares everything with the group.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupView {
+    pub(crate) seq: u64,
+    pub(crate) version: u64,
+    pub(crate) entries: Entries,
+    names: NameSet,
+    wildcard: bool,
 }
 
 /// The part of a subscription that is not read from the source yet.
@@ -236,6 +253,58 @@ impl Group {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, GroupState> {
         self.state.lock()
+    }
+
+    /// The state as it is now, and the response that leads to it from a baseline if some stream was sent that.
+    pub(crate) fn view(&self, baseline: Option<Baseline>) -> (GroupView, Option<Arc<EncodedResponse>>) {
+        let state = self.state.lock();
+        let view = GroupView {
+            seq: state.seq,
+            version: state.version,
+            entries: state.entries.clone(),
+            names: state.names.clone(),
+            wildcard: state.wildcard,
+        };
+        (view, baseline.and_then(|baseline| state.cached(baseline)))
+    }
+
+    /// The response that leads from a baseline to a state. It is made without the lock, and kept for others if the group still has that state; of two that are
+    /// made at once, one is. `sent` is what a stream with the baseline has, and `alone` says that there is no other.
+    pub(crate) fn response(
+        &self,
+        view: &GroupView,
+        baseline: Baseline,
+        sent: &Entries,
+        alone: bool,
+        nonces: &Nonces,
+    ) -> Arc<EncodedResponse> {
+        let response = Arc::new(view.build(self.ty, baseline, sent, nonces.next()));
+        let mut state = self.state.lock();
+        if state.seq != view.seq {
+            return response;
+        }
+        state.cached(baseline).unwrap_or_else(|| {
+            state.keep(baseline, &response, alone);
+            response
+        })
+    }
+
+    /// Takes over what another group has of the names that are still to be read. To be called while no publication is under way.
+    pub(crate) fn take_over(&self, other: &Self) {
+        let (known, revision, min_revision) = {
+            let other = other.state.lock();
+            (other.entries.clone(), other.revision, other.min_revision)
+        };
+        let mut state = self.state.lock();
+        for name in std::mem::take(&mut state.pending.names) {
+            match known.get(&name) {
+                Some(resource) => drop(state.set(&name, Some(resource))),
+                None => state.pending.names.push(name),
+            }
+        }
+        state.revision = state.revision.max(revision);
+        state.min_revision = state.min_revision.max(min_revision);
+        self.advance(&mut state);
     }
 
     fn advance(&self, state: &mut GroupState) {
@@ -502,42 +571,34 @@ impl GroupState {
         true
     }
 
+    fn cached(&self, baseline: Baseline) -> Option<Arc<EncodedResponse>> {
+        let (_, cached) = self.responses.iter().find(|(key, _)| *key == baseline)?;
+        match cached {
+            Cached::Strong(response) => Some(Arc::clone(response)),
+            Cached::Weak(response) => response.upgrade(),
+        }
+    }
+
+    /// Keeps a response for streams in step.
+    fn keep(&mut self, baseline: Baseline, response: &Arc<EncodedResponse>, alone: bool) {
+        self.responses.retain(|(key, _)| *key != baseline);
+        let is_kept = response.frame.len() <= KEPT_RESPONSE && !alone;
+        let cached = if is_kept {
+            Cached::Strong(Arc::clone(response))
+        } else {
+            Cached::Weak(Arc::downgrade(response))
+        };
+        self.responses.push((baseline, cached));
+    }
+}
+
+impl GroupView {
     /// The subscribed names that do not exist.
     pub(crate) fn absent(&self) -> Vec<Arc<str>> {
         if self.names.len() <= self.entries.len() && !self.wildcard {
             return Vec::new();
         }
         self.names.iter().filter(|name| !self.entries.contains_key(name)).cloned().collect()
-    }
-
-    /// The response that leads from a state to the newest. Streams in step share it. `sent` is what a stream in that state has, and `alone` says that there
-    /// is no other.
-    pub(crate) fn response(
-        &mut self,
-        ty: ResourceType,
-        baseline: Baseline,
-        sent: &Entries,
-        alone: bool,
-        nonces: &Nonces,
-    ) -> Arc<EncodedResponse> {
-        let cached =
-            self.responses.iter().find(|(key, _)| *key == baseline).and_then(|(_, cached)| match cached {
-                Cached::Strong(response) => Some(Arc::clone(response)),
-                Cached::Weak(response) => response.upgrade(),
-            });
-        if let Some(response) = cached {
-            return response;
-        }
-        let response = Arc::new(self.build(ty, baseline, sent, nonces.next()));
-        self.responses.retain(|(key, _)| *key != baseline);
-        let keep = response.frame.len() <= KEPT_RESPONSE && !alone;
-        let cached = if keep {
-            Cached::Strong(Arc::clone(&response))
-        } else {
-            Cached::Weak(Arc::downgrade(&response))
-        };
-        self.responses.push((baseline, cached));
-        response
     }
 
     fn build(&self, ty: ResourceType, baseline: Baseline, sent: &Entries, nonce: u64) -> EncodedResponse {
@@ -566,5 +627,29 @@ impl GroupState {
                 EncodedResponse::sotw(ty, self.version, Contents::difference(sent, &self.entries), nonce)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_proto::ResourceType::Endpoint;
+
+    #[test]
+    fn a_response_is_kept_for_others_as_long_as_the_group_has_its_state() {
+        let key = GroupKey { ty: Endpoint, view: ViewId(1), subscription: SubscriptionKey::new(false) };
+        let group = Group::new(1, &key, Arc::from([ViewId(1)]), None, NameSet::new());
+        let (nonces, nothing) = (Nonces::new(1), Entries::new());
+        let make = |view: &GroupView| group.response(view, Baseline::DeltaAll, &nothing, false, &nonces);
+        let (view, none) = group.view(Some(Baseline::DeltaAll));
+        assert!(none.is_none());
+        // Two streams make it at once, and one of both is kept.
+        let (first, second) = (make(&view), make(&view));
+        assert!(Arc::ptr_eq(&first, &second));
+        assert!(group.view(Some(Baseline::DeltaAll)).1.is_some_and(|kept| Arc::ptr_eq(&kept, &first)));
+        group.amend(&["a".into()], &[], false, None);
+        let late = make(&view);
+        assert!(!Arc::ptr_eq(&late, &first), "of a state that is over");
+        assert!(group.view(Some(Baseline::DeltaAll)).1.is_none(), "what leads to it leads others astray");
     }
 }

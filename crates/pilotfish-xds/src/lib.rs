@@ -50,6 +50,7 @@ pub use fanout::Fanout;
 pub use limits::{Limit, LimitExceeded, NodeLimits, StreamLimits};
 pub use mark::Mark;
 pub use nack::Nack;
+pub use node::ClientNode;
 pub use protocol::Protocol;
 pub use recorder::{HandshakeResult, NoRecorder, Push, Recorder};
 pub use server::{ALPN, Bound, Server, ServerConfig, ServerError, TlsListenerConfig};

@@ -2,6 +2,7 @@
 
 use pilotfish_identity::Exceeded;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A limit by its name, in errors and as the label `limit` of metrics.
@@ -23,6 +24,14 @@ pub enum Limit {
     IdentitySubscriptionBytes,
     /// Bytes of a node ([`NodeLimits::bytes`]).
     NodeBytes,
+    /// What is kept of the nodes of all streams ([`StreamLimits::all_node_bytes`]).
+    AllNodeBytes,
+    /// The same, of all clients without an identity ([`StreamLimits::unidentified_node_bytes`]).
+    UnidentifiedNodeBytes,
+    /// The same, of those at one address ([`StreamLimits::address_node_bytes`]).
+    AddressNodeBytes,
+    /// The same, of one identity ([`StreamLimits::identity_node_bytes`]).
+    IdentityNodeBytes,
     /// Bytes of a node's id ([`NodeLimits::id_bytes`]).
     NodeIdBytes,
     /// Values in a node's metadata ([`NodeLimits::values`]).
@@ -75,7 +84,7 @@ pub enum Limit {
 
 impl Limit {
     /// All limits.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 36] = [
         Self::RequestBytes,
         Self::Subscriptions,
         Self::SubscriptionBytes,
@@ -84,6 +93,10 @@ impl Limit {
         Self::AddressSubscriptionBytes,
         Self::IdentitySubscriptionBytes,
         Self::NodeBytes,
+        Self::AllNodeBytes,
+        Self::UnidentifiedNodeBytes,
+        Self::AddressNodeBytes,
+        Self::IdentityNodeBytes,
         Self::NodeIdBytes,
         Self::NodeValues,
         Self::NodeDepth,
@@ -122,6 +135,10 @@ impl Limit {
             Self::AddressSubscriptionBytes => "address-subscription-bytes",
             Self::IdentitySubscriptionBytes => "identity-subscription-bytes",
             Self::NodeBytes => "node-bytes",
+            Self::AllNodeBytes => "all-node-bytes",
+            Self::UnidentifiedNodeBytes => "unidentified-node-bytes",
+            Self::AddressNodeBytes => "address-node-bytes",
+            Self::IdentityNodeBytes => "identity-node-bytes",
             Self::NodeIdBytes => "node-id-bytes",
             Self::NodeValues => "node-values",
             Self::NodeDepth => "node-depth",
@@ -164,6 +181,10 @@ impl Limit {
             }
             Self::IdentitySubscriptionBytes => "bytes for the resource names of one identity",
             Self::NodeBytes => "bytes in a node",
+            Self::AllNodeBytes => "bytes for the nodes of all streams",
+            Self::UnidentifiedNodeBytes => "bytes for the nodes of all clients without an identity",
+            Self::AddressNodeBytes => "bytes for the nodes of clients without an identity at one address",
+            Self::IdentityNodeBytes => "bytes for the nodes of one identity",
             Self::NodeIdBytes => "bytes in a node's id, cluster or locality",
             Self::NodeValues => "values in a node's metadata",
             Self::NodeDepth => "levels in a node's metadata",
@@ -239,6 +260,17 @@ pub struct StreamLimits {
     pub identity_subscription_bytes: usize,
     /// As many names of a stream are few.
     pub few_subscriptions: usize,
+    /// What is kept of the nodes of all streams, in bytes. This limit and the next three leave a quarter to nodes of at most
+    /// [`Self::small_node`].
+    pub all_node_bytes: usize,
+    /// The same, of clients without an identity.
+    pub unidentified_node_bytes: usize,
+    /// The same, of those clients at one address.
+    pub address_node_bytes: usize,
+    /// The same, of clients of one identity.
+    pub identity_node_bytes: usize,
+    /// So many bytes of a node are few.
+    pub small_node: usize,
     /// Requests that are read of a client that takes no responses; more wait until it does.
     pub blocked_requests: usize,
     /// What a node may hold.
@@ -262,6 +294,11 @@ impl Default for StreamLimits {
             address_subscription_bytes: 0,
             identity_subscription_bytes: 0,
             few_subscriptions: 1_000,
+            all_node_bytes: 0,
+            unidentified_node_bytes: 0,
+            address_node_bytes: 0,
+            identity_node_bytes: 0,
+            small_node: 16 << 10,
             blocked_requests: 256,
             node: NodeLimits::default(),
             warming: Duration::from_secs(5),
@@ -269,6 +306,7 @@ impl Default for StreamLimits {
             resume_probe: Duration::from_secs(2),
         }
         .with_all_subscription_bytes(1 << 30)
+        .with_all_node_bytes(512 << 20)
     }
 }
 
@@ -279,9 +317,21 @@ impl StreamLimits {
     pub fn with_all_subscription_bytes(self, all: usize) -> Self {
         Self {
             all_subscription_bytes: all,
-            unidentified_subscription_bytes: all / 2,
+            unidentified_subscription_bytes: all / 16 * 3,
             address_subscription_bytes: all / 8,
-            identity_subscription_bytes: all / 2,
+            identity_subscription_bytes: all / 16 * 3,
+            ..self
+        }
+    }
+
+    /// The same with so many bytes for the nodes of all streams, and the usual parts of them.
+    #[must_use]
+    pub fn with_all_node_bytes(self, all: usize) -> Self {
+        Self {
+            all_node_bytes: all,
+            unidentified_node_bytes: all / 4,
+            address_node_bytes: all / 8,
+            identity_node_bytes: all / 4,
             ..self
         }
     }
@@ -308,6 +358,28 @@ impl Default for NodeLimits {
 
 /// What several clients share of something limited.
 pub(crate) type Budget = pilotfish_identity::Budget<Limit>;
+
+/// What was taken of a budget; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Taken(Arc<Budget>, usize);
+
+impl Taken {
+    pub(crate) fn of(budget: &Arc<Budget>, amount: usize) -> Result<Self, LimitExceeded> {
+        budget.take(amount)?;
+        Ok(Self::already(budget, amount))
+    }
+
+    /// Of so much that was taken before.
+    pub(crate) fn already(budget: &Arc<Budget>, amount: usize) -> Self {
+        Self(Arc::clone(budget), amount)
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.give(self.1);
+    }
+}
 
 impl From<Exceeded<Limit>> for LimitExceeded {
     fn from(Exceeded { limit, asked, allowed }: Exceeded<Limit>) -> Self {

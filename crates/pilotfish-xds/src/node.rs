@@ -1,10 +1,13 @@
-//! The node of a client's first request: checked and cut in its encoded form, so that nothing of it is kept that nobody reads.
+//! The node of a client's first request: checked and cut in its encoded form, so that nothing of it is kept that nobody reads. It is kept in this form,
+//! a fraction of the decoded one, since only debug pages read it again.
 
 use crate::limits::{Limit, NodeLimits};
 use crate::stream::StreamError;
 use crate::wire::{Field, Fields, WireError};
 use pilotfish_proto::envoy::config::core::v3::Node;
 use prost::Message;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
 
 /// The numbers of the fields that are read.
 const ID: u64 = 1;
@@ -17,12 +20,35 @@ const EXTENSION: u64 = 9;
 /// Extensions that are kept; Envoy lists some hundred.
 const MAX_EXTENSIONS: usize = 16;
 
-/// Reads a node. Of its extensions the first is kept and those that `is_read` names; fields that nobody reads are left out.
-pub(crate) fn read(
+/// A client's node, decoded when something of it is read.
+#[derive(Clone, Debug)]
+pub struct ClientNode {
+    encoded: Arc<[u8]>,
+    decoded: OnceLock<Node>,
+}
+
+impl ClientNode {
+    /// Of what was decoded before.
+    pub(crate) fn new(encoded: &Arc<[u8]>) -> Self {
+        Self { encoded: Arc::clone(encoded), decoded: OnceLock::new() }
+    }
+}
+
+impl Deref for ClientNode {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        // It was decoded when it came, so it can be.
+        self.decoded.get_or_init(|| Node::decode(&*self.encoded).unwrap_or_default())
+    }
+}
+
+/// Cuts a node: of its extensions the first is kept and those that `is_read` names; fields that nobody reads are left out.
+pub(crate) fn cut(
     encoded: &[u8],
     limits: &NodeLimits,
     is_read: impl Fn(&str) -> bool,
-) -> Result<Node, StreamError> {
+) -> Result<Arc<[u8]>, StreamError> {
     Limit::NodeBytes.check(encoded.len(), limits.bytes)?;
     let mut kept = Vec::new();
     let (mut values, mut extensions) = (0, 0);
@@ -48,7 +74,11 @@ pub(crate) fn read(
         }
         kept.extend_from_slice(encoded.get(start..end).unwrap_or_default());
     }
-    Node::decode(&kept[..]).map_err(|error| StreamError::InvalidArgument(format!("malformed node: {error}")))
+    Ok(kept.into())
+}
+
+pub(crate) fn decode(encoded: &[u8]) -> Result<Node, StreamError> {
+    Node::decode(encoded).map_err(|error| StreamError::InvalidArgument(format!("malformed node: {error}")))
 }
 
 fn extension_name(extension: &[u8]) -> Result<&str, WireError> {
@@ -139,8 +169,14 @@ mod tests {
         (1..depth).fold(texts(1), |all, _| inner(all))
     }
 
+    fn read(node: &Node, limits: &NodeLimits, is_read: impl Fn(&str) -> bool) -> Result<Node, StreamError> {
+        let kept = cut(&node.encode_to_vec(), limits, is_read)?;
+        assert_eq!(*ClientNode::new(&kept), decode(&kept)?);
+        decode(&kept)
+    }
+
     fn limit_of(node: &Node) -> Option<Limit> {
-        match read(&node.encode_to_vec(), &LIMITS, |_| false) {
+        match read(node, &LIMITS, |_| false) {
             Ok(_) => None,
             Err(StreamError::ResourceExhausted(error)) => Some(error.limit),
             Err(other) => panic!("{other}"),
@@ -159,11 +195,11 @@ mod tests {
             client_features: vec!["x".into(); 10],
             ..Default::default()
         };
-        let got = read(&node.encode_to_vec(), &LIMITS, |name| name == "wanted").unwrap();
+        let got = read(&node, &LIMITS, |name| name == "wanted").unwrap();
         let extensions = ["first", "wanted", "wanted"].map(extension).into();
         assert_eq!(got, Node { extensions, client_features: Vec::new(), ..node });
         let many = Node { extensions: vec![extension("wanted"); 100], ..Default::default() };
-        let got = read(&many.encode_to_vec(), &NodeLimits::default(), |_| true).unwrap();
+        let got = read(&many, &NodeLimits::default(), |_| true).unwrap();
         assert_eq!(got.extensions.len(), MAX_EXTENSIONS);
     }
 
@@ -192,7 +228,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn random_bytes_are_read_or_refused(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
-            let _ = read(&bytes, &NodeLimits::default(), |_| true);
+            let _ = cut(&bytes, &NodeLimits::default(), |_| true).and_then(|node| decode(&node));
         }
     }
 }

@@ -121,6 +121,12 @@ pub trait ResourceSource: Send + Sync + 'static {
         peer.identities.first().cloned()
     }
 
+    /// About how many bytes the source keeps of a client's node. It counts, beside the encoded node, for the client
+    /// ([`StreamLimits::all_node_bytes`](crate::StreamLimits::all_node_bytes)).
+    fn weight(&self, _client: &Self::Client) -> usize {
+        0
+    }
+
     /// A client reports the health of its workload: `Some` with the problem, `None` when it is healthy.
     fn reported_health(&self, _client: &Self::Client, _problem: Option<&str>) {}
 

@@ -1,9 +1,9 @@
 //! Connected clients as debug pages show them.
 
+use crate::node::ClientNode;
 use crate::protocol::Protocol;
 use crate::source::{ClientId, PeerInfo, ViewId};
 use pilotfish_proto::ResourceType;
-use pilotfish_proto::envoy::config::core::v3::Node;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -47,7 +47,7 @@ pub struct ConnectionStatus {
     /// The source's number of the client.
     pub client: ClientId,
     /// The node of its first request.
-    pub node: Arc<Node>,
+    pub node: ClientNode,
     /// Its address, metadata and identities.
     pub peer: PeerInfo,
     /// When its first request was accepted.

@@ -12,6 +12,9 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+/// Names that are entered or taken out while publications wait.
+pub(crate) const NAMES_AT_A_TIME: usize = 4_096;
+
 /// A stream's place in a group.
 #[derive(Debug)]
 pub(crate) struct Membership {
@@ -171,6 +174,9 @@ pub(crate) struct Topology {
     clients: HashMap<ClientId, Vec<Arc<Mark>>>,
     /// The revision of the newest publication.
     published: u64,
+    /// The most names that were entered at once.
+    #[cfg(test)]
+    pub(crate) most_entered: usize,
 }
 
 /// A group, and for whom its subscription counts.
@@ -375,6 +381,12 @@ impl Topology {
         if names.peek().is_none() {
             return;
         }
+        #[cfg(test)]
+        let names = {
+            let names: Vec<_> = names.collect();
+            self.most_entered = self.most_entered.max(names.len());
+            names
+        };
         let views = &mut self.views;
         let topic = self.topics.entry((key.ty, key.view)).or_insert_with(|| {
             for part in group.parts.iter().filter(|part| **part != key.view) {
@@ -385,7 +397,8 @@ impl Topology {
         topic.enter(group, names, counted_for);
     }
 
-    /// Returns the stream's new place, and what becomes free of the old one.
+    /// Returns the stream's new place, and what becomes free of the old one; `None` where that would enter or take out more than [`NAMES_AT_A_TIME`] at
+    /// once, as others keep the group that the stream has: then nothing has changed.
     ///
     /// # Errors
     /// When what is new of it is too much for `account`: then nothing has changed.
@@ -396,20 +409,23 @@ impl Topology {
         subscription: SubscriptionKey,
         (added, removed): (&[&str], &[&str]),
         account: &Account,
-    ) -> Result<(Membership, Freed), LimitExceeded> {
+    ) -> Result<Option<(Membership, Freed)>, LimitExceeded> {
         let key = GroupKey { subscription, ..old.key };
         if !self.groups.contains_key(&key) {
-            let added: Vec<Arc<str>> = added.iter().map(|name| self.intern(&key, name)).collect();
-            let new = self.bytes_of_new(&key, &added);
             // Alone in its group, a stream takes the group along: the cost follows the change and not the subscription.
             let is_alone = old.group.member_count() == 1;
+            if !is_alone && subscription.count.max(removed.len()) > NAMES_AT_A_TIME {
+                return Ok(None);
+            }
+            let added: Vec<Arc<str>> = added.iter().map(|name| self.intern(&key, name)).collect();
+            let new = self.bytes_of_new(&key, &added);
             // Then less of a subscription is never too much.
             let part = if is_alone && added.is_empty() { Part::Beyond } else { account.part };
             let counted = Self::count(&Account { part, ..account.clone() }, new, &key)?;
             if is_alone && let Some(made) = self.groups.remove(&old.key) {
                 let free = self.amend(made, key, &added, removed, (account, counted));
                 let membership = Membership { group: Arc::clone(&old.group), key, slot: old.slot };
-                return Ok((membership, Freed::Names(free)));
+                return Ok(Some((membership, Freed::Names(free))));
             }
             let whole = self.whole(&key, &old.group.parts);
             let names = (&added[..], removed);
@@ -417,7 +433,7 @@ impl Topology {
             self.insert(key, group, whole.as_ref(), (account, counted));
         }
         let joined = self.join(mark, key);
-        Ok((joined, self.leave(old)))
+        Ok(Some((joined, self.leave(old))))
     }
 
     fn amend(

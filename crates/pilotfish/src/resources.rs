@@ -150,6 +150,10 @@ impl xds::ResourceSource for Resources {
         peer.identities.first().cloned().or_else(|| accepted.map(|identity| format!("{identity:?}")))
     }
 
+    fn weight(&self, client: &Self::Client) -> usize {
+        client.proxy.proxy().weight()
+    }
+
     fn reported_health(&self, client: &Self::Client, problem: Option<&str>) {
         if let Some(registration) = &client.registration {
             registration.report(problem.map_or(Ok(()), |problem| Err(problem.to_owned())));

@@ -41,8 +41,13 @@ pub(crate) const REST: Duration = Duration::from_millis(10);
 
 /// A connection from another address than those of honest clients. Each address has places of its own, and all of 127.0.0.0/8 is this machine.
 pub(crate) async fn from_elsewhere(address: SocketAddr) -> Result<TcpStream> {
+    from_address(66, address).await
+}
+
+/// A connection from the loopback address that ends so.
+pub(crate) async fn from_address(last: u8, address: SocketAddr) -> Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
-    socket.bind(SocketAddr::from(([127, 0, 0, 66], 0)))?;
+    socket.bind(SocketAddr::from(([127, 0, 0, last], 0)))?;
     socket.connect(address).await.context("cannot connect")
 }
 

@@ -12,7 +12,7 @@ use crate::remote::RemoteClients;
 use crate::request::RequestError;
 use cache::{Cache, Key, Outcome};
 use parking_lot::Mutex;
-use pilotfish_identity::Slots;
+use pilotfish_identity::{Slots, network_of};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -134,7 +134,7 @@ impl TokenReviewer {
         if let Some(known) = self.cache.lock().get(key, Instant::now()) {
             return known;
         }
-        let Some(_slot) = self.addresses.take(address) else { return Err(ReviewError::TooMany) };
+        let Some(_slot) = self.addresses.take(network_of(address)) else { return Err(ReviewError::TooMany) };
         let outcome = self.request(cluster, &client, token).await;
         // The API server accepted the token, so what it says of itself is true.
         let outcome = outcome.map(|account| ServiceAccount { expires, ..account });

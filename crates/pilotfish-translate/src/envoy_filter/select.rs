@@ -240,7 +240,7 @@ impl Conditions {
             Some(Ok(versions)) => versions.has(version),
             Some(Err(())) => false,
         };
-        of_version && self.written.metadata.iter().all(|(key, value)| proxy.meta(key) == value)
+        of_version && self.written.metadata.iter().all(|(key, value)| proxy.has_meta(key, value))
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod ip_families;
 pub(crate) mod locality;
+mod metadata;
 mod node;
 pub(crate) mod proxy_config;
 mod secret_access;
@@ -9,6 +10,7 @@ pub(crate) mod targets;
 pub(crate) mod workload;
 
 pub(crate) use ip_families::IpFamilies;
+pub use metadata::Metadata;
 pub use node::{
     Identity, InterceptionMode, MAX_ADDRESSES, MAX_LABELS, NodeError, NotItsIdentity, Proxy, ProxyKind,
 };

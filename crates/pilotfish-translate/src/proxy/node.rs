@@ -1,6 +1,6 @@
 //! The node in the first request of a connected proxy, read once.
 
-use super::SecretAccess;
+use super::{Metadata, SecretAccess};
 use pilotfish_model::{ClusterId, Labels, Locality, Namespace, NetworkId};
 use pilotfish_proto::ValueKind;
 use pilotfish_proto::envoy::config::core::v3::Node;
@@ -72,8 +72,8 @@ pub struct Proxy {
     /// Whether a gRPC library that says what it is (`user_agent_name`) refuses clusters with `LEAST_REQUEST`: those in C and for
     /// Node.js do, the ones in Go and Java balance by open requests.
     pub refuses_least_request: bool,
-    /// All metadata whose value is a text, number or bool, as text.
-    pub metadata: Arc<BTreeMap<String, String>>,
+    /// The metadata whose value is a text, number or bool.
+    pub metadata: Metadata,
     /// Who its connection proved it to be; `None` when it proved nothing.
     pub identity: Option<Identity>,
     /// By which right it reads Secrets, where it has an identity.
@@ -222,7 +222,7 @@ impl Proxy {
             agent: !text("ISTIO_VERSION").is_empty(),
             refuses_least_request: refuses_least_request(&node.user_agent_name),
             proxy_config: proxy_config(node.metadata.as_ref()),
-            metadata: Arc::new(metadata),
+            metadata: metadata.into_iter().collect(),
         })
     }
 
@@ -272,10 +272,16 @@ impl Proxy {
         }
     }
 
-    /// A metadata value as text; empty when it is not there.
+    /// A metadata value as text; empty when it is not there. Kept are the keys that [`Metadata`] lists.
     #[must_use]
     pub fn meta(&self, key: &str) -> &str {
-        self.metadata.get(key).map_or("", String::as_str)
+        self.metadata.get(key)
+    }
+
+    /// Whether a metadata value is that text, of whatever key; one that is not there is empty.
+    #[must_use]
+    pub fn has_meta(&self, key: &str, value: &str) -> bool {
+        self.metadata.has(key, value)
     }
 
     /// Whether a metadata value reads as true (`true` or `1`).
@@ -284,14 +290,15 @@ impl Proxy {
         matches!(self.meta(key), "true" | "1")
     }
 
-    /// About how many bytes it takes.
-    pub(crate) fn weight(&self) -> usize {
+    /// About how many bytes it takes, with what its views have of it.
+    #[must_use]
+    pub fn weight(&self) -> usize {
         const ENTRY: usize = 64;
-        let entries = |all: &BTreeMap<String, String>| -> usize {
-            all.iter().map(|(key, value)| key.len() + value.len() + ENTRY).sum()
-        };
+        /// Values of the metadata are in the proxy and in views of it.
+        const COPIES: usize = 2;
         let labels = ENTRY * (self.labels.len() + self.static_labels.len() + self.ips.len());
-        size_of::<Self>() + entries(&self.metadata) + labels + self.id.len() + self.proxy_config.len()
+        let texts = self.id.len() + self.proxy_config.len() + COPIES * self.metadata.weight();
+        size_of::<Self>() + labels + texts
     }
 
     /// Whether an extension of a node counts: the others need not be kept.
@@ -439,7 +446,7 @@ mod tests {
         for wrong in [&["nobody"][..], &[other], &["spiffe://td/shop/web"]] {
             assert!(proven(&proxy, wrong).unwrap_err().contains(wrong[0]), "{wrong:?}");
         }
-        proxy.metadata = Arc::new(BTreeMap::from([("SERVICE_ACCOUNT".to_owned(), "cart".to_owned())]));
+        proxy.metadata = Metadata::from([("SERVICE_ACCOUNT", "cart")]);
         assert!(proven(&proxy, &[web]).unwrap_err().contains("service account \"cart\""));
         assert_eq!(proven(&proxy, &[web, "spiffe://td/ns/shop/sa/cart"]), Ok(Some("cart".to_owned())));
     }

@@ -1,80 +1,265 @@
-//! Names that no resource has: what they are answered with is known without computing anything, so the memo keeps nothing of them.
+//! Names that no resource has: what they are answered with is known without computing anything for each, so the memo keeps nothing of them.
 //!
-//! Clients can make up as many names as their limits allow, and a result of the memo is large beside a name. A load assignment is of a host.
-//! While no service has that host, the name waits here for one.
+//! Clients can make up as many names as their limits allow, and a result of the memo is large beside a name. A load assignment is of a port
+//! and a subset of a host. While no service has that host and port, or no rule of the client has the subset, the name waits here. The subsets
+//! of a host are one result for all of a view's names that wait for one.
 
-use crate::engine::EncodedResource;
-use crate::translator::view::{Absence, View};
-use pilotfish_model::{Fact, Hostname, World};
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use crate::engine::memo::{Current, Memo, Node, Query, Touched};
+use crate::engine::{Cx, EncodedResource};
+use crate::envoy::{ClusterName, outbound_name, sni_name};
+use crate::translator::view::{Absence, SharedView, View};
+use crate::translator::{Change, Changes, Translator, ViewId};
+use pilotfish_model::{ChangeSet, Fact, Hostname, World};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// Names of a view that were asked for and that no resource has yet, by the host that would have to come.
+/// Names of a view that were asked for and that no resource has yet, with the host that each is of.
 #[derive(Default)]
-pub(super) struct Absent(HashMap<Hostname, Vec<Arc<str>>>);
-
-/// Hosts that the table keeps room for when it has become empty.
-const FEW: usize = 256;
+pub(super) struct Absent {
+    /// In order, so that those of one host are together: it may have very many.
+    names: BTreeSet<(Hostname, Arc<str>)>,
+    /// The hosts whose subsets are reported when they change.
+    watched: HashSet<Hostname>,
+}
 
 impl Absent {
-    /// Whether it has nothing.
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Every name.
+    pub(super) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.names.iter().map(|(_, name)| name)
+    }
+
+    /// The hosts whose subsets are reported when they change.
+    pub(super) fn watched(self) -> impl Iterator<Item = Hostname> {
+        self.watched.into_iter()
+    }
+
+    fn of<'a>(&'a self, host: &'a Hostname) -> impl Iterator<Item = &'a (Hostname, Arc<str>)> {
+        let first = (host.clone(), Arc::from(""));
+        self.names.range(first..).take_while(move |(other, _)| other == host)
     }
 
     fn add(&mut self, host: Hostname, name: &Arc<str>) {
-        let names = self.0.entry(host).or_default();
-        if !names.contains(name) {
-            // Most hosts have one or two.
-            names.reserve_exact(1);
-            names.push(Arc::clone(name));
+        // The text of the host is kept once.
+        let known = self.of(&host).next().map(|(known, _)| known.clone());
+        let host = known.unwrap_or(host);
+        self.names.insert((host, Arc::clone(name)));
+    }
+
+    /// A name was asked for that no resource has. Returns the result that is to be reported when it changes, if it is not yet.
+    #[must_use]
+    pub(super) fn asked(&mut self, missing: &Missing) -> Option<Arc<Node>> {
+        let (host, subsets) = missing.waits_for.as_ref()?;
+        self.add(host.clone(), &missing.answer.name);
+        subsets.clone().filter(|_| self.watched.insert(host.clone()))
+    }
+
+    /// Forgets a name. Returns its host if nothing of it needs be reported any more.
+    #[must_use]
+    pub(super) fn remove(&mut self, name: &Arc<str>) -> Option<Hostname> {
+        let ClusterName { host, .. } = ClusterName::parse(name)?;
+        self.names.remove(&(host.clone(), Arc::clone(name)));
+        self.unwatched(host)
+    }
+
+    /// The host, if it was watched and no name waits for it any more.
+    fn unwatched(&mut self, host: Hostname) -> Option<Hostname> {
+        if self.of(&host).next().is_some() || !self.watched.remove(&host) {
+            return None;
         }
-    }
-
-    /// Forgets a name.
-    pub(super) fn remove(&mut self, view: &View, name: &str) {
-        if let Some(Absence::While(host)) = view.absence(name)
-            && let Entry::Occupied(mut names) = self.0.entry(host)
-        {
-            names.get_mut().retain(|known| **known != *name);
-            if names.get().is_empty() {
-                names.remove();
-            }
-            if self.0.capacity() > FEW.max(4 * self.0.len()) {
-                self.0.shrink_to(2 * self.0.len());
-            }
+        const FEW: usize = 256;
+        if self.watched.capacity() > FEW.max(4 * self.watched.len()) {
+            self.watched.shrink_to(2 * self.watched.len());
         }
+        Some(host)
     }
 
-    /// Takes out the names that may have a resource now: those of hosts of which services came or went.
-    pub(super) fn take<'f>(&mut self, changed: impl IntoIterator<Item = &'f Fact>) -> Vec<Arc<str>> {
-        let hosts = changed.into_iter().filter_map(|fact| match fact {
-            Fact::Host(host) => Some(host),
-            _ => None,
-        });
-        hosts.filter_map(|host| self.0.remove(host)).flatten().collect()
+    /// The hosts among these that names wait for: a cost of the smaller of both.
+    fn waiting_for(&self, hosts: &BTreeSet<&Hostname>) -> Vec<Hostname> {
+        if self.names.len() >= hosts.len() {
+            let waiting = hosts.iter().filter(|host| self.of(host).next().is_some());
+            return waiting.map(|host| (*host).clone()).collect();
+        }
+        let mut waiting: Vec<Hostname> = self
+            .names
+            .iter()
+            .filter(|(host, _)| hosts.contains(host))
+            .map(|(host, _)| host.clone())
+            .collect();
+        waiting.dedup();
+        waiting
     }
 
-    /// Every name.
-    pub(super) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.0.values().flatten()
+    /// Takes out the names that resources may have now.
+    fn take(&mut self, host: &Hostname, there: &Clusters) -> Vec<Arc<str>> {
+        let most = there.count();
+        let few: Vec<Arc<str>> = self.of(host).take(most + 1).map(|(_, name)| Arc::clone(name)).collect();
+        // There may be very many beside few that some resource can have.
+        let mut found: Vec<Arc<str>> = if few.len() > most { there.names().collect() } else { few };
+        found.retain(|name| there.has(name) && self.names.remove(&(host.clone(), Arc::clone(name))));
+        found
     }
+}
 
-    /// A name was asked for that no resource has, as [`of`] told.
-    pub(super) fn asked(&mut self, host: Option<Hostname>, name: &Arc<str>) {
-        if let Some(host) = host {
-            self.add(host, name);
+/// The subsets of a host that the rule has which clients with a view follow.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SubsetsOf {
+    pub(super) view: SharedView,
+    pub(super) host: Hostname,
+}
+
+impl Query for SubsetsOf {
+    type Output = BTreeSet<String>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        match &*self.view {
+            View::Endpoint(view) => view.subsets(cx, &self.host),
+            _ => BTreeSet::new(),
         }
     }
 }
 
-/// What a name is answered with that no resource has, and the host that would have to come; `None` when some resource may have the name.
-pub(super) fn of(view: &View, world: &World, name: &str) -> Option<(Option<Hostname>, EncodedResource)> {
-    let host = match view.absence(name)? {
+/// The clusters of a host that there can be.
+struct Clusters {
+    ports: BTreeSet<u32>,
+    /// The host as the services write it, and in small letters.
+    spellings: BTreeSet<Arc<str>>,
+    /// The empty one is that of all endpoints.
+    subsets: Arc<BTreeSet<String>>,
+}
+
+impl Clusters {
+    fn of(world: &World, host: &Hostname, subsets: Arc<BTreeSet<String>>) -> Self {
+        let services = || world.services_of_host(host).flat_map(|(_, services)| services.iter());
+        Self {
+            ports: services().flat_map(|service| service.ports.iter().map(|port| port.number)).collect(),
+            spellings: services()
+                .flat_map(|service| [service.written_host(), host.shared()])
+                .cloned()
+                .collect(),
+            subsets,
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        let Some(cluster) = ClusterName::parse(name) else { return false };
+        self.ports.contains(&cluster.port)
+            && self.spellings.iter().any(|spelling| name.ends_with(&**spelling))
+            && (cluster.subset.is_empty() || self.subsets.contains(&cluster.subset))
+    }
+
+    /// How many names [`Self::names`] has, at least.
+    fn count(&self) -> usize {
+        2 * self.ports.len() * self.spellings.len() * (self.subsets.len() + 1)
+    }
+
+    fn names(&self) -> impl Iterator<Item = Arc<str>> {
+        let subsets = || self.subsets.iter().map(String::as_str).chain([""]);
+        let of = move |port: u32, spelling: &Arc<str>| {
+            let names = subsets()
+                .flat_map(|subset| [outbound_name(port, subset, spelling), sni_name(port, subset, spelling)]);
+            names.map(Arc::from).collect::<Vec<Arc<str>>>()
+        };
+        self.ports.iter().flat_map(move |port| {
+            let names: Vec<_> = self.spellings.iter().map(|spelling| of(*port, spelling)).collect();
+            names.into_iter().flatten()
+        })
+    }
+}
+
+/// Whether some service has the port of that name, with the host in this spelling.
+fn has_port(world: &World, cluster: &ClusterName, name: &str) -> bool {
+    let mut services = world.services_of_host(&cluster.host).flat_map(|(_, services)| services.iter());
+    services.any(|service| {
+        let is_spelled =
+            || name.ends_with(&**service.written_host()) || name.ends_with(cluster.host.as_str());
+        service.port(cluster.port).is_some() && is_spelled()
+    })
+}
+
+/// A name that no resource has.
+pub(super) struct Missing {
+    /// What it is answered with.
+    pub(super) answer: EncodedResource,
+    /// The host that would have to come or to change, and the result with its subsets, if it waits for one of these.
+    waits_for: Option<(Hostname, Option<Arc<Node>>)>,
+}
+
+/// What a name is answered with that no resource has; `None` when some resource may have the name.
+pub(super) fn of(memo: &Memo, current: &Current, view: &SharedView, name: &str) -> Option<Missing> {
+    let waits_for = match view.absence(name)? {
         Absence::Always => None,
-        Absence::While(host) if world.services_of_host(&host).next().is_none() => Some(host),
-        Absence::While(_) => return None,
+        Absence::While(cluster) if !has_port(&current.world, &cluster, name) => Some((cluster.host, None)),
+        Absence::While(cluster) if cluster.subset.is_empty() => return None,
+        Absence::While(ClusterName { host, subset, .. }) => {
+            let (subsets, node) =
+                memo.get(current, &SubsetsOf { view: Arc::clone(view), host: host.clone() });
+            if subsets.contains(&subset) {
+                return None;
+            }
+            Some((host, Some(node)))
+        }
     };
-    Some((host, view.placeholder(name)?))
+    Some(Missing { answer: view.placeholder(name)?, waits_for })
+}
+
+impl Translator {
+    /// Names that no resource had, and that one may have now.
+    pub(super) fn report_absent(
+        &self,
+        current: &Current,
+        changes: &ChangeSet,
+        touched: &[Touched],
+        out: &mut Changes,
+    ) {
+        for ((id, _), query) in self.waiting_for(changes, touched) {
+            let (subsets, node) = self.memo.get(current, &query);
+            let there = Clusters::of(&current.world, &query.host, subsets);
+            let mut clients = self.clients.lock();
+            let Some(viewed) = clients.views.get_mut(&id) else { continue };
+            let names = viewed.absent.take(&query.host, &there);
+            if viewed.absent.unwatched(query.host.clone()).is_some() {
+                self.memo.unroot(&query);
+            } else if !there.ports.is_empty() && viewed.absent.watched.insert(query.host.clone()) {
+                self.memo.set_root(node);
+            }
+            let resource_type = viewed.view.resource_type();
+            out.changes.extend(names.into_iter().map(|name| Change {
+                view: id,
+                resource_type,
+                name,
+                removed: false,
+            }));
+        }
+    }
+
+    /// The views and hosts whose names may be those of resources now.
+    fn waiting_for(
+        &self,
+        changes: &ChangeSet,
+        touched: &[Touched],
+    ) -> BTreeMap<(ViewId, Hostname), SubsetsOf> {
+        let hosts: BTreeSet<&Hostname> = changes
+            .facts
+            .iter()
+            .filter_map(|fact| match fact {
+                Fact::Host(host) => Some(host),
+                Fact::Service(key) => Some(&key.hostname),
+                _ => None,
+            })
+            .collect();
+        let clients = self.clients.lock();
+        let mut waiting = BTreeMap::new();
+        for (id, viewed) in clients.views.iter().filter(|(_, viewed)| !viewed.absent.names.is_empty()) {
+            for host in viewed.absent.waiting_for(&hosts) {
+                let query = SubsetsOf { view: viewed.view.clone(), host: host.clone() };
+                waiting.insert((*id, host), query);
+            }
+        }
+        for query in touched.iter().filter_map(|root| root.query::<SubsetsOf>()) {
+            if let Some(id) = clients.ids.get(&query.view) {
+                waiting.insert((*id, query.host.clone()), query.clone());
+            }
+        }
+        waiting
+    }
 }

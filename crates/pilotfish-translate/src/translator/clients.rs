@@ -137,6 +137,11 @@ impl Clients {
         *users == 0
     }
 
+    /// The proxy as it is connected already, where an equal one is: each is kept once, however many connections it has.
+    pub(crate) fn shared(&self, proxy: Arc<Proxy>) -> Arc<Proxy> {
+        self.proxies.get_key_value(&proxy).map_or(proxy, |(known, _)| known.clone())
+    }
+
     /// A proxy has other views now. Returns its connections.
     pub(crate) fn change_views(&mut self, proxy: &Arc<Proxy>, views: &[SharedView]) -> Vec<ClientId> {
         if !self.proxies.contains_key(proxy) {

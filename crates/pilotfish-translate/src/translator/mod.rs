@@ -17,6 +17,7 @@ use crate::engine::{EncodedResource, Refusal, ResourceBatchKey};
 use crate::proxy::Proxy;
 use crate::routing::{RefusedDelegate, RefusedDelegates};
 use crate::services::alias::RefusedAliases;
+use crate::translator::absent::SubsetsOf;
 use crate::translator::budget::{ViewBudget, by_weight};
 use crate::translator::clients::{Clients, Connected};
 use crate::translator::view::{BatchKeysOf, Generate, Index, IndexOf, SharedView, ViewsOf};
@@ -125,10 +126,12 @@ impl Translator {
         if self.clients.lock().gone() >= MANY {
             self.tidy();
         }
-        let proxy = Arc::new(proxy);
+        let proxy = self.clients.lock().shared(Arc::new(proxy));
         let current = self.memo.read();
         let (views, node) = self.memo.get(&current, &ViewsOf(proxy.clone()));
         let mut clients = self.clients.lock();
+        // Equal ones may have come meanwhile.
+        let proxy = clients.shared(proxy);
         // Here and below: what is a root and who is connected change together, under the lock of the clients.
         self.memo.set_root(node);
         clients.next_client += 1;
@@ -153,7 +156,7 @@ impl Translator {
         for root in &touched {
             self.report_proxy(&current, root, &mut out);
         }
-        self.report_absent(changes, &mut out);
+        self.report_absent(&current, changes, &touched, &mut out);
         // What they were is let go one by one: all of it beside all that comes would be twice as much.
         for root in touched {
             self.report_index(&current, &root, &mut out);
@@ -214,7 +217,9 @@ impl Translator {
         let batch_key = ResourceBatchKey::Named(name.clone());
         let mut clients = self.clients.lock();
         let Some(viewed) = clients.views.get_mut(&id) else { return };
-        viewed.absent.remove(&viewed.view, name);
+        if let Some(host) = viewed.absent.remove(name) {
+            self.memo.unroot(&SubsetsOf { view: viewed.view.clone(), host });
+        }
         if viewed.rooted.remove(&batch_key) {
             self.memo.unroot(&Generate { view: viewed.view.clone(), batch_key });
         }
@@ -256,16 +261,6 @@ impl Translator {
             return;
         }
         out.view_changed.extend(self.clients.lock().change_views(&query.0, &views));
-    }
-
-    /// Names that no resource had, of hosts that have services now.
-    fn report_absent(&self, changes: &ChangeSet, out: &mut Changes) {
-        let mut clients = self.clients.lock();
-        for (id, viewed) in clients.views.iter_mut().filter(|(_, viewed)| !viewed.absent.is_empty()) {
-            let resource_type = viewed.view.resource_type();
-            let change = |name| Change { view: *id, resource_type, name, removed: false };
-            out.changes.extend(viewed.absent.take(&changes.facts).into_iter().map(change));
-        }
     }
 
     /// The names of a view that is taken as a whole: what came and what went.
@@ -358,6 +353,9 @@ impl Translator {
         for viewed in clients.take_gone_views() {
             for batch_key in viewed.rooted {
                 self.memo.unroot(&Generate { view: viewed.view.clone(), batch_key });
+            }
+            for host in viewed.absent.watched() {
+                self.memo.unroot(&SubsetsOf { view: viewed.view.clone(), host });
             }
             self.memo.unroot(&IndexOf(viewed.view));
         }
@@ -454,10 +452,12 @@ impl Snapshot<'_> {
     fn get_of(&self, id: ViewId, name: &str) -> Option<EncodedResource> {
         let (view, index) = self.index_of(id)?;
         let memo = &self.translator.memo;
-        if let Some((host, answer)) = absent::of(&view, &self.current.world, name) {
+        if let Some(missing) = absent::of(memo, &self.current, &view, name) {
             let mut clients = self.translator.clients.lock();
-            clients.views.get_mut(&id)?.absent.asked(host, &answer.name);
-            return Some(answer);
+            if let Some(subsets) = clients.views.get_mut(&id)?.absent.asked(&missing) {
+                memo.set_root(subsets);
+            }
+            return Some(missing.answer);
         }
         let batch_key = match &*index {
             Some(index) => index.batch_of.get(name)?.clone(),

@@ -1,3 +1,4 @@
+mod absent;
 mod limits;
 
 use super::*;
@@ -184,11 +185,20 @@ fn large_nodes_go_with_their_connections_in_a_quiet_mesh() {
     let mut proxies = Vec::new();
     for n in 0..400 {
         let mut proxy = sidecar(&format!("a-{n}"), "shop");
-        proxy.metadata = Arc::new([("LARGE".to_owned(), "x".repeat(200 << 10))].into());
+        proxy.metadata = [("MESH_ID", "x".repeat(200 << 10))].into();
         proxies.push(Arc::downgrade(plane.translator.connect(proxy).proxy()));
     }
     let kept = proxies.iter().filter(|proxy| proxy.strong_count() > 0).count();
     assert!(kept < 100, "{kept} of 400 are kept: 16 MiB of nodes are a reason to sweep");
+}
+
+#[test]
+fn connections_of_equal_proxies_share_one() {
+    let plane = Plane::new();
+    let [one, same, other] = ["a", "a", "b"].map(|name| plane.translator.connect(sidecar(name, "shop")));
+    assert!(Arc::ptr_eq(one.proxy(), same.proxy()) && !Arc::ptr_eq(one.proxy(), other.proxy()));
+    drop(one);
+    assert!(Arc::ptr_eq(plane.translator.connect(sidecar("a", "shop")).proxy(), same.proxy()));
 }
 
 #[test]

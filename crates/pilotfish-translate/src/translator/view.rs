@@ -5,6 +5,7 @@
 
 use crate::engine::memo::Query;
 use crate::engine::{ByContent, Cx, EncodedResource, Refusal, ResourceBatch, ResourceBatchKey, Shared};
+use crate::envoy::ClusterName;
 use crate::envoy_filter::{Layer, Subject};
 use crate::proxy::Proxy;
 use crate::translator::budget::{ViewBudget, by_weight};
@@ -15,7 +16,6 @@ use crate::xds::lds::ListenerView;
 use crate::xds::nds::NameTableView;
 use crate::xds::rds::{self, RouteView};
 use crate::xds::sds::SecretView;
-use pilotfish_model::Hostname;
 use pilotfish_proto::ResourceType;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -119,8 +119,8 @@ impl View {
 pub(crate) enum Absence {
     /// Whatever the world is.
     Always,
-    /// As long as no service has that host.
-    While(Hostname),
+    /// As long as no service has that host and port, or no rule of the view the subset.
+    While(ClusterName),
 }
 
 impl View {
@@ -128,7 +128,7 @@ impl View {
     /// may have one.
     pub(super) fn absence(&self, name: &str) -> Option<Absence> {
         match self {
-            Self::Endpoint(_) => Some(eds::host_of(name).map_or(Absence::Always, Absence::While)),
+            Self::Endpoint(_) => Some(ClusterName::parse(name).map_or(Absence::Always, Absence::While)),
             // A patch may add something to any route configuration.
             Self::Route(view, layer) if layer.is_empty() => {
                 view.is_meaningless(name).then_some(Absence::Always)

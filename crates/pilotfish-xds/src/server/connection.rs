@@ -2,13 +2,13 @@
 
 use super::grpc::{self, Decoder};
 use super::large::{LARGE, beside_workers};
-use super::port::{ConnectionPlace, Port, StreamPlace, Taken};
+use super::port::{ConnectionPlace, Port, StreamPlace};
 use super::services::{self, ADS, CallLimits};
 use super::throttle::Turn;
 use super::tls_listener::TlsClient;
 use super::waker::ConnectionWaker;
 use super::{ServerConfig, Shared, WINDOW};
-use crate::limits::{Budget, Limit};
+use crate::limits::{Budget, Limit, Taken};
 use crate::mark::Mark;
 use crate::protocol::Protocol;
 use crate::source::{PeerInfo, ResourceSource};
@@ -205,8 +205,8 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
     }
 
     /// Whether a client waits for its first answer.
-    fn needs_turn(&self) -> bool {
-        self.streams.iter().any(|(_, stream)| stream.needs_turn())
+    fn needs_turn(&mut self) -> bool {
+        self.streams.iter_mut().any(|(_, stream)| stream.needs_turn())
     }
 
     /// One round: responses are queued, then the socket is written and read, then requests are handled.
@@ -571,8 +571,14 @@ impl From<StreamError> for End {
 
 impl<S: ResourceSource> AdsStream<S> {
     /// Whether the client waits for its first answer, of the stream or of a type.
-    fn needs_turn(&self) -> bool {
-        self.known.is_none() || self.stream.lock().has_first()
+    fn needs_turn(&mut self) -> bool {
+        if self.known.is_none() { self.has_data() } else { self.stream.lock().has_first() }
+    }
+
+    /// Whether something came in that is not read yet.
+    fn has_data(&mut self) -> bool {
+        // What is read is released at once.
+        self.requests.flow_control().used_capacity() > 0
     }
 
     /// Sends responses as long as there are any and the client's window has room. First ones need a `turn`.
@@ -631,7 +637,7 @@ impl<S: ResourceSource> AdsStream<S> {
     /// task, so no waker is needed. The first request needs a `turn`.
     fn receive(&mut self, shared: &Shared<S>, turn: bool, now: Instant) -> Result<(), End> {
         let (config, limits) = (&shared.config, &shared.fanout.limits);
-        if !turn && self.known.is_none() {
+        if !turn && self.known.is_none() && self.has_data() {
             self.requested = true;
             return Ok(());
         }

@@ -2,9 +2,9 @@
 
 use super::throttle::PushThrottle;
 use super::{FIRST_WINDOW, ServerConfig, WINDOW};
-use crate::limits::{Budget, Limit, LimitExceeded};
+use crate::limits::{Budget, Limit, LimitExceeded, Taken};
 use crate::source::PeerInfo;
-use pilotfish_identity::{HalfOpen, Handshake, LogLimit, Shares, Slot, Slots};
+use pilotfish_identity::{HalfOpen, Handshake, LogLimit, Shares, Slot, Slots, network_of};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -25,22 +25,6 @@ pub(super) struct Port {
     pub(super) throttle: PushThrottle,
     /// Of connections and streams that are refused, and of streams that end with an error.
     pub(super) log: LogLimit,
-}
-
-/// What was taken of a budget; given back when it is dropped.
-pub(super) struct Taken(Arc<Budget>, usize);
-
-impl Taken {
-    pub(super) fn of(budget: &Arc<Budget>, amount: usize) -> Result<Self, LimitExceeded> {
-        budget.take(amount)?;
-        Ok(Self(Arc::clone(budget), amount))
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.0.give(self.1);
-    }
 }
 
 /// The place of a call of health or reflection.
@@ -92,13 +76,13 @@ impl Port {
     /// When there are too many.
     pub(super) fn connection(&self, peer: SocketAddr) -> Result<ConnectionPlace, LimitExceeded> {
         let all = Taken::of(&self.connections, 1)?;
-        let address = slot(&self.address_connections, peer.ip(), Limit::AddressConnections)?;
+        let address = slot(&self.address_connections, network_of(peer.ip()), Limit::AddressConnections)?;
         Ok(ConnectionPlace { _all: all, _address: address, handshake: self.half_open.begin(peer.ip()) })
     }
 
     /// The budget of a connection for requests that are not complete.
     pub(super) fn incomplete(&self, address: IpAddr, allowed: usize) -> Arc<Budget> {
-        self.incomplete.of(address).share(Limit::IncompleteBytes, allowed)
+        self.incomplete.of(network_of(address)).share(Limit::IncompleteBytes, allowed)
     }
 
     /// A large window for a connection; `None` where there are many already.
@@ -112,7 +96,7 @@ impl Port {
     /// When there are too many.
     pub(super) fn call(&self, address: IpAddr) -> Result<CallPlace, LimitExceeded> {
         let all = Taken::of(&self.calls, 1)?;
-        let address = slot(&self.address_calls, address, Limit::AddressCalls)?;
+        let address = slot(&self.address_calls, network_of(address), Limit::AddressCalls)?;
         Ok(CallPlace { _all: all, _address: address })
     }
 
@@ -125,7 +109,10 @@ impl Port {
         let identity = peer.identities.first().map(|identity| Arc::from(identity.as_str()));
         let (address, identity) = match identity {
             Some(identity) => (None, Some(slot(&self.identity_streams, identity, Limit::IdentityStreams)?)),
-            None => (Some(slot(&self.address_streams, address, Limit::AddressStreams)?), None),
+            None => {
+                let slot = slot(&self.address_streams, network_of(address), Limit::AddressStreams)?;
+                (Some(slot), None)
+            }
         };
         Ok(StreamPlace { _all: all, _address: address, _identity: identity })
     }
@@ -176,6 +163,16 @@ mod tests {
         assert_eq!(limit(port.connection(peer(1))), None);
         drop(c);
         assert_eq!(port.connections.used(), 0);
+    }
+
+    #[test]
+    fn addresses_of_one_network_of_ipv6_count_together() {
+        let port = Port::new(&config());
+        let peer = |text: &str| SocketAddr::new(text.parse().unwrap(), 1);
+        let open = ["2001:db8::1", "2001:db8::ffff:1"].map(|text| port.connection(peer(text)).unwrap());
+        assert_eq!(limit(port.connection(peer("2001:db8::2"))), Some(Limit::AddressConnections));
+        assert_eq!(limit(port.connection(peer("2001:db8:0:1::1"))), None);
+        drop(open);
     }
 
     #[test]

@@ -14,6 +14,9 @@ use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit, Semaphore};
 
 /// How long a first push gives way to changes, if these do not end.
 const PATIENCE: Duration = Duration::from_millis(50);
+/// How many turns of a connection hold further connections back while it waits for them: as many as one with a few types needs. Those who ask on and on
+/// wait in the same line and keep nobody out.
+const HOLDING_BACK: u8 = 8;
 
 type Waiting = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>;
 
@@ -45,7 +48,13 @@ impl PushThrottle {
 
     /// For a connection, which has no turn yet.
     pub(super) fn enter(&self) -> Turn {
-        Turn { all: Arc::clone(&self.0), waiting: None, taken: None, gives_way: None }
+        Turn {
+            all: Arc::clone(&self.0),
+            waiting: None,
+            taken: None,
+            gives_way: None,
+            holding_back: HOLDING_BACK,
+        }
     }
 
     /// Completes when a further connection is to be accepted: others wait in the kernel, where they cost nothing. One caller at a time.
@@ -77,10 +86,12 @@ impl Drop for Waits {
 /// One connection's turn. Those that wait have it in the order in which they asked.
 pub(super) struct Turn {
     all: Arc<Turns>,
-    waiting: Option<(Waiting, Waits)>,
+    waiting: Option<(Waiting, Option<Waits>)>,
     taken: Option<OwnedSemaphorePermit>,
     /// Since when it has a turn, and lets changes go first.
     gives_way: Option<Instant>,
+    /// For so many more turns it holds others back while it waits.
+    holding_back: u8,
 }
 
 impl Turn {
@@ -102,7 +113,9 @@ impl Turn {
         }
         let (waiting, _) = self.waiting.get_or_insert_with(|| {
             let waiting: Waiting = Box::pin(Arc::clone(&self.all.free).acquire_owned());
-            (waiting, Waits::in_line(&self.all))
+            let left = self.holding_back.checked_sub(1);
+            self.holding_back = left.unwrap_or_default();
+            (waiting, left.map(|_| Waits::in_line(&self.all)))
         });
         let Poll::Ready(taken) = waiting.as_mut().poll(cx) else { return Poll::Pending };
         self.waiting = None;
@@ -147,6 +160,29 @@ mod tests {
         assert!(!one.gives_way(true, now + 2 * PATIENCE), "they do not end");
         one.give();
         assert_eq!(two.poll_take(cx), Poll::Ready(()));
+    }
+
+    #[test]
+    fn those_that_ask_on_and_on_keep_no_other_connection_out() {
+        let throttle = PushThrottle::of(1, 2);
+        let cx = &mut Context::from_waker(Waker::noop());
+        let mut all = [throttle.enter(), throttle.enter(), throttle.enter()];
+        let mut closed = 0;
+        for _ in 0..10 * usize::from(HOLDING_BACK) {
+            for turn in &mut all {
+                let _ = turn.poll_take(cx);
+            }
+            closed += usize::from(std::pin::pin!(throttle.room()).poll(cx).is_pending());
+            all.iter_mut().for_each(Turn::give);
+        }
+        assert!(0 < closed && closed <= 3 * usize::from(HOLDING_BACK), "{closed} times");
+        let mut honest = throttle.enter();
+        while honest.poll_take(cx).is_pending() {
+            for turn in &mut all {
+                let _ = turn.poll_take(cx);
+                turn.give();
+            }
+        }
     }
 
     #[test]

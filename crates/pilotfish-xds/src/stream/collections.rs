@@ -6,8 +6,9 @@
 use super::{Stream, StreamError};
 use crate::entries::set_version;
 use crate::frame::{About, Frame};
-use crate::limits::{Limit, LimitExceeded};
+use crate::limits::{Limit, LimitExceeded, Taken};
 use crate::nack::shown;
+use crate::names::{Account, listed_bytes};
 use crate::protocol::Protocol;
 use crate::response::Contents;
 use crate::source::{Collection, CollectionState, Resource, ResourceSource};
@@ -42,6 +43,8 @@ struct Watch {
     outstanding: bool,
     /// Delta: names that the client asked for; those that do not exist are told as removed.
     asked: BTreeSet<Arc<str>>,
+    /// What these names, and what the client says it has, count as until the next response.
+    counted: Vec<Taken>,
 }
 
 impl Collections {
@@ -102,6 +105,7 @@ impl<S: ResourceSource> Stream<S> {
         let known = request.initial.read()?;
         let bytes = known.iter().map(|(name, _)| name.len()).sum();
         Limit::SubscriptionBytes.check(bytes, self.fanout.limits.subscription_bytes)?;
+        self.count_listed(&mut watch, known.len(), bytes)?;
         let listed = known.into_iter().map(|(name, version)| {
             let name: Arc<str> = Arc::from(name);
             let version = unhex(version).unwrap_or(0);
@@ -120,7 +124,10 @@ impl<S: ResourceSource> Stream<S> {
         }
         let asked = watch.asked.len().saturating_add(request.names.len());
         Limit::Subscriptions.check(asked, self.fanout.limits.subscriptions)?;
-        for name in request.names.read()?.into_iter().filter(|name| *name != "*") {
+        let mut names = request.names.read()?;
+        names.retain(|name| *name != "*" && !watch.asked.contains(*name));
+        self.count_listed(watch, names.len(), names.iter().map(|name| name.len()).sum())?;
+        for name in names {
             watch.sent.remove(name);
             watch.asked.insert(name.into());
             watch.requested = true;
@@ -128,7 +135,16 @@ impl<S: ResourceSource> Stream<S> {
         Ok(())
     }
 
-    /// Handles ACK, NACK, a stale nonce, or a request that begins anew.
+    /// Counts names that are kept for the stream alone until the next response.
+    fn count_listed(&self, watch: &mut Watch, names: usize, bytes: usize) -> Result<(), LimitExceeded> {
+        let Some(connected) = self.connected.as_ref().filter(|_| names > 0) else { return Ok(()) };
+        let is_few = names <= self.fanout.limits.few_subscriptions;
+        let account = Account::for_few(Arc::clone(&connected.names), is_few);
+        watch.counted.push(account.hold(listed_bytes(names, bytes))?);
+        Ok(())
+    }
+
+    /// Handles ACK, NACK, a stale nonce, or a request that begins again.
     fn answered_collection(&mut self, request: &Request<'_>) {
         let Some(watch) = self.collections.watches.get_mut(request.type_url) else { return };
         let answers_last = unhex(request.nonce).is_some_and(|nonce| watch.nonce == Some(nonce));
@@ -175,6 +191,7 @@ impl<S: ResourceSource> Stream<S> {
             let control_plane = self.fanout.source.control_plane(url);
             let frame = encode(self.protocol, (url, control_plane), &contents, &collection, nonce);
             watch.sent = collection;
+            watch.counted = Vec::new();
             (watch.nonce, watch.outstanding, watch.requested) = (Some(nonce), true, false);
             return Some(frame);
         }

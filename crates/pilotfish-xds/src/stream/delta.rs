@@ -3,7 +3,8 @@
 use super::watch::{Known, Requested, Watch};
 use super::{Stream, StreamError};
 use crate::group::{GroupKey, SubscriptionKey};
-use crate::limits::Limit;
+use crate::limits::{Limit, LimitExceeded};
+use crate::names::{Account, listed_bytes};
 use crate::source::{Resource, ResourceSource};
 use crate::wire::{Request, unhex};
 use bytes::Bytes;
@@ -43,11 +44,15 @@ impl<S: ResourceSource> Stream<S> {
         let Some(account) = self.account(subscription) else { return Ok(()) };
         let membership = self.fanout.subscribe_to(&self.mark, key, &parts, &names, &account)?;
         let mut watch = Watch::new(membership);
+        let few = self.fanout.limits.few_subscriptions;
         if ty == ResourceType::Cluster {
             self.order.resumed = !known.is_empty();
         }
-        if self.trusts_initial(ty) {
-            watch.resume(&known);
+        if self.trusts_initial(ty)
+            && let Err(error) = watch.resume(&known, &account.of_many(known.len(), few))
+        {
+            self.fanout.leave(&watch.membership);
+            return Err(error.into());
         }
         if ty == ResourceType::Endpoint {
             for name in std::mem::take(&mut self.order.reannounced) {
@@ -108,6 +113,7 @@ impl<S: ResourceSource> Stream<S> {
         }
         let Some(watch) = &mut self.watches[ty] else { return Ok(()) };
         watch.forget(&removed, was_wildcard && !subscription.wildcard);
+        watch.count_asked(requested.len(), &account, self.fanout.limits.few_subscriptions)?;
         // What is requested is sent even if the client had it: it may have dropped it in between.
         if !requested.is_empty() || subscription.wildcard != was_wildcard && subscription.wildcard {
             for name in &requested {
@@ -140,7 +146,10 @@ impl<'a> Lists<'a> {
 
 impl Watch {
     /// Counts the resources as sent that the client lists as known.
-    fn resume(&mut self, known: &[(&str, &str)]) {
+    ///
+    /// # Errors
+    /// When they are too many for `account` to be remembered until the first response.
+    fn resume(&mut self, known: &[(&str, &str)], account: &Account) -> Result<(), LimitExceeded> {
         // Copies share everything: publications do not wait while the client's list is compared.
         let (entries, names, wildcard, seq) = {
             let state = self.membership.group.lock();
@@ -153,11 +162,17 @@ impl Watch {
         if known.len() == entries.len() && known.iter().all(same) {
             self.sent = entries;
             self.in_step = Some(seq);
-            return;
+            return Ok(());
         }
+        let listed = Known::of(known);
+        self.listed = Some(account.hold(listed_bytes(listed.count, listed.bytes))?);
         let relevant = |name: &str| wildcard || names.contains(name);
-        let listed = known.iter().filter(|(name, _)| relevant(name)).map(|(name, text)| {
-            let name: Arc<str> = Arc::from(*name);
+        let sent = known.iter().filter(|(name, _)| relevant(name)).map(|(name, text)| {
+            let is = entries.get(name);
+            if let Some(same) = is.filter(|is| is.version == version(text)) {
+                return (Arc::clone(&same.name), Arc::clone(same));
+            }
+            let name = is.map_or_else(|| Arc::from(*name), |is| Arc::clone(&is.name));
             let resource = Resource {
                 name: Arc::clone(&name),
                 version: version(text),
@@ -166,9 +181,10 @@ impl Watch {
             };
             (name, Arc::new(resource))
         });
-        self.sent = listed.collect();
-        self.known = Known::of(known);
+        self.sent = sent.collect();
+        self.known = listed;
         self.requested = Requested::All;
+        Ok(())
     }
 
     /// Forgets resources that the client unsubscribed from.

@@ -13,10 +13,11 @@ mod watch;
 
 use crate::fanout::Fanout;
 use crate::group::{GroupKey, SubscriptionKey};
-use crate::limits::{Budget, Limit, LimitExceeded};
+use crate::limits::{Budget, Limit, LimitExceeded, Taken};
 use crate::mark::{Mark, Types};
 use crate::nack::{Nack, shown};
-use crate::names::{Account, Part};
+use crate::names::{Account, Owner, Part};
+use crate::node::ClientNode;
 use crate::protocol::Protocol;
 use crate::source::{ClientId, PeerInfo, ResourceSource, Snapshot, ViewId};
 use crate::status::{ConnectionStatus, Progress, Rejection, ReportStatus, TypeStatus};
@@ -62,10 +63,13 @@ struct Connected<C> {
     id: String,
     client: C,
     number: ClientId,
-    node: Arc<Node>,
+    /// Encoded: the decoded one is several times as large, and debug pages alone read it.
+    node: Arc<[u8]>,
     at: SystemTime,
     /// For whom its names count.
     names: Arc<Budget>,
+    /// What its node counts as.
+    _counted: Taken,
     /// gRPC without a proxy wants every name of a type in each state-of-the-world response.
     grpc: bool,
 }
@@ -234,14 +238,18 @@ impl<S: ResourceSource> Stream<S> {
         let invalid = |text: &str| StreamError::InvalidArgument(text.into());
         let node = node.ok_or_else(|| invalid("the first request has no node"))?;
         let reads = |name: &str| self.fanout.source.reads_extension(name);
-        let node = crate::node::read(node, &self.fanout.limits.node, reads)?;
+        let kept = crate::node::cut(node, &self.fanout.limits.node, reads)?;
+        let node = crate::node::decode(&kept)?;
         if node.id.is_empty() {
             return Err(invalid("the node has no id"));
         }
         let client = self.fanout.source.connect(&node, &self.peer)?;
         let number = self.fanout.source.client_id(&client);
-        let identity = self.fanout.source.identity(&client, &self.peer);
-        let names = self.fanout.names.of(identity, &self.peer);
+        let owner = Owner::new(self.fanout.source.identity(&client, &self.peer), &self.peer);
+        let names = self.fanout.names.of(&owner);
+        let bytes = kept.len() + self.fanout.source.weight(&client);
+        let is_small = bytes <= self.fanout.limits.small_node;
+        let counted = Account::for_few(self.fanout.nodes.of(&owner), is_small).hold(bytes)?;
         let id = format!("{}-{}", node.id, self.fanout.connection_number());
         if let Some(left_out) = self.fanout.may_log() {
             let (connection, peer, protocol) = (shown(&id), &self.peer.address, self.protocol);
@@ -257,9 +265,10 @@ impl<S: ResourceSource> Stream<S> {
             id,
             client,
             number,
-            node: Arc::new(node),
+            node: kept,
             at: self.fanout.clock.wall_time(),
             names,
+            _counted: counted,
             grpc,
         });
         Ok(())
@@ -267,9 +276,8 @@ impl<S: ResourceSource> Stream<S> {
 
     /// For whom names count that make this the stream's subscription to a type. `None` before the first request.
     fn account(&self, subscription: SubscriptionKey) -> Option<Account> {
-        let few = subscription.count <= self.fanout.limits.few_subscriptions;
-        let budget = Arc::clone(&self.connected.as_ref()?.names);
-        Some(Account { budget, part: if few { Part::All } else { Part::Most } })
+        let is_few = subscription.count <= self.fanout.limits.few_subscriptions;
+        Some(Account::for_few(Arc::clone(&self.connected.as_ref()?.names), is_few))
     }
 
     /// What the client sees of a type now, and the parts of that.
@@ -296,8 +304,9 @@ impl<S: ResourceSource> Stream<S> {
                 continue;
             }
             let names = old.group.lock().names.clone();
+            let names: Vec<&str> = names.iter().map(|name| &**name).collect();
             let key = GroupKey { view, ..old.key };
-            let joined = self.fanout.subscribe(&self.mark, key, &parts, names.iter(), &account);
+            let joined = self.fanout.subscribe_to(&self.mark, key, &parts, &names, &account);
             let Ok(joined) = joined else { continue };
             self.fanout.leave(old);
             watch.membership = joined;
@@ -372,7 +381,7 @@ impl<S: ResourceSource> Stream<S> {
         Some(ConnectionStatus {
             id: connected.id.clone(),
             client: connected.number,
-            node: Arc::clone(&connected.node),
+            node: ClientNode::new(&connected.node),
             peer: self.peer.clone(),
             connected_at: connected.at,
             protocol: self.protocol,

@@ -4,12 +4,13 @@ use super::order::{Breaking, Probe, Warming};
 use super::watch::{Known, Requested, Watch};
 use super::{Response, Stream};
 use crate::entries::{Entries, set_version};
-use crate::group::{Baseline, GroupState};
+use crate::group::{Baseline, GroupView};
 use crate::protocol::Protocol;
 use crate::recorder::Push;
 use crate::response::{Contents, EncodedResponse};
 use crate::source::{Resource, ResourceSource, ViewId};
 use crate::wire::eds_name;
+use enum_map::EnumMap;
 use pilotfish_proto::ResourceType;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,6 +19,20 @@ use std::time::Instant;
 /// Bytes of resources in a response that no other stream shares; what is left follows when the client has taken it. So a client that
 /// reads nothing has no more than this made for itself.
 const MOST_UNSHARED: usize = 1 << 20;
+
+/// The group of a type as it was looked at.
+struct Look {
+    view: GroupView,
+    /// What leads there from the stream's baseline, if another stream was sent it.
+    response: Option<Arc<EncodedResponse>>,
+}
+
+/// Groups as they were looked at, all in one published state.
+struct Looks {
+    /// The revision of that state, or an earlier one.
+    revision: u64,
+    of: EnumMap<ResourceType, Option<Look>>,
+}
 
 /// The next response of a type.
 struct Plan {
@@ -47,11 +62,10 @@ impl<S: ResourceSource> Stream<S> {
             self.send_endpoints_again();
         }
         if !self.dirty.is_empty() {
-            let fanout = Arc::clone(&self.fanout);
-            let _published = fanout.published();
+            let looks = self.look();
             for ty in ResourceType::ALL {
                 if self.dirty.contains(ty)
-                    && let Some(response) = self.pick(ty, now)
+                    && let Some(response) = self.pick(ty, &looks, now)
                 {
                     return Some(response);
                 }
@@ -82,8 +96,49 @@ impl<S: ResourceSource> Stream<S> {
         }
     }
 
-    fn pick(&mut self, ty: ResourceType, now: Instant) -> Option<Response> {
-        let Some(watch) = self.watches[ty].as_ref() else {
+    /// Looks at the groups of which there may be something to send, all in one published state. What is compared and encoded of them is so without
+    /// a lock: publications and other streams do not wait for it.
+    fn look(&self) -> Looks {
+        let mut of = EnumMap::default();
+        let is_breaking = self.dirty.contains(ResourceType::Cluster);
+        let _published = self.fanout.published();
+        let revision = self.fanout.revision();
+        for ty in ResourceType::ALL {
+            let is_waited_for = is_breaking && matches!(ty, ResourceType::Listener | ResourceType::Route);
+            let watch = self.watches[ty].as_ref().filter(|_| self.dirty.contains(ty) || is_waited_for);
+            of[ty] = watch.map(|watch| {
+                let (view, response) = watch.membership.group.view(self.baseline(ty, watch));
+                Look { view, response }
+            });
+        }
+        Looks { revision, of }
+    }
+
+    /// From where a response leads to the newest state that other streams may share, if all of it is sent.
+    fn baseline(&self, ty: ResourceType, watch: &Watch) -> Option<Baseline> {
+        match self.protocol {
+            Protocol::Sotw if self.whole(ty) => Some(Baseline::SotwAll),
+            protocol => match (&watch.requested, watch.in_step, protocol) {
+                (Requested::All, _, Protocol::Delta) if watch.sent.is_empty() => Some(Baseline::DeltaAll),
+                (Requested::All, _, Protocol::Sotw) if watch.sent.is_empty() => Some(Baseline::SotwAll),
+                (Requested::Nothing, Some(seq), Protocol::Delta) => Some(Baseline::Delta(seq)),
+                (Requested::Nothing, Some(seq), Protocol::Sotw) => Some(Baseline::Sotw(seq)),
+                _ => None,
+            },
+        }
+    }
+
+    /// The response that leads from a baseline to the state that was looked at.
+    fn shared(&self, ty: ResourceType, look: &Look, baseline: Baseline) -> Option<Arc<EncodedResponse>> {
+        let watch = self.watches[ty].as_ref()?;
+        Some(look.response.clone().unwrap_or_else(|| {
+            let (group, alone) = (&watch.membership.group, watch.membership.is_alone());
+            group.response(&look.view, baseline, &watch.sent, alone, &self.fanout.nonces)
+        }))
+    }
+
+    fn pick(&mut self, ty: ResourceType, looks: &Looks, now: Instant) -> Option<Response> {
+        let (Some(watch), Some(look)) = (self.watches[ty].as_ref(), &looks.of[ty]) else {
             self.dirty.remove(ty);
             return None;
         };
@@ -94,23 +149,21 @@ impl<S: ResourceSource> Stream<S> {
             return None;
         }
         let answer = watch.requested.is_some();
-        if !answer && watch.in_step == Some(watch.membership.group.seq()) {
+        if !answer && watch.in_step == Some(look.view.seq) {
             self.dirty.remove(ty);
             return None;
         }
         if !answer && self.order.holds(ty) {
             return None;
         }
-        let group = Arc::clone(&watch.membership.group);
-        let settled = ty != ResourceType::Cluster || self.settled();
-        let mut state = group.lock();
-        let plan = self.plan(ty, &mut state, settled, now)?;
+        let settled = ty != ResourceType::Cluster || self.settled(looks);
+        let plan = self.plan(ty, look, settled, now)?;
         let differs = if self.whole(ty) || self.protocol == Protocol::Delta {
             !plan.contents.is_empty()
         } else {
             !plan.contents.upserts.is_empty()
         };
-        let response = if differs || answer { self.encode(ty, &plan, &mut state) } else { None };
+        let response = if differs || answer { self.encode(ty, &plan, look) } else { None };
         let watch = self.watches[ty].as_mut()?;
         let before = if plan.held {
             let mut after = watch.sent.clone();
@@ -118,14 +171,15 @@ impl<S: ResourceSource> Stream<S> {
             watch.in_step = None;
             std::mem::replace(&mut watch.sent, after)
         } else {
-            watch.in_step = Some(group.seq());
+            watch.in_step = Some(look.view.seq);
             watch.known = Known::default();
+            watch.listed = None;
             self.dirty.remove(ty);
-            std::mem::replace(&mut watch.sent, state.entries.clone())
+            std::mem::replace(&mut watch.sent, look.view.entries.clone())
         };
-        drop(state);
         let response = response?;
-        Some(self.respond(ty, &response, &plan.contents, &before, now))
+        let is = (&response, looks.revision);
+        Some(self.respond(ty, is, &plan.contents, &before, now))
     }
 
     /// Whether a type is sent as a whole or not at all.
@@ -135,36 +189,22 @@ impl<S: ResourceSource> Stream<S> {
     }
 
     /// What differs between the client and the newest state, without what has to wait.
-    fn plan(
-        &mut self,
-        ty: ResourceType,
-        state: &mut GroupState,
-        settled: bool,
-        now: Instant,
-    ) -> Option<Plan> {
+    fn plan(&mut self, ty: ResourceType, look: &Look, settled: bool, now: Instant) -> Option<Plan> {
         let watch = self.watches[ty].as_ref()?;
         let keeps = self.order.breaking.as_ref().is_some_and(|breaking| !breaking.clusters.is_empty());
         let filtered = ty == ResourceType::ExtensionConfig || (ty == ResourceType::Endpoint && keeps);
-        if self.protocol == Protocol::Delta && !filtered {
-            let start = match (&watch.requested, watch.in_step) {
-                (Requested::All, _) if watch.sent.is_empty() => Some(Baseline::DeltaAll),
-                (Requested::Nothing, Some(seq)) => Some(Baseline::Delta(seq)),
-                _ => None,
-            };
-            if let Some(start) = start {
-                let alone = watch.membership.is_alone();
-                let response = state.response(ty, start, &watch.sent, alone, &self.fanout.nonces);
-                let breaks = ty == ResourceType::Cluster && !response.contents.removed.is_empty();
-                if !breaks || start == Baseline::DeltaAll {
-                    return Some(Plan {
-                        contents: Arc::clone(&response.contents),
-                        response: Some(response),
-                        held: false,
-                    });
-                }
+        if self.protocol == Protocol::Delta
+            && !filtered
+            && let Some(start) = self.baseline(ty, watch)
+        {
+            let response = self.shared(ty, look, start)?;
+            let breaks = ty == ResourceType::Cluster && !response.contents.removed.is_empty();
+            if !breaks || start == Baseline::DeltaAll {
+                let contents = Arc::clone(&response.contents);
+                return Some(Plan { contents, response: Some(response), held: false });
             }
         }
-        let mut contents = Contents::difference(&watch.sent, &state.entries);
+        let mut contents = Contents::difference(&watch.sent, &look.view.entries);
         let mut held = false;
         match ty {
             ResourceType::Cluster => held = self.hold_removals(&mut contents, settled, now),
@@ -211,11 +251,11 @@ impl<S: ResourceSource> Stream<S> {
     }
 
     /// Whether the client has acknowledged the newest listeners and routes.
-    fn settled(&mut self) -> bool {
+    fn settled(&mut self, looks: &Looks) -> bool {
         let since = self.order.breaking.as_ref().map(|breaking| breaking.since);
         [ResourceType::Listener, ResourceType::Route].into_iter().all(|ty| {
             let whole = self.whole(ty) || self.protocol == Protocol::Delta;
-            let Some(watch) = &mut self.watches[ty] else { return true };
+            let (Some(watch), Some(look)) = (&mut self.watches[ty], &looks.of[ty]) else { return true };
             let refused = match (&watch.rejection, since) {
                 (Some((at, _)), Some(since)) => *at >= since,
                 _ => false,
@@ -223,35 +263,33 @@ impl<S: ResourceSource> Stream<S> {
             if watch.requested.is_some() || !watch.in_flight.is_empty() || refused {
                 return false;
             }
-            let group = Arc::clone(&watch.membership.group);
-            if watch.in_step == Some(group.seq()) {
+            if watch.in_step == Some(look.view.seq) {
                 return true;
             }
-            let state = group.lock();
-            let difference = Contents::difference(&watch.sent, &state.entries);
+            let difference = Contents::difference(&watch.sent, &look.view.entries);
             let equal = difference.upserts.is_empty() && (!whole || difference.removed.is_empty());
             if equal {
-                watch.sent = state.entries.clone();
-                watch.in_step = Some(group.seq());
+                watch.sent = look.view.entries.clone();
+                watch.in_step = Some(look.view.seq);
             }
             equal
         })
     }
 
     /// The encoded form of a plan, shared with other streams where their plan is the same.
-    fn encode(&self, ty: ResourceType, plan: &Plan, state: &mut GroupState) -> Option<Arc<EncodedResponse>> {
+    fn encode(&self, ty: ResourceType, plan: &Plan, look: &Look) -> Option<Arc<EncodedResponse>> {
         if let Some(response) = &plan.response {
             return Some(Arc::clone(response));
         }
         let watch = self.watches[ty].as_ref()?;
-        let (nonces, alone) = (&self.fanout.nonces, watch.membership.is_alone());
+        let (nonces, version) = (&self.fanout.nonces, look.view.version);
         if self.protocol == Protocol::Delta {
-            let contents = with_absent(ty, &plan.contents, watch, state);
-            return Some(Arc::new(EncodedResponse::delta(ty, state.version, contents, nonces.next())));
+            let contents = with_absent(ty, &plan.contents, watch, &look.view);
+            return Some(Arc::new(EncodedResponse::delta(ty, version, contents, nonces.next())));
         }
         if self.whole(ty) {
             if !plan.held {
-                return Some(state.response(ty, Baseline::SotwAll, &watch.sent, alone, nonces));
+                return self.shared(ty, look, Baseline::SotwAll);
             }
             let mut all = watch.sent.clone();
             plan.contents.apply(&mut all);
@@ -259,24 +297,17 @@ impl<S: ResourceSource> Stream<S> {
             let version = set_version(contents.upserts.iter());
             return Some(Arc::new(EncodedResponse::sotw(ty, version, contents, nonces.next())));
         }
-        let baseline = match (&watch.requested, watch.in_step) {
-            (Requested::All, _) if watch.sent.is_empty() && !plan.held => Some(Baseline::SotwAll),
-            (Requested::Nothing, Some(seq)) if !plan.held => Some(Baseline::Sotw(seq)),
-            _ => None,
-        };
-        Some(match baseline {
-            Some(baseline) => state.response(ty, baseline, &watch.sent, alone, nonces),
-            None => {
-                let contents = Contents::clone(&plan.contents);
-                Arc::new(EncodedResponse::sotw(ty, state.version, contents, nonces.next()))
-            }
-        })
+        if let Some(baseline) = self.baseline(ty, watch).filter(|_| !plan.held) {
+            return self.shared(ty, look, baseline);
+        }
+        let contents = Contents::clone(&plan.contents);
+        Some(Arc::new(EncodedResponse::sotw(ty, version, contents, nonces.next())))
     }
 
     fn respond(
         &mut self,
         ty: ResourceType,
-        response: &Arc<EncodedResponse>,
+        (response, revision): (&Arc<EncodedResponse>, u64),
         changed: &Arc<Contents>,
         before: &Entries,
         now: Instant,
@@ -295,7 +326,7 @@ impl<S: ResourceSource> Stream<S> {
                 (head, tail) = response.frame.with_nonce(nonce);
             }
             let times = (now, self.fanout.clock.wall_time());
-            watch.sent_response(nonce, changed, response, self.fanout.revision(), times);
+            watch.sent_response(nonce, changed, response, revision, times);
         }
         self.fanout.recorder.pushed(push);
         if ty == ResourceType::Cluster {
@@ -367,15 +398,15 @@ fn is_whole(ty: ResourceType, grpc: bool) -> bool {
 }
 
 /// The contents with those of the requested names that do not exist.
-fn with_absent(ty: ResourceType, contents: &Contents, watch: &Watch, state: &GroupState) -> Contents {
+fn with_absent(ty: ResourceType, contents: &Contents, watch: &Watch, view: &GroupView) -> Contents {
     let mut contents = contents.clone();
     let absent: Vec<Arc<str>> = match &watch.requested {
         Requested::Nothing => return contents,
         // Envoy takes the removal of a filter's configuration for an error.
         _ if ty == ResourceType::ExtensionConfig => return contents,
-        Requested::All => state.absent(),
+        Requested::All => view.absent(),
         Requested::Names(names) => {
-            names.iter().filter(|name| !state.entries.contains_key(name)).cloned().collect()
+            names.iter().filter(|name| !view.entries.contains_key(name)).cloned().collect()
         }
     };
     let mut removed: BTreeSet<_> = contents.removed.drain(..).collect();

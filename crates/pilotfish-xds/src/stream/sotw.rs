@@ -98,6 +98,7 @@ impl<S: ResourceSource> Stream<S> {
         watch.requested.remove(&removed);
         // What a response of all resources lacks is gone, so for such types every change is answered.
         if !added.is_empty() || ty.is_wildcard() {
+            watch.count_asked(added.len(), &account, self.fanout.limits.few_subscriptions)?;
             let subscribed = watch.membership.group.lock().names.clone();
             watch.requested.add(added.iter().copied(), &subscribed);
         }

@@ -1,6 +1,8 @@
 //! One type of one stream: its subscription, what was sent, and what was acknowledged or refused.
 
 use crate::entries::{Entries, NameSet};
+use crate::limits::{LimitExceeded, Taken};
+use crate::names::{Account, asked_bytes};
 use crate::response::{Contents, EncodedResponse};
 use crate::status::{Names, Rejection, TypeStatus};
 use crate::topology::Membership;
@@ -42,6 +44,15 @@ impl Requested {
         }
         let Self::Names(all) = self else { return };
         all.extend(names.into_iter().filter_map(|name| subscribed.get(name)).cloned());
+    }
+
+    /// How many names it has at most when some of a subscription are added.
+    pub(super) fn at_most(&self, added: usize, subscription: usize) -> usize {
+        match self {
+            Self::Nothing => added.min(subscription),
+            Self::Names(names) => names.len().saturating_add(added).min(subscription),
+            Self::All => 0,
+        }
     }
 
     /// Takes out names that are no longer subscribed to.
@@ -119,9 +130,13 @@ pub(super) struct Watch {
     pub(super) sent: Entries,
     /// How much of `sent` is what the client says it has, until the first response.
     pub(super) known: Known,
+    /// What that counts as.
+    pub(super) listed: Option<Taken>,
     /// The state of the group that `sent` is equal to.
     pub(super) in_step: Option<u64>,
     pub(super) requested: Requested,
+    /// What that counts as, if it is much.
+    pub(super) asked: Option<Taken>,
     /// State of the world: the next request with the last nonce is answered with all resources, even if it looks like an ACK.
     pub(super) always_respond: bool,
     /// State of the world: fingerprint of the last request's names.
@@ -146,8 +161,10 @@ impl Watch {
             membership,
             sent: Entries::new(),
             known: Known::default(),
+            listed: None,
             in_step: None,
             requested: Requested::All,
+            asked: None,
             always_respond: false,
             fingerprint: 0,
             named: false,
@@ -160,6 +177,24 @@ impl Watch {
             acked_at: None,
             rejection: None,
         }
+    }
+
+    /// Counts names that are asked for, if they are more than a few with those that wait for an answer already: which ones are to be answered
+    /// is remembered for this stream alone.
+    ///
+    /// # Errors
+    /// When they are too many for `account`.
+    pub(super) fn count_asked(
+        &mut self,
+        added: usize,
+        account: &Account,
+        few: usize,
+    ) -> Result<(), LimitExceeded> {
+        let asked = self.requested.at_most(added, self.membership.key.subscription.count);
+        if asked > few {
+            self.asked = Some(account.hold(asked_bytes(asked))?);
+        }
+        Ok(())
     }
 
     /// Whether the nonce is one that the client could confuse with a new response's.
@@ -193,6 +228,7 @@ impl Watch {
         self.last_sent = Some(nonce);
         self.sent_at = Some(wall_time);
         self.requested = Requested::Nothing;
+        self.asked = None;
     }
 
     fn resources_in_flight(&self) -> usize {

@@ -205,3 +205,15 @@ fn delta_names_are_answered_and_unknown_ones_are_told_as_removed() {
     subscribe(&mut peer, &nonce, &[]).unwrap();
     assert_eq!(difference(&mut peer), None);
 }
+
+#[test]
+fn what_a_client_says_it_has_counts_until_it_is_answered() {
+    let fanout = fanout();
+    set(&fanout, &[("n/a", "1")]);
+    let mut peer = Peer::delta(&fanout);
+    let known: Vec<_> = (0..10).map(|n| (format!("n/{n}"), "1".to_owned())).collect();
+    delta(&mut peer, "", &known);
+    assert_eq!(fanout.subscription_bytes(), 10 * (192 + 3));
+    let (_, _, gone) = difference(&mut peer).unwrap();
+    assert_eq!((gone.len(), fanout.subscription_bytes()), (10, 0));
+}

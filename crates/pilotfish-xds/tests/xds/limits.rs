@@ -89,6 +89,66 @@ fn what_a_client_says_it_has_counts_until_it_is_answered() {
     peer.send_delta(known(Listener, 8)).unwrap();
 }
 
+#[test]
+fn what_clients_say_they_have_counts_for_all_of_an_address() {
+    let listed = 8 * (192 + 2);
+    let fanout = limited(|limits| limits.address_subscription_bytes = listed + 100);
+    let known = || {
+        let have = names("n", 8).into_iter().map(|name| (name, "1".to_owned())).collect();
+        DeltaDiscoveryRequest { initial_resource_versions: have, ..request(Cluster, Vec::new(), Vec::new()) }
+    };
+    let mut one = Peer::delta(&fanout);
+    one.send_delta(known()).unwrap();
+    assert_eq!(fanout.subscription_bytes(), listed);
+    let mut other = Peer::delta(&fanout);
+    let refused = exceeded(other.send_delta(known()));
+    assert_eq!(refused.map(|error| error.limit), Some(Limit::AddressSubscriptionBytes));
+    drop(other);
+    assert_eq!(one.settle()[0].removed.len(), 8);
+    assert_eq!(fanout.subscription_bytes(), 0, "it is answered");
+    let mut other = Peer::delta(&fanout);
+    other.send_delta(known()).unwrap();
+    drop((one, other));
+    assert_eq!((fanout.subscription_bytes(), fanout.group_count()), (0, 0));
+}
+
+#[test]
+fn many_names_that_are_asked_for_again_count_until_they_are_answered() {
+    let fanout = limited(|limits| limits.few_subscriptions = 3);
+    let mut peer = Peer::delta(&fanout);
+    peer.send_delta(request(Endpoint, names("n", 8), Vec::new())).unwrap();
+    peer.settle();
+    let before = fanout.subscription_bytes();
+    for _ in 0..3 {
+        peer.send_delta(request(Endpoint, names("n", 8), Vec::new())).unwrap();
+        assert_eq!(fanout.subscription_bytes(), before + 8 * 64, "however often");
+    }
+    peer.settle();
+    assert_eq!(fanout.subscription_bytes(), before);
+    peer.send_delta(request(Endpoint, names("n", 3), Vec::new())).unwrap();
+    assert_eq!(fanout.subscription_bytes(), before, "few do not");
+}
+
+#[test]
+fn large_nodes_count_for_all_of_an_address_and_leave_room_for_small_ones() {
+    let fanout = limited(|limits| (limits.address_node_bytes, limits.small_node) = (3_000, 500));
+    let connect = |id: String| {
+        let mut peer = Peer::delta(&fanout);
+        peer.node.id = id;
+        let got = exceeded(peer.send_delta(request(Cluster, Vec::new(), Vec::new())));
+        (peer, got.map(|error| error.limit))
+    };
+    let large = [connect("x".repeat(1_000)), connect("y".repeat(1_000))];
+    assert!(large.iter().all(|(_, refused)| refused.is_none()));
+    assert!((2_000..2_100).contains(&fanout.node_bytes()), "{} bytes", fanout.node_bytes());
+    let third = connect("z".repeat(1_000));
+    assert_eq!(third.1, Some(Limit::AddressNodeBytes));
+    let small = connect("z".into());
+    assert_eq!(small.1, None);
+    drop((large, third, small));
+    assert_eq!(fanout.node_bytes(), 0);
+}
+
 /// What a name of two letters counts as: in the index, and in its subscription.
 const NAME: usize = 512 + 4 * 2;
 const SUBSCRIBED: usize = 96;

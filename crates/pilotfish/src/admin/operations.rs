@@ -12,6 +12,7 @@ use pilotfish_api::v1::{
 };
 use pilotfish_explain as explain;
 use pilotfish_model::{Kind, ObjectKey, ServiceKey};
+use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_translate::{EncodedResource, ViewId};
 use pilotfish_xds::{Names, TypeStatus};
 use std::sync::Arc;
@@ -139,7 +140,7 @@ impl Operations for AdminState {
         let recordable = |connection: &pilotfish_xds::ConnectionStatus| {
             Some(Recordable {
                 subject: plan::subject(&proxies, connection)?,
-                node: connection.node.clone(),
+                node: Arc::new(Node::clone(&connection.node)),
                 identities: connection.peer.identities.clone(),
             })
         };

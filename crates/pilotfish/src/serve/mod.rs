@@ -243,6 +243,7 @@ fn addresses(
 fn stream_limits(settings: &Settings) -> StreamLimits {
     StreamLimits { subscriptions: settings.xds.max_subscriptions, ..StreamLimits::default() }
         .with_all_subscription_bytes(settings.xds.max_all_subscription_bytes)
+        .with_all_node_bytes(settings.xds.max_all_node_bytes)
 }
 
 /// What a new world is passed on to.

@@ -45,10 +45,14 @@ pub(crate) struct XdsArgs {
     /// Most resource names that one stream may subscribe to, over all types [default: 100000]
     #[arg(long, env = "PILOTFISH_MAX_SUBSCRIPTIONS", value_name = "N")]
     pub(crate) max_subscriptions: Option<String>,
-    /// Memory for the resource names that all streams subscribe to, in bytes: at most half of it for one identity, an eighth for one address
-    /// whose clients have none [default: 1073741824]
+    /// Memory for the resource names that all streams subscribe to, in bytes: at most three sixteenths of it for one identity, as much for all clients
+    /// that have none, and an eighth for one address of these [default: 1073741824]
     #[arg(long, env = "PILOTFISH_MAX_ALL_SUBSCRIPTION_BYTES", value_name = "N")]
     pub(crate) max_all_subscription_bytes: Option<String>,
+    /// Memory for what all streams' nodes say, in bytes: at most a quarter of it for one identity, as much for all clients that have none, and an
+    /// eighth for one address of these [default: 536870912]
+    #[arg(long, env = "PILOTFISH_MAX_ALL_NODE_BYTES", value_name = "N")]
+    pub(crate) max_all_node_bytes: Option<String>,
     /// How long a burst of endpoint changes of one namespace is gathered: pause and ceiling [default: 3ms,30ms]
     #[arg(long, env = "PILOTFISH_ENDPOINT_WINDOW", value_name = "PAUSE,CEILING")]
     pub(crate) endpoint_window: Option<String>,
@@ -75,6 +79,8 @@ pub(crate) struct XdsSettings {
     pub(crate) max_subscriptions: usize,
     /// Bytes of the names of all streams.
     pub(crate) max_all_subscription_bytes: usize,
+    /// Bytes of the nodes of all streams.
+    pub(crate) max_all_node_bytes: usize,
     pub(crate) windows: Windows,
 }
 
@@ -108,6 +114,8 @@ impl XdsArgs {
         let max_subscriptions = limit("--max-subscriptions", self.max_subscriptions.as_deref(), 100_000);
         let all_bytes = self.max_all_subscription_bytes.as_deref();
         let max_all_subscription_bytes = limit("--max-all-subscription-bytes", all_bytes, 1 << 30);
+        let node_bytes = self.max_all_node_bytes.as_deref();
+        let max_all_node_bytes = limit("--max-all-node-bytes", node_bytes, 512 << 20);
         let default = Windows::default();
         let endpoints = check.parse("--endpoint-window", self.endpoint_window.as_deref(), parse::window);
         let config = check.parse("--config-window", self.config_window.as_deref(), parse::window);
@@ -122,6 +130,7 @@ impl XdsArgs {
             max_identity_age: age.unwrap_or(Duration::from_secs(30 * 60)),
             max_subscriptions,
             max_all_subscription_bytes,
+            max_all_node_bytes,
             windows: Windows {
                 endpoints: endpoints.unwrap_or(default.endpoints),
                 config: config.unwrap_or(default.config),

@@ -24,6 +24,11 @@ pub(super) const ATTACKS: &[Attack] = &[
         what: "The same by ADS streams, before a node and after it, with a certificate and without (finding 3)",
         run: |target, deadline| requests(target, deadline).boxed(),
     },
+    Attack {
+        name: "single-bytes",
+        what: "Three hundred connections, more than may wait for their turn, that each send the first request of a stream byte by byte, and other streams without one",
+        run: |target, deadline| single_bytes(target, deadline).boxed(),
+    },
 ];
 
 /// Streams that a connection opens at a time.
@@ -98,6 +103,30 @@ async fn requests(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
             };
             let first = (index >= 6).then_some(first);
             hold(dialer, path, first, &beginning, &counts).await
+        }
+    })
+    .await;
+    Ok(counts.tally())
+}
+
+async fn single_bytes(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    const CONNECTIONS: usize = 300;
+    let (counts, dialer) = (Counts::new(), Dialer::plaintext(&target).from(78));
+    let shared = counts.clone();
+    crowd(CONNECTIONS, deadline, &counts, move |index| {
+        let (counts, dialer) = (shared.clone(), dialer.clone());
+        async move {
+            let mut client = dialer.connect().await?;
+            let _silent = client.open(DELTA, &[]).await?;
+            let mut stream = client.open(DELTA, &[]).await?;
+            stream.headers().await.map_err(anyhow::Error::msg)?;
+            counts.answered();
+            let request = delta(Some(&Node::numbered(index)), "", &[], &[]);
+            for byte in pilotfish_bench::messages::framed(&request) {
+                stream.send_raw_flowing(&Bytes::from(vec![byte])).await?;
+                counts.sent(1);
+            }
+            Ok(())
         }
     })
     .await;

@@ -8,6 +8,7 @@ use anyhow::Result;
 use bytes::Bytes;
 use futures::FutureExt;
 use pilotfish_bench::messages::{CDS, EDS};
+use pilotfish_proto::ResourceType;
 
 use crate::attacks::crowd;
 use crate::dialer::{DELTA, Dialer, SOTW};
@@ -24,6 +25,16 @@ pub(super) const ATTACKS: &[Attack] = &[
         name: "invented-names",
         what: "Streams that subscribe to 99,000 names that do not exist, unsubscribe, and invent others (finding 9)",
         run: |target, deadline| invented_names(target, deadline).boxed(),
+    },
+    Attack {
+        name: "names-of-one-host",
+        what: "Streams that subscribe to 99,000 subsets and ports that one host does not have, unsubscribe, and invent others: a host that does not exist, and one that does",
+        run: |target, deadline| names_of_one_host(target, deadline).boxed(),
+    },
+    Attack {
+        name: "listed-resources",
+        what: "Streams that list 40,000 resources as known (initial_resource_versions), of every type, and read no answer",
+        run: |target, deadline| listed_resources(target, deadline).boxed(),
     },
     Attack {
         name: "same-names",
@@ -71,15 +82,38 @@ fn invent(next: &AtomicU64, count: u64) -> Vec<String> {
 }
 
 async fn invented_names(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
-    let (counts, dialer, next) = (Counts::new(), Dialer::plaintext(&target), Arc::new(AtomicU64::new(1)));
-    let shared = counts.clone();
-    crowd(4, deadline, &counts, move |index| {
-        let (counts, dialer, next) = (shared.clone(), dialer.clone(), next.clone());
+    subscribe_in_turns(&target, deadline, |_, name| name).await
+}
+
+async fn names_of_one_host(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    subscribe_in_turns(&target, deadline, |index, name| {
+        let host = if index < 3 { "nohost.example.com" } else { "svc-0.bench.svc.cluster.local" };
+        // Half of them have a port that the service has.
+        let invented =
+            name.get(..4).and_then(|begin| u16::from_str_radix(begin, 16).ok()).unwrap_or_default();
+        let port = if invented % 2 == 0 { 80 } else { invented };
+        format!("outbound|{port}|{name}|{host}")
+    })
+    .await
+}
+
+/// Clients without identity at two addresses, and some with one, that subscribe to very many names, made of invented texts, and to others after that.
+async fn subscribe_in_turns(
+    target: &Target,
+    deadline: Deadline,
+    name: fn(usize, String) -> String,
+) -> Result<Tally> {
+    let (counts, dialers) = (Counts::new(), Dialer::of_each_kind(target)?);
+    let (shared, next) = (counts.clone(), Arc::new(AtomicU64::new(1)));
+    crowd(6, deadline, &counts, move |index| {
+        let (counts, next) = (shared.clone(), next.clone());
+        let dialer = dialers.get(index % dialers.len()).cloned();
         async move {
+            let Some(dialer) = dialer else { return Ok(()) };
             let first = delta(Some(&Node::numbered(index)), EDS, &["x".to_owned()], &[]).into();
             let mut stream = dialer.stream(DELTA, &[], vec![first]).await?;
             loop {
-                let names = invent(&next, MANY);
+                let names = invent(&next, MANY).into_iter().map(|text| name(index, text)).collect::<Vec<_>>();
                 for request in [delta(None, EDS, &names, &[]), delta(None, EDS, &[], &names)] {
                     stream.send(&request)?;
                     counts.sent(request.len());
@@ -88,6 +122,41 @@ async fn invented_names(target: Arc<Target>, deadline: Deadline) -> Result<Tally
                         counts.answered();
                     }
                 }
+            }
+        }
+    })
+    .await;
+    Ok(counts.tally())
+}
+
+/// A request that begins with a node and lists resources as known.
+fn listing(node: &Node, url: &str, names: &[String]) -> Vec<u8> {
+    let listed =
+        names.iter().flat_map(|name| field(5, [field(1, name), field(2, "0000000000000001")].concat()));
+    [delta(Some(node), url, &[], &[]), listed.collect()].concat()
+}
+
+async fn listed_resources(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    const LISTED: u64 = 40_000;
+    let (counts, dialers) = (Counts::new(), Dialer::of_each_kind(&target)?);
+    let (shared, next) = (counts.clone(), Arc::new(AtomicU64::new(1)));
+    crowd(6, deadline, &counts, move |index| {
+        let (counts, next) = (shared.clone(), next.clone());
+        let dialer = dialers.get(index % dialers.len()).cloned();
+        async move {
+            let Some(dialer) = dialer else { return Ok(()) };
+            let mut client = dialer.connect_with_window(1).await?;
+            let mut streams = Vec::new();
+            loop {
+                let mut stream = client.open(DELTA, &[]).await?;
+                for ty in ResourceType::ALL {
+                    let names = invent(&next, LISTED);
+                    let request = Bytes::from(listing(&Node::numbered(index), ty.type_url(), &names));
+                    stream.send_flowing(&request).await?;
+                    counts.sent(request.len());
+                }
+                counts.answered();
+                streams.push(stream);
             }
         }
     })

@@ -36,6 +36,11 @@ pub(super) const ATTACKS: &[Attack] = &[
         run: |target, deadline| large_metadata(target, deadline).boxed(),
     },
     Attack {
+        name: "large-nodes",
+        what: "Connections with as many streams as they may have, each with a node of 500 KiB that stays: a text that is read, and one that is not",
+        run: |target, deadline| large_nodes(target, deadline).boxed(),
+    },
+    Attack {
         name: "deep-metadata",
         what: "Node metadata nested a hundred thousand levels deep, in objects and in lists",
         run: |target, deadline| deep_metadata(target, deadline).boxed(),
@@ -157,6 +162,39 @@ async fn large_metadata(target: Arc<Target>, deadline: Deadline) -> Result<Tally
         node(2).with("LABELS", labels(256)),
     ];
     Ok(begin(&target, deadline, 16, nodes.iter().map(request).collect()).await)
+}
+
+/// Streams of one connection.
+const STREAMS: usize = 1_000;
+
+async fn large_nodes(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    let (counts, dialers) = (Counts::new(), Dialer::of_each_kind(&target)?);
+    let (shared, text) = (counts.clone(), text(&"x".repeat(500 << 10)));
+    crowd(12, deadline, &counts, move |index| {
+        let (counts, text) = (shared.clone(), text.clone());
+        let dialer = dialers.get(index % dialers.len()).cloned();
+        async move {
+            let Some(dialer) = dialer else { return Ok(()) };
+            let mut client = dialer.connect().await?;
+            let mut streams = Vec::new();
+            for number in 0..STREAMS {
+                let key = if number % 2 == 0 { "IDLE_TIMEOUT" } else { "LONG" };
+                let request = request(&Node::numbered(STREAMS * index + number).with(key, text.clone()));
+                let mut stream = client.open(DELTA, &[]).await?;
+                stream.send_flowing(&request).await?;
+                counts.sent(request.len());
+                match stream.next().await {
+                    Ok(_) => counts.answered(),
+                    Err(words) => counts.refused(words),
+                }
+                streams.push(stream);
+            }
+            deadline.reached().await;
+            Ok(())
+        }
+    })
+    .await;
+    Ok(counts.tally())
 }
 
 async fn deep_metadata(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {

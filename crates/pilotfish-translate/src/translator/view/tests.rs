@@ -2,7 +2,7 @@
 
 mod worlds;
 
-use crate::proxy::{InterceptionMode, Proxy, ProxyKind};
+use crate::proxy::{InterceptionMode, Metadata, Proxy, ProxyKind};
 use crate::testing::{labels, sidecar, world};
 use crate::translator::{Client, Snapshot, Translator};
 use pilotfish_model::{ChangeSet, Fact, Locality, Update};
@@ -44,8 +44,8 @@ fn base(kind: ProxyKind) -> Proxy {
         .unwrap()
 }
 
-fn meta(pairs: &[(&str, &str)]) -> Arc<BTreeMap<String, String>> {
-    Arc::new(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
+fn meta(pairs: &[(&str, &str)]) -> Metadata {
+    pairs.iter().copied().collect()
 }
 
 /// Metadata that some resource depends on: the key and a value that makes a difference.
@@ -95,7 +95,7 @@ fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
         dubbo_proxy: !proxy.dubbo_proxy,
         agent: !proxy.agent,
         refuses_least_request: !proxy.refuses_least_request,
-        metadata: Arc::default(),
+        metadata: Metadata::default(),
         identity: crate::proxy::Identity::parse("spiffe://cluster.local/ns/pay/sa/web"),
         secret_access: crate::proxy::SecretAccess::Foreign,
         proxy_config: r#"{"concurrency": 2}"#.into(),

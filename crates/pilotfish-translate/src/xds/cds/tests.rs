@@ -65,7 +65,7 @@ fn other(proxy: &Proxy) -> Proxy {
         network: "net-b".into(),
         labels: labels(&[("app", "other"), ("pod-template-hash", "1")]),
         locality: Locality::parse("eu/eu-1/a"),
-        metadata: Arc::new([("NODE_NAME".to_owned(), "node-b".to_owned())].into()),
+        metadata: [("NODE_NAME", "node-b")].into(),
         proxy_config: "{}".into(),
         ..proxy.clone()
     }

@@ -27,7 +27,7 @@ pub use select::Unsent;
 
 use crate::engine::{Cx, EncodedResource, ResourceBatch, ResourceBatchKey};
 use crate::envoy::ClusterName;
-use crate::policy::destination_rule::selected_labels;
+use crate::policy::destination_rule::{destination_rule_for, selected_labels};
 use crate::proxy::Proxy;
 use crate::proxy::locality::ProxyLocality;
 use crate::scope::{Scope, ServiceIn};
@@ -35,6 +35,7 @@ use assignment::AssignmentOf;
 use pilotfish_model::{Hostname, Labels, ServiceKey};
 use pilotfish_proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use service_rule::ServiceRuleOf;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The facets of a proxy that its load assignments may depend on.
@@ -75,6 +76,17 @@ impl EndpointView {
         self.assignment_of(cx, name).map_or_else(|| empty(name), |query| cx.get(&query).0.clone())
     }
 
+    /// The names of the subsets that a host has: those of the rule that the client follows.
+    #[must_use]
+    pub(crate) fn subsets(&self, cx: &Cx<'_>, host: &Hostname) -> BTreeSet<String> {
+        let service = cx.get(&ServiceIn(self.scope.clone(), host.clone()));
+        let Some(service) = Option::as_ref(&service) else { return BTreeSet::new() };
+        let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+        let rule = destination_rule_for(cx, &self.scope.namespace, &key, &self.selector_labels);
+        let subsets = rule.iter().flat_map(|rule| &rule.subsets);
+        subsets.map(|subset| subset.name.clone()).collect()
+    }
+
     fn assignment_of(&self, cx: &Cx<'_>, name: &Arc<str>) -> Option<AssignmentOf> {
         let cluster = ClusterName::parse(name)?;
         let service = cx.get(&ServiceIn(self.scope.clone(), cluster.host.clone()));
@@ -103,11 +115,6 @@ impl EndpointView {
             provenance: service.provenance.clone(),
         })
     }
-}
-
-/// The host of a cluster with load assignments; `None` for a name that no such cluster has.
-pub(crate) fn host_of(name: &str) -> Option<Hostname> {
-    ClusterName::parse(name).map(|cluster| cluster.host)
 }
 
 /// The load assignment of a cluster that is not there.

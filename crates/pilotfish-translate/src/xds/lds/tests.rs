@@ -74,7 +74,7 @@ fn other(proxy: &Proxy) -> Proxy {
         network: "net-b".into(),
         labels: labels(&[("app", "other"), ("pod-template-hash", "1")]),
         locality: Locality::parse("eu/eu-1/a"),
-        metadata: Arc::new([("NODE_NAME".to_owned(), "node-b".to_owned())].into()),
+        metadata: [("NODE_NAME", "node-b")].into(),
         ..proxy.clone()
     }
 }
@@ -239,8 +239,7 @@ fn requests_of_all_services_share_a_listener_and_streams_have_their_own() {
 fn redirected_connections_of_both_families_arrive_where_a_proxy_asks_for_it() {
     let bound = |ips: &[&str], metadata: &[(&str, &str)]| {
         let ips = ips.iter().map(|ip| ip.parse().unwrap()).collect();
-        let metadata =
-            Arc::new(metadata.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect());
+        let metadata = metadata.iter().copied().collect();
         let listeners = listeners(&world([]), &Proxy { ips, metadata, ..client() });
         ["virtualInbound", "virtualOutbound"].map(|name| {
             let listener = &listeners[name];

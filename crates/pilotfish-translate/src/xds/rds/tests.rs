@@ -62,7 +62,7 @@ fn other(proxy: &Proxy) -> Proxy {
         labels: labels(&[("app", "other"), ("pod-template-hash", "1")]),
         interception: InterceptionMode::None,
         istio_filters: !proxy.istio_filters,
-        metadata: Arc::new([("NODE_NAME".to_owned(), "node-b".to_owned())].into()),
+        metadata: [("NODE_NAME", "node-b")].into(),
         proxy_config: "{}".into(),
         ..proxy.clone()
     }

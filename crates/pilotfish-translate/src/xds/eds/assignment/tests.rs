@@ -176,10 +176,7 @@ fn a_facet_counts_only_where_something_depends_on_it() {
             Proxy { network: "far".into(), ..sidecar("c", "shop") },
             Proxy { cluster: "other".into(), ..sidecar("d", "shop") },
             Proxy { labels: labels(&[("version", "v2")]), ..sidecar("e", "shop") },
-            Proxy {
-                metadata: Arc::new([("NODE_NAME".to_owned(), "n1".to_owned())].into()),
-                ..sidecar("f", "shop")
-            },
+            Proxy { metadata: [("NODE_NAME", "n1")].into(), ..sidecar("f", "shop") },
         ]
     };
     let clients: Vec<_> = others().into_iter().map(|proxy| view(&plane, proxy)).collect();

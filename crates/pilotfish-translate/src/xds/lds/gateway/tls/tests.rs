@@ -14,7 +14,6 @@ use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::{
     CommonTlsContext, DownstreamTlsContext, SdsSecretConfig,
 };
 use prost::Message;
-use std::sync::Arc;
 
 /// How the only server of a router ends TLS.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -41,11 +40,10 @@ fn context(tls: &str, metadata: &[(&str, &str)]) -> CommonTlsContext {
         "{{selector: {{istio: quay}}, servers: [{{port: {{number: 443, name: https, protocol: HTTPS}}, hosts: [a.com], tls: {tls}}}]}}"
     );
     let world = yaml_world(&line("networking.istio.io/v1", "Gateway", "edge", "g", &spec));
-    let metadata = metadata.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     let router = Proxy {
         kind: ProxyKind::Router,
         labels: labels(&[("istio", "quay")]),
-        metadata: Arc::new(metadata.collect()),
+        metadata: metadata.iter().copied().collect(),
         ..sidecar("quay-0", "edge")
     };
     evaluate(&world, &TlsOf(router)).common_tls_context.clone().unwrap()
