@@ -151,4 +151,9 @@ async fn broken_records_cost_nothing_that_is_good() {
     assert_eq!((store.told().records.len(), store.store.describe().trouble), (2, None));
     let value = etcd.ctl(&["get", "/pilotfish/registration/instances/default/web/a"]).await;
     assert!(value.contains(r#""addresses":["10.0.0.1"]"#), "{value}");
+    // Deregistering takes it away.
+    etcd.put("/pilotfish/registration/instances/default/web/gone", "{").await;
+    assert!(store.write(remove(key("gone"))).await.unwrap().changed);
+    let value = etcd.ctl(&["get", "/pilotfish/registration/instances/default/web/gone"]).await;
+    assert_eq!(value.trim(), "");
 }
