@@ -160,6 +160,11 @@ impl Polaris {
         self.server.refresh();
     }
 
+    /// Moves the server's clock on, by which it judges heartbeats and rates, so that no test has to wait for them.
+    pub fn advance(&self, by: Duration) {
+        self.server.store().ahead += by;
+    }
+
     /// The next request of that method whose path ends so meets this.
     pub fn fail(&self, method: &'static str, path: &'static str, fault: PolarisFault) {
         self.server.faults.plan(method, path, fault);
@@ -398,6 +403,8 @@ struct Store {
     buckets: HashMap<String, (f64, Option<Instant>)>,
     beats_of_unknown: HashMap<String, u32>,
     counter: u64,
+    /// How far its clock is ahead, see [`Polaris::advance`].
+    ahead: Duration,
 }
 
 const NAMESPACE_FIELDS: &[&str] = &[
@@ -556,6 +563,11 @@ fn now() -> Value {
 }
 
 impl Store {
+    /// What its clock says.
+    fn clock(&self) -> Instant {
+        Instant::now() + self.ahead
+    }
+
     /// A new revision, id or token: 32 hex digits, as the server's.
     fn unique(&mut self) -> Value {
         self.counter += 1;
@@ -733,7 +745,8 @@ impl Store {
         }
         stored.insert("mtime".to_owned(), now());
         stored.insert("revision".to_owned(), self.unique());
-        self.beats.insert(id.clone(), Instant::now());
+        let beat = self.clock();
+        self.beats.insert(id.clone(), beat);
         self.ids.entry(service_of(&stored)).or_default().insert(id.clone());
         self.instances.insert(id.clone(), stored);
         let fields = ["service", "namespace", "vpc_id", "host", "port"];
@@ -787,11 +800,12 @@ impl Store {
 
     /// [rec health-ttl] Without a beat for three times its TTL an instance is unhealthy, and healthy again when beats come.
     fn check_heartbeats(&mut self) {
+        let now = self.clock();
         for (id, instance) in &mut self.instances {
             let ttl = instance.get("healthCheck").and_then(|check| check.pointer("/heartbeat/ttl"));
             let Some(ttl) = ttl.and_then(Value::as_u64) else { continue };
-            let is_beating =
-                self.beats.get(id).is_some_and(|beat| beat.elapsed() < Duration::from_secs(3 * ttl));
+            let is_recent = |beat: &Instant| now.duration_since(*beat) < Duration::from_secs(3 * ttl);
+            let is_beating = self.beats.get(id).is_some_and(is_recent);
             if instance.insert("healthy".to_owned(), json!(is_beating)) != Some(json!(is_beating)) {
                 self.counter += 1;
                 let revision = sha1(&format!("unique {}", self.counter));
@@ -802,8 +816,8 @@ impl Store {
 
     /// [rec ratelimit] Takes from the bucket of an instance; `false` when it is empty.
     fn take_token(&mut self, id: &str, (most, rate): (u32, u32)) -> bool {
+        let now = self.clock();
         let (tokens, at) = self.buckets.entry(id.to_owned()).or_insert((f64::from(most), None));
-        let now = Instant::now();
         if let Some(at) = at.replace(now) {
             *tokens = (*tokens + now.duration_since(at).as_secs_f64() * f64::from(rate)).min(f64::from(most));
         }
@@ -1448,7 +1462,8 @@ fn client_call(
             let is_over = *beats > 4;
             let id = instance_id(given);
             if !unknown {
-                store.beats.insert(id, Instant::now());
+                let beat = store.clock();
+                store.beats.insert(id, beat);
             }
             (refusal(if is_over { 400_202 } else { 200_000 }), given.clone())
         }
