@@ -46,11 +46,11 @@ pub(crate) struct XdsArgs {
     /// Most resource names that one stream may subscribe to, over all types [default: 100000]
     #[arg(long, env = "PILOTFISH_MAX_SUBSCRIPTIONS", value_name = "N")]
     pub(crate) max_subscriptions: Option<String>,
-    /// Memory for the resource names that all streams subscribe to, in bytes: one identity may use half of it, one address without
-    /// identities an eighth [default: 1073741824]
+    /// Memory for the resource names that all streams subscribe to, in bytes: at most half of it for one identity, an eighth for one address
+    /// whose clients have none [default: 1073741824]
     #[arg(long, env = "PILOTFISH_MAX_ALL_SUBSCRIPTION_BYTES", value_name = "N")]
     pub(crate) max_all_subscription_bytes: Option<String>,
-    /// How long to gather a burst of endpoint changes in one namespace: pause and ceiling [default: 3ms,30ms]
+    /// How long a burst of endpoint changes of one namespace is gathered: pause and ceiling [default: 3ms,30ms]
     #[arg(long, env = "PILOTFISH_ENDPOINT_WINDOW", value_name = "PAUSE,CEILING")]
     pub(crate) endpoint_window: Option<String>,
     /// The same for changes of configuration [default: 20ms,200ms]
