@@ -18,7 +18,7 @@ use crate::Target;
 pub struct Attack {
     /// Its name on the command line and in the table, in kebab-case.
     pub name: &'static str,
-    /// What it does, in a line, with the number of the finding where it is one of the review.
+    /// What it does, in a line.
     pub what: &'static str,
     /// Goes on until the deadline has passed, and lets go of everything that it holds when it returns or is dropped.
     pub run: fn(Arc<Target>, Deadline) -> BoxFuture<'static, Result<Tally>>,

@@ -70,16 +70,6 @@ impl SyncMetrics {
         self.requests.with_label_values(&[operation, code]).observe(took.as_secs_f64());
     }
 
-    /// How many requests there were of an operation, whatever became of them.
-    #[must_use]
-    pub fn requests_of(&self, operation: &str) -> u64 {
-        let families = self.registry.gather();
-        let samples = families.iter().filter(|family| family.name() == "pilotfish_sync_request_seconds");
-        let samples = samples.flat_map(|family| family.get_metric());
-        let of = samples.filter(|sample| sample.get_label().iter().any(|label| label.value() == operation));
-        of.map(|sample| sample.get_histogram().get_sample_count()).sum()
-    }
-
     pub(crate) fn succeeded(&self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.last_success.set(now.as_secs_f64());

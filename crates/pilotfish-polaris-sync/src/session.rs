@@ -75,6 +75,18 @@ pub struct PassReport {
 }
 
 impl PassReport {
+    /// Of a pass that has done nothing yet; `held` deletions wait.
+    fn of(desired: &Desired, plan: &Plan, held: usize) -> Self {
+        Self {
+            held,
+            conflicts: plan.conflicts.len(),
+            isolated: plan.isolated.len(),
+            services: desired.services.len(),
+            instances: desired.instances(),
+            ..Self::default()
+        }
+    }
+
     /// Whether everything is as it should be.
     #[must_use]
     pub fn is_equal(&self) -> bool {
@@ -188,14 +200,7 @@ impl Session {
         let scope = scope(pass);
         let draft = self.compare(desired, pass).await?;
         let (plan, held) = self.guarded(draft, pass);
-        let mut report = PassReport {
-            held,
-            conflicts: plan.conflicts.len(),
-            isolated: plan.isolated.len(),
-            services: desired.services.len(),
-            instances: desired.instances(),
-            ..PassReport::default()
-        };
+        let mut report = PassReport::of(desired, &plan, held);
         self.forget_problems(scope);
         self.note_conflicts(&plan);
         self.write(&plan, &mut report, progress).await?;
@@ -217,14 +222,7 @@ impl Session {
         let draft = self.compare(desired, &Pass::All).await?;
         let (plan, held) = self.guarded(draft, &Pass::All);
         let requests = plan.calls().map(|call| request_of(call, &self.target)).collect();
-        let report = PassReport {
-            held,
-            conflicts: plan.conflicts.len(),
-            isolated: plan.isolated.len(),
-            services: desired.services.len(),
-            instances: desired.instances(),
-            ..PassReport::default()
-        };
+        let report = PassReport::of(desired, &plan, held);
         Ok(DryRun { requests, report })
     }
 

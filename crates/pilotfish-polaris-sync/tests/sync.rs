@@ -605,7 +605,7 @@ async fn the_health_of_what_beats_is_left_to_the_server() {
     setup.instance("web", "10.0.0.1", |instance| instance.ttl = Some(1));
     setup.pass().await;
     assert_eq!(setup.find("web", "10.0.0.1")["healthy"], json!(true));
-    tokio::time::sleep(Duration::from_millis(3100)).await;
+    setup.polaris.advance(Duration::from_secs(3));
     setup.polaris.refresh();
     assert_eq!(setup.find("web", "10.0.0.1")["healthy"], json!(false), "no beat for three times its TTL");
     setup.is_equal().await;

@@ -12,13 +12,19 @@ use std::time::Duration;
 pub(crate) struct Belief {
     /// The record.
     pub(crate) record: Option<Arc<Record>>,
-    /// The revision of its key. Also where the value is none that can be read: such a record counts as none, and is overwritten.
+    /// The revision of its key. Also where its value cannot be read and no earlier version is known: then a registration replaces the
+    /// record, a deregistration removes it, and nothing renews it.
     pub(crate) revision: u64,
     /// The lease of its lease key; `None` where the key is not there.
     pub(crate) lease: Option<i64>,
 }
 
 impl Belief {
+    /// Whether there is a record that cannot be read, and no earlier version of it is known.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.record.is_none() && self.revision != 0
+    }
+
     /// Whether the record should have a lease and has none.
     pub(crate) fn is_lapsed(&self) -> bool {
         self.lease.is_none() && self.record.as_ref().is_some_and(|record| record.lease().is_some())
@@ -89,10 +95,10 @@ impl Plan {
                 let lease = lease(lease_of(value), belief);
                 Self { record: Change::Put, lease, answer: Answer::Changed }
             }
-            (None, Some(_)) => {
+            (None, current) if current.is_some() || belief.is_unreadable() => {
                 Self { record: Change::Delete, lease: LeaseChange::Delete, answer: Answer::Changed }
             }
-            (None, None) => Self::only(Answer::Nothing),
+            (None, _) => Self::only(Answer::Nothing),
         }
     }
 
@@ -179,6 +185,7 @@ mod tests {
         let same = || Some(serving(Some(TTL), 1));
         let drain = Some(value(Some(TTL), 1, RecordState::Draining));
         let none = Belief::default();
+        let unreadable = Belief { record: None, revision: 5, lease: Some(9) };
         for (expected, value, belief, wanted) in [
             (Any, put(Some(TTL)), &none, "Put Grant(10s) Changed"),
             (Any, put(None), &none, "Put Nothing Changed"),
@@ -199,6 +206,10 @@ mod tests {
             (Any, None, &none, "Nothing Nothing Nothing"),
             (Absent, None, &none, "Nothing Nothing Nothing"),
             (Revision(5), None, &none, "Nothing Nothing Conflict"),
+            (Absent, put(Some(TTL)), &unreadable, "Put Grant(10s) Changed"),
+            (Absent, None, &unreadable, "Delete Delete Changed"),
+            (Any, None, &unreadable, "Delete Delete Changed"),
+            (Revision(5), None, &unreadable, "Nothing Nothing Conflict"),
         ] {
             let write = Write { key: testing::key("a"), expected, value };
             assert_eq!(show(&Plan::write(&write, false, belief)), wanted, "{write:?}");

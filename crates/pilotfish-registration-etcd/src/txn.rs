@@ -8,7 +8,8 @@ use pilotfish_etcd_client::proto::{
     Compare, DeleteRangeRequest, KeyValue, Operation, OperationResponse, PutRequest, RangeRequest, RequestOp,
     ResponseOp, TxnRequest, TxnResponse,
 };
-use pilotfish_registration::InstanceKey;
+use pilotfish_registration::{InstanceKey, Record};
+use std::sync::Arc;
 
 /// A plan as a transaction: when everything is as believed it is done, else what is there is read.
 pub(crate) fn transaction(
@@ -58,8 +59,12 @@ pub(crate) enum Outcome {
     Other(Belief),
 }
 
-/// What the answer to [`transaction`] says.
-pub(crate) fn outcome(key: &InstanceKey, response: Option<ResponseOp>) -> Result<Outcome, String> {
+/// What the answer to [`transaction`] says. `known` is the last version of the record that could be read.
+pub(crate) fn outcome(
+    key: &InstanceKey,
+    response: Option<ResponseOp>,
+    known: impl FnOnce() -> Option<Arc<Record>>,
+) -> Result<Outcome, String> {
     let unexpected = || "etcd answered something that was not asked".to_owned();
     let Some(OperationResponse::Txn(TxnResponse { succeeded, responses, .. })) =
         response.and_then(|response| response.response)
@@ -75,14 +80,76 @@ pub(crate) fn outcome(key: &InstanceKey, response: Option<ResponseOp>) -> Result
     });
     let record = pairs.next().ok_or_else(unexpected)??;
     let lease = pairs.next().ok_or_else(unexpected)??;
-    Ok(Outcome::Other(belief(key, record.as_ref(), lease.as_ref())))
+    Ok(Outcome::Other(belief(key, record.as_ref(), lease.as_ref(), known)))
 }
 
-fn belief(key: &InstanceKey, record: Option<&KeyValue>, lease: Option<&KeyValue>) -> Belief {
+fn belief(
+    key: &InstanceKey,
+    record: Option<&KeyValue>,
+    lease: Option<&KeyValue>,
+    known: impl FnOnce() -> Option<Arc<Record>>,
+) -> Belief {
+    // Of one that cannot be read, the last good version stays in force, unless that was removed meanwhile. The watch warns of it.
+    let last_good = |pair: &KeyValue| known().filter(|known| known.created == unsigned(pair.create_revision));
     Belief {
-        // One that cannot be read counts as none, and is told by the watch.
-        record: record.and_then(|pair| read(key, pair).ok()),
+        record: record.and_then(|pair| read(key, pair).ok().or_else(|| last_good(pair))),
         revision: record.map(|pair| unsigned(pair.mod_revision)).unwrap_or_default(),
         lease: lease.map(|pair| pair.lease),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::encode;
+    use pilotfish_etcd_client::proto::RangeResponse;
+    use pilotfish_registration::{RecordState, Value, testing};
+
+    fn pair(value: &[u8], created: i64, revision: i64) -> KeyValue {
+        KeyValue {
+            value: value.to_vec().into(),
+            create_revision: created,
+            mod_revision: revision,
+            ..Default::default()
+        }
+    }
+
+    fn good() -> Vec<u8> {
+        let instance = Arc::new(testing::instance("a"));
+        encode(&Value { instance, owner: "me".into(), state: RecordState::Serving }).unwrap()
+    }
+
+    fn found(record: Option<KeyValue>, known: Option<Arc<Record>>) -> Belief {
+        let range = |pair: Option<KeyValue>| ResponseOp {
+            response: Some(OperationResponse::Range(RangeResponse {
+                kvs: pair.into_iter().collect(),
+                ..Default::default()
+            })),
+        };
+        let txn = TxnResponse { responses: vec![range(record), range(None)], ..Default::default() };
+        let response = ResponseOp { response: Some(OperationResponse::Txn(txn)) };
+        match outcome(&testing::key("a"), Some(response), || known).unwrap() {
+            Outcome::Other(belief) => belief,
+            Outcome::Done => panic!("it was not done"),
+        }
+    }
+
+    #[test]
+    fn of_a_record_that_cannot_be_read_the_last_good_version_stays() {
+        let known = read(&testing::key("a"), &pair(&good(), 4, 5)).unwrap();
+        let last = || Some(Arc::clone(&known));
+        for (record, before, wanted) in [
+            (Some(pair(&good(), 4, 7)), last(), (Some(7), 7)),
+            (Some(pair(b"{", 4, 7)), last(), (Some(5), 7)),
+            // It was removed, and something else is there that was never good.
+            (Some(pair(b"{", 6, 7)), last(), (None, 7)),
+            (Some(pair(b"{", 4, 7)), None, (None, 7)),
+            (None, last(), (None, 0)),
+        ] {
+            let belief = found(record.clone(), before);
+            let revision = belief.record.as_ref().map(|record| record.revision);
+            assert_eq!((revision, belief.revision), wanted, "{record:?}");
+            assert_eq!(belief.is_unreadable(), wanted == (None, 7));
+        }
     }
 }

@@ -182,8 +182,13 @@ async fn round(
     let (mut again, mut extending) = (Vec::new(), Vec::new());
     let mut responses = response.responses.into_iter();
     for (mut attempt, plan) in planned {
-        match outcome(&attempt.key, responses.next()) {
+        let known = || shared.view.lock().belief(&attempt.key).record;
+        match outcome(&attempt.key, responses.next(), known) {
             Ok(Outcome::Done) => {
+                if plan.record != Change::Nothing && attempt.belief.is_unreadable() {
+                    let instance = &attempt.key;
+                    tracing::warn!(%instance, "a record in etcd that could not be read was replaced or removed, as a client wants");
+                }
                 clean_up(shared, &mut attempt, &plan);
                 match plan.lease {
                     LeaseChange::Extend(id, _) => extending.push((attempt, plan.answer, id, revision)),

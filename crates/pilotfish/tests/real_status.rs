@@ -8,7 +8,6 @@ use pilotfish_testkit::real::{ApiServer, ApiServerOptions, Program, eventually, 
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -311,19 +310,15 @@ async fn of_two_replicas_one_writes_and_the_other_follows_it() {
     }
 
     first.program.kill().await;
-    let killed = Instant::now();
     server.apply(&route("orphan")).await;
     has_status(&routes, "orphan", "/status/parents/0/conditions", GOOD_ROUTE).await;
-    println!("status is written again {:?} after the leader was killed (Lease: 15 s)", killed.elapsed());
     assert!(second.leads().await);
 
-    // A graceful stop does not make the next one wait for the Lease to end.
+    // After a stop, too. That the Lease is given back then is a test of the election.
     let third = Replica::start(&server).await;
     second.program.terminate().await;
-    let stopped = Instant::now();
     server.apply(&route("heir")).await;
     has_status(&routes, "heir", "/status/parents/0/conditions", GOOD_ROUTE).await;
-    println!("status is written again {:?} after the leader was stopped", stopped.elapsed());
     assert!(third.leads().await);
 
     // The watch sends writes in order: once it has sent the last one, it has sent all.

@@ -18,27 +18,27 @@ use crate::{Attack, Counts, Deadline, Tally, Target};
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         name: "delegates",
-        what: "A VirtualService with 1,500 routes that delegate to one with 1,500 (finding 5)",
+        what: "A VirtualService with 1,500 routes that delegate to one with 1,500",
         run: |target, deadline| write(target, deadline, delegates).boxed(),
     },
     Attack {
         name: "hosts-by-routes",
-        what: "A VirtualService with 1,000 hosts and 1,000 routes (finding 5)",
+        what: "A VirtualService with 1,000 hosts and 1,000 routes",
         run: |target, deadline| write(target, deadline, hosts_by_routes).boxed(),
     },
     Attack {
         name: "yaml-aliases",
-        what: "A file of YAML whose aliases stand for gigabytes (finding 20)",
+        what: "A file of YAML whose aliases stand for gigabytes",
         run: |target, deadline| write(target, deadline, yaml_aliases).boxed(),
     },
     Attack {
         name: "name-chains",
-        what: "2,000 Services that are names of one another, changed again and again (finding 19)",
+        what: "2,000 Services that are names of one another, changed again and again",
         run: |target, deadline| write(target, deadline, name_chains).boxed(),
     },
     Attack {
         name: "long-regexes",
-        what: "Routes that match by expressions of a megabyte of open braces (finding 4)",
+        what: "Routes that match by expressions of a megabyte of open braces",
         run: |target, deadline| write(target, deadline, long_regexes).boxed(),
     },
 ];

@@ -5,8 +5,6 @@ use pilotfish_testkit::consul::{Consul, ConsulOptions, ConsulTls};
 use pilotfish_testkit::real::{Authority, LiveRegistry, eventually};
 use serde_json::json;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::{Instant, sleep};
 
 const SERVICES: usize = 1000;
 
@@ -20,64 +18,49 @@ async fn in_sync(registry: &LiveRegistry) {
     registry.until("all are there", |state| state.synced && state.services().len() == SERVICES).await;
 }
 
-/// How long until a line with this text is there.
-async fn seen(registry: &LiveRegistry, what: &str, began: Instant) -> Duration {
-    loop {
-        if registry.state().lines.iter().any(|line| line.contains(what)) {
-            return began.elapsed();
-        }
-        assert!(began.elapsed() < Duration::from_secs(30), "{what} is not seen");
-        sleep(Duration::from_millis(2)).await;
-    }
+/// Waits until a line with this text is there.
+async fn seen(registry: &LiveRegistry, what: &str) {
+    registry.until(what, |state| state.lines.iter().any(|line| line.contains(what))).await;
 }
 
-/// Every kind of change, with one that no list and no check tells of, and the time until the world has it.
-async fn changes(consul: &Consul, registry: &LiveRegistry) -> Vec<(&'static str, Duration)> {
-    let mut times = Vec::new();
-    let began = Instant::now();
+/// Every kind of change, with one that no list and no check tells of: the world has each of them.
+async fn changes(consul: &Consul, registry: &LiveRegistry) {
     consul.register(&with_status("s0500", 500, "critical"));
-    times.push(("health", seen(registry, "10.0.1.244:8080 of http health=Unhealthy", began).await));
-    let began = Instant::now();
+    seen(registry, "10.0.1.244:8080 of http health=Unhealthy").await;
     consul.register(&with_status("s0500", 500, "warning"));
-    eventually("it is well", || async {
-        let state = registry.state();
-        let marked = state.lines.iter().any(|line| line.contains("health=Unhealthy"));
-        if marked { Err(()) } else { Ok(()) }
-    })
-    .await;
-    times.push(("health again", began.elapsed()));
-    let began = Instant::now();
+    registry
+        .until("it is well", |state| !state.lines.iter().any(|line| line.contains("health=Unhealthy")))
+        .await;
     let mut silent = instance("s0700", 70_000);
     silent.as_object_mut().expect("an object").remove("Check");
     consul.register(&silent);
-    times.push(("an instance without a check", seen(registry, "10.1.17.112:8080", began).await));
-    let began = Instant::now();
+    seen(registry, "10.1.17.112:8080").await;
     consul.register(&instance("new", 80_000));
-    times.push(("a new service", seen(registry, "new.service.consul", began).await));
-    let began = Instant::now();
+    seen(registry, "new.service.consul").await;
     consul.register(&json!({
         "Node": "node-321", "Address": "10.0.1.65", "Check": {"CheckID": "serfHealth", "Name": "s", "Status": "critical"},
     }));
-    times.push(("a node", seen(registry, "10.0.1.65:8080 of http health=Unhealthy", began).await));
+    seen(registry, "10.0.1.65:8080 of http health=Unhealthy").await;
     consul.deregister(&gone("new", 80_000));
     registry.until("it is gone", |state| state.services().len() == SERVICES).await;
-    times
+}
+
+/// Waits until the list of services was asked for once more: its last wait is over.
+async fn asked_for_the_list(consul: &Consul) {
+    eventually("the list of services is asked for", || async {
+        let counts = consul.counts();
+        if counts.requests.contains_key("GET catalog/services") { Ok(()) } else { Err(counts) }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_services_over_http_1_within_the_agents_limit() {
     let consul = Consul::plain().await;
     fill(&consul);
-    let began = Instant::now();
     let registry = registry(&consul, "");
     in_sync(&registry).await;
-    println!("in sync after {:?}", began.elapsed());
-    let times = changes(&consul, &registry).await;
-    println!("{times:?}");
-    for (what, time) in times {
-        // Consul's answer comes at once here, on a busy machine with a debug build; the schedule's tests have the rules.
-        assert!(time < Duration::from_secs(5), "{what}: {time:?}");
-    }
+    changes(&consul, &registry).await;
     let counts = consul.take_counts();
     assert!(counts.most_connections <= 64 && counts.refused == 0, "{counts:?}");
     assert_eq!(registry.failures(), 0);
@@ -87,14 +70,14 @@ async fn a_thousand_services_over_http_1_within_the_agents_limit() {
 async fn a_quiet_minute_costs_at_most_two_requests_for_each_service() {
     let consul = Consul::plain().await;
     fill(&consul);
-    // A minute of six seconds: all waits are shorter in the same measure.
-    let minute = Duration::from_secs(6);
+    // A minute of six seconds: all waits are shorter in the same measure. It lasts from one wait of the list to the next.
     let registry = registry(&consul, "wait=6s");
     in_sync(&registry).await;
-    let _ = consul.take_counts();
-    sleep(minute).await;
+    for _ in 0..2 {
+        let _ = consul.take_counts();
+        asked_for_the_list(&consul).await;
+    }
     let counts = consul.take_counts();
-    println!("{counts:?}");
     assert!(counts.total() <= 2 * (SERVICES as u64 + 1), "{counts:?}");
     // Connections are kept.
     assert!(counts.connections <= 64 && counts.most_connections <= 64, "{counts:?}");
@@ -118,13 +101,8 @@ async fn a_thousand_services_over_http_2_are_all_watched_on_a_few_connections() 
     });
     blocked.await;
     let _ = consul.take_counts();
-    let times = changes(&consul, &registry).await;
-    println!("{times:?}");
-    for (what, time) in times {
-        assert!(time < Duration::from_secs(5), "{what}: {time:?}");
-    }
+    changes(&consul, &registry).await;
     let counts = consul.take_counts();
-    println!("{counts:?}");
     assert!(counts.most_connections <= 13, "{counts:?}");
     assert!(counts.total() < 40, "one question for each change: {counts:?}");
 }

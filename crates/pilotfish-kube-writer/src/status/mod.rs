@@ -92,7 +92,7 @@ impl Written {
     }
 }
 
-/// Who is receiver what is written.
+/// Hears what is written.
 pub trait WriteObserver: Send + Sync {
     /// A write of the status of an object of that kind came to an end.
     fn written(&self, kind: &'static str, what: Written);
@@ -109,9 +109,9 @@ pub struct StatusSettings {
     pub analysed: Vec<Kind>,
     /// The ranges from which hosts of ServiceEntries are given addresses, where they are.
     pub addresses: Option<AddressRanges>,
-    /// Who is receiver what happens to watches.
+    /// Hears what happens to watches.
     pub observer: Arc<dyn Observer>,
-    /// Who is receiver what is written.
+    /// Hears what is written.
     pub written: Arc<dyn WriteObserver>,
 }
 
@@ -137,7 +137,7 @@ pub struct StatusWriter {
     writes: JoinSet<(Write, WriteResponse)>,
     throttle: Throttle,
     messages: Messages,
-    /// Kinds whose status was not written the last time, for which people have been receiver so.
+    /// Kinds whose status was not written the last time, of which the log has a warning.
     failing: BTreeSet<Kind>,
     jitter: Jitter,
 }

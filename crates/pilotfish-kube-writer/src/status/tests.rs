@@ -16,7 +16,7 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::new(GatewayClass::KIND, "", name)
 }
 
-/// An object whose content is receiver apart by a number.
+/// An object whose content differs by a number.
 fn object(name: &str, content: i64) -> Object {
     let meta = ObjectMeta { created: content, ..ObjectMeta::of(key(name)) };
     Object::new(meta, GatewayClass::default())
@@ -247,7 +247,7 @@ fn problems_of_an_object_are_written_whatever_the_world_has() {
     case.queue.stored(key.clone(), None, stored(1, 3, Value::Null));
     assert_eq!(case.next(), None, "it is not known yet whether the namespace takes part");
     case.queue.set_desired(mesh("", "x"), Vec::new(), true);
-    let write = case.next().expect("it is receiver");
+    let write = case.next().expect("it takes part");
     let status = case.written(&write, 2);
     case.queue.analysed(&key, odd());
     case.queue.stored(key.clone(), None, stored(2, 3, status.clone()));

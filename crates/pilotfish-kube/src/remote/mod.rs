@@ -42,7 +42,7 @@ use tokio::time::timeout;
 
 /// The label of Secrets with kubeconfigs of remote clusters.
 pub(crate) const LABEL: &str = "istio/multiCluster";
-/// WatchUpdate that may wait.
+/// Updates that may wait.
 const WAITING: usize = 64;
 /// How long no update may come before a generation takes the place of another: what the other has received already may still be
 /// on its way to the new one.

@@ -6,15 +6,16 @@
 //! API server answers only once all its paths are known (503 until then).
 
 use super::kinds::{Kinds, ResourceQuery, paths};
-use crate::request::within;
+use crate::request::{RequestError, within};
 use crate::watch::Resource;
-use futures::future::join_all;
+use futures::future::{join_all, join3};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
 use kube::Client;
 use kube::api::{Api, PostParams};
 use pilotfish_model::Kind;
+use pilotfish_source::{Classify, ErrorClass};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +38,24 @@ pub(super) struct Discovered {
     pub(super) all_config_maps: Option<bool>,
     /// Whether the mesh-wide settings are read.
     pub(super) mesh: bool,
+    /// Reviews of rights that failed.
+    pub(super) unreviewed: Vec<Unreviewed>,
+}
+
+/// A review of a right that failed: whether the right is there stays unknown until the next discovery.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{objects}: {error}")]
+pub(super) struct Unreviewed {
+    /// What Pilotfish wants to read, in words.
+    objects: &'static str,
+    /// Why there is no verdict.
+    error: RequestError,
+}
+
+impl Classify for Unreviewed {
+    fn class(&self) -> ErrorClass {
+        self.error.class()
+    }
 }
 
 impl Discovered {
@@ -91,24 +110,14 @@ impl Rights {
 }
 
 impl Discovery {
-    /// Sends the review.
+    /// Asks the API server for the kinds that it serves, and for the rights to read them.
     ///
     /// # Errors
-    /// Why it cannot be receiver now.
+    /// When the API server does not list its groups, or does not say for sure that a missing kind is gone.
     pub(super) async fn run(mut self) -> Result<Discovered, String> {
         let groups = within(ANSWER, self.client.list_api_groups_aggregated()).await;
         let groups = groups.map_err(|error| error.to_string())?;
-        let all_secrets = match self.kinds.includes(Kind::Secret) {
-            true => self.may_list("secrets", None).await,
-            false => Some(false),
-        };
-        // Of a remote cluster only what services and endpoints are made of is read.
-        let all_config_maps = match self.kinds {
-            Kinds::All => self.may_list("configmaps", None).await,
-            Kinds::Discovery => Some(false),
-        };
-        // Readers of remote clusters that were made for other control planes may not read them; they are not waited for.
-        let mesh = self.mesh || self.may_list("configmaps", Some(&self.mesh_config_map)).await == Some(true);
+        let Reviewed { all_secrets, all_config_maps, mesh, unreviewed } = self.review_rights().await;
         let first = self.known.is_none();
         self.secrets.answered(all_secrets, first, Instant::now());
         self.config_maps.answered(all_config_maps, first, Instant::now());
@@ -151,7 +160,37 @@ impl Discovery {
                 "kinds are missing from the list of groups, and read on"
             );
         }
-        Ok(Discovered { resources, gone, all_secrets, all_config_maps, mesh })
+        Ok(Discovered { resources, gone, all_secrets, all_config_maps, mesh, unreviewed })
+    }
+
+    /// Reviews the rights that decide what is read, all at a time.
+    async fn review_rights(&self) -> Reviewed {
+        let all_secrets = async {
+            match self.kinds.includes(Kind::Secret) {
+                true => self.may_list("Secrets of all namespaces", "secrets", None).await,
+                false => Ok(false),
+            }
+        };
+        let all_config_maps = async {
+            match self.kinds {
+                Kinds::All => self.may_list("ConfigMaps of all namespaces", "configmaps", None).await,
+                // Of a remote cluster only what services and endpoints are made of is read.
+                Kinds::Discovery => Ok(false),
+            }
+        };
+        let mesh = async {
+            match self.mesh {
+                true => Ok(true),
+                // Readers of remote clusters that were made for other control planes may not read them; they are not waited for.
+                false => self.may_list("mesh config", "configmaps", Some(&self.mesh_config_map)).await,
+            }
+        };
+        let (all_secrets, all_config_maps, mesh) = join3(all_secrets, all_config_maps, mesh).await;
+        let mut unreviewed = Vec::new();
+        let mut known = |review: Result<bool, Unreviewed>| review.map_err(|why| unreviewed.push(why)).ok();
+        let (all_secrets, all_config_maps) = (known(all_secrets), known(all_config_maps));
+        let mesh = known(mesh).unwrap_or(false);
+        Reviewed { all_secrets, all_config_maps, mesh, unreviewed }
     }
 
     /// Whether the API server answers 404 at the kind's own paths.
@@ -169,9 +208,14 @@ impl Discovery {
         Ok(())
     }
 
-    /// Whether objects may be read: the one of that name in the root namespace, or those of all namespaces. `None` when the
-    /// review failed.
-    async fn may_list(&self, resource: &str, name: Option<&str>) -> Option<bool> {
+    /// Whether objects may be read: the one of that name in the root namespace, or those of all namespaces. `objects` names them
+    /// for people.
+    async fn may_list(
+        &self,
+        objects: &'static str,
+        resource: &str,
+        name: Option<&str>,
+    ) -> Result<bool, Unreviewed> {
         let attributes = ResourceAttributes {
             resource: Some(resource.into()),
             name: name.map(str::to_owned),
@@ -183,9 +227,18 @@ impl Discovery {
             SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
         let review = SelfSubjectAccessReview { spec, ..Default::default() };
         let reviews: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
-        let answer = within(ANSWER, reviews.create(&PostParams::default(), &review)).await.ok()?;
-        Some(answer.status.is_some_and(|status| status.allowed))
+        let answer = within(ANSWER, reviews.create(&PostParams::default(), &review)).await;
+        let answer = answer.map_err(|error| Unreviewed { objects, error })?;
+        Ok(answer.status.is_some_and(|status| status.allowed))
     }
+}
+
+/// What reviews of rights said; see [`Discovered`].
+struct Reviewed {
+    all_secrets: Option<bool>,
+    all_config_maps: Option<bool>,
+    mesh: bool,
+    unreviewed: Vec<Unreviewed>,
 }
 
 #[cfg(test)]

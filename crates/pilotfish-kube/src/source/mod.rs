@@ -2,6 +2,8 @@
 
 mod discovery;
 mod kinds;
+#[cfg(test)]
+mod review_tests;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -10,12 +12,12 @@ pub use kinds::{Kinds, has_status, resources_of};
 
 use crate::request::{BACKOFF, RequestError, within};
 use crate::watch::{NoopObserver, Observer, Reader, Resource, Watch, WatchTarget, WatchUpdate};
-use discovery::{Discovered, Discovery, Rights};
+use discovery::{Discovered, Discovery, Rights, Unreviewed};
 use kinds::MESH;
 use kube::Client;
 use pilotfish_config::{ObjectCheck, SourceBatch};
 use pilotfish_model::Kind;
-use pilotfish_source::{Backoff, Jitter};
+use pilotfish_source::{Backoff, Classify, ErrorClass, Jitter};
 use state::SourceState;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +26,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// WatchUpdate that may wait until the source takes them in.
+/// Updates of watches that may wait until the source takes them in.
 const WAITING: usize = 1024;
 /// Most updates that become one batch.
 const BATCH: usize = 4096;
@@ -53,7 +55,7 @@ pub struct KubeSourceSettings {
     pub settle: Duration,
     /// More checks of each object.
     pub checks: Vec<ObjectCheck>,
-    /// Who is receiver what happens to watches.
+    /// Hears what happens to watches.
     pub observer: Arc<dyn Observer>,
     /// Spreads requests over time.
     pub jitter: Jitter,
@@ -97,6 +99,8 @@ pub struct KubeSource {
     mesh: bool,
     /// Whether kinds were discovered once.
     discovered: bool,
+    /// Reviews of rights that failed in the last discovery.
+    unreviewed: Vec<Unreviewed>,
     tasks: JoinSet<()>,
     out: mpsc::Sender<SourceBatch>,
 }
@@ -127,6 +131,7 @@ impl KubeSource {
             config_maps: Rights::default(),
             mesh,
             discovered: false,
+            unreviewed: Vec::new(),
             tasks: JoinSet::new(),
             out,
         }
@@ -191,7 +196,7 @@ impl KubeSource {
         discovery.run()
     }
 
-    /// Starts and stops watches as discovery has it; returns whether it succeeded.
+    /// Starts and stops watches as discovery has it; returns whether all is known until the next regular one.
     fn apply_discovery(
         &mut self,
         found: Result<Discovered, String>,
@@ -233,7 +238,23 @@ impl KubeSource {
         }
         self.discovered = true;
         self.state.discovered(Ok(()));
-        true
+        self.report_unreviewed(found.unreviewed)
+    }
+
+    /// Warns of reviews of rights that failed, once for each reason. Returns whether another try has to wait for the next regular
+    /// discovery: one that passes is worth trying sooner.
+    fn report_unreviewed(&mut self, unreviewed: Vec<Unreviewed>) -> bool {
+        let cluster = &self.settings.cluster;
+        for review in unreviewed.iter().filter(|review| !self.unreviewed.contains(review)) {
+            tracing::warn!(
+                %cluster,
+                reason = %review,
+                "the API server did not say whether Pilotfish may read these objects; until a review succeeds, nothing changes in what it reads of them"
+            );
+        }
+        let passes = unreviewed.iter().any(|review| review.class() == ErrorClass::Transient);
+        self.unreviewed = unreviewed;
+        !passes
     }
 
     fn watch(&mut self, kind: Kind, resource: Resource, sender: &mpsc::Sender<(Kind, WatchUpdate)>) {

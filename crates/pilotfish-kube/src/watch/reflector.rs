@@ -1,7 +1,7 @@
 //! What is known of one kind, and what an answer of the API server changes of it: a state machine without IO.
 
 use pilotfish_config::kubernetes::Secret;
-use pilotfish_config::{MeshFile, Problem, ReadObject, Rejected, read_live, read_mesh_file};
+use pilotfish_config::{MeshFile, Problem, ReadObject, Rejected, Severity, read_live, read_mesh_file};
 use pilotfish_model::{Kind, Object, ObjectKey, ObjectMeta};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -423,9 +423,24 @@ impl Reflector {
 
     /// Reads the mesh-wide settings out of their ConfigMap.
     fn read_mesh(&self, json: &str, had: bool, changes: &mut Vec<Change>) -> bool {
-        let mut good = had;
+        let mut good = false;
+        let mut data = match mesh_data(json) {
+            Ok(data) => data,
+            // Nothing is known of either: what is in force stays.
+            Err(error) => {
+                let message = format!("its ConfigMap cannot be read: {error}");
+                let problem = Problem { severity: Severity::Error, ..Problem::doubt("", message) };
+                changes.extend([MeshFile::Config, MeshFile::Networks].map(|which| Change::Rejected {
+                    key: which.key(),
+                    problems: vec![problem.clone()],
+                    last_good: had,
+                    closed: None,
+                }));
+                return had;
+            }
+        };
         for which in [MeshFile::Config, MeshFile::Networks] {
-            let Some(text) = mesh_text(which, json) else {
+            let Some(text) = data.remove(which.config_map_key()) else {
                 changes.push(Change::Delete(which.key()));
                 continue;
             };
@@ -435,6 +450,7 @@ impl Reflector {
                 changes.push(Change::Apply { object, warnings });
             }
             for Rejected { problems, .. } in read.rejected {
+                good |= had;
                 changes.push(Change::Rejected { key: which.key(), problems, last_good: had, closed: None });
             }
         }
@@ -468,14 +484,14 @@ struct ErrorStatus {
     message: String,
 }
 
-/// The text of mesh config or networks in a ConfigMap's JSON.
-fn mesh_text(which: MeshFile, json: &str) -> Option<String> {
+/// The texts in a ConfigMap's JSON.
+fn mesh_data(json: &str) -> Result<HashMap<String, String>, serde_json::Error> {
     #[derive(Deserialize)]
     struct ConfigMap {
-        #[serde(default)]
-        data: HashMap<String, String>,
+        data: Option<HashMap<String, String>>,
     }
-    serde_json::from_str::<ConfigMap>(json).ok()?.data.remove(which.config_map_key())
+    let map: ConfigMap = serde_json::from_str(json)?;
+    Ok(map.data.unwrap_or_default())
 }
 
 fn name_of(metadata: &HeadMetadata<'_>) -> Name {

@@ -216,6 +216,27 @@ fn mesh_config_is_read_out_of_its_config_map() {
 }
 
 #[test]
+fn a_config_map_that_cannot_be_read_takes_no_mesh_config_away() {
+    let reader = Reader::ConfigMaps { mesh_namespace: "istio-system".into(), mesh_name: "istio".into() };
+    let mut reflector = Reflector::new(reader, "cluster test".into());
+    reflector.list_started();
+    let map = |version: u64, data: serde_json::Value| {
+        let metadata = serde_json::json!({
+            "name": "istio", "namespace": "istio-system", "resourceVersion": version.to_string()});
+        event("MODIFIED", &serde_json::json!({"metadata": metadata, "data": data}).to_string())
+    };
+    let broken = serde_json::json!({"mesh": 7});
+    assert_eq!(handle_line(&mut reflector, &map(1, broken.clone())).0, ["!default", "!default"]);
+    let good = serde_json::json!({"mesh": "trustDomain: td"});
+    assert_eq!(handle_line(&mut reflector, &map(2, good)).0, ["+default", "-default"]);
+    let kept = ["!default (last good)", "!default (last good)"];
+    assert_eq!(handle_line(&mut reflector, &map(3, broken)).0, kept);
+    assert_eq!(handle_line(&mut reflector, &map(4, serde_json::json!("text"))).0, kept);
+    assert_eq!(handle_line(&mut reflector, &map(5, serde_json::Value::Null)).0, ["-default", "-default"]);
+    assert_eq!(handle_line(&mut reflector, &map(6, serde_json::json!("text"))).0, ["!default", "!default"]);
+}
+
+#[test]
 fn of_secrets_no_more_is_kept_than_proxies_may_be_served() {
     let reader = Reader::ServedSecrets { root_namespace: "istio-system".into() };
     let mut reflector = Reflector::new(reader, "cluster test".into());

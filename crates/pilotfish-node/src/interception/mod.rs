@@ -28,10 +28,10 @@ pub struct IstioIptables {
     /// Where tunnels to the Pod end
     #[arg(short = 'e', long = "inbound-tunnel-port", value_name = "PORT", default_value = "15008")]
     tunnel_port: Port,
-    /// Envoy's user: its connections are left alone
+    /// Envoy's user: its connections are not redirected
     #[arg(short = 'u', long = "proxy-uid", value_name = "UID", default_value = "1337")]
     user: u32,
-    /// Envoy's group: its connections are left alone
+    /// Envoy's group: its connections are not redirected
     #[arg(short = 'g', long = "proxy-gid", value_name = "GID", default_value = "1337")]
     group: u32,
     /// How connections to the Pod get to Envoy
@@ -46,13 +46,13 @@ pub struct IstioIptables {
     /// The Pod's ports whose connections go through Envoy, between commas; * for all
     #[arg(short = 'b', long = "istio-inbound-ports", value_name = "PORTS", default_value = "*", value_parser = listed::<Port>)]
     inbound: Listed<Port>,
-    /// Those of them that do not
+    /// Ports excluded from the above
     #[arg(short = 'd', long = "istio-local-exclude-ports", value_name = "PORTS", default_value = "", value_parser = many::<Port>)]
     not_inbound: Many<Port>,
     /// The blocks of addresses to which connections go through Envoy, between commas; * for all
     #[arg(short = 'i', long = "istio-service-cidr", value_name = "CIDRS", default_value = "*", value_parser = listed::<Block>)]
     outbound: Listed<Block>,
-    /// Those of them that do not
+    /// Address blocks excluded from the above
     #[arg(short = 'x', long = "istio-service-exclude-cidr", value_name = "CIDRS", default_value = "", value_parser = many::<Block>)]
     not_outbound: Many<Block>,
     /// Ports to which connections go through Envoy whatever their address

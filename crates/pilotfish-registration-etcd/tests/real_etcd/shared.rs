@@ -3,7 +3,7 @@
 use crate::support::{Followed, heartbeat, leased};
 use pilotfish_registration::testing::{key, put, remove};
 use pilotfish_registration::{Expected, Instance, Store, Write, WriteError};
-use pilotfish_testkit::real::Etcd;
+use pilotfish_testkit::real::{Etcd, eventually};
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -118,7 +118,12 @@ async fn leases_begin_anew_when_no_store_was_open() {
             store.put(leased(&n.to_string(), 1)).await;
         }
     }
-    sleep(Duration::from_secs(8)).await;
+    eventually("all leases end, and that of the store", || async {
+        let leases = etcd.ctl(&["get", "--prefix", "--keys-only", "/pilotfish/registration/leases/"]).await;
+        let stores = etcd.ctl(&["get", "--prefix", "--keys-only", "/pilotfish/registration/stores/"]).await;
+        if leases.trim().is_empty() && stores.trim().is_empty() { Ok(()) } else { Err((leases, stores)) }
+    })
+    .await;
     let store = Followed::open(&address).await;
     let told = store.told();
     assert_eq!((told.records.len(), told.lapsed.len()), (200, 0));
@@ -126,7 +131,9 @@ async fn leases_begin_anew_when_no_store_was_open() {
     // A second one that opens while the first is there believes what it sees.
     let other = Followed::open(&address).await;
     assert_eq!(other.told().lapsed.len(), 200);
-    sleep(Duration::from_secs(1)).await;
+    // Changes come in order: what the second one would have begun anew is known with what it writes now.
+    other.put(leased("after", 30)).await;
+    store.until("what comes after is there", |told| told.records.contains_key(&key("after"))).await;
     assert_eq!(store.told().lapsed.len(), 200);
 }
 
@@ -151,4 +158,9 @@ async fn broken_records_cost_nothing_that_is_good() {
     assert_eq!((store.told().records.len(), store.store.describe().trouble), (2, None));
     let value = etcd.ctl(&["get", "/pilotfish/registration/instances/default/web/a"]).await;
     assert!(value.contains(r#""addresses":["10.0.0.1"]"#), "{value}");
+    // Deregistering takes it away.
+    etcd.put("/pilotfish/registration/instances/default/web/gone", "{").await;
+    assert!(store.write(remove(key("gone"))).await.unwrap().changed);
+    let value = etcd.ctl(&["get", "/pilotfish/registration/instances/default/web/gone"]).await;
+    assert_eq!(value.trim(), "");
 }

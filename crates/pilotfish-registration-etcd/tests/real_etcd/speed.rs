@@ -1,11 +1,12 @@
-//! Figures: registrations and renewals in a second, and the memory of what is known. The floors are far below what is measured, so
-//! that a busy machine does not fail, and one write after the other does.
+//! Figures: registrations and renewals in a second, and the memory of what is known. They are printed, because a busy machine is no
+//! defect; what makes them good is that a transaction writes many instances, and that is checked.
 
 use crate::support::{Followed, leased};
 use parking_lot::Mutex;
 use pilotfish_registration::Store;
 use pilotfish_registration::testing::{key, put};
 use pilotfish_testkit::real::Etcd;
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 const INSTANCES: usize = 20_000;
@@ -65,12 +66,11 @@ async fn figures() {
         "{registrations:.0} registrations/s, {passed_on:.0} renewals/s passed on, {coalesced:.0} not passed on; \
          {bytes} bytes for each instance, with the tests' own"
     );
-    assert!(
-        registrations > 300.0 && passed_on > 300.0 && coalesced > passed_on,
-        "slower than one after the other"
-    );
-    assert_eq!(store.told().records.len(), INSTANCES);
-    assert_eq!(store.told().lapses, 0);
+    let told = store.told();
+    assert_eq!((told.records.len(), told.lapses), (INSTANCES, 0));
+    // Every transaction is one revision.
+    let transactions: BTreeSet<u64> = told.records.values().map(|record| record.revision).collect();
+    assert!(transactions.len() * 4 < INSTANCES, "{} transactions", transactions.len());
 }
 
 fn name(n: usize) -> String {

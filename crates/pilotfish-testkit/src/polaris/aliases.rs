@@ -1,10 +1,14 @@
 //! Aliases: further names of services. All rules are from `[rec aliases]`.
 
-use super::{
-    Answer, Element, MAX_SERVICE, Of, Query, Refusal, Server, Store, check_namespace_of, element_answer,
-    info, is_name, is_same, json, matches, now, page, refusal, shaped, text, value,
-};
-use serde_json::Value;
+use super::batch::{Of, element_answer};
+use super::checks::{MAX_SERVICE, check_namespace_of};
+use super::codes::{Refusal, info, refusal};
+use super::element::{Element, is_name, is_same, now, shaped, text};
+use super::http::Answer;
+use super::query::{Query, matches, page, value};
+use super::server::Server;
+use super::store::Store;
+use serde_json::{Value, json};
 
 pub(super) const ALIAS_FIELDS: &[&str] = &[
     "service",

@@ -1,7 +1,9 @@
 //! What tests see of requests, and what they make of answers.
 
-use super::{Answer, info, json};
+use super::codes::info;
+use super::http::Answer;
 use parking_lot::Mutex;
+use serde_json::json;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 

@@ -6,6 +6,7 @@ mod duration;
 pub(crate) mod filters;
 pub(crate) mod header_case;
 pub(crate) mod metadata;
+mod range;
 pub(crate) mod stat_name;
 mod traffic_class;
 
@@ -14,4 +15,5 @@ pub(crate) use cluster_name::{
     sni_name,
 };
 pub(crate) use duration::duration;
+pub(crate) use range::range;
 pub(crate) use traffic_class::TrafficClass;

@@ -21,19 +21,19 @@ use std::time::Duration;
 pub(crate) struct Bench {
     #[command(flatten)]
     plan: Plan,
-    /// The xDS server, which has the mesh already; without it a Pilotfish is started with the mesh
+    /// The xDS server, which has the mesh already; by default the bench starts a Pilotfish with the mesh
     #[arg(long, value_name = "HOST:PORT")]
     address: Option<String>,
-    /// The process of that server, on this machine: whose CPU time and memory are told
+    /// The process of that server, on this machine, to measure its CPU time and memory
     #[arg(long, value_name = "PID", requires = "address")]
     pid: Option<u32>,
-    /// The folder of the mesh's files; with --address the server reads it, or is told of changes by --apply
+    /// The folder of the mesh's files; with --address the server reads it, or --apply brings it the changes
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
     /// The command that brings a new or changed file to the server; {} is the file
     #[arg(long, value_name = "COMMAND", requires_all = ["address", "delete"])]
     apply: Option<String>,
-    /// The command that takes what is in a file away from the server; {} is the file
+    /// The command that removes the objects of a file from the server; {} is the file
     #[arg(long, value_name = "COMMAND", requires = "apply")]
     delete: Option<String>,
     /// Write the files of the mesh into --folder, and measure nothing

@@ -2,6 +2,7 @@
 
 mod bench;
 mod crds;
+mod examples;
 pub(crate) mod inject;
 pub(crate) mod logging;
 mod plan;
@@ -43,25 +44,13 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Service discovery and registration for Envoy and gRPC.
 #[derive(Parser, Debug)]
-#[command(name = "pilotfish", version, max_term_width = 100, after_help = EXAMPLES)]
+#[command(name = "pilotfish", version, max_term_width = 100, after_help = examples::PILOTFISH)]
 pub struct Cli {
     #[command(flatten)]
     logging: Logging,
     #[command(subcommand)]
     command: Command,
 }
-
-const EXAMPLES: &str = "Examples:
-  pilotfish demo                                see it work: sample services, an Envoy, live traffic
-  pilotfish serve ./mesh                        serve a folder of Kubernetes and Istio YAML
-  pilotfish serve --kubernetes                  serve a live cluster
-  pilotfish register --service web --port 8001 -- ./web     run a program as a registered service
-  pilotfish validate ./mesh                     check it without serving
-  pilotfish bench --quick --proxies 100         measure it, with as many proxies
-  pilotfish bootstrap envoy > envoy.json        connect a stock Envoy: envoy -c envoy.json
-  pilotfish proxies                             who is connected, and what was refused
-  pilotfish wait VirtualService/shop/catalog    until all proxies have a change
-  curl localhost:15014/ready                    is it ready, and what is wrong";
 
 #[derive(Subcommand, Debug)]
 enum Command {
@@ -72,32 +61,32 @@ enum Command {
     #[command(after_help = serve_help())]
     Serve(Box<ServeArgs>),
     /// Runs a program as a registered service: found as soon as it answers, gone when it ends
-    #[command(after_help = REGISTER_EXAMPLES)]
+    #[command(after_help = examples::REGISTER)]
     Register(Box<Register>),
     /// Shows the registries that there are, and the options of one
-    #[command(after_help = REGISTRIES_EXAMPLES)]
+    #[command(after_help = examples::REGISTRIES)]
     Registries(Registries),
     /// Shows what a change would do before it is made: which proxies, which resources, what is dangerous
-    #[command(after_help = PLAN_EXAMPLES)]
+    #[command(after_help = examples::PLAN)]
     Plan(Box<PlanArgs>),
     /// Replays what `record` wrote in a fresh control plane: does every proxy get what it got then?
     Replay(Replay),
     /// Checks files without serving them; exit code 1 when there are errors
     Validate(Validate),
     /// Tries Pilotfish with sample services, a real Envoy and live traffic
-    #[command(after_help = DEMO_EXAMPLES)]
+    #[command(after_help = examples::DEMO)]
     Demo(Demo),
     /// Measures an xDS server with a mesh in which every proxy is a Pod of its own
-    #[command(after_help = BENCH_EXAMPLES)]
+    #[command(after_help = examples::BENCH)]
     Bench(Box<Bench>),
     /// Prints CustomResourceDefinitions of the kinds that are read, for clusters without Istio
-    #[command(after_help = CRDS_EXAMPLES)]
+    #[command(after_help = examples::CRDS)]
     Crds(Crds),
     /// Adds an Envoy to what makes Pods, in files
-    #[command(after_help = INJECT_EXAMPLES)]
+    #[command(after_help = examples::INJECT)]
     Inject(Inject),
     /// Prints the Secret with which Pilotfish reads another cluster
-    #[command(after_help = REMOTE_SECRET_EXAMPLES)]
+    #[command(after_help = examples::REMOTE_SECRET)]
     RemoteSecret(RemoteSecret),
     /// Keeps another registry equal to a cluster
     #[command(subcommand)]
@@ -108,53 +97,19 @@ enum Command {
     #[command(subcommand)]
     Bootstrap(Bootstrap),
     /// Prints a script by which a shell completes commands and options
-    #[command(after_help = COMPLETION_EXAMPLES)]
+    #[command(after_help = examples::COMPLETION)]
     Completion(Completion),
     /// Writes manual pages into a folder
-    #[command(after_help = MAN_EXAMPLES)]
+    #[command(after_help = examples::MAN)]
     Man(Man),
 }
 
 /// The registries that can be kept equal.
 #[derive(Subcommand, Debug)]
 enum Sync {
-    #[command(after_help = SYNC_EXAMPLES)]
+    #[command(after_help = examples::SYNC)]
     Polaris(Box<SyncPolaris>),
 }
-
-const SYNC_EXAMPLES: &str = "Examples:
-  pilotfish sync polaris --address polaris:8090 --cluster-name east --dry-run      what it would do
-  pilotfish sync polaris --address polaris:8090 --cluster-name east --once         one pass and a table
-  pilotfish sync polaris --address polaris:8090 --cluster-name east --leader-elect
-
-Annotations, metadata and calls are those of polaris-controller: see docs/polaris.md.";
-
-const SERVE_EXAMPLES: &str = "Examples:
-  pilotfish serve ./mesh                               a folder of Kubernetes and Istio YAML
-  pilotfish serve services.yaml routes.yaml --mesh-config mesh.yaml
-  pilotfish serve ./mesh --secure-xds-address 0.0.0.0:15012 --tls-cert-file server.pem --tls-key-file server.key \\
-    --ca-cert-file root-cert.pem                       proxies on other machines; see docs/identity.md
-  pilotfish serve --kubernetes                         a live cluster
-  pilotfish serve --registry consul=http://HOST:8500   Consul, without Kubernetes; see the registries below
-  pilotfish serve --settings pilotfish.yaml
-
-A changed object takes effect as soon as it is written; a broken one keeps its last good version. SIGHUP turns debug logs on, and off again.
-On the admin address: /ready (is it ready, what is wrong), /metrics, /debug (everything else).";
-
-const REGISTER_EXAMPLES: &str = "Examples:
-  pilotfish serve --registration-address 127.0.0.1:15016                    where programs register
-  pilotfish register --service web --port 8001 -- python3 -m http.server 8001
-  pilotfish register --service web --port 8002 --label version=v2 --drain 5s -- ./web
-  pilotfish register --service billing.example.com --port 9000 --protocol grpc --check grpc -- ./billing
-
-The program gets our signals. At SIGTERM, SIGINT, SIGQUIT and SIGHUP it is deregistered first, and gets the signal after --drain; the exit code is
-its own. A program that outlives us (kill -9) is found until --ttl has passed.";
-
-const REGISTRIES_EXAMPLES: &str = "Examples:
-  pilotfish registries                                 what there is
-  pilotfish registries consul                          the options of one
-  pilotfish registries -o json | jq '.[].name'
-  pilotfish registries --status                        how those of a running control plane are: synced, failing, their lag";
 
 /// The examples of `serve`, and the registries that it knows.
 fn serve_help() -> String {
@@ -162,64 +117,10 @@ fn serve_help() -> String {
         REGISTRIES.iter().copied().filter(|entry| !entry.address.is_empty()).collect();
     let lines = registries::lines(&live);
     format!(
-        "{SERVE_EXAMPLES}\n\nRegistries with a source of their own, for --registry (options: pilotfish registries NAME):\n{lines}"
+        "{}\n\nRegistries with a source of their own, for --registry (options: pilotfish registries NAME):\n{lines}",
+        examples::SERVE
     )
 }
-
-const DEMO_EXAMPLES: &str = "Examples:
-  pilotfish demo                                 then edit examples/shop/routes.yaml and watch
-  pilotfish demo --envoy /usr/local/bin/envoy --rate 100";
-
-const BENCH_EXAMPLES: &str = "Examples:
-  pilotfish bench                                        a Pilotfish of its own, 1,000 proxies: about ten minutes
-  pilotfish bench --quick --proxies 100 --services 50    a first impression
-  pilotfish bench -o json > result.json
-
-A server that runs already:
-  pilotfish bench --folder world --write-only            writes the mesh, and prints the command that serves it
-  pilotfish bench --address 127.0.0.1:15010 --pid $(pidof pilotfish) --folder world
-  pilotfish bench --address istiod:15010 --folder world --apply 'kubectl apply -f {}' --delete 'kubectl delete -f {}'
-
-Proxies come in, leave and come back, and Services, routes and policies change; every figure is until the last proxy that is concerned has
-all of it. See docs/performance.md.";
-
-const COMPLETION_EXAMPLES: &str = "Examples:
-  source <(pilotfish completion bash)                                for this shell
-  pilotfish completion bash > /etc/bash_completion.d/pilotfish       for all
-  pilotfish completion zsh > \"${fpath[1]}/_pilotfish\"
-  pilotfish completion fish > ~/.config/fish/completions/pilotfish.fish";
-
-const MAN_EXAMPLES: &str = "Examples:
-  pilotfish man /usr/local/share/man/man1 && man pilotfish-why";
-
-const PLAN_EXAMPLES: &str = "Examples:
-  pilotfish plan routes.yaml                            against the running control plane and its connected proxies
-  pilotfish plan --delete VirtualService/shop/catalog
-  kubectl kustomize overlays/prod | pilotfish plan -
-  pilotfish plan --base main/mesh changed.yaml          on folders alone, for CI: these files added to the base
-  pilotfish plan --base main/mesh --replace mesh        the folder in the place of the base
-
-Exit codes: 0 nothing dangerous changes, 1 the files have errors, 2 it cannot be planned, 3 something changes (with --exit-code),
-4 something dangerous changes.";
-
-const CRDS_EXAMPLES: &str = "Examples:
-  pilotfish crds | kubectl apply --server-side -f -
-  pilotfish crds --group gateway.networking.k8s.io | kubectl diff -f -
-  pilotfish crds -o json | jq '.items[].metadata.name'
-
-Where Istio or the Gateway API is installed already, keep their definitions: Pilotfish reads those as well.";
-
-const REMOTE_SECRET_EXAMPLES: &str = "Examples:
-  pilotfish remote-secret --context west --name west | kubectl apply -f -
-  pilotfish remote-secret --context west --name west --expires 720h --server https://west.example.com:6443
-
-The cluster has to have the service account first: kubectl --context west apply -f deploy/remote-cluster/rbac.yaml";
-
-const INJECT_EXAMPLES: &str = "Examples:
-  pilotfish inject -f shop.yaml | kubectl apply -f -
-  kubectl get deployment -n shop -o yaml | pilotfish inject | kubectl apply -f -
-  pilotfish inject --print-template > sidecar.yaml.j2      # change it, then:
-  pilotfish inject -f shop.yaml --template sidecar.yaml.j2 --set cpu=50m";
 
 impl Cli {
     /// Runs the command.

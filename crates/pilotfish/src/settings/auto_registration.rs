@@ -18,7 +18,7 @@ pub(crate) struct AutoRegistrationArgs {
     /// How long such a WorkloadEntry is kept after its workload disconnected [default: 10s]
     #[arg(long, env = "PILOTFISH_WORKLOAD_ENTRY_GRACE_PERIOD", value_name = "DURATION")]
     pub(crate) workload_entry_grace_period: Option<String>,
-    /// Whose address a workload is registered with: claimed (the first of its node, if it can be a workload's own), peer (only the
+    /// Which address a registered workload gets: claimed (the first of its node, if it can be a workload's own), peer (only the
     /// one that it connects from) [default: claimed]
     #[arg(long, env = "PILOTFISH_WORKLOAD_ENTRY_ADDRESS", value_name = "RULE")]
     pub(crate) workload_entry_address: Option<String>,

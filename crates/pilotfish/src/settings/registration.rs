@@ -15,23 +15,23 @@ use std::time::Duration;
 #[command(next_help_heading = "Registration")]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct RegistrationArgs {
-    /// Where services register themselves, by gRPC and by JSON over HTTP, usually on port 15016; without it there is no such port.
-    /// In plaintext on this machine only, unless --registration-plaintext says otherwise
+    /// Where services register themselves, by gRPC and by JSON over HTTP, usually on port 15016; without it nothing can register.
+    /// Without TLS only on this machine, unless --registration-plaintext is set
     #[arg(long, env = "PILOTFISH_REGISTRATION_ADDRESS", value_name = "HOST:PORT")]
     pub(crate) registration_address: Option<String>,
     /// Where registrations are kept: in a file below --data-dir, or in an etcd that several Pilotfishes share, as
     /// etcd=http://HOST:2379[,HOST:2379...][?OPTION=VALUE&...] [default: file]
     #[arg(long, env = "PILOTFISH_REGISTRATION_STORE", value_name = "file|etcd=URL")]
     pub(crate) registration_store: Option<String>,
-    /// The folder of that file; made where it is missing [default: $STATE_DIRECTORY, else $XDG_STATE_HOME/pilotfish, else
+    /// The folder of that file; Pilotfish creates it [default: $STATE_DIRECTORY, else $XDG_STATE_HOME/pilotfish, else
     /// ~/.local/state/pilotfish]
     #[arg(long, env = "PILOTFISH_DATA_DIR", value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Tokens of clients in YAML, reloaded on change: who has none of them, and no certificate, is refused
+    /// Client tokens (YAML, reloaded on change). Clients without a listed token or a certificate are refused
     #[arg(long, env = "PILOTFISH_REGISTRATION_TOKENS", value_name = "FILE")]
     pub(crate) registration_tokens: Option<PathBuf>,
-    /// Who may register what: rules in YAML, reloaded on change [default: who is known may register, change what is its own, and
-    /// read everything]
+    /// Who may register what: rules in YAML, reloaded on change [default: every known client may register services, change its own,
+    /// and read everything]
     #[arg(long, env = "PILOTFISH_REGISTRATION_RULES", value_name = "FILE")]
     pub(crate) registration_rules: Option<PathBuf>,
     /// The certificate of that address, a chain in PEM; reloaded on change
@@ -48,17 +48,17 @@ pub(crate) struct RegistrationArgs {
         value_delimiter = ','
     )]
     pub(crate) registration_ca_cert_files: Vec<PathBuf>,
-    /// Serves other machines in plaintext, too: whoever reaches the port can take part in the mesh
+    /// Serves other machines in plaintext, too: every client that can reach the port can take part in the mesh
     #[arg(long, env = "PILOTFISH_REGISTRATION_PLAINTEXT")]
     pub(crate) registration_plaintext: bool,
-    /// Networks whose instances are checked, where they want to be [default: all but link-local, multicast and metadata services, and
-    /// loopback only where the address above is]
+    /// Networks that active checks may reach [default: all but link-local, multicast and metadata services; loopback only if
+    /// --registration-address is on loopback]
     #[arg(long, env = "PILOTFISH_REGISTRATION_CHECK_NETWORKS", value_name = "CIDR[,CIDR...]")]
     pub(crate) registration_check_networks: Option<String>,
     /// How long an instance whose lease has lapsed stays, marked unhealthy [default: twice its TTL, at least 10s]
     #[arg(long, env = "PILOTFISH_REGISTRATION_REMOVE_AFTER", value_name = "DURATION")]
     pub(crate) registration_remove_after: Option<String>,
-    /// How long leases are not believed to have lapsed when most of a service's lapse together [default: 15m]
+    /// How long self-preservation lasts when most leases of a service lapse together [default: 15m]
     #[arg(long, env = "PILOTFISH_REGISTRATION_PRESERVATION", value_name = "DURATION|off")]
     pub(crate) registration_preservation: Option<String>,
 }

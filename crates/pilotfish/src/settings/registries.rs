@@ -25,12 +25,12 @@ pub(crate) struct RegistriesArgs {
     /// How long readiness waits for the first list of such a registry [default: 30s]
     #[arg(long, env = "PILOTFISH_REGISTRY_TIMEOUT", value_name = "DURATION")]
     pub(crate) registry_timeout: Option<String>,
-    /// Registries in the order in which they win where several have a service; those that are not named follow [default:
+    /// The order in which registries win a service that several have; unnamed ones follow [default:
     /// Kubernetes,ServiceEntry, then the others]
     #[arg(long, env = "PILOTFISH_REGISTRY_ORDER", value_name = "NAME", value_delimiter = ',')]
     pub(crate) registry_order: Vec<String>,
-    /// What becomes of a service that several registries have: union (the first one describes it, endpoints of all are used), first
-    /// (only the first one is used), refuse (as first, and an error at /ready) [default: union]
+    /// What to do with a service that several registries have: union (the first describes it, endpoints of all count), first
+    /// (only the first counts), refuse (as first, and an error at /ready) [default: union]
     #[arg(long, env = "PILOTFISH_MERGE_SERVICES", value_name = "POLICY")]
     pub(crate) merge_services: Option<String>,
     /// Registries that read objects, by name [default: Kubernetes,ServiceEntry]

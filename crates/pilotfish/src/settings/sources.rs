@@ -12,10 +12,10 @@ use std::path::PathBuf;
 #[command(next_help_heading = "Sources")]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct SourceArgs {
-    /// Folders and files with Kubernetes and Istio YAML; changes are picked up
+    /// Folders and files with Kubernetes and Istio YAML; reloaded on change
     #[arg(value_name = "PATH", help_heading = None::<&str>)]
     pub(crate) paths: Vec<PathBuf>,
-    /// Waits for PATHs that are not there yet, and begins when all are; without it they are a mistake
+    /// Waits until every PATH exists; by default a missing PATH is an error
     #[arg(long, env = "PILOTFISH_WAIT_FOR_PATHS")]
     pub(crate) wait_for_paths: bool,
     /// Reads a live Kubernetes cluster, alone or beside files

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[command(next_help_heading = "Status and addresses")]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct StatusArgs {
-    /// Which objects get a status, written by one of all replicas: off (none), gateway-api (and Ingress), all (also Istio's kinds:
+    /// Which objects get a status, written by one replica: off (none), gateway-api (and Ingress), all (also Istio's kinds:
     /// what is wrong with them) [default: gateway-api]
     #[arg(long, env = "PILOTFISH_WRITE_STATUS", value_name = "MODE")]
     pub(crate) write_status: Option<String>,
@@ -18,12 +18,12 @@ pub(crate) struct StatusArgs {
     /// [default: istio.io/gateway-controller,pilotfish.io/gateway-controller]
     #[arg(long, env = "PILOTFISH_STATUS_CONTROLLERS", value_name = "NAME", value_delimiter = ',')]
     pub(crate) status_controllers: Vec<String>,
-    /// How hosts of ServiceEntries without an address get some: status (one of all replicas writes them to the entries' status, as
+    /// How hosts of ServiceEntries without an address get one: status (one replica writes them to the entries' status, as
     /// istiod does), name (each process computes them from the names), off (only addresses that a status already has count)
     /// [default: status where status is written, else name]
     #[arg(long, env = "PILOTFISH_ALLOCATE_ADDRESSES", value_name = "MODE")]
     pub(crate) allocate_addresses: Option<String>,
-    /// The ranges of addresses that are written to status [default: 240.240.0.0/16,2001:2::/48]
+    /// The ranges of those addresses [default: 240.240.0.0/16,2001:2::/48]
     #[arg(long, env = "PILOTFISH_ALLOCATION_RANGES", value_name = "IPV4,IPV6")]
     pub(crate) allocation_ranges: Option<String>,
 }

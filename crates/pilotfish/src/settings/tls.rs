@@ -14,7 +14,7 @@ pub(crate) const AUDIENCE: &str = "istio-ca";
 #[command(next_help_heading = "xDS over TLS")]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct TlsArgs {
-    /// Where proxies connect over TLS, usually on port 15012, and prove who they are by a certificate or a token of their service
+    /// Where proxies connect over TLS, usually on port 15012, and authenticate by a certificate or a token of their service
     /// account; without it there is no such port
     #[arg(long, env = "PILOTFISH_SECURE_XDS_ADDRESS", value_name = "HOST:PORT")]
     pub(crate) secure_xds_address: Option<String>,
@@ -28,7 +28,7 @@ pub(crate) struct TlsArgs {
     /// these CAs issued
     #[arg(long = "ca-cert-file", env = "PILOTFISH_CA_CERT_FILE", value_name = "FILE", value_delimiter = ',')]
     pub(crate) ca_cert_files: Vec<PathBuf>,
-    /// Audiences of which a token of a proxy must have one; needs --kubernetes [default: istio-ca]
+    /// Audiences for tokens of proxies: a token must have one of them; needs --kubernetes [default: istio-ca]
     #[arg(long, env = "PILOTFISH_TOKEN_AUDIENCES", value_name = "AUDIENCE", value_delimiter = ',')]
     pub(crate) token_audiences: Vec<String>,
 }

@@ -16,14 +16,15 @@ pub(crate) struct XdsArgs {
     /// Where proxies connect (plaintext gRPC) [default: 127.0.0.1:15010]
     #[arg(long, env = "PILOTFISH_XDS_ADDRESS", value_name = "HOST:PORT")]
     pub(crate) xds_address: Option<String>,
-    /// Lets --xds-address be one that other machines reach: whoever does reads the configuration of all namespaces, without TLS
+    /// Lets --xds-address be one that other machines reach: every client that can reach the port can read the configuration of all
+    /// namespaces, without TLS
     #[arg(long, env = "PILOTFISH_ALLOW_PLAINTEXT_XDS")]
     pub(crate) allow_plaintext_xds: bool,
-    /// Trusts the namespace and service account in a proxy's node metadata on connections that authenticate nobody: the proxy then
-    /// gets the secrets of that namespace. Only where --xds-address is on loopback
+    /// Trusts the namespace and service account in a proxy's node metadata on connections without authentication: the proxy then
+    /// gets the secrets of that namespace. Needs --xds-address on loopback
     #[arg(long, env = "PILOTFISH_TRUST_NODES")]
     pub(crate) trust_nodes: bool,
-    /// Who is served the configuration itself, as MCP over xDS: namespaces whose identities may have it, identities, `anyone`
+    /// Which clients may read the configuration itself, as MCP over xDS: namespaces (all their identities), identities, `anyone`
     /// (also without TLS), or `nobody` [default: the root namespace]
     #[arg(long, env = "PILOTFISH_SERVE_CONFIGURATION", value_name = "CLIENT,...")]
     pub(crate) serve_configuration: Option<String>,
@@ -39,7 +40,7 @@ pub(crate) struct XdsArgs {
     /// Most connections of each of the two ports [default: 50000, or what the limit of open files allows]
     #[arg(long, env = "PILOTFISH_MAX_CONNECTIONS", value_name = "N")]
     pub(crate) max_connections: Option<String>,
-    /// How long a connection with TLS lives: then its client connects again and proves its identity once more [default: 30m]
+    /// How long a connection with TLS may last: then its client connects and authenticates again [default: 30m]
     #[arg(long, env = "PILOTFISH_MAX_IDENTITY_AGE", value_name = "DURATION")]
     pub(crate) max_identity_age: Option<String>,
     /// Most resource names that one stream may subscribe to, over all types [default: 100000]
@@ -91,7 +92,7 @@ impl XdsArgs {
         if !address.ip().is_loopback() {
             let text = address.to_string();
             if self.trust_nodes {
-                let hint = "other machines reach it, and with --trust-nodes whoever does gets the secrets of any namespace: use --secure-xds-address";
+                let hint = "other machines reach it, and with --trust-nodes every client gets the secrets of any namespace: use --secure-xds-address";
                 check.wrong("--xds-address", &text, hint);
             } else if !self.allow_plaintext_xds {
                 let hint = "other machines reach it, and the port has no TLS: use --secure-xds-address, or add --allow-plaintext-xds";

@@ -23,10 +23,10 @@ pub(crate) struct SyncPolaris {
     /// What this cluster is called in Polaris: decides which instances are its own
     #[arg(long, value_name = "NAME")]
     cluster_name: String,
-    /// Which Services are synced that have no annotation polarismesh.cn/sync, nor their namespace
+    /// Whether to sync Services that have no annotation polarismesh.cn/sync, on them or on their namespace
     #[arg(long, value_enum, default_value_t = ModeArg::All)]
     mode: ModeArg,
-    /// A namespace that is not synced, beside those of the system; may be repeated
+    /// A namespace to leave out, beside those of the system; may be repeated
     #[arg(long, value_name = "NS")]
     ignore_namespace: Vec<String>,
     /// The kubeconfig of the cluster [default: the Pod's service account, or $KUBECONFIG]
@@ -50,7 +50,7 @@ pub(crate) struct SyncPolaris {
     /// Deletions of more than this share of all instances wait for a confirmation; 1 for none
     #[arg(long, value_name = "SHARE", default_value_t = 0.5)]
     guard_share: f64,
-    /// But not if they are no more than this
+    /// Deletions up to this count never wait
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
     guard_minimum: usize,
     /// How long they wait; then the cluster is read again from the start
@@ -59,7 +59,7 @@ pub(crate) struct SyncPolaris {
     /// Take isolation of our instances as that of polaris-controller, which leaves no mark: for the first run after it
     #[arg(long)]
     take_over_isolation: bool,
-    /// Print the calls that would be made, and make none
+    /// Print the calls, and make none
     #[arg(long)]
     dry_run: bool,
     /// One pass and a table, instead of running on; exit code 1 when something is left to do
@@ -74,11 +74,11 @@ pub(crate) struct SyncPolaris {
     /// The namespace of the Lease
     #[arg(long, value_name = "NS", default_value = "polaris-system")]
     lease_namespace: String,
-    /// The Lease; by default that of polaris-controller, so that it and Pilotfish never write both
+    /// The Lease; by default that of polaris-controller, so that only one of the two writes
     #[arg(long, value_name = "NAME", default_value = "polaris-controller")]
     lease_name: String,
     /// Where /healthz, /ready, /metrics and /debug/syncz are
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:15016")]
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:15018")]
     admin_address: SocketAddr,
 }
 
@@ -171,5 +171,31 @@ impl SyncPolaris {
             output: self.output,
             kubeconfig: self.kubeconfig,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cli::Cli;
+    use clap::{Command, CommandFactory};
+    use std::collections::BTreeSet;
+
+    /// The ports in defaults of a command and of those below it.
+    fn ports(command: &Command, out: &mut BTreeSet<u16>) {
+        let defaults = command.get_arguments().flat_map(clap::Arg::get_default_values);
+        let texts = defaults.filter_map(|value| value.to_str());
+        out.extend(texts.filter_map(|text| text.rsplit_once(':')?.1.parse::<u16>().ok()));
+        command.get_subcommands().for_each(|below| ports(below, out));
+    }
+
+    #[test]
+    fn its_pages_are_at_a_port_that_nothing_else_has_by_default() {
+        let (mut own, mut others) = (BTreeSet::new(), BTreeSet::new());
+        for command in Cli::command().get_subcommands() {
+            ports(command, if command.get_name() == "sync" { &mut own } else { &mut others });
+        }
+        assert_eq!(own, BTreeSet::from([15018]));
+        assert!(others.is_superset(&BTreeSet::from([15010, 15014, 15016])), "{others:?}");
+        assert!(others.is_disjoint(&own), "{others:?}");
     }
 }

@@ -14,7 +14,7 @@ use crate::{Attack, Counts, Deadline, Tally, Target};
 
 pub(super) const ATTACKS: &[Attack] = &[Attack {
     name: "half-handshakes",
-    what: "600 sockets that send a ClientHello and then wait, again and again (finding 8)",
+    what: "600 sockets that send a ClientHello and then wait, again and again",
     run: |target, deadline| half_handshakes(target, deadline).boxed(),
 }];
 

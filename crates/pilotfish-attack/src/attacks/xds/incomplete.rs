@@ -16,12 +16,12 @@ use crate::{Attack, Counts, Deadline, Tally, Target};
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         name: "incomplete-calls",
-        what: "400 streams a connection of health and reflection that each send 4 MiB but for the last byte, on both ports (finding 3)",
+        what: "400 streams a connection of health and reflection that each send 4 MiB but for the last byte, on both ports",
         run: |target, deadline| calls(target, deadline).boxed(),
     },
     Attack {
         name: "incomplete-requests",
-        what: "The same by ADS streams, before a node and after it, with a certificate and without (finding 3)",
+        what: "The same by ADS streams, before a node and after it, with a certificate and without",
         run: |target, deadline| requests(target, deadline).boxed(),
     },
     Attack {

@@ -18,12 +18,12 @@ use crate::{Attack, Counts, Deadline, Tally, Target};
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         name: "subscribe-and-unsubscribe",
-        what: "A request of 4 MiB that subscribes to one name 650,000 times and unsubscribes from none a million times (finding 1)",
+        what: "A request of 4 MiB that subscribes to one name 650,000 times and unsubscribes from none a million times",
         run: |target, deadline| subscribe_and_unsubscribe(target, deadline).boxed(),
     },
     Attack {
         name: "invented-names",
-        what: "Streams that subscribe to 99,000 names that do not exist, unsubscribe, and invent others (finding 9)",
+        what: "Streams that subscribe to 99,000 names that do not exist, unsubscribe, and invent others",
         run: |target, deadline| invented_names(target, deadline).boxed(),
     },
     Attack {
@@ -38,7 +38,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "same-names",
-        what: "Streams that ask for the same 99,000 names again and again and read no answer (finding 10)",
+        what: "Streams that ask for the same 99,000 names again and again and read no answer",
         run: |target, deadline| same_names(target, deadline).boxed(),
     },
 ];

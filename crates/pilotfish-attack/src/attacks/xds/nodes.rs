@@ -17,17 +17,17 @@ use crate::{Attack, Counts, Deadline, Tally, Target};
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         name: "many-extensions",
-        what: "Nodes with 2,000,000 empty extensions, and with as many as a node may have bytes, kept for the streams' life (finding 2)",
+        what: "Nodes with 2,000,000 empty extensions, and with as many as a node may have bytes, kept for the streams' life",
         run: |target, deadline| many_extensions(target, deadline).boxed(),
     },
     Attack {
         name: "long-node-id",
-        what: "Node ids of 4 MB, and of 1 KiB with thousands of refusals that each would be logged (finding 2)",
+        what: "Node ids of 4 MB, and of 1 KiB with thousands of refusals that each would be logged",
         run: |target, deadline| long_node_id(target, deadline).boxed(),
     },
     Attack {
         name: "many-addresses",
-        what: "INSTANCE_IPS with 500,000 addresses, and with as many as are allowed, another set for each stream (finding 2)",
+        what: "INSTANCE_IPS with 500,000 addresses, and with as many as are allowed, another set for each stream",
         run: |target, deadline| many_addresses(target, deadline).boxed(),
     },
     Attack {

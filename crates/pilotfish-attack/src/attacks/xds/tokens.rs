@@ -16,7 +16,7 @@ use crate::{Attack, Counts, Deadline, Tally, Target};
 
 pub(super) const ATTACKS: &[Attack] = &[Attack {
     name: "junk-tokens",
-    what: "Streams with tokens that nobody gave out, each another one: junk, and such as only an API server can refuse (finding 16)",
+    what: "Streams with tokens that nobody gave out, each another one: junk, and such as only an API server can refuse",
     run: |target, deadline| junk_tokens(target, deadline).boxed(),
 }];
 

@@ -15,7 +15,7 @@ use crate::{Attack, Counts, Deadline, Tally, Target};
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         name: "invented-views",
-        what: "Nodes that each invent a root certificate, a network view, a network, labels or a namespace, so that nobody shares with them (finding 13)",
+        what: "Nodes that each invent a root certificate, a network view, a network, labels or a namespace, so that nobody shares with them",
         run: |target, deadline| invented_views(target, deadline).boxed(),
     },
     Attack {

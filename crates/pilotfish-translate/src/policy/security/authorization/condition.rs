@@ -2,6 +2,7 @@
 
 use super::identity::{self, Match};
 use super::matchers;
+use crate::envoy::range;
 use crate::policy::security::jwt;
 use pilotfish_model::Namespace;
 use pilotfish_proto::envoy::config::rbac::v3::permission::{self, Rule};
@@ -137,7 +138,7 @@ impl PermissionAttribute {
                     None => Rule::UrlPath(matchers::path(value)),
                 }
             }
-            Self::DestinationIp => Rule::DestinationIp(matchers::range(value).ok_or(Untestable)?),
+            Self::DestinationIp => Rule::DestinationIp(range(value).ok_or(Untestable)?),
             Self::DestinationPort => {
                 Rule::DestinationPort(value.parse::<u16>().map_err(|_| Untestable)?.into())
             }
@@ -198,10 +199,8 @@ impl Condition<PrincipalAttribute> {
 impl PrincipalAttribute {
     fn principal(&self, value: &str, streams: bool, leads_to: Match) -> Result<Principal, Untestable> {
         Ok(match self {
-            Self::SourceIp => {
-                identifier(Identifier::DirectRemoteIp(matchers::range(value).ok_or(Untestable)?))
-            }
-            Self::RemoteIp => identifier(Identifier::RemoteIp(matchers::range(value).ok_or(Untestable)?)),
+            Self::SourceIp => identifier(Identifier::DirectRemoteIp(range(value).ok_or(Untestable)?)),
+            Self::RemoteIp => identifier(Identifier::RemoteIp(range(value).ok_or(Untestable)?)),
             Self::Namespace => authenticated(identity::namespace(value, leads_to)?),
             Self::ServiceAccount(own) => {
                 let (namespace, name) = value.split_once('/').unwrap_or((own.as_str(), value));

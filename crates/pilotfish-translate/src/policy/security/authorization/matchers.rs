@@ -1,7 +1,7 @@
 //! Texts with a `*` at one end, as Envoy matches them.
 
 use pilotfish_proto::config_any;
-use pilotfish_proto::envoy::config::core::v3::{CidrRange, TypedExtensionConfig};
+use pilotfish_proto::envoy::config::core::v3::TypedExtensionConfig;
 use pilotfish_proto::envoy::config::route::v3::HeaderMatcher;
 use pilotfish_proto::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
 use pilotfish_proto::envoy::extensions::path::r#match::uri_template::v3::UriTemplateMatchConfig;
@@ -11,7 +11,6 @@ use pilotfish_proto::envoy::r#type::matcher::v3::{
     ListMatcher, MetadataMatcher, OrMatcher, PathMatcher, RegexMatcher, StringMatcher, ValueMatcher,
     list_matcher, path_matcher, value_matcher,
 };
-use std::net::IpAddr;
 
 fn pattern(pattern: MatchPattern) -> StringMatcher {
     StringMatcher { match_pattern: Some(pattern), ..Default::default() }
@@ -83,18 +82,6 @@ pub(super) fn path_template(written: &str) -> Option<TypedExtensionConfig> {
     })
 }
 
-/// An address or range; `None` when it is neither.
-pub(super) fn range(written: &str) -> Option<CidrRange> {
-    let (address, length) = match written.split_once('/') {
-        Some((address, length)) => (address, Some(length.parse::<u32>().ok()?)),
-        None => (written, None),
-    };
-    let ip: IpAddr = address.parse().ok()?;
-    let whole = if ip.is_ipv4() { 32 } else { 128 };
-    let length = length.unwrap_or(whole);
-    (length <= whole).then(|| CidrRange { address_prefix: address.to_owned(), prefix_len: Some(length) })
-}
-
 /// A value that is a text.
 pub(super) fn value(text: StringMatcher) -> ValueMatcher {
     ValueMatcher { match_pattern: Some(value_matcher::MatchPattern::StringMatch(text)) }
@@ -149,8 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_and_ranges_are_distinguished_from_other_texts() {
+    fn templates_are_distinguished_from_other_texts() {
         assert!(path_template("/a/*").is_none() && path_template("/a/{*}").is_some());
-        assert!(range("10.0.0.0/8").is_some() && range("10.0.0.0/33").is_none() && range("x").is_none());
     }
 }

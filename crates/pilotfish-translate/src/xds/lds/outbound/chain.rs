@@ -2,6 +2,7 @@
 
 use crate::envoy::dubbo::{self, Call};
 use crate::envoy::filters::{PLAINTEXT_HTTP, PLAINTEXT_HTTP10, RAW_BUFFER};
+use crate::envoy::range;
 use pilotfish_model::Origin;
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::core::v3::{CidrRange, Metadata};
@@ -69,7 +70,7 @@ impl Chain {
             found.server_names.dedup();
         }
         let ranges: BTreeSet<&String> = self.ranges.iter().collect();
-        found.prefix_ranges = ranges.into_iter().filter_map(|text| range(text)).collect();
+        found.prefix_ranges = ranges.into_iter().filter_map(|text| condition(text)).collect();
         if self.http {
             let alpn: &[&str] = if http10 { &PLAINTEXT_HTTP10 } else { &PLAINTEXT_HTTP };
             found.application_protocols = alpn.iter().map(|name| (*name).to_owned()).collect();
@@ -79,18 +80,13 @@ impl Chain {
     }
 }
 
-/// An address or range; `None` for one that covers everything or is none.
-fn range(text: &str) -> Option<CidrRange> {
-    let (address, length) = match text.split_once('/') {
-        Some((address, length)) => (address, Some(length.parse::<u32>().ok()?)),
-        None => (text, None),
+/// An address or range as a condition; `None` for one that covers everything (`0.0.0.0`, `::/0`), and for a text that is none.
+fn condition(text: &str) -> Option<CidrRange> {
+    let covers_all = |range: &CidrRange| {
+        let is_unspecified = range.address_prefix.parse().is_ok_and(|ip: IpAddr| ip.is_unspecified());
+        is_unspecified && (range.prefix_len == Some(0) || !text.contains('/'))
     };
-    let ip: IpAddr = address.parse().ok()?;
-    if ip.is_unspecified() && length.is_none_or(|length| length == 0) {
-        return None;
-    }
-    let whole = if ip.is_ipv4() { 32 } else { 128 };
-    Some(CidrRange { address_prefix: address.to_owned(), prefix_len: Some(length.unwrap_or(whole)) })
+    range(text).filter(|range| !covers_all(range))
 }
 
 #[cfg(test)]
@@ -98,19 +94,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_read() {
-        let table = [
-            ("10.0.0.1", Some(("10.0.0.1", 32))),
-            ("10.0.0.0/8", Some(("10.0.0.0", 8))),
-            ("2001:db8::1", Some(("2001:db8::1", 128))),
-            ("0.0.0.0", None),
-            ("0.0.0.0/0", None),
-            ("host", None),
-        ];
-        for (text, want) in table {
-            let got = range(text);
-            let got = got.as_ref().map(|r| (r.address_prefix.as_str(), r.prefix_len.unwrap_or(0)));
-            assert_eq!(got, want, "{text}");
+    fn a_range_that_covers_everything_is_no_condition() {
+        for (text, want) in [
+            ("10.0.0.0/8", 1),
+            ("0.0.0.0", 0),
+            ("0.0.0.0/0", 0),
+            ("0.0.0.0/8", 1),
+            ("::", 0),
+            ("::/0", 0),
+            ("::/32", 1),
+        ] {
+            let chain = Chain { ranges: vec![text.to_owned()], ..Chain::default() };
+            let ranges = chain.matches(false).map_or(0, |matches| matches.prefix_ranges.len());
+            assert_eq!(ranges, want, "{text}");
         }
     }
 

@@ -1,0 +1,194 @@
+//! Discover: what clients see over gRPC.
+
+use super::codes::info;
+use super::element::{Element, sha1, text};
+use super::grpc;
+use super::server::Server;
+use super::store::Store;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic_prost::ProstCodec;
+
+/// What Discover sees: the store as it was at the last tick.
+#[derive(Default)]
+pub(super) struct Published {
+    /// By namespace, the services in their order, with what they have.
+    pub(super) namespaces: BTreeMap<String, BTreeMap<String, Listed>>,
+}
+
+pub(super) struct Listed {
+    pub(super) service: grpc::Service,
+    /// [rec grpc-discover] The SHA-1 of its instances' revisions: that of nothing for an empty service.
+    pub(super) revision: String,
+    pub(super) instances: Vec<grpc::Instance>,
+}
+
+impl Published {
+    pub(super) fn of(store: &Store) -> Self {
+        let mut this = Self::default();
+        for ((namespace, name), service) in &store.services {
+            let of_service: Vec<&Element> = store.instances_of(namespace, name).collect();
+            let revisions: String =
+                of_service.iter().filter_map(|instance| text(instance, "revision")).collect();
+            let listed = Listed {
+                service: grpc::service(service),
+                revision: sha1(&revisions),
+                instances: of_service.into_iter().map(grpc::instance).collect(),
+            };
+            this.namespaces.entry(namespace.clone()).or_default().insert(name.clone(), listed);
+        }
+        // [rec aliases] An alias has what its service has, under its own name.
+        for ((namespace, name), alias) in &store.aliases {
+            let part = |field| text(alias, field).unwrap_or_default();
+            let of =
+                this.namespaces.get(part("namespace")).and_then(|services| services.get(part("service")));
+            let Some(of) = of else { continue };
+            let service = grpc::Service {
+                name: Some(name.clone()),
+                namespace: Some(namespace.clone()),
+                ..of.service.clone()
+            };
+            let (revision, instances) = (of.revision.clone(), of.instances.clone());
+            let listed = Listed { service, revision, instances };
+            this.namespaces.entry(namespace.clone()).or_default().insert(name.clone(), listed);
+        }
+        this
+    }
+
+    pub(super) fn answer(&self, ask: &grpc::DiscoverRequest) -> grpc::DiscoverResponse {
+        let asked = ask.service.clone().unwrap_or_default();
+        match ask.r#type {
+            grpc::INSTANCE => self.instances(asked),
+            grpc::SERVICES => self.services(asked),
+            // [rec grpc-discover] All others but the rules, which are not here, are refused with this type.
+            _ => grpc::answer(400_004, 3, asked),
+        }
+    }
+
+    pub(super) fn instances(&self, mut asked: grpc::Service) -> grpc::DiscoverResponse {
+        // [rec grpc-discover] No namespace is the one called default.
+        let namespace =
+            asked.namespace.take().filter(|name| !name.is_empty()).unwrap_or_else(|| "default".to_owned());
+        asked.namespace = Some(namespace.clone());
+        let name = asked.name.clone().unwrap_or_default();
+        if name.is_empty() {
+            return grpc::answer(400_120, grpc::INSTANCE, asked);
+        }
+        let Some(listed) = self.namespaces.get(&namespace).and_then(|services| services.get(&name)) else {
+            return grpc::answer(400_202, grpc::INSTANCE, asked);
+        };
+        if asked.revision.as_ref() == Some(&listed.revision) {
+            return grpc::answer(200_001, grpc::INSTANCE, asked);
+        }
+        let service = grpc::Service {
+            revision: Some(listed.revision.clone()),
+            metadata: HashMap::new(),
+            ..listed.service.clone()
+        };
+        let instances = listed.instances.clone();
+        grpc::DiscoverResponse { instances, ..grpc::answer(200_000, grpc::INSTANCE, service) }
+    }
+
+    pub(super) fn services(&self, asked: grpc::Service) -> grpc::DiscoverResponse {
+        let namespace = asked.namespace.clone().unwrap_or_default();
+        // [rec grpc-discover] An unknown namespace has no revision, and is no error.
+        let Some(services) = self.namespaces.get(&namespace) else {
+            return grpc::answer(200_000, grpc::SERVICES, asked);
+        };
+        let all: String = services.values().filter_map(|listed| listed.service.revision.clone()).collect();
+        let revision = sha1(&all);
+        if asked.revision.as_ref() == Some(&revision) {
+            return grpc::answer(200_001, grpc::SERVICES, asked);
+        }
+        let list = services.values().map(|listed| grpc::Service {
+            name: listed.service.name.clone(),
+            namespace: listed.service.namespace.clone(),
+            metadata: listed.service.metadata.clone(),
+            ..grpc::Service::default()
+        });
+        let about = grpc::Service {
+            name: Some(String::new()),
+            namespace: asked.namespace,
+            revision: Some(revision),
+            ..grpc::Service::default()
+        };
+        grpc::DiscoverResponse { services: list.collect(), ..grpc::answer(200_000, grpc::SERVICES, about) }
+    }
+}
+
+pub(super) async fn serve_grpc(listener: TcpListener, server: Arc<Server>) {
+    let mut connections = JoinSet::new();
+    while let Ok((io, _)) = listener.accept().await {
+        let server = server.clone();
+        let answer = move |request: Request<Incoming>| {
+            let server = server.clone();
+            async move {
+                let is_discover = request.uri().path() == "/v1.PolarisGRPC/Discover";
+                let mut grpc = tonic::server::Grpc::new(ProstCodec::default());
+                let token = request.headers().get("x-polaris-token").and_then(|value| value.to_str().ok());
+                let allowed = !server.options.clients_need_token || server.allows(token);
+                Ok::<_, Infallible>(if is_discover {
+                    grpc.streaming(Discover { server, allowed }, request).await
+                } else {
+                    tonic::Status::unimplemented("unknown method").into_http()
+                })
+            }
+        };
+        let connection = http2::Builder::new(TokioExecutor::new());
+        connections.spawn(connection.serve_connection(TokioIo::new(io), service_fn(answer)));
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+/// One Discover stream.
+pub(super) struct Discover {
+    pub(super) server: Arc<Server>,
+    pub(super) allowed: bool,
+}
+
+pub(super) type Answers = ReceiverStream<Result<grpc::DiscoverResponse, tonic::Status>>;
+
+impl tonic::server::StreamingService<grpc::DiscoverRequest> for Discover {
+    type Response = grpc::DiscoverResponse;
+    type ResponseStream = Answers;
+    type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<Answers>, tonic::Status>> + Send>>;
+
+    fn call(&mut self, request: tonic::Request<tonic::Streaming<grpc::DiscoverRequest>>) -> Self::Future {
+        let (server, allowed) = (self.server.clone(), self.allowed);
+        let mut asks = request.into_inner();
+        let (sender, answers) = mpsc::channel(16);
+        tokio::spawn(async move {
+            while let Ok(Some(ask)) = asks.message().await {
+                // [rec grpc-discover] Without a service the stream ends, with the status 0.
+                if ask.service.is_none() {
+                    return;
+                }
+                let answer = if allowed {
+                    server.published().answer(&ask)
+                } else {
+                    // [rec auth-grpc] A refusal has neither type nor service.
+                    grpc::DiscoverResponse {
+                        code: Some(401_001),
+                        info: Some(info(401_001).to_owned()),
+                        ..grpc::DiscoverResponse::default()
+                    }
+                };
+                if sender.send(Ok(answer)).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Box::pin(std::future::ready(Ok(tonic::Response::new(ReceiverStream::new(answers)))))
+    }
+}
