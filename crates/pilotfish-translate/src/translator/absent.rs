@@ -191,8 +191,7 @@ pub(super) fn of(memo: &Memo, current: &Current, view: &SharedView, name: &str) 
         Absence::While(cluster) if !has_port(&current.world, &cluster, name) => Some((cluster.host, None)),
         Absence::While(cluster) if cluster.subset.is_empty() => return None,
         Absence::While(ClusterName { host, subset, .. }) => {
-            let (subsets, node) =
-                memo.get(current, &SubsetsOf { view: Arc::clone(view), host: host.clone() });
+            let (subsets, node) = memo.get(current, &SubsetsOf { view: view.clone(), host: host.clone() });
             if subsets.contains(&subset) {
                 return None;
             }
