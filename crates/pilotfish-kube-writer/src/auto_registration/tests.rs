@@ -1,9 +1,10 @@
 //! Who may have an entry, what is in it, and its annotations.
 
+use super::admission::admit;
 use super::annotations::{self, CleanUp, Connected, ConnectionMark, Seen, Verdict};
 use super::entry::{EntryName, RegistrationRequest, make};
 use super::stale_tracker::{StaleEntry, StaleTracker};
-use super::{AddressRule, PeerIdentity, RegistrationError, RegistrationFeatures, admit};
+use super::{AddressRule, PeerIdentity, RegistrationError, RegistrationFeatures};
 use k8s_openapi::jiff::Timestamp;
 use pilotfish_config::networking::WorkloadGroup;
 use pilotfish_config::read_live;
