@@ -32,13 +32,6 @@ impl<K: Ord + Clone, T: Ord + Copy> DeadlineQueue<K, T> {
         before
     }
 
-    /// The key is due at that time or at the one before, whichever is earlier.
-    pub fn set_earlier(&mut self, key: K, at: T) {
-        if self.times.get(&key).is_none_or(|before| at < *before) {
-            self.set(key, at);
-        }
-    }
-
     /// The key is not due any more. Returns when it was.
     pub fn remove(&mut self, key: &K) -> Option<T> {
         let at = self.times.remove(key)?;
@@ -119,16 +112,6 @@ mod tests {
         assert_eq!(due(&mut queue, 6), ["a"]);
         assert_eq!(due(&mut queue, 7), ["b"]);
         assert!(queue.is_empty() && queue.next().is_none());
-    }
-
-    #[test]
-    fn set_earlier_keeps_the_earlier_time() {
-        let mut queue = queue(&[("a", 5)]);
-        queue.set_earlier("a", 6);
-        assert_eq!(queue.get(&"a"), Some(5));
-        queue.set_earlier("a", 2);
-        queue.set_earlier("b", 3);
-        assert_eq!(queue.iter().collect::<Vec<_>>(), [(&"a", 2), (&"b", 3)]);
     }
 
     #[test]

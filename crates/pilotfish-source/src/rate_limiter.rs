@@ -48,16 +48,6 @@ impl RateLimiter {
         self.full_at = Some(self.full_at.map_or(now, |full| full.max(now)) + self.period);
     }
 
-    /// Counts a request if it may be sent now; returns whether it may.
-    #[must_use]
-    pub fn try_take(&mut self, now: Instant) -> bool {
-        let ready = self.is_ready(now);
-        if ready {
-            self.take(now);
-        }
-        ready
-    }
-
     /// Fills the bucket.
     pub fn reset(&mut self) {
         self.full_at = None;
@@ -76,11 +66,20 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_millis(100);
 
+    /// Sends a request if it may be sent now; returns whether it may.
+    fn try_take(limiter: &mut RateLimiter, now: Instant) -> bool {
+        let ready = limiter.is_ready(now);
+        if ready {
+            limiter.take(now);
+        }
+        ready
+    }
+
     /// Sends whenever it may, until `end`; how many were sent.
     fn send_all(limiter: &mut RateLimiter, mut now: Instant, end: Instant) -> u32 {
         let mut sent = 0;
         while now < end {
-            if limiter.try_take(now) {
+            if try_take(limiter, now) {
                 sent += 1;
             } else {
                 now += limiter.wait(now);
@@ -125,7 +124,7 @@ mod tests {
     fn no_burst_is_a_burst_of_one() {
         let mut limiter = RateLimiter::new(0, PERIOD);
         let now = Instant::now();
-        assert!(limiter.try_take(now) && !limiter.try_take(now));
+        assert!(try_take(&mut limiter, now) && !try_take(&mut limiter, now));
     }
 
     proptest! {
@@ -138,7 +137,7 @@ mod tests {
             let mut sent = Vec::new();
             for step in steps {
                 now += Duration::from_millis(step);
-                if limiter.try_take(now) {
+                if try_take(&mut limiter, now) {
                     sent.push(now);
                 }
             }

@@ -154,7 +154,7 @@ mod tests {
             all.merge(to.facts());
             let mut writer = WorldWriter::at(from);
             from.updates_to(to, &all).into_iter().for_each(|update| writer.apply(update));
-            assert!(!writer.is_changed(), "{:?}", writer.publish().map(|(_, changes)| changes));
+            assert_eq!(writer.publish().map(|(_, changes)| changes), None);
         }
     }
 

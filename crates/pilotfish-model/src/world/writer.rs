@@ -43,12 +43,6 @@ impl WorldWriter {
         &self.next
     }
 
-    /// Whether anything differs from the world published last.
-    #[must_use]
-    pub fn is_changed(&self) -> bool {
-        !self.changes.is_empty()
-    }
-
     /// Applies one change; nothing is published yet.
     pub fn apply(&mut self, update: Update) {
         match update {

@@ -139,12 +139,6 @@ impl LeaseTable {
         std::mem::take(&mut self.events)
     }
 
-    /// Whether something happened that was not taken.
-    #[must_use]
-    pub fn has_events(&self) -> bool {
-        !self.events.is_empty()
-    }
-
     /// How many leases there are, lapsed ones included.
     #[must_use]
     pub fn len(&self) -> usize {
