@@ -102,6 +102,28 @@ pub struct EndpointAttributes {
     pub provenance: Origin,
 }
 
+impl EndpointAttributes {
+    /// Attributes of an endpoint of which nothing is known but its cluster and what made it.
+    #[must_use]
+    pub fn of(cluster: ClusterId, provenance: Origin) -> Self {
+        Self {
+            labels: Labels::default(),
+            locality: Locality::default(),
+            network: NetworkId::default(),
+            cluster,
+            weight: 0,
+            identity: None,
+            tls_mode: TlsMode::Disabled,
+            hostname: Arc::default(),
+            sub_domain: Arc::default(),
+            node: Arc::default(),
+            workload_name: Arc::default(),
+            namespace: Namespace::default(),
+            provenance,
+        }
+    }
+}
+
 impl Endpoint {
     /// The same endpoint with other attributes.
     #[must_use]

@@ -1,6 +1,6 @@
 //! Finds the selectors that match a set of labels, without a walk over all of them.
 
-use pilotfish_model::{Labels, Namespace, label_subset};
+use pilotfish_model::{Labels, Namespace, Workload, label_subset};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -64,6 +64,12 @@ impl<O: Ord + Clone> SelectorIndex<O> {
             }
         }
         found
+    }
+
+    /// The owners that select a workload; none where there is no workload.
+    pub(crate) fn of_workload(&self, workload: Option<&Workload>) -> BTreeSet<O> {
+        let matching = |workload: &Workload| self.matching(&workload.key.namespace, &workload.labels);
+        workload.map(matching).unwrap_or_default()
     }
 }
 

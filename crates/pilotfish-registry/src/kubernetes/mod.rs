@@ -334,10 +334,8 @@ impl Registry for KubernetesRegistry {
         if old == new {
             return;
         }
-        let selected_by =
-            |workload: &Arc<Workload>| self.selecting.matching(&workload.key.namespace, &workload.labels);
-        let before = old.as_ref().map(selected_by).unwrap_or_default();
-        let after = new.as_ref().map(selected_by).unwrap_or_default();
+        let before = self.selecting.of_workload(old.as_deref());
+        let after = self.selecting.of_workload(new.as_deref());
         for service in before.union(&after) {
             let Some(state) = self.services.get_mut(service) else { continue };
             if after.contains(service) {

@@ -7,7 +7,7 @@ use crate::pool::Pool;
 use pilotfish_config::kubernetes::{self, AddressType, EndpointConditions, EndpointSlice};
 use pilotfish_model::{
     Endpoint, EndpointAttributes, HealthStatus, LabelMap, Labels, Locality, Namespace, NetworkId, Origin,
-    Service, TlsMode, Typed, Workload,
+    Service, Typed, Workload,
 };
 use std::sync::Arc;
 
@@ -120,44 +120,20 @@ fn attributes(
     provenance: &Origin,
     context: &Context<'_>,
 ) -> EndpointAttributes {
-    let empty = EndpointAttributes {
-        labels: Labels::default(),
-        locality: Locality::default(),
-        network: context.network_of(address, &LabelMap::default()),
-        cluster: context.settings.cluster.clone(),
-        weight: 0,
-        identity: None,
-        tls_mode: TlsMode::Disabled,
-        hostname: Arc::default(),
-        sub_domain: Arc::default(),
-        node: Arc::default(),
-        workload_name: Arc::default(),
-        namespace: Namespace::default(),
-        provenance: provenance.clone(),
-    };
-    let Some(pod) = pod else {
-        let labels = labels::augment(
-            &Labels::default(),
-            &context.settings.cluster,
-            &Locality::default(),
-            &Arc::default(),
-            &empty.network,
-        );
-        return EndpointAttributes { labels, ..empty };
-    };
-    EndpointAttributes {
-        labels: pod.labels.clone(),
-        locality: pod.locality.clone(),
-        network: network_of(pod, address, context),
-        identity: pod.identity.clone(),
-        tls_mode: pod.tls_mode,
-        hostname: pod.hostname.clone(),
-        sub_domain: pod.sub_domain.clone(),
-        node: pod.node.clone(),
-        workload_name: pod.workload_name.clone(),
-        namespace: pod.key.namespace.clone(),
-        ..empty
+    let cluster = &context.settings.cluster;
+    if let Some(pod) = pod {
+        return EndpointAttributes {
+            network: network_of(pod, address, context),
+            cluster: cluster.clone(),
+            weight: 0,
+            provenance: provenance.clone(),
+            ..pod.endpoint_attributes()
+        };
     }
+    let network = context.network_of(address, &LabelMap::default());
+    let labels =
+        labels::augment(&Labels::default(), cluster, &Locality::default(), &Arc::default(), &network);
+    EndpointAttributes { labels, network, ..EndpointAttributes::of(cluster.clone(), provenance.clone()) }
 }
 
 /// A slice may list another address of a Pod than its first, and ranges of MeshNetworks tell addresses apart.

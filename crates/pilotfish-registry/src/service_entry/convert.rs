@@ -212,21 +212,15 @@ fn of_inline(
     context: &Context<'_>,
 ) -> Vec<Arc<Endpoint>> {
     let parts = parts(inline, &LabelMap::from(&inline.labels), object.namespace(), context);
+    // Inline endpoints are no workloads that telemetry could name.
     let attributes = EndpointAttributes {
         labels: parts.labels,
         locality: parts.locality,
         network: parts.network,
-        cluster: context.settings.cluster.clone(),
         weight: inline.weight,
         identity: parts.identity,
         tls_mode: parts.tls_mode,
-        hostname: Arc::default(),
-        sub_domain: Arc::default(),
-        node: Arc::default(),
-        // Inline endpoints are no workloads that telemetry could name.
-        workload_name: Arc::default(),
-        namespace: Namespace::default(),
-        provenance: provenance.clone(),
+        ..EndpointAttributes::of(context.settings.cluster.clone(), provenance.clone())
     };
     let addresses = Arc::from([inline.address.as_str().into()]);
     let template = template(addresses, HealthStatus::Unknown, attributes);

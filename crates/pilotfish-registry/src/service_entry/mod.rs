@@ -144,10 +144,8 @@ impl ServiceEntryRegistry {
         if old == new {
             return;
         }
-        let selected_by =
-            |workload: &Arc<Workload>| self.selecting.matching(&workload.key.namespace, &workload.labels);
-        let before = old.as_ref().map(selected_by).unwrap_or_default();
-        let after = new.as_ref().map(selected_by).unwrap_or_default();
+        let before = self.selecting.of_workload(old.as_deref());
+        let after = self.selecting.of_workload(new.as_deref());
         for name in before.union(&after) {
             let Some(state) = self.entries.get_mut(name) else { continue };
             let usable = |workload: &Arc<Workload>| {
