@@ -1,9 +1,7 @@
 //! Why a request failed, once for gRPC and JSON.
 
 use crate::limits::Limit;
-use pilotfish_registration::{
-    DeregisterError, FieldViolation, Record, RegisterError, RenewalError, Violations, WatchError,
-};
+use pilotfish_registration::{FieldViolation, Record, RegistrarError, RenewalError, Violations, WatchError};
 use pilotfish_registration_api::v1::{self, error::Code};
 use pilotfish_registration_api::{
     BadRequest, HTTP_BODY_TOO_LONG, HTTP_CLIENT_SLOW, LIMIT_HEADER, http_status,
@@ -151,30 +149,18 @@ impl From<BadRequest> for Failure {
     }
 }
 
-impl From<RegisterError> for Failure {
-    fn from(error: RegisterError) -> Self {
+impl From<RegistrarError> for Failure {
+    fn from(error: RegistrarError) -> Self {
         match &error {
-            RegisterError::Conflict { current } => Self::conflict(current.as_deref()),
-            RegisterError::NotOwner(owner) => Self::not_owner(owner),
-            RegisterError::Limit { limit, most } => Self::limited(
+            RegistrarError::Conflict { current } => Self::conflict(current.as_deref()),
+            RegistrarError::NotOwner(owner) => Self::not_owner(owner),
+            RegistrarError::Limit { limit, most } => Self::limited(
                 limit,
                 format!("{most} are registered, and no more are allowed (limit {limit})"),
             ),
-            RegisterError::TooMany => Self::limited("batch-items", error.to_string()),
-            RegisterError::Full(_) => Self::limited("store", error.to_string()),
-            RegisterError::Unavailable(_) => Self::unavailable(&error),
-        }
-    }
-}
-
-impl From<DeregisterError> for Failure {
-    fn from(error: DeregisterError) -> Self {
-        match &error {
-            DeregisterError::Conflict { current } => Self::conflict(current.as_deref()),
-            DeregisterError::NotOwner(owner) => Self::not_owner(owner),
-            DeregisterError::TooMany => Self::limited("batch-items", error.to_string()),
-            DeregisterError::Full(_) => Self::limited("store", error.to_string()),
-            DeregisterError::Unavailable(_) => Self::unavailable(&error),
+            RegistrarError::TooMany => Self::limited("batch-items", error.to_string()),
+            RegistrarError::Full(_) => Self::limited("store", error.to_string()),
+            RegistrarError::Unavailable(_) => Self::unavailable(&error),
         }
     }
 }
@@ -231,17 +217,16 @@ mod tests {
     fn errors_have_codes_and_http_statuses() {
         let owner: Arc<str> = "token/a".into();
         for (failure, code, http, limit) in [
-            (Failure::from(RegisterError::Conflict { current: None }), Code::Aborted, 409, None),
-            (RegisterError::NotOwner(owner.clone()).into(), Code::PermissionDenied, 403, None),
+            (Failure::from(RegistrarError::Conflict { current: None }), Code::Aborted, 409, None),
+            (RegistrarError::NotOwner(owner).into(), Code::PermissionDenied, 403, None),
             (
-                RegisterError::Limit { limit: "owner-instances", most: 5 }.into(),
+                RegistrarError::Limit { limit: "owner-instances", most: 5 }.into(),
                 Code::ResourceExhausted,
                 429,
                 Some("owner-instances"),
             ),
-            (RegisterError::Unavailable("x".into()).into(), Code::Unavailable, 503, None),
-            (RegisterError::Full("x".into()).into(), Code::ResourceExhausted, 429, Some("store")),
-            (DeregisterError::NotOwner(owner).into(), Code::PermissionDenied, 403, None),
+            (RegistrarError::Unavailable("x".into()).into(), Code::Unavailable, 503, None),
+            (RegistrarError::Full("x".into()).into(), Code::ResourceExhausted, 429, Some("store")),
             (RenewalError::NotFound.into(), Code::NotFound, 404, None),
             (WatchError::OutOfRange { oldest: 9 }.into(), Code::OutOfRange, 410, None),
             (
@@ -274,7 +259,7 @@ mod tests {
             created: 3,
             state: Default::default(),
         };
-        let failure = Failure::from(RegisterError::Conflict { current: Some(Arc::new(record)) });
+        let failure = Failure::from(RegistrarError::Conflict { current: Some(Arc::new(record)) });
         assert_eq!(failure.to_error().current_revision, 7);
         let details = failure.to_status().get_error_details();
         assert_eq!(

@@ -33,9 +33,9 @@ pub use leases::{LeaseEvent, LeaseTable};
 pub use limits::Limits;
 pub use liveness::LivenessSettings;
 pub use registrar::{
-    Caller, CheckResult, Deregister, DeregisterError, Deregistered, Register, RegisterError, Registered,
-    Registrar, RegistrarDriver, RegistrarSettings, RegistrarStats, RenewalError, ServiceChanges,
-    ServicesChanged, Watch, WatchBatch, WatchError, WatchFrom,
+    Caller, CheckResult, Deregister, Deregistered, Register, Registered, Registrar, RegistrarDriver,
+    RegistrarError, RegistrarSettings, RegistrarStats, RenewalError, ServiceChanges, ServicesChanged, Watch,
+    WatchBatch, WatchError, WatchFrom,
 };
 pub use registration::{Registration, RegistrationCheck, RegistrationCheckKind, RegistrationPort};
 pub use store::{

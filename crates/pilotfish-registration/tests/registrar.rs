@@ -2,9 +2,9 @@
 
 use pilotfish_registration::testing::{MemoryStore, caller, checked_instance, instance, key};
 use pilotfish_registration::{
-    Caller, CheckResult, Deregister, DeregisterError, Deregistered, Expected, Filter, Health, Instance,
-    InstanceKey, Limits, Register, RegisterError, Registered, Registrar, RegistrarSettings, RenewalError,
-    ServiceKey, ServicesChanged, StoreEvent, WriteError,
+    Caller, CheckResult, Deregister, Deregistered, Expected, Filter, Health, Instance, InstanceKey, Limits,
+    Register, Registered, Registrar, RegistrarError, RegistrarSettings, RenewalError, ServiceKey,
+    ServicesChanged, StoreEvent, WriteError,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ async fn running(settings: RegistrarSettings) -> Running {
 }
 
 impl Running {
-    async fn register(&self, instance: Instance) -> Result<Registered, RegisterError> {
+    async fn register(&self, instance: Instance) -> Result<Registered, RegistrarError> {
         self.register_as(&caller("owner"), instance, Expected::Any).await
     }
 
@@ -33,15 +33,11 @@ impl Running {
         caller: &Caller,
         instance: Instance,
         expected: Expected,
-    ) -> Result<Registered, RegisterError> {
+    ) -> Result<Registered, RegistrarError> {
         self.registrar.register(caller, vec![Register { instance, expected }]).await.remove(0)
     }
 
-    async fn deregister(
-        &self,
-        key: InstanceKey,
-        drain: Option<u64>,
-    ) -> Result<Deregistered, DeregisterError> {
+    async fn deregister(&self, key: InstanceKey, drain: Option<u64>) -> Result<Deregistered, RegistrarError> {
         let drain = drain.map(Duration::from_secs);
         let request = Deregister { key, expected: Expected::Any, drain };
         self.registrar.deregister(&caller("owner"), vec![request]).await.remove(0)
@@ -95,14 +91,14 @@ async fn expectations_hold_and_trying_again_is_safe() {
     let changed = Instance { weight: 2, ..instance("a") };
     let error =
         running.register_as(&owner, changed.clone(), Expected::Absent).await.expect_err("it is there");
-    assert!(matches!(&error, RegisterError::Conflict { current: Some(_) }), "{error}");
+    assert!(matches!(&error, RegistrarError::Conflict { current: Some(_) }), "{error}");
     let expected = Expected::Revision(created.revision);
     let second = running.register_as(&owner, changed.clone(), expected).await.expect("as expected");
     let error = running.register_as(&owner, instance("a"), expected).await.expect_err("it moved on");
     assert_eq!(error.to_string(), format!("it has revision {}", second.revision));
     let request = Deregister { key: key("a"), expected, drain: None };
     let answer = running.registrar.deregister(&owner, vec![request]).await.remove(0);
-    assert!(matches!(answer, Err(DeregisterError::Conflict { .. })), "{answer:?}");
+    assert!(matches!(answer, Err(RegistrarError::Conflict { .. })), "{answer:?}");
     // One batch, one instance twice: in their order.
     let register =
         |weight| Register { instance: Instance { weight, ..instance("b") }, expected: Expected::Any };
@@ -117,12 +113,12 @@ async fn only_its_owner_changes_an_instance() {
     running.register(instance("a")).await.expect("registered");
     let (other, admin) = (caller("other"), Caller { identity: "admin".into(), may_take_over: true });
     let error = running.register_as(&other, Instance { weight: 2, ..instance("a") }, Expected::Any).await;
-    assert_eq!(error, Err(RegisterError::NotOwner("owner".into())));
+    assert_eq!(error, Err(RegistrarError::NotOwner("owner".into())));
     let renewal = running.registrar.renew(&other, vec![key("a")]).await;
     assert_eq!(renewal, [Err(RenewalError::NotOwner("owner".into()))]);
     let request = || Deregister { key: key("a"), expected: Expected::Any, drain: None };
     let answer = running.registrar.deregister(&other, vec![request()]).await;
-    assert_eq!(answer, [Err(DeregisterError::NotOwner("owner".into()))]);
+    assert_eq!(answer, [Err(RegistrarError::NotOwner("owner".into()))]);
     assert_eq!(running.registrar.get(&key("a")).expect("there").record.instance.weight, 0);
     assert_eq!(running.registrar.renew(&admin, vec![key("a")]).await, [Ok(())]);
     assert!(matches!(
@@ -240,8 +236,8 @@ async fn errors_of_the_store_come_through_and_removals_are_tried_again() {
     running.register(instance("a")).await.expect("registered");
     running.store.set_trouble(Some(WriteError::Full("no space".to_owned())));
     let error = running.register(instance("b")).await;
-    assert_eq!(error, Err(RegisterError::Full("no space".to_owned())));
-    assert_eq!(running.deregister(key("a"), None).await, Err(DeregisterError::Full("no space".to_owned())));
+    assert_eq!(error, Err(RegistrarError::Full("no space".to_owned())));
+    assert_eq!(running.deregister(key("a"), None).await, Err(RegistrarError::Full("no space".to_owned())));
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(running.health("a"), Some(Health::Lapsed), "it cannot be removed");
     running.store.set_trouble(None);
@@ -264,7 +260,7 @@ async fn limits_are_exact() {
     // Of three in one batch, two fit.
     let batch = ["a", "b", "c"].map(|id| Register { instance: of("web", id), expected: Expected::Any });
     let answers = running.registrar.register(&caller("one"), batch.into()).await;
-    let refused = RegisterError::Limit { limit: "owner-instances", most: 2 };
+    let refused = RegistrarError::Limit { limit: "owner-instances", most: 2 };
     assert!(matches!(&answers[..], [Ok(_), Ok(_), Err(error)] if *error == refused), "{answers:?}");
     assert!(register("one", "web", "a").await.is_ok(), "what is there counts once");
     assert!(register("two", "web", "d").await.is_ok());
@@ -284,7 +280,7 @@ async fn limits_are_exact() {
         .map(|id| Register { instance: instance(&id.to_string()), expected: Expected::Any })
         .collect();
     let answers = running.registrar.register(&caller("one"), many).await;
-    assert!(answers.len() == 1_001 && answers.iter().all(|answer| *answer == Err(RegisterError::TooMany)));
+    assert!(answers.len() == 1_001 && answers.iter().all(|answer| *answer == Err(RegistrarError::TooMany)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! Deregistering: at once, or after a grace time in which the instance drains.
 
 use super::register::ROUNDS;
-use super::{Caller, Registrar};
+use super::{Caller, Registrar, RegistrarError, set};
 use crate::limits::{MAX_BATCH, MAX_DRAIN};
 use crate::{Expected, Instance, InstanceKey, Record, RecordState, Value, Write, WriteError};
 use std::sync::Arc;
@@ -37,29 +37,6 @@ pub enum Deregistered {
     Absent,
 }
 
-/// Why a deregistration did not happen.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum DeregisterError {
-    /// Something else is there than what was expected.
-    #[error("{}", WriteError::Conflict { current: current.clone() })]
-    Conflict {
-        /// What is there.
-        current: Option<Arc<Record>>,
-    },
-    /// Another identity registered it.
-    #[error("{0:?} registered it")]
-    NotOwner(Arc<str>),
-    /// The store cannot be reached. It may have happened; trying again is safe.
-    #[error("the store cannot write now: {0}")]
-    Unavailable(String),
-    /// The store's disk or quota is full.
-    #[error("the store is full: {0}")]
-    Full(String),
-    /// There are more of them in one batch than are allowed.
-    #[error("a batch has at most {MAX_BATCH}")]
-    TooMany,
-}
-
 struct Pending {
     index: usize,
     request: Deregister,
@@ -67,7 +44,7 @@ struct Pending {
 }
 
 enum Plan {
-    Answer(Result<Deregistered, DeregisterError>),
+    Answer(Result<Deregistered, RegistrarError>),
     Write(Write, Outcome),
 }
 
@@ -84,11 +61,11 @@ impl Registrar {
         &self,
         caller: &Caller,
         batch: Vec<Deregister>,
-    ) -> Vec<Result<Deregistered, DeregisterError>> {
+    ) -> Vec<Result<Deregistered, RegistrarError>> {
         if batch.len() > MAX_BATCH {
-            return batch.iter().map(|_| Err(DeregisterError::TooMany)).collect();
+            return batch.iter().map(|_| Err(RegistrarError::TooMany)).collect();
         }
-        let mut answers: Vec<Option<Result<Deregistered, DeregisterError>>> =
+        let mut answers: Vec<Option<Result<Deregistered, RegistrarError>>> =
             batch.iter().map(|_| None).collect();
         let mut pending: Vec<Pending> = {
             let state = self.shared.state.read();
@@ -105,7 +82,7 @@ impl Registrar {
             }
         }
         self.shared.reached(|progress| progress.revision >= reached).await;
-        let missing = || Err(DeregisterError::Unavailable("the store gave no answer".to_owned()));
+        let missing = || Err(RegistrarError::Unavailable("the store gave no answer".to_owned()));
         let answers: Vec<_> = answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect();
         self.shared.counters.deregistrations(&answers);
         answers
@@ -116,7 +93,7 @@ impl Registrar {
         &self,
         caller: &Caller,
         pending: &mut Vec<Pending>,
-        answers: &mut [Option<Result<Deregistered, DeregisterError>>],
+        answers: &mut [Option<Result<Deregistered, RegistrarError>>],
         is_last: bool,
     ) -> u64 {
         let (mut writes, mut writing) = (Vec::new(), Vec::new());
@@ -162,7 +139,7 @@ fn plan(caller: &Caller, Pending { request, current, .. }: &Pending) -> Plan {
         return Plan::Write(Write { key, expected: Expected::Absent, value: None }, Outcome::Absent);
     };
     if !caller.owns(record) {
-        return Plan::Answer(Err(DeregisterError::NotOwner(Arc::clone(&record.owner))));
+        return Plan::Answer(Err(RegistrarError::NotOwner(Arc::clone(&record.owner))));
     }
     let is_draining = record.state == RecordState::Draining;
     if is_draining && request.drain.is_none_or(|drain| !drain.is_zero()) {
@@ -183,20 +160,4 @@ fn plan(caller: &Caller, Pending { request, current, .. }: &Pending) -> Plan {
     };
     let value = Value { instance, owner: Arc::clone(&record.owner), state: RecordState::Draining };
     Plan::Write(Write { key, expected, value: Some(value) }, Outcome::Draining(drain))
-}
-
-fn set<T>(answers: &mut [Option<T>], index: usize, answer: T) {
-    if let Some(place) = answers.get_mut(index) {
-        *place = Some(answer);
-    }
-}
-
-impl From<WriteError> for DeregisterError {
-    fn from(error: WriteError) -> Self {
-        match error {
-            WriteError::Conflict { current } => Self::Conflict { current },
-            WriteError::Unavailable(why) => Self::Unavailable(why),
-            WriteError::Full(why) => Self::Full(why),
-        }
-    }
 }

@@ -3,6 +3,7 @@
 mod changes;
 mod deregister;
 mod driver;
+mod error;
 mod quota;
 mod register;
 mod settings;
@@ -11,9 +12,10 @@ mod stats;
 mod watch;
 
 pub use changes::{ServiceChanges, ServicesChanged};
-pub use deregister::{Deregister, DeregisterError, Deregistered};
+pub use deregister::{Deregister, Deregistered};
 pub use driver::RegistrarDriver;
-pub use register::{Register, RegisterError, Registered};
+pub use error::RegistrarError;
+pub use register::{Register, Registered};
 pub use settings::RegistrarSettings;
 pub use stats::RegistrarStats;
 pub use watch::{Watch, WatchBatch, WatchError, WatchFrom};
@@ -195,5 +197,12 @@ impl From<RenewError> for RenewalError {
             RenewError::NotFound => Self::NotFound,
             RenewError::Unavailable(why) => Self::Unavailable(why),
         }
+    }
+}
+
+/// Notes the answer to one item of a batch.
+fn set<T>(answers: &mut [Option<T>], index: usize, answer: T) {
+    if let Some(place) = answers.get_mut(index) {
+        *place = Some(answer);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::quota::Exceeded;
 use super::state::Shared;
-use super::{Caller, Registrar};
+use super::{Caller, Registrar, RegistrarError, set};
 use crate::limits::MAX_BATCH;
 use crate::{Expected, Instance, InstanceKey, Record, RecordState, RenewError, Value, Write, WriteError};
 use std::sync::Arc;
@@ -28,37 +28,6 @@ pub struct Registered {
     pub changed: bool,
 }
 
-/// Why a registration did not happen.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum RegisterError {
-    /// Something else is there than what was expected.
-    #[error("{}", WriteError::Conflict { current: current.clone() })]
-    Conflict {
-        /// What is there.
-        current: Option<Arc<Record>>,
-    },
-    /// Another identity registered it.
-    #[error("{0:?} registered it")]
-    NotOwner(Arc<str>),
-    /// A limit would be exceeded; its name is that of docs/limits.md.
-    #[error("limit {limit}: {most} are registered")]
-    Limit {
-        /// Which.
-        limit: &'static str,
-        /// The most that is allowed.
-        most: usize,
-    },
-    /// The store cannot be reached. It may have happened; trying again is safe.
-    #[error("the store cannot write now: {0}")]
-    Unavailable(String),
-    /// The store's disk or quota is full.
-    #[error("the store is full: {0}")]
-    Full(String),
-    /// There are more of them in one batch than are allowed.
-    #[error("a batch has at most {MAX_BATCH}")]
-    TooMany,
-}
-
 /// A registration that was not answered yet.
 struct Pending {
     index: usize,
@@ -71,7 +40,7 @@ enum Plan {
     /// It is there: its lease is renewed.
     Renew(u64),
     Write(Write),
-    Refuse(RegisterError),
+    Refuse(RegistrarError),
 }
 
 impl Registrar {
@@ -80,11 +49,11 @@ impl Registrar {
         &self,
         caller: &Caller,
         batch: Vec<Register>,
-    ) -> Vec<Result<Registered, RegisterError>> {
+    ) -> Vec<Result<Registered, RegistrarError>> {
         if batch.len() > MAX_BATCH {
-            return batch.iter().map(|_| Err(RegisterError::TooMany)).collect();
+            return batch.iter().map(|_| Err(RegistrarError::TooMany)).collect();
         }
-        let mut answers: Vec<Option<Result<Registered, RegisterError>>> =
+        let mut answers: Vec<Option<Result<Registered, RegistrarError>>> =
             batch.iter().map(|_| None).collect();
         let identity = self.shared.texts.lock().share(&caller.identity);
         let caller = &Caller { identity, ..caller.clone() };
@@ -101,7 +70,7 @@ impl Registrar {
             self.shared.reached(|progress| progress.revision >= revision).await;
         }
         drop(quota);
-        let missing = || Err(RegisterError::Unavailable("the store gave no answer".to_owned()));
+        let missing = || Err(RegistrarError::Unavailable("the store gave no answer".to_owned()));
         let answers: Vec<_> = answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect();
         self.shared.counters.registrations(&answers);
         answers
@@ -126,7 +95,7 @@ impl Registrar {
         &self,
         caller: &Caller,
         pending: &mut Vec<Pending>,
-        answers: &mut [Option<Result<Registered, RegisterError>>],
+        answers: &mut [Option<Result<Registered, RegistrarError>>],
         quota: &mut QuotaGuard<'_>,
         is_last: bool,
     ) {
@@ -136,7 +105,7 @@ impl Registrar {
             let plan = match plan(caller, &item) {
                 Plan::Write(write) if item.current.is_none() => match quota.take(&write.key) {
                     Ok(()) => Plan::Write(write),
-                    Err(Exceeded { limit, most }) => Plan::Refuse(RegisterError::Limit { limit, most }),
+                    Err(Exceeded { limit, most }) => Plan::Refuse(RegistrarError::Limit { limit, most }),
                 },
                 plan => plan,
             };
@@ -165,7 +134,7 @@ impl Registrar {
                     writing.push(item);
                 }
                 Err(RenewError::Unavailable(why)) => {
-                    set(answers, item.index, Err(RegisterError::Unavailable(why)));
+                    set(answers, item.index, Err(RegistrarError::Unavailable(why)));
                 }
             }
         }
@@ -189,7 +158,7 @@ impl Registrar {
 fn plan(caller: &Caller, item: &Pending) -> Plan {
     if let Some(record) = &item.current {
         if !caller.owns(record) {
-            return Plan::Refuse(RegisterError::NotOwner(Arc::clone(&record.owner)));
+            return Plan::Refuse(RegistrarError::NotOwner(Arc::clone(&record.owner)));
         }
         if value(caller, item).equals(record) {
             return Plan::Renew(record.revision);
@@ -211,12 +180,6 @@ fn write(caller: &Caller, item: &Pending) -> Write {
     let expected =
         item.current.as_ref().map_or(Expected::Absent, |record| Expected::Revision(record.revision));
     Write { key: item.instance.key.clone(), expected, value: Some(value(caller, item)) }
-}
-
-fn set<T>(answers: &mut [Option<T>], index: usize, answer: T) {
-    if let Some(place) = answers.get_mut(index) {
-        *place = Some(answer);
-    }
 }
 
 /// Counts new instances until they are there or were refused, also when nobody waits for the answer any more.
@@ -245,15 +208,5 @@ impl Drop for QuotaGuard<'_> {
     fn drop(&mut self) {
         let mut quota = self.shared.quota.lock();
         self.taken.iter().for_each(|key| quota.settle(key));
-    }
-}
-
-impl From<WriteError> for RegisterError {
-    fn from(error: WriteError) -> Self {
-        match error {
-            WriteError::Conflict { current } => Self::Conflict { current },
-            WriteError::Unavailable(why) => Self::Unavailable(why),
-            WriteError::Full(why) => Self::Full(why),
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! Figures for metrics and status.
 
 use super::state::Shared;
-use super::{DeregisterError, Deregistered, RegisterError, Registered, Registrar, RenewalError};
+use super::{Deregistered, Registered, Registrar, RegistrarError, RenewalError};
 use crate::{Counts, ServiceKey};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -65,7 +65,7 @@ pub(super) fn add(counter: &AtomicU64, count: usize) {
 }
 
 impl Counters {
-    pub(super) fn registrations(&self, answers: &[Result<Registered, RegisterError>]) {
+    pub(super) fn registrations(&self, answers: &[Result<Registered, RegistrarError>]) {
         let good = answers.iter().flatten();
         add(&self.registered, good.clone().filter(|answer| answer.changed).count());
         add(&self.registered_again, good.clone().filter(|answer| !answer.changed).count());
@@ -78,7 +78,7 @@ impl Counters {
         add(&self.renew_errors, answers.len() - good);
     }
 
-    pub(super) fn deregistrations(&self, answers: &[Result<Deregistered, DeregisterError>]) {
+    pub(super) fn deregistrations(&self, answers: &[Result<Deregistered, RegistrarError>]) {
         let good = answers.iter().flatten().count();
         add(&self.deregistered, good);
         add(&self.deregister_errors, answers.len() - good);
