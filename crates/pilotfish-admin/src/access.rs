@@ -138,7 +138,11 @@ pub(crate) async fn admit(State(access): State<Access>, request: Request, next: 
     }
 }
 
-fn check_request(access: Access, request: &Request) -> Result<(), &'static str> {
+/// Whether who asks may see debug pages.
+///
+/// # Errors
+/// With the reason.
+pub(crate) fn check_request(access: Access, request: &Request) -> Result<(), &'static str> {
     // Without a connection there is nobody else.
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
     check(access, peer, request.headers())

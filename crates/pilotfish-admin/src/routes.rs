@@ -1,9 +1,10 @@
 //! The paths of the admin API.
 
 use crate::access::{self, Access, Gate, Pages};
+use crate::readiness::{Prepared, ProblemLines};
 use crate::v1::{self, Operations};
 use crate::{Feed, Metrics, dashboard, feed, views};
-use axum::extract::{Query, State};
+use axum::extract::{Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
@@ -20,8 +21,10 @@ use std::time::Duration;
 pub trait ControlPlane: Send + Sync + 'static {
     /// For how long nothing was seen of the control loop: it says at least every second that it is alive.
     fn silent_for(&self) -> Duration;
-    /// Whether proxies are served, and what is missing.
+    /// Whether proxies are served, and what is missing. Everybody may ask as often as they like: it waits for nothing.
     fn readiness(&self) -> api::Readiness;
+    /// What is wrong, for `/ready`. It may take a while: one thread at a time asks.
+    fn readiness_problems(&self) -> ProblemLines;
     /// How registries are, by name.
     fn registries(&self) -> Vec<api::Registry>;
     /// What is registered with this process; `None` where nothing can be.
@@ -64,6 +67,7 @@ pub(crate) struct Admin<C> {
     metrics: Arc<Metrics>,
     pub(crate) feed: Arc<Feed>,
     version: &'static str,
+    readiness: Arc<Prepared>,
 }
 
 pub(crate) type Shared<C> = State<Arc<Admin<C>>>;
@@ -74,7 +78,7 @@ const METRICS_KIB: usize = 16 << 10;
 const ALIVE: Duration = Duration::from_secs(30);
 
 /// All paths of the admin API. Health, metrics and the version are for everybody; the pages below `/debug` hold the configuration of all
-/// namespaces, and are for those that `access` lets in.
+/// namespaces, and are for those that `access` lets in. So is what `/ready` tells beside numbers.
 pub fn router<C: ControlPlane + Operations>(
     plane: Arc<C>,
     metrics: Arc<Metrics>,
@@ -116,7 +120,7 @@ pub fn router<C: ControlPlane + Operations>(
         .merge(metrics_page)
         .merge(pages)
         .merge(lasting)
-        .with_state(Arc::new(Admin { plane, metrics, feed, version }))
+        .with_state(Arc::new(Admin { plane, metrics, feed, version, readiness: Prepared::new(access) }))
 }
 
 /// Whether a restart would help: the control loop says by itself that it is alive.
@@ -129,10 +133,10 @@ async fn alive<C: ControlPlane>(State(admin): Shared<C>) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, message).into_response()
 }
 
-async fn ready<C: ControlPlane>(State(admin): Shared<C>) -> Response {
-    let readiness = admin.plane.readiness();
-    let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(readiness)).into_response()
+async fn ready<C: ControlPlane>(State(admin): Shared<C>, request: Request) -> Response {
+    let told = admin.readiness.tells(&request);
+    drop(request);
+    admin.readiness.answer(&admin.plane, told).await
 }
 
 async fn metrics_text<C: ControlPlane>(State(admin): Shared<C>) -> Response {

@@ -12,16 +12,23 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// `/ready`: whether proxies are served.
+/// `/ready`: whether proxies are served. The lists are empty for those who do not see debug pages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Readiness {
     /// Whether every registry handed over its first complete list and the process is not draining.
     pub ready: bool,
-    /// What is missing, by name, with the reason where one is known.
+    /// What is missing, by name, with the reason where one is known: the first 50.
     pub waiting_for: Vec<String>,
-    /// Objects whose newest version is not in force, in one line each.
+    /// How many are missing.
+    #[serde(default)]
+    pub waiting_for_count: usize,
+    /// What is wrong, in one line each: registries that cannot be read, what proxies refuse, what the analysis found, and objects whose
+    /// newest version is not in force. Of each the first 50.
     pub problems: Vec<String>,
+    /// How many lines these are without a limit.
+    #[serde(default)]
+    pub problem_count: usize,
 }
 
 /// One registry in `/debug/registryz?registries=true` and on the dashboard.

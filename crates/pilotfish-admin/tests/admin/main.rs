@@ -5,11 +5,13 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod dashboard;
+mod ready;
 
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
 use pilotfish_admin::{
-    ConfigAsked, ControlPlane, ENDPOINTS, Feed, HistoryQuery, Metrics, Operations, WaitFor, WhyQuery, router,
+    ConfigAsked, ControlPlane, ENDPOINTS, Feed, HistoryQuery, Metrics, Operations, ProblemLines, WaitFor, WhyQuery,
+    router,
 };
 use pilotfish_api as api;
 use pilotfish_api::v1::{self, Failure};
@@ -17,7 +19,8 @@ use pilotfish_model::{Kind, Object, ServiceKey, World};
 use pilotfish_registry::testing::world_from_yaml;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tower::ServiceExt;
 
@@ -31,6 +34,8 @@ struct Fixture {
     ready: bool,
     injects: bool,
     silent_for: Duration,
+    /// What is wrong is known when this says so.
+    problems_wait: Option<Mutex<Receiver<()>>>,
 }
 
 impl ControlPlane for Fixture {
@@ -40,8 +45,17 @@ impl ControlPlane for Fixture {
 
     fn readiness(&self) -> api::Readiness {
         let waiting_for = if self.ready { vec![] } else { vec!["Kubernetes/east".to_owned()] };
-        let problems = vec!["shop.yaml:3: VirtualService shop/web: spec.hosts: must not be empty".to_owned()];
-        api::Readiness { ready: self.ready, waiting_for, problems }
+        api::Readiness { ready: self.ready, waiting_for, ..api::Readiness::default() }
+    }
+
+    fn readiness_problems(&self) -> ProblemLines {
+        if let Some(wait) = &self.problems_wait {
+            // Until the test lets it go on.
+            let _ = wait.lock().unwrap().recv();
+        }
+        let mut problems = ProblemLines::default();
+        problems.add(["shop.yaml:3: VirtualService shop/web: spec.hosts: must not be empty"].iter());
+        problems
     }
 
     fn registries(&self) -> Vec<api::Registry> {
@@ -282,6 +296,7 @@ fn fixture() -> Fixture {
         ready: true,
         injects: true,
         silent_for: Duration::ZERO,
+        problems_wait: None,
     }
 }
 

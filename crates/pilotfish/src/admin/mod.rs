@@ -11,7 +11,7 @@ pub(crate) mod plan;
 mod proxies;
 
 pub(crate) use config_dump::resources_of;
-pub(crate) use proxies::{Refusals, name};
+pub(crate) use proxies::name;
 
 use crate::admin::config_dump::config_dump;
 use crate::control::ControlMessage;
@@ -19,7 +19,7 @@ use crate::control::shared::{self, Shared};
 use crate::resources::Resources;
 use crate::serve::registration;
 use crate::serve::webhooks::WebhookView;
-use pilotfish_admin::ControlPlane;
+use pilotfish_admin::{ControlPlane, ProblemLines};
 use pilotfish_api as api;
 use pilotfish_config::{Effective, ProblemReport, Severity};
 use pilotfish_model::{Object, World};
@@ -49,8 +49,6 @@ pub(crate) struct AdminState {
     pub(crate) registrar: Option<Registrar>,
     /// Reaches the control loop, for as long as it runs.
     pub(crate) control: mpsc::WeakSender<ControlMessage>,
-    /// What proxies refuse.
-    pub(crate) refusals: Refusals,
 }
 
 /// Names that `/debug/adsz` lists for each type; more are counted.
@@ -70,18 +68,19 @@ impl ControlPlane for AdminState {
         if starting {
             waiting_for.push("a certificate for webhooks".into());
         }
-        let problems = self.shared.problems();
-        let errors = problems.iter().filter(|report| report.severity == Severity::Error);
-        api::Readiness {
-            ready: self.resources.is_ready() && !self.shared.is_draining() && !starting,
-            waiting_for,
-            problems: errors
-                .map(ToString::to_string)
-                .chain(self.shared.registry_problems())
-                .chain(proxies::refusals(self))
-                .chain(self.shared.findings().summary())
-                .collect(),
-        }
+        let ready = self.resources.is_ready() && !self.shared.is_draining() && !starting;
+        api::Readiness { ready, waiting_for, ..api::Readiness::default() }
+    }
+
+    fn readiness_problems(&self) -> ProblemLines {
+        let mut lines = ProblemLines::default();
+        lines.add(self.shared.registry_problems().iter());
+        lines.add(proxies::refusals(self).iter());
+        lines.add(self.shared.findings().summary().iter());
+        let sources = self.shared.source_problems();
+        let reports = sources.iter().flat_map(|source| &source.reports);
+        lines.add(reports.filter(|report| report.severity == Severity::Error));
+        lines
     }
 
     fn registries(&self) -> Vec<api::Registry> {

@@ -2,7 +2,6 @@
 
 use super::{AdminState, text};
 use crate::control::shared::time;
-use parking_lot::Mutex;
 use pilotfish_api::v1::{
     Acknowledgement, Failure, FailureKind, NotAcknowledged, Proxy, ProxyType, Rejection, State,
 };
@@ -10,7 +9,7 @@ use pilotfish_explain::section;
 use pilotfish_proto::ResourceType;
 use pilotfish_translate::{Snapshot, ViewId};
 use pilotfish_xds::{ConnectionStatus, Nack, Names, Protocol, TypeStatus};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 /// Resources of a refusal that are listed, and proxies that have not acknowledged a revision.
 const LISTED: usize = 100;
@@ -175,29 +174,8 @@ pub(super) fn add_objects(proxy: &mut Proxy, connection: &ConnectionStatus, snap
     }
 }
 
-/// What connected proxies refuse, as it was found out last: everybody may ask for `/ready`, as often as they like.
-#[derive(Default)]
-pub(crate) struct Refusals(Mutex<Option<(Instant, Vec<String>)>>);
-
-/// How long that is good enough.
-const FRESH: Duration = Duration::from_secs(1);
-
-/// What connected proxies refuse, a second old at most.
-pub(super) fn refusals(state: &AdminState) -> Vec<String> {
-    // Locked meanwhile, so that nobody finds it out a second time.
-    let mut known = state.refusals.0.lock();
-    match &*known {
-        Some((at, lines)) if at.elapsed() < FRESH => lines.clone(),
-        _ => {
-            let lines = refused_now(state);
-            *known = Some((Instant::now(), lines.clone()));
-            lines
-        }
-    }
-}
-
 /// What connected proxies refuse, and the objects that made it: a line for each, at most [`REFUSALS`].
-fn refused_now(state: &AdminState) -> Vec<String> {
+pub(super) fn refusals(state: &AdminState) -> Vec<String> {
     // Probes ask every second: the names of subscriptions are copied only where somebody refuses something.
     let count = state.fanout.progress().iter().filter(|client| client.refuses).count();
     if count == 0 {

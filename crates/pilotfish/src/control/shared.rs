@@ -273,7 +273,12 @@ impl Shared {
     /// Everything that is wrong with the content of sources, by source.
     #[must_use]
     pub fn problems(&self) -> Vec<ProblemReport> {
-        self.problems.lock().values().flat_map(|problems| problems.reports.iter().cloned()).collect()
+        self.source_problems().iter().flat_map(|problems| problems.reports.iter().cloned()).collect()
+    }
+
+    /// The same as it was handed over: the lock is held for the number of sources, not for that of reports.
+    pub(crate) fn source_problems(&self) -> Vec<Arc<SourceProblems>> {
+        self.problems.lock().values().cloned().collect()
     }
 
     /// How many objects' newest versions are refused.

@@ -23,7 +23,7 @@ mod traces;
 pub(crate) mod webhooks;
 mod xds;
 
-use crate::admin::{AdminState, Refusals, live};
+use crate::admin::{AdminState, live};
 use crate::configuration::ConfigurationClients;
 use crate::control::remote::RemoteRegistries;
 use crate::control::shared::Shared;
@@ -119,7 +119,6 @@ impl Bound {
             webhooks: view,
             registrar: registration.as_ref().map(Registration::registrar),
             control: messages.downgrade(),
-            refusals: Refusals::default(),
         });
         let registered = registration.as_ref().map(Registration::address);
         let addresses = addresses(&xds, &admin, webhooks.as_ref(), registered);

@@ -1,0 +1,185 @@
+//! `/ready`: for everybody in numbers, and for those who see debug pages with what is wrong.
+//!
+//! ```text
+//! probe ──▶ ready? waiting for? (atomics) ──▶ answer
+//!              └─ what is wrong: the lines that were made last ◀── a thread of its own, one at a time
+//! ```
+//!
+//! What is wrong takes locks that computations hold, so no probe makes it: it is made beside them, and an answer waits for it for a moment
+//! only. The answer is small, however much is wrong.
+
+use crate::access::{self, Access};
+use crate::routes::ControlPlane;
+use axum::Json;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use parking_lot::Mutex;
+use pilotfish_api as api;
+use std::fmt::{self, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// For how long lines that were made are good enough to be counted.
+const FRESH: Duration = Duration::from_millis(500);
+/// How long an answer waits for newer lines; then those made last are told.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Lines of one kind of trouble (`ready-problems`), and what it waits for.
+const LINES: usize = 50;
+/// Bytes of a line (`ready-line-bytes`).
+const LINE_BYTES: usize = 1_024;
+
+/// What is wrong, in lines: at most 50 of each kind of trouble, of at most 1 KiB. What is more is counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProblemLines {
+    lines: Vec<String>,
+    count: usize,
+}
+
+impl ProblemLines {
+    /// Adds a kind of trouble. Only the lines that are shown are written.
+    pub fn add<T: fmt::Display>(&mut self, all: impl Iterator<Item = T>) {
+        let mut more = 0_usize;
+        for (at, line) in all.enumerate() {
+            self.count += 1;
+            if at < LINES {
+                self.lines.push(cut(&line));
+            } else {
+                more += 1;
+            }
+        }
+        if more > 0 {
+            self.lines.push(format!("and {more} more of this kind: /debug/problemz lists them"));
+        }
+    }
+
+    /// The lines that are shown.
+    #[must_use]
+    pub fn lines(&self) -> &[String] {
+        &self.lines
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+}
+
+/// A text that takes no more than a line may.
+struct Line(String);
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = LINE_BYTES.saturating_sub(self.0.len());
+        if text.len() <= room {
+            self.0.push_str(text);
+            return Ok(());
+        }
+        let end = (0..=room).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        self.0.push_str(text.get(..end).unwrap_or_default());
+        self.0.push('…');
+        // What writes stops here.
+        Err(fmt::Error)
+    }
+}
+
+fn cut(text: &impl fmt::Display) -> String {
+    let mut line = Line(String::new());
+    // The only error is that of a line that is full.
+    let _ = write!(line, "{text}");
+    line.0
+}
+
+/// The lines that were made last, and whether others are being made.
+pub(crate) struct Prepared {
+    access: Access,
+    turn: Arc<Semaphore>,
+    newest: Mutex<Option<(Instant, Arc<ProblemLines>)>>,
+}
+
+impl Prepared {
+    pub(crate) fn new(access: Access) -> Arc<Self> {
+        Arc::new(Self { access, turn: Arc::new(Semaphore::new(1)), newest: Mutex::default() })
+    }
+
+    /// Whether who asks is told more than numbers.
+    pub(crate) fn tells(&self, request: &Request) -> bool {
+        access::check_request(self.access, request).is_ok()
+    }
+
+    /// The answer: with what is wrong, or in numbers.
+    pub(crate) async fn answer<C: ControlPlane>(self: &Arc<Self>, plane: &Arc<C>, told: bool) -> Response {
+        let mut readiness = plane.readiness();
+        let problems = self.problems(plane, told).await;
+        readiness.waiting_for_count = readiness.waiting_for.len();
+        readiness.problem_count = problems.count();
+        if told {
+            readiness.waiting_for.truncate(LINES);
+            readiness.waiting_for.iter_mut().for_each(|text| *text = cut(text));
+            readiness.problems = problems.lines().to_vec();
+        } else {
+            readiness.waiting_for = Vec::new();
+        }
+        let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        (status, Json::<api::Readiness>(readiness)).into_response()
+    }
+
+    /// What is wrong: found out since it was asked for, or a moment before where only numbers are told, or what was found out last where that takes
+    /// too long. None before the first time.
+    async fn problems<C: ControlPlane>(self: &Arc<Self>, plane: &Arc<C>, told: bool) -> Arc<ProblemLines> {
+        let now = Instant::now();
+        let oldest = if told { now } else { now.checked_sub(FRESH).unwrap_or(now) };
+        if let Some(lines) = self.since(oldest) {
+            return lines;
+        }
+        let made = async {
+            let Ok(turn) = Arc::clone(&self.turn).acquire_owned().await else { return };
+            if self.since(oldest).is_some() {
+                return;
+            }
+            let (this, plane) = (Arc::clone(self), Arc::clone(plane));
+            // It goes on where nobody waits any more, and gives the turn back also where it panics.
+            let making = tokio::task::spawn_blocking(move || {
+                let began = Instant::now();
+                let lines = Arc::new(plane.readiness_problems());
+                *this.newest.lock() = Some((began, lines));
+                drop(turn);
+            });
+            let _ = making.await;
+        };
+        // Later, or no more: what is known is told.
+        let _ = timeout(PATIENCE, made).await;
+        self.newest.lock().as_ref().map(|(_, lines)| lines.clone()).unwrap_or_default()
+    }
+
+    /// The lines that were made last, if that was begun then or later.
+    fn since(&self, oldest: Instant) -> Option<Arc<ProblemLines>> {
+        let newest = self.newest.lock();
+        newest.as_ref().filter(|(began, _)| *began >= oldest).map(|(_, lines)| lines.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_few_and_short_and_all_are_counted() {
+        let mut lines = ProblemLines::default();
+        lines.add((0..LINES + 7).map(|n| format!("{n}: {}", "é".repeat(LINE_BYTES))));
+        lines.add(["another kind"].into_iter());
+        assert_eq!((lines.count(), lines.lines().len()), (LINES + 8, LINES + 2));
+        assert!(lines.lines().iter().all(|line| line.len() <= LINE_BYTES + '…'.len_utf8()));
+        assert!(lines.lines()[0].ends_with('…'), "{}", lines.lines()[0]);
+        assert_eq!(lines.lines()[LINES], "and 7 more of this kind: /debug/problemz lists them");
+        assert_eq!(lines.lines()[LINES + 1], "another kind");
+        let row = format!(
+            "| Lines of each kind of trouble at `/ready`, and what it waits for | {LINES}, of {} KiB |",
+            LINE_BYTES >> 10
+        );
+        assert!(include_str!("../../../docs/limits.md").contains(&row), "no row {row:?}");
+    }
+}
