@@ -3,8 +3,10 @@
 //! Pages are made on threads of their own: one of a large mesh takes a while, which nobody else has to wait for.
 //!
 //! They hold the configuration of all namespaces. A page of another site that a browser of this machine has open must not read them either: it
-//! would come from this machine under the site's own name (DNS rebinding), so that name is looked at.
+//! would come from this machine under the site's own name (DNS rebinding), so that name is looked at. Nor may it have them made, or change
+//! something, without reading the answer ([`cross_site`]).
 
+use crate::cross_site;
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -119,23 +121,51 @@ fn later(message: &'static str) -> Response {
 
 /// Makes a page that everybody may see.
 pub(crate) async fn in_turn(State(pages): State<Arc<Pages>>, request: Request, next: Next) -> Response {
+    if cross_site::is_foreign(request.headers()) {
+        return refuse(cross_site::REFUSAL);
+    }
     pages.make(request, next).await
+}
+
+fn refuse(refusal: &'static str) -> Response {
+    (StatusCode::FORBIDDEN, refusal).into_response()
 }
 
 /// Answers those who may see the page, one after the other.
 pub(crate) async fn guard(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
-    match check_request(gate.access, &request) {
+    match check_request(gate.access, &request).and_then(|()| check_site(&request)) {
         Ok(()) => gate.pages.make(request, next).await,
-        Err(refusal) => (StatusCode::FORBIDDEN, refusal).into_response(),
+        Err(refusal) => refuse(refusal),
     }
 }
 
 /// Answers those who may see the page, at once.
 pub(crate) async fn admit(State(access): State<Access>, request: Request, next: Next) -> Response {
-    match check_request(access, &request) {
+    match check_request(access, &request).and_then(|()| check_site(&request)) {
         Ok(()) => next.run(request).await,
-        Err(refusal) => (StatusCode::FORBIDDEN, refusal).into_response(),
+        Err(refusal) => refuse(refusal),
     }
+}
+
+/// The same for pages that other sites may have links to.
+pub(crate) async fn admit_links(State(access): State<Access>, request: Request, next: Next) -> Response {
+    let is_link = cross_site::is_link(request.headers());
+    match check_request(access, &request).and_then(|()| if is_link { Ok(()) } else { check_site(&request) }) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refuse(refusal),
+    }
+}
+
+/// Answers this machine alone, whoever sees the pages: what changes something is no page.
+pub(crate) async fn this_machine(request: Request, next: Next) -> Response {
+    if is_local(peer(&request)) {
+        return next.run(request).await;
+    }
+    refuse("the log level is changed from this machine only: use kubectl port-forward, or kill -HUP\n")
+}
+
+fn check_site(request: &Request) -> Result<(), &'static str> {
+    if cross_site::is_foreign(request.headers()) { Err(cross_site::REFUSAL) } else { Ok(()) }
 }
 
 /// Whether who asks may see debug pages.
@@ -143,14 +173,20 @@ pub(crate) async fn admit(State(access): State<Access>, request: Request, next: 
 /// # Errors
 /// With the reason.
 pub(crate) fn check_request(access: Access, request: &Request) -> Result<(), &'static str> {
-    // Without a connection there is nobody else.
-    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
-    check(access, peer, request.headers())
+    check(access, peer(request), request.headers())
+}
+
+/// Who asks. Without a connection there is nobody else.
+fn peer(request: &Request) -> Option<IpAddr> {
+    request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip())
+}
+
+fn is_local(peer: Option<IpAddr>) -> bool {
+    peer.is_none_or(|peer| peer.to_canonical().is_loopback())
 }
 
 fn check(access: Access, peer: Option<IpAddr>, headers: &HeaderMap) -> Result<(), &'static str> {
-    let is_local = peer.is_none_or(|peer| peer.to_canonical().is_loopback());
-    match (access, is_local) {
+    match (access, is_local(peer)) {
         (Access::ThisMachine, false) => Err(
             "debug pages are shown on this machine only: use kubectl port-forward, or --allow-remote-debug\n",
         ),

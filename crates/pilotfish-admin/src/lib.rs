@@ -6,6 +6,7 @@
 mod access;
 mod catalogue;
 mod change_metrics;
+mod cross_site;
 mod dashboard;
 mod feed;
 mod flow_metrics;

@@ -104,7 +104,8 @@ pub fn router<C: ControlPlane + Operations>(
         .nest("/api/v1", v1::router())
         .layer(middleware::from_fn_with_state(Arc::new(Gate::new(access)), access::guard));
     // What is not computed for whom it asks: it takes no turn.
-    let lasting = dashboard::router()
+    let files = dashboard::router().layer(middleware::from_fn_with_state(access, access::admit_links));
+    let lasting = Router::new()
         .route("/api/v1/events", get(events::<C>))
         .layer(middleware::from_fn_with_state(access, access::admit));
     let metrics_page = Router::new()
@@ -120,6 +121,7 @@ pub fn router<C: ControlPlane + Operations>(
         .merge(metrics_page)
         .merge(pages)
         .merge(lasting)
+        .merge(files)
         .with_state(Arc::new(Admin { plane, metrics, feed, version, readiness: Prepared::new(access) }))
 }
 

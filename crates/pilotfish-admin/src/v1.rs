@@ -2,13 +2,14 @@
 
 mod services;
 
+use crate::access;
 use crate::process::{self, Threads};
 use crate::routes::{Admin, ControlPlane, Shared};
 use axum::extract::{DefaultBodyLimit, Path, Query, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::routing::{MethodRouter, get, post};
+use axum::{Json, Router, middleware};
 use pilotfish_api::v1::{
     Acknowledgement, Change, ChangeProgress, Failure, FailureKind, History, LogFilter, Memory, MemoryKind,
     NamespaceMap, Overview, Page, Plan, PlanRequest, Proxy, ProxyConfig, Section, ServiceDetail, ServiceRow,
@@ -216,13 +217,19 @@ pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
         .route("/samples", get(samples::<C>))
         .route("/memory", get(memory::<C>))
         .route("/profile", get(profile))
-        .route("/log", get(log::<C>).post(set_log::<C>).layer(DefaultBodyLimit::max(LOG_BYTES)))
+        .route("/log", get(log::<C>).merge(change_log::<C>()))
         .route("/history", get(history::<C>))
         .route("/history/{revision}", get(change::<C>))
         .route("/plan", post(plan::<C>).layer(DefaultBodyLimit::max(PLAN_BYTES)))
         .route("/why", get(why::<C>))
         .route("/why/endpoint", get(why_endpoint::<C>))
         .route("/why/object", get(why_object::<C>))
+}
+
+/// The only question that changes something.
+fn change_log<C: ControlPlane + Operations>() -> MethodRouter<Arc<Admin<C>>> {
+    let change = post(set_log::<C>).layer(DefaultBodyLimit::max(LOG_BYTES));
+    change.layer(middleware::from_fn(access::this_machine))
 }
 
 fn answer<T: Serialize>(result: Result<T, Failure>) -> Response {

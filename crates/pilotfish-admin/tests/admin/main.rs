@@ -4,14 +4,15 @@
 // `clippy.toml` allows these in test functions; here whole modules are helpers of tests.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
+mod access;
 mod dashboard;
 mod ready;
 
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
 use pilotfish_admin::{
-    ConfigAsked, ControlPlane, ENDPOINTS, Feed, HistoryQuery, Metrics, Operations, ProblemLines, WaitFor, WhyQuery,
-    router,
+    Access, ConfigAsked, ControlPlane, ENDPOINTS, Feed, HistoryQuery, Metrics, Operations, ProblemLines,
+    WaitFor, WhyQuery, router,
 };
 use pilotfish_api as api;
 use pilotfish_api::v1::{self, Failure};
@@ -301,8 +302,11 @@ fn fixture() -> Fixture {
 }
 
 fn routes(fixture: Fixture) -> axum::Router {
+    routes_for(fixture, Access::ThisMachine)
+}
+
+fn routes_for(fixture: Fixture, access: Access) -> axum::Router {
     let metrics = Arc::new(Metrics::new("1.2.3").unwrap());
-    let access = pilotfish_admin::Access::ThisMachine;
     router(Arc::new(fixture), metrics, Arc::new(Feed::default()), "1.2.3", access)
 }
 
