@@ -2,10 +2,12 @@
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
+use pilotfish_config::mesh::MeshConfig;
 use pilotfish_mcp::{Difference, McpKind};
 use pilotfish_model::Kind;
 use pilotfish_proto::ValueKind;
 use pilotfish_proto::envoy::config::core::v3::Node;
+use pilotfish_translate::Identity;
 use pilotfish_xds::{Collection, CollectionState, ConnectError, PeerInfo, Resource};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,9 +55,9 @@ impl ConfigurationClients {
         Ok(Self::Identified { namespaces, identities })
     }
 
-    /// Whether a client with these proven identities may have configuration. A namespace of another cluster is not the one of that name
-    /// here.
-    fn check(&self, proven: &[String], is_foreign: bool) -> Result<(), ConnectError> {
+    /// Whether a client with these proven identities may have configuration. A namespace of another cluster or trust domain is not the one
+    /// of that name here.
+    fn check(&self, proven: &[String], is_foreign: bool, mesh: &MeshConfig) -> Result<(), ConnectError> {
         match self {
             Self::Anyone => Ok(()),
             Self::Nobody => Err(ConnectError::PermissionDenied("configuration is not served here".into())),
@@ -65,8 +67,10 @@ impl ConfigurationClients {
             )),
             Self::Identified { namespaces, identities } => {
                 let allowed = |id: &String| {
-                    let is_named = || namespace(id).is_some_and(|namespace| namespaces.contains(namespace));
-                    identities.contains(id) || (!is_foreign && is_named())
+                    let is_named = |id: Identity| {
+                        mesh.has_trust_domain(&id.trust_domain) && namespaces.contains(id.namespace.as_str())
+                    };
+                    identities.contains(id) || (!is_foreign && Identity::parse(id).is_some_and(is_named))
                 };
                 if proven.iter().any(allowed) {
                     return Ok(());
@@ -78,12 +82,6 @@ impl ConfigurationClients {
             }
         }
     }
-}
-
-/// The namespace of a SPIFFE identity in Istio's form.
-fn namespace(identity: &str) -> Option<&str> {
-    let (_, path) = identity.strip_prefix("spiffe://")?.split_once("/ns/")?;
-    Some(path.split_once("/sa/")?.0)
 }
 
 /// What is remembered of a client that may ask for configuration.
@@ -114,12 +112,18 @@ impl Configuration {
         self.clients != ConfigurationClients::Nobody
     }
 
-    /// A client connects.
-    pub(crate) fn connect(&self, node: &Node, peer: &PeerInfo, is_foreign: bool) -> ConfigurationClient {
+    /// A client connects, to a mesh with these settings.
+    pub(crate) fn connect(
+        &self,
+        node: &Node,
+        peer: &PeerInfo,
+        is_foreign: bool,
+        mesh: &MeshConfig,
+    ) -> ConfigurationClient {
         let generator = node.metadata.as_ref().and_then(|metadata| metadata.fields.get("GENERATOR"));
         let generator = generator.and_then(|value| value.kind.as_ref());
         let is_api = matches!(generator, Some(ValueKind::StringValue(text)) if text == "api");
-        ConfigurationClient { is_api, allowed: self.clients.check(&peer.identities, is_foreign) }
+        ConfigurationClient { is_api, allowed: self.clients.check(&peer.identities, is_foreign, mesh) }
     }
 
     /// Whether a type is answered: to clients that want configuration every one, to others the kinds that there are.
@@ -188,7 +192,8 @@ mod tests {
         let metadata = Some(Struct { fields: [("GENERATOR".to_owned(), value)].into() });
         let identities = identities.iter().map(|id| (*id).to_owned()).collect();
         let peer = PeerInfo { identities, ..PeerInfo::default() };
-        let client = configuration.connect(&Node { metadata, ..Node::default() }, &peer, is_foreign);
+        let mesh = MeshConfig { trust_domain_aliases: vec!["old.local".into()], ..MeshConfig::default() };
+        let client = configuration.connect(&Node { metadata, ..Node::default() }, &peer, is_foreign, &mesh);
         configuration.serves(&client, "networking.istio.io/v1/ServiceEntry")
     }
 
@@ -214,10 +219,25 @@ mod tests {
         assert_eq!(asks_from("anyone", &[ROOT], true), Ok(true));
     }
 
+    /// A federated mesh's certificate is good for the handshake, and its namespaces are its own.
+    #[test]
+    fn a_namespace_of_another_trust_domain_is_not_the_one_of_that_name() {
+        let of = |domain: &str| format!("spiffe://{domain}/ns/istio-system/sa/istiod");
+        assert_eq!(asks("istio-system", &[&of("cluster.local")]), Ok(true));
+        assert_eq!(asks("istio-system", &[&of("old.local")]), Ok(true), "an alias");
+        for domain in ["partner.example", "cluster.local.partner.example", ""] {
+            let refused = asks("istio-system", &[&of(domain)]);
+            assert!(matches!(refused, Err(ConnectError::PermissionDenied(_))), "{domain}: {refused:?}");
+        }
+        let partner = of("partner.example");
+        assert_eq!(asks(&partner, &[&partner]), Ok(true), "this one is named as a whole");
+    }
+
     #[test]
     fn proxies_are_answered_kinds_that_there_are_and_nothing_else() {
         let configuration = Configuration::new(ConfigurationClients::Anyone);
-        let client = configuration.connect(&Node::default(), &PeerInfo::default(), false);
+        let client =
+            configuration.connect(&Node::default(), &PeerInfo::default(), false, &MeshConfig::default());
         assert_eq!(configuration.serves(&client, "networking.istio.io/v1/Sidecar"), Ok(true));
         assert_eq!(configuration.serves(&client, "nonsense"), Ok(false));
         let off = Configuration::new(ConfigurationClients::Nobody);

@@ -5,7 +5,9 @@ use crate::istioctl::{Asker, Questions};
 use crate::serve::auto_registration::ProxyRegistrar;
 use crate::serve::node_claims::{ClaimedByNode, NodeClaims};
 use crate::serve::secret_access::{SecretClient, SecretRights};
+use pilotfish_config::mesh::{self, MeshConfig};
 use pilotfish_kube_writer::auto_registration::Registration;
+use pilotfish_model::Namespace;
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_translate as translate;
@@ -126,7 +128,11 @@ impl xds::ResourceSource for Resources {
         if let (Some(rights), Some(identity)) = (&self.secret_rights, &proxy.identity) {
             proxy.secret_access = rights.of(identity, peer.cluster.as_deref());
         }
-        let claimed = self.node_claims.enter(&proxy, self.translator.snapshot().world())?;
+        let (claimed, mesh) = {
+            let snapshot = self.translator.snapshot();
+            let claimed = self.node_claims.enter(&proxy, snapshot.world())?;
+            (claimed, snapshot.world().typed::<MeshConfig>(&Namespace::default(), mesh::OBJECT_NAME))
+        };
         let secrets = self.secret_rights.as_ref().and_then(|rights| rights.client(&proxy.secret_access));
         let registration = match &self.registrar {
             Some(registrar) => registrar.connect(&proxy, peer)?,
@@ -134,7 +140,9 @@ impl xds::ResourceSource for Resources {
         };
         let cluster = peer.cluster.as_deref();
         let is_foreign = self.secret_rights.as_ref().is_some_and(|rights| rights.is_foreign(cluster));
-        let configuration = self.configuration.connect(node, peer, is_foreign);
+        let usual = MeshConfig::default();
+        let mesh = mesh.as_deref().unwrap_or(&usual);
+        let configuration = self.configuration.connect(node, peer, is_foreign, mesh);
         let asker = self.questions.as_ref().map(|questions| questions.connect(peer));
         let proxy = self.translator.connect(proxy);
         Ok(Client { proxy, registration, secrets, configuration, asker, _claimed: claimed })

@@ -150,6 +150,12 @@ impl MeshConfig {
         self.trust_domain_aliases.dedup();
     }
 
+    /// Whether a trust domain is the mesh's, or an alias of it: namespaces of other domains are others, whoever signed.
+    #[must_use]
+    pub fn has_trust_domain(&self, domain: &str) -> bool {
+        self.trust_domain == domain || self.trust_domain_aliases.iter().any(|alias| alias == domain)
+    }
+
     /// The extension provider of that name.
     #[must_use]
     pub fn extension_provider(&self, name: &str) -> Option<&ExtensionProvider> {

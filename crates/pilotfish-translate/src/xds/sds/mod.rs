@@ -115,10 +115,8 @@ impl SecretView {
 /// Whether an identity is one of the mesh's trust domains: namespaces of another domain are others, whoever signed. One that a node
 /// claims has none.
 fn is_of_mesh(cx: &Cx<'_>, identity: &Identity) -> bool {
-    let (mesh, domain) = (cx.mesh(), &*identity.trust_domain);
-    domain.is_empty()
-        || mesh.trust_domain == domain
-        || mesh.trust_domain_aliases.iter().any(|alias| alias == domain)
+    let domain = &*identity.trust_domain;
+    domain.is_empty() || cx.mesh().has_trust_domain(domain)
 }
 
 #[cfg(test)]
