@@ -442,9 +442,13 @@ impl<S: ResourceSource> Fanout<S> {
         self.nodes.used()
     }
 
-    /// All connected clients, by connection id. For debug pages: locks every stream in turn.
+    /// All connected clients, by connection id. For debug pages: locks every stream in turn, for as long as it takes to look at some
+    /// numbers. What a client costs here does not grow with its subscriptions.
     pub fn connections(&self) -> Vec<ConnectionStatus> {
-        self.reports(true)
+        let streams: Vec<_> = self.streams.lock().iter().filter_map(|(_, stream)| stream.upgrade()).collect();
+        let mut all: Vec<_> = streams.iter().filter_map(|stream| stream.report()).collect();
+        all.sort_by(|a, b| a.id.cmp(&b.id));
+        all
     }
 
     /// How far all connected clients are. Locks every stream in turn, for as long as it takes to look at some numbers.
@@ -453,19 +457,11 @@ impl<S: ResourceSource> Fanout<S> {
         streams.iter().filter_map(|stream| stream.progress()).collect()
     }
 
-    /// All connected clients without the names that they subscribe to, and the revision in force of which their states tell at the
-    /// latest. What a client costs here does not grow with its subscriptions.
+    /// All connected clients, and the revision in force of which their states tell at the latest.
     pub fn acknowledgements(&self) -> (u64, Vec<ConnectionStatus>) {
         // Before the streams: a publication that comes in between has marked those that it concerns.
         let revision = self.revision();
-        (revision, self.reports(false))
-    }
-
-    fn reports(&self, with_names: bool) -> Vec<ConnectionStatus> {
-        let streams: Vec<_> = self.streams.lock().iter().filter_map(|(_, stream)| stream.upgrade()).collect();
-        let mut all: Vec<_> = streams.iter().filter_map(|stream| stream.report(with_names)).collect();
-        all.sort_by(|a, b| a.id.cmp(&b.id));
-        all
+        (revision, self.connections())
     }
 }
 

@@ -58,5 +58,5 @@ pub use source::{
     Change, ChangeKind, ClientId, Collection, CollectionState, ConnectError, PeerInfo, Publication, Resource,
     ResourceSource, Snapshot, ViewId,
 };
-pub use status::{ConnectionStatus, Names, Progress, Rejection, TypeStatus};
+pub use status::{ConnectionStatus, Names, Progress, Rejection, SubscribedNames, TypeStatus};
 pub use stream::{Response, Stream, StreamError};

@@ -1,5 +1,6 @@
 //! Connected clients as debug pages show them.
 
+use crate::entries::NameSet;
 use crate::node::ClientNode;
 use crate::protocol::Protocol;
 use crate::source::{ClientId, PeerInfo, ViewId};
@@ -10,8 +11,8 @@ use std::time::SystemTime;
 
 /// A stream as the list of connections sees it.
 pub(crate) trait ReportStatus: Send + Sync {
-    /// What it is now, with the names that it subscribes to or only with their number; `None` before the first request.
-    fn report(&self, with_names: bool) -> Option<ConnectionStatus>;
+    /// What it is now; `None` before the first request. What it costs does not grow with subscriptions.
+    fn report(&self) -> Option<ConnectionStatus>;
     /// How far it is; `None` before the first request.
     fn progress(&self) -> Option<Progress>;
 }
@@ -104,9 +105,47 @@ pub enum Names {
     /// Everything.
     Wildcard,
     /// Those, in order.
-    Named(Vec<Arc<str>>),
-    /// So many, which are not listed: see [`crate::Fanout::acknowledgements`].
-    Counted(usize),
+    Named(SubscribedNames),
+}
+
+/// Names that a client subscribes to, as they were: the subscription's own set, which goes its own way when it changes. A clone costs two
+/// pointers, however many there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SubscribedNames(NameSet);
+
+impl SubscribedNames {
+    pub(crate) fn new(names: NameSet) -> Self {
+        Self(names)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Each of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.0.iter()
+    }
+
+    /// Whether both are the same set in memory.
+    #[must_use]
+    pub fn ptr_eq(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+}
+
+impl<T: Into<Arc<str>>> FromIterator<T> for SubscribedNames {
+    fn from_iter<I: IntoIterator<Item = T>>(names: I) -> Self {
+        Self(names.into_iter().map(Into::<Arc<str>>::into).collect())
+    }
 }
 
 /// A refused response.
@@ -115,7 +154,7 @@ pub struct Rejection {
     /// The client's message.
     pub error: String,
     /// The resources of the refused response.
-    pub names: Vec<Arc<str>>,
+    pub names: Arc<[Arc<str>]>,
     /// When the refusal came in.
     pub at: SystemTime,
 }

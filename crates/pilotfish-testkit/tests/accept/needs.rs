@@ -30,7 +30,6 @@ impl Wanted {
             let subscribed = status.types.get(ty).is_some_and(|ty| match &ty.names {
                 Names::Wildcard => true,
                 Names::Named(names) => names.iter().any(|other| **other == **name),
-                Names::Counted(_) => false,
             });
             if !subscribed {
                 return Err(format!("{ty:?} {name} of {of} is not subscribed"));

@@ -106,8 +106,8 @@ impl<S: ResourceSource> Fanout<S> {
 }
 
 impl<S: ResourceSource> ReportStatus for Mutex<Stream<S>> {
-    fn report(&self, with_names: bool) -> Option<ConnectionStatus> {
-        self.lock().status_of(with_names)
+    fn report(&self) -> Option<ConnectionStatus> {
+        self.lock().status()
     }
 
     fn progress(&self) -> Option<Progress> {
@@ -368,13 +368,9 @@ impl<S: ResourceSource> Stream<S> {
 
     /// The stream for debug pages; `None` before the first request.
     pub fn status(&self) -> Option<ConnectionStatus> {
-        self.status_of(true)
-    }
-
-    fn status_of(&self, with_names: bool) -> Option<ConnectionStatus> {
         let connected = self.connected.as_ref()?;
         let status = |ty, watch: &Watch| {
-            let status = watch.status(with_names);
+            let status = watch.status();
             TypeStatus { in_sync: status.in_sync && !self.mark.says(ty), ..status }
         };
         let types = self.watches.iter().filter_map(|(ty, watch)| Some((ty, status(ty, watch.as_ref()?))));

@@ -4,7 +4,7 @@ use crate::entries::{Entries, NameSet};
 use crate::limits::{LimitExceeded, Taken};
 use crate::names::{Account, asked_bytes};
 use crate::response::{Contents, EncodedResponse};
-use crate::status::{Names, Rejection, TypeStatus};
+use crate::status::{Names, Rejection, SubscribedNames, TypeStatus};
 use crate::topology::Membership;
 use crate::wire::{hex, unhex};
 use pilotfish_proto::ResourceType;
@@ -299,7 +299,7 @@ impl Watch {
     ) -> &Rejection {
         let refused = self.in_flight.get(outcome.count().wrapping_sub(1));
         let upserts = refused.map(|response| &response.contents.upserts[..]).unwrap_or_default();
-        let names: Vec<_> = upserts.iter().map(|resource| Arc::clone(&resource.name)).collect();
+        let names = upserts.iter().map(|resource| Arc::clone(&resource.name)).collect();
         self.last_acked = None;
         let ty = self.membership.key.ty;
         let all_or_nothing = !matches!(ty, ResourceType::Cluster | ResourceType::Listener);
@@ -337,16 +337,14 @@ impl Watch {
         self.acked_at
     }
 
-    /// With the names that it subscribes to, or only with their number.
-    pub(super) fn status(&self, with_names: bool) -> TypeStatus {
+    /// As debug pages show it.
+    pub(super) fn status(&self) -> TypeStatus {
         let group = &self.membership.group;
         let state = group.lock();
         let names = if state.wildcard {
             Names::Wildcard
-        } else if !with_names {
-            Names::Counted(state.names.len())
         } else {
-            Names::Named(state.names.iter().cloned().collect())
+            Names::Named(SubscribedNames::new(state.names.clone()))
         };
         drop(state);
         let text = |nonce: u64| String::from_utf8_lossy(&hex(nonce)).into_owned();

@@ -559,6 +559,23 @@ fn connections_have_what_debug_pages_show() {
     assert_eq!(clusters.names, Names::Wildcard);
     assert_eq!(clusters.acked_nonce.as_ref(), Some(&got[0].nonce));
     assert!(clusters.in_sync && !endpoints.in_sync);
-    assert_eq!(endpoints.names, Names::Named(vec!["a".into(), "b".into()]));
+    assert_eq!(endpoints.names, Names::Named(["a", "b"].into_iter().collect()));
     assert_eq!((endpoints.resources, endpoints.sent_nonce.as_ref()), (2, Some(&got[1].nonce)));
+}
+
+#[test]
+fn what_a_report_costs_does_not_grow_with_subscriptions() {
+    let fanout = fanout();
+    let mut peer = Peer::delta(&fanout);
+    let names: Vec<String> = (0..2_000).map(|n| format!("name-{n:04}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    peer.ask(Endpoint, &names);
+    let report = || match fanout.connections()[0].types[&Endpoint].names.clone() {
+        Names::Named(names) => names,
+        Names::Wildcard => panic!("it has names"),
+    };
+    let (first, second) = (report(), report());
+    assert!(first.ptr_eq(&second), "no report has names of its own");
+    peer.ask(Endpoint, &["one more"]);
+    assert_eq!((first.len(), report().len()), (2_000, 2_001), "a report stays as it was");
 }

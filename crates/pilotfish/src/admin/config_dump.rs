@@ -65,7 +65,7 @@ pub(crate) fn resources_of(
     let mut snapshot = translator.snapshot();
     let Some(view) = snapshot.view(client, ty) else { return Vec::new() };
     let names = match connection.types.get(&ty).map(|status| &status.names) {
-        Some(Names::Named(names)) => names.as_slice().into(),
+        Some(Names::Named(names)) => names.iter().cloned().collect(),
         Some(Names::Wildcard) => {
             while !snapshot.prepare(view) {
                 drop(snapshot);
@@ -73,7 +73,7 @@ pub(crate) fn resources_of(
             }
             snapshot.names(view)
         }
-        Some(Names::Counted(_)) | None => return Vec::new(),
+        None => return Vec::new(),
     };
     let mut found = Vec::new();
     for name in names.iter() {

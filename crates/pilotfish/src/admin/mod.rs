@@ -27,7 +27,7 @@ use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::{ResourceType, ValueKind};
 use pilotfish_registration::Registrar;
 use pilotfish_translate::{Finding, Refusal, Translator};
-use pilotfish_xds::{ConnectionStatus, Fanout, Names, Protocol, TypeStatus};
+use pilotfish_xds::{ConnectionStatus, Fanout, Names, Protocol, SubscribedNames, TypeStatus};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -205,8 +205,8 @@ fn client(connection: &ConnectionStatus) -> api::AdsClient {
 
 fn watch(status: &TypeStatus) -> api::Watch {
     let names = match &status.names {
-        Names::Wildcard | Names::Counted(_) => &[][..],
-        Names::Named(names) => names,
+        Names::Wildcard => None,
+        Names::Named(names) => Some(names),
     };
     let nonce = |nonce: &Option<String>| nonce.clone().unwrap_or_default();
     let word = match (&status.rejection, &status.sent_nonce) {
@@ -217,8 +217,13 @@ fn watch(status: &TypeStatus) -> api::Watch {
     };
     api::Watch {
         wildcard: status.names == Names::Wildcard,
-        subscribed: names.len(),
-        names: names.iter().take(MOST_NAMES).map(ToString::to_string).collect(),
+        subscribed: names.map_or(0, SubscribedNames::len),
+        names: names
+            .into_iter()
+            .flat_map(SubscribedNames::iter)
+            .take(MOST_NAMES)
+            .map(ToString::to_string)
+            .collect(),
         nonce_sent: nonce(&status.sent_nonce),
         nonce_acked: nonce(&status.acked_nonce),
         status: word.to_owned(),

@@ -233,8 +233,7 @@ impl AdminState {
         let view = ViewId(status.view.0);
         let mut snapshot = self.translator.snapshot();
         let names = match &status.names {
-            Names::Named(names) => names.as_slice().into(),
-            Names::Counted(_) => Arc::default(),
+            Names::Named(names) => names.iter().cloned().collect(),
             Names::Wildcard => {
                 while !snapshot.prepare(view) {
                     drop(snapshot);

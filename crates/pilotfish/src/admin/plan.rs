@@ -88,7 +88,7 @@ pub(super) fn subject(
     let proxy = proxies.get(&ClientId(connection.client.0))?;
     let names = connection.types.iter().filter_map(|(ty, status)| match &status.names {
         Names::Named(names) => Some((*ty, names.iter().cloned().collect())),
-        Names::Wildcard | Names::Counted(_) => None,
+        Names::Wildcard => None,
     });
     Some(Subject { name: name(connection).to_owned(), proxy: Proxy::clone(proxy), names: names.collect() })
 }

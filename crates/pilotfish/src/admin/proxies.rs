@@ -137,7 +137,6 @@ fn proxy_type(ty: ResourceType, status: &TypeStatus, current: u64) -> ProxyType 
         subscribed: match &status.names {
             Names::Wildcard => None,
             Names::Named(names) => Some(names.len()),
-            Names::Counted(count) => Some(*count),
         },
         revision: if state == State::Synced { current } else { status.acked_revision },
         rejection: status.rejection.as_ref().map(|rejection| self::rejection(ty, rejection)),
