@@ -55,8 +55,8 @@ pub use protocol::Protocol;
 pub use recorder::{HandshakeResult, NoRecorder, Push, Recorder};
 pub use server::{ALPN, Bound, Server, ServerConfig, ServerError, TlsListenerConfig};
 pub use source::{
-    Change, ChangeKind, ClientId, Collection, CollectionState, ConnectError, PeerInfo, Publication, Resource,
-    ResourceSource, Snapshot, ViewId,
+    Change, ChangeKind, ClientId, Collection, CollectionState, ConnectError, Held, PeerInfo, Publication,
+    Resource, ResourceSource, Snapshot, ViewId,
 };
 pub use status::{ConnectionStatus, Names, Progress, Rejection, SubscribedNames, TypeStatus};
 pub use stream::{Response, Stream, StreamError};

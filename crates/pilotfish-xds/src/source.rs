@@ -5,6 +5,7 @@ use bytes::Bytes;
 use imbl::OrdMap;
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
+use std::fmt;
 use std::sync::Arc;
 
 /// Which set of resources a client sees of one type, interned by the source: equal views see equal resources. A number is
@@ -53,7 +54,13 @@ pub enum CollectionState {
     NotYet,
     /// All of it.
     Is(Collection),
+    /// The answer to one question. It is sent once and not kept; the other value is held until its last byte is on its way. The client may
+    /// ask again: [`ResourceSource::serves_collection`] is asked then, too.
+    Once(Collection, Held),
 }
+
+/// Something that is held while bytes are in memory, such as a part of a budget.
+pub type Held = Arc<dyn fmt::Debug + Send + Sync>;
 
 /// A client's address, metadata and identities.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

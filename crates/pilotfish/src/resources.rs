@@ -187,12 +187,9 @@ impl xds::ResourceSource for Resources {
     }
 
     fn collection(&self, client: &Self::Client, type_url: &str) -> xds::CollectionState {
-        let asked = client.asker.as_ref().and_then(|asker| Questions::answer(asker, type_url));
-        match asked {
-            Some(Some(answer)) => xds::CollectionState::Is(answer),
-            Some(None) => xds::CollectionState::NotYet,
-            None => self.configuration.collection(type_url),
-        }
+        let tool = self.questions.as_ref().zip(client.asker.as_ref());
+        let answer = tool.and_then(|(questions, asker)| questions.answer(asker, type_url));
+        answer.unwrap_or_else(|| self.configuration.collection(type_url))
     }
 
     fn control_plane(&self, type_url: &str) -> Option<&str> {

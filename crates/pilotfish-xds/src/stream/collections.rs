@@ -1,9 +1,9 @@
 //! Collections: types that the source knows by their URL only, served as a whole (configuration for other control planes).
 //!
 //! Every type that is asked for gets an answer, an empty one if need be: clients wait for one of each. A type has one response
-//! outstanding at most; what changes meanwhile goes out together when that one is answered.
+//! outstanding at most; what changes meanwhile goes out together when that one is answered. An answer to a question is sent once, and not kept.
 
-use super::{Stream, StreamError};
+use super::{Response, Stream, StreamError};
 use crate::entries::set_version;
 use crate::frame::{About, Frame};
 use crate::limits::{Limit, LimitExceeded, Taken};
@@ -11,7 +11,7 @@ use crate::nack::shown;
 use crate::names::{Account, listed_bytes};
 use crate::protocol::Protocol;
 use crate::response::Contents;
-use crate::source::{Collection, CollectionState, Resource, ResourceSource};
+use crate::source::{Collection, CollectionState, Held, Resource, ResourceSource};
 use crate::wire::{Request, error_text, unhex};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +45,31 @@ struct Watch {
     asked: BTreeSet<Arc<str>>,
     /// What these names, and what the client says it has, count as until the next response.
     counted: Vec<Taken>,
+    /// It was the answer to a question, which was sent.
+    is_done: bool,
+}
+
+/// Bytes that hold something for as long as they are there.
+struct Holding {
+    bytes: Bytes,
+    _held: Held,
+}
+
+impl AsRef<[u8]> for Holding {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+fn holding(bytes: Bytes, held: &Held) -> Bytes {
+    Bytes::from_owner(Holding { bytes, _held: Arc::clone(held) })
+}
+
+impl Watch {
+    /// Whether a request asks once more what was answered. Its nonce may be anything but that of the answer.
+    fn is_asked_again(&self, request: &Request<'_>) -> bool {
+        self.is_done && (self.nonce.is_none() || unhex(request.nonce) != self.nonce)
+    }
 }
 
 impl Collections {
@@ -63,6 +88,9 @@ impl<S: ResourceSource> Stream<S> {
     pub(super) fn on_collection(&mut self, request: &Request<'_>) -> Result<bool, StreamError> {
         let url = request.type_url;
         let Some(connected) = &self.connected else { return Ok(false) };
+        if self.collections.watches.get(url).is_some_and(|watch| watch.is_asked_again(request)) {
+            self.collections.watches.remove(url);
+        }
         if !self.collections.watches.contains_key(url) {
             Limit::Subscriptions.check(request.names.len(), self.fanout.limits.subscriptions)?;
             let names = request.names.read()?;
@@ -164,18 +192,19 @@ impl<S: ResourceSource> Stream<S> {
     }
 
     /// The next response of a collection.
-    pub(super) fn poll_collection(&mut self) -> Option<Frame> {
+    pub(super) fn poll_collection(&mut self) -> Option<Response> {
         if !self.collections.dirty {
             return None;
         }
         let connected = self.connected.as_ref()?;
         for (url, watch) in &mut self.collections.watches {
-            if watch.outstanding {
+            if watch.outstanding || watch.is_done {
                 continue;
             }
-            let collection = match self.fanout.source.collection(&connected.client, url) {
+            let (collection, held) = match self.fanout.source.collection(&connected.client, url) {
                 CollectionState::NotYet => continue,
-                CollectionState::Is(collection) => collection,
+                CollectionState::Is(collection) => (collection, None),
+                CollectionState::Once(collection, held) => (collection, Some(held)),
             };
             let mut contents = Contents::between(&watch.sent, &collection);
             for name in std::mem::take(&mut watch.asked) {
@@ -190,14 +219,22 @@ impl<S: ResourceSource> Stream<S> {
             let nonce = self.fanout.nonces.next();
             let control_plane = self.fanout.source.control_plane(url);
             let frame = encode(self.protocol, (url, control_plane), &contents, &collection, nonce);
-            watch.sent = collection;
+            watch.is_done = held.is_some();
+            watch.sent = if watch.is_done { Collection::new() } else { collection };
             watch.counted = Vec::new();
-            (watch.nonce, watch.outstanding, watch.requested) = (Some(nonce), true, false);
-            return Some(frame);
+            (watch.nonce, watch.outstanding, watch.requested) = (Some(nonce), !watch.is_done, false);
+            return Some(response(frame, held.as_ref()));
         }
         self.collections.dirty = false;
         None
     }
+}
+
+fn response(frame: Frame, held: Option<&Held>) -> Response {
+    let (head, tail) = frame.whole();
+    let Some(held) = held else { return Response { ty: None, head, tail } };
+    let tail = tail.into_iter().map(|bytes| holding(bytes, held)).collect();
+    Response { ty: None, head: holding(head, held), tail }
 }
 
 fn encode(
@@ -214,5 +251,16 @@ fn encode(
             let all: Vec<Arc<Resource>> = all.values().cloned().collect();
             Frame::sotw(about, &all, nonce)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_of_limits_has_those_of_collections() {
+        let row = format!("a type's URL | {MOST_TYPES}; {LONGEST_URL} bytes |");
+        assert!(include_str!("../../../../docs/limits.md").contains(&row), "no row {row:?}");
     }
 }

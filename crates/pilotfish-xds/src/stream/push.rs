@@ -71,9 +71,8 @@ impl<S: ResourceSource> Stream<S> {
                 }
             }
         }
-        if let Some(frame) = self.poll_collection() {
-            let (head, tail) = frame.whole();
-            return Some(Response { ty: None, head, tail });
+        if let Some(response) = self.poll_collection() {
+            return Some(response);
         }
         self.finish(now);
         None

@@ -217,3 +217,39 @@ fn what_a_client_says_it_has_counts_until_it_is_answered() {
     let (_, _, gone) = difference(&mut peer).unwrap();
     assert_eq!((gone.len(), fanout.subscription_bytes()), (10, 0));
 }
+
+/// What a tool asks may be as large as all that is known: nothing of it stays with the stream.
+#[test]
+fn the_answer_to_a_question_is_sent_once_and_nothing_of_it_is_kept() {
+    for size in [10, 100_000] {
+        let (fanout, held) = (fanout(), Arc::new(()));
+        let answer = |text: &str| {
+            let (name, body): (Arc<str>, _) =
+                ("page".into(), body(ResourceType::Listener, "page", &text.repeat(size)));
+            let weak = Arc::new(Resource { name: name.clone(), version: 1, body, changed_at: 0 });
+            let collection = Collection::unit(name, Arc::clone(&weak));
+            fanout.source().answers.lock().insert(THINGS.to_owned(), (collection, held.clone()));
+            Arc::downgrade(&weak)
+        };
+        let mut peer = Peer::sotw(&fanout);
+        let kept = answer("a");
+        sotw(&mut peer, THINGS, "any time", None).unwrap();
+        let response = peer.stream.lock().poll_response(peer.now).unwrap();
+        assert!(kept.upgrade().is_none(), "the stream keeps nothing of {size} bytes");
+        assert_eq!(
+            Arc::strong_count(&held),
+            2 + response.tail.len(),
+            "it is held while they are on their way"
+        );
+        let nonce = discovery::DiscoveryResponse::decode(&response.concat()[5..]).unwrap().nonce;
+        drop(response);
+        assert_eq!(Arc::strong_count(&held), 1);
+
+        fanout.publish_collections();
+        sotw(&mut peer, THINGS, &nonce, None).unwrap();
+        assert!(list(&mut peer).is_none(), "an acknowledgement asks nothing");
+        answer("b");
+        sotw(&mut peer, THINGS, "later", None).unwrap();
+        assert!(list(&mut peer).is_some(), "a question does");
+    }
+}

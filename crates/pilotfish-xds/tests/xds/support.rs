@@ -8,9 +8,9 @@ use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::envoy::service::discovery::v3 as discovery;
 use pilotfish_proto::{Any, any};
 use pilotfish_xds::{
-    Change, ChangeKind, ClientId, Collection, CollectionState, ConnectError, Fanout, NoRecorder, PeerInfo,
-    Protocol, Publication, Recorder, Resource, ResourceSource, Snapshot, Stream, StreamError, StreamLimits,
-    ViewId,
+    Change, ChangeKind, ClientId, Collection, CollectionState, ConnectError, Fanout, Held, NoRecorder,
+    PeerInfo, Protocol, Publication, Recorder, Resource, ResourceSource, Snapshot, Stream, StreamError,
+    StreamLimits, ViewId,
 };
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,6 +63,8 @@ pub(crate) struct Memory {
     pub(crate) free: Mutex<Vec<String>>,
     /// By type URL; `None` for one that is not made yet.
     pub(crate) collections: Mutex<BTreeMap<String, Option<Collection>>>,
+    /// What is answered once.
+    pub(crate) answers: Mutex<BTreeMap<String, (Collection, Held)>>,
     /// The next state always waits for the one that is read.
     pub(crate) is_waited_for: AtomicBool,
     /// Snapshots that were taken.
@@ -273,6 +275,9 @@ impl ResourceSource for Memory {
     }
 
     fn collection(&self, _: &Client, type_url: &str) -> CollectionState {
+        if let Some((collection, held)) = self.answers.lock().remove(type_url) {
+            return CollectionState::Once(collection, held);
+        }
         match self.collections.lock().get(type_url) {
             Some(None) => CollectionState::NotYet,
             Some(Some(collection)) => CollectionState::Is(collection.clone()),

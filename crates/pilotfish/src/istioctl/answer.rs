@@ -4,7 +4,7 @@ use super::messages::{
     ClientConfig, ConfigDump, ConfigStatus, DynamicListener, GenericXdsConfig, ListenersConfigDump,
     Timestamp, UpdateFailureState, Versioned,
 };
-use super::{Question, Queue, Subject};
+use super::{Made, Question, Queue, Subject};
 use crate::admin::{is_proxy, resources_of};
 use crate::resources::Resources;
 use axum::Router;
@@ -16,9 +16,12 @@ use prost::Message;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::SystemTime;
+use tokio::sync::Semaphore;
 
-/// Bytes of a page at most.
-const LARGEST: usize = 64 << 20;
+/// Bytes of an answer at most.
+pub(super) const LARGEST: usize = 64 << 20;
+/// KiB of all answers that are made and not sent yet (`debug-answer-bytes`).
+pub(super) const ALL_KIB: usize = 128 << 10;
 
 /// Answers questions, one after the other.
 pub(crate) struct Answerer {
@@ -28,7 +31,39 @@ pub(crate) struct Answerer {
     pub(crate) fanout: Arc<Fanout<Resources>>,
     /// What makes resources.
     pub(crate) translator: Arc<Translator>,
+    /// What all answers share that are made and not sent yet.
+    pub(crate) budget: Budget,
 }
+
+/// What answers may take in memory, in KiB: those that clients are slow to take keep others from being made.
+pub(crate) struct Budget(Arc<Semaphore>);
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self::of(ALL_KIB)
+    }
+}
+
+impl Budget {
+    pub(super) fn of(kib: usize) -> Self {
+        Self(Arc::new(Semaphore::new(kib)))
+    }
+
+    /// An answer with its part of the budget: one that asks for patience where there is no room for it.
+    pub(super) fn hold(&self, collection: Collection) -> Made {
+        let bytes: usize =
+            collection.values().map(|resource| resource.body.len() + resource.name.len()).sum();
+        let kib = u32::try_from(bytes.div_ceil(1_024)).unwrap_or(u32::MAX);
+        match Arc::clone(&self.0).try_acquire_many_owned(kib) {
+            Ok(room) => Made { collection, held: Arc::new(room) },
+            Err(_) => Made { collection: said(LATER), held: Arc::new(()) },
+        }
+    }
+}
+
+/// Why an answer is not given.
+const LATER: &str = "too many answers wait to be taken (limit debug-answer-bytes): try again\n";
+const TOO_LARGE: &str = "the answer would be larger than 64 MiB (limit debug-answer-bytes): ask for less\n";
 
 impl Answerer {
     /// Answers until nobody can ask any more.
@@ -42,8 +77,9 @@ impl Answerer {
                     made.await.unwrap_or_default()
                 }
             };
-            // It is asked once.
-            let _ = answer.set(collection);
+            // It is asked once. One whose client is gone is not kept for it.
+            let _ = answer.set(self.budget.hold(collection));
+            drop(answer);
             self.fanout.publish_collections();
         }
     }
@@ -80,8 +116,13 @@ impl Answerer {
         let Ok(proxy) = Proxy::from_node(&connection.node) else { return not_connected() };
         let client = self.translator.connect(proxy);
         let read = |ty| resources_of(&self.translator, &client, connection, ty);
-        let dynamic = |ty| ConfigDump { dynamic: read(ty).iter().map(versioned).collect() };
-        let listeners = read(ResourceType::Listener);
+        let [clusters, endpoints, listeners, routes] = DUMPED.map(read);
+        let all = [&clusters, &endpoints, &listeners, &routes];
+        // Before it is there a second time.
+        if all.into_iter().flatten().map(|resource| resource.body.len()).sum::<usize>() > LARGEST {
+            return said(TOO_LARGE);
+        }
+        let dynamic = |all: &[EncodedResource]| ConfigDump { dynamic: all.iter().map(versioned).collect() };
         let listener = |resource: &EncodedResource| DynamicListener {
             name: resource.name.to_string(),
             active_state: Some(versioned(resource)),
@@ -89,21 +130,27 @@ impl Answerer {
         let listeners = ListenersConfigDump { dynamic_listeners: listeners.iter().map(listener).collect() };
         let section = |name: &str, any: Any| (name.to_owned(), any);
         collection([
-            section("clusters", packed("envoy.admin.v3.ClustersConfigDump", &dynamic(ResourceType::Cluster))),
-            section(
-                "endpoints",
-                packed("envoy.admin.v3.EndpointsConfigDump", &dynamic(ResourceType::Endpoint)),
-            ),
+            section("clusters", packed("envoy.admin.v3.ClustersConfigDump", &dynamic(&clusters))),
+            section("endpoints", packed("envoy.admin.v3.EndpointsConfigDump", &dynamic(&endpoints))),
             section("listeners", packed("envoy.admin.v3.ListenersConfigDump", &listeners)),
-            section("routes", packed("envoy.admin.v3.RoutesConfigDump", &dynamic(ResourceType::Route))),
+            section("routes", packed("envoy.admin.v3.RoutesConfigDump", &dynamic(&routes))),
         ])
     }
 }
 
+/// What a dump has, in the order of its sections.
+const DUMPED: [ResourceType; 4] =
+    [ResourceType::Cluster, ResourceType::Endpoint, ResourceType::Listener, ResourceType::Route];
+
 /// The one resource by which `istioctl` knows that it has to ask another replica. It takes an empty answer for the proxy's configuration.
 fn not_connected() -> Collection {
-    let any = Any { type_url: "istio.io/debug".to_owned(), value: pilotfish_admin::NOT_CONNECTED.into() };
-    collection([("config_dump".to_owned(), any)])
+    said(pilotfish_admin::NOT_CONNECTED)
+}
+
+/// A text in the place of an answer. `istioctl` shows it.
+fn said(text: &str) -> Collection {
+    let any = Any { type_url: "istio.io/debug".to_owned(), value: text.into() };
+    [resource("config_dump".to_owned(), &any)].into_iter().collect()
 }
 
 fn proxies(connections: &[ConnectionStatus]) -> impl Iterator<Item = &ConnectionStatus> {
@@ -121,20 +168,27 @@ fn packed(name: &str, message: &impl Message) -> Any {
     Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }
 }
 
+/// An answer of these resources, of which no more are made than may be sent.
 fn collection(resources: impl IntoIterator<Item = (String, Any)>) -> Collection {
-    let resource = |(name, any): (String, Any)| {
-        let (name, body) = (Arc::<str>::from(name), any.encode_to_vec());
-        let mut hasher = DefaultHasher::new();
-        body.hash(&mut hasher);
-        let resource = Resource {
-            name: name.clone(),
-            version: hasher.finish().max(1),
-            body: body.into(),
-            changed_at: 0,
-        };
-        (name, Arc::new(resource))
-    };
-    resources.into_iter().map(resource).collect()
+    let (mut all, mut bytes) = (Collection::new(), 0_usize);
+    for (name, any) in resources {
+        let (name, resource) = resource(name, &any);
+        bytes = bytes.saturating_add(resource.body.len() + name.len());
+        if bytes > LARGEST {
+            return said(TOO_LARGE);
+        }
+        all.insert(name, resource);
+    }
+    all
+}
+
+fn resource(name: String, any: &Any) -> (Arc<str>, Arc<Resource>) {
+    let (name, body) = (Arc::<str>::from(name), any.encode_to_vec());
+    let mut hasher = DefaultHasher::new();
+    body.hash(&mut hasher);
+    let resource =
+        Resource { name: name.clone(), version: hasher.finish().max(1), body: body.into(), changed_at: 0 };
+    (name, Arc::new(resource))
 }
 
 fn client_config(connection: &ConnectionStatus) -> ClientConfig {
@@ -174,5 +228,40 @@ fn timestamp(time: SystemTime) -> Timestamp {
     Timestamp {
         seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
         nanos: i32::try_from(since.subsec_nanos()).unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(bytes: usize) -> (String, Any) {
+        ("page".to_owned(), Any { type_url: "istio.io/debug".to_owned(), value: vec![b'x'; bytes].into() })
+    }
+
+    fn text(made: &Made) -> String {
+        let any = made.collection.values().map(|resource| Any::decode(resource.body.clone()).unwrap()).next();
+        String::from_utf8_lossy(&any.unwrap().value).into_owned()
+    }
+
+    #[test]
+    fn answers_that_are_not_taken_keep_others_from_being_made() {
+        let budget = Budget::of(8);
+        let first = budget.hold(collection([page(4_000)]));
+        let second = budget.hold(collection([page(6_000)]));
+        assert_eq!((text(&first).len(), text(&second).as_str()), (4_000, LATER));
+        drop(first);
+        assert_eq!(text(&budget.hold(collection([page(6_000)]))).len(), 6_000);
+    }
+
+    #[test]
+    fn no_more_is_made_than_may_be_sent() {
+        let part = || (0..80).map(|n| (n.to_string(), page(1 << 20).1));
+        let mut made = 0;
+        let answer = collection(part().inspect(|_| made += 1));
+        assert_eq!((answer, made), (said(TOO_LARGE), 64), "it stops when it is too much");
+        assert_eq!(collection(part().take(60)).len(), 60);
+        let row = format!("(`debug-answer-bytes`) | {} MiB; {} MiB |", LARGEST >> 20, ALL_KIB >> 10);
+        assert!(include_str!("../../../../docs/limits.md").contains(&row), "no row {row:?}");
     }
 }

@@ -12,11 +12,11 @@
 mod answer;
 mod messages;
 
-pub(crate) use answer::Answerer;
+pub(crate) use answer::{Answerer, Budget};
 
 use parking_lot::Mutex;
 use pilotfish_kube_writer::lease::replica_name;
-use pilotfish_xds::{Collection, ConnectError, PeerInfo};
+use pilotfish_xds::{Collection, CollectionState, ConnectError, Held, PeerInfo};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -26,8 +26,6 @@ use tokio::sync::mpsc;
 const OF_TOOLS: &str = "istio.io/";
 /// Questions that wait for their answer.
 const WAITING: usize = 32;
-/// Questions of one stream.
-const OF_A_STREAM: usize = 8;
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +47,14 @@ pub(crate) struct Question {
 }
 
 /// Empty until it is made.
-pub(crate) type Answer = Arc<OnceLock<Collection>>;
+pub(crate) type Answer = Arc<OnceLock<Made>>;
+
+/// An answer, and its part of what may be in memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Made {
+    pub(crate) collection: Collection,
+    pub(crate) held: Held,
+}
 
 /// Takes questions from streams.
 pub(crate) struct Questions {
@@ -63,7 +68,7 @@ pub(crate) struct Questions {
 /// Whoever answers takes them from here.
 pub(crate) type Queue = mpsc::Receiver<Question>;
 
-/// What is remembered of a client.
+/// What is remembered of a client: its questions by type, until they are answered.
 pub(crate) struct Asker {
     allowed: Result<(), ConnectError>,
     asked: Mutex<BTreeMap<String, Answer>>,
@@ -108,23 +113,22 @@ impl Questions {
         asker.allowed.clone()?;
         let subject = subject(type_url, names).map_err(ConnectError::InvalidArgument)?;
         let answer = Answer::default();
-        {
-            let mut asked = asker.asked.lock();
-            if asked.len() >= OF_A_STREAM {
-                return Err(ConnectError::InvalidArgument(format!(
-                    "more than {OF_A_STREAM} questions on one stream"
-                )));
-            }
-            asked.insert(type_url.to_owned(), answer.clone());
-        }
+        // The types that are served are few.
+        asker.asked.lock().insert(type_url.to_owned(), answer.clone());
         let busy = |_| ConnectError::Unavailable("too many questions wait for an answer: try again".into());
         self.queue.try_send(Question { subject, answer }).map_err(busy)?;
         Ok(true)
     }
 
-    /// The answer: `None` for what was not asked, `Some(None)` while it is being made.
-    pub(crate) fn answer(asker: &Asker, type_url: &str) -> Option<Option<Collection>> {
-        Some(asker.asked.lock().get(type_url)?.get().cloned())
+    /// The answer, which is handed over once; `None` for what is no question.
+    pub(crate) fn answer(&self, asker: &Asker, type_url: &str) -> Option<CollectionState> {
+        self.answerer(type_url)?;
+        let mut asked = asker.asked.lock();
+        let Some(made) = asked.get(type_url).and_then(|answer| answer.get().cloned()) else {
+            return Some(CollectionState::NotYet);
+        };
+        asked.remove(type_url);
+        Some(CollectionState::Once(made.collection, made.held))
     }
 }
 
@@ -212,5 +216,26 @@ mod tests {
         };
         assert!((0..WAITING).all(|_| ask() == Ok(true)));
         assert!(matches!(ask(), Err(ConnectError::Unavailable(_))));
+    }
+
+    /// An answer may be as large as all that is known.
+    #[test]
+    fn an_answer_is_handed_over_once_and_not_kept() {
+        let (questions, mut queue) = Questions::new(true);
+        let asker = questions.connect(&PeerInfo::default());
+        let debug = "istio.io/debug/syncz";
+        assert_eq!(questions.ask(&asker, debug, &[]), Ok(true));
+        let state = |type_url| questions.answer(&asker, type_url);
+        assert!(matches!(state(debug), Some(CollectionState::NotYet)));
+        let Question { answer, .. } = queue.try_recv().unwrap();
+        let held = Arc::new(());
+        answer.set(Made { collection: Collection::new(), held: held.clone() }).unwrap();
+        drop(answer);
+        let taken = state(debug);
+        assert!(matches!(taken, Some(CollectionState::Once(..))) && Arc::strong_count(&held) == 2);
+        drop(taken);
+        assert_eq!(Arc::strong_count(&held), 1);
+        assert!(matches!(state(debug), Some(CollectionState::NotYet)), "it would have to be asked again");
+        assert!(state("networking.istio.io/v1/Sidecar").is_none());
     }
 }

@@ -28,7 +28,7 @@ use crate::configuration::ConfigurationClients;
 use crate::control::remote::RemoteRegistries;
 use crate::control::shared::Shared;
 use crate::control::{Control, Outputs};
-use crate::istioctl::{self, Answerer, Questions};
+use crate::istioctl::{self, Answerer, Budget, Questions};
 use crate::recorder::PrometheusRecorder;
 use crate::resources::Resources;
 use crate::settings::Settings;
@@ -206,7 +206,7 @@ fn admin_server(bound: pilotfish_admin::Bound, pages: axum::Router) -> Subsystem
 /// Answers what tools ask over xDS.
 fn answers(asked: istioctl::Queue, state: &AdminState, pages: axum::Router) -> Subsystem {
     let (fanout, translator) = (state.fanout.clone(), state.translator.clone());
-    let answerer = Arc::new(Answerer { pages, fanout, translator });
+    let answerer = Arc::new(Answerer { pages, fanout, translator, budget: Budget::default() });
     Subsystem::new("answers to istioctl", StopOrder::Abort).task(|_| async {
         answerer.run(asked).await;
         Ok(())
