@@ -130,7 +130,7 @@ impl xds::ResourceSource for Resources {
         }
         let (claimed, mesh) = {
             let snapshot = self.translator.snapshot();
-            let claimed = self.node_claims.enter(&proxy, snapshot.world())?;
+            let claimed = self.node_claims.enter(&proxy, peer, snapshot.world())?;
             (claimed, snapshot.world().typed::<MeshConfig>(&Namespace::default(), mesh::OBJECT_NAME))
         };
         let secrets = self.secret_rights.as_ref().and_then(|rights| rights.client(&proxy.secret_access));
