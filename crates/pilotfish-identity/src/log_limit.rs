@@ -6,11 +6,15 @@ use std::time::{Duration, Instant};
 /// How many lines are written in one [`SPAN`], where nothing else is said.
 const LINES: u32 = 10;
 const SPAN: Duration = Duration::from_secs(10);
+/// The same for limits that are reached: metrics count them.
+const LINES_OF_LIMITS: u32 = 6;
+const SPAN_OF_LIMITS: Duration = Duration::from_secs(60);
 
 /// Allows ten lines in ten seconds, or another number of them, and counts the others.
 #[derive(Debug)]
 pub struct LogLimit {
     lines: u32,
+    span: Duration,
     state: Mutex<State>,
 }
 
@@ -31,13 +35,19 @@ impl LogLimit {
     /// So many lines in ten seconds.
     #[must_use]
     pub fn of(lines: u32) -> Self {
-        Self { lines, state: Mutex::default() }
+        Self { lines, span: SPAN, state: Mutex::default() }
+    }
+
+    /// Six lines in a minute, for limits that clients reach.
+    #[must_use]
+    pub fn of_limits() -> Self {
+        Self { lines: LINES_OF_LIMITS, span: SPAN_OF_LIMITS, state: Mutex::default() }
     }
 
     /// How many lines were left out since the last one, if a line may be written now.
     pub fn allow(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock();
-        if state.since.is_none_or(|since| now.saturating_duration_since(since) >= SPAN) {
+        if state.since.is_none_or(|since| now.saturating_duration_since(since) >= self.span) {
             state.since = Some(now);
             state.lines = 0;
         }
@@ -62,5 +72,14 @@ mod tests {
         assert_eq!(allowed.iter().flatten().count(), LINES as usize);
         assert_eq!(limit.allow(start + SPAN), Some(3), "the next line has the number of those left out");
         assert_eq!(limit.allow(start + SPAN), Some(0));
+    }
+
+    #[test]
+    fn limits_that_are_reached_are_few_lines_a_minute() {
+        let (limit, start) = (LogLimit::of_limits(), Instant::now());
+        let lines =
+            (0..6_000).filter(|n| limit.allow(start + Duration::from_millis(10 * n)).is_some()).count();
+        assert_eq!(lines, LINES_OF_LIMITS as usize);
+        assert_eq!(limit.allow(start + SPAN_OF_LIMITS), Some(6_000 - u64::from(LINES_OF_LIMITS)));
     }
 }

@@ -133,7 +133,7 @@ impl RegistrationServer {
             close,
             reload_interval: settings.reload_interval,
             addresses: Slots::new(limits.address_connections),
-            log: LogLimit::default(),
+            log: LogLimit::of_limits(),
         })
     }
 }

@@ -337,7 +337,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
     fn refuse(&self, refusal: &StreamError, mut respond: SendResponse<Bytes>) {
         self.shared.count(refusal);
         if matches!(refusal, StreamError::ResourceExhausted(_))
-            && let Some(left_out) = self.port.log.allow(Instant::now())
+            && let Some(left_out) = self.port.limit_log.allow(Instant::now())
         {
             tracing::warn!(peer = %self.peer, error = %refusal, left_out, "a stream is refused");
         }
@@ -703,7 +703,9 @@ impl<S: ResourceSource> AdsStream<S> {
             End::Client => grpc::status(Code::Ok, ""),
             End::Status(error) => {
                 shared.count(&error);
-                if let Some(left_out) = port.log.allow(Instant::now()) {
+                let is_limit = matches!(error, StreamError::ResourceExhausted(_));
+                let log = if is_limit { &port.limit_log } else { &port.log };
+                if let Some(left_out) = log.allow(Instant::now()) {
                     let stream = self.stream.lock();
                     let (connection, code) = (stream.shown_id(), error.code_name());
                     // As a client without an identity: somebody is to look at it.

@@ -222,7 +222,7 @@ impl<S: ResourceSource> Shared<S> {
             Ok(place) => place,
             Err(error) => {
                 self.fanout.recorder.limit_exceeded(error.limit);
-                if let Some(left_out) = port.log.allow(Instant::now()) {
+                if let Some(left_out) = port.limit_log.allow(Instant::now()) {
                     tracing::warn!(%peer, %error, left_out, "a connection is closed");
                 }
                 return None;

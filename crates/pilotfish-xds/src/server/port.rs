@@ -23,8 +23,10 @@ pub(super) struct Port {
     incomplete: Shares<IpAddr, Limit>,
     half_open: Arc<HalfOpen>,
     pub(super) throttle: PushThrottle,
-    /// Of connections and streams that are refused, and of streams that end with an error.
+    /// Of streams that end with an error, and connections that cannot be accepted.
     pub(super) log: LogLimit,
+    /// Of connections and streams that are refused or end because of a limit.
+    pub(super) limit_log: LogLimit,
 }
 
 /// The place of a call of health or reflection.
@@ -67,6 +69,7 @@ impl Port {
             half_open: HalfOpen::new(config.max_handshakes),
             throttle: PushThrottle::new((config.max_handshakes / 4).max(1)),
             log: LogLimit::default(),
+            limit_log: LogLimit::of_limits(),
         })
     }
 

@@ -1,14 +1,19 @@
 //! What the analysis found in a world, for all who tell of it.
 
+use crate::control::report_log::ReportLog;
 use pilotfish_model::World;
 use pilotfish_translate::{Finding, Level};
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The most findings that are kept and listed; the rest is counted.
 const MOST_LISTED: usize = 10_000;
 /// The most of them in `/ready`, and new ones in the log at a time.
 const MOST_TOLD: usize = 20;
+
+/// What lines of the log call the analysis, as if it were a source.
+pub(crate) const ANALYSIS: &str = "analysis";
 
 /// A finding, with the place of its object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,17 +60,20 @@ impl Findings {
     }
 
     /// Logs the warnings that were not there before.
-    pub(crate) fn log_since(&self, before: &Self) {
+    pub(crate) fn log_since(&self, before: &Self, log: &mut ReportLog) {
+        let now = Instant::now();
         let known: HashSet<_> = before.warnings().map(|placed| key(&placed.finding)).collect();
         let new: Vec<_> = self.warnings().filter(|placed| !known.contains(&key(&placed.finding))).collect();
         for placed in new.iter().take(MOST_TOLD) {
-            tracing::warn!("{placed}");
+            log.write(ANALYSIS, now, || tracing::warn!("{placed}"));
         }
         if let Some(more) = new.len().checked_sub(MOST_TOLD).filter(|more| *more > 0) {
-            tracing::warn!(more, "more warnings of the analysis; `pilotfish problems` lists them");
+            log.write(ANALYSIS, now, || {
+                tracing::warn!(more, "more warnings of the analysis; `pilotfish problems` lists them");
+            });
         }
         if before.warnings().next().is_some() && self.warnings().next().is_none() {
-            tracing::info!("the analysis has no warnings any more");
+            log.write(ANALYSIS, now, || tracing::info!("the analysis has no warnings any more"));
         }
     }
 }

@@ -16,6 +16,7 @@ mod gateway_names;
 mod observer;
 pub(crate) mod pulse;
 pub(crate) mod remote;
+mod report_log;
 pub(crate) mod shared;
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,9 @@
 //! What the control loop publishes for others to read: always the newest, never blocking it.
 
 use crate::control::changed::ChangedObjects;
-use crate::control::findings::Findings;
+use crate::control::findings::{ANALYSIS, Findings};
 use crate::control::pulse::Pulse;
+use crate::control::report_log::ReportLog;
 use crate::history::History;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -15,7 +16,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{Notify, watch};
 
 /// The newest state of the control loop.
@@ -32,6 +33,8 @@ pub struct Shared {
     /// What is wrong with names of gateways between networks.
     gateways: ArcSwap<Vec<String>>,
     problems: Mutex<BTreeMap<String, Arc<SourceProblems>>>,
+    /// What is logged of them, by source, and of findings.
+    logs: Mutex<BTreeMap<String, ReportLog>>,
     draining: AtomicBool,
     pulse: Pulse,
     followers: Mutex<Vec<Weak<Pending>>>,
@@ -154,7 +157,7 @@ impl Shared {
 
     /// Takes over what the analysis found, and logs what is new.
     pub(crate) fn set_findings(&self, findings: Findings) {
-        findings.log_since(&self.findings());
+        findings.log_since(&self.findings(), self.logs.lock().entry(ANALYSIS.to_owned()).or_default());
         self.findings.send_replace(Arc::new(findings));
     }
 
@@ -291,23 +294,28 @@ impl Shared {
     /// Forgets what was wrong with a source that is gone.
     pub(crate) fn remove_problems(&self, source: &str) {
         self.problems.lock().remove(source);
+        self.logs.lock().remove(source);
     }
 
-    /// Takes over what is wrong now, and logs what is new and what is mended.
+    /// Takes over what is wrong now, and logs what is new and what is mended: so many lines in a minute.
     pub(crate) fn set_problems(&self, source: &str, problems: &Arc<SourceProblems>) {
         let before = self.problems.lock().insert(source.to_owned(), problems.clone()).unwrap_or_default();
+        let (mut logs, now) = (self.logs.lock(), Instant::now());
+        let log = logs.entry(source.to_owned()).or_default();
         for report in new_reports(&before, problems) {
-            match report.severity {
+            log.write(source, now, || match report.severity {
                 Severity::Error => tracing::error!("{report}"),
                 Severity::Warning => tracing::warn!("{report}"),
-            }
+            });
         }
         if before.errors() > 0 && problems.errors() == 0 {
-            tracing::info!(source, "all objects are in force as written");
+            log.write(source, now, || tracing::info!(source, "all objects are in force as written"));
         }
         for (kind, count) in &problems.ignored {
             if !before.ignored.contains_key(kind) {
-                tracing::info!(kind, count, "objects of a kind that is not read are ignored");
+                log.write(source, now, || {
+                    tracing::info!(kind, count, "objects of a kind that is not read are ignored");
+                });
             }
         }
     }
@@ -483,6 +491,34 @@ mod tests {
         assert_eq!(shared.rejected(), 2);
         shared.remove_problems("cluster");
         assert_eq!(shared.problems(), [report("b", 2)]);
+    }
+
+    /// Counts what is logged.
+    #[derive(Default)]
+    struct Lines(Arc<std::sync::atomic::AtomicUsize>);
+
+    impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Lines {
+        fn on_event(&self, _: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A user writes an object with a hundred mistakes again and again, each time with others.
+    #[test]
+    fn configuration_that_changes_does_not_fill_the_log() {
+        use tracing_subscriber::layer::SubscriberExt;
+        let (shared, lines) = (Shared::default(), Lines::default());
+        let count = lines.0.clone();
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
+            for round in 0..100 {
+                let reports = (0..100).map(|n| report(&format!("{round} {n}"), n)).collect();
+                shared.set_problems("files", &Arc::new(problems(reports)));
+                shared.set_problems("files", &Arc::default());
+            }
+            shared.set_problems("cluster", &Arc::new(problems(vec![report("a", 1)])));
+        });
+        let written = count.load(Ordering::Relaxed);
+        assert!((52..120).contains(&written), "{written} lines; another source has lines of its own");
     }
 
     #[tokio::test]
