@@ -7,7 +7,7 @@ use crate::mark::{Due, Mark, Set};
 use crate::names::{Account, ClientBudgets};
 use crate::recorder::Recorder;
 use crate::response::Nonces;
-use crate::source::{Change, ClientId, Publication, ResourceSource, Snapshot, ViewId};
+use crate::source::{Change, ClientId, PeerInfo, Publication, ResourceSource, Snapshot, ViewId};
 use crate::status::{ConnectionStatus, Progress, ReportStatus};
 use crate::topology::{Fetched, Freed, Membership, NAMES_AT_A_TIME, Topology};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -455,6 +455,12 @@ impl<S: ResourceSource> Fanout<S> {
     pub fn progress(&self) -> Vec<Progress> {
         let streams: Vec<_> = self.streams.lock().iter().filter_map(|(_, stream)| stream.upgrade()).collect();
         streams.iter().filter_map(|stream| stream.progress()).collect()
+    }
+
+    /// Ends the streams of peers whose proof counts no longer: they have to prove again who they are. Returns how many.
+    pub fn revoke(&self, is_meant: impl Fn(&PeerInfo) -> bool) -> usize {
+        let streams: Vec<_> = self.streams.lock().iter().filter_map(|(_, stream)| stream.upgrade()).collect();
+        streams.iter().filter(|stream| stream.revoke(&is_meant)).count()
     }
 
     /// All connected clients, and the revision in force of which their states tell at the latest.

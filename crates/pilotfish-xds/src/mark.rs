@@ -80,6 +80,8 @@ pub struct Mark {
     client: AtomicU64,
     /// Whether the stream handles a publication as soon as its task runs: its client has had all first responses and reads.
     prompt: AtomicBool,
+    /// Whether what its client proved counts no longer.
+    revoked: AtomicBool,
     due: Due,
     waker: Mutex<Option<Waker>>,
 }
@@ -101,6 +103,17 @@ impl Mark {
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.set.load(Ordering::Acquire) != 0
+    }
+
+    /// What the stream's client proved counts no longer: its task ends it.
+    pub(crate) fn revoke(&self) {
+        self.revoked.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Whether that is so.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.revoked.load(Ordering::Acquire)
     }
 
     /// The revision of the newest publication that concerned the stream, at least that in force when its client was accepted.

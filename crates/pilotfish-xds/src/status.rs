@@ -15,6 +15,8 @@ pub(crate) trait ReportStatus: Send + Sync {
     fn report(&self) -> Option<ConnectionStatus>;
     /// How far it is; `None` before the first request.
     fn progress(&self) -> Option<Progress>;
+    /// Has its task end it, if its peer is meant. Returns whether it is.
+    fn revoke(&self, is_meant: &dyn Fn(&PeerInfo) -> bool) -> bool;
 }
 
 /// How far a client is with what was published.

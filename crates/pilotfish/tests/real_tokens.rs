@@ -153,10 +153,13 @@ async fn a_remote_cluster_checks_the_tokens_of_its_proxies() {
          stringData:\n  west: |\n    {kubeconfig}\n"
     );
     own.apply(&secret).await;
-    eventually("their token is taken", || served.connect(&theirs, "west")).await;
+    let mut connected = eventually("their token is taken", || served.connect(&theirs, "west")).await;
     let error = served.refused(&theirs, "").await;
     assert!(error.contains("grpc-status 16") && error.contains("not accepted"), "{error}");
     own.delete(&secret).await;
+    // Those that are connected have nobody left who vouches for them.
+    let ended = connected.end().await;
+    assert!(format!("{ended:#}").contains("prove again"), "{ended:#}");
     eventually("the cluster is forgotten", || async {
         // As long as it is known, the stream is served and does not end.
         let attempt = tokio::time::timeout(Duration::from_secs(2), served.refused(&theirs, "west"));

@@ -5,16 +5,24 @@ use crate::client::Client;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// The clients with which clusters are read now. Cloning shares them.
 #[derive(Clone, Default)]
-pub struct RemoteClients(Arc<RwLock<BTreeMap<ClusterGeneration, Client>>>);
+pub struct RemoteClients(Arc<Clients>);
+
+#[derive(Default)]
+struct Clients {
+    by_generation: RwLock<BTreeMap<ClusterGeneration, Client>>,
+    /// Changes when one is gone.
+    removals: watch::Sender<()>,
+}
 
 impl RemoteClients {
     /// The client of a cluster: of two, the one whose generation is in force, which is the older.
     #[must_use]
     pub fn of(&self, cluster: &str) -> Option<Client> {
-        let clients = self.0.read();
+        let clients = self.0.by_generation.read();
         let first = ClusterGeneration { cluster: cluster.into(), number: 0 };
         let (generation, client) = clients.range(first..).next()?;
         (*generation.cluster == *cluster).then(|| client.clone())
@@ -23,15 +31,28 @@ impl RemoteClients {
     /// Whether no remote cluster is read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.read().is_empty()
+        self.0.by_generation.read().is_empty()
+    }
+
+    /// Whether a cluster is read.
+    #[must_use]
+    pub fn reads(&self, cluster: &str) -> bool {
+        self.of(cluster).is_some()
+    }
+
+    /// Tells that some reading has ended. Another one of the same cluster may go on.
+    #[must_use]
+    pub fn removals(&self) -> watch::Receiver<()> {
+        self.0.removals.subscribe()
     }
 
     pub(crate) fn insert(&self, generation: ClusterGeneration, client: Client) {
-        self.0.write().insert(generation, client);
+        self.0.by_generation.write().insert(generation, client);
     }
 
     pub(super) fn remove(&self, generation: &ClusterGeneration) {
-        self.0.write().remove(generation);
+        self.0.by_generation.write().remove(generation);
+        self.0.removals.send_replace(());
     }
 }
 
@@ -53,10 +74,14 @@ mod tests {
         clients.insert(generation("west", 5), client("new"));
         clients.insert(generation("east", 3), client("east"));
         assert_eq!(of("west").as_deref(), Some("old"));
+        let mut removals = clients.removals();
         clients.remove(&generation("west", 2));
+        assert!(removals.has_changed().unwrap() && clients.reads("west"), "another reading goes on");
+        removals.mark_unchanged();
         assert_eq!(of("west").as_deref(), Some("new"));
         assert_eq!(of("east").as_deref(), Some("east"));
         clients.remove(&generation("west", 5));
+        assert!(removals.has_changed().unwrap() && !clients.reads("west"));
         assert_eq!((of("west"), of("wes"), of("")), (None, None, None));
     }
 }

@@ -468,7 +468,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         if self.shared.draining.load(Ordering::SeqCst) {
             self.drain("the server is shutting down");
         } else if self.ends.is_some_and(|end| now >= end) {
-            self.drain("the client has to prove again who it is: connect again");
+            self.drain(PROVE_AGAIN);
         }
     }
 
@@ -553,6 +553,9 @@ impl<S: ResourceSource, I> Drop for Connection<S, I> {
     }
 }
 
+/// What a client is told whose proof has ended.
+const PROVE_AGAIN: &str = "the client has to prove again who it is: connect again";
+
 /// Why a stream ends.
 enum End {
     /// The client closed its side.
@@ -589,6 +592,9 @@ impl<S: ResourceSource> AdsStream<S> {
         cx: &mut Context<'_>,
         now: Instant,
     ) -> Result<(), End> {
+        if self.mark.is_revoked() {
+            return Err(StreamError::Unavailable(PROVE_AGAIN.into()).into());
+        }
         let due = self.deadline.is_some_and(|deadline| now >= deadline);
         if !(self.requested || due || self.blocked.is_some() || self.mark.is_set()) {
             return Ok(());

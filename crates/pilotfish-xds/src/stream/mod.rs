@@ -113,6 +113,15 @@ impl<S: ResourceSource> ReportStatus for Mutex<Stream<S>> {
     fn progress(&self) -> Option<Progress> {
         self.lock().progress()
     }
+
+    fn revoke(&self, is_meant: &dyn Fn(&PeerInfo) -> bool) -> bool {
+        let stream = self.lock();
+        let found = is_meant(&stream.peer);
+        if found {
+            stream.mark.revoke();
+        }
+        found
+    }
 }
 
 impl<S: ResourceSource> Stream<S> {

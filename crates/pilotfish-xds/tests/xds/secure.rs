@@ -52,6 +52,10 @@ impl Authenticator for Passwords {
                     let until = Some(SystemTime::now() + Duration::from_millis(100));
                     Ok(Proof { identities: vec![WEB.to_owned()], cluster: None, until })
                 }
+                Some(cluster @ ("east" | "west")) => {
+                    let cluster = Some(cluster.into());
+                    Ok(Proof { identities: vec![WEB.to_owned()], cluster, until: None })
+                }
                 Some("never") => std::future::pending().await,
                 Some(_) => Err("it is wrong".to_owned()),
                 None => Err("there is none".to_owned()),
@@ -311,6 +315,30 @@ async fn a_stream_ends_with_what_its_client_proved() {
     let trailers = soon(body.trailers()).await.unwrap().unwrap();
     let (code, message) = status(&trailers);
     assert_eq!((code, message.contains("prove")), ("14", true), "{message}");
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_its_proof_counts_no_longer() {
+    let server = start(ServerConfig::default());
+    let clusters = || {
+        let all = server.fanout.connections();
+        all.iter().map(|client| client.peer.cluster.as_deref().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let (west, east) = (server.client(None).await, server.client(None).await);
+    assert_eq!(status(&ask(&east, Some("east")).await).0, "");
+    let mut west = soon(west.ready()).await.unwrap();
+    let request = http::Request::post(format!("https://xds{DELTA}"))
+        .header("content-type", "application/grpc")
+        .header("authorization", "west");
+    let (response, _out) = west.send_request(request.body(()).unwrap(), false).unwrap();
+    // Its first request has not come yet.
+    let mut body = soon(response).await.unwrap().into_body();
+    assert_eq!(server.fanout.revoke(|peer| peer.cluster.as_deref() == Some("west")), 1);
+    let trailers = soon(body.trailers()).await.unwrap().unwrap();
+    let (code, message) = status(&trailers);
+    assert_eq!((code, message.contains("prove")), ("14", true), "{message}");
+    assert_eq!(clusters(), ["east"]);
+    assert_eq!(server.fanout.revoke(|peer| peer.cluster.as_deref() == Some("west")), 0, "it is gone");
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ mod lookups;
 pub(crate) mod node_claims;
 pub(crate) mod registration;
 mod registries;
+mod revocation;
 pub(crate) mod secret_access;
 mod sources;
 mod status;
@@ -114,7 +115,7 @@ impl Bound {
         let admin_state = Arc::new(AdminState {
             shared: shared.clone(),
             resources,
-            fanout,
+            fanout: fanout.clone(),
             translator,
             webhooks: view,
             registrar: registration.as_ref().map(Registration::registrar),
@@ -129,6 +130,7 @@ impl Bound {
         subsystems.add(analysis.subsystem());
         subsystems.extend(status::subsystem(&settings, &sources, &shared, &metrics));
         subsystems.extend(exports::subsystem(&settings, &sources, &shared));
+        subsystems.extend(revocation::subsystem(&settings, &sources, &fanout));
         subsystems.extend(configuration);
         subsystems.extend(sources.subsystems(messages));
         subsystems.extend(live);
