@@ -6,7 +6,7 @@
 //! would come from this machine under the site's own name (DNS rebinding), so that name is looked at. Nor may it have them made, or change
 //! something, without reading the answer ([`cross_site`]).
 
-use crate::cross_site;
+use crate::{Metrics, cross_site};
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -20,9 +20,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 /// Pages that are made at a time: each may hold all that is known.
-const AT_A_TIME: usize = 2;
+pub(crate) const AT_A_TIME: usize = 2;
 /// Of pages that are made and not taken by those who asked, in KiB. A page that is larger by itself is the only one.
-const WAITING_KIB: usize = 64 << 10;
+pub(crate) const WAITING_KIB: usize = 64 << 10;
 /// Requests that wait for their turn: each has one of the places of the address, which probes need too.
 const QUEUE: usize = 16;
 /// How long a request waits for its turn.
@@ -44,8 +44,8 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    pub(crate) fn new(access: Access) -> Self {
-        Self { access, pages: Pages::new(WAITING_KIB) }
+    pub(crate) fn new(access: Access, metrics: Arc<Metrics>) -> Self {
+        Self { access, pages: Pages::new(WAITING_KIB, metrics) }
     }
 }
 
@@ -55,6 +55,7 @@ pub(crate) struct Pages {
     queue: Semaphore,
     waiting: Arc<Semaphore>,
     waiting_kib: usize,
+    metrics: Arc<Metrics>,
 }
 
 /// A page in memory: what it takes is given back with its last byte.
@@ -71,16 +72,17 @@ impl AsRef<[u8]> for Page {
 
 impl Pages {
     /// So much may wait to be taken.
-    pub(crate) fn new(waiting_kib: usize) -> Self {
+    fn new(waiting_kib: usize, metrics: Arc<Metrics>) -> Self {
         let waiting = Arc::new(Semaphore::new(waiting_kib));
         let turns = Arc::new(Semaphore::new(AT_A_TIME));
-        Self { turns, queue: Semaphore::new(QUEUE), waiting, waiting_kib }
+        Self { turns, queue: Semaphore::new(QUEUE), waiting, waiting_kib, metrics }
     }
 
     /// Makes a page when it is its turn.
     async fn make(&self, request: Request, next: Next) -> Response {
         let Some(turn) = self.turn().await else {
-            return later("too many pages are being made (limit debug-pages): try again\n");
+            return self
+                .later("debug-pages", "too many pages are being made (limit debug-pages): try again\n");
         };
         let runtime = Handle::current();
         let made = tokio::task::spawn_blocking(move || {
@@ -94,7 +96,10 @@ impl Pages {
         match made.await {
             Ok(Ok((head, bytes))) => match self.hold(bytes) {
                 Some(body) => Response::from_parts(head, body),
-                None => later("too many pages wait to be taken (limit debug-page-bytes): try again\n"),
+                None => self.later(
+                    "debug-page-bytes",
+                    "too many pages wait to be taken (limit debug-page-bytes): try again\n",
+                ),
             },
             Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
             Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
@@ -113,21 +118,14 @@ impl Pages {
         let waiting = Arc::clone(&self.waiting).try_acquire_many_owned(kib).ok()?;
         Some(Body::from(Bytes::from_owner(Page { bytes, _waiting: waiting })))
     }
-}
 
-fn later(message: &'static str) -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], message).into_response()
-}
-
-/// Makes a page that everybody may see.
-pub(crate) async fn in_turn(State(pages): State<Arc<Pages>>, request: Request, next: Next) -> Response {
-    if cross_site::is_foreign(request.headers()) {
-        return refuse(cross_site::REFUSAL);
+    fn later(&self, limit: &'static str, message: &'static str) -> Response {
+        self.metrics.limit_reached("admin", limit);
+        (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], message).into_response()
     }
-    pages.make(request, next).await
 }
 
-fn refuse(refusal: &'static str) -> Response {
+pub(crate) fn refuse(refusal: &'static str) -> Response {
     (StatusCode::FORBIDDEN, refusal).into_response()
 }
 
@@ -164,7 +162,11 @@ pub(crate) async fn this_machine(request: Request, next: Next) -> Response {
     refuse("the log level is changed from this machine only: use kubectl port-forward, or kill -HUP\n")
 }
 
-fn check_site(request: &Request) -> Result<(), &'static str> {
+/// Whether no page of another site asks.
+///
+/// # Errors
+/// With the reason.
+pub(crate) fn check_site(request: &Request) -> Result<(), &'static str> {
     if cross_site::is_foreign(request.headers()) { Err(cross_site::REFUSAL) } else { Ok(()) }
 }
 
@@ -177,7 +179,7 @@ pub(crate) fn check_request(access: Access, request: &Request) -> Result<(), &'s
 }
 
 /// Who asks. Without a connection there is nobody else.
-fn peer(request: &Request) -> Option<IpAddr> {
+pub(crate) fn peer(request: &Request) -> Option<IpAddr> {
     request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip())
 }
 
@@ -212,9 +214,13 @@ fn is_own(headers: &HeaderMap) -> bool {
 mod tests {
     use super::*;
 
+    fn metrics() -> Arc<Metrics> {
+        Arc::new(Metrics::new("1").unwrap())
+    }
+
     #[test]
     fn what_waits_to_be_taken_is_limited_until_its_last_byte_is_gone() {
-        let pages = Pages::new(4);
+        let pages = Pages::new(4, metrics());
         let page = |bytes: usize| pages.hold(Bytes::from(vec![b'x'; bytes]));
         let (first, second) = (page(2_000), page(2_000));
         assert!(first.is_some() && second.is_some());
@@ -228,7 +234,7 @@ mod tests {
 
     #[tokio::test]
     async fn few_requests_wait_for_their_turn() {
-        let pages = Pages::new(4);
+        let pages = Pages::new(4, metrics());
         let turns = Arc::clone(&pages.turns).try_acquire_many_owned(2).unwrap();
         let mut waiting: Vec<_> = (0..=QUEUE).map(|_| Box::pin(pages.turn())).collect();
         let mut poll = |index: usize| futures_poll(&mut waiting[index]);
@@ -254,10 +260,10 @@ mod tests {
                 "done"
             }
         };
-        let pages = Arc::new(Pages::new(4));
+        let gate = Arc::new(Gate::new(Access::ThisMachine, metrics()));
         let router = axum::Router::new()
             .route("/slow", axum::routing::get(slow))
-            .layer(axum::middleware::from_fn_with_state(pages, in_turn));
+            .layer(axum::middleware::from_fn_with_state(gate, guard));
         let request = Request::get("/slow").body(Body::empty()).unwrap();
         let answer = tokio::spawn(tower::ServiceExt::oneshot(router, request));
         // On the one thread of this test nothing else would come to this.

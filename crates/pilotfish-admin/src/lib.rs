@@ -11,6 +11,7 @@ mod dashboard;
 mod feed;
 mod flow_metrics;
 mod metrics;
+mod metrics_page;
 mod process;
 mod process_metrics;
 mod readiness;
@@ -37,3 +38,13 @@ pub use server::{Bound, LIMITS, ServerError, page};
 pub use v1::{ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};
 pub use views::{provenance, time};
 pub use webhook_metrics::{ReviewedObject, WebhookMetrics};
+
+/// Limits by the names that answers and metrics give them, beside those of connections ([`LIMITS`]); times are in seconds.
+pub const NAMED_LIMITS: [(&str, usize); 6] = [
+    ("debug-pages", access::AT_A_TIME),
+    ("debug-page-bytes", access::WAITING_KIB << 10),
+    ("address-metrics", metrics_page::OF_AN_ADDRESS),
+    ("metrics-bytes", metrics_page::WAITING_KIB << 10),
+    ("metrics-time", metrics_page::PATIENCE_SECONDS),
+    ("event-streams", SUBSCRIBERS),
+];

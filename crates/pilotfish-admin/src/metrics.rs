@@ -40,6 +40,8 @@ pub struct Metrics {
     pub stream_errors: IntCounterVec,
     /// Streams and calls that a limit refused or ended, by limit.
     pub limits_exceeded: IntCounterVec,
+    /// Limits of the admin server and of the webhooks that were reached, by server and limit.
+    http_limits_exceeded: IntCounterVec,
     /// From a new world to the last response of a proxy.
     pub convergence: Histogram,
     /// From the mark to the moment in which the stream's task takes it.
@@ -192,6 +194,17 @@ const REJECT_TYPES: [XdsType; 4] = ["cds", "eds", "lds", "rds"];
 const UNRESOLVED: &str = "Gateways between networks whose names cannot be resolved";
 
 impl Metrics {
+    /// A limit of a server (`admin`, `webhooks`) was reached.
+    pub fn limit_reached(&self, server: &'static str, limit: &'static str) {
+        self.http_limits_exceeded.with_label_values(&[server, limit]).inc();
+    }
+
+    /// How often that was so.
+    #[must_use]
+    pub fn limits_reached(&self, server: &'static str, limit: &'static str) -> u64 {
+        self.http_limits_exceeded.with_label_values(&[server, limit]).get()
+    }
+
     /// All metrics, at zero.
     ///
     /// # Errors
@@ -222,6 +235,7 @@ impl Metrics {
             expired_nonces: r.counters("pilot_xds_expired_nonce", "Requests with an old nonce", &["type"])?,
             stream_errors: stream_errors(r)?,
             limits_exceeded: limits_exceeded(r)?,
+            http_limits_exceeded: http_limits_exceeded(r)?,
             convergence: r
                 .seconds("pilot_proxy_convergence_time", "Seconds from a new world to the last response")?,
             queue: r.seconds("pilot_proxy_queue_time", "Seconds that a proxy's push waited for its task")?,
@@ -400,6 +414,11 @@ impl Registries {
 fn limits_exceeded(r: &Catalogue) -> Result<IntCounterVec, prometheus::Error> {
     const HELP: &str = "Streams and calls refused or ended by a limit, by limit";
     r.counters("pilotfish_xds_limits_exceeded", HELP, &["limit"])
+}
+
+fn http_limits_exceeded(r: &Catalogue) -> Result<IntCounterVec, prometheus::Error> {
+    const HELP: &str = "Connections and requests that a limit refused or ended, by server and limit";
+    r.counters("pilotfish_http_limits_exceeded", HELP, &["server", "limit"])
 }
 
 fn stream_errors(r: &Catalogue) -> Result<IntCounterVec, prometheus::Error> {

@@ -1,6 +1,7 @@
 //! The paths of the admin API.
 
-use crate::access::{self, Access, Gate, Pages};
+use crate::access::{self, Access, Gate};
+use crate::metrics_page::MetricsPage;
 use crate::readiness::{Prepared, ProblemLines};
 use crate::v1::{self, Operations};
 use crate::{Feed, Metrics, dashboard, feed, views};
@@ -68,12 +69,11 @@ pub(crate) struct Admin<C> {
     pub(crate) feed: Arc<Feed>,
     version: &'static str,
     readiness: Arc<Prepared>,
+    metrics_page: MetricsPage,
 }
 
 pub(crate) type Shared<C> = State<Arc<Admin<C>>>;
 
-/// Of metrics that are made and not taken by those who asked, in KiB.
-const METRICS_KIB: usize = 16 << 10;
 /// How long nothing may be seen of the control loop: one world may take a while.
 const ALIVE: Duration = Duration::from_secs(30);
 
@@ -86,6 +86,7 @@ pub fn router<C: ControlPlane + Operations>(
     version: &'static str,
     access: Access,
 ) -> Router {
+    let gate = Arc::new(Gate::new(access, metrics.clone()));
     let pages = Router::new()
         .route("/debug", get(index))
         .route("/debug/", get(index))
@@ -102,27 +103,31 @@ pub fn router<C: ControlPlane + Operations>(
         .route("/debug/syncz", get(syncz::<C>))
         .route("/debug/config_dump", get(config_dump::<C>))
         .nest("/api/v1", v1::router())
-        .layer(middleware::from_fn_with_state(Arc::new(Gate::new(access)), access::guard));
+        .layer(middleware::from_fn_with_state(gate, access::guard));
     // What is not computed for whom it asks: it takes no turn.
     let files = dashboard::router().layer(middleware::from_fn_with_state(access, access::admit_links));
     let lasting = Router::new()
         .route("/api/v1/events", get(events::<C>))
         .layer(middleware::from_fn_with_state(access, access::admit));
-    let metrics_page = Router::new()
-        .route("/metrics", get(metrics_text::<C>))
-        .layer(middleware::from_fn_with_state(Arc::new(Pages::new(METRICS_KIB)), access::in_turn));
     Router::new()
+        .route("/metrics", get(metrics_text::<C>))
         .route("/ready", get(ready::<C>))
         .route("/healthz", get(alive::<C>))
         .route("/healthz/ready", get(ready::<C>))
         .route("/version", get(version_text::<C>))
         // As `istioctl version` asks for it.
         .route("//version", get(version_text::<C>))
-        .merge(metrics_page)
         .merge(pages)
         .merge(lasting)
         .merge(files)
-        .with_state(Arc::new(Admin { plane, metrics, feed, version, readiness: Prepared::new(access) }))
+        .with_state(Arc::new(Admin {
+            metrics_page: MetricsPage::new(metrics.clone()),
+            readiness: Prepared::new(access),
+            plane,
+            metrics,
+            feed,
+            version,
+        }))
 }
 
 /// Whether a restart would help: the control loop says by itself that it is alive.
@@ -141,19 +146,29 @@ async fn ready<C: ControlPlane>(State(admin): Shared<C>, request: Request) -> Re
     admin.readiness.answer(&admin.plane, told).await
 }
 
-async fn metrics_text<C: ControlPlane>(State(admin): Shared<C>) -> Response {
-    admin.metrics.set_registries(&admin.plane.registries());
-    if let Some(all) = admin.plane.registration() {
-        admin.metrics.set_registration(&all);
+async fn metrics_text<C: ControlPlane>(State(admin): Shared<C>, request: Request) -> Response {
+    if let Err(refusal) = access::check_site(&request) {
+        return access::refuse(refusal);
     }
-    match admin.metrics.encode(&admin.plane.world()) {
-        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
-    }
+    let peer = access::peer(&request);
+    drop(request);
+    let this = Arc::clone(&admin);
+    let make = move || {
+        this.metrics.set_registries(&this.plane.registries());
+        if let Some(all) = this.plane.registration() {
+            this.metrics.set_registration(&all);
+        }
+        this.metrics.encode(&this.plane.world()).map_err(|error| error.to_string())
+    };
+    admin.metrics_page.answer(peer, make).await
 }
 
 async fn events<C: ControlPlane>(State(admin): Shared<C>) -> Response {
-    feed::stream(&admin.feed)
+    let response = feed::stream(&admin.feed);
+    if response.status() == StatusCode::SERVICE_UNAVAILABLE {
+        admin.metrics.limit_reached("admin", "event-streams");
+    }
+    response
 }
 
 async fn version_text<C: ControlPlane>(State(admin): Shared<C>) -> String {

@@ -1,5 +1,6 @@
 //! The HTTP server: bound first, run later, stopped gracefully.
 
+use crate::Metrics;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode};
@@ -7,6 +8,7 @@ use pilotfish_listener::{Limits, Listener};
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tower::ServiceExt;
 
@@ -65,6 +67,12 @@ impl Bound {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.0.address()
+    }
+
+    /// The same, which counts the limits that are reached.
+    #[must_use]
+    pub fn with_metrics(self, metrics: Arc<Metrics>) -> Self {
+        Self(self.0.with_on_limit(Arc::new(move |limit| metrics.limit_reached("admin", limit))))
     }
 
     /// Serves until `stop` resolves and open requests are answered.

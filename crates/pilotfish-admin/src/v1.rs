@@ -531,3 +531,25 @@ async fn why_endpoint<C: ControlPlane + Operations>(
 ) -> Response {
     answer(admin.plane.why_endpoint(&query.address))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_of_limits_has_those_of_questions() {
+        let page = include_str!("../../../docs/limits.md");
+        let (plan, log) = (PLAN_BYTES >> 20, LOG_BYTES >> 10);
+        for row in [
+            format!("| The files of a plan; a filter of logs | {plan} MiB; {log} KiB, as JSON |"),
+            format!("| A profile | {LONGEST_PROFILE} s |"),
+            format!(
+                "| Samples and changes that are kept for charts | {}; {} |",
+                crate::SAMPLES,
+                crate::CHANGES
+            ),
+        ] {
+            assert!(page.contains(&row), "no row {row:?}");
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! One connection.
 
-use crate::Limits;
+use crate::{Limits, OnLimit};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::ConnectInfo;
@@ -33,6 +33,7 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct Connection {
     name: &'static str,
     limits: Limits,
+    on_limit: OnLimit,
     io: TcpStream,
     peer: SocketAddr,
     activity: Arc<Activity>,
@@ -65,67 +66,103 @@ impl Connection {
     pub(crate) fn new(
         name: &'static str,
         limits: Limits,
+        on_limit: OnLimit,
         io: TcpStream,
         peer: SocketAddr,
         address: Slot<IpAddr>,
         waiting: Handshake,
     ) -> Self {
         let activity = Arc::new(Activity { waiting, since: Mutex::new(Some(Instant::now())) });
-        Self { name, limits, io, peer, activity, _address: address }
+        Self { name, limits, on_limit, io, peer, activity, _address: address }
     }
 
     /// Serves it until it ends.
     pub(crate) async fn serve(self, tls: Option<TlsAcceptor>, router: Router, stop: watch::Receiver<bool>) {
-        let Self { name, limits, io, peer, activity, _address } = self;
+        let Self { name, limits, on_limit, io, peer, activity, _address } = self;
         let serve = async {
             // Without it, answers wait for delayed ACKs.
-            io.set_nodelay(true).map_err(|error| error.to_string())?;
-            let Some(tls) = tls else {
-                return serve(io, router, peer, &activity, &limits, stop).await;
-            };
+            io.set_nodelay(true)?;
+            let served = Served { router, peer, activity: &activity, limits: &limits, on_limit: &on_limit };
+            let Some(tls) = tls else { return served.run(io, stop).await };
             let handshake = tokio::select! {
                 handshake = timeout(limits.handshake, tls.accept(io)) => handshake,
-                () = activity.waiting.gave_way() => return Err("its handshake gave way to others".into()),
+                () = activity.waiting.gave_way() => return Err(End::Limit("idle-connections")),
             };
-            let io = handshake.map_err(|_| "no handshake in time")?.map_err(|error| error.to_string())?;
-            serve(io, router, peer, &activity, &limits, stop).await
+            let io = handshake.map_err(|_| End::Limit("handshake-time"))??;
+            served.run(io, stop).await
         };
-        if let Err(error) = serve.await {
-            tracing::debug!(%peer, error, "a connection to {name} ended");
+        if let Err(end) = serve.await {
+            if let End::Limit(limit) = end {
+                on_limit(limit);
+            }
+            tracing::debug!(%peer, error = %end, "a connection to {name} ended");
         }
     }
 }
 
-async fn serve<I: AsyncRead + AsyncWrite + Unpin>(
-    io: I,
-    router: Router,
-    peer: SocketAddr,
-    activity: &Arc<Activity>,
-    limits: &Limits,
-    mut stop: watch::Receiver<bool>,
-) -> Result<(), String> {
-    let service = service_fn(|request: Request<Incoming>| {
-        answer(router.clone(), request, peer, Arc::clone(activity), limits.request)
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.idle)
-        .max_buf_size(limits.head_bytes)
-        .serve_connection(TokioIo::new(io), service);
-    let mut connection = pin!(connection);
-    let mut look = interval(LOOK);
-    loop {
-        tokio::select! {
-            end = connection.as_mut() => return end.map_err(|error| error.to_string()),
-            () = activity.waiting.gave_way() => return Err("it was idle, and gave way to others".into()),
-            _ = stop.wait_for(|stop| *stop) => break,
-            _ = look.tick() => if activity.waited() > limits.idle {
-                return Err("idle".into());
-            },
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+enum End {
+    /// By a limit, which has that name.
+    #[error("limit {0}")]
+    Limit(&'static str),
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error(transparent)]
+    Http(hyper::Error),
+}
+
+impl From<hyper::Error> for End {
+    fn from(error: hyper::Error) -> Self {
+        if error.is_parse_too_large() {
+            Self::Limit("head-bytes")
+        } else if error.is_timeout() {
+            Self::Limit("idle-time")
+        } else {
+            Self::Http(error)
         }
     }
-    connection.as_mut().graceful_shutdown();
-    connection.await.map_err(|error| error.to_string())
+}
+
+/// What a connection is served with.
+struct Served<'a> {
+    router: Router,
+    peer: SocketAddr,
+    activity: &'a Arc<Activity>,
+    limits: &'a Limits,
+    on_limit: &'a OnLimit,
+}
+
+impl Served<'_> {
+    async fn run<I: AsyncRead + AsyncWrite + Unpin>(
+        self,
+        io: I,
+        mut stop: watch::Receiver<bool>,
+    ) -> Result<(), End> {
+        let Self { router, peer, activity, limits, on_limit } = self;
+        let service = service_fn(|request: Request<Incoming>| {
+            answer(router.clone(), request, peer, Arc::clone(activity), limits.request, Arc::clone(on_limit))
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.idle)
+            .max_buf_size(limits.head_bytes)
+            .serve_connection(TokioIo::new(io), service);
+        let mut connection = pin!(connection);
+        let mut look = interval(LOOK);
+        loop {
+            tokio::select! {
+                end = connection.as_mut() => return Ok(end?),
+                () = activity.waiting.gave_way() => return Err(End::Limit("idle-connections")),
+                _ = stop.wait_for(|stop| *stop) => break,
+                _ = look.tick() => if activity.waited() > limits.idle {
+                    return Err(End::Limit("idle-time"));
+                },
+            }
+        }
+        connection.as_mut().graceful_shutdown();
+        Ok(connection.await?)
+    }
 }
 
 async fn answer(
@@ -134,13 +171,17 @@ async fn answer(
     peer: SocketAddr,
     activity: Arc<Activity>,
     limit: Duration,
+    on_limit: OnLimit,
 ) -> Result<Response, Infallible> {
     activity.works();
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(ConnectInfo(peer));
     let response = match timeout(limit, router.oneshot(request)).await {
         Ok(response) => response.unwrap_or_else(|never| match never {}),
-        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "no answer in time\n").into_response(),
+        Err(_) => {
+            on_limit("request-time");
+            (StatusCode::SERVICE_UNAVAILABLE, "no answer in time\n").into_response()
+        }
     };
     activity.waits();
     Ok(response.map(|body| Body::new(Taken { body, activity })))

@@ -12,7 +12,9 @@ mod connection;
 
 use axum::Router;
 use connection::Connection;
-use pilotfish_identity::{HalfOpen, LogLimit, Slots, network_of};
+use pilotfish_identity::{HalfOpen, LogLimit};
+/// What each client may have of something; for handlers, too.
+pub use pilotfish_identity::{Slot, Slots, network_of};
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -44,6 +46,10 @@ pub struct Limits {
     pub drain: Duration,
 }
 
+/// Is told the name of each limit that is reached: `connections`, `address-connections`, `idle-connections`, `handshake-time`, `idle-time`,
+/// `request-time` or `head-bytes`.
+pub type OnLimit = Arc<dyn Fn(&'static str) + Send + Sync>;
+
 /// A listener that has its address and does not answer yet. Handlers find their client's address as
 /// [`ConnectInfo<SocketAddr>`](axum::extract::ConnectInfo).
 pub struct Listener {
@@ -53,6 +59,7 @@ pub struct Listener {
     address: SocketAddr,
     tls: Option<TlsAcceptor>,
     limits: Limits,
+    on_limit: OnLimit,
 }
 
 impl Listener {
@@ -63,13 +70,19 @@ impl Listener {
     pub async fn bind(name: &'static str, address: SocketAddr, limits: Limits) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        Ok(Self { name, listener, address, tls: None, limits })
+        Ok(Self { name, listener, address, tls: None, limits, on_limit: Arc::new(|_| {}) })
     }
 
     /// The same with TLS.
     #[must_use]
     pub fn with_tls(self, tls: TlsAcceptor) -> Self {
         Self { tls: Some(tls), ..self }
+    }
+
+    /// The same, which tells of limits that are reached.
+    #[must_use]
+    pub fn with_on_limit(self, on_limit: OnLimit) -> Self {
+        Self { on_limit, ..self }
     }
 
     /// The address that it really has: a free port in place of 0.
@@ -80,9 +93,9 @@ impl Listener {
 
     /// Answers until `stop` resolves, and then what is under way.
     pub async fn run(self, router: Router, stop: impl Future<Output = ()>) {
-        let Self { name, listener, tls, limits, .. } = self;
+        let Self { name, listener, tls, limits, on_limit, .. } = self;
         let (stopping, stopped) = watch::channel(false);
-        let admission = Admission::new(name, limits);
+        let admission = Admission::new(name, limits, on_limit);
         let mut connections = JoinSet::new();
         tokio::pin!(stop);
         loop {
@@ -119,17 +132,19 @@ struct Admission {
     addresses: Arc<Slots<IpAddr>>,
     idle: Arc<HalfOpen>,
     log: LogLimit,
+    on_limit: OnLimit,
 }
 
 impl Admission {
-    fn new(name: &'static str, limits: Limits) -> Self {
+    fn new(name: &'static str, limits: Limits, on_limit: OnLimit) -> Self {
         let addresses = Slots::new(limits.address_connections);
         Self {
             name,
             limits,
             addresses,
             idle: HalfOpen::new(limits.idle_connections),
-            log: LogLimit::default(),
+            log: LogLimit::of_limits(),
+            on_limit,
         }
     }
 
@@ -140,9 +155,11 @@ impl Admission {
             None => "address-connections",
             Some(address) => {
                 let waiting = self.idle.begin(peer.ip());
-                return Some(Connection::new(self.name, self.limits, io, peer, address, waiting));
+                let on_limit = Arc::clone(&self.on_limit);
+                return Some(Connection::new(self.name, self.limits, on_limit, io, peer, address, waiting));
             }
         };
+        (self.on_limit)(limit);
         if let Some(left_out) = self.log.allow(Instant::now()) {
             tracing::warn!(%peer, limit, left_out, "too many connections to {}: closed", self.name);
         }

@@ -5,7 +5,9 @@ use axum::Router;
 use axum::extract::ConnectInfo;
 use axum::routing::get;
 use pilotfish_listener::{Limits, Listener};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -28,6 +30,7 @@ struct Running {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
+    reached: Arc<Mutex<BTreeSet<&'static str>>>,
 }
 
 async fn start(limits: Limits) -> Running {
@@ -36,10 +39,24 @@ async fn start(limits: Limits) -> Running {
         .route("/", get(who))
         .route("/never", get(std::future::pending::<String>))
         .route("/ticks", get(ticks));
+    let reached = Arc::new(Mutex::new(BTreeSet::new()));
+    let seen = Arc::clone(&reached);
     let listener = Listener::bind("the test", ([127, 0, 0, 1], 0).into(), limits).await.unwrap();
+    let listener = listener.with_on_limit(Arc::new(move |limit| {
+        seen.lock().unwrap().insert(limit);
+    }));
     let (address, (stop, stopped)) = (listener.address(), oneshot::channel());
     let task = tokio::spawn(listener.run(router, async { drop(stopped.await) }));
-    Running { address, stop, task }
+    Running { address, stop, task, reached }
+}
+
+impl Running {
+    /// The limits that were reached, once all connections are gone.
+    async fn reached(self) -> Vec<&'static str> {
+        self.stop.send(()).unwrap();
+        soon(self.task).await.unwrap();
+        self.reached.lock().unwrap().iter().copied().collect()
+    }
 }
 
 async fn soon<T>(what: impl Future<Output = T>) -> T {
@@ -85,6 +102,8 @@ async fn a_silent_connection_gives_way_and_one_that_works_does_not() {
         "it is still answered"
     );
     assert_eq!(ask(others.last_mut().unwrap(), "/").await, "HTTP/1.1 200 OK", "the newest idle one stays");
+    drop(working);
+    assert_eq!(server.reached().await, ["idle-connections"]);
 }
 
 #[tokio::test]
@@ -94,6 +113,7 @@ async fn an_address_has_a_limit_of_its_own() {
     assert_eq!(ask(&mut first, "/").await, "HTTP/1.1 200 OK");
     ended(&mut connect(server.address).await).await;
     assert_eq!(ask(&mut first, "/").await, "HTTP/1.1 200 OK");
+    assert_eq!(server.reached().await, ["address-connections"]);
 }
 
 #[tokio::test]
@@ -108,6 +128,7 @@ async fn too_large_heads_and_slow_answers_end() {
     let long = format!("/{}", "a".repeat(60_000));
     let answer = ask(&mut connect(server.address).await, &long).await;
     assert!(answer.starts_with("HTTP/1.1 431") || answer.starts_with("HTTP/1.1 414"), "{answer}");
+    assert_eq!(server.reached().await, ["head-bytes", "idle-time", "request-time"]);
 }
 
 #[tokio::test]

@@ -16,12 +16,28 @@ pub(crate) const LARGEST: usize = 8 << 20;
 /// Bytes of a small review. Nearly all are.
 const SMALL: usize = 256 << 10;
 /// Small reviews of one webhook in memory.
-const SMALL_AT_A_TIME: usize = 64;
+pub(crate) const SMALL_AT_A_TIME: usize = 64;
 /// Larger ones. With the small ones that is 64 MiB at most.
 const LARGE_AT_A_TIME: usize = 6;
 
 /// Why a review is not answered.
-pub(crate) type Failure = (StatusCode, String);
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
+    /// The limit that was reached, if one was.
+    pub(crate) limit: Option<&'static str>,
+}
+
+impl Failure {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), limit: None }
+    }
+
+    pub(crate) fn of_limit(limit: &'static str, status: StatusCode, what: &str) -> Self {
+        Self { status, message: format!("{what} (limit {limit})\n"), limit: Some(limit) }
+    }
+}
 
 /// The reviews of one webhook that are in memory.
 pub(crate) struct Arrivals {
@@ -48,13 +64,11 @@ impl Arrivals {
         let mut place = self.small.begin(address);
         let mut read = Vec::new();
         while let Some(frame) = or_give_way(&place, body.frame()).await? {
-            let frame = frame.map_err(|error| (StatusCode::BAD_REQUEST, format!("{error}\n")))?;
+            let frame = frame.map_err(|error| Failure::new(StatusCode::BAD_REQUEST, format!("{error}\n")))?;
             let Ok(data) = frame.into_data() else { continue };
             if read.len() + data.len() > LARGEST {
-                return Err((
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    format!("a review has at most {LARGEST} bytes\n"),
-                ));
+                let what = format!("a review has at most {LARGEST} bytes");
+                return Err(Failure::of_limit("review-bytes", StatusCode::PAYLOAD_TOO_LARGE, &what));
             }
             if read.len() <= SMALL && read.len() + data.len() > SMALL {
                 place = self.large.begin(address);
@@ -80,8 +94,8 @@ async fn or_give_way<T>(place: &Handshake, what: impl Future<Output = T>) -> Res
         biased;
         done = what => Ok(done),
         () = place.gave_way() => {
-            let message = "too many reviews are being read, and this one takes longest (limit reviews-in-memory)\n";
-            Err((StatusCode::SERVICE_UNAVAILABLE, message.to_owned()))
+            let what = "too many reviews are being read, and this one takes longest";
+            Err(Failure::of_limit("reviews-in-memory", StatusCode::SERVICE_UNAVAILABLE, what))
         }
     }
 }
@@ -122,9 +136,9 @@ mod tests {
         assert!(held > SMALL_AT_A_TIME, "{held} are held, and there is room for more");
         let body = vec![b' '; LARGEST];
         let read = arrivals.read(address(250), Body::from(body)).await;
-        assert_eq!(read.map(|arrived| arrived.body.len()).map_err(|error| error.0), Ok(LARGEST));
+        assert_eq!(read.map(|arrived| arrived.body.len()).map_err(|error| error.status), Ok(LARGEST));
         for task in waiting.into_iter().filter(tokio::task::JoinHandle::is_finished) {
-            assert_eq!(task.await.unwrap().unwrap_err().0, StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(task.await.unwrap().unwrap_err().status, StatusCode::SERVICE_UNAVAILABLE);
         }
     }
 
@@ -138,6 +152,6 @@ mod tests {
                 .push(arrivals.read(address(u8::try_from(n / 8).unwrap() + 2), Body::from("{}")).await.ok());
         }
         let waited = first.until(std::future::pending::<()>()).await;
-        assert_eq!(waited.unwrap_err().0, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(waited.unwrap_err().status, StatusCode::SERVICE_UNAVAILABLE);
     }
 }

@@ -28,6 +28,13 @@ pub use certificate::CertificateLifetimes;
 pub use controller::{Clock, WebhookController, WebhookControllerSettings};
 pub use registration::{INJECTOR, VALIDATOR};
 pub use routes::{Observer, Outcome, router};
-pub use server::{Bound, Certificates, ServerError};
+pub use server::{Bound, Certificates, LIMITS, ServerError};
 pub use store::SECRET;
 pub use validate::{Analysis, Validator};
+
+/// Limits by the names that answers and metrics give them, beside those of connections ([`LIMITS`]).
+pub const NAMED_LIMITS: [(&str, usize); 3] = [
+    ("review-bytes", arrival::LARGEST),
+    ("review-values", review::MOST_VALUES),
+    ("reviews-in-memory", arrival::SMALL_AT_A_TIME),
+];

@@ -55,6 +55,8 @@ pub trait Observer: Send + Sync {
     fn validated(&self, _kind: Kind, _version: &str, _refused: bool) {}
     /// The injecting webhook answered, and changed the object or left it as it was.
     fn injected(&self, _outcome: Outcome, _changed: bool) {}
+    /// A limit was reached, which docs/limits.md has by that name.
+    fn limit_reached(&self, _limit: &'static str) {}
 }
 
 /// What the paths are for.
@@ -112,7 +114,12 @@ async fn review(State(webhook): State<Arc<Webhook>>, request: HttpRequest) -> Re
             let outcome = if allowed { Outcome::Allowed } else { Outcome::Refused };
             (outcome, changed, ([(header::CONTENT_TYPE, "application/json")], body).into_response())
         }
-        Err(error) => (Outcome::Error, false, error.into_response()),
+        Err(Failure { status, message, limit }) => {
+            if let Some(limit) = limit {
+                webhook.observer.limit_reached(limit);
+            }
+            (Outcome::Error, false, (status, message).into_response())
+        }
     };
     webhook.observer.reviewed(webhook.name, outcome);
     if webhook.purpose == Purpose::Inject {
@@ -132,9 +139,10 @@ struct Answered {
 async fn answer(webhook: &Arc<Webhook>, request: HttpRequest) -> Result<Answered, Failure> {
     let content = text(request.headers(), header::CONTENT_TYPE);
     if content.split(';').next().map(str::trim) != Some("application/json") {
-        return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, "a review is application/json\n".into()));
+        return Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a review is application/json\n"));
     }
-    let failed = |error: &dyn std::fmt::Display| (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n"));
+    let failed =
+        |error: &dyn std::fmt::Display| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n"));
     let ConnectInfo(peer) = request.extensions().get().copied().unwrap_or(ConnectInfo(UNKNOWN));
     let arrived = webhook.arrivals.read(peer.ip(), request.into_body()).await?;
     let permit = arrived.until(webhook.permits.clone().acquire_owned()).await?;
@@ -143,11 +151,11 @@ async fn answer(webhook: &Arc<Webhook>, request: HttpRequest) -> Result<Answered
     let this = webhook.clone();
     let thinking = tokio::task::spawn_blocking(move || {
         let _held = permit;
-        let request =
-            parse(&arrived.body).map_err(|error| (StatusCode::BAD_REQUEST, format!("{error}\n")))?;
+        let request = parse(&arrived.body)
+            .map_err(|error| Failure::new(StatusCode::BAD_REQUEST, format!("{error}\n")))?;
         if request.object.is_some_and(|object| values(object.get().as_bytes()) > MOST_VALUES) {
-            let message = format!("an object has at most {MOST_VALUES} values (limit review-values)\n");
-            return Err((StatusCode::PAYLOAD_TOO_LARGE, message));
+            let what = format!("an object has at most {MOST_VALUES} values");
+            return Err(Failure::of_limit("review-values", StatusCode::PAYLOAD_TOO_LARGE, &what));
         }
         let answer = (this.reviewer)(&request);
         let body = answer.body().map_err(|error| failed(&error))?;
@@ -175,11 +183,15 @@ mod tests {
     use tower::ServiceExt;
 
     #[derive(Default)]
-    struct Recorder(Mutex<Vec<&'static str>>, AtomicUsize, Mutex<Vec<String>>);
+    struct Recorder(Mutex<Vec<&'static str>>, AtomicUsize, Mutex<Vec<String>>, Mutex<Vec<&'static str>>);
 
     impl Observer for Recorder {
         fn reviewed(&self, _: &'static str, outcome: Outcome) {
             self.0.lock().unwrap().push(outcome.word());
+        }
+
+        fn limit_reached(&self, limit: &'static str) {
+            self.3.lock().unwrap().push(limit);
         }
 
         fn injected(&self, outcome: Outcome, changed: bool) {
@@ -222,7 +234,9 @@ mod tests {
         assert_eq!(post("application/json", of(format!("\"{}\"", ",[{\\\"".repeat(MOST_VALUES)))).await, 200);
         let errors = ["error"; 6];
         assert_eq!(*recorder.0.lock().unwrap(), [&errors[..], &["allowed"; 3]].concat());
+        assert_eq!(*recorder.3.lock().unwrap(), ["review-bytes", "review-values", "review-values"]);
     }
+
     #[tokio::test]
     async fn reviews_are_counted_by_kind_and_by_what_became_of_pods() {
         let recorder = Arc::new(Recorder::default());

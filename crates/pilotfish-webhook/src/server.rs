@@ -1,5 +1,6 @@
 //! The HTTPS server: bound first, run later, its certificate swapped while it runs.
 
+use crate::routes::Observer;
 use arc_swap::ArcSwapOption;
 use axum::Router;
 use pilotfish_listener::{Limits, Listener};
@@ -14,7 +15,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 /// What those who reach the port can hold. API servers keep a few connections each.
-pub(crate) const LIMITS: Limits = Limits {
+pub const LIMITS: Limits = Limits {
     connections: 512,
     address_connections: 128,
     idle_connections: 256,
@@ -103,6 +104,13 @@ impl Bound {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.listener.address()
+    }
+
+    /// The same, which tells an observer of limits that are reached.
+    #[must_use]
+    pub fn with_observer(self, observer: Arc<dyn Observer>) -> Self {
+        let listener = self.listener.with_on_limit(Arc::new(move |limit| observer.limit_reached(limit)));
+        Self { listener, ..self }
     }
 
     /// Where certificates are given to it.

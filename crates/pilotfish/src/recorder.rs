@@ -185,6 +185,10 @@ impl pilotfish_webhook::Observer for PrometheusRecorder {
         self.metrics.webhooks.validated(&object, refused.then_some("invalid_resource"));
     }
 
+    fn limit_reached(&self, limit: &'static str) {
+        self.metrics.limit_reached("webhooks", limit);
+    }
+
     fn injected(&self, outcome: pilotfish_webhook::Outcome, changed: bool) {
         use pilotfish_webhook::Outcome;
         self.metrics.webhooks.injected(match (outcome, changed) {

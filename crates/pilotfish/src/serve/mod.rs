@@ -192,7 +192,7 @@ fn pages(
     let others = [
         history::subsystem(&state.shared, &state.fanout, metrics, traces),
         answers(asked, state, router.clone()),
-        admin_server(admin, router),
+        admin_server(admin.with_metrics(metrics.clone()), router),
         dashboard(state, metrics, feed),
     ];
     Ok(exporter.into_iter().chain(others).collect())

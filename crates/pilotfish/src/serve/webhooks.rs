@@ -151,6 +151,7 @@ impl Webhooks {
         };
         let bound = Bound::bind(settings.address).await;
         let bound = bound.map_err(|error| with_flag(error, "--webhook-address"))?;
+        let bound = bound.with_observer(recorder.clone());
         let target = settings.target(bound.certificates())?;
         let injector = injector(settings.template.as_deref(), settings.values.clone(), target)?;
         let client = client::connect(cluster).await.context("--kubernetes")?;

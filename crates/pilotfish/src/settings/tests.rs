@@ -214,14 +214,18 @@ fn help_has_every_setting_under_a_heading() {
     }
 }
 
+/// As the page writes it.
+fn bytes(count: usize) -> String {
+    match (count >> 20, count >> 10) {
+        (0, kib) => format!("{kib} KiB"),
+        (mib, _) => format!("{mib} MiB"),
+    }
+}
+
 #[test]
 fn the_page_of_limits_says_the_defaults() {
     use pilotfish_xds::{Limit, NodeLimits, ServerConfig, StreamLimits};
     let (server, stream, node) = (ServerConfig::default(), StreamLimits::default(), NodeLimits::default());
-    let bytes = |count: usize| match (count >> 20, count >> 10) {
-        (0, kib) => format!("{kib} KiB"),
-        (mib, _) => format!("{mib} MiB"),
-    };
     let default = |limit| match limit {
         Limit::RequestBytes => bytes(server.max_message),
         Limit::Subscriptions => stream.subscriptions.to_string(),
@@ -265,6 +269,13 @@ fn the_page_of_limits_says_the_defaults() {
         let row = format!("| `{}` | {} |", limit.as_str(), default(limit));
         assert!(page.contains(&row), "no row {row:?}");
     }
+    for row in [
+        format!("(HTTP/2) | {} |", server.connection_streams),
+        format!("| Bytes of a stream's headers | {} |", bytes(server.max_headers as usize)),
+        format!("| Time without a stream | {} s |", server.idle_timeout.as_secs()),
+    ] {
+        assert!(page.contains(&row), "no row {row:?}");
+    }
     let conditions = ("virtual-service-conditions", pilotfish_config::networking::MAX_CONDITIONS);
     let regex = ("regex-bytes", pilotfish_config::MAX_REGEX_BYTES);
     let of_objects = pilotfish_config::OBJECT_LIMITS.map(|limit| (limit.name, limit.most));
@@ -274,4 +285,47 @@ fn the_page_of_limits_says_the_defaults() {
         let row = format!("| `{name}` | {most} |");
         assert!(page.contains(&row), "no row {row:?}");
     }
+}
+
+/// The limits of the admin server and the webhooks, as docs/limits.md writes them.
+fn of_http() -> Vec<(&'static str, String)> {
+    let (admin, webhooks) = (pilotfish_admin::LIMITS, pilotfish_webhook::LIMITS);
+    let seconds = |time: std::time::Duration| format!("{} s", time.as_secs());
+    let both = |name, admin: String, webhooks: String| (name, format!("{admin}; webhooks {webhooks}"));
+    let counts = |name, admin: usize, webhooks: usize| both(name, admin.to_string(), webhooks.to_string());
+    let mut all = vec![
+        counts("connections", admin.connections, webhooks.connections),
+        counts("address-connections", admin.address_connections, webhooks.address_connections),
+        counts("idle-connections", admin.idle_connections, webhooks.idle_connections),
+        both("handshake-time", seconds(admin.handshake), seconds(webhooks.handshake)),
+        both("idle-time", seconds(admin.idle), seconds(webhooks.idle)),
+        both("request-time", seconds(admin.request), seconds(webhooks.request)),
+        both("head-bytes", bytes(admin.head_bytes), bytes(webhooks.head_bytes)),
+    ];
+    let named = pilotfish_admin::NAMED_LIMITS.into_iter().chain(pilotfish_webhook::NAMED_LIMITS);
+    all.extend(named.map(|(name, most)| match name.rsplit('-').next() {
+        Some("bytes") => (name, bytes(most)),
+        Some("time") => (name, format!("{most} s")),
+        _ => (name, most.to_string()),
+    }));
+    all
+}
+
+#[test]
+fn limits_of_the_admin_server_and_the_webhooks_are_those_of_the_page() {
+    let page = include_str!("../../../../docs/limits.md");
+    let (_, page) = page.split_once("## Of the webhooks and the admin server\n").expect("it has that part");
+    let page = page.split("\n## ").next().unwrap_or_default();
+    let named: Vec<(&str, &str)> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
+        .filter_map(|(name, rest)| Some((name, rest.split(" | ").next()?)))
+        .collect();
+    let expected = of_http();
+    let mut expected: Vec<(&str, &str)> =
+        expected.iter().map(|(name, most)| (*name, most.as_str())).collect();
+    let mut named = named;
+    expected.sort_unstable();
+    named.sort_unstable();
+    assert_eq!(named, expected, "every limit has a row, and every row a limit");
 }
