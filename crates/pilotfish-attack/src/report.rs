@@ -104,6 +104,13 @@ impl Report {
         self.rows.iter().all(|row| row.misses.is_empty())
     }
 
+    /// The attacks that were not tried, with the reason: nothing is known of them.
+    #[must_use]
+    pub fn skipped(&self) -> Vec<String> {
+        let skipped = |row: &Row| Some(format!("{}: {}", row.name, row.tally.skipped.as_ref()?));
+        self.rows.iter().filter_map(skipped).collect()
+    }
+
     /// What was missed, a line each.
     #[must_use]
     pub fn misses(&self) -> Vec<String> {
@@ -166,5 +173,9 @@ mod tests {
         let report = Report { rows: vec![row, missed], envoy: false };
         assert!(!report.holds());
         assert_eq!(report.misses(), ["delegates: ready: no answer"]);
+        let tally = Tally::skipped("there is no API server");
+        let skipped = Row { name: "webhook-idle".to_owned(), tally, ..Row::default() };
+        let report = Report { rows: vec![skipped], envoy: false };
+        assert_eq!(report.skipped(), ["webhook-idle: there is no API server"]);
     }
 }

@@ -37,6 +37,8 @@ const START: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(20);
 /// Files and sockets more than before that count as the same: those of requests that come and go.
 const FILES_SLACK: usize = 24;
+/// Attacks after which memory is looked at, where that is not done after each.
+const GROUP: usize = 10;
 /// How often it is asked whether everything is as before.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// Threads of an attack, and how much they give way: the machine of an attacker is another one, so honest proxies and the control plane
@@ -57,15 +59,17 @@ pub async fn run(options: &Options, progress: impl Fn(&Row)) -> Result<Report> {
     let clients = if run.mesh.has_envoy() { PROXIES + 1 } else { PROXIES };
     let first = run.mesh.usage()?;
     let mut report = Report { rows: Vec::new(), envoy: run.mesh.has_envoy() };
-    for attack in &options.attacks {
-        let row = run.attack(attack, options.time, clients).await?;
-        progress(&row);
-        report.rows.push(row);
-    }
-    if !options.bounds.memory_after_each {
-        let row = run.at_the_end(first, clients).await?;
-        progress(&row);
-        report.rows.push(row);
+    for attacks in options.attacks.chunks(GROUP) {
+        for attack in attacks {
+            let row = run.attack(attack, options.time, clients).await?;
+            progress(&row);
+            report.rows.push(row);
+        }
+        if !options.bounds.memory_after_each {
+            let row = run.after(attacks, first, clients).await?;
+            progress(&row);
+            report.rows.push(row);
+        }
     }
     Ok(report)
 }
@@ -205,12 +209,13 @@ impl Run {
         }
     }
 
-    /// Whether memory is back after all attacks.
-    async fn at_the_end(&self, first: Usage, clients: usize) -> Result<Row> {
+    /// Whether memory is back after these attacks to where it was before the first of all.
+    async fn after(&self, attacks: &[Attack], first: Usage, clients: usize) -> Result<Row> {
         let after = self.recovered(first, clients, true).await?;
+        let last = attacks.last().map_or("nothing", |attack| attack.name);
         Ok(Row {
-            name: "afterwards".to_owned(),
-            what: "Memory after all attacks, and before them".to_owned(),
+            name: "memory".to_owned(),
+            what: format!("Memory after {last}, and before all attacks"),
             memory_before: first.memory,
             memory_most: after.usage.memory,
             memory_after: after.usage.memory,

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use futures::FutureExt;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::http1::{ask, get};
-use super::{crowd, from_elsewhere};
+use super::http1::{ask, get, post};
+use super::{REST, crowd, from_elsewhere};
 use crate::{Attack, Counts, Deadline, Tally, Target};
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -26,6 +26,26 @@ pub(super) const ATTACKS: &[Attack] = &[
         name: "admin-unread",
         what: "60 clients that ask for the largest pages and do not take them",
         run: |target, deadline| unread(target, deadline).boxed(),
+    },
+    Attack {
+        name: "admin-questions",
+        what: "60 clients of this machine that ask for plans of 1 MiB, for the ways of requests, records, histories and profiles",
+        run: |target, deadline| questions(target, deadline).boxed(),
+    },
+    Attack {
+        name: "admin-events",
+        what: "60 clients that open streams of events for dashboards and do not take them",
+        run: |target, deadline| events(target, deadline).boxed(),
+    },
+    Attack {
+        name: "admin-other-sites",
+        what: "What a page of another site can have a browser of this machine ask for: pages, plans, profiles, and to turn the log off",
+        run: |target, deadline| other_sites(target, deadline).boxed(),
+    },
+    Attack {
+        name: "admin-limits",
+        what: "The limits of heads, plans and filters of logs from both sides",
+        run: |target, deadline| limits(target, deadline).boxed(),
     },
 ];
 
@@ -54,6 +74,143 @@ async fn rebinding(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
         counts.refused(status);
     }
     Ok(counts.tally())
+}
+
+const LARGEST_PLAN: usize = 8 << 20;
+const LARGEST_FILTER: usize = 4 << 10;
+const LARGEST_HEAD: usize = 32 << 10;
+
+/// A plan whose request has so many bytes, of that text again and again.
+fn plan(bytes: usize, text: &str) -> Vec<u8> {
+    let (head, tail) = (r#"{"files":[{"name":"a.yaml","text":""#, r#""}]}"#);
+    let room = bytes.saturating_sub(head.len() + tail.len());
+    let text = format!("{}{}", text.repeat(room / text.len()), " ".repeat(room % text.len()));
+    [head, &text, tail].concat().into_bytes()
+}
+
+/// A service, as it stands in JSON.
+const SERVICE: &str = r"apiVersion: v1\nkind: Service\nmetadata: {name: s, namespace: attack}\nspec: {ports: [{port: 80}]}\n---\n";
+
+async fn questions(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    let (counts, address) = (Counts::new(), target.admin);
+    let plan = plan(1 << 20, SERVICE);
+    let all: [Arc<[u8]>; 6] = [
+        [post("/api/v1/plan", plan.len()), plan].concat().into(),
+        get("/api/v1/why?proxy=honest-1.bench&to=svc-1.bench&path=/", "localhost").into(),
+        get("/api/v1/record", "localhost").into(),
+        get("/api/v1/history?endpoints=true&limit=5000", "localhost").into(),
+        get("/api/v1/profile?seconds=30", "localhost").into(),
+        get("/api/v1/map", "localhost").into(),
+    ];
+    let shared = counts.clone();
+    crowd(CLIENTS, deadline, &counts, move |index| {
+        let (counts, request) = (shared.clone(), all.get(index % all.len()).cloned());
+        async move {
+            let request = request.context("there are six")?;
+            let socket = from_elsewhere(address).await?;
+            counts.sent(request.len());
+            match ask(socket, &request).await? {
+                200 => counts.answered(),
+                status => counts.refused(status),
+            }
+            Ok(())
+        }
+    })
+    .await;
+    Ok(counts.tally())
+}
+
+async fn events(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    let (counts, address) = (Counts::new(), target.admin);
+    let shared = counts.clone();
+    crowd(CLIENTS, deadline, &counts, move |_| {
+        let counts = shared.clone();
+        async move {
+            let mut socket = from_elsewhere(address).await?;
+            let request = get("/api/v1/events", "localhost");
+            socket.write_all(&request).await.context("cannot send")?;
+            counts.sent(request.len());
+            let mut head = [0; 12];
+            socket.read_exact(&mut head).await.context("closed")?;
+            match head.ends_with(b"200") {
+                true => counts.answered(),
+                false => bail!("{}", String::from_utf8_lossy(&head)),
+            }
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            Ok(())
+        }
+    })
+    .await;
+    Ok(counts.tally())
+}
+
+async fn other_sites(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    const SAID: [&str; 3] =
+        ["sec-fetch-site: cross-site", "sec-fetch-site: same-site", "origin: http://localhost:3000"];
+    const ASKED: [(&str, &str); 6] = [
+        ("GET", "/debug/configz"),
+        ("GET", "/api/v1/profile?seconds=30"),
+        ("GET", "/api/v1/events"),
+        ("GET", "/metrics"),
+        ("POST", "/api/v1/plan"),
+        ("POST", "/api/v1/log"),
+    ];
+    let counts = Counts::new();
+    for number in (0_usize..).take_while(|number| *number < SAID.len() * ASKED.len() || !deadline.passed()) {
+        let said = SAID.get(number % SAID.len()).copied().unwrap_or_default();
+        let (method, path) = ASKED.get(number / SAID.len() % ASKED.len()).copied().unwrap_or_default();
+        let body = r#"{"filter":"off"}"#;
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\n{said}\r\nconnection: close\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        counts.sent(request.len());
+        let status = ask(from_elsewhere(target.admin).await?, request.as_bytes()).await?;
+        ensure!(status == 403, "{method} {path} of a page that says {said:?} is answered: {status}");
+        counts.refused(status);
+    }
+    Ok(counts.tally())
+}
+
+/// A request with a head of so many bytes.
+fn head_of(bytes: usize) -> Vec<u8> {
+    let (begin, end) =
+        ("GET /version HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx-more: ", "\r\n\r\n");
+    format!("{begin}{}{end}", "a".repeat(bytes.saturating_sub(begin.len() + end.len()))).into_bytes()
+}
+
+/// The change of a filter that is none, in so many bytes: it is read, and refused as a filter.
+fn filter_of(bytes: usize) -> Vec<u8> {
+    let (begin, end) = (r#"{"filter":"=="#, r#""}"#);
+    format!("{begin}{}{end}", "=".repeat(bytes.saturating_sub(begin.len() + end.len()))).into_bytes()
+}
+
+async fn limits(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    let counts = Counts::new();
+    let with = |path: &str, body: Vec<u8>| [post(path, body.len()), body].concat();
+    // At the limit of the plan it may be another page's turn.
+    let cases: [(Vec<u8>, &[u16]); 6] = [
+        (head_of(LARGEST_HEAD - 1_024), &[200]),
+        (head_of(2 * LARGEST_HEAD), &[431]),
+        (with("/api/v1/plan", plan(LARGEST_PLAN, "#")), &[200, 503]),
+        (with("/api/v1/plan", plan(LARGEST_PLAN + 1, "#")), &[413]),
+        (with("/api/v1/log", filter_of(LARGEST_FILTER)), &[400]),
+        (with("/api/v1/log", filter_of(LARGEST_FILTER + 1)), &[413]),
+    ];
+    loop {
+        for (request, statuses) in &cases {
+            counts.sent(request.len());
+            let status = ask(from_elsewhere(target.admin).await?, request).await?;
+            let line = String::from_utf8_lossy(request.get(..40).unwrap_or_default()).into_owned();
+            ensure!(statuses.contains(&status), "{} bytes of {line:?}: {status}", request.len());
+            if status == 200 { counts.answered() } else { counts.refused(status) }
+        }
+        if deadline.passed() {
+            return Ok(counts.tally());
+        }
+        tokio::time::sleep(REST).await;
+    }
 }
 
 const PAGES: [&str; 6] = [

@@ -100,6 +100,11 @@ pub(super) const ATTACKS: &[Attack] = &[
         },
     },
     Attack {
+        name: "http2-registration",
+        what: "These floods on the registration port, another one on each connection",
+        run: |target, deadline| registration(target, deadline).boxed(),
+    },
+    Attack {
         name: "grpc-prefixes",
         what: "Messages that are compressed, longer than allowed, or never come",
         run: |target, deadline| {
@@ -159,6 +164,36 @@ async fn flood(target: Arc<Target>, deadline: Deadline, flood: Flood) -> Result<
                     bail!("closed by the server");
                 }
                 tokio::time::sleep(flood.rest).await;
+            }
+            Ok(())
+        }
+    })
+    .await;
+    Ok(counts.tally())
+}
+
+/// What is sent to the registration port: rounds that need not know what is served there.
+const OF_REGISTRATION: [fn(u32) -> Round; 8] =
+    [pings, changing_settings, window_updates, empty_data, continuation, priorities, rapid_reset, streams];
+
+async fn registration(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    let Some(address) = target.registration else {
+        return Ok(Tally::skipped("there is no registration API"));
+    };
+    let (counts, dialer) = (Counts::new(), Dialer::at(address).from(66));
+    let shared = counts.clone();
+    crowd(SIZE, deadline, &counts, move |index| {
+        let (counts, dialer) = (shared.clone(), dialer.clone());
+        let round = OF_REGISTRATION.get(index % OF_REGISTRATION.len()).copied().unwrap_or(pings);
+        async move {
+            let mut raw = Raw::connect(&dialer, &[], Ears::Open, &counts).await?;
+            for number in 0.. {
+                let (bytes, frames) = round(number);
+                raw.send(&bytes, frames).await?;
+                if raw.is_over() {
+                    bail!("closed by the server");
+                }
+                tokio::time::sleep(SERVED).await;
             }
             Ok(())
         }

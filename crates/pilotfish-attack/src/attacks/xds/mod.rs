@@ -1,5 +1,6 @@
 //! Attacks by xDS clients.
 
+mod debug;
 mod handshakes;
 mod incomplete;
 mod limits;
@@ -23,6 +24,7 @@ pub(super) fn all() -> Vec<Attack> {
         tokens::ATTACKS,
         recorded::ATTACKS,
         limits::ATTACKS,
+        debug::ATTACKS,
     ]
     .concat()
 }

@@ -8,26 +8,107 @@ use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
 use parking_lot::Mutex;
 use pilotfish_bench::messages::{CDS, EDS};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::attacks::crowd;
-use crate::dialer::{DELTA, Dialer};
-use crate::wire::{Node, delta, field, text};
+use crate::dialer::{DELTA, Dialer, SOTW};
+use crate::wire::{Node, delta, field, sotw, text};
 use crate::{Attack, Counts, Deadline, Tally, Target};
 
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         name: "truncated-session",
         what: "A recorded session, sent again up to each of its bytes, its connection then closed or left open",
-        run: |target, deadline| replay(target, deadline, Fault::Cut).boxed(),
+        run: |target, deadline| replay(target, deadline, Fault::Cut, Way::Plain(Protocol::Delta)).boxed(),
+    },
+    Attack {
+        name: "truncated-sotw-session",
+        what: "The same of a session of state of the world",
+        run: |target, deadline| replay(target, deadline, Fault::Cut, Way::Plain(Protocol::Sotw)).boxed(),
     },
     Attack {
         name: "garbage-in-session",
         what: "A recorded session, sent again with each of its bytes turned around, one bit changed, or random bytes from there on",
-        run: |target, deadline| replay(target, deadline, Fault::Falsified).boxed(),
+        run: |target, deadline| {
+            replay(target, deadline, Fault::Falsified, Way::Plain(Protocol::Delta)).boxed()
+        },
+    },
+    Attack {
+        name: "garbage-in-sotw-session",
+        what: "The same of a session of state of the world",
+        run: |target, deadline| {
+            replay(target, deadline, Fault::Falsified, Way::Plain(Protocol::Sotw)).boxed()
+        },
+    },
+    Attack {
+        name: "garbage-behind-tls",
+        what: "The same of a session over TLS, by a client that proves who it is",
+        run: |target, deadline| replay(target, deadline, Fault::Falsified, Way::Tls).boxed(),
     },
 ];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Delta,
+    Sotw,
+}
+
+/// What is recorded, and where it is sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Plain(Protocol),
+    /// A delta session behind a handshake.
+    Tls,
+}
+
+impl Way {
+    fn protocol(self) -> Protocol {
+        match self {
+            Self::Plain(protocol) => protocol,
+            Self::Tls => Protocol::Delta,
+        }
+    }
+
+    fn dialer(self, target: &Target) -> Result<Dialer> {
+        match self {
+            Self::Plain(_) => Ok(Dialer::plaintext(target)),
+            Self::Tls => Dialer::known(target),
+        }
+    }
+}
+
+impl Protocol {
+    fn path(self) -> &'static str {
+        match self {
+            Self::Delta => DELTA,
+            Self::Sotw => SOTW,
+        }
+    }
+
+    fn ask(self, node: Option<&Node>, url: &str, names: &[String]) -> Vec<u8> {
+        match self {
+            Self::Delta => delta(node, url, names, &[]),
+            Self::Sotw => sotw(node, url, names),
+        }
+    }
+
+    /// An acknowledgement of clusters.
+    fn ack(self, nonce: Vec<u8>) -> Vec<u8> {
+        match self {
+            Self::Delta => [field(2, CDS), field(6, nonce)].concat(),
+            Self::Sotw => [field(4, CDS), field(5, nonce)].concat(),
+        }
+    }
+
+    /// The last request: fewer endpoints.
+    fn last(self, names: &[String]) -> Vec<u8> {
+        match self {
+            Self::Delta => delta(None, EDS, &[], &names[1..]),
+            Self::Sotw => sotw(None, EDS, &names[..1]),
+        }
+    }
+}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
@@ -41,19 +122,20 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// Odd, and no divisor of usual lengths: so bytes of the whole session are tried from the beginning.
 const STEP: usize = 331;
 
-async fn replay(target: Arc<Target>, deadline: Deadline, fault: Fault) -> Result<Tally> {
-    let session: Arc<[u8]> = record(&target).await?.into();
+async fn replay(target: Arc<Target>, deadline: Deadline, fault: Fault, way: Way) -> Result<Tally> {
+    let session: Arc<[u8]> = record(&target, way.protocol()).await?.into();
     let step = (STEP..).find(|step| gcd(*step, session.len()) == 1).unwrap_or(1);
     let (counts, next) = (Counts::new(), Arc::new(AtomicUsize::new(0)));
-    let (shared, address) = (counts.clone(), target.plaintext_xds);
+    let (shared, dialer) = (counts.clone(), way.dialer(&target)?);
     crowd(CONNECTIONS, deadline, &counts, move |_| {
         let (counts, session, next) = (shared.clone(), session.clone(), next.clone());
+        let dialer = dialer.clone();
         async move {
             for _ in 0..64 {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let at = number.wrapping_mul(step) % session.len();
                 let bytes = spoil(&session, at, number / session.len(), fault);
-                let mut socket = TcpStream::connect(address).await.context("cannot connect")?;
+                let mut socket = dialer.dial().await?;
                 // The server may close before it has read all.
                 let _ = socket.write_all(&bytes).await;
                 counts.sent(bytes.len());
@@ -74,7 +156,7 @@ async fn replay(target: Arc<Target>, deadline: Deadline, fault: Fault) -> Result
 }
 
 /// Reads until the end, and says whether there was anything before it.
-async fn answer(socket: &mut TcpStream) -> bool {
+async fn answer(socket: &mut (impl AsyncRead + Unpin)) -> bool {
     let (mut buffer, mut any) = ([0; 4_096], false);
     while let Ok(read @ 1..) = socket.read(&mut buffer).await {
         any |= read > 0;
@@ -109,7 +191,7 @@ fn gcd(a: usize, b: usize) -> usize {
 }
 
 /// What an honest client sends, from the preface of HTTP/2 to its acknowledgements.
-async fn record(target: &Target) -> Result<Vec<u8>> {
+async fn record(target: &Target, protocol: Protocol) -> Result<Vec<u8>> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let between = listener.local_addr()?;
     let (recorded, server) = (Arc::<Mutex<Vec<u8>>>::default(), target.plaintext_xds);
@@ -136,16 +218,16 @@ async fn record(target: &Target) -> Result<Vec<u8>> {
     let names = ["outbound|80||svc-1.bench.svc.cluster.local".to_owned(), "nothing".to_owned()];
     let node =
         Node::numbered(1).with("LABELS", field(5, crate::wire::structure([("app".to_owned(), text("a"))])));
-    let first = vec![delta(Some(&node), EDS, &names, &[]).into(), delta(None, CDS, &[], &[]).into()];
-    let mut stream = dialer.stream(DELTA, &[], first).await?;
+    let first = vec![protocol.ask(Some(&node), EDS, &names).into(), protocol.ask(None, CDS, &[]).into()];
+    let mut stream = dialer.stream(protocol.path(), &[], first).await?;
     for _ in 0..2 {
         let answer = stream.next().await?.context("the session ended")?;
         let mut parts = pilotfish_bench::messages::fields(&answer);
         let nonce =
             parts.find(|(number, _)| *number == 5).map(|(_, nonce)| nonce.to_vec()).unwrap_or_default();
-        stream.send(&[field(2, CDS), field(6, nonce)].concat())?;
+        stream.send(&protocol.ack(nonce))?;
     }
-    stream.send(&delta(None, EDS, &[], &names[1..]))?;
+    stream.send(&protocol.last(&names))?;
     drop(stream);
     // Ends when the client has closed its connection, and the server's side is closed, too.
     let _ = tokio::time::timeout(Duration::from_secs(10), carrier).await;
