@@ -12,6 +12,7 @@ mod flow_metrics;
 mod metrics;
 mod process;
 mod process_metrics;
+mod profile;
 mod registration_metrics;
 mod routes;
 mod sampler;

@@ -2,7 +2,7 @@
 
 use crate::access::{self, Access, Gate, Pages};
 use crate::v1::{self, Operations};
-use crate::{Feed, Metrics, dashboard, feed, views};
+use crate::{Feed, Metrics, dashboard, feed, profile, views};
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::middleware;
@@ -99,9 +99,10 @@ pub fn router<C: ControlPlane + Operations>(
         .route("/debug/config_dump", get(config_dump::<C>))
         .nest("/api/v1", v1::router())
         .layer(middleware::from_fn_with_state(Arc::new(Gate::new(access)), access::guard));
-    // What is not computed for whom it asks: it takes no turn.
+    // What waits more than it computes takes no turn of those that compute.
     let lasting = dashboard::router()
         .route("/api/v1/events", get(events::<C>))
+        .merge(profile::router())
         .layer(middleware::from_fn_with_state(access, access::admit));
     let metrics_page = Router::new()
         .route("/metrics", get(metrics_text::<C>))

@@ -2,7 +2,7 @@
 
 mod services;
 
-use crate::process::{self, Threads};
+use crate::process;
 use crate::routes::{Admin, ControlPlane, Shared};
 use axum::extract::{DefaultBodyLimit, Path, Query, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -19,7 +19,6 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// What the control plane can tell an operator; the binary implements it.
 pub trait Operations: Send + Sync + 'static {
@@ -194,9 +193,6 @@ pub struct HistoryQuery {
 const PLAN_BYTES: usize = 8 << 20;
 /// Bytes of a filter of logs, as JSON.
 const LOG_BYTES: usize = 4 << 10;
-/// Seconds of a profile: where nothing is said, and at most.
-const PROFILE_SECONDS: f64 = 5.0;
-const LONGEST_PROFILE: f64 = 30.0;
 
 pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
     Router::new()
@@ -215,7 +211,6 @@ pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
         .route("/changes", get(changes::<C>))
         .route("/samples", get(samples::<C>))
         .route("/memory", get(memory::<C>))
-        .route("/profile", get(profile))
         .route("/log", get(log::<C>).post(set_log::<C>).layer(DefaultBodyLimit::max(LOG_BYTES)))
         .route("/history", get(history::<C>))
         .route("/history/{revision}", get(change::<C>))
@@ -225,7 +220,7 @@ pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
         .route("/why/object", get(why_object::<C>))
 }
 
-fn answer<T: Serialize>(result: Result<T, Failure>) -> Response {
+pub(crate) fn answer<T: Serialize>(result: Result<T, Failure>) -> Response {
     match result {
         Ok(answer) => Json(answer).into_response(),
         Err(failure) => {
@@ -450,26 +445,7 @@ async fn record<C: ControlPlane + Operations>(
 }
 
 async fn memory<C: ControlPlane + Operations>(State(admin): Shared<C>) -> Response {
-    Json(Memory { resident: process::resident(), kinds: admin.plane.memory() }).into_response()
-}
-
-#[derive(Deserialize)]
-struct ProfileQuery {
-    seconds: Option<f64>,
-}
-
-async fn profile(Query(query): Query<ProfileQuery>) -> Response {
-    let seconds = query.seconds.unwrap_or(PROFILE_SECONDS);
-    if !(0.1..=LONGEST_PROFILE).contains(&seconds) {
-        let failure = Failure::new(
-            FailureKind::Invalid,
-            format!("seconds={seconds} is not between 0.1 and {LONGEST_PROFILE}"),
-        );
-        return answer::<()>(Err(failure));
-    }
-    let (before, began) = (Threads::read(), Instant::now());
-    tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
-    Json(Threads::read().since(&before, began.elapsed())).into_response()
+    Json(Memory { kinds: admin.plane.memory(), ..process::memory() }).into_response()
 }
 
 async fn log<C: ControlPlane + Operations>(State(admin): Shared<C>) -> Response {

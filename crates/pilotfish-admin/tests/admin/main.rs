@@ -443,7 +443,7 @@ async fn questions_without_an_answer_are_failures_with_near_names() {
         ("/api/v1/why?proxy=web-0.shop&to=a&at=x", StatusCode::BAD_REQUEST, "at=\"x\" is no revision", None),
         ("/api/v1/history/1", StatusCode::NOT_FOUND, "revision 1 is forgotten", None),
         ("/api/v1/history/last", StatusCode::BAD_REQUEST, "\"last\" is no revision", None),
-        ("/api/v1/profile?seconds=31", StatusCode::BAD_REQUEST, "is not between 0.1 and 30", None),
+        ("/api/v1/profile?seconds=31", StatusCode::BAD_REQUEST, "is neither 0 nor between 0.1 and 30", None),
     ] {
         let (found, _, body) = get(fixture(), path).await;
         let failure: Failure =
@@ -487,6 +487,29 @@ async fn a_record_is_passed_on_as_it_is_and_memory_has_that_of_the_process() {
     let profile: v1::Profile =
         serde_json::from_str(&get(fixture(), "/api/v1/profile?seconds=0.1").await.2).unwrap();
     assert!(profile.seconds >= 0.1);
+}
+
+/// Profiles wait for most of their time: nobody waits for them.
+#[tokio::test]
+async fn a_page_answers_while_profiles_are_taken() {
+    let router = routes(fixture());
+    let ask = |path: &str| router.clone().oneshot(Request::get(path).body(Body::empty()).unwrap());
+    let profiles: Vec<_> = (0..2).map(|_| tokio::spawn(ask("/api/v1/profile?seconds=30"))).collect();
+    // On the one thread of this test both are waiting when it goes on.
+    tokio::task::yield_now().await;
+    let page = tokio::time::timeout(Duration::from_secs(4), ask("/api/v1/proxies")).await;
+    assert_eq!(page.expect("it takes none of their turns").unwrap().status(), StatusCode::OK);
+    assert!(profiles.iter().all(|profile| !profile.is_finished()), "they are still being taken");
+    let at_once = ask("/api/v1/profile?seconds=0").await.unwrap();
+    assert_eq!(at_once.status(), StatusCode::OK);
+    profiles.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn a_profile_is_for_those_who_may_see_pages() {
+    let request = Request::get("/api/v1/profile?seconds=0").header(header::HOST, "evil.example.com");
+    let answer = routes(fixture()).oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::FORBIDDEN);
 }
 
 #[tokio::test]

@@ -25,7 +25,7 @@ pub struct MemoryKind {
     pub bytes: Option<usize>,
 }
 
-/// What took the processors for a while: `/api/v1/profile`.
+/// What took the processors for a while: `/api/v1/profile?seconds=5`; since the process began: `?seconds=0`, which is answered at once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Profile {
