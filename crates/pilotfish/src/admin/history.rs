@@ -38,7 +38,7 @@ pub(super) fn changes(state: &AdminState, query: &HistoryQuery) -> Result<Histor
     };
     let mut list = state.shared.history().changes();
     list.retain(|change| {
-        client.is_none_or(|client| change.concerned(client))
+        client.is_none_or(|client| !change.types_of(client).is_empty())
             && object.as_ref().is_none_or(|object| change.items.iter().any(|item| item.concerns(object)))
             && (query.endpoints
                 || change.items.is_empty()
@@ -73,15 +73,15 @@ pub(super) fn change(state: &AdminState, revision: u64) -> Result<api::Change, F
         }
     }
     if answer.missing > 0 || answer.outcome == api::Outcome::Pending {
-        answer.missing_proxies = missing(&state.fanout.connections(), &change);
+        answer.missing_proxies = missing(&state.fanout.acknowledgements().1, &change);
     }
     Ok(answer)
 }
 
 fn missing(connections: &[ConnectionStatus], change: &Change) -> Vec<NotAcknowledged> {
-    let concerned = connections.iter().filter(|connection| change.concerned(connection.client));
-    let missing = concerned.flat_map(|connection| {
-        connection.missing(change.revision).map(|(ty, status)| not_acknowledged(connection, ty, status))
+    let missing = connections.iter().flat_map(|connection| {
+        let missing = connection.missing(change.revision, change.types_of(connection.client));
+        missing.map(|(ty, status)| not_acknowledged(connection, ty, status))
     });
     missing.take(LISTED).collect()
 }

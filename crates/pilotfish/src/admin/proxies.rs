@@ -107,7 +107,7 @@ fn version(connection: &ConnectionStatus) -> String {
 
 /// Whether a proxy has everything of a type.
 pub(super) fn state(status: &TypeStatus) -> State {
-    match (&status.rejection, status.in_sync) {
+    match (&status.rejection, status.in_sync()) {
         (Some(_), _) => State::Rejected,
         (None, true) => State::Synced,
         (None, false) => State::Pending,
@@ -240,7 +240,7 @@ pub(super) fn acknowledgement(
     };
     for connection in connections {
         let mut lacks = false;
-        for (ty, status) in connection.missing(revision) {
+        for (ty, status) in connection.missing(revision, pilotfish_xds::Types::ALL) {
             lacks = true;
             if answer.missing.len() < LISTED {
                 answer.missing.push(not_acknowledged(connection, ty, status));
