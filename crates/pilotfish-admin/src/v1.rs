@@ -28,6 +28,9 @@ pub trait Operations: Send + Sync + 'static {
     /// The last changes, [`crate::CHANGES`] at most and the newest first, each with how far its proxies are.
     fn changes(&self) -> Vec<ChangeProgress>;
 
+    /// The name of this replica, where there may be several: each has proxies and revisions of its own.
+    fn replica(&self) -> String;
+
     /// The connected proxies, by name.
     fn proxies(&self) -> Vec<Proxy>;
 
@@ -129,12 +132,20 @@ async fn why_object<C: ControlPlane + Operations>(
 /// What is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitFor {
-    /// The revision in force.
-    Newest,
-    /// A revision.
+    /// Everything that is in force: at a revision, or now.
+    Newest {
+        /// The revision.
+        up_to: Option<u64>,
+    },
+    /// What a revision changed.
     Revision(u64),
-    /// The newest version of an object: `VirtualService/shop/catalog`.
-    Object(String),
+    /// An object as it was read last.
+    Object {
+        /// `VirtualService/shop/catalog`.
+        object: String,
+        /// The `metadata.generation` that is to be read first; then an object that is not known may come, and is no error.
+        generation: Option<i64>,
+    },
 }
 
 /// Which of a proxy's resources are meant.
@@ -308,7 +319,7 @@ async fn proxies<C: ControlPlane + Operations>(
     if query.sort.as_deref() == Some("state") {
         list.sort_by_key(|proxy| Reverse(proxy.state));
     }
-    Json(query.page(list)).into_response()
+    Json(Page { replica: admin.plane.replica(), ..query.page(list) }).into_response()
 }
 
 async fn proxy<C: ControlPlane + Operations>(State(admin): Shared<C>, Path(name): Path<String>) -> Response {
@@ -392,7 +403,9 @@ async fn problems<C: ControlPlane + Operations>(
 #[derive(Deserialize)]
 struct WaitQuery {
     revision: Option<u64>,
+    up_to: Option<u64>,
     object: Option<String>,
+    generation: Option<i64>,
 }
 
 async fn acknowledgements<C: ControlPlane + Operations>(
@@ -401,8 +414,8 @@ async fn acknowledgements<C: ControlPlane + Operations>(
 ) -> Response {
     let what = match (query.revision, query.object) {
         (Some(revision), _) => WaitFor::Revision(revision),
-        (None, Some(object)) => WaitFor::Object(object),
-        (None, None) => WaitFor::Newest,
+        (None, Some(object)) => WaitFor::Object { object, generation: query.generation },
+        (None, None) => WaitFor::Newest { up_to: query.up_to },
     };
     answer(admin.plane.acknowledgement(&what))
 }

@@ -206,8 +206,23 @@ impl Operations for Fixture {
             WaitFor::Revision(revision) => {
                 Ok(v1::Acknowledgement { revision: *revision, current: 9, ..Default::default() })
             }
-            WaitFor::Newest => Ok(v1::Acknowledgement { revision: 9, current: 9, ..Default::default() }),
-            WaitFor::Object(object) => Err(Failure::unknown("object", object, ["VirtualService/shop/web"])),
+            WaitFor::Newest { up_to } => Ok(v1::Acknowledgement {
+                revision: up_to.unwrap_or(9),
+                everything: true,
+                current: 9,
+                ..Default::default()
+            }),
+            WaitFor::Object { object, generation: None } => {
+                Err(Failure::unknown("object", object, ["VirtualService/shop/web"]))
+            }
+            WaitFor::Object { object, generation } => {
+                let object = v1::WaitedObject {
+                    name: object.clone(),
+                    generation: *generation,
+                    ..v1::WaitedObject::default()
+                };
+                Ok(v1::Acknowledgement { object: Some(object), ..Default::default() })
+            }
         }
     }
 
@@ -231,7 +246,7 @@ impl Operations for Fixture {
             at: TIME.into(),
             ..v1::Change::default()
         };
-        let page = v1::Page { items: vec![change], total: 1, next: None };
+        let page = v1::Page { items: vec![change], total: 1, ..v1::Page::default() };
         Ok(v1::History { page, current: 9, oldest: 2, ..v1::History::default() })
     }
 
@@ -342,6 +357,8 @@ const JSON: &[(&str, &str)] = &[
     ("/api/v1/overview", "v1_overview.json"),
     ("/api/v1/samples", "v1_changes.json"),
     ("/api/v1/acknowledgements", "v1_newest.json"),
+    ("/api/v1/acknowledgements?up_to=4", "v1_up_to.json"),
+    ("/api/v1/acknowledgements?object=VirtualService/shop/web&generation=3", "v1_generation.json"),
     ("/api/v1/acknowledgements?revision=3", "v1_revision.json"),
     ("/api/v1/endpoints?host=web&health=unhealthy", "v1_endpoints.json"),
     ("/api/v1/endpoints?host=web&exact=true", "v1_endpoints_exact.json"),

@@ -4,11 +4,13 @@ use super::AdminState;
 use super::operations::object_key;
 use super::plan::subject;
 use super::proxies::{find, not_acknowledged};
+use super::waiting::check_known;
 use crate::control::shared::time;
 use crate::history::{Change, Item, ItemKind, NotKept, Outcome};
 use pilotfish_admin::HistoryQuery;
 use pilotfish_api::v1::{self as api, Changed, Failure, FailureKind, History, NotAcknowledged, Page};
 use pilotfish_explain::{Held, held, unified};
+use pilotfish_kube_writer::lease::replica_name;
 use pilotfish_model::{ChangeSet, Kind, Object, World};
 use pilotfish_proto::ResourceType;
 use pilotfish_translate::Translator;
@@ -48,13 +50,14 @@ pub(super) fn changes(state: &AdminState, query: &HistoryQuery) -> Result<Histor
     });
     if let (Some(object), true) = (&query.object, list.is_empty()) {
         // It changed before what is kept, or never was.
-        state.revision_of(object, 0)?;
+        check_known(state, object)?;
     }
-    let Page { items, total, next } = Page::of(list, query.offset, query.limit);
+    let Page { items, total, next, .. } = Page::of(list, query.offset, query.limit);
     let items = items.iter().map(|change| shown(change)).collect();
+    let page = Page { items, total, next, replica: replica_name() };
     let (oldest, current) = state.shared.history().span();
     let (bytes, most_bytes) = state.shared.history().bytes();
-    Ok(History { page: Page { items, total, next }, current, oldest, bytes, most_bytes })
+    Ok(History { page, current, oldest, bytes, most_bytes })
 }
 
 /// One change, with diffs, and with those that have not acknowledged it.
@@ -152,7 +155,7 @@ pub(super) fn translator_at(state: &AdminState, revision: u64) -> Result<Transla
     let world = state.shared.history().world_at(revision)?;
     let translator = state.translator.scratch();
     translator.publish(world, &ChangeSet::default());
-    Ok(translator)
+    translator
 }
 
 /// What a connected proxy would have had at a revision: what it subscribes to by name follows from what it had then.

@@ -9,6 +9,7 @@ pub(crate) mod operations;
 mod overview;
 pub(crate) mod plan;
 mod proxies;
+mod waiting;
 
 pub(crate) use config_dump::resources_of;
 pub(crate) use proxies::{Refusals, name};

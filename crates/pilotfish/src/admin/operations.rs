@@ -1,7 +1,7 @@
 //! The answers of `/api/v1`.
 
-use super::proxies::{acknowledgement, add_objects, find, name, proxy};
-use super::{AdminState, changes, history, overview, plan};
+use super::proxies::{add_objects, find, name, proxy};
+use super::{AdminState, changes, history, overview, plan, waiting};
 use crate::cli::logging::{self, LogControl};
 use crate::record::Recordable;
 use pilotfish_admin::{ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};
@@ -11,8 +11,10 @@ use pilotfish_api::v1::{
     ServiceDetail, ServiceRow, Why, WhyEndpoint, WhyObject,
 };
 use pilotfish_explain as explain;
+use pilotfish_kube_writer::lease::replica_name;
 use pilotfish_model::{Kind, ObjectKey, ServiceKey};
 use pilotfish_proto::envoy::config::core::v3::Node;
+use pilotfish_registry::ReadObject;
 use pilotfish_translate::{EncodedResource, ViewId};
 use pilotfish_xds::{Names, TypeStatus};
 use std::sync::Arc;
@@ -46,19 +48,12 @@ impl Operations for AdminState {
         Ok(proxy)
     }
 
+    fn replica(&self) -> String {
+        replica_name()
+    }
+
     fn acknowledgement(&self, what: &WaitFor) -> Result<Acknowledgement, Failure> {
-        let known = self.fanout.acknowledgements();
-        let revision = match what {
-            WaitFor::Newest => known.0,
-            WaitFor::Revision(revision) if *revision <= known.0 => *revision,
-            WaitFor::Revision(revision) => {
-                let message = format!("revision {revision} is not known; {} is in force", known.0);
-                let failure = Failure::new(FailureKind::NotFound, message);
-                return Err(failure.hint("revisions count anew when the control plane starts"));
-            }
-            WaitFor::Object(object) => self.revision_of(object, known.0)?,
-        };
-        Ok(acknowledgement(&known, revision))
+        waiting::acknowledgement(self, what)
     }
 
     fn proxy_config(&self, proxy: &str, asked: &ConfigAsked) -> Result<ProxyConfig, Failure> {
@@ -183,9 +178,11 @@ impl Operations for AdminState {
             .filter(|report| report.object.as_ref() == Some(&key))
             .map(|report| Dropped { what: name.clone(), why: report.to_string() })
             .collect();
-        if world.object(&key).is_none() && !is_of_registries(key.kind) && wrong.is_empty() {
-            let known: Vec<String> = world.objects(key.kind).map(|object| slashed(object.key())).collect();
-            return Err(Failure::unknown("object", object, known.iter().map(String::as_str)));
+        if world.object(&key).is_none()
+            && wrong.is_empty()
+            && let ReadObject::Unknown(near) = waiting::read(self, &key)?
+        {
+            return Err(waiting::unknown(object, &near));
         }
         let spec = world.object(&key).map(pilotfish_config::spec_json).unwrap_or_default();
         let mut answer = explain::why_object(&self.translator, &key, &spec, &plan::subjects(self));
@@ -254,25 +251,10 @@ impl AdminState {
         found.sort_by(|a, b| a.name.cmp(&b.name));
         found
     }
-
-    /// The revision since which an object is in force.
-    pub(super) fn revision_of(&self, object: &str, current: u64) -> Result<u64, Failure> {
-        let key = object_key(object)?;
-        let world = self.shared.world();
-        if world.object(&key).is_some() || self.shared.changed_lately(&key) {
-            return Ok(self.shared.revision_of(&key));
-        }
-        // Kinds that only registries read are not in the world: what was read is in force, or will be with the next revision.
-        if is_of_registries(key.kind) {
-            return Ok(current);
-        }
-        let known: Vec<String> = world.objects(key.kind).map(|object| slashed(object.key())).collect();
-        Err(Failure::unknown("object", object, known.iter().map(String::as_str)))
-    }
 }
 
 /// Kinds of which registries make services, endpoints and workloads.
-fn is_of_registries(kind: Kind) -> bool {
+pub(super) fn is_of_registries(kind: Kind) -> bool {
     matches!(
         kind,
         Kind::Service | Kind::EndpointSlice | Kind::Pod | Kind::Node | Kind::Namespace | Kind::WorkloadEntry
@@ -280,7 +262,7 @@ fn is_of_registries(kind: Kind) -> bool {
 }
 
 /// `VirtualService/shop/catalog`.
-fn slashed(key: &ObjectKey) -> String {
+pub(super) fn slashed(key: &ObjectKey) -> String {
     if key.namespace.is_empty() {
         format!("{}/{}", key.kind, key.name)
     } else {

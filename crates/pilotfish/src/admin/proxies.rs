@@ -3,16 +3,14 @@
 use super::{AdminState, text};
 use crate::control::shared::time;
 use parking_lot::Mutex;
-use pilotfish_api::v1::{
-    Acknowledgement, Failure, FailureKind, NotAcknowledged, Proxy, ProxyType, Rejection, State,
-};
+use pilotfish_api::v1::{Failure, FailureKind, NotAcknowledged, Proxy, ProxyType, Rejection, State};
 use pilotfish_explain::section;
 use pilotfish_proto::ResourceType;
 use pilotfish_translate::{Snapshot, ViewId};
 use pilotfish_xds::{ConnectionStatus, Nack, Names, Protocol, TypeStatus};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Resources of a refusal that are listed, and proxies that have not acknowledged a revision.
+/// Resources of a refusal that are listed, and objects that made them.
 const LISTED: usize = 100;
 /// Proxies of which `/ready` tells what they refuse.
 const REFUSALS: usize = 20;
@@ -224,31 +222,6 @@ fn refused_now(state: &AdminState) -> Vec<String> {
         lines.push(format!("{} more proxies refuse something", count - REFUSALS));
     }
     lines
-}
-
-/// Who has acknowledged a revision.
-pub(super) fn acknowledgement(
-    (current, connections): &(u64, Vec<ConnectionStatus>),
-    revision: u64,
-) -> Acknowledgement {
-    let mut answer = Acknowledgement {
-        revision,
-        current: *current,
-        proxies: connections.len(),
-        acknowledged: connections.len(),
-        missing: Vec::new(),
-    };
-    for connection in connections {
-        let mut lacks = false;
-        for (ty, status) in connection.missing(revision, pilotfish_xds::Types::ALL) {
-            lacks = true;
-            if answer.missing.len() < LISTED {
-                answer.missing.push(not_acknowledged(connection, ty, status));
-            }
-        }
-        answer.acknowledged -= usize::from(lacks);
-    }
-    answer
 }
 
 pub(super) fn not_acknowledged(

@@ -125,6 +125,11 @@ impl Item {
         self.kind != ItemKind::Endpoints
     }
 
+    /// Whether only some of the objects that made it are named.
+    pub(crate) fn names_few(&self) -> bool {
+        self.made_by.len() >= NAMES
+    }
+
     /// Whether an object is meant by a text such as `VirtualService shop/catalog`.
     pub(crate) fn concerns(&self, object: &str) -> bool {
         &*self.what == object || self.made_by.iter().any(|made_by| &**made_by == object)
