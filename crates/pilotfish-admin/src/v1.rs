@@ -12,7 +12,7 @@ use axum::{Json, Router};
 use pilotfish_api::v1::{
     Acknowledgement, Change, ChangeProgress, Failure, FailureKind, History, LogFilter, Memory, MemoryKind,
     NamespaceMap, Overview, Page, Plan, PlanRequest, Proxy, ProxyConfig, Section, ServiceDetail, ServiceRow,
-    Why, WhyEndpoint, WhyObject,
+    Status, Why, WhyEndpoint, WhyObject,
 };
 use pilotfish_model::ServiceKey;
 use serde::de::DeserializeOwned;
@@ -24,6 +24,9 @@ use std::sync::Arc;
 pub trait Operations: Send + Sync + 'static {
     /// Everything in numbers.
     fn overview(&self) -> Overview;
+
+    /// Whether all is well.
+    fn status(&self) -> Status;
 
     /// The last changes, [`crate::CHANGES`] at most and the newest first, each with how far its proxies are.
     fn changes(&self) -> Vec<ChangeProgress>;
@@ -219,6 +222,7 @@ pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
         .route("/acknowledgements", get(acknowledgements::<C>))
         .route("/record", get(record::<C>))
         .route("/overview", get(overview::<C>))
+        .route("/status", get(status::<C>))
         .route("/changes", get(changes::<C>))
         .route("/samples", get(samples::<C>))
         .route("/memory", get(memory::<C>))
@@ -295,6 +299,10 @@ impl ListQuery {
 
 async fn overview<C: ControlPlane + Operations>(State(admin): Shared<C>) -> Response {
     Json(admin.plane.overview()).into_response()
+}
+
+async fn status<C: ControlPlane + Operations>(State(admin): Shared<C>) -> Response {
+    Json(admin.plane.status()).into_response()
 }
 
 async fn changes<C: ControlPlane + Operations>(State(admin): Shared<C>) -> Response {

@@ -11,6 +11,7 @@ mod plan;
 mod process;
 mod proxies;
 mod services;
+mod status;
 mod wait;
 mod why;
 
@@ -25,7 +26,7 @@ pub use plan::{Danger, Impact, Plan, PlanChange, PlanFile, PlanRequest, Severity
 pub use process::{LogFilter, Memory, MemoryKind, Profile, ThreadTime};
 pub use proxies::{Proxy, ProxyType, Rejection, State};
 pub use services::{EndpointRow, ServicePort, ServiceRow};
-pub use services::{EndpointRow, ServicePort, ServiceRow};
+pub use status::{Refusal, Status};
 pub use wait::{Acknowledgement, NotAcknowledged, WaitedObject};
 pub use why::{Dropped, Reached, Step, Verdict, Why, WhyEndpoint, WhyObject, WhyService};
 

@@ -196,6 +196,29 @@ impl Operations for Fixture {
         ]
     }
 
+    fn status(&self) -> v1::Status {
+        let api::Readiness { ready, waiting_for, .. } = self.readiness();
+        let refusal = v1::Refusal {
+            proxy: "web-0.shop".into(),
+            resource_type: "listeners".into(),
+            since: TIME.into(),
+            reason: "no such filter".into(),
+            made_by: vec!["EnvoyFilter shop/bad".into()],
+        };
+        v1::Status {
+            ready,
+            waiting_for,
+            proxies: 1,
+            rejected: 1,
+            refused: vec![refusal],
+            ..v1::Status::default()
+        }
+    }
+
+    fn replica(&self) -> String {
+        "pilotfish-0".into()
+    }
+
     fn proxy(&self, name: &str) -> Result<v1::Proxy, Failure> {
         let found = self.proxies().into_iter().find(|proxy| proxy.name == name);
         found.ok_or_else(|| Failure::unknown("proxy", name, ["web-0.shop", "cart-0.pay"]))
@@ -356,6 +379,7 @@ const JSON: &[(&str, &str)] = &[
     ("/api/v1/map", "v1_map.json"),
     ("/api/v1/overview", "v1_overview.json"),
     ("/api/v1/samples", "v1_changes.json"),
+    ("/api/v1/status", "v1_status.json"),
     ("/api/v1/acknowledgements", "v1_newest.json"),
     ("/api/v1/acknowledgements?up_to=4", "v1_up_to.json"),
     ("/api/v1/acknowledgements?object=VirtualService/shop/web&generation=3", "v1_generation.json"),

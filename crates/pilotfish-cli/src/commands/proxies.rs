@@ -87,7 +87,15 @@ fn all(page: &Page<Proxy>, screen: &Screen) -> String {
     for proxy in &page.items {
         let refused = proxy.types.iter().filter_map(|ty| Some((&ty.name, ty.rejection.as_ref()?)));
         for (ty, rejection) in refused {
-            let line = format!("{} refuses {ty} since {}: {}", proxy.name, rejection.at, rejection.reason);
+            let mut line =
+                format!("{} refuses {ty} since {}: {}", proxy.name, rejection.at, rejection.reason);
+            match rejection.made_by.as_slice() {
+                [] => {}
+                [one] => line.push_str(&format!(", made by {one}")),
+                [first, others @ ..] => {
+                    line.push_str(&format!(", made by {first} (or {} others)", others.len()))
+                }
+            }
             let _ = writeln!(out, "{}", screen.paint(&line, Colour::Bad));
         }
     }
@@ -241,7 +249,7 @@ mod tests {
         assert_eq!(
             lines[3..],
             [
-                "web-0.shop refuses listeners since 2026-01-01T00:00:00Z: no such filter",
+                "web-0.shop refuses listeners since 2026-01-01T00:00:00Z: no such filter, made by EnvoyFilter shop/bad",
                 "2 connected to pilotfish-0; another replica may have others"
             ]
         );

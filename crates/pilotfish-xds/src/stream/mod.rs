@@ -328,9 +328,11 @@ impl<S: ResourceSource> Stream<S> {
         if let Some(error) = request.error {
             let error = error_text(error);
             let times = (now, self.fanout.clock.wall_time());
+            let (view, after) = (watch.membership.key.view, watch.acked_revision());
             let rejection = watch.reject(outcome, &error, self.fanout.revision(), times);
             let connection = self.connected.as_ref().map_or("", |connected| &connected.id);
-            recorder.rejected(&Nack::new(ty, connection, &rejection.names, &error));
+            let nack = Nack::new(ty, connection, &rejection.names, &error);
+            recorder.rejected(&nack.of(view, after, rejection.revision));
             self.dirty.add(ty);
         } else if let Some(response) = watch.in_flight.get(count.wrapping_sub(1)) {
             recorder.acknowledged(ty, now.saturating_duration_since(response.sent));

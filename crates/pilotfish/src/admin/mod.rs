@@ -9,10 +9,12 @@ pub(crate) mod operations;
 mod overview;
 pub(crate) mod plan;
 mod proxies;
+mod refusals;
 mod waiting;
 
 pub(crate) use config_dump::resources_of;
-pub(crate) use proxies::{Refusals, name};
+pub(crate) use proxies::name;
+pub(crate) use refusals::Refusals;
 
 use crate::admin::config_dump::config_dump;
 use crate::control::ControlMessage;
@@ -79,7 +81,7 @@ impl ControlPlane for AdminState {
             problems: errors
                 .map(ToString::to_string)
                 .chain(self.shared.registry_problems())
-                .chain(proxies::refusals(self))
+                .chain(refusals::refused(self).lines())
                 .chain(self.shared.findings().summary())
                 .collect(),
         }

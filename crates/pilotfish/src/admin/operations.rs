@@ -1,6 +1,6 @@
 //! The answers of `/api/v1`.
 
-use super::proxies::{add_objects, find, name, proxy};
+use super::proxies::{REFUSALS, add_objects, find, name, proxy};
 use super::{AdminState, changes, history, overview, plan, waiting};
 use crate::cli::logging::{self, LogControl};
 use crate::record::Recordable;
@@ -8,7 +8,7 @@ use pilotfish_admin::{ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};
 use pilotfish_api::v1::{
     Acknowledgement, Change, ChangeProgress, ConfigResource, Dropped, Failure, FailureKind, History,
     LogFilter, MemoryKind, NamespaceMap, Overview, Plan, PlanRequest, Proxy, ProxyConfig, Section,
-    ServiceDetail, ServiceRow, Why, WhyEndpoint, WhyObject,
+    ServiceDetail, ServiceRow, State, Status, Why, WhyEndpoint, WhyObject,
 };
 use pilotfish_explain as explain;
 use pilotfish_kube_writer::lease::replica_name;
@@ -29,13 +29,27 @@ impl Operations for AdminState {
         overview::overview(self)
     }
 
+    fn status(&self) -> Status {
+        overview::status(self)
+    }
+
     fn changes(&self) -> Vec<ChangeProgress> {
         changes::newest(self.shared.history())
     }
 
     fn proxies(&self) -> Vec<Proxy> {
         let (current, connections) = self.fanout.acknowledgements();
-        let mut all: Vec<Proxy> = connections.iter().map(|connection| proxy(connection, current)).collect();
+        let mut named = 0;
+        let one = |connection: &pilotfish_xds::ConnectionStatus| {
+            let mut proxy = proxy(connection, current);
+            // The objects are found out for some; each is asked for by name to see them all.
+            if proxy.state == State::Rejected && named < REFUSALS {
+                named += 1;
+                add_objects(&mut proxy, connection, &self.translator.snapshot(), &self.shared);
+            }
+            proxy
+        };
+        let mut all: Vec<Proxy> = connections.iter().map(one).collect();
         all.sort_by(|a, b| (&a.name, &a.connection).cmp(&(&b.name, &b.connection)));
         all
     }
@@ -44,7 +58,7 @@ impl Operations for AdminState {
         let (current, connections) = self.fanout.acknowledgements();
         let connection = find(&connections, name)?;
         let mut proxy = proxy(connection, current);
-        add_objects(&mut proxy, connection, &self.translator.snapshot());
+        add_objects(&mut proxy, connection, &self.translator.snapshot(), &self.shared);
         Ok(proxy)
     }
 

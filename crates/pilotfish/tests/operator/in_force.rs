@@ -166,3 +166,51 @@ async fn a_proxy_that_refuses_its_clusters_keeps_no_route_from_being_in_force() 
     assert_eq!((&answer["concerned"], &answer["acknowledged"]), (&1.into(), &2.into()), "{answer:#}");
     accepting.abort();
 }
+
+const FILTER: &str = "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {name: zz-slow, namespace: n0}\nspec:\n  \
+                      configPatches:\n  - applyTo: CLUSTER\n    match: {context: SIDECAR_OUTBOUND}\n    \
+                      patch: {operation: MERGE, value: {connect_timeout: 7s}}\n";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_most_suspect_object_of_a_refusal_is_named_wherever_it_is_told() {
+    let (pilotfish, _fleet, operator) = with_proxies(1).await;
+    assert_eq!(operator.ask(&["status"]).0, Some(0), "all is well");
+    pilotfish.write("filter.yaml", FILTER);
+    eventually("the filter is in the clusters", || async {
+        let config = operator.ask(&["config", "client-0.n0", "clusters"]).1;
+        if config.contains("EnvoyFilter n0/zz-slow") { Ok(()) } else { Err(config) }
+    })
+    .await;
+    let _refuser = refusing(&pilotfish, "n0", "outbound|80||web.n0.svc.cluster.local is bad").await;
+    let words = "EnvoyFilter n0/zz-slow";
+    eventually("/ready names it", || async {
+        let ready = pilotfish.json("/ready").await;
+        let line = ready["problems"][0].as_str().unwrap_or_default();
+        if line.contains(&format!("made by {words} and ")) { Ok(()) } else { Err(ready) }
+    })
+    .await;
+    eventually("the log names it", || async {
+        let printed = pilotfish.printed();
+        let mut lines = printed.lines().filter(|line| line.contains("a proxy refused a response"));
+        if lines.any(|line| line.contains(words)) { Ok(()) } else { Err(printed) }
+    })
+    .await;
+    for arguments in [&["proxies"][..], &["proxies", "refuser.n0"]] {
+        let text = operator.ask(arguments).1;
+        assert!(
+            text.contains(&format!("made by {words}")) || text.contains(&format!("made by: {words}")),
+            "{text}"
+        );
+    }
+    let (code, text) = operator.ask(&["status"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("ready, and not all is well") && text.contains(words), "{text}");
+    let status = operator.json(&["status"]);
+    assert_eq!((&status["rejected"], &status["proxies"]), (&1.into(), &2.into()), "{status:#}");
+    let refused = &status["refused"][0];
+    assert_eq!(
+        (&refused["proxy"], &refused["madeBy"][0]),
+        (&"refuser.n0".into(), &words.into()),
+        "{status:#}"
+    );
+}
