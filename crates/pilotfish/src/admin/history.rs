@@ -150,9 +150,8 @@ fn changed(item: &Item) -> Changed {
     }
 }
 
-/// A translator of its own with the world of a revision, so that streams go on undisturbed.
-pub(super) fn translator_at(state: &AdminState, revision: u64) -> Result<Translator, Failure> {
-    let world = state.shared.history().world_at(revision)?;
+/// A translator of its own with a world, so that streams go on undisturbed.
+pub(super) fn translator_of(state: &AdminState, world: Arc<World>) -> Translator {
     let translator = state.translator.scratch();
     translator.publish(world, &ChangeSet::default());
     translator
@@ -164,7 +163,7 @@ pub(super) fn held_at(
     connection: &ConnectionStatus,
     revision: u64,
 ) -> Result<Held, Failure> {
-    let translator = translator_at(state, revision)?;
+    let translator = translator_of(state, state.shared.history().world_at(revision)?);
     let gone = || Failure::new(FailureKind::NotFound, "the proxy has just left");
     let mut subject = subject(&state.translator.proxies(), connection).ok_or_else(gone)?;
     subject.names.retain(|ty, _| matches!(ty, ResourceType::Secret | ResourceType::ExtensionConfig));

@@ -12,7 +12,7 @@ use pilotfish_api::v1::{
 };
 use pilotfish_explain as explain;
 use pilotfish_kube_writer::lease::replica_name;
-use pilotfish_model::{Kind, ObjectKey, ServiceKey};
+use pilotfish_model::{Kind, ObjectKey, ServiceKey, World};
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_registry::ReadObject;
 use pilotfish_translate::{EncodedResource, ViewId};
@@ -117,12 +117,19 @@ impl Operations for AdminState {
 
     fn why(&self, query: &WhyQuery) -> Result<Why, Failure> {
         let request = explain::Request::parse(&query.to, &query.path, &query.method, &query.headers)?;
-        let (proxy, connected) = self.proxy_of(&query.proxy, query.gateway)?;
-        let mut answer = match query.at {
-            // How registries were then is not known.
-            Some(revision) => explain::why(&history::translator_at(self, revision)?, &proxy, &request, &[]),
-            None => explain::why(&self.translator, &proxy, &request, &self.shared.registries()),
-        }?;
+        let (mut answer, connected) = match query.at {
+            Some(revision) => {
+                let world = self.shared.history().world_at(revision)?;
+                let then = history::translator_of(self, world.clone());
+                let (proxy, connected) = self.proxy_of(&query.proxy, query.gateway, &world)?;
+                // How registries were then is not known.
+                (explain::why(&then, &proxy, &request, &[])?, connected)
+            }
+            None => {
+                let (proxy, connected) = self.proxy_of(&query.proxy, query.gateway, &self.shared.world())?;
+                (explain::why(&self.translator, &proxy, &request, &self.shared.registries())?, connected)
+            }
+        };
         answer.connected = connected;
         Ok(answer)
     }
@@ -221,17 +228,19 @@ impl AdminState {
         counts
     }
 
-    /// The proxy that a name means, and whether it is connected: else the sidecar that a workload would have, or the gateway that it would be.
+    /// The proxy that a name means, and whether it is connected: else the sidecar that a workload of a world would have, or the gateway that
+    /// it would be.
     fn proxy_of(
         &self,
         wanted: &str,
         is_gateway: bool,
+        world: &World,
     ) -> Result<(Arc<pilotfish_translate::Proxy>, bool), Failure> {
         let connections = self.fanout.acknowledgements().1;
         let connection = match find(&connections, wanted) {
             Ok(connection) => connection,
             Err(failure) if failure.kind == FailureKind::NotFound => {
-                let proxy = explain::proxy_named(&self.shared.world(), wanted, is_gateway);
+                let proxy = explain::proxy_named(world, wanted, is_gateway);
                 return proxy.map(|proxy| (Arc::new(proxy), false)).ok_or(failure);
             }
             Err(failure) => return Err(failure),

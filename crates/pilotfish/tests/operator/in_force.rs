@@ -214,3 +214,38 @@ async fn the_most_suspect_object_of_a_refusal_is_named_wherever_it_is_told() {
         "{status:#}"
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn why_at_a_revision_asks_for_the_pod_of_then() {
+    const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web-0, namespace: n0, labels: {app: web}}\nspec: {}\n\
+                       status: {podIP: 10.0.0.1, phase: Running}\n";
+    let (pilotfish, _fleet, operator) = with_proxies(1).await;
+    let newest = || operator.json(&["wait"])["revision"].as_u64().unwrap();
+    let start = newest();
+    pilotfish.write("pod.yaml", POD);
+    let there = eventually("the Pod is there", || async {
+        let revision = newest();
+        if operator.ask(&["why", "web-0.n0", "--to", "web"]).0 == Some(0) {
+            Ok(revision)
+        } else {
+            Err(revision)
+        }
+    })
+    .await;
+    pilotfish.write("pod.yaml", "");
+    eventually("the Pod is gone", || async {
+        let (code, text) = operator.ask(&["why", "web-0.n0", "--to", "web"]);
+        if code == Some(2) { Ok(()) } else { Err(text) }
+    })
+    .await;
+    // A revision before the question may be the one before.
+    let then = newest() - 1;
+    assert!(then > start && newest() > there, "{start} {there} {then}");
+    let (code, text) = operator.ask(&["why", "web-0.n0", "--to", "web", "--at", &then.to_string()]);
+    assert!(code == Some(0), "it was there at {then}: {text}");
+    let (code, text) = operator.ask(&["why", "web-0.n0", "--to", "web", "--at", &start.to_string()]);
+    assert!(
+        code == Some(2) && text.contains("no proxy is named \"web-0.n0\""),
+        "it was not at {start}: {text}"
+    );
+}
