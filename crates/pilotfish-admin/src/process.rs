@@ -1,7 +1,7 @@
 //! What Linux says of this process.
 
 use crate::process_metrics::Usage;
-use pilotfish_api::v1::{Profile, ThreadTime};
+use pilotfish_api::v1::{Memory, Profile, ThreadTime};
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
@@ -11,11 +11,15 @@ const TICKS: f64 = 100.0;
 /// Threads that are listed.
 const LISTED: usize = 50;
 
-/// The bytes of this process that are in memory; 0 where that is not known.
-pub(crate) fn resident() -> usize {
-    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok());
-    pages.unwrap_or(0) * 4_096
+/// The bytes of this process that are in memory, without kinds; 0 where that is not known.
+pub(crate) fn memory() -> Memory {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let bytes = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
+        kib.unwrap_or(0) * 1_024
+    };
+    Memory { resident: bytes("VmRSS"), anonymous: bytes("RssAnon"), peak: bytes("VmHWM"), kinds: Vec::new() }
 }
 
 /// For how long this process has been running; 0 where that is not known.
@@ -110,7 +114,9 @@ mod tests {
 
     #[test]
     fn this_process_has_threads_and_memory() {
-        assert!(!Threads::read().0.is_empty() && resident() > 1 << 20);
+        let memory = memory();
+        assert!(!Threads::read().0.is_empty() && memory.resident > 1 << 20, "{memory:?}");
+        assert!(memory.peak >= memory.resident && memory.resident > memory.anonymous, "{memory:?}");
         let (profile, again) = (Threads::read().since_start(), Threads::read().since_start());
         assert!(again.cpu_seconds >= profile.cpu_seconds && again.seconds >= profile.seconds);
         // The clock of Linux has ticks of 10 ms here.

@@ -8,6 +8,12 @@ use serde::{Deserialize, Serialize};
 pub struct Memory {
     /// Bytes of the process that are in memory.
     pub resident: usize,
+    /// How many of them are no file's: what is allocated, what the allocator keeps for later, and stacks. The rest is the program itself.
+    #[serde(default)]
+    pub anonymous: usize,
+    /// The most bytes that were in memory at a time.
+    #[serde(default)]
+    pub peak: usize,
     /// What is known of them, by kind.
     pub kinds: Vec<MemoryKind>,
 }
