@@ -283,8 +283,7 @@ mod tests {
     use super::*;
     use crate::history::tests::{Case, object};
     use pilotfish_proto::envoy::config::core::v3::Node;
-    use pilotfish_xds::{ClientId, Lacking, Names, PeerInfo, Protocol, ViewId};
-    use std::sync::Arc;
+    use pilotfish_xds::{ClientId, ClientNode, Lacking, Names, PeerInfo, Protocol, ViewId};
     use std::time::SystemTime;
 
     /// A proxy that has acknowledged what is before `concerned`, and lacks it where a type is given.
@@ -307,7 +306,7 @@ mod tests {
         ConnectionStatus {
             id: format!("p{id}-1"),
             client: ClientId(id),
-            node: Arc::new(node),
+            node: ClientNode::from(&node),
             peer: PeerInfo::default(),
             connected_at: SystemTime::UNIX_EPOCH,
             protocol: Protocol::Delta,
