@@ -14,6 +14,7 @@ mod metrics;
 mod metrics_page;
 mod process;
 mod process_metrics;
+mod profile;
 mod readiness;
 mod registration_metrics;
 mod routes;

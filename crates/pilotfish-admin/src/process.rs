@@ -1,6 +1,7 @@
 //! What Linux says of this process.
 
-use pilotfish_api::v1::{Profile, ThreadTime};
+use crate::process_metrics::Usage;
+use pilotfish_api::v1::{Memory, Profile, ThreadTime};
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
@@ -10,11 +11,26 @@ const TICKS: f64 = 100.0;
 /// Threads that are listed.
 const LISTED: usize = 50;
 
-/// The bytes of this process that are in memory; 0 where that is not known.
-pub(crate) fn resident() -> usize {
-    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok());
-    pages.unwrap_or(0) * 4_096
+/// The bytes of this process that are in memory, without kinds; 0 where that is not known.
+pub(crate) fn memory() -> Memory {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let bytes = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
+        kib.unwrap_or(0) * 1_024
+    };
+    Memory { resident: bytes("VmRSS"), anonymous: bytes("RssAnon"), peak: bytes("VmHWM"), kinds: Vec::new() }
+}
+
+/// For how long this process has been running; 0 where that is not known.
+fn running_seconds() -> f64 {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let up = read("/proc/uptime").split_whitespace().next().and_then(|up| up.parse::<f64>().ok());
+    let stat = read("/proc/self/stat");
+    // The 22nd field, counted behind the name, which may have blanks.
+    let began =
+        stat.rsplit(')').next().and_then(|fields| fields.split_whitespace().nth(19)?.parse::<f64>().ok());
+    up.zip(began).map_or(0.0, |(up, began)| (up - began / TICKS).max(0.0))
 }
 
 /// The time that threads have taken since they began.
@@ -37,6 +53,12 @@ impl Threads {
             Some((task.file_name().to_str()?.parse().ok()?, Taken::parse(&stat)?))
         });
         Self(taken.collect())
+    }
+
+    /// What was taken since the process began, with what threads took that have ended.
+    pub(crate) fn since_start(&self) -> Profile {
+        let all = self.since(&Self::default(), Duration::ZERO);
+        Profile { seconds: running_seconds(), cpu_seconds: Usage::read().cpu, ..all }
     }
 
     /// What was taken since an earlier reading.
@@ -92,6 +114,12 @@ mod tests {
 
     #[test]
     fn this_process_has_threads_and_memory() {
-        assert!(!Threads::read().0.is_empty() && resident() > 1 << 20);
+        let memory = memory();
+        assert!(!Threads::read().0.is_empty() && memory.resident > 1 << 20, "{memory:?}");
+        assert!(memory.peak >= memory.resident && memory.resident > memory.anonymous, "{memory:?}");
+        let (profile, again) = (Threads::read().since_start(), Threads::read().since_start());
+        assert!(again.cpu_seconds >= profile.cpu_seconds && again.seconds >= profile.seconds);
+        // The clock of Linux has ticks of 10 ms here.
+        assert!(profile.seconds < 3_600.0, "{} s: tests do not take that long", profile.seconds);
     }
 }

@@ -4,7 +4,7 @@ use crate::access::{self, Access, Gate};
 use crate::metrics_page::MetricsPage;
 use crate::readiness::{Prepared, ProblemLines};
 use crate::v1::{self, Operations};
-use crate::{Feed, Metrics, dashboard, feed, views};
+use crate::{Feed, Metrics, dashboard, feed, profile, views};
 use axum::extract::{Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware;
@@ -106,8 +106,10 @@ pub fn router<C: ControlPlane + Operations>(
         .layer(middleware::from_fn_with_state(gate, access::guard));
     // What is not computed for whom it asks: it takes no turn.
     let files = dashboard::router().layer(middleware::from_fn_with_state(access, access::admit_links));
+    // What waits more than it computes takes no turn of those that compute.
     let lasting = Router::new()
         .route("/api/v1/events", get(events::<C>))
+        .merge(profile::router())
         .layer(middleware::from_fn_with_state(access, access::admit));
     Router::new()
         .route("/metrics", get(metrics_text::<C>))

@@ -3,7 +3,7 @@
 mod services;
 
 use crate::access;
-use crate::process::{self, Threads};
+use crate::process;
 use crate::routes::{Admin, ControlPlane, Shared};
 use axum::extract::{DefaultBodyLimit, Path, Query, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -13,22 +13,27 @@ use axum::{Json, Router, middleware};
 use pilotfish_api::v1::{
     Acknowledgement, Change, ChangeProgress, Failure, FailureKind, History, LogFilter, Memory, MemoryKind,
     NamespaceMap, Overview, Page, Plan, PlanRequest, Proxy, ProxyConfig, Section, ServiceDetail, ServiceRow,
-    Why, WhyEndpoint, WhyObject,
+    Status, Why, WhyEndpoint, WhyObject,
 };
 use pilotfish_model::ServiceKey;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// What the control plane can tell an operator; the binary implements it.
 pub trait Operations: Send + Sync + 'static {
     /// Everything in numbers.
     fn overview(&self) -> Overview;
 
+    /// Whether all is well.
+    fn status(&self) -> Status;
+
     /// The last changes, [`crate::CHANGES`] at most and the newest first, each with how far its proxies are.
     fn changes(&self) -> Vec<ChangeProgress>;
+
+    /// The name of this replica, where there may be several: each has proxies and revisions of its own.
+    fn replica(&self) -> String;
 
     /// The connected proxies, by name.
     fn proxies(&self) -> Vec<Proxy>;
@@ -131,12 +136,20 @@ async fn why_object<C: ControlPlane + Operations>(
 /// What is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitFor {
-    /// The revision in force.
-    Newest,
-    /// A revision.
+    /// Everything that is in force: at a revision, or now.
+    Newest {
+        /// The revision.
+        up_to: Option<u64>,
+    },
+    /// What a revision changed.
     Revision(u64),
-    /// The newest version of an object: `VirtualService/shop/catalog`.
-    Object(String),
+    /// An object as it was read last.
+    Object {
+        /// `VirtualService/shop/catalog`.
+        object: String,
+        /// The `metadata.generation` that is to be read first; then an object that is not known may come, and is no error.
+        generation: Option<i64>,
+    },
 }
 
 /// Which of a proxy's resources are meant.
@@ -195,9 +208,6 @@ pub struct HistoryQuery {
 const PLAN_BYTES: usize = 8 << 20;
 /// Bytes of a filter of logs, as JSON.
 const LOG_BYTES: usize = 4 << 10;
-/// Seconds of a profile: where nothing is said, and at most.
-const PROFILE_SECONDS: f64 = 5.0;
-const LONGEST_PROFILE: f64 = 30.0;
 
 pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
     Router::new()
@@ -213,10 +223,10 @@ pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
         .route("/acknowledgements", get(acknowledgements::<C>))
         .route("/record", get(record::<C>))
         .route("/overview", get(overview::<C>))
+        .route("/status", get(status::<C>))
         .route("/changes", get(changes::<C>))
         .route("/samples", get(samples::<C>))
         .route("/memory", get(memory::<C>))
-        .route("/profile", get(profile))
         .route("/log", get(log::<C>).merge(change_log::<C>()))
         .route("/history", get(history::<C>))
         .route("/history/{revision}", get(change::<C>))
@@ -232,7 +242,7 @@ fn change_log<C: ControlPlane + Operations>() -> MethodRouter<Arc<Admin<C>>> {
     change.layer(middleware::from_fn(access::this_machine))
 }
 
-fn answer<T: Serialize>(result: Result<T, Failure>) -> Response {
+pub(crate) fn answer<T: Serialize>(result: Result<T, Failure>) -> Response {
     match result {
         Ok(answer) => Json(answer).into_response(),
         Err(failure) => {
@@ -298,6 +308,10 @@ async fn overview<C: ControlPlane + Operations>(State(admin): Shared<C>) -> Resp
     Json(admin.plane.overview()).into_response()
 }
 
+async fn status<C: ControlPlane + Operations>(State(admin): Shared<C>) -> Response {
+    Json(admin.plane.status()).into_response()
+}
+
 async fn changes<C: ControlPlane + Operations>(State(admin): Shared<C>) -> Response {
     Json(admin.plane.changes()).into_response()
 }
@@ -320,7 +334,7 @@ async fn proxies<C: ControlPlane + Operations>(
     if query.sort.as_deref() == Some("state") {
         list.sort_by_key(|proxy| Reverse(proxy.state));
     }
-    Json(query.page(list)).into_response()
+    Json(Page { replica: admin.plane.replica(), ..query.page(list) }).into_response()
 }
 
 async fn proxy<C: ControlPlane + Operations>(State(admin): Shared<C>, Path(name): Path<String>) -> Response {
@@ -404,7 +418,9 @@ async fn problems<C: ControlPlane + Operations>(
 #[derive(Deserialize)]
 struct WaitQuery {
     revision: Option<u64>,
+    up_to: Option<u64>,
     object: Option<String>,
+    generation: Option<i64>,
 }
 
 async fn acknowledgements<C: ControlPlane + Operations>(
@@ -413,8 +429,8 @@ async fn acknowledgements<C: ControlPlane + Operations>(
 ) -> Response {
     let what = match (query.revision, query.object) {
         (Some(revision), _) => WaitFor::Revision(revision),
-        (None, Some(object)) => WaitFor::Object(object),
-        (None, None) => WaitFor::Newest,
+        (None, Some(object)) => WaitFor::Object { object, generation: query.generation },
+        (None, None) => WaitFor::Newest { up_to: query.up_to },
     };
     answer(admin.plane.acknowledgement(&what))
 }
@@ -457,26 +473,7 @@ async fn record<C: ControlPlane + Operations>(
 }
 
 async fn memory<C: ControlPlane + Operations>(State(admin): Shared<C>) -> Response {
-    Json(Memory { resident: process::resident(), kinds: admin.plane.memory() }).into_response()
-}
-
-#[derive(Deserialize)]
-struct ProfileQuery {
-    seconds: Option<f64>,
-}
-
-async fn profile(Query(query): Query<ProfileQuery>) -> Response {
-    let seconds = query.seconds.unwrap_or(PROFILE_SECONDS);
-    if !(0.1..=LONGEST_PROFILE).contains(&seconds) {
-        let failure = Failure::new(
-            FailureKind::Invalid,
-            format!("seconds={seconds} is not between 0.1 and {LONGEST_PROFILE}"),
-        );
-        return answer::<()>(Err(failure));
-    }
-    let (before, began) = (Threads::read(), Instant::now());
-    tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
-    Json(Threads::read().since(&before, began.elapsed())).into_response()
+    Json(Memory { kinds: admin.plane.memory(), ..process::memory() }).into_response()
 }
 
 async fn log<C: ControlPlane + Operations>(State(admin): Shared<C>) -> Response {

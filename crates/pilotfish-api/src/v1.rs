@@ -11,6 +11,7 @@ mod plan;
 mod process;
 mod proxies;
 mod services;
+mod status;
 mod wait;
 mod why;
 
@@ -25,7 +26,8 @@ pub use plan::{Danger, Impact, Plan, PlanChange, PlanFile, PlanRequest, Severity
 pub use process::{LogFilter, Memory, MemoryKind, Profile, ThreadTime};
 pub use proxies::{Proxy, ProxyType, Rejection, State};
 pub use services::{EndpointRow, ServicePort, ServiceRow};
-pub use wait::{Acknowledgement, NotAcknowledged};
+pub use status::{Refusal, Status};
+pub use wait::{Acknowledgement, NotAcknowledged, WaitedObject};
 pub use why::{Dropped, Reached, Step, Verdict, Why, WhyEndpoint, WhyObject, WhyService};
 
 use serde::{Deserialize, Serialize};
@@ -41,6 +43,9 @@ pub struct Page<T> {
     /// The `offset` of the next part; `None` where this is the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<usize>,
+    /// The replica that answers, where others may answer otherwise; empty where all answer the same.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub replica: String,
 }
 
 /// Items of a page, where none are asked for.
@@ -56,7 +61,8 @@ impl<T> Page<T> {
         let limit = limit.unwrap_or(PAGE).clamp(1, LARGEST_PAGE);
         let next = offset.saturating_add(limit);
         let items = list.into_iter().skip(offset).take(limit).collect();
-        Self { items, total, next: (next < total).then_some(next) }
+        let next = (next < total).then_some(next);
+        Self { items, total, next, replica: String::new() }
     }
 }
 
@@ -70,9 +76,10 @@ mod tests {
     #[test]
     fn a_list_is_cut_into_pages() {
         let page = |offset, limit| Page::of((0..5).collect::<Vec<_>>(), offset, limit);
-        assert_eq!(page(None, Some(2)), Page { items: vec![0, 1], total: 5, next: Some(2) });
-        assert_eq!(page(Some(4), Some(2)), Page { items: vec![4], total: 5, next: None });
-        assert_eq!(page(Some(9), None), Page { items: vec![], total: 5, next: None });
+        let expected = |items, next| Page { items, total: 5, next, ..Page::default() };
+        assert_eq!(page(None, Some(2)), expected(vec![0, 1], Some(2)));
+        assert_eq!(page(Some(4), Some(2)), expected(vec![4], None));
+        assert_eq!(page(Some(9), None), expected(vec![], None));
         assert_eq!(page(Some(usize::MAX), Some(0)).items, Vec::<i32>::new());
     }
 }

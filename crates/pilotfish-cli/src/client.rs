@@ -113,13 +113,13 @@ impl Client {
         query: &[(&str, &str)],
         most: usize,
     ) -> Result<Page<T>, CliError> {
-        let mut all = Page { items: Vec::new(), total: 0, next: None };
+        let mut all = Page { items: Vec::new(), total: 0, next: None, replica: String::new() };
         loop {
             let offset = all.items.len().to_string();
             let mut query = query.to_vec();
             query.push(("offset", &offset));
             let page: Page<T> = self.get(path, &query).await?;
-            all.total = page.total;
+            (all.total, all.replica) = (page.total, page.replica);
             all.items.extend(page.items);
             all.next = page.next;
             if all.next.is_none() || all.items.len() >= most {

@@ -25,7 +25,7 @@ pub mod testing;
 
 pub use aggregate::{
     AggregateController, AggregateSettings, Applied, Conflict, MergePolicy, NoLiveRegistry, NotSynced,
-    RegistryStatus, UnknownSource, WhatIf,
+    ReadObject, RegistryStatus, UnknownSource, WhatIf,
 };
 pub use catalog::{
     CATALOG_OPTIONS, Catalog, CatalogDefaults, CatalogInstance, CatalogOptions, CatalogPort, CatalogProblems,

@@ -3,12 +3,12 @@
 use crate::environment::{Clock, Environment};
 use crate::group::{Group, GroupKey, NameHasher, SubscriptionKey};
 use crate::limits::{LimitExceeded, StreamLimits};
-use crate::mark::{Due, Mark, Set};
+use crate::mark::{Due, Mark, Set, Types};
 use crate::names::{Account, ClientBudgets};
 use crate::recorder::Recorder;
 use crate::response::Nonces;
 use crate::source::{Change, ClientId, PeerInfo, Publication, ResourceSource, Snapshot, ViewId};
-use crate::status::{ConnectionStatus, Progress, ReportStatus};
+use crate::status::{Concerned, ConnectionStatus, Progress, ReportStatus};
 use crate::topology::{Fetched, Freed, Membership, NAMES_AT_A_TIME, Topology};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use pilotfish_identity::LogLimit;
@@ -102,30 +102,34 @@ impl<S: ResourceSource> Fanout<S> {
     }
 
     /// Applies a new state of the source to the groups that it changes and wakes their streams. To be called after each new state,
-    /// by one caller. Returns the clients that it concerns.
-    pub fn publish(&self, publication: &Publication) -> Vec<ClientId> {
+    /// by one caller. Returns the clients that it concerns, and by which types.
+    pub fn publish(&self, publication: &Publication) -> Vec<Concerned> {
         let since = self.clock.now().saturating_duration_since(self.started);
-        let mut concerned = Vec::new();
+        let mut concerned: Vec<Concerned> = Vec::new();
         let marks = {
             let snapshot = self.source.snapshot();
             let fetched = self.prefetch(&publication.changes, &snapshot);
             // Nobody reads a group while some have this publication and others have not.
             let mut topology = self.topology.write();
             let mut marks = Vec::new();
-            let mut note = |mark: &Arc<Mark>, set: Set| {
+            let mut note = |mark: &Arc<Mark>, set: Set, types: Types| {
                 if set.wakes {
                     marks.push(Arc::clone(mark));
                 }
                 if set.is_first {
-                    concerned.push(mark.client());
+                    mark.set_place(concerned.len());
+                    concerned.push(Concerned { client: mark.client(), types });
+                } else if let Some(known) = concerned.get_mut(mark.place()) {
+                    known.types.extend(types);
                 }
             };
             topology.apply(publication, &snapshot, fetched, &mut |mark, ty| {
-                note(mark, mark.set_changed(ty, publication.revision, since));
+                note(mark, mark.set_changed(ty, publication.revision, since), ty.into());
             });
             for client in &publication.view_changed {
                 for mark in topology.marks_of(*client) {
-                    note(mark, mark.set_moved(publication.revision, since));
+                    // Which of its views are others now, the stream finds out.
+                    note(mark, mark.set_moved(publication.revision, since), Types::ALL);
                 }
             }
             marks

@@ -48,7 +48,7 @@ mod wire;
 pub use environment::{Clock, Environment, SystemClock};
 pub use fanout::Fanout;
 pub use limits::{Limit, LimitExceeded, NodeLimits, StreamLimits};
-pub use mark::Mark;
+pub use mark::{Mark, Types};
 pub use nack::Nack;
 pub use node::ClientNode;
 pub use protocol::Protocol;
@@ -58,5 +58,5 @@ pub use source::{
     Change, ChangeKind, ClientId, Collection, CollectionState, ConnectError, Held, PeerInfo, Publication,
     Resource, ResourceSource, Snapshot, ViewId,
 };
-pub use status::{ConnectionStatus, Names, Progress, Rejection, SubscribedNames, TypeStatus};
+pub use status::{Concerned, ConnectionStatus, Lacking, Names, Progress, Rejection, SubscribedNames, TypeStatus};
 pub use stream::{Response, Stream, StreamError};

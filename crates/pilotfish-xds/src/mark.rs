@@ -42,9 +42,23 @@ impl Due {
 
 /// A set of resource types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Types(Bits);
+pub struct Types(Bits);
 
 impl Types {
+    /// All types.
+    pub const ALL: Self = Self((1 << ResourceType::LENGTH) - 1);
+
+    /// Whether a type is in it.
+    #[must_use]
+    pub fn contains(self, ty: ResourceType) -> bool {
+        self.0 & (1 << ty.into_usize()) != 0
+    }
+
+    /// Adds the types of another set.
+    pub fn extend(&mut self, others: Self) {
+        self.0 |= others.0;
+    }
+
     pub(crate) fn add(&mut self, ty: ResourceType) {
         self.0 |= 1 << ty.into_usize();
     }
@@ -53,16 +67,24 @@ impl Types {
         self.0 &= !(1 << ty.into_usize());
     }
 
-    pub(crate) fn contains(self, ty: ResourceType) -> bool {
-        self.0 & (1 << ty.into_usize()) != 0
-    }
-
-    pub(crate) fn extend(&mut self, others: Self) {
-        self.0 |= others.0;
-    }
-
-    pub(crate) fn is_empty(self) -> bool {
+    /// Whether no type is in it.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
         self.0 == 0
+    }
+}
+
+impl From<ResourceType> for Types {
+    fn from(ty: ResourceType) -> Self {
+        Self(1 << ty.into_usize())
+    }
+}
+
+impl FromIterator<ResourceType> for Types {
+    fn from_iter<I: IntoIterator<Item = ResourceType>>(types: I) -> Self {
+        let mut all = Self::default();
+        types.into_iter().for_each(|ty| all.add(ty));
+        all
     }
 }
 
@@ -76,6 +98,8 @@ pub struct Mark {
     since: AtomicU64,
     /// The revision of the newest publication that set the mark.
     revision: AtomicU64,
+    /// The stream's place among those that this publication concerns.
+    place: AtomicU32,
     /// The stream's client, once that is known.
     client: AtomicU64,
     /// Whether the stream handles a publication as soon as its task runs: its client has had all first responses and reads.
@@ -120,6 +144,16 @@ impl Mark {
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.revision.load(Ordering::Acquire)
+    }
+
+    /// Notes the stream's place among those that a publication concerns, for the one that publishes.
+    pub(crate) fn set_place(&self, place: usize) {
+        self.place.store(u32::try_from(place).unwrap_or(u32::MAX), Ordering::Relaxed);
+    }
+
+    /// The stream's place among those that the newest publication concerns.
+    pub(crate) fn place(&self) -> usize {
+        self.place.load(Ordering::Relaxed) as usize
     }
 
     /// Notes whose stream it is.

@@ -1,5 +1,6 @@
 //! A NACK in a few words, for logs.
 
+use crate::source::ViewId;
 use pilotfish_proto::ResourceType;
 use std::sync::Arc;
 
@@ -18,6 +19,12 @@ pub struct Nack<'a> {
     pub ty: ResourceType,
     /// The id of the connection, as in [`ConnectionStatus`](crate::ConnectionStatus); at most 256 bytes of it.
     pub connection: &'a str,
+    /// What the client sees of the type.
+    pub view: ViewId,
+    /// The newest revision that the client has accepted of the type.
+    pub after: u64,
+    /// The revision of the response.
+    pub revision: u64,
     resources: &'a [Arc<str>],
     /// The client's words, at most some 4 KiB of them.
     pub error: &'a str,
@@ -27,7 +34,14 @@ impl<'a> Nack<'a> {
     /// A refusal of a response with these resources, in these words.
     #[must_use]
     pub fn new(ty: ResourceType, connection: &'a str, resources: &'a [Arc<str>], error: &'a str) -> Self {
-        Self { ty, connection: shown(connection), resources, error }
+        let (view, after, revision) = (ViewId::NONE, 0, 0);
+        Self { ty, connection: shown(connection), view, after, revision, resources, error }
+    }
+
+    /// The same of what a client sees of the type, which accepted `after` and refuses a response of `revision`.
+    #[must_use]
+    pub fn of(self, view: ViewId, after: u64, revision: u64) -> Self {
+        Self { view, after, revision, ..self }
     }
 
     /// The resources that the client's message names; all of the response's where it names none.

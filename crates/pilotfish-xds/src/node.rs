@@ -34,6 +34,12 @@ impl ClientNode {
     }
 }
 
+impl From<&Node> for ClientNode {
+    fn from(node: &Node) -> Self {
+        Self::new(&node.encode_to_vec().into())
+    }
+}
+
 impl Deref for ClientNode {
     type Target = Node;
 

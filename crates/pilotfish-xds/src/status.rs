@@ -1,9 +1,11 @@
 //! Connected clients as debug pages show them.
 
 use crate::entries::NameSet;
+use crate::mark::Types;
 use crate::node::ClientNode;
 use crate::protocol::Protocol;
 use crate::source::{ClientId, PeerInfo, ViewId};
+use enum_map::EnumMap;
 use pilotfish_proto::ResourceType;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,15 +21,41 @@ pub(crate) trait ReportStatus: Send + Sync {
     fn revoke(&self, is_meant: &dyn Fn(&PeerInfo) -> bool) -> bool;
 }
 
+/// A client that a publication concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Concerned {
+    /// The source's number of the client.
+    pub client: ClientId,
+    /// The types of which it may be sent something: all where a view of it is another one now.
+    pub types: Types,
+}
+
+/// The revisions of a type that a client has not acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lacking {
+    /// The newest that it has acknowledged.
+    pub after: u64,
+    /// The newest that it lacks: that of the response which it refuses, or else all that there are.
+    pub until: u64,
+    /// Whether it refuses what it was sent last.
+    pub refused: bool,
+}
+
+impl Lacking {
+    /// Whether the client has yet to acknowledge a revision that changed something of the type.
+    #[must_use]
+    pub fn lacks(&self, revision: u64) -> bool {
+        self.after < revision && revision <= self.until
+    }
+}
+
 /// How far a client is with what was published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The source's number of the client.
     pub client: ClientId,
-    /// The revision of the newest publication that concerned it.
-    pub concerned: u64,
-    /// The newest revision that it has acknowledged of every type of which it lacks something; `None` where it lacks nothing.
-    pub behind: Option<u64>,
+    /// What it lacks of each type; `None` where that is nothing.
+    pub lacking: EnumMap<ResourceType, Option<Lacking>>,
     /// When it acknowledged a response last.
     pub acked_at: Option<SystemTime>,
     /// Whether it refuses the newest response of some type.
@@ -35,10 +63,17 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Whether the client has yet to acknowledge a revision. As [`ConnectionStatus::missing`].
+    /// How the client lacks a revision that concerned it by these types; `None` where it has acknowledged it. As
+    /// [`ConnectionStatus::missing`].
     #[must_use]
-    pub fn lacks(&self, revision: u64) -> bool {
-        self.concerned >= revision && self.behind.is_some_and(|behind| behind < revision)
+    pub fn lacks(&self, revision: u64, types: Types) -> Option<Lacking> {
+        let mut lacks = self
+            .lacking
+            .iter()
+            .filter(|(ty, _)| types.contains(*ty))
+            .filter_map(|(_, lacking)| lacking.filter(|lacking| lacking.lacks(revision)));
+        let first = lacks.next()?;
+        Some(lacks.find(|lacking| lacking.refused && !first.refused).unwrap_or(first))
     }
 }
 
@@ -59,20 +94,30 @@ pub struct ConnectionStatus {
     pub protocol: Protocol,
     /// What it subscribes to.
     pub types: BTreeMap<ResourceType, TypeStatus>,
+    /// The revision in force when it was accepted: what it gets first is of that one or a newer one.
+    pub began: u64,
     /// The revision of the newest publication that concerned it, at least that in force when it was accepted.
     pub concerned: u64,
 }
 
 impl ConnectionStatus {
-    /// The types of which it has not acknowledged a revision, each with its state. A publication that does not concern the client is
-    /// acknowledged without a word, and so is a refusal of something older than a revision that does not concern it.
-    pub fn missing(&self, revision: u64) -> impl Iterator<Item = (ResourceType, &TypeStatus)> {
+    /// Of the types by which a revision concerns the client, those of which it has not acknowledged it, each with its state. A publication
+    /// that does not concern the client is acknowledged without a word, and a refusal stands against no later revision.
+    pub fn missing(&self, revision: u64, types: Types) -> impl Iterator<Item = (ResourceType, &TypeStatus)> {
         let concerned = self.concerned >= revision;
-        let lacks = move |status: &TypeStatus| !status.in_sync && status.acked_revision < revision;
+        let lacks = move |status: &TypeStatus| status.lacking.is_some_and(|lacking| lacking.lacks(revision));
         self.types
             .iter()
-            .filter(move |(_, status)| concerned && lacks(status))
+            .filter(move |(ty, status)| concerned && types.contains(**ty) && lacks(status))
             .map(|(ty, status)| (*ty, status))
+    }
+
+    /// The types of which it lacks something of a revision or of one before.
+    pub fn missing_up_to(&self, revision: u64) -> impl Iterator<Item = (ResourceType, &TypeStatus)> {
+        let lacks = move |status: &TypeStatus| {
+            status.lacking.is_some_and(|lacking| lacking.after < revision || lacking.until <= revision)
+        };
+        self.types.iter().filter(move |(_, status)| lacks(status)).map(|(ty, status)| (*ty, status))
     }
 }
 
@@ -91,14 +136,22 @@ pub struct TypeStatus {
     pub sent_at: Option<SystemTime>,
     /// How many resources were sent and not removed since.
     pub resources: usize,
-    /// Whether the client has everything as it is now.
-    pub in_sync: bool,
+    /// What the client lacks of how it is now; `None` where it has everything.
+    pub lacking: Option<Lacking>,
     /// The newest revision of which it acknowledged a response; it has acknowledged later ones that changed nothing for it as well.
     pub acked_revision: u64,
     /// When it acknowledged a response last.
     pub acked_at: Option<SystemTime>,
     /// The last refusal, until a later response is acknowledged.
     pub rejection: Option<Rejection>,
+}
+
+impl TypeStatus {
+    /// Whether the client has everything as it is now.
+    #[must_use]
+    pub fn in_sync(&self) -> bool {
+        self.lacking.is_none()
+    }
 }
 
 /// The names of a subscription.
@@ -159,4 +212,6 @@ pub struct Rejection {
     pub names: Arc<[Arc<str>]>,
     /// When the refusal came in.
     pub at: SystemTime,
+    /// The revision of the response.
+    pub revision: u64,
 }

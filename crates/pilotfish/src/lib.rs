@@ -20,4 +20,5 @@ mod registries;
 pub mod resources;
 mod serve;
 mod settings;
+mod suspects;
 mod sync;

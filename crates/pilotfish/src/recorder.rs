@@ -1,6 +1,7 @@
 //! What is measured: each part of the process reports to a trait of its own, and all of them are implemented here.
 
 use crate::control::{ControlObserver, Inbound, Trigger};
+use crate::suspects;
 use pilotfish_admin::{Metrics, ReviewedObject};
 use pilotfish_identity::LogLimit;
 use pilotfish_model::Kind;
@@ -8,7 +9,7 @@ use pilotfish_proto::ResourceType;
 use pilotfish_registration_server as registration;
 use pilotfish_registry::Applied;
 use pilotfish_xds::{HandshakeResult, Limit, Nack, Push, Recorder};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The versions of kinds that are counted by name; others are `other`, as a client can name what it likes.
@@ -19,11 +20,22 @@ pub(crate) struct PrometheusRecorder {
     metrics: Arc<Metrics>,
     /// Of refused responses.
     log: LogLimit,
+    /// Names the objects that made what is refused.
+    suspects: OnceLock<Box<Suspects>>,
 }
+
+/// The objects that made what a proxy refuses, the most suspect first.
+type Suspects = dyn Fn(&Nack<'_>) -> Vec<String> + Send + Sync;
 
 impl PrometheusRecorder {
     pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
-        Self { metrics, log: LogLimit::default() }
+        Self { metrics, log: LogLimit::default(), suspects: OnceLock::new() }
+    }
+
+    /// From now on, lines about refusals name the objects that `suspects` finds. It is asked for as many of them as are logged.
+    pub(crate) fn name_suspects(&self, suspects: impl Fn(&Nack<'_>) -> Vec<String> + Send + Sync + 'static) {
+        // The first one stays: there is one control plane.
+        let _ = self.suspects.set(Box::new(suspects));
     }
 
     /// The metrics that it records in.
@@ -76,8 +88,10 @@ impl Recorder for PrometheusRecorder {
         self.metrics.reject(ty);
         // A client can refuse as often as it likes, also what it was never sent.
         let Some(left_out) = self.log.allow(Instant::now()) else { return };
+        let made_by = self.suspects.get().map(|suspects| suspects(nack)).unwrap_or_default();
         tracing::warn!(
             reason = nack.reason(),
+            made_by = suspects::in_words(&made_by),
             resources = nack.resources(),
             r#type = ty,
             connection = nack.connection,

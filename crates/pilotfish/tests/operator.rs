@@ -1,6 +1,8 @@
 //! The client commands against a running Pilotfish with connected proxies.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
+#[path = "operator/in_force.rs"]
+mod in_force;
 #[path = "support/refusing.rs"]
 mod refusing;
 
@@ -138,6 +140,7 @@ async fn a_plan_is_what_then_happens_and_wait_returns_when_it_has() {
     let after = operator.json(&["wait"])["revision"].as_u64().unwrap();
     assert!(after > before);
     assert_eq!(operator.json(&["wait", "VirtualService/n0/web"])["revision"], after);
+    assert!(operator.json(&["wait"])["replica"].as_str().is_some_and(|replica| !replica.is_empty()));
     let resource = operator.json(&["config", "client-0.n0", "routes", "80"]);
     assert_eq!(
         resource["resources"][0]["version"], plan["changes"][0]["after"],

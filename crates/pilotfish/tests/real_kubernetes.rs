@@ -2,9 +2,11 @@
 
 mod support;
 
+use pilotfish_bench::fleet::{Fleet, node};
 use pilotfish_testkit::real::{
-    ApiServer, ApiServerOptions, Envoy, EnvoyOptions, Load, Pilotfish, eventually, get,
+    ApiServer, ApiServerOptions, Envoy, EnvoyOptions, LIMIT, Load, Pilotfish, eventually, get,
 };
+use std::net::SocketAddr;
 use support::kube::{
     BINARY, addresses, catalog, cluster, definitions, entries, has_addresses, install_definitions, launch,
     serve, service, slice,
@@ -112,6 +114,40 @@ async fn mesh_config_and_broken_objects_are_read_live() {
     .await;
     assert!(problem.contains("last good version stays in force"), "{problem}");
     config("second.example").await;
+}
+
+/// What a script does: it writes, waits for what it wrote, and goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wait_returns_when_a_proxy_has_the_generation_that_was_written() {
+    let Some(server) = cluster().await else { return };
+    server.apply(&[service("quiet"), slice("quiet", 1)].concat()).await;
+    let pilotfish = serve(&server.kubeconfig()).await;
+    let target = SocketAddr::from(([127, 0, 0, 1], pilotfish.xds_port()));
+    let fleet = Fleet::start(target, vec![node(0, "shop")]);
+    fleet.synced(LIMIT).await.unwrap();
+    let ask = async |arguments: &[&str]| {
+        let mut command = tokio::process::Command::new(BINARY);
+        let admin = format!("127.0.0.1:{}", pilotfish.admin_port());
+        let output = command.args(arguments).env("PILOTFISH_ADMIN_ADDRESS", admin).output().await.unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+    };
+    for generation in 1..=8 {
+        let route = format!(
+            "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: quiet, namespace: shop}}\nspec:\n  \
+             hosts: [quiet]\n  http: [{{timeout: 1{generation}s, route: [{{destination: {{host: quiet}}}}]}}]\n"
+        );
+        server.apply(&route).await;
+        let number = generation.to_string();
+        let (code, text) = ask(&["wait", "VirtualService/shop/quiet", "--generation", &number]).await;
+        assert_eq!(code, Some(0), "{generation}: {text}");
+        let (_, sent) = ask(&["config", "client-0.shop", "routes", "80"]).await;
+        assert!(sent.contains(&format!("timeout: 1{generation}s")), "{generation}: {sent}");
+    }
+    let (code, text) = ask(&["wait", "Service/shop/quiet", "--generation", "1"]).await;
+    assert!(code == Some(2) && text.contains("Service shop/quiet has no generation"), "{text}");
+    let (code, text) = ask(&["wait", "Service/shop/quiet"]).await;
+    assert_eq!(code, Some(0), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -79,9 +79,9 @@ pub(super) async fn services<C: ControlPlane + Operations>(
         Some("endpoints") => list.sort_by_key(|one| Reverse(one.endpoints)),
         _ => {}
     }
-    let Page { items, total, next } = query.page(list);
+    let Page { items, total, next, replica } = query.page(list);
     let items: Vec<ServiceRow> = items.iter().map(service_row).collect();
-    Json(Page { items, total, next }).into_response()
+    Json(Page { items, total, next, replica }).into_response()
 }
 
 fn listed<'a>(world: &World, key: &'a ServiceKey, service: &'a Arc<Service>) -> Listed<'a> {
@@ -160,10 +160,10 @@ pub(super) async fn endpoints<C: ControlPlane + Operations>(
     if list.is_empty() && known_host(&world, query.host.as_deref()).is_none() {
         return answer::<()>(Err(unknown_host(&world, query.host.as_deref())));
     }
-    let Page { items, total, next } = query.page(list);
+    let Page { items, total, next, replica } = query.page(list);
     let items: Vec<EndpointRow> =
         items.into_iter().map(|(key, shard, endpoint)| endpoint_row(key, shard, endpoint)).collect();
-    Json(Page { items, total, next }).into_response()
+    Json(Page { items, total, next, replica }).into_response()
 }
 
 /// A host of the world that contains a text; `Some` where none is asked for.

@@ -211,6 +211,29 @@ impl Operations for Fixture {
         ]
     }
 
+    fn status(&self) -> v1::Status {
+        let api::Readiness { ready, waiting_for, .. } = self.readiness();
+        let refusal = v1::Refusal {
+            proxy: "web-0.shop".into(),
+            resource_type: "listeners".into(),
+            since: TIME.into(),
+            reason: "no such filter".into(),
+            made_by: vec!["EnvoyFilter shop/bad".into()],
+        };
+        v1::Status {
+            ready,
+            waiting_for,
+            proxies: 1,
+            rejected: 1,
+            refused: vec![refusal],
+            ..v1::Status::default()
+        }
+    }
+
+    fn replica(&self) -> String {
+        "pilotfish-0".into()
+    }
+
     fn proxy(&self, name: &str) -> Result<v1::Proxy, Failure> {
         let found = self.proxies().into_iter().find(|proxy| proxy.name == name);
         found.ok_or_else(|| Failure::unknown("proxy", name, ["web-0.shop", "cart-0.pay"]))
@@ -221,8 +244,23 @@ impl Operations for Fixture {
             WaitFor::Revision(revision) => {
                 Ok(v1::Acknowledgement { revision: *revision, current: 9, ..Default::default() })
             }
-            WaitFor::Newest => Ok(v1::Acknowledgement { revision: 9, current: 9, ..Default::default() }),
-            WaitFor::Object(object) => Err(Failure::unknown("object", object, ["VirtualService/shop/web"])),
+            WaitFor::Newest { up_to } => Ok(v1::Acknowledgement {
+                revision: up_to.unwrap_or(9),
+                everything: true,
+                current: 9,
+                ..Default::default()
+            }),
+            WaitFor::Object { object, generation: None } => {
+                Err(Failure::unknown("object", object, ["VirtualService/shop/web"]))
+            }
+            WaitFor::Object { object, generation } => {
+                let object = v1::WaitedObject {
+                    name: object.clone(),
+                    generation: *generation,
+                    ..v1::WaitedObject::default()
+                };
+                Ok(v1::Acknowledgement { object: Some(object), ..Default::default() })
+            }
         }
     }
 
@@ -246,7 +284,7 @@ impl Operations for Fixture {
             at: TIME.into(),
             ..v1::Change::default()
         };
-        let page = v1::Page { items: vec![change], total: 1, next: None };
+        let page = v1::Page { items: vec![change], total: 1, ..v1::Page::default() };
         Ok(v1::History { page, current: 9, oldest: 2, ..v1::History::default() })
     }
 
@@ -360,7 +398,10 @@ const JSON: &[(&str, &str)] = &[
     ("/api/v1/map", "v1_map.json"),
     ("/api/v1/overview", "v1_overview.json"),
     ("/api/v1/samples", "v1_changes.json"),
+    ("/api/v1/status", "v1_status.json"),
     ("/api/v1/acknowledgements", "v1_newest.json"),
+    ("/api/v1/acknowledgements?up_to=4", "v1_up_to.json"),
+    ("/api/v1/acknowledgements?object=VirtualService/shop/web&generation=3", "v1_generation.json"),
     ("/api/v1/acknowledgements?revision=3", "v1_revision.json"),
     ("/api/v1/endpoints?host=web&health=unhealthy", "v1_endpoints.json"),
     ("/api/v1/endpoints?host=web&exact=true", "v1_endpoints_exact.json"),
@@ -462,7 +503,7 @@ async fn questions_without_an_answer_are_failures_with_near_names() {
         ("/api/v1/why?proxy=web-0.shop&to=a&at=x", StatusCode::BAD_REQUEST, "at=\"x\" is no revision", None),
         ("/api/v1/history/1", StatusCode::NOT_FOUND, "revision 1 is forgotten", None),
         ("/api/v1/history/last", StatusCode::BAD_REQUEST, "\"last\" is no revision", None),
-        ("/api/v1/profile?seconds=31", StatusCode::BAD_REQUEST, "is not between 0.1 and 30", None),
+        ("/api/v1/profile?seconds=31", StatusCode::BAD_REQUEST, "is neither 0 nor between 0.1 and 30", None),
     ] {
         let (found, _, body) = get(fixture(), path).await;
         let failure: Failure =
@@ -506,6 +547,29 @@ async fn a_record_is_passed_on_as_it_is_and_memory_has_that_of_the_process() {
     let profile: v1::Profile =
         serde_json::from_str(&get(fixture(), "/api/v1/profile?seconds=0.1").await.2).unwrap();
     assert!(profile.seconds >= 0.1);
+}
+
+/// Profiles wait for most of their time: nobody waits for them.
+#[tokio::test]
+async fn a_page_answers_while_profiles_are_taken() {
+    let router = routes(fixture());
+    let ask = |path: &str| router.clone().oneshot(Request::get(path).body(Body::empty()).unwrap());
+    let profiles: Vec<_> = (0..2).map(|_| tokio::spawn(ask("/api/v1/profile?seconds=30"))).collect();
+    // On the one thread of this test both are waiting when it goes on.
+    tokio::task::yield_now().await;
+    let page = tokio::time::timeout(Duration::from_secs(4), ask("/api/v1/proxies")).await;
+    assert_eq!(page.expect("it takes none of their turns").unwrap().status(), StatusCode::OK);
+    assert!(profiles.iter().all(|profile| !profile.is_finished()), "they are still being taken");
+    let at_once = ask("/api/v1/profile?seconds=0").await.unwrap();
+    assert_eq!(at_once.status(), StatusCode::OK);
+    profiles.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn a_profile_is_for_those_who_may_see_pages() {
+    let request = Request::get("/api/v1/profile?seconds=0").header(header::HOST, "evil.example.com");
+    let answer = routes(fixture()).oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::FORBIDDEN);
 }
 
 #[tokio::test]

@@ -8,6 +8,12 @@ use serde::{Deserialize, Serialize};
 pub struct Memory {
     /// Bytes of the process that are in memory.
     pub resident: usize,
+    /// How many of them are no file's: what is allocated, what the allocator keeps for later, and stacks. The rest is the program itself.
+    #[serde(default)]
+    pub anonymous: usize,
+    /// The most bytes that were in memory at a time.
+    #[serde(default)]
+    pub peak: usize,
     /// What is known of them, by kind.
     pub kinds: Vec<MemoryKind>,
 }
@@ -25,7 +31,7 @@ pub struct MemoryKind {
     pub bytes: Option<usize>,
 }
 
-/// What took the processors for a while: `/api/v1/profile`.
+/// What took the processors for a while: `/api/v1/profile?seconds=5`; since the process began: `?seconds=0`, which is answered at once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Profile {

@@ -71,7 +71,7 @@ pub struct Rejection {
     pub error: String,
     /// The resources that it names, or else those of the response; at most 100.
     pub resources: Vec<String>,
-    /// The objects that made them.
+    /// The objects that made them, the most suspect first; at most 100. Lists name them of 20 proxies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub made_by: Vec<super::ObjectName>,
 }

@@ -66,8 +66,12 @@ fn text(answer: &Answer, screen: &Screen) -> String {
             in_force(change),
         ]);
     }
-    let kept =
-        format!("revision {} is in force; {} is the oldest that is kept\n", answer.current, answer.oldest);
+    let kept = format!(
+        "revision {} is in force{}; {} is the oldest that is kept\n",
+        answer.current,
+        on(&answer.page.replica),
+        answer.oldest
+    );
     if table.is_empty() {
         return format!("no change of that is kept; {kept}");
     }
@@ -102,6 +106,11 @@ fn in_force(change: &Change) -> Cell {
         (Outcome::Late, _) => Cell::coloured(format!("not at {}", change.missing), Colour::Bad),
         (other, _) => Cell::coloured(other.as_str(), Colour::Doubtful),
     }
+}
+
+/// Which replica counts these revisions.
+fn on(replica: &str) -> String {
+    if replica.is_empty() { String::new() } else { format!(" on {replica}") }
 }
 
 fn one_text(change: &Change, screen: &Screen) -> String {
@@ -184,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_list_tells_what_changed_where_and_when_it_was_in_force() {
-        let page = Page { items: vec![change()], total: 1, next: None };
+        let page = Page { items: vec![change()], total: 1, ..Page::default() };
         let text = text(&Answer { page, current: 43, oldest: 7, ..Answer::default() }, &Screen::plain());
         let row = "42        2026-11-23T13:00:00Z  VirtualService shop/catalog changed  routes.yaml:1  2        after 35 ms\n";
         assert!(text.contains(row), "{text}");

@@ -12,6 +12,7 @@ mod record;
 mod registries;
 mod services;
 mod shown;
+mod status;
 mod top;
 mod wait;
 pub(crate) mod why;
@@ -52,6 +53,9 @@ pub enum Commands {
     /// Writes what is kept of the past into a file, for `replay` and for reports of defects
     #[command(after_help = record::EXAMPLES)]
     Record(record::Record),
+    /// Shows whether all is well: readiness, what proxies refuse, sources that fail, objects that are not in force
+    #[command(after_help = status::EXAMPLES)]
+    Status(status::Status),
     /// Shows a control plane at a glance, again and again: proxies, changes, registries, processors
     #[command(after_help = top::EXAMPLES)]
     Top(top::Top),
@@ -84,6 +88,7 @@ impl Commands {
             Self::Profile(profile) => profile.run().await,
             Self::Log(log) => log.run().await,
             Self::Record(record) => record.run().await,
+            Self::Status(status) => status.run().await,
             Self::Top(top) => top.run().await,
             Self::Wait(wait) => wait.run().await,
             Self::Why(why) => why.run().await,

@@ -91,7 +91,7 @@ mod tests {
             hint: "name a host".into(),
             in_force: "last-good".into(),
         };
-        let page = Page { items: vec![problem], total: 1, next: None };
+        let page = Page { items: vec![problem], total: 1, ..Page::default() };
         assert_eq!(
             text(&page, &Screen::plain()),
             "error: shop.yaml:3: VirtualService shop/web: spec.hosts: must not be empty\n  hint: name a host\n  \

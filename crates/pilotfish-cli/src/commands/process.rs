@@ -104,7 +104,14 @@ fn memory_text(memory: &Heap, screen: &Screen) -> String {
         let bytes = kind.bytes.map(mib).unwrap_or_default();
         table.row([kind.kind.as_str().into(), kind.count.to_string().into(), bytes.into()]);
     }
-    format!("{} in memory\n{}", mib(memory.resident), table.text(screen))
+    let mut first = format!("{} in memory", mib(memory.resident));
+    if memory.anonymous > 0 {
+        let (anonymous, peak) = (mib(memory.anonymous), mib(memory.peak));
+        first.push_str(&format!(
+            ", {anonymous} of it allocated, kept for later or stacks; {peak} at most until now"
+        ));
+    }
+    format!("{first}\n{}", table.text(screen))
 }
 
 fn mib(bytes: usize) -> String {
@@ -135,10 +142,11 @@ mod tests {
     #[test]
     fn memory_and_threads_are_tables() {
         let kinds = vec![MemoryKind { kind: "encoded resources".into(), count: 12, bytes: Some(3 << 20) }];
-        let text = memory_text(&Heap { resident: 64 << 20, kinds }, &Screen::plain());
+        let heap = Heap { resident: 64 << 20, anonymous: 48 << 20, peak: 80 << 20, kinds };
+        let text = memory_text(&heap, &Screen::plain());
         assert_eq!(
             text,
-            "64.0 MiB in memory\nWHAT               COUNT  BYTES\nencoded resources  12     3.0 MiB\n"
+            "64.0 MiB in memory, 48.0 MiB of it allocated, kept for later or stacks; 80.0 MiB at most until now\nWHAT               COUNT  BYTES\nencoded resources  12     3.0 MiB\n"
         );
         let threads =
             vec![ThreadTime { id: 7, name: "control".into(), user_seconds: 1.0, system_seconds: 0.5 }];

@@ -68,7 +68,7 @@ const COLUMNS: [&str; 4] = ["clusters", "endpoints", "listeners", "routes"];
 
 fn all(page: &Page<Proxy>, screen: &Screen) -> String {
     if page.items.is_empty() {
-        return "no proxy is connected that matches\n".to_owned();
+        return format!("no proxy is connected{} that matches\n", to(&page.replica));
     }
     let mut table = Table::new(["proxy", "kind", "state"].into_iter().chain(COLUMNS).chain([
         "revision",
@@ -87,11 +87,28 @@ fn all(page: &Page<Proxy>, screen: &Screen) -> String {
     for proxy in &page.items {
         let refused = proxy.types.iter().filter_map(|ty| Some((&ty.name, ty.rejection.as_ref()?)));
         for (ty, rejection) in refused {
-            let line = format!("{} refuses {ty} since {}: {}", proxy.name, rejection.at, rejection.reason);
+            let mut line =
+                format!("{} refuses {ty} since {}: {}", proxy.name, rejection.at, rejection.reason);
+            match rejection.made_by.as_slice() {
+                [] => {}
+                [one] => line.push_str(&format!(", made by {one}")),
+                [first, others @ ..] => {
+                    line.push_str(&format!(", made by {first} (or {} others)", others.len()))
+                }
+            }
             let _ = writeln!(out, "{}", screen.paint(&line, Colour::Bad));
         }
     }
+    if !page.replica.is_empty() {
+        let _ =
+            writeln!(out, "{} connected{}; another replica may have others", page.total, to(&page.replica));
+    }
     out
+}
+
+/// Which replica tells of its proxies.
+fn to(replica: &str) -> String {
+    if replica.is_empty() { String::new() } else { format!(" to {replica}") }
 }
 
 fn state(state: State) -> Cell {
@@ -219,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_list_has_a_line_for_each_and_says_what_is_refused() {
-        let page = Page { items: vec![proxy()], total: 2, next: Some(1) };
+        let page = Page { items: vec![proxy()], total: 2, next: Some(1), replica: "pilotfish-0".into() };
         let text = all(&page, &Screen::plain());
         let lines: Vec<&str> = text.lines().collect();
         assert!(
@@ -229,7 +246,13 @@ mod tests {
             "{text}"
         );
         assert_eq!(lines[2], "... 1 more; --limit shows them, filters narrow it");
-        assert_eq!(lines[3], "web-0.shop refuses listeners since 2026-01-01T00:00:00Z: no such filter");
+        assert_eq!(
+            lines[3..],
+            [
+                "web-0.shop refuses listeners since 2026-01-01T00:00:00Z: no such filter, made by EnvoyFilter shop/bad",
+                "2 connected to pilotfish-0; another replica may have others"
+            ]
+        );
     }
 
     #[test]

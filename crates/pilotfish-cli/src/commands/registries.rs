@@ -76,7 +76,7 @@ mod tests {
             services: 3,
             ..Registry::default()
         };
-        let page = Page { items: vec![registry], total: 1, next: None };
+        let page = Page { items: vec![registry], total: 1, ..Page::default() };
         let text = text(&page, &Screen::plain());
         assert!(text.contains("Consul/east  failing  3"), "{text}");
         assert!(text.ends_with("Consul/east cannot be read: connection refused\n"), "{text}");

@@ -112,7 +112,7 @@ mod tests {
             },
             ..ServiceRow::default()
         };
-        let page = Page { items: vec![service], total: 1, next: None };
+        let page = Page { items: vec![service], total: 1, ..Page::default() };
         let text = text(&page, &Screen::plain());
         assert!(text.ends_with("80/HTTP  1/2      ClientSideLB  all         Service shop/web\n"), "{text}");
     }

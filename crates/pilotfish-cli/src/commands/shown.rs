@@ -40,10 +40,21 @@ impl Shown {
         query: &[(&str, &str)],
         text: impl Fn(&T, &Screen) -> String,
     ) -> Result<ExitCode, CliError> {
+        self.judged(path, query, text, |_| ExitCode::SUCCESS).await
+    }
+
+    /// The same; `code` is that of what was shown last.
+    pub(super) async fn judged<T: Serialize + DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+        text: impl Fn(&T, &Screen) -> String,
+        code: impl Fn(&T) -> ExitCode,
+    ) -> Result<ExitCode, CliError> {
         let show = async |client: &Client| {
             let answer: T = client.get(path, query).await?;
             self.output.write(&answer, |screen| text(&answer, screen))?;
-            Ok(ExitCode::SUCCESS)
+            Ok(code(&answer))
         };
         self.repeat(show).await
     }

@@ -29,6 +29,8 @@ pub struct Top {
     connection: Connection,
 }
 
+/// How often it is shown at most.
+const SOONEST: Duration = Duration::from_millis(100);
 /// Rows of each list.
 const ROWS: usize = 10;
 /// Another screen, that goes when we do, without a cursor; and back.
@@ -43,7 +45,10 @@ struct View {
     registries: Vec<Registry>,
     problems: Page<Problem>,
     memory: Memory,
+    /// What the processors did since the process began.
     profile: Profile,
+    /// The same of the view before.
+    before: Option<Profile>,
 }
 
 impl Top {
@@ -54,7 +59,7 @@ impl Top {
         }
         let client = self.connection.client();
         // An error here is one before anything is shown.
-        let first = View::ask(&client, Duration::from_millis(100)).await?;
+        let first = View::ask(&client).await?;
         std::io::stdout().lock().write_all(ENTER)?;
         let shown = self.show(&client, first).await;
         std::io::stdout().lock().write_all(LEAVE)?;
@@ -65,14 +70,14 @@ impl Top {
         let mut error = String::new();
         loop {
             draw(&view.text(&Screen::stdout(), &error))?;
-            let next = View::ask(client, self.every);
+            let next = async {
+                tokio::time::sleep(self.every.max(SOONEST)).await;
+                View::ask(client).await
+            };
             tokio::select! {
                 next = next => match next {
-                    Ok(next) => (view, error) = (next, String::new()),
-                    Err(failed) => {
-                        error = failed.to_string().replace('\n', "; ");
-                        tokio::time::sleep(self.every).await;
-                    }
+                    Ok(next) => (view, error) = (next.after(view), String::new()),
+                    Err(failed) => error = failed.to_string().replace('\n', "; "),
                 },
                 done = tokio::signal::ctrl_c() => return Ok(done?),
             }
@@ -93,9 +98,8 @@ fn draw(text: &str) -> Result<(), CliError> {
 }
 
 impl View {
-    /// Asks for everything; looks at the threads for so long.
-    async fn ask(client: &Client, time: Duration) -> Result<Self, CliError> {
-        let seconds = time.as_secs_f64().clamp(0.1, 5.0).to_string();
+    /// Asks for everything.
+    async fn ask(client: &Client) -> Result<Self, CliError> {
         let registries: Page<Registry> = client.get("registries", &[]).await?;
         Ok(Self {
             proxies: client.list("proxies", &[], 5_000).await?,
@@ -103,13 +107,32 @@ impl View {
             registries: registries.items,
             problems: client.get("problems", &[("limit", "10")]).await?,
             memory: client.get("memory", &[]).await?,
-            profile: client.get("profile", &[("seconds", &seconds)]).await?,
+            profile: client.get("profile", &[("seconds", "0")]).await?,
+            before: None,
         })
+    }
+
+    /// The view after another one.
+    fn after(self, before: Self) -> Self {
+        Self { before: Some(before.profile), ..self }
+    }
+
+    /// The processors' time since the view before, in percent of one; since the process began in the first view, and where another process
+    /// answers now.
+    fn cpu(&self) -> f64 {
+        let Profile { seconds, cpu_seconds, .. } = self.profile;
+        let share = |cpu: f64, seconds: f64| 100.0 * cpu / seconds.max(0.001);
+        match &self.before {
+            Some(before) if seconds > before.seconds && cpu_seconds >= before.cpu_seconds => {
+                share(cpu_seconds - before.cpu_seconds, seconds - before.seconds)
+            }
+            _ => share(cpu_seconds, seconds),
+        }
     }
 
     fn text(&self, screen: &Screen, error: &str) -> String {
         let mut out = String::new();
-        let cpu = 100.0 * self.profile.cpu_seconds / self.profile.seconds.max(0.001);
+        let cpu = self.cpu();
         let resident = self.memory.resident >> 20;
         let _ = writeln!(out, "revision {}   {resident} MiB   {cpu:.0} % CPU", self.history.current);
         if !error.is_empty() {
@@ -189,6 +212,17 @@ impl View {
 mod tests {
     use super::*;
     use pilotfish_api::v1::Change;
+
+    #[test]
+    fn the_processors_are_those_since_the_view_before() {
+        let at = |seconds, cpu_seconds| View {
+            profile: Profile { seconds, cpu_seconds, ..Profile::default() },
+            ..View::default()
+        };
+        assert_eq!(at(100.0, 10.0).cpu(), 10.0);
+        assert_eq!(at(102.0, 11.0).after(at(100.0, 10.0)).cpu(), 50.0);
+        assert_eq!(at(2.0, 1.0).after(at(100.0, 10.0)).cpu(), 50.0, "it was started again");
+    }
 
     #[test]
     fn a_glance_has_proxies_changes_and_registries() {

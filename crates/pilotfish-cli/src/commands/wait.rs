@@ -15,7 +15,12 @@ pub(super) const EXAMPLES: &str = "Examples:
   pilotfish wait                                        until all proxies have what is in force now
   pilotfish wait VirtualService/shop/catalog            until those that this object concerns have it as it was read last
   pilotfish wait --revision 42 --for 10s
-  kubectl apply -f routes.yaml && pilotfish wait VirtualService/shop/catalog && ./smoke-test
+
+After a write to an API server, wait for the generation that it made: the object may not be read yet
+  generation=$(kubectl apply -f routes.yaml -o jsonpath='{.metadata.generation}')
+  pilotfish wait VirtualService/shop/catalog --generation $generation && ./smoke-test
+
+Of several replicas, the one that is asked answers, for the proxies that are connected to it: its name is in the answer.
 
 The exit code is 0 when all have acknowledged, 1 when some have not within the time: they are named, with what they say.";
 
@@ -28,6 +33,9 @@ pub struct Wait {
     /// The revision
     #[arg(long)]
     revision: Option<u64>,
+    /// First waits until the object is read with this `metadata.generation` or a later one; files, and some kinds, have none
+    #[arg(long, requires = "object", value_parser = clap::value_parser!(i64).range(1..))]
+    generation: Option<i64>,
     /// How long it is waited
     #[arg(long = "for", value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
     limit: Duration,
@@ -47,47 +55,82 @@ impl Wait {
         let began = Instant::now();
         let mut answer = self.first(&client).await?;
         let mut pause = FIRST;
-        while !answer.missing.is_empty() && began.elapsed() < self.limit {
+        while !self.is_over(&answer) && began.elapsed() < self.limit {
             tokio::time::sleep(pause.min(self.limit.saturating_sub(began.elapsed()))).await;
             pause = (pause * 2).min(LONGEST);
-            let revision = answer.revision.to_string();
-            answer = client.get("acknowledgements", &[("revision", &revision)]).await?;
+            answer = self.next(&client, answer).await?;
         }
         let took = began.elapsed();
-        self.output.write(&answer, |screen| text(&answer, took, screen))?;
-        Ok(if answer.missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        self.output.write(&answer, |screen| text(&answer, self.generation, took, screen))?;
+        Ok(if self.is_over(&answer) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn is_over(&self, answer: &Acknowledgement) -> bool {
+        is_read(answer, self.generation) && answer.missing.is_empty()
     }
 
     async fn first(&self, client: &Client) -> Result<Acknowledgement, CliError> {
         let revision = self.revision.map(|revision| revision.to_string());
+        let generation = self.generation.map(|generation| generation.to_string());
         let mut query = Vec::new();
         query.extend(revision.as_deref().map(|revision| ("revision", revision)));
         query.extend(self.object.as_deref().map(|object| ("object", object)));
-        client.get("acknowledgements", &query).await
+        query.extend(generation.as_deref().map(|generation| ("generation", generation)));
+        let answer: Acknowledgement = client.get("acknowledgements", &query).await?;
+        if self.generation.is_some() && answer.object.is_none() {
+            return Err(CliError::new("the control plane does not know of generations")
+                .hint("it is of another version; see `pilotfish --version` and /version there"));
+        }
+        Ok(answer)
+    }
+
+    /// Asks again: for the object until it is read, and then for what has it.
+    async fn next(&self, client: &Client, before: Acknowledgement) -> Result<Acknowledgement, CliError> {
+        if !is_read(&before, self.generation) {
+            return self.first(client).await;
+        }
+        let name = if before.everything { "up_to" } else { "revision" };
+        let revision = before.revision.to_string();
+        let answer: Acknowledgement = client.get("acknowledgements", &[(name, &revision)]).await?;
+        Ok(Acknowledgement { object: before.object, ..answer })
     }
 }
 
-fn text(answer: &Acknowledgement, took: Duration, screen: &Screen) -> String {
-    let Acknowledgement { revision, proxies, acknowledged, .. } = answer;
+/// Whether the object is read in the version that is waited for.
+fn is_read(answer: &Acknowledgement, generation: Option<i64>) -> bool {
+    let read = || answer.object.as_ref().and_then(|object| object.generation);
+    generation.is_none_or(|generation| read().is_some_and(|read| read >= generation))
+}
+
+fn text(answer: &Acknowledgement, generation: Option<i64>, took: Duration, screen: &Screen) -> String {
     let took = about(took.as_secs_f64());
+    if !is_read(answer, generation) {
+        let (first, others) = not_read(answer, generation.unwrap_or_default(), &took);
+        return screen.paint(&first, Colour::Bad) + "\n" + &others;
+    }
+    let Acknowledgement { revision, proxies, concerned, missing, replica, .. } = answer;
     let mut out = String::new();
-    if answer.missing.is_empty() {
-        let line = format!(
-            "revision {revision} is in force: each of {proxies} connected proxies has it, or is not concerned, after {took}"
-        );
-        let line = if *proxies == 0 {
-            format!("revision {revision} is in force; no proxy is connected")
-        } else {
-            line
+    if missing.is_empty() {
+        let who = match (*proxies, *concerned) {
+            (0, _) => "no proxy is connected".to_owned(),
+            (_, _) if answer.everything => {
+                format!("each of {proxies} connected proxies has everything up to it")
+            }
+            (_, 0) => format!("it concerns none of {proxies} connected proxies"),
+            _ => format!(
+                "each of {concerned} proxies that it concerns has it, of {proxies} that are connected"
+            ),
         };
+        let line = format!("revision {revision} is in force on {replica}: {who}, after {took}");
         let _ = writeln!(out, "{}", screen.paint(&line, Colour::Good));
         return out;
     }
+    let has = answer.acknowledged.saturating_sub(proxies - concerned.min(proxies));
     let line = format!(
-        "revision {revision}: {acknowledged} of {proxies} proxies have it after {took}; these have not:"
+        "revision {revision}: {has} of {concerned} proxies that it concerns on {replica} have it after {took}; these have not:"
     );
     let _ = writeln!(out, "{}", screen.paint(&line, Colour::Bad));
-    for missing in &answer.missing {
+    for missing in missing {
         let state = match missing.state {
             State::Rejected => "refuses",
             _ => "has not acknowledged",
@@ -100,18 +143,64 @@ fn text(answer: &Acknowledgement, took: Duration, screen: &Screen) -> String {
     out
 }
 
+/// That a generation was not read: in one line, and what is known of the object in further ones.
+fn not_read(answer: &Acknowledgement, generation: i64, took: &str) -> (String, String) {
+    let object = answer.object.clone().unwrap_or_default();
+    let name = &object.name;
+    let known = match object.generation {
+        Some(read) => format!("generation {read} is in force, from {}", object.source),
+        None => "no such object was read".to_owned(),
+    };
+    let first = format!("generation {generation} of {name} was not read within {took}: {known}");
+    let mut others = String::new();
+    for problem in &object.problems {
+        let _ = writeln!(others, "  {problem}");
+    }
+    if !object.nearest.is_empty() {
+        let _ = writeln!(others, "  near are {}", object.nearest.join(", "));
+    }
+    (first, others)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pilotfish_api::v1::NotAcknowledged;
+    use pilotfish_api::v1::{NotAcknowledged, WaitedObject};
+
+    fn done() -> Acknowledgement {
+        Acknowledgement {
+            revision: 4,
+            current: 5,
+            replica: "pilotfish-0".into(),
+            proxies: 3,
+            concerned: 2,
+            acknowledged: 3,
+            ..Acknowledgement::default()
+        }
+    }
+
+    fn shown(answer: &Acknowledgement, seconds: f64) -> String {
+        text(answer, None, Duration::from_secs_f64(seconds), &Screen::plain())
+    }
+
+    #[test]
+    fn what_is_in_force_says_for_whom_and_on_which_replica() {
+        for (answer, expected) in [
+            (done(), "each of 2 proxies that it concerns has it, of 3 that are connected"),
+            (Acknowledgement { concerned: 0, ..done() }, "it concerns none of 3 connected proxies"),
+            (Acknowledgement { proxies: 0, concerned: 0, ..done() }, "no proxy is connected"),
+            (
+                Acknowledgement { everything: true, concerned: 3, ..done() },
+                "each of 3 connected proxies has everything up to it",
+            ),
+        ] {
+            let line = format!("revision 4 is in force on pilotfish-0: {expected}, after 0.1 s\n");
+            assert_eq!(shown(&answer, 0.12), line);
+        }
+    }
 
     #[test]
     fn those_that_have_not_are_named_with_what_they_say() {
-        let done = Acknowledgement { revision: 4, current: 5, proxies: 2, acknowledged: 2, missing: vec![] };
-        assert_eq!(
-            text(&done, Duration::from_millis(120), &Screen::plain()),
-            "revision 4 is in force: each of 2 connected proxies has it, or is not concerned, after 0.1 s\n"
-        );
         let missing = NotAcknowledged {
             proxy: "web-0.shop".into(),
             resource_type: "listeners".into(),
@@ -119,11 +208,43 @@ mod tests {
             since: "2026-01-01T00:00:00Z".into(),
             reason: "no such filter".into(),
         };
-        let open = Acknowledgement { acknowledged: 1, missing: vec![missing], ..done };
+        let open = Acknowledgement { acknowledged: 2, missing: vec![missing], ..done() };
         assert_eq!(
-            text(&open, Duration::from_secs(30), &Screen::plain()),
-            "revision 4: 1 of 2 proxies have it after 30 s; these have not:\n  web-0.shop refuses listeners since \
-             2026-01-01T00:00:00Z: no such filter\n"
+            shown(&open, 30.0),
+            "revision 4: 1 of 2 proxies that it concerns on pilotfish-0 have it after 30 s; these have not:\n  web-0.shop \
+             refuses listeners since 2026-01-01T00:00:00Z: no such filter\n"
+        );
+    }
+
+    #[test]
+    fn a_generation_that_is_not_read_says_what_is() {
+        let object = |generation: Option<i64>, problems: &[&str], nearest: &[&str]| {
+            let object = WaitedObject {
+                name: "VirtualService shop/web".into(),
+                known: generation.is_some(),
+                generation,
+                source: "cluster Kubernetes".into(),
+                problems: problems.iter().map(ToString::to_string).collect(),
+                nearest: nearest.iter().map(ToString::to_string).collect(),
+            };
+            Acknowledgement { object: Some(object), ..done() }
+        };
+        let read =
+            object(Some(3), &["spec.hosts: must not be empty; the last good version stays in force"], &[]);
+        assert!(is_read(&read, Some(3)) && is_read(&read, Some(2)) && is_read(&read, None));
+        assert!(!is_read(&read, Some(4)), "a later one satisfies, and an earlier one does not");
+        let text = |answer: &Acknowledgement| {
+            super::text(answer, Some(4), Duration::from_secs(30), &Screen::plain())
+        };
+        assert_eq!(
+            text(&read),
+            "generation 4 of VirtualService shop/web was not read within 30 s: generation 3 is in force, from cluster \
+             Kubernetes\n  spec.hosts: must not be empty; the last good version stays in force\n"
+        );
+        assert_eq!(
+            text(&object(None, &[], &["VirtualService/shop/wbe"])),
+            "generation 4 of VirtualService shop/web was not read within 30 s: no such object was read\n  near are \
+             VirtualService/shop/wbe\n"
         );
     }
 }

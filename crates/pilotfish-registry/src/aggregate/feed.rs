@@ -186,6 +186,15 @@ impl Feed {
         self.objects.get(key).and_then(Versions::object)
     }
 
+    /// The objects of a kind, of one namespace or of all.
+    pub(super) fn keys<'a>(
+        &'a self,
+        kind: Kind,
+        namespace: Option<&Namespace>,
+    ) -> impl Iterator<Item = &'a ObjectKey> + use<'a> {
+        self.range(kind, namespace.map_or("", Namespace::as_str), namespace).map(|(key, _)| key)
+    }
+
     /// All visible objects of some kinds: for a registry that comes later.
     pub(super) fn visible<'a>(&'a self, kinds: &'a [Kind]) -> impl Iterator<Item = &'a Object> {
         kinds
@@ -211,12 +220,12 @@ impl Feed {
         self.sources.iter().position(|source| source.as_ref().is_some_and(|source| &*source.name == name))
     }
 
-    fn range(
-        &self,
+    fn range<'a>(
+        &'a self,
         kind: Kind,
         namespace: &str,
         only: Option<&Namespace>,
-    ) -> impl Iterator<Item = (&ObjectKey, &Versions)> {
+    ) -> impl Iterator<Item = (&'a ObjectKey, &'a Versions)> + use<'a> {
         let only = only.cloned();
         self.objects.range(ObjectKey::new(kind, namespace, "")..).take_while(move |(key, _)| {
             key.kind == kind && only.as_ref().is_none_or(|only| key.namespace == *only)

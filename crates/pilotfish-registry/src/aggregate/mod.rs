@@ -18,6 +18,7 @@ mod entry;
 mod feed;
 mod merge;
 mod mesh;
+mod read;
 mod what_if;
 
 use crate::live::RegistryBatch;
@@ -30,6 +31,7 @@ pub use merge::{Conflict, MergePolicy};
 use pilotfish_config::SourceEvent;
 use pilotfish_model::{ClusterId, ServiceKey, ShardKey, Update, WorkloadKey};
 use pilotfish_source::{Failure, Health};
+pub use read::ReadObject;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;

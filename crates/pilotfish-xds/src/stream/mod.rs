@@ -20,7 +20,7 @@ use crate::names::{Account, Owner, Part};
 use crate::node::ClientNode;
 use crate::protocol::Protocol;
 use crate::source::{ClientId, PeerInfo, ResourceSource, Snapshot, ViewId};
-use crate::status::{ConnectionStatus, Progress, Rejection, ReportStatus, TypeStatus};
+use crate::status::{ConnectionStatus, Progress, Rejection, ReportStatus};
 use crate::wire::{Request, error_text, node_in};
 use bytes::Bytes;
 use collections::Collections;
@@ -66,6 +66,8 @@ struct Connected<C> {
     /// Encoded: the decoded one is several times as large, and debug pages alone read it.
     node: Arc<[u8]>,
     at: SystemTime,
+    /// The revision in force then.
+    began: u64,
     /// For whom its names count.
     names: Arc<Budget>,
     /// What its node counts as.
@@ -268,7 +270,8 @@ impl<S: ResourceSource> Stream<S> {
         // Before the first view is looked up: a view change that is published in between must not be missed.
         self.fanout.register(number, &self.mark);
         // What it gets first is of this revision or a newer one.
-        self.mark.concerns(self.fanout.revision());
+        let began = self.fanout.revision();
+        self.mark.concerns(began);
         self.fanout.recorder.connected();
         self.connected = Some(Connected {
             id,
@@ -276,6 +279,7 @@ impl<S: ResourceSource> Stream<S> {
             number,
             node: kept,
             at: self.fanout.clock.wall_time(),
+            began,
             names,
             _counted: counted,
             grpc,
@@ -332,9 +336,12 @@ impl<S: ResourceSource> Stream<S> {
         let count = outcome.count();
         if let Some(error) = request.error {
             let error = error_text(error);
-            let rejection = watch.reject(outcome, &error, now, self.fanout.clock.wall_time());
+            let times = (now, self.fanout.clock.wall_time());
+            let (view, after) = (watch.membership.key.view, watch.acked_revision());
+            let rejection = watch.reject(outcome, &error, self.fanout.revision(), times);
             let connection = self.connected.as_ref().map_or("", |connected| &connected.id);
-            recorder.rejected(&Nack::new(ty, connection, &rejection.names, &error));
+            let nack = Nack::new(ty, connection, &rejection.names, &error);
+            recorder.rejected(&nack.of(view, after, rejection.revision));
             self.dirty.add(ty);
         } else if let Some(response) = watch.in_flight.get(count.wrapping_sub(1)) {
             recorder.acknowledged(ty, now.saturating_duration_since(response.sent));
@@ -378,10 +385,7 @@ impl<S: ResourceSource> Stream<S> {
     /// The stream for debug pages; `None` before the first request.
     pub fn status(&self) -> Option<ConnectionStatus> {
         let connected = self.connected.as_ref()?;
-        let status = |ty, watch: &Watch| {
-            let status = watch.status();
-            TypeStatus { in_sync: status.in_sync && !self.mark.says(ty), ..status }
-        };
+        let status = |ty, watch: &Watch| watch.status(self.mark.says(ty));
         let types = self.watches.iter().filter_map(|(ty, watch)| Some((ty, status(ty, watch.as_ref()?))));
         Some(ConnectionStatus {
             id: connected.id.clone(),
@@ -391,6 +395,7 @@ impl<S: ResourceSource> Stream<S> {
             connected_at: connected.at,
             protocol: self.protocol,
             types: types.collect(),
+            began: connected.began,
             concerned: self.mark.revision(),
         })
     }
@@ -399,11 +404,10 @@ impl<S: ResourceSource> Stream<S> {
     fn progress(&self) -> Option<Progress> {
         let connected = self.connected.as_ref()?;
         let watches = || self.watches.iter().filter_map(|(ty, watch)| Some((ty, watch.as_ref()?)));
-        let lacking = watches().filter(|(ty, watch)| self.mark.says(*ty) || !watch.is_in_sync());
+        let lacking = |ty| self.watches[ty].as_ref()?.lacking(self.mark.says(ty));
         Some(Progress {
             client: connected.number,
-            concerned: self.mark.revision(),
-            behind: lacking.map(|(_, watch)| watch.acked_revision()).min(),
+            lacking: EnumMap::from_fn(lacking),
             acked_at: watches().filter_map(|(_, watch)| watch.acked_at()).max(),
             refuses: watches().any(|(_, watch)| watch.rejection.is_some()),
         })

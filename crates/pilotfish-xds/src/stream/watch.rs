@@ -1,10 +1,12 @@
 //! One type of one stream: its subscription, what was sent, and what was acknowledged or refused.
 
 use crate::entries::{Entries, NameSet};
+use crate::group::GroupKey;
 use crate::limits::{LimitExceeded, Taken};
 use crate::names::{Account, asked_bytes};
 use crate::response::{Contents, EncodedResponse};
-use crate::status::{Names, Rejection, SubscribedNames, TypeStatus};
+use crate::source::ViewId;
+use crate::status::{Lacking, Names, Rejection, SubscribedNames, TypeStatus};
 use crate::topology::Membership;
 use crate::wire::{hex, unhex};
 use pilotfish_proto::ResourceType;
@@ -92,8 +94,10 @@ pub(super) struct InFlight {
     response: Option<Arc<EncodedResponse>>,
     /// A second attempt at what was refused together with something else.
     pub(super) retry: bool,
-    /// The revision that the client has with it; `None` where a part of it had to wait.
-    revision: Option<u64>,
+    /// The revision in force when it was sent.
+    revision: u64,
+    /// Whether the client has all of that revision with it: no part of it had to wait.
+    complete: bool,
 }
 
 /// What a request's nonce refers to. The number is that of the responses which it answers: those before the one that it names
@@ -219,8 +223,16 @@ impl Watch {
             before.response = None;
         }
         let (contents, response) = (Arc::clone(contents), Some(Arc::clone(response)));
-        let revision = self.in_step.is_some().then_some(revision);
-        self.in_flight.push_back(InFlight { nonce, sent: now, contents, response, retry, revision });
+        let complete = self.in_step.is_some();
+        self.in_flight.push_back(InFlight {
+            nonce,
+            sent: now,
+            contents,
+            response,
+            retry,
+            revision,
+            complete,
+        });
         let most = IN_FLIGHT_RESOURCES + 2 * self.sent.len().max(self.membership.key.subscription.count);
         while self.in_flight.len() > 1 && self.resources_in_flight() > most {
             self.in_flight.pop_front();
@@ -272,7 +284,9 @@ impl Watch {
         if let Some(last) = self.in_flight.get(count.wrapping_sub(1)) {
             self.last_acked = Some(last.nonce);
             self.acked_at = Some(wall_time);
-            self.acked_revision = last.revision.unwrap_or(self.acked_revision);
+            if last.complete {
+                self.acked_revision = last.revision;
+            }
             self.rejection = None;
         }
     }
@@ -286,7 +300,7 @@ impl Watch {
         }
     }
 
-    /// Remembers a refusal.
+    /// Remembers a refusal; `newest` is the revision in force.
     ///
     /// Nothing is sent again, with one exception: Envoy stops at the first bad resource of a response. What came with the one that it names is
     /// sent a second time without it, once.
@@ -294,10 +308,13 @@ impl Watch {
         &mut self,
         outcome: Acknowledged,
         error: &str,
-        now: Instant,
-        wall_time: SystemTime,
+        newest: u64,
+        (now, wall_time): (Instant, SystemTime),
     ) -> &Rejection {
         let refused = self.in_flight.get(outcome.count().wrapping_sub(1));
+        // A refusal of what is not waited for repeats the one before, or may be of anything up to now.
+        let before = || self.rejection.as_ref().map_or(newest, |(_, rejection)| rejection.revision);
+        let revision = refused.map_or_else(before, |response| response.revision);
         let upserts = refused.map(|response| &response.contents.upserts[..]).unwrap_or_default();
         let names = upserts.iter().map(|resource| Arc::clone(&resource.name)).collect();
         self.last_acked = None;
@@ -317,16 +334,23 @@ impl Watch {
                 }
             }
         }
-        let rejection = Rejection { error: error.to_owned(), names, at: wall_time };
+        let rejection = Rejection { error: error.to_owned(), names, at: wall_time, revision };
         &self.rejection.insert((now, rejection)).1
     }
 
-    /// Whether the client has everything as it is now, as far as the group knows.
-    pub(super) fn is_in_sync(&self) -> bool {
-        self.in_step == Some(self.membership.group.seq())
-            && !self.requested.is_some()
-            && self.in_flight.is_empty()
-            && self.rejection.is_none()
+    /// What the client lacks of how it is now; `None` where it has everything. `is_marked`: a publication concerns it that it has not looked
+    /// at yet.
+    pub(super) fn lacking(&self, is_marked: bool) -> Option<Lacking> {
+        let GroupKey { ty, view, .. } = self.membership.key;
+        // A client that may see no secrets is told nothing of them, so there is nothing to wait for.
+        let is_told = ty != ResourceType::Secret || view != ViewId::NONE;
+        let is_pending = is_marked
+            || (is_told && self.in_step != Some(self.membership.group.seq()))
+            || (is_told && self.requested.is_some())
+            || !self.in_flight.is_empty();
+        let refused = self.rejection.as_ref().map(|(_, rejection)| rejection.revision);
+        let until = if is_pending { u64::MAX } else { refused? };
+        Some(Lacking { after: self.acked_revision, until, refused: refused.is_some() })
     }
 
     pub(super) fn acked_revision(&self) -> u64 {
@@ -337,8 +361,8 @@ impl Watch {
         self.acked_at
     }
 
-    /// As debug pages show it.
-    pub(super) fn status(&self) -> TypeStatus {
+    /// As debug pages show it; `is_marked` as for [`Self::lacking`].
+    pub(super) fn status(&self, is_marked: bool) -> TypeStatus {
         let group = &self.membership.group;
         let state = group.lock();
         let names = if state.wildcard {
@@ -355,7 +379,7 @@ impl Watch {
             acked_nonce: self.last_acked.map(text),
             sent_at: self.sent_at,
             resources: self.sent.len(),
-            in_sync: self.is_in_sync(),
+            lacking: self.lacking(is_marked),
             acked_revision: self.acked_revision,
             acked_at: self.acked_at,
             rejection: self.rejection.as_ref().map(|(_, rejection)| rejection.clone()),

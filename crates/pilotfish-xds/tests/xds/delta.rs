@@ -226,7 +226,7 @@ fn a_refusal_is_kept_and_counted_and_the_rest_is_served_on() {
     let status = &fanout.connections()[0].types[&Listener];
     let rejection = status.rejection.as_ref().unwrap();
     assert_eq!((rejection.error.as_str(), &*rejection.names[0]), ("unknown filter", "bad"));
-    assert!(!status.in_sync && status.acked_nonce.is_none());
+    assert!(!status.in_sync() && status.acked_nonce.is_none());
 
     fanout.source().set(0, Listener, "good", "1");
     fanout.source().set(0, Route, "80", "2");
@@ -558,7 +558,7 @@ fn connections_have_what_debug_pages_show() {
     let (clusters, endpoints) = (&all[0].types[&Cluster], &all[0].types[&Endpoint]);
     assert_eq!(clusters.names, Names::Wildcard);
     assert_eq!(clusters.acked_nonce.as_ref(), Some(&got[0].nonce));
-    assert!(clusters.in_sync && !endpoints.in_sync);
+    assert!(clusters.in_sync() && !endpoints.in_sync());
     assert_eq!(endpoints.names, Names::Named(["a", "b"].into_iter().collect()));
     assert_eq!((endpoints.resources, endpoints.sent_nonce.as_ref()), (2, Some(&got[1].nonce)));
 }

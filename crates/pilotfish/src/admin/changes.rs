@@ -43,7 +43,7 @@ fn progress(change: &Change) -> ChangeProgress {
 mod tests {
     use super::*;
     use crate::history::Tracker;
-    use crate::history::tests::{Case, at, object, progress as acknowledged};
+    use crate::history::tests::{Case, at, object, progress as acknowledged, refuses};
     use std::time::Duration;
 
     #[test]
@@ -78,7 +78,7 @@ mod tests {
         };
         assert_eq!(told(&case), (3, 0, 0, false, None));
         let (has, lacks) = (acknowledged(1, 2, None, 0.02), acknowledged(2, 2, Some(1), 0.0));
-        let refuses = pilotfish_xds::Progress { refuses: true, ..acknowledged(3, 2, Some(1), 0.0) };
+        let refuses = refuses(3, pilotfish_proto::ResourceType::Cluster, 1, 2);
         tracker.settle(&[has, lacks, refuses], at(2) + Duration::from_millis(50));
         assert_eq!(told(&case), (3, 1, 1, false, None));
         let mended = acknowledged(3, 2, None, 0.06);

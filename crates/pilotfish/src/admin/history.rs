@@ -4,11 +4,13 @@ use super::AdminState;
 use super::operations::object_key;
 use super::plan::subject;
 use super::proxies::{find, not_acknowledged};
+use super::waiting::check_known;
 use crate::control::shared::time;
 use crate::history::{Change, Item, ItemKind, NotKept, Outcome};
 use pilotfish_admin::HistoryQuery;
 use pilotfish_api::v1::{self as api, Changed, Failure, FailureKind, History, NotAcknowledged, Page};
 use pilotfish_explain::{Held, held, unified};
+use pilotfish_kube_writer::lease::replica_name;
 use pilotfish_model::{ChangeSet, Kind, Object, World};
 use pilotfish_proto::ResourceType;
 use pilotfish_translate::Translator;
@@ -38,7 +40,7 @@ pub(super) fn changes(state: &AdminState, query: &HistoryQuery) -> Result<Histor
     };
     let mut list = state.shared.history().changes();
     list.retain(|change| {
-        client.is_none_or(|client| change.concerned(client))
+        client.is_none_or(|client| !change.types_of(client).is_empty())
             && object.as_ref().is_none_or(|object| change.items.iter().any(|item| item.concerns(object)))
             && (query.endpoints
                 || change.items.is_empty()
@@ -48,13 +50,14 @@ pub(super) fn changes(state: &AdminState, query: &HistoryQuery) -> Result<Histor
     });
     if let (Some(object), true) = (&query.object, list.is_empty()) {
         // It changed before what is kept, or never was.
-        state.revision_of(object, 0)?;
+        check_known(state, object)?;
     }
-    let Page { items, total, next } = Page::of(list, query.offset, query.limit);
+    let Page { items, total, next, .. } = Page::of(list, query.offset, query.limit);
     let items = items.iter().map(|change| shown(change)).collect();
+    let page = Page { items, total, next, replica: replica_name() };
     let (oldest, current) = state.shared.history().span();
     let (bytes, most_bytes) = state.shared.history().bytes();
-    Ok(History { page: Page { items, total, next }, current, oldest, bytes, most_bytes })
+    Ok(History { page, current, oldest, bytes, most_bytes })
 }
 
 /// One change, with diffs, and with those that have not acknowledged it.
@@ -73,15 +76,15 @@ pub(super) fn change(state: &AdminState, revision: u64) -> Result<api::Change, F
         }
     }
     if answer.missing > 0 || answer.outcome == api::Outcome::Pending {
-        answer.missing_proxies = missing(&state.fanout.connections(), &change);
+        answer.missing_proxies = missing(&state.fanout.acknowledgements().1, &change);
     }
     Ok(answer)
 }
 
 fn missing(connections: &[ConnectionStatus], change: &Change) -> Vec<NotAcknowledged> {
-    let concerned = connections.iter().filter(|connection| change.concerned(connection.client));
-    let missing = concerned.flat_map(|connection| {
-        connection.missing(change.revision).map(|(ty, status)| not_acknowledged(connection, ty, status))
+    let missing = connections.iter().flat_map(|connection| {
+        let missing = connection.missing(change.revision, change.types_of(connection.client));
+        missing.map(|(ty, status)| not_acknowledged(connection, ty, status))
     });
     missing.take(LISTED).collect()
 }
@@ -147,12 +150,11 @@ fn changed(item: &Item) -> Changed {
     }
 }
 
-/// A translator of its own with the world of a revision, so that streams go on undisturbed.
-pub(super) fn translator_at(state: &AdminState, revision: u64) -> Result<Translator, Failure> {
-    let world = state.shared.history().world_at(revision)?;
+/// A translator of its own with a world, so that streams go on undisturbed.
+pub(super) fn translator_of(state: &AdminState, world: Arc<World>) -> Translator {
     let translator = state.translator.scratch();
     translator.publish(world, &ChangeSet::default());
-    Ok(translator)
+    translator
 }
 
 /// What a connected proxy would have had at a revision: what it subscribes to by name follows from what it had then.
@@ -161,7 +163,7 @@ pub(super) fn held_at(
     connection: &ConnectionStatus,
     revision: u64,
 ) -> Result<Held, Failure> {
-    let translator = translator_at(state, revision)?;
+    let translator = translator_of(state, state.shared.history().world_at(revision)?);
     let gone = || Failure::new(FailureKind::NotFound, "the proxy has just left");
     let mut subject = subject(&state.translator.proxies(), connection).ok_or_else(gone)?;
     subject.names.retain(|ty, _| matches!(ty, ResourceType::Secret | ResourceType::ExtensionConfig));

@@ -20,7 +20,7 @@ pub(super) fn kinds(state: &AdminState) -> Vec<MemoryKind> {
         kind("workloads", world.workloads().count(), None),
         kind("objects", world.all_objects().count(), None),
         kind("streams", state.fanout.stream_count(), None),
-        kind("different subscriptions", state.fanout.group_count(), None),
+        kind("different subscriptions", state.fanout.group_count(), Some(state.fanout.subscription_bytes())),
         kind("parts of views", state.fanout.part_count(), None),
     ]
 }

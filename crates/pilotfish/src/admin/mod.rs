@@ -9,9 +9,12 @@ pub(crate) mod operations;
 mod overview;
 pub(crate) mod plan;
 mod proxies;
+mod refusals;
+mod waiting;
 
 pub(crate) use config_dump::resources_of;
 pub(crate) use proxies::name;
+pub(crate) use refusals::Refusals;
 
 use crate::admin::config_dump::config_dump;
 use crate::control::ControlMessage;
@@ -49,6 +52,8 @@ pub(crate) struct AdminState {
     pub(crate) registrar: Option<Registrar>,
     /// Reaches the control loop, for as long as it runs.
     pub(crate) control: mpsc::WeakSender<ControlMessage>,
+    /// What proxies refuse.
+    pub(crate) refusals: Refusals,
 }
 
 /// Names that `/debug/adsz` lists for each type; more are counted.
@@ -75,7 +80,7 @@ impl ControlPlane for AdminState {
     fn readiness_problems(&self) -> ProblemLines {
         let mut lines = ProblemLines::default();
         lines.add(self.shared.registry_problems().iter());
-        lines.add(proxies::refusals(self).iter());
+        lines.add(refusals::refused(self).lines().iter());
         lines.add(self.shared.findings().summary().iter());
         let sources = self.shared.source_problems();
         let reports = sources.iter().flat_map(|source| &source.reports);

@@ -1,18 +1,20 @@
 //! The answers of `/api/v1`.
 
-use super::proxies::{acknowledgement, add_objects, find, name, proxy};
-use super::{AdminState, changes, history, overview, plan};
+use super::proxies::{REFUSALS, add_objects, find, name, proxy};
+use super::{AdminState, changes, history, overview, plan, waiting};
 use crate::cli::logging::{self, LogControl};
 use crate::record::Recordable;
 use pilotfish_admin::{ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};
 use pilotfish_api::v1::{
     Acknowledgement, Change, ChangeProgress, ConfigResource, Dropped, Failure, FailureKind, History,
     LogFilter, MemoryKind, NamespaceMap, Overview, Plan, PlanRequest, Proxy, ProxyConfig, Section,
-    ServiceDetail, ServiceRow, Why, WhyEndpoint, WhyObject,
+    ServiceDetail, ServiceRow, State, Status, Why, WhyEndpoint, WhyObject,
 };
 use pilotfish_explain as explain;
-use pilotfish_model::{Kind, ObjectKey, ServiceKey};
+use pilotfish_kube_writer::lease::replica_name;
+use pilotfish_model::{Kind, ObjectKey, ServiceKey, World};
 use pilotfish_proto::envoy::config::core::v3::Node;
+use pilotfish_registry::ReadObject;
 use pilotfish_translate::{EncodedResource, ViewId};
 use pilotfish_xds::{Names, TypeStatus};
 use std::sync::Arc;
@@ -27,13 +29,27 @@ impl Operations for AdminState {
         overview::overview(self)
     }
 
+    fn status(&self) -> Status {
+        overview::status(self)
+    }
+
     fn changes(&self) -> Vec<ChangeProgress> {
         changes::newest(self.shared.history())
     }
 
     fn proxies(&self) -> Vec<Proxy> {
         let (current, connections) = self.fanout.acknowledgements();
-        let mut all: Vec<Proxy> = connections.iter().map(|connection| proxy(connection, current)).collect();
+        let mut named = 0;
+        let one = |connection: &pilotfish_xds::ConnectionStatus| {
+            let mut proxy = proxy(connection, current);
+            // The objects are found out for some; each is asked for by name to see them all.
+            if proxy.state == State::Rejected && named < REFUSALS {
+                named += 1;
+                add_objects(&mut proxy, connection, &self.translator.snapshot(), &self.shared);
+            }
+            proxy
+        };
+        let mut all: Vec<Proxy> = connections.iter().map(one).collect();
         all.sort_by(|a, b| (&a.name, &a.connection).cmp(&(&b.name, &b.connection)));
         all
     }
@@ -42,23 +58,16 @@ impl Operations for AdminState {
         let (current, connections) = self.fanout.acknowledgements();
         let connection = find(&connections, name)?;
         let mut proxy = proxy(connection, current);
-        add_objects(&mut proxy, connection, &self.translator.snapshot());
+        add_objects(&mut proxy, connection, &self.translator.snapshot(), &self.shared);
         Ok(proxy)
     }
 
+    fn replica(&self) -> String {
+        replica_name()
+    }
+
     fn acknowledgement(&self, what: &WaitFor) -> Result<Acknowledgement, Failure> {
-        let known = self.fanout.acknowledgements();
-        let revision = match what {
-            WaitFor::Newest => known.0,
-            WaitFor::Revision(revision) if *revision <= known.0 => *revision,
-            WaitFor::Revision(revision) => {
-                let message = format!("revision {revision} is not known; {} is in force", known.0);
-                let failure = Failure::new(FailureKind::NotFound, message);
-                return Err(failure.hint("revisions count anew when the control plane starts"));
-            }
-            WaitFor::Object(object) => self.revision_of(object, known.0)?,
-        };
-        Ok(acknowledgement(&known, revision))
+        waiting::acknowledgement(self, what)
     }
 
     fn proxy_config(&self, proxy: &str, asked: &ConfigAsked) -> Result<ProxyConfig, Failure> {
@@ -108,12 +117,19 @@ impl Operations for AdminState {
 
     fn why(&self, query: &WhyQuery) -> Result<Why, Failure> {
         let request = explain::Request::parse(&query.to, &query.path, &query.method, &query.headers)?;
-        let (proxy, connected) = self.proxy_of(&query.proxy, query.gateway)?;
-        let mut answer = match query.at {
-            // How registries were then is not known.
-            Some(revision) => explain::why(&history::translator_at(self, revision)?, &proxy, &request, &[]),
-            None => explain::why(&self.translator, &proxy, &request, &self.shared.registries()),
-        }?;
+        let (mut answer, connected) = match query.at {
+            Some(revision) => {
+                let world = self.shared.history().world_at(revision)?;
+                let then = history::translator_of(self, world.clone());
+                let (proxy, connected) = self.proxy_of(&query.proxy, query.gateway, &world)?;
+                // How registries were then is not known.
+                (explain::why(&then, &proxy, &request, &[])?, connected)
+            }
+            None => {
+                let (proxy, connected) = self.proxy_of(&query.proxy, query.gateway, &self.shared.world())?;
+                (explain::why(&self.translator, &proxy, &request, &self.shared.registries())?, connected)
+            }
+        };
         answer.connected = connected;
         Ok(answer)
     }
@@ -183,9 +199,11 @@ impl Operations for AdminState {
             .filter(|report| report.object.as_ref() == Some(&key))
             .map(|report| Dropped { what: name.clone(), why: report.to_string() })
             .collect();
-        if world.object(&key).is_none() && !is_of_registries(key.kind) && wrong.is_empty() {
-            let known: Vec<String> = world.objects(key.kind).map(|object| slashed(object.key())).collect();
-            return Err(Failure::unknown("object", object, known.iter().map(String::as_str)));
+        if world.object(&key).is_none()
+            && wrong.is_empty()
+            && let ReadObject::Unknown(near) = waiting::read(self, &key)?
+        {
+            return Err(waiting::unknown(object, &near));
         }
         let spec = world.object(&key).map(pilotfish_config::spec_json).unwrap_or_default();
         let mut answer = explain::why_object(&self.translator, &key, &spec, &plan::subjects(self));
@@ -210,17 +228,19 @@ impl AdminState {
         counts
     }
 
-    /// The proxy that a name means, and whether it is connected: else the sidecar that a workload would have, or the gateway that it would be.
+    /// The proxy that a name means, and whether it is connected: else the sidecar that a workload of a world would have, or the gateway that
+    /// it would be.
     fn proxy_of(
         &self,
         wanted: &str,
         is_gateway: bool,
+        world: &World,
     ) -> Result<(Arc<pilotfish_translate::Proxy>, bool), Failure> {
         let connections = self.fanout.acknowledgements().1;
         let connection = match find(&connections, wanted) {
             Ok(connection) => connection,
             Err(failure) if failure.kind == FailureKind::NotFound => {
-                let proxy = explain::proxy_named(&self.shared.world(), wanted, is_gateway);
+                let proxy = explain::proxy_named(world, wanted, is_gateway);
                 return proxy.map(|proxy| (Arc::new(proxy), false)).ok_or(failure);
             }
             Err(failure) => return Err(failure),
@@ -253,25 +273,10 @@ impl AdminState {
         found.sort_by(|a, b| a.name.cmp(&b.name));
         found
     }
-
-    /// The revision since which an object is in force.
-    pub(super) fn revision_of(&self, object: &str, current: u64) -> Result<u64, Failure> {
-        let key = object_key(object)?;
-        let world = self.shared.world();
-        if world.object(&key).is_some() || self.shared.changed_lately(&key) {
-            return Ok(self.shared.revision_of(&key));
-        }
-        // Kinds that only registries read are not in the world: what was read is in force, or will be with the next revision.
-        if is_of_registries(key.kind) {
-            return Ok(current);
-        }
-        let known: Vec<String> = world.objects(key.kind).map(|object| slashed(object.key())).collect();
-        Err(Failure::unknown("object", object, known.iter().map(String::as_str)))
-    }
 }
 
 /// Kinds of which registries make services, endpoints and workloads.
-fn is_of_registries(kind: Kind) -> bool {
+pub(super) fn is_of_registries(kind: Kind) -> bool {
     matches!(
         kind,
         Kind::Service | Kind::EndpointSlice | Kind::Pod | Kind::Node | Kind::Namespace | Kind::WorkloadEntry
@@ -279,7 +284,7 @@ fn is_of_registries(kind: Kind) -> bool {
 }
 
 /// `VirtualService/shop/catalog`.
-fn slashed(key: &ObjectKey) -> String {
+pub(super) fn slashed(key: &ObjectKey) -> String {
     if key.namespace.is_empty() {
         format!("{}/{}", key.kind, key.name)
     } else {

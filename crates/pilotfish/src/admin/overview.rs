@@ -1,9 +1,11 @@
 //! Everything in numbers.
 
-use super::{AdminState, proxies};
+use super::{AdminState, proxies, refusals};
 use crate::serve::VERSION;
 use pilotfish_admin::ControlPlane;
-use pilotfish_api::v1::{Overview, State};
+use pilotfish_api::v1::{Overview, State, Status};
+use pilotfish_config::Severity;
+use pilotfish_kube_writer::lease::replica_name;
 use pilotfish_model::{HealthStatus, World};
 use pilotfish_xds::ConnectionStatus;
 use std::collections::BTreeSet;
@@ -29,6 +31,29 @@ pub(super) fn overview(state: &AdminState) -> Overview {
     count_services(&world, &mut overview);
     count_proxies(&state.fanout.acknowledgements().1, &mut overview);
     overview
+}
+
+/// Whether all is well.
+pub(super) fn status(state: &AdminState) -> Status {
+    let readiness = state.readiness();
+    let mut counts = Overview::default();
+    count_proxies(&state.fanout.acknowledgements().1, &mut counts);
+    let problems = state.shared.problems();
+    let errors = problems.iter().filter(|report| report.severity == Severity::Error);
+    Status {
+        replica: replica_name(),
+        version: VERSION.to_owned(),
+        revision: state.fanout.revision(),
+        ready: readiness.ready,
+        waiting_for: readiness.waiting_for,
+        proxies: counts.proxies,
+        pending: counts.proxies_pending,
+        rejected: counts.proxies_rejected,
+        refused: refusals::refused(state).list.clone(),
+        sources: state.shared.registry_problems(),
+        objects: errors.map(ToString::to_string).collect(),
+        findings: state.shared.findings().summary().into_iter().collect(),
+    }
 }
 
 fn count_services(world: &World, overview: &mut Overview) {

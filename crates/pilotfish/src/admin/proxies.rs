@@ -1,20 +1,20 @@
 //! Connected proxies for operators.
 
-use super::{AdminState, text};
+use super::text;
+use crate::control::Shared;
 use crate::control::shared::time;
-use pilotfish_api::v1::{
-    Acknowledgement, Failure, FailureKind, NotAcknowledged, Proxy, ProxyType, Rejection, State,
-};
+use crate::suspects::{self, Refused};
+use pilotfish_api::v1::{Failure, FailureKind, NotAcknowledged, Proxy, ProxyType, Rejection, State};
 use pilotfish_explain::section;
 use pilotfish_proto::ResourceType;
 use pilotfish_translate::{Snapshot, ViewId};
 use pilotfish_xds::{ConnectionStatus, Nack, Names, Protocol, TypeStatus};
 use std::time::SystemTime;
 
-/// Resources of a refusal that are listed, and proxies that have not acknowledged a revision.
+/// Resources of a refusal that are listed, and objects that made them.
 const LISTED: usize = 100;
-/// Proxies of which `/ready` tells what they refuse.
-const REFUSALS: usize = 20;
+/// Proxies of which `/ready` and lists tell which objects made what they refuse.
+pub(super) const REFUSALS: usize = 20;
 
 /// The name by which a proxy is asked for: `web-0.shop`, or the whole id where it has no such part.
 pub(crate) fn name(connection: &ConnectionStatus) -> &str {
@@ -106,7 +106,7 @@ fn version(connection: &ConnectionStatus) -> String {
 
 /// Whether a proxy has everything of a type.
 pub(super) fn state(status: &TypeStatus) -> State {
-    match (&status.rejection, status.in_sync) {
+    match (&status.rejection, status.in_sync()) {
         (Some(_), _) => State::Rejected,
         (None, true) => State::Synced,
         (None, false) => State::Pending,
@@ -154,78 +154,27 @@ fn rejection(ty: ResourceType, rejection: &pilotfish_xds::Rejection) -> Rejectio
     }
 }
 
-/// Adds the objects that made what a proxy refused.
-pub(super) fn add_objects(proxy: &mut Proxy, connection: &ConnectionStatus, snapshot: &Snapshot<'_>) {
+/// Adds the objects that made what a proxy refused, the most suspect first.
+pub(super) fn add_objects(
+    proxy: &mut Proxy,
+    connection: &ConnectionStatus,
+    snapshot: &Snapshot<'_>,
+    shared: &Shared,
+) {
     for (ty, status) in &connection.types {
         let word = section(*ty).as_str();
-        let rejection =
-            proxy.types.iter_mut().find(|ty| ty.name == word).and_then(|ty| ty.rejection.as_mut());
-        let Some(rejection) = rejection else { continue };
-        let resources =
-            rejection.resources.iter().filter_map(|name| snapshot.get(ViewId(status.view.0), name));
-        let mut made_by: Vec<String> = resources
-            .flat_map(|resource| resource.provenance.iter().map(ToString::to_string).collect::<Vec<_>>())
-            .collect();
-        made_by.sort();
-        made_by.dedup();
+        let shown = proxy.types.iter_mut().find(|ty| ty.name == word).and_then(|ty| ty.rejection.as_mut());
+        let (Some(shown), Some(rejection)) = (shown, &status.rejection) else { continue };
+        let refused = Refused {
+            view: ViewId(status.view.0),
+            names: &shown.resources,
+            after: status.acked_revision,
+            until: rejection.revision,
+        };
+        let mut made_by = suspects::of(&refused, snapshot, shared);
         made_by.truncate(LISTED);
-        rejection.made_by = made_by;
+        shown.made_by = made_by;
     }
-}
-
-/// What connected proxies refuse, and the objects that made it: a line for each, at most [`REFUSALS`].
-pub(super) fn refusals(state: &AdminState) -> Vec<String> {
-    // Probes ask every second: the names of subscriptions are copied only where somebody refuses something.
-    let count = state.fanout.progress().iter().filter(|client| client.refuses).count();
-    if count == 0 {
-        return Vec::new();
-    }
-    let (current, connections) = state.fanout.acknowledgements();
-    let refuses = |connection: &&ConnectionStatus| connection.types.values().any(|ty| ty.rejection.is_some());
-    let snapshot = state.translator.snapshot();
-    let mut lines = Vec::new();
-    for connection in connections.iter().filter(refuses).take(REFUSALS) {
-        let mut proxy = proxy(connection, current);
-        add_objects(&mut proxy, connection, &snapshot);
-        for ty in &proxy.types {
-            let Some(rejection) = &ty.rejection else { continue };
-            let made_by = match rejection.made_by.as_slice() {
-                [] => String::new(),
-                [one] => format!(", made by {one}"),
-                [first, others @ ..] => format!(", made by {first} and {} others", others.len()),
-            };
-            lines.push(format!("{} refuses {}: {}{made_by}", proxy.name, ty.name, rejection.reason));
-        }
-    }
-    if count > REFUSALS {
-        lines.push(format!("{} more proxies refuse something", count - REFUSALS));
-    }
-    lines
-}
-
-/// Who has acknowledged a revision.
-pub(super) fn acknowledgement(
-    (current, connections): &(u64, Vec<ConnectionStatus>),
-    revision: u64,
-) -> Acknowledgement {
-    let mut answer = Acknowledgement {
-        revision,
-        current: *current,
-        proxies: connections.len(),
-        acknowledged: connections.len(),
-        missing: Vec::new(),
-    };
-    for connection in connections {
-        let mut lacks = false;
-        for (ty, status) in connection.missing(revision) {
-            lacks = true;
-            if answer.missing.len() < LISTED {
-                answer.missing.push(not_acknowledged(connection, ty, status));
-            }
-        }
-        answer.acknowledged -= usize::from(lacks);
-    }
-    answer
 }
 
 pub(super) fn not_acknowledged(

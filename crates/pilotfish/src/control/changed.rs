@@ -1,7 +1,7 @@
 //! Since which revision objects are in force: of those that changed lately.
 
 use pilotfish_model::{ChangeSet, Fact, ObjectKey};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Changes that are remembered.
 const REMEMBERED: usize = 4_096;
@@ -42,6 +42,13 @@ impl ChangedObjects {
         self.find(key).is_some()
     }
 
+    /// The revisions of those that are among the changes. Looks through these once.
+    pub(super) fn revisions_of(&self, keys: &BTreeSet<&ObjectKey>) -> BTreeMap<ObjectKey, u64> {
+        let among = self.changes.iter().filter(|(changed, _)| keys.contains(changed));
+        // A later one replaces an earlier one.
+        among.cloned().collect()
+    }
+
     fn find(&self, key: &ObjectKey) -> Option<u64> {
         self.changes.iter().rev().find(|(changed, _)| changed == key).map(|(_, revision)| *revision)
     }
@@ -67,6 +74,8 @@ mod tests {
         changed.note(2, &changes(&["a".into()]));
         assert_eq!((changed.revision_of(&key("a")), changed.revision_of(&key("b"))), (2, 1));
         assert_eq!((changed.revision_of(&key("c")), changed.has(&key("c"))), (0, false));
+        let (a, c) = (key("a"), key("c"));
+        assert_eq!(changed.revisions_of(&[&a, &c].into()), [(a.clone(), 2)].into());
     }
 
     #[test]

@@ -88,6 +88,12 @@ impl Debouncer {
         self.buckets.values().filter_map(|bucket| bucket.due).min()
     }
 
+    /// Since when the oldest change waits; `None` when nothing does.
+    #[must_use]
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        self.buckets.values().filter_map(|bucket| bucket.first).min()
+    }
+
     /// Takes out everything that is due, and since when the oldest of it waited.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<(Vec<Update>, Instant)> {
         let mut updates = Vec::new();
@@ -190,9 +196,10 @@ mod tests {
             debouncer.push(config("a"), start + ms(n * 5));
             assert!(debouncer.take_due(start + ms(n * 5)).is_none());
         }
-        assert_eq!(debouncer.next_due(), Some(start + ms(35)));
+        assert_eq!((debouncer.next_due(), debouncer.oldest()), (Some(start + ms(35)), Some(start + ms(5))));
         let (updates, oldest) = debouncer.take_due(start + ms(35)).unwrap();
         assert_eq!((updates.len(), oldest), (3, start + ms(5)));
+        assert_eq!(debouncer.oldest(), None);
     }
 
     #[test]

@@ -38,7 +38,7 @@ use pilotfish_kube::access_review::Verdict;
 use pilotfish_kube::remote::{ClusterGeneration, RemoteEvent};
 use pilotfish_model::ShardKey;
 use pilotfish_model::{ChangeSet, Kind, NetworkGateway, Object, ObjectKey, Update, World, WorldWriter};
-use pilotfish_registry::{AggregateController, LiveInput, NoLiveRegistry, WhatIf};
+use pilotfish_registry::{AggregateController, LiveInput, NoLiveRegistry, ReadObject, WhatIf};
 use pilotfish_source::{Health, Jitter};
 use pilotfish_translate::{RefusedDelegate, Translator};
 use pilotfish_xds::Fanout;
@@ -76,6 +76,13 @@ pub enum ControlMessage {
         /// Takes the answer.
         answer: std::sync::mpsc::SyncSender<Supposed>,
     },
+    /// Somebody asks what was read of an object. It is answered when everything that was read before the question is published.
+    Read {
+        /// The object.
+        key: ObjectKey,
+        /// Takes the answer.
+        answer: std::sync::mpsc::SyncSender<ReadObject>,
+    },
     /// What an API server says about the right of a service account to read Secrets.
     SecretAccess(Verdict),
     /// A lookup of [`Outputs::lookups`] has ended.
@@ -91,6 +98,16 @@ pub enum ControlMessage {
 const TIDY: Duration = Duration::from_secs(1);
 /// Of how many of these times one looks at all results, if nothing was published since the time before.
 const TIDY_ALL: u32 = 10;
+
+/// A question that waits until everything before it is published.
+struct Question {
+    key: ObjectKey,
+    asked: Instant,
+    answer: std::sync::mpsc::SyncSender<ReadObject>,
+}
+
+/// Questions that wait. One more has no answer, as has one that comes when the loop has ended.
+const QUESTIONS: usize = 64;
 
 /// A world that is not, beside the one that is.
 pub struct Supposed {
@@ -156,6 +173,8 @@ pub struct Control {
     has_objects: bool,
     /// Whether the state of registries may differ from the published one by more than counts of objects.
     registries_changed: bool,
+    /// What is asked and not answered yet.
+    questions: Vec<Question>,
     /// Whether a world was published since results were last tidied.
     published: bool,
     /// How often they were since all of them were looked at.
@@ -187,6 +206,7 @@ impl Control {
             refused: Arc::default(),
             has_objects: false,
             registries_changed: false,
+            questions: Vec::new(),
             published: false,
             tidied: 0,
         }
@@ -240,12 +260,26 @@ impl Control {
         }
         self.look_up(now.instant);
         self.publish(now.instant);
+        self.answer_questions();
         if std::mem::take(&mut self.registries_changed) {
             self.outputs.shared.set_registries(&self.controller);
         }
         // Before the first complete lists no change is due.
         let changes = self.debouncer.next_due().filter(|_| self.outputs.resources.is_ready());
         changes.into_iter().chain(self.names.next()).min()
+    }
+
+    /// Answers those whose question is older than all that waits to be published.
+    fn answer_questions(&mut self) {
+        if self.questions.is_empty() || !self.outputs.resources.is_ready() {
+            return;
+        }
+        let oldest = self.debouncer.oldest();
+        let is_due = |question: &mut Question| oldest.is_none_or(|oldest| question.asked < oldest);
+        for question in self.questions.extract_if(.., is_due) {
+            // Nobody waits any more where it took too long.
+            let _ = question.answer.try_send(self.controller.read_object(&question.key));
+        }
     }
 
     /// Asks for the names that are due.
@@ -326,6 +360,11 @@ impl Control {
             ControlMessage::WhatIf { objects, answer } => {
                 // Nobody waits any more where it took too long.
                 let _ = answer.try_send(self.suppose(objects));
+            }
+            ControlMessage::Read { key, answer } => {
+                if self.questions.len() < QUESTIONS {
+                    self.questions.push(Question { key, asked: now.instant, answer });
+                }
             }
             ControlMessage::SecretAccess(Verdict { reader, allowed }) => {
                 self.debouncer.push(vec![Update::SecretAccess(reader, allowed)], now.instant);

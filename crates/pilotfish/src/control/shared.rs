@@ -12,7 +12,7 @@ use pilotfish_config::{Effective, ProblemReport, Severity, SourceProblems};
 use pilotfish_model::{ChangeSet, ObjectKey, ShardKey, World};
 use pilotfish_registry::{AggregateController, Conflict, SourceReport, SourceState};
 use pilotfish_source::Health;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -124,6 +124,11 @@ impl Shared {
     /// The revision since which the newest version of an object is in force, or a later one where that is long ago.
     pub(crate) fn revision_of(&self, key: &ObjectKey) -> u64 {
         self.changed.lock().revision_of(key)
+    }
+
+    /// The revisions of those of these objects that changed lately.
+    pub(crate) fn revisions_of(&self, keys: &BTreeSet<&ObjectKey>) -> BTreeMap<ObjectKey, u64> {
+        self.changed.lock().revisions_of(keys)
     }
 
     /// Whether an object changed or went lately.

@@ -422,3 +422,60 @@ fn a_delegate_that_is_too_much_under_another_object_is_a_problem() {
     case.after(1_000).wait();
     assert!(case.shared.problems().is_empty());
 }
+
+#[test]
+fn what_was_read_is_told_when_all_that_was_read_before_is_published() {
+    let mut case = Case::new();
+    case.send(vec![entry("a"), SourceEvent::Listed]);
+    let ask = |case: &mut Case, name: &str| {
+        let (answer, answered) = std::sync::mpsc::sync_channel(1);
+        let key = ObjectKey::new(ServiceEntry::KIND, "shop", name);
+        case.control.step(Some(ControlMessage::Read { key, answer }), case.now);
+        answered
+    };
+    let known = ask(&mut case, "a").try_recv().expect("nothing waits");
+    assert!(matches!(known, ReadObject::Known(meta) if &*meta.key.name == "a"));
+    // The second of two changes waits for more to come.
+    case.after(500).send(vec![entry("b")]);
+    case.after(1).send(vec![entry("c")]);
+    let revision = case.shared.world().revision();
+    let answered = ask(&mut case, "c");
+    assert!(answered.try_recv().is_err(), "it is read and not published");
+    case.after(1).send(vec![entry("d")]);
+    assert!(answered.try_recv().is_err());
+    case.after(200).wait();
+    assert!(case.shared.world().revision() > revision);
+    assert!(matches!(answered.try_recv().unwrap(), ReadObject::Known(_)));
+    let unknown = ask(&mut case, "z").try_recv().unwrap();
+    assert!(matches!(unknown, ReadObject::Unknown(near) if near.len() == 4), "the others are offered");
+}
+
+#[test]
+fn before_the_first_lists_are_complete_nothing_is_told_of_objects() {
+    let mut case = Case::new();
+    case.send(vec![entry("a")]);
+    let (answer, answered) = std::sync::mpsc::sync_channel(1);
+    let key = ObjectKey::new(ServiceEntry::KIND, "shop", "a");
+    case.control.step(Some(ControlMessage::Read { key, answer }), case.now);
+    assert!(answered.try_recv().is_err());
+    case.send(vec![SourceEvent::Listed]);
+    assert!(matches!(answered.try_recv().unwrap(), ReadObject::Known(_)));
+}
+
+#[test]
+fn questions_that_wait_are_limited_as_the_page_says() {
+    let page = include_str!("../../../../docs/limits.md");
+    assert!(page.contains(&format!("that wait until what was read is published | {QUESTIONS}; 5 s |")));
+    let mut case = Case::new();
+    let key = ObjectKey::new(ServiceEntry::KIND, "shop", "a");
+    let mut ask = || {
+        let (answer, answered) = std::sync::mpsc::sync_channel(1);
+        case.control.step(Some(ControlMessage::Read { key: key.clone(), answer }), case.now);
+        answered.try_recv()
+    };
+    // Nothing is listed yet.
+    let waits = std::sync::mpsc::TryRecvError::Empty;
+    let kept: Vec<_> = (0..QUESTIONS).map(|_| ask()).collect();
+    assert!(kept.iter().all(|answer| *answer == Err(waits)));
+    assert_eq!(ask(), Err(std::sync::mpsc::TryRecvError::Disconnected), "one more has no answer at once");
+}

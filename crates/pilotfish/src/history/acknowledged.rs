@@ -4,6 +4,7 @@ use super::Change;
 use pilotfish_xds::{ClientId, Progress};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 /// Changes that are watched at a time. Of more, those without configuration are given up first, then the oldest.
@@ -43,23 +44,18 @@ pub(crate) struct Lacking {
 /// The changes that somebody may still acknowledge.
 #[derive(Default)]
 pub(crate) struct Tracker {
-    waiting: VecDeque<Waiting>,
-}
-
-struct Waiting {
-    change: Arc<Change>,
-    is_late: bool,
+    waiting: VecDeque<Arc<Change>>,
 }
 
 impl Tracker {
     /// Watches a change from now on.
     pub(crate) fn add(&mut self, change: Arc<Change>) -> Option<Arc<Change>> {
-        self.waiting.push_back(Waiting { change, is_late: false });
+        self.waiting.push_back(change);
         if self.waiting.len() <= WATCHED {
             return None;
         }
-        let place = self.waiting.iter().position(|waiting| !waiting.change.is_configuration()).unwrap_or(0);
-        let given_up = self.waiting.remove(place)?.change;
+        let place = self.waiting.iter().position(|change| !change.is_configuration()).unwrap_or(0);
+        let given_up = self.waiting.remove(place)?;
         given_up.outcome.lock().get_or_insert(Outcome::Unwatched);
         Some(given_up)
     }
@@ -71,35 +67,39 @@ impl Tracker {
 
     /// The oldest revision that is watched.
     pub(crate) fn oldest(&self) -> Option<u64> {
-        self.waiting.iter().map(|waiting| waiting.change.revision).min()
+        self.waiting.iter().map(|change| change.revision).min()
     }
 
-    /// Takes in how far clients are. Returns the changes of which something is to be said, each once: it is in force, or late.
+    /// Takes in how far clients are. Returns the changes of which something is to be said: each when it is in force, and before that once when
+    /// it is late.
     pub(crate) fn settle(&mut self, progress: &[Progress], now: SystemTime) -> Vec<Arc<Change>> {
         let by_client: HashMap<ClientId, &Progress> =
             progress.iter().map(|progress| (progress.client, progress)).collect();
         let mut told = Vec::new();
-        self.waiting.retain_mut(|waiting| {
-            let change = &waiting.change;
+        self.waiting.retain(|change| {
             let age = now.duration_since(change.at).unwrap_or_default();
-            let there = || change.concerned.iter().filter_map(|client| by_client.get(client).copied());
-            let lacking = || there().filter(|client| client.lacks(change.revision));
-            let missing: Vec<ClientId> = lacking().map(|client| client.client).collect();
-            let refusing = lacking().filter(|client| client.refuses).count();
+            let there =
+                || change.concerned().filter_map(|(client, types)| Some((*by_client.get(&client)?, types)));
+            let lacking = || {
+                let lacks = |(client, types): (&Progress, _)| {
+                    Some((client.client, client.lacks(change.revision, types)?))
+                };
+                there().filter_map(lacks)
+            };
+            let missing: Vec<ClientId> = lacking().map(|(client, _)| client).collect();
+            let refusing = lacking().filter(|(_, lacking)| lacking.refused).count();
             *change.lacking.lock() = Lacking { missing: missing.len(), refusing };
             if missing.is_empty() {
-                let last = there().filter_map(|client| client.acked_at).max();
+                let last = there().filter_map(|(client, _)| client.acked_at).max();
                 let after = last.and_then(|last| last.duration_since(change.at).ok()).unwrap_or_default();
                 *change.outcome.lock() = Some(Outcome::InForce(after.min(age)));
-                if !waiting.is_late {
-                    told.push(change.clone());
-                }
+                told.push(change.clone());
                 return false;
             }
             if age >= LATE {
                 let clients = missing.iter().take(NAMED).copied().collect();
                 *change.outcome.lock() = Some(Outcome::Late { missing: missing.len(), clients });
-                if !std::mem::replace(&mut waiting.is_late, true) {
+                if !change.was_late.swap(true, Ordering::Relaxed) {
                     told.push(change.clone());
                 }
             }

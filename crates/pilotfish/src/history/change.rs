@@ -5,10 +5,11 @@ use parking_lot::Mutex;
 use pilotfish_model::{
     ChangeSet, Endpoint, Fact, Object, ObjectKey, Origin, ServiceEndpoints, ServiceKey, World,
 };
-use pilotfish_xds::ClientId;
+use pilotfish_xds::{ClientId, Concerned, Types};
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 /// Items that are kept of one publication; of more, how many.
@@ -32,10 +33,32 @@ pub(crate) struct Change {
     pub(crate) is_first: bool,
     /// The clients that it concerns, in order.
     pub(crate) concerned: Arc<[ClientId]>,
+    /// By which types: of each of them, or only one for all.
+    pub(crate) types: Box<[Types]>,
     /// What became of it; `None` while some may still acknowledge it.
     pub(crate) outcome: Mutex<Option<Outcome>>,
     /// Who lacks it: at first all that it concerns.
     pub(crate) lacking: Mutex<Lacking>,
+    /// Whether it was late.
+    pub(crate) was_late: AtomicBool,
+}
+
+/// Clients in order, and by which types something concerns them: one set where all have the same.
+fn split(mut concerned: Vec<Concerned>) -> (Vec<ClientId>, Box<[Types]>) {
+    concerned.sort_unstable_by_key(|one| one.client);
+    concerned.dedup_by(|next, first| {
+        let is_same = next.client == first.client;
+        if is_same {
+            first.types.extend(next.types);
+        }
+        is_same
+    });
+    let first = concerned.first().map(|one| one.types);
+    let types = match first {
+        Some(types) if concerned.iter().all(|one| one.types == types) => [types].into(),
+        _ => concerned.iter().map(|one| one.types).collect(),
+    };
+    (concerned.into_iter().map(|one| one.client).collect(), types)
 }
 
 /// What happened to something.
@@ -102,6 +125,11 @@ impl Item {
         self.kind != ItemKind::Endpoints
     }
 
+    /// Whether only some of the objects that made it are named.
+    pub(crate) fn names_few(&self) -> bool {
+        self.made_by.len() >= NAMES
+    }
+
     /// Whether an object is meant by a text such as `VirtualService shop/catalog`.
     pub(crate) fn concerns(&self, object: &str) -> bool {
         &*self.what == object || self.made_by.iter().any(|made_by| &**made_by == object)
@@ -121,9 +149,8 @@ impl fmt::Display for Item {
 impl Change {
     /// Reads what a publication changed. `last`: whom the one before concerned, which are often the same.
     pub(super) fn new(published: Published, last: Option<Arc<[ClientId]>>, is_first: bool) -> Self {
-        let Published { revision, at, before_that, before, world, changes, mut concerned } = published;
-        concerned.sort_unstable();
-        concerned.dedup();
+        let Published { revision, at, before_that, before, world, changes, concerned } = published;
+        let (concerned, types) = split(concerned);
         let concerned = last.filter(|last| **last == *concerned).unwrap_or_else(|| concerned.into());
         let (items, more) = if is_first { (Vec::new(), 0) } else { items(&before, &world, &changes) };
         let lacking = Mutex::new(Lacking { missing: concerned.len(), refusing: 0 });
@@ -135,8 +162,10 @@ impl Change {
             more,
             is_first,
             concerned,
+            types,
             outcome: Mutex::new(None),
             lacking,
+            was_late: AtomicBool::new(false),
         }
     }
 
@@ -145,9 +174,26 @@ impl Change {
         self.items.iter().any(Item::is_configuration)
     }
 
-    /// Whether it concerned a client.
-    pub(crate) fn concerned(&self, client: ClientId) -> bool {
-        self.concerned.binary_search(&client).is_ok()
+    /// The clients that it concerns, each with the types by which it does.
+    pub(crate) fn concerned(&self) -> impl Iterator<Item = (ClientId, Types)> {
+        self.concerned.iter().enumerate().map(|(place, client)| (*client, self.types_at(place)))
+    }
+
+    /// The types by which it concerns a client: none where it does not.
+    pub(crate) fn types_of(&self, client: ClientId) -> Types {
+        self.concerned.binary_search(&client).map_or_else(|_| Types::default(), |place| self.types_at(place))
+    }
+
+    /// Bytes of the list of those that it concerns.
+    pub(super) fn bytes_of_clients(&self) -> usize {
+        size_of_val(&*self.concerned) + size_of_val(&*self.types)
+    }
+
+    fn types_at(&self, place: usize) -> Types {
+        match &*self.types {
+            [all] => *all,
+            each => each.get(place).copied().unwrap_or_default(),
+        }
     }
 
     /// What somebody changed, so many at most, and how many besides: the objects, or, where there are none, what registries and

@@ -2,6 +2,7 @@
 
 use super::{Change, Outcome};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Lines of single changes in one [`SPAN`].
@@ -54,7 +55,9 @@ impl ChangeLog {
         }
         let outcome = change.outcome.lock().clone();
         let is_late = matches!(outcome, Some(Outcome::Late { .. }));
-        if (change.is_configuration() || is_late) && self.lines < LINES {
+        // It has had a line, and gets another one when it is in force.
+        let was_late = !is_late && change.was_late.load(Ordering::Relaxed);
+        if (change.is_configuration() || is_late || was_late) && self.lines < LINES {
             self.lines += 1;
             return Some(Line::One(change.clone()));
         }
@@ -62,8 +65,9 @@ impl ChangeLog {
         let many =
             self.many.get_or_insert_with(|| Many { revisions: (revision, revision), ..Many::default() });
         many.revisions = (many.revisions.0.min(revision), many.revisions.1.max(revision));
-        many.changes += 1;
-        many.configuration += u64::from(change.is_configuration());
+        // Each counts once.
+        many.changes += u64::from(!was_late);
+        many.configuration += u64::from(change.is_configuration() && !was_late);
         many.late += u64::from(is_late);
         if let Some(Outcome::InForce(after)) = outcome {
             many.slowest = many.slowest.max(after);

@@ -20,7 +20,7 @@ pub(crate) use lines::{ChangeLog, Line, Many};
 
 use parking_lot::{Mutex, MutexGuard};
 use pilotfish_model::{ChangeSet, Fact, Kind, Update, World, WorldWriter};
-use pilotfish_xds::ClientId;
+use pilotfish_xds::Concerned;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -94,8 +94,8 @@ pub(crate) struct Published {
     pub(crate) world: Arc<World>,
     /// What differs.
     pub(crate) changes: ChangeSet,
-    /// The clients that it concerns.
-    pub(crate) concerned: Vec<ClientId>,
+    /// The clients that it concerns, and by which types.
+    pub(crate) concerned: Vec<Concerned>,
 }
 
 /// A revision that is not kept (any more).

@@ -22,7 +22,7 @@ pub(super) fn of_change(change: &Change) -> usize {
         size_of::<super::Item>() + item.what.len() + item.source.len() + item.detail.len() + names
     };
     // A list of clients that the next change has, too, counts twice: they are few where it is not the same again.
-    size_of::<Change>() + SMALL + change.items.iter().map(item).sum::<usize>() + 8 * change.concerned.len()
+    size_of::<Change>() + SMALL + change.items.iter().map(item).sum::<usize>() + change.bytes_of_clients()
 }
 
 /// Bytes of a value that a change took away from `after`.

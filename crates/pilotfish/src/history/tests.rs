@@ -4,7 +4,8 @@ use pilotfish_model::{
     Endpoint, HealthStatus, Hostname, Kind, Object, ObjectKey, ObjectMeta, Port, Protocol, Provider,
     ServiceKey, ShardKey, Workload,
 };
-use pilotfish_xds::Progress;
+use pilotfish_proto::ResourceType;
+use pilotfish_xds::{ClientId, Lacking, Progress, Types};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 fn key(name: &str) -> ObjectKey {
@@ -41,10 +42,26 @@ impl Case {
     }
 
     fn note(&mut self, updates: Vec<Update>, concerned: &[u64]) {
+        let types = Types::from(ResourceType::Cluster);
+        let concerned = concerned.iter().map(|id| Concerned { client: ClientId(*id), types });
+        self.note_by(updates, concerned.collect());
+    }
+
+    /// Concerns each by types of its own.
+    pub(crate) fn publish_by(
+        &mut self,
+        updates: Vec<Update>,
+        concerned: &[(u64, ResourceType)],
+    ) -> Arc<Change> {
+        let one = |(id, ty): &(u64, ResourceType)| Concerned { client: ClientId(*id), types: (*ty).into() };
+        self.note_by(updates, concerned.iter().map(one).collect());
+        self.history.recent().remove(0)
+    }
+
+    fn note_by(&mut self, updates: Vec<Update>, concerned: Vec<Concerned>) {
         updates.into_iter().for_each(|update| self.writer.apply(update));
         let (world, changes) = self.writer.publish().unwrap();
         let revision = world.revision();
-        let concerned = concerned.iter().map(|id| ClientId(*id)).collect();
         let before = std::mem::replace(&mut self.before, world.clone());
         let before_that = Began { received: at(revision), computing: at(revision) };
         let published =
@@ -200,7 +217,49 @@ fn of_secrets_nothing_is_kept() {
 
 pub(crate) fn progress(client: u64, concerned: u64, behind: Option<u64>, acked: f64) -> Progress {
     let acked_at = Some(at(concerned) + Duration::from_secs_f64(acked));
-    Progress { client: ClientId(client), concerned, behind, acked_at, refuses: false }
+    let lacking = |after| (ResourceType::Cluster, Some(Lacking { after, until: u64::MAX, refused: false }));
+    let lacking = behind.map(lacking).into_iter().collect();
+    Progress { client: ClientId(client), lacking, acked_at, refuses: false }
+}
+
+/// A client that refuses a response of a type.
+pub(crate) fn refuses(client: u64, ty: ResourceType, after: u64, until: u64) -> Progress {
+    let lacking = [(ty, Some(Lacking { after, until, refused: true }))].into_iter().collect();
+    Progress { client: ClientId(client), lacking, acked_at: None, refuses: true }
+}
+
+#[test]
+fn a_standing_refusal_of_listeners_leaves_later_changes_of_routes_alone() {
+    use ResourceType::{Listener, Route};
+    let mut case = Case::default();
+    case.publish(vec![object("a", "one")], &[]);
+    let bad = case.publish_by(vec![object("a", "two")], &[(1, Listener), (2, Listener)]);
+    let routes = case.publish_by(vec![object("a", "three")], &[(1, Route), (2, Listener)]);
+    let mut tracker = Tracker::default();
+    tracker.add(bad.clone());
+    tracker.add(routes.clone());
+    let progress = [refuses(1, Listener, 1, 2), progress(2, 3, None, 0.02)];
+    let told = tracker.settle(&progress, at(3) + Duration::from_millis(50));
+    assert_eq!(told.len(), 2, "one is late, and the other one in force");
+    let late = Outcome::Late { missing: 1, clients: vec![ClientId(1)] };
+    assert_eq!(*bad.outcome.lock(), Some(late));
+    assert_eq!(*routes.outcome.lock(), Some(Outcome::InForce(Duration::from_millis(20))));
+    assert_eq!(*bad.lacking.lock(), super::Lacking { missing: 1, refusing: 1 });
+    assert_eq!(tracker.oldest(), Some(2));
+}
+
+#[test]
+fn whom_a_change_concerns_is_kept_with_the_types() {
+    use ResourceType::{Cluster, Listener, Route};
+    let mut case = Case::default();
+    let one_type = case.publish(vec![object("a", "one")], &[3, 1, 2]);
+    assert_eq!(one_type.types.len(), 1, "one set for all");
+    assert_eq!(one_type.types_of(ClientId(2)), Cluster.into());
+    assert!(one_type.types_of(ClientId(4)).is_empty());
+    let own = case.publish_by(vec![object("a", "two")], &[(3, Route), (1, Listener), (3, Listener)]);
+    let of = |id| own.types_of(ClientId(id));
+    assert_eq!((of(1), of(2)), (Listener.into(), Types::default()));
+    assert_eq!(of(3), [Route, Listener].into_iter().collect());
 }
 
 #[test]
@@ -233,8 +292,25 @@ fn a_change_that_somebody_refuses_is_late_once_and_in_force_when_a_later_one_men
     let late = Outcome::Late { missing: 1, clients: vec![ClientId(1)] };
     assert_eq!(*change.outcome.lock(), Some(late));
     assert!(tracker.settle(&refused, at(2) + Duration::from_secs(6)).is_empty(), "it is said once");
-    assert!(tracker.settle(&[progress(1, 2, None, 7.0)], at(2) + Duration::from_secs(8)).is_empty());
+    let mended = at(2) + Duration::from_secs(8);
+    assert_eq!(tracker.settle(&[progress(1, 2, None, 7.0)], mended).len(), 1, "it is in force at last");
     assert_eq!(*change.outcome.lock(), Some(Outcome::InForce(Duration::from_secs(7))));
+    assert!(tracker.settle(&[progress(1, 2, None, 7.0)], mended).is_empty(), "that is said once, too");
+}
+
+#[test]
+fn a_late_change_has_a_line_when_it_is_late_and_one_when_it_is_in_force() {
+    let mut case = Case::default();
+    case.publish(vec![object("a", "one")], &[]);
+    let change = case.publish(vec![object("a", "two")], &[1]);
+    let (mut tracker, mut log, now) = (Tracker::default(), ChangeLog::default(), Instant::now());
+    tracker.add(change);
+    let mut lines = |progress: Progress, seconds| {
+        let told = tracker.settle(&[progress], at(2) + Duration::from_secs(seconds));
+        told.iter().filter(|change| matches!(log.add(change, now), Some(Line::One(_)))).count()
+    };
+    let (lacks, has) = (progress(1, 2, Some(1), 0.0), progress(1, 2, None, 7.0));
+    assert_eq!([lines(lacks, 4), lines(lacks, 5), lines(lacks, 6), lines(has, 8)], [0, 1, 0, 1]);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use pilotfish_admin::Metrics;
 use pilotfish_otlp::Traces;
 use pilotfish_xds::{ClientId, ConnectionStatus, Fanout};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::time::{sleep_until, timeout};
 
@@ -112,10 +113,12 @@ impl Watcher {
         let Some(traces) = &self.traces else { return };
         let outcome = change.outcome.lock().clone();
         let Some(outcome) = outcome else { return };
+        // A late change has had its trace.
+        if matches!(outcome, Outcome::InForce(_)) && change.was_late.load(Ordering::Relaxed) {
+            return;
+        }
         let missing = match &outcome {
-            Outcome::Late { clients, .. } => {
-                Some(names(&self.fanout.connections(), clients, change.revision))
-            }
+            Outcome::Late { clients, .. } => Some(names(&self.fanout.acknowledgements().1, clients, change)),
             Outcome::InForce(_) | Outcome::Unwatched => None,
         };
         traces.send(traces::of_change(change, &outcome, missing, SystemTime::now()));
@@ -136,11 +139,15 @@ impl Watcher {
                 tracing::info!(revision, what, source, proxies, "in force: it concerns no connected proxy");
             }
             Some(Outcome::InForce(after)) => {
-                tracing::info!(revision, what, source, proxies, after = ?rounded(after), "in force");
+                let after = rounded(after);
+                if change.was_late.load(Ordering::Relaxed) {
+                    tracing::info!(revision, what, source, proxies, ?after, "in force at last");
+                } else {
+                    tracing::info!(revision, what, source, proxies, ?after, "in force");
+                }
             }
             Some(Outcome::Late { missing, clients }) => {
-                let connections = self.fanout.connections();
-                let names = names(&connections, &clients, revision);
+                let names = names(&self.fanout.acknowledgements().1, &clients, change);
                 tracing::warn!(
                     revision,
                     what,
@@ -179,14 +186,14 @@ fn write_many(many: &Many) {
     );
 }
 
-/// Those who have not acknowledged a revision, with what they say.
-fn names(connections: &[ConnectionStatus], clients: &[ClientId], revision: u64) -> String {
+/// Those who have not acknowledged a change, with what they say.
+fn names(connections: &[ConnectionStatus], clients: &[ClientId], change: &Change) -> String {
     const FEW: usize = 5;
     let missing = connections.iter().filter(|connection| clients.contains(&connection.client));
     let name = |connection: &ConnectionStatus| {
         let name = crate::admin::name(connection).to_owned();
-        let refused =
-            connection.missing(revision).find_map(|(ty, status)| Some((ty, status.rejection.as_ref()?)));
+        let mut missing = connection.missing(change.revision, change.types_of(connection.client));
+        let refused = missing.find_map(|(ty, status)| Some((ty, status.rejection.as_ref()?)));
         match refused {
             Some((ty, _)) => format!("{name} (refused {})", ty.short()),
             None => format!("{name} (pending)"),

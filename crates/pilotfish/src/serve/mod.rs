@@ -24,7 +24,7 @@ mod traces;
 pub(crate) mod webhooks;
 mod xds;
 
-use crate::admin::{AdminState, live};
+use crate::admin::{AdminState, Refusals, live};
 use crate::configuration::ConfigurationClients;
 use crate::control::remote::RemoteRegistries;
 use crate::control::shared::Shared;
@@ -33,6 +33,7 @@ use crate::istioctl::{self, Answerer, Budget, Questions};
 use crate::recorder::PrometheusRecorder;
 use crate::resources::Resources;
 use crate::settings::Settings;
+use crate::suspects::{self, Refused};
 use analysis::Analysis;
 use anyhow::Result;
 use auto_registration::AutoRegistration;
@@ -58,6 +59,8 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Batches that may wait for the control loop before a source has to wait.
 const WAITING_BATCHES: usize = 64;
+/// Resources of a refusal of which it is found out which objects made them, for a line of the log.
+const REFUSED: usize = 100;
 
 /// A control plane that has its addresses and does not serve yet.
 pub(crate) struct Bound {
@@ -100,6 +103,7 @@ impl Bound {
         let resources =
             resources(&settings, translator.clone(), auto_registration.as_ref(), rights, questions);
         let fanout = Fanout::new(resources.clone(), recorder.clone(), stream_limits(&settings));
+        name_suspects(&recorder, &translator, &shared);
         let (lookups, names) = mpsc::unbounded_channel();
         let outputs = outputs(lookups, &translator, &resources, &fanout, &shared);
         let (messages, inbox) = mpsc::channel(WAITING_BATCHES);
@@ -120,6 +124,7 @@ impl Bound {
             webhooks: view,
             registrar: registration.as_ref().map(Registration::registrar),
             control: messages.downgrade(),
+            refusals: Refusals::default(),
         });
         let registered = registration.as_ref().map(Registration::address);
         let addresses = addresses(&xds, &admin, webhooks.as_ref(), registered);
@@ -245,6 +250,18 @@ fn stream_limits(settings: &Settings) -> StreamLimits {
     StreamLimits { subscriptions: settings.xds.max_subscriptions, ..StreamLimits::default() }
         .with_all_subscription_bytes(settings.xds.max_all_subscription_bytes)
         .with_all_node_bytes(settings.xds.max_all_node_bytes)
+}
+
+/// Lets lines about refusals name the objects that made what is refused.
+fn name_suspects(recorder: &PrometheusRecorder, translator: &Arc<Translator>, shared: &Arc<Shared>) {
+    let (translator, shared) = (translator.clone(), shared.clone());
+    recorder.name_suspects(move |nack| {
+        let mut names = nack.refused();
+        names.truncate(REFUSED);
+        let view = pilotfish_translate::ViewId(nack.view.0);
+        let refused = Refused { view, names: &names, after: nack.after, until: nack.revision };
+        suspects::of(&refused, &translator.snapshot(), &shared)
+    });
 }
 
 /// What a new world is passed on to.

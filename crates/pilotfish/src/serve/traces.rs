@@ -92,7 +92,8 @@ mod tests {
     use super::*;
     use crate::history::Began;
     use parking_lot::Mutex;
-    use pilotfish_xds::ClientId;
+    use pilotfish_xds::{ClientId, Types};
+    use std::sync::atomic::AtomicBool;
     use std::time::{Duration, UNIX_EPOCH};
 
     fn at(milliseconds: u64) -> SystemTime {
@@ -108,8 +109,10 @@ mod tests {
             more: 0,
             is_first: false,
             concerned: [ClientId(1), ClientId(2)].into(),
+            types: [Types::ALL].into(),
             outcome: Mutex::new(None),
             lacking: Mutex::default(),
+            was_late: AtomicBool::new(false),
         }
     }
 

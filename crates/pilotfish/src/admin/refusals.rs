@@ -1,0 +1,111 @@
+//! What connected proxies refuse, for `/ready` and for those who ask whether all is well.
+
+use super::AdminState;
+use super::proxies::{REFUSALS, add_objects, proxy};
+use crate::suspects;
+use parking_lot::Mutex;
+use pilotfish_api::v1::Refusal;
+use pilotfish_xds::ConnectionStatus;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long what was found out is good enough.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// What connected proxies refuse, as it was found out last: everybody may ask for `/ready`, as often as they like.
+#[derive(Default)]
+pub(crate) struct Refusals(Mutex<Option<(Instant, Arc<Refused>)>>);
+
+/// What connected proxies refuse.
+#[derive(Debug, Default)]
+pub(super) struct Refused {
+    /// What [`REFUSALS`] of them do at most.
+    pub(super) list: Vec<Refusal>,
+    /// How many proxies refuse something besides.
+    pub(super) more: usize,
+}
+
+impl Refused {
+    /// A line for each.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let line = |refusal: &Refusal| {
+            let made_by = match suspects::in_words(&refusal.made_by) {
+                none if none.is_empty() => none,
+                words => format!(", made by {words}"),
+            };
+            format!("{} refuses {}: {}{made_by}", refusal.proxy, refusal.resource_type, refusal.reason)
+        };
+        let mut lines: Vec<String> = self.list.iter().map(line).collect();
+        if self.more > 0 {
+            lines.push(format!("{} more proxies refuse something", self.more));
+        }
+        lines
+    }
+}
+
+/// What connected proxies refuse, a second old at most.
+pub(super) fn refused(state: &AdminState) -> Arc<Refused> {
+    // Locked meanwhile, so that nobody finds it out a second time.
+    let mut known = state.refusals.0.lock();
+    match &*known {
+        Some((at, refused)) if at.elapsed() < FRESH => refused.clone(),
+        _ => {
+            let refused = Arc::new(refused_now(state));
+            *known = Some((Instant::now(), refused.clone()));
+            refused
+        }
+    }
+}
+
+fn refused_now(state: &AdminState) -> Refused {
+    // Probes ask every second: the names of subscriptions are copied only where somebody refuses something.
+    let count = state.fanout.progress().iter().filter(|client| client.refuses).count();
+    if count == 0 {
+        return Refused::default();
+    }
+    let (current, connections) = state.fanout.acknowledgements();
+    let refuses = |connection: &&ConnectionStatus| connection.types.values().any(|ty| ty.rejection.is_some());
+    let snapshot = state.translator.snapshot();
+    let mut list = Vec::new();
+    for connection in connections.iter().filter(refuses).take(REFUSALS) {
+        let mut proxy = proxy(connection, current);
+        add_objects(&mut proxy, connection, &snapshot, &state.shared);
+        for ty in proxy.types {
+            let Some(rejection) = ty.rejection else { continue };
+            list.push(Refusal {
+                proxy: proxy.name.clone(),
+                resource_type: ty.name,
+                since: rejection.at,
+                reason: rejection.reason,
+                made_by: rejection.made_by,
+            });
+        }
+    }
+    Refused { list, more: count.saturating_sub(REFUSALS) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_names_the_most_suspect_object_and_counts_the_others() {
+        let refusal = Refusal {
+            proxy: "web-0.shop".into(),
+            resource_type: "listeners".into(),
+            reason: "no such filter".into(),
+            made_by: ["EnvoyFilter shop/bad", "Service shop/a", "Service shop/b"].map(str::to_owned).into(),
+            ..Refusal::default()
+        };
+        let unknown = Refusal { made_by: Vec::new(), ..refusal.clone() };
+        let refused = Refused { list: vec![refusal, unknown], more: 3 };
+        assert_eq!(
+            refused.lines(),
+            [
+                "web-0.shop refuses listeners: no such filter, made by EnvoyFilter shop/bad and 2 others",
+                "web-0.shop refuses listeners: no such filter",
+                "3 more proxies refuse something"
+            ]
+        );
+    }
+}
