@@ -28,6 +28,9 @@ pub struct PlanArgs {
     /// With --base: Istio's MeshConfig of both
     #[arg(long, value_name = "FILE", requires = "base")]
     pub mesh_config: Option<PathBuf>,
+    /// With --base: Istio's MeshNetworks of both
+    #[arg(long, value_name = "FILE", requires = "base")]
+    pub mesh_networks: Option<PathBuf>,
     /// Lines of each diff at most
     #[arg(long, default_value_t = 60, value_name = "LINES")]
     pub lines: usize,
