@@ -19,7 +19,7 @@ pub struct PlanArgs {
     /// An object that would be deleted: KIND/NAMESPACE/NAME
     #[arg(long, value_name = "OBJECT")]
     pub delete: Vec<String>,
-    /// Compares with this folder instead of a running control plane, for a sidecar of each workload in it
+    /// Compares with this folder instead of a running control plane, for a sidecar of each workload in it and for those that are gateways
     #[arg(long, value_name = "DIR")]
     pub base: Option<PathBuf>,
     /// With --base: PATH is all that there will be, so what is not in it goes; else it is added to the base

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use pilotfish_api::v1::Plan;
 use pilotfish_cli::{CliError, PlanArgs, PlanFiles, show_plan};
 use pilotfish_config::{Limits, MeshFile, SourceEvent, read_mesh_file};
-use pilotfish_explain::{Planned, plan, subjects_of};
+use pilotfish_explain::{Planned, plan, subjects_of_change};
 use pilotfish_model::{Object, ObjectKey, Update, World, WorldWriter};
 use pilotfish_registry::{AggregateController, AggregateSettings, Input, RegistrySettings, WhatIf};
 use pilotfish_translate::Translator;
@@ -32,7 +32,7 @@ pub(super) async fn run(args: &PlanArgs) -> Result<ExitCode> {
     Ok(args.code(&plan))
 }
 
-/// The plan on folders, for a sidecar of each workload.
+/// The plan on folders, for a sidecar of each workload and a router for each that a gateway selects.
 fn of_folders(args: &PlanArgs, base: &Path) -> Result<Plan> {
     let base = PlanFiles::of_folder(base)?.0;
     let PlanFiles(files) = PlanFiles::read(&args.paths)?;
@@ -51,8 +51,9 @@ fn of_folders(args: &PlanArgs, base: &Path) -> Result<Plan> {
     let mut all: Vec<Object> = base.into_values().collect();
     all.extend(mesh_settings(args.mesh_config.as_deref(), args.mesh_networks.as_deref())?);
     let planned = suppose(all, objects)?;
-    let subjects = subjects_of(&[&planned.before, &planned.after]);
-    Ok(plan(&Translator::new(), &planned, &subjects))
+    let empty = Translator::new();
+    let subjects = subjects_of_change(&empty, &planned.before, &planned.after);
+    Ok(plan(&empty, &planned, &subjects))
 }
 
 /// The world of a folder, with the registries that read objects, under these mesh settings.
