@@ -292,7 +292,7 @@ fn an_address_is_explained_service_by_service() {
     scene.apply(SHOP).unwrap();
     let other = "apiVersion: v1\nkind: Service\nmetadata: {name: api, namespace: shop}\nspec: {clusterIP: 10.1.0.2, selector: {app: api}, ports: [{name: http, port: 80}]}\n";
     scene.apply(other).unwrap();
-    let answer = why_endpoint(&scene.world(), "10.0.0.1").unwrap();
+    let answer = why_endpoint(&scene.world(), &[], "10.0.0.1").unwrap();
     assert_eq!(answer.workloads, ["Pod shop/web-0"]);
     let rules: Vec<(&str, bool, &str)> = answer
         .services
@@ -306,7 +306,42 @@ fn an_address_is_explained_service_by_service() {
             ("api.shop.svc.cluster.local", false, "its selector wants app=api, and the label is web"),
         ]
     );
-    assert!(why_endpoint(&scene.world(), "web").is_err());
+    assert!(why_endpoint(&scene.world(), &[], "web").is_err());
+}
+
+#[test]
+fn an_address_is_told_of_selectors_of_service_entries_and_of_registries_that_win() {
+    let entry = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: ext, namespace: shop}\nspec: {hosts: [ext.example.com], \
+                 resolution: STATIC, ports: [{name: http, number: 80, protocol: HTTP}], workloadSelector: {labels: {app: ext}}}\n";
+    let world = scene_world(&[SHOP, entry]);
+    let losing = pilotfish_api::LosingService {
+        hostname: "web.shop.svc.cluster.local".to_owned(),
+        namespace: "shop".to_owned(),
+        winner: "Consul/Kubernetes".to_owned(),
+        reason: "Consul comes first".to_owned(),
+    };
+    let loser = Registry {
+        name: "Kubernetes/Kubernetes".to_owned(),
+        losers: Arc::from([losing]),
+        ..Registry::default()
+    };
+    let answer = why_endpoint(&world, &[loser], "10.0.0.1").unwrap();
+    let rules: Vec<(&str, bool, &str)> = answer
+        .services
+        .iter()
+        .map(|service| (service.host.as_str(), service.serves, service.rule.as_str()))
+        .collect();
+    assert_eq!(
+        rules,
+        [
+            (
+                "web.shop.svc.cluster.local",
+                true,
+                "it is ready, for port \"http\"; Consul/Kubernetes describes the service: Consul comes first"
+            ),
+            ("ext.example.com", false, "its selector wants app=ext, and the label is web"),
+        ]
+    );
 }
 
 /// Whom an object reaches, of sidecars of all Pods.
