@@ -16,5 +16,5 @@ mod why;
 pub use around::{ProxyCounts, namespaces, service};
 pub use plan::{Held, Planned, held, plan, unified};
 pub use resource::{json, section};
-pub use subject::{Subject, gateways_of, proxy_named, subjects_of};
+pub use subject::{Subject, gateways_of, proxy_named, subjects_of, subjects_of_change};
 pub use why::{Request, why, why_endpoint, why_object};

@@ -35,6 +35,16 @@ pub fn json(body: &[u8]) -> Value {
     value
 }
 
+/// The policy and the place of the rule that a rule of an RBAC filter stands for, by the name that translation gives it:
+/// `ns[shop]-policy[none]-rule[0]`. `None` for a name of somebody else.
+pub(crate) fn rule_name(name: &str) -> Option<(String, usize)> {
+    let (_, rest) = name.split_once("ns[")?;
+    let (namespace, rest) = rest.split_once("]-policy[")?;
+    let (policy, rest) = rest.split_once("]-rule[")?;
+    let (place, _) = rest.split_once(']')?;
+    Some((format!("AuthorizationPolicy {namespace}/{policy}"), place.parse().ok()?))
+}
+
 /// Hides what is below fields whose content is secret.
 fn hide(value: &mut Value) {
     match value {
@@ -75,6 +85,20 @@ mod tests {
         };
         let shown = json(&any(&secret).encode_to_vec()).to_string();
         assert!(shown.contains("a certificate") && !shown.contains("a key"), "{shown}");
+    }
+
+    #[test]
+    fn rules_of_filters_name_their_policies() {
+        for (name, policy) in [
+            ("ns[shop]-policy[none]-rule[1]", Some(("AuthorizationPolicy shop/none", 1))),
+            ("istio-ext-authz-ns[a]-policy[b]-rule[0]", Some(("AuthorizationPolicy a/b", 0))),
+            ("ns[a]-policy[b]-rule[0]-deny-due-to-bad-CUSTOM-action", Some(("AuthorizationPolicy a/b", 0))),
+            ("ns[a]-policy[b]-rule[x]", None),
+            ("mine", None),
+        ] {
+            let found = rule_name(name);
+            assert_eq!(found.as_ref().map(|(policy, rule)| (policy.as_str(), *rule)), policy, "{name}");
+        }
     }
 
     #[test]

@@ -1,11 +1,14 @@
-//! A proxy whose resources are compared: a connected one, or a sidecar that a workload would have.
+//! A proxy whose resources are compared: a connected one, a sidecar that a workload would have, or the gateway that it would be.
 
-use pilotfish_model::{Workload, World};
+use pilotfish_model::{ChangeSet, Namespace, TlsMode, Workload, World};
 use pilotfish_proto::envoy::config::core::v3::{Locality, Node};
 use pilotfish_proto::{ResourceType, Struct, Value, ValueKind};
-use pilotfish_translate::Proxy;
+use pilotfish_translate::{Proxy, Translator};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// The version that a proxy beside Istio's agent tells of itself.
+const ISTIO_VERSION: &str = "1.29.1";
 
 /// A proxy whose resources are compared.
 #[derive(Clone, Debug)]
@@ -23,10 +26,52 @@ pub struct Subject {
 /// workload, a sidecar for each namespace that has services.
 #[must_use]
 pub fn subjects_of(worlds: &[&World]) -> Vec<Subject> {
+    sidecars_of(worlds, &BTreeMap::new()).into_values().collect()
+}
+
+/// Those that a change from one world to another is planned for: a router for each workload that a gateway selects in one of them, and a
+/// sidecar for each other one. Where no workload is a gateway, a router with the labels by which gateways select; where none has a sidecar, a
+/// sidecar for each namespace that has services. `empty` is a translator with the settings of the one that serves.
+///
+/// A workload that is selected and labelled as one with a sidecar may be either, so it is planned as both.
+#[must_use]
+pub fn subjects_of_change(empty: &Translator, before: &Arc<World>, after: &Arc<World>) -> Vec<Subject> {
+    let mut routers: BTreeMap<String, Subject> = BTreeMap::new();
+    let mut selectors = BTreeMap::new();
+    for world in [before, after] {
+        // Each world has a translator of its own: what differs between them does not matter here.
+        let translator = empty.scratch();
+        translator.publish(world.clone(), &ChangeSet::default());
+        let snapshot = translator.snapshot();
+        for subject in gateways_of(world) {
+            if snapshot.is_gateway(&Arc::new(subject.proxy.clone())) {
+                routers.entry(subject.name.clone()).or_insert(subject);
+            }
+        }
+        for (labels, namespace) in snapshot.gateway_selectors().iter() {
+            selectors.entry(labels.clone()).or_insert_with(|| namespace.clone());
+        }
+    }
+    let mut all = sidecars_of(&[before, after], &routers);
+    if routers.is_empty() {
+        all.extend(selectors.iter().filter_map(|(labels, namespace)| selected(labels, namespace)));
+    }
+    for (name, subject) in routers {
+        let name = if all.contains_key(&name) { format!("{name} (gateway)") } else { name };
+        all.insert(name.clone(), Subject { name, ..subject });
+    }
+    all.into_values().collect()
+}
+
+/// The sidecars of workloads that are not only gateways, by name.
+fn sidecars_of(worlds: &[&World], gateways: &BTreeMap<String, Subject>) -> BTreeMap<String, Subject> {
     let mut subjects: BTreeMap<String, Subject> = BTreeMap::new();
     for world in worlds {
         for workload in world.workloads() {
-            let name = format!("{}.{}", workload.key.name, workload.key.namespace);
+            let name = name_of(workload);
+            if gateways.contains_key(&name) && workload.tls_mode != TlsMode::Istio {
+                continue;
+            }
             if let Some(proxy) = sidecar(workload) {
                 subjects.entry(name.clone()).or_insert(Subject { name, proxy, names: BTreeMap::new() });
             }
@@ -43,14 +88,32 @@ pub fn subjects_of(worlds: &[&World]) -> Vec<Subject> {
             }
         }
     }
-    subjects.into_values().collect()
+    subjects
+}
+
+/// A router that gateways select by these labels, of which there is no workload.
+fn selected(labels: &BTreeMap<String, String>, namespace: &Namespace) -> Option<(String, Subject)> {
+    let words: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let words = if words.is_empty() { "any".to_owned() } else { words.join(",") };
+    let name = format!("gateway {words}.{namespace}");
+    let labels = labels.iter().map(|(key, value)| (key.clone(), text(value))).collect();
+    let labels = Value { kind: Some(ValueKind::StructValue(Struct { fields: labels })) };
+    let fields = [("LABELS", labels), ("ISTIO_VERSION", text(ISTIO_VERSION))];
+    let metadata = Some(Struct { fields: fields.map(|(key, value)| (key.to_owned(), value)).into() });
+    let id = format!("router~127.0.0.1~gateway.{namespace}~{namespace}.svc.cluster.local");
+    let proxy = Proxy::from_node(&Node { id, metadata, ..Node::default() }).ok()?;
+    Some((name.clone(), Subject { name, proxy, names: BTreeMap::new() }))
+}
+
+fn name_of(workload: &Workload) -> String {
+    format!("{}.{}", workload.key.name, workload.key.namespace)
 }
 
 /// The gateways that the Pods and WorkloadEntries of a world would be: Envoys that stand alone.
 #[must_use]
 pub fn gateways_of(world: &World) -> Vec<Subject> {
     let gateway = |workload: &Arc<Workload>| {
-        let name = format!("{}.{}", workload.key.name, workload.key.namespace);
+        let name = name_of(workload);
         Some(Subject { name, proxy: proxy("router", workload)?, names: BTreeMap::new() })
     };
     world.workloads().filter_map(gateway).collect()
@@ -75,7 +138,6 @@ pub(crate) fn sidecar(workload: &Workload) -> Option<Proxy> {
 fn proxy(kind: &str, workload: &Workload) -> Option<Proxy> {
     let address = workload.addresses.first()?;
     let (name, namespace) = (&workload.key.name, &workload.key.namespace);
-    let text = |text: &str| Value { kind: Some(ValueKind::StringValue(text.to_owned())) };
     let labels = workload.labels.iter().map(|(key, value)| (key.to_string(), text(value))).collect();
     let labels = Value { kind: Some(ValueKind::StructValue(Struct { fields: labels })) };
     let fields = [
@@ -84,7 +146,7 @@ fn proxy(kind: &str, workload: &Workload) -> Option<Proxy> {
         ("CLUSTER_ID", text(workload.key.cluster.as_str())),
         ("NETWORK", text(workload.network.as_str())),
         ("SERVICE_ACCOUNT", text(&workload.service_account)),
-        ("ISTIO_VERSION", text("1.29.1")),
+        ("ISTIO_VERSION", text(ISTIO_VERSION)),
     ];
     let metadata = Some(Struct { fields: fields.map(|(key, value)| (key.to_owned(), value)).into() });
     let mut parts = workload.locality.to_string();
@@ -98,4 +160,8 @@ fn proxy(kind: &str, workload: &Workload) -> Option<Proxy> {
     let locality = Some(Locality { region: part(), zone: part(), sub_zone: part() });
     let id = format!("{kind}~{address}~{name}.{namespace}~{namespace}.svc.cluster.local");
     Proxy::from_node(&Node { id, metadata, locality, ..Node::default() }).ok()
+}
+
+fn text(text: &str) -> Value {
+    Value { kind: Some(ValueKind::StringValue(text.to_owned())) }
 }

@@ -55,6 +55,7 @@ pub use proxy::{
 pub use routing::RefusedDelegate;
 pub use status::{StatusTranslator, kinds};
 pub use translator::{
-    Change, Changes, Client, ClientId, HostRoutes, HostSeen, Snapshot, Translator, Unseen, ViewId,
+    Change, Changes, Client, ClientId, GatewayConsidered, GatewaySelection, GatewaysConsidered, HostRoutes,
+    HostSeen, Snapshot, Translator, Unranked, Unseen, ViewId,
 };
 pub use xds::eds::Unsent;

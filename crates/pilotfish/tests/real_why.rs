@@ -2,6 +2,10 @@
 //! those of Envoy's access log, and what it says was dropped explains all other endpoints of the host.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
+#[path = "support/dice.rs"]
+mod dice;
+
+use dice::Dice;
 use pilotfish_testkit::real::{Backend, Envoy, EnvoyOptions, Pilotfish, eventually, free_port, get, request};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,30 +21,6 @@ const REQUESTS: usize = 4;
 const TIMES: usize = 4;
 /// Endpoints that the services of a world share out among them.
 const BACKENDS: usize = 12;
-
-/// Numbers out of a seed: SplitMix64.
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % bound as u64).unwrap()
-    }
-
-    fn chance(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())]
-    }
-}
 
 /// A service of a world.
 struct Service {

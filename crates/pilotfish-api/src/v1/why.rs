@@ -35,7 +35,7 @@ const fn connected() -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// `service`, `listener`, `filter chain`, `route`, `cluster`, `endpoints`.
+    /// `service`, `listener`, `filter chain`, `virtual host`, `route`, `cluster`, `endpoints`, `other side`, `authorization`.
     pub step: String,
     /// How it went.
     pub verdict: Verdict,

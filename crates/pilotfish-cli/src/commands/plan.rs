@@ -19,7 +19,7 @@ pub struct PlanArgs {
     /// An object that would be deleted: KIND/NAMESPACE/NAME
     #[arg(long, value_name = "OBJECT")]
     pub delete: Vec<String>,
-    /// Compares with this folder instead of a running control plane, for a sidecar of each workload in it
+    /// Compares with this folder instead of a running control plane, for a sidecar of each workload in it and for those that are gateways
     #[arg(long, value_name = "DIR")]
     pub base: Option<PathBuf>,
     /// With --base: PATH is all that there will be, so what is not in it goes; else it is added to the base
@@ -28,6 +28,9 @@ pub struct PlanArgs {
     /// With --base: Istio's MeshConfig of both
     #[arg(long, value_name = "FILE", requires = "base")]
     pub mesh_config: Option<PathBuf>,
+    /// With --base: Istio's MeshNetworks of both
+    #[arg(long, value_name = "FILE", requires = "base")]
+    pub mesh_networks: Option<PathBuf>,
     /// Lines of each diff at most
     #[arg(long, default_value_t = 60, value_name = "LINES")]
     pub lines: usize,

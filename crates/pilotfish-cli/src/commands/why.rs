@@ -45,6 +45,12 @@ pub struct Why {
     /// Asks about this folder instead of a running control plane, for a sidecar of a Pod in it
     #[arg(long, value_name = "DIR")]
     pub files: Option<PathBuf>,
+    /// With --files: Istio's MeshConfig
+    #[arg(long, value_name = "FILE", requires = "files")]
+    pub mesh_config: Option<PathBuf>,
+    /// With --files: Istio's MeshNetworks
+    #[arg(long, value_name = "FILE", requires = "files")]
+    pub mesh_networks: Option<PathBuf>,
     /// The Pod is a gateway, whose Envoy stands alone; for a folder, and for a Pod that is not connected
     #[arg(long)]
     pub gateway: bool,

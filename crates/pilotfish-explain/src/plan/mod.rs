@@ -234,4 +234,6 @@ fn impact(changes: Vec<usize>, mut names: Vec<String>) -> Impact {
 }
 
 #[cfg(test)]
+mod gateway_tests;
+#[cfg(test)]
 mod tests;

@@ -2,18 +2,22 @@
 
 use super::origin;
 use pilotfish_api::v1::{Failure, FailureKind, WhyEndpoint, WhyService};
-use pilotfish_model::{Endpoint, HealthStatus, Service, Workload, World, label_subset};
+use pilotfish_api::{LosingService, Registry};
+use pilotfish_model::{
+    Endpoint, HealthStatus, InboundBy, Service, ServiceKey, ShardKey, Workload, WorkloadKind, World,
+};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Services that are listed.
 const LISTED: usize = 100;
 
-/// Which services an address is an endpoint of.
+/// Which services an address is an endpoint of. `registries`: how they are, since a service may lose to one of another registry, and with it
+/// its endpoints.
 ///
 /// # Errors
 /// When it is no IP address.
-pub fn why_endpoint(world: &World, address: &str) -> Result<WhyEndpoint, Failure> {
+pub fn why_endpoint(world: &World, registries: &[Registry], address: &str) -> Result<WhyEndpoint, Failure> {
     let Ok(_) = address.parse::<IpAddr>() else {
         let failure = Failure::new(FailureKind::Invalid, format!("{address:?} is no IP address"));
         return Err(failure.hint("pilotfish endpoints HOST shows addresses"));
@@ -23,9 +27,15 @@ pub fn why_endpoint(world: &World, address: &str) -> Result<WhyEndpoint, Failure
     let mut services = Vec::new();
     for key in world.services_at(address) {
         let Some(endpoints) = world.endpoints_of(key) else { continue };
-        for endpoint in endpoints.iter().filter(|endpoint| endpoint.address() == address) {
-            let service = world.services_of(key).and_then(|services| services.first());
-            services.push(member(endpoint, key.hostname.as_str(), key.namespace.as_str(), service));
+        let service = world.services_of(key).and_then(|services| services.first());
+        for (shard, list) in &endpoints.shards {
+            for endpoint in list.iter().filter(|endpoint| endpoint.address() == address) {
+                let mut row = member(endpoint, key.hostname.as_str(), key.namespace.as_str(), service);
+                if let Some(losing) = losing(registries, shard).find(|losing| is_of(losing, key)) {
+                    row.rule += &format!("; {} describes the service: {}", losing.winner, losing.reason);
+                }
+                services.push(row);
+            }
         }
     }
     for workload in &workloads {
@@ -38,7 +48,9 @@ pub fn why_endpoint(world: &World, address: &str) -> Result<WhyEndpoint, Failure
             }
             services.extend(list.iter().filter_map(|service| kept_out(service, workload)));
         }
+        services.extend(overruled(registries, workload, &services));
     }
+    services.truncate(LISTED);
     let names = workloads.iter().map(|workload| {
         let ready = if workload.terminating {
             ", being deleted"
@@ -75,22 +87,67 @@ fn member(endpoint: &Endpoint, host: &str, namespace: &str, service: Option<&Arc
     }
 }
 
-/// A service of the workload's namespace that selects Pods, and not this one, or not yet.
+/// The services of a registry that lose to those of another one.
+fn losing<'a>(
+    registries: &'a [Registry],
+    shard: &ShardKey,
+) -> impl Iterator<Item = &'a LosingService> + use<'a> {
+    let name = shard.to_string();
+    registries
+        .iter()
+        .filter(move |registry| registry.name == name)
+        .flat_map(|registry| registry.losers.iter())
+}
+
+fn is_of(losing: &LosingService, key: &ServiceKey) -> bool {
+    losing.hostname == key.hostname.as_str() && losing.namespace == key.namespace.as_str()
+}
+
+/// Services of the registry of a workload that lose to those of another one, of which this workload may be an endpoint: what loses with its
+/// endpoints leaves nothing in the world by which to find out.
+fn overruled(registries: &[Registry], workload: &Workload, known: &[WhyService]) -> Vec<WhyService> {
+    let WorkloadKind::Registered(shard) = &workload.key.kind else { return Vec::new() };
+    let is_known = |losing: &LosingService| {
+        known.iter().any(|row| row.host == losing.hostname && row.namespace == losing.namespace)
+    };
+    let lost = losing(registries, shard).filter(|losing| losing.namespace == workload.key.namespace.as_str());
+    lost.filter(|losing| !is_known(losing))
+        .take(LISTED)
+        .map(|losing| WhyService {
+            host: losing.hostname.clone(),
+            namespace: losing.namespace.clone(),
+            serves: false,
+            rule: format!("if it is an endpoint of it, it does not count: {}", losing.reason),
+            made_by: losing.winner.clone(),
+        })
+        .collect()
+}
+
+/// A service of the workload's namespace that selects workloads, and not this one, or not yet. Selectors of Services and of ServiceEntries
+/// select in their own namespace only.
 fn kept_out(service: &Service, workload: &Workload) -> Option<WhyService> {
-    if service.selector.is_empty() {
+    // A Service of several clusters may select otherwise in each.
+    let selector = match service.in_cluster(&workload.key.cluster) {
+        Some((selector, _)) => selector,
+        None => &service.selector,
+    };
+    if selector.is_empty() {
         return None;
     }
-    let missing = service.selector.iter().find(|(key, value)| workload.labels.get(key) != Some(*value));
+    let missing = selector.iter().find(|(key, value)| workload.labels.get(key) != Some(*value));
+    let of_slices = service.inbound == InboundBy::Selector;
     let rule = match missing {
-        None if label_subset(&*service.selector, &workload.labels) => {
+        None if of_slices => {
             "its selector selects it, and no EndpointSlice has it: is it ready, and has it the target port?"
                 .to_owned()
+        }
+        None => {
+            "its selector selects it, and it is no endpoint: has it an address, and is it ready?".to_owned()
         }
         Some((key, value)) => match workload.labels.get(key) {
             Some(other) => format!("its selector wants {key}={value}, and the label is {other}"),
             None => format!("its selector wants {key}={value}, and there is no such label"),
         },
-        None => return None,
     };
     Some(WhyService {
         host: service.hostname.to_string(),

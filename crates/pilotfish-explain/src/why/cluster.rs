@@ -1,5 +1,6 @@
 //! The clusters of a route: whether they are there, and how they connect.
 
+use super::arrival::Known;
 use super::{Next, Walk, Way, list, step, text};
 use pilotfish_api::v1::{Step, Verdict, Why};
 use pilotfish_proto::ResourceType;
@@ -73,7 +74,7 @@ impl Walk<'_> {
         let mut at = step("cluster", Verdict::Ok, name, connects(&cluster.json));
         at.decided_by.clone_from(&cluster.made_by);
         answer.steps.push(at);
-        self.endpoints(way, name, &cluster.json, answer)
+        self.endpoints(way, &cluster, answer)
     }
 
     /// Whether programs send to the proxy itself, so that connections have no other address (`INTERCEPTION_MODE` is `NONE`). Envoy finds no
@@ -133,7 +134,7 @@ fn connects(cluster: &Value) -> String {
 
 /// What clients speak to the endpoints of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ClientTls {
+enum ClientTls {
     /// Plaintext to all.
     Never,
     /// Mutual TLS to those that have it, plaintext to the others.
@@ -153,7 +154,7 @@ impl ClientTls {
 }
 
 /// What a cluster speaks to its endpoints.
-pub(super) fn tls_of(cluster: &Value) -> ClientTls {
+fn tls_of(cluster: &Value) -> ClientTls {
     let is_tls = |socket: &Value| text(socket, "/name").contains("tls");
     if cluster.get("transport_socket").is_some_and(is_tls) {
         ClientTls::Always
@@ -164,5 +165,49 @@ pub(super) fn tls_of(cluster: &Value) -> ClientTls {
         ClientTls::WhereItIs
     } else {
         ClientTls::Never
+    }
+}
+
+/// Protocols that Istio's filter offers for requests, whatever the cluster says.
+const HTTP_OF_MESH: [&str; 2] = ["istio-http/1.1", "istio-h2"];
+/// What Envoy finds out about a connection in plaintext with requests.
+const HTTP: &str = "http/1.1";
+
+/// A connection of a cluster to an endpoint, as the other side sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Connection {
+    pub(super) tls: bool,
+    /// The application protocols, in order.
+    pub(super) alpn: Vec<String>,
+    /// Whether the certificate of the client is the mesh's; `None` where it shows none.
+    pub(super) is_of_mesh: Option<bool>,
+    /// The server name; empty without TLS.
+    pub(super) server_name: Known<String>,
+}
+
+impl Connection {
+    /// To an endpoint that takes mutual TLS of the mesh, or does not (`mtls`); with requests or bytes (`http`).
+    pub(super) fn of(cluster: &Value, mtls: bool, http: bool, istio_filters: bool) -> Self {
+        let is_tls = |socket: &&Value| text(socket, "/name").contains("tls");
+        let matches =
+            list(cluster, "/transport_socket_matches").filter_map(|one| one.get("transport_socket"));
+        let of_match = || matches.into_iter().find(is_tls).filter(|_| mtls);
+        let Some(socket) = cluster.get("transport_socket").filter(is_tls).or_else(of_match) else {
+            let alpn = if http { vec![HTTP.to_owned()] } else { Vec::new() };
+            return Self { tls: false, alpn, is_of_mesh: None, server_name: Ok(String::new()) };
+        };
+        let context = &socket["typed_config"]["common_tls_context"];
+        let alpn = list(context, "/alpn_protocols").filter_map(Value::as_str);
+        let first = HTTP_OF_MESH.into_iter().filter(|_| http && istio_filters);
+        let secrets = list(context, "/tls_certificate_sds_secret_configs");
+        let mut names = secrets.map(|secret| text(secret, "/name")).peekable();
+        let has_other = context.get("tls_certificates").is_some();
+        let is_of_mesh =
+            (has_other || names.peek().is_some()).then(|| !has_other && names.all(|name| name == "default"));
+        let server_name = match text(&socket["typed_config"], "/sni") {
+            "" => Err("the server name of TLS"),
+            name => Ok(name.to_owned()),
+        };
+        Self { tls: true, alpn: first.chain(alpn).map(str::to_owned).collect(), is_of_mesh, server_name }
     }
 }

@@ -1,10 +1,9 @@
 //! The endpoints of a cluster, and those of its host that are not among them.
 
-use super::cluster::{NO_ORIGINAL_ADDRESS, NOWHERE, Parts, tls_of};
-use super::{Next, Walk, Way, dropped, list, number, object, origin, step, text};
+use super::cluster::{NO_ORIGINAL_ADDRESS, NOWHERE, Parts};
+use super::{Found, Next, Walk, Way, dropped, list, number, origin, step, text};
 use pilotfish_api::v1::{Dropped, Step, Verdict, Why};
-use pilotfish_config::networking::{DestinationRule, TrafficPolicy};
-use pilotfish_model::{Endpoint, Kind, Service, ServiceKey, label_subset};
+use pilotfish_model::{Endpoint, Hostname, Service, ServiceKey, label_subset};
 use pilotfish_proto::ResourceType;
 use pilotfish_translate::Unsent;
 use serde_json::Value;
@@ -41,7 +40,8 @@ impl Member {
 }
 
 impl Walk<'_> {
-    pub(super) fn endpoints(&self, way: &Way, name: &str, cluster: &Value, answer: &mut Why) -> Next<()> {
+    pub(super) fn endpoints(&self, way: &Way, found: &Found, answer: &mut Why) -> Next<()> {
+        let (name, cluster) = (&*found.name, &found.json);
         let (assignment, made_by) = match text(cluster, "/type") {
             "EDS" => {
                 let named = text(cluster, "/eds_cluster_config/service_name");
@@ -82,14 +82,14 @@ impl Walk<'_> {
             answer.steps.push(at);
             return Next::End("503: no healthy endpoint".to_owned());
         }
-        self.locality(name, &members, &mut at);
+        self.locality(way, name, &members, &mut at);
         answer.steps.push(at);
         let addresses: Vec<(String, u64, bool)> = members
             .iter()
             .filter(|member| member.is_usable())
             .map(|member| (member.address.clone(), member.port, member.mtls))
             .collect();
-        self.inbound(way, name, tls_of(cluster), &addresses, answer)
+        self.inbound(way, found, &addresses, answer)
     }
 
     /// Why a cluster has no endpoint that can take requests.
@@ -188,7 +188,7 @@ impl Walk<'_> {
     }
 
     /// Says where priorities by locality are asked for and not there.
-    fn locality(&self, name: &str, members: &[Member], at: &mut Step) {
+    fn locality(&self, way: &Way, name: &str, members: &[Member], at: &mut Step) {
         let localities: BTreeSet<&str> = members.iter().map(|member| member.locality.as_str()).collect();
         let priorities: BTreeSet<u64> = members.iter().map(|member| member.priority).collect();
         if localities.len() < 2 || priorities.len() > 1 {
@@ -197,34 +197,23 @@ impl Walk<'_> {
             }
             return;
         }
-        let Some(parts) = Parts::of(name) else { return };
-        for rule in self
-            .world()
-            .objects(Kind::DestinationRule)
-            .filter_map(pilotfish_model::Object::typed::<DestinationRule>)
-        {
-            let is_of_host = parts.host == rule.host
-                || parts.host.starts_with(&format!("{}.{}.", rule.host, rule.namespace()));
-            if is_of_host && rule.traffic_policy.as_ref().is_some_and(has_no_outlier_detection) {
-                at.verdict = Verdict::Doubtful;
-                at.text += &format!(
-                    "; {} asks for failover by locality and has no outlierDetection, without which localities are not ranked",
-                    object(rule.key())
-                );
-            }
+        let (Some(parts), Some(service)) = (Parts::of(name), &way.service) else { return };
+        let Ok(port) = parts.port.parse() else { return };
+        // A route may lead to another service than the one that was asked for.
+        let seen = Hostname::parse(parts.host).ok().map(|host| self.snapshot().host_seen(self.proxy, &host));
+        let service = seen.and_then(|seen| seen.service).unwrap_or_else(|| service.clone());
+        let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+        if let Some(unranked) = self.snapshot().unranked(self.proxy, &key, parts.subset, port) {
+            let rule = unranked.rule.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            at.verdict = Verdict::Doubtful;
+            at.text += &format!(
+                "; {rule} asks for failover by locality and has no outlierDetection, without which localities are not ranked"
+            );
         }
     }
 }
 
 const OTHER_PORT: &str = "it belongs to the port named";
-
-/// Whether localities are to be ranked, and cannot be.
-fn has_no_outlier_detection(policy: &TrafficPolicy) -> bool {
-    let setting = policy.load_balancer.as_ref().and_then(|balancer| balancer.locality_lb_setting.as_ref());
-    let ranks =
-        setting.is_some_and(|setting| setting.enabled != Some(false) && setting.distribute.is_empty());
-    ranks && policy.outlier_detection.is_none()
-}
 
 fn members(assignment: &Value) -> Vec<Member> {
     let mut all = Vec::new();

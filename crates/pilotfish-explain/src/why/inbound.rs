@@ -1,15 +1,19 @@
-//! What the other side does with a connection: whether its sidecar takes what this proxy speaks.
+//! What the other side does with a connection: whether its sidecar takes what this proxy speaks, and what its policies say.
 
-use super::cluster::ClientTls;
-use super::{Next, Walk, Way, list, number, object, step, text};
-use crate::resource::json;
+use super::authorization::{self, Decided};
+use super::cluster::Connection;
+use super::{Found, Next, Walk, Way, list, number, step, text};
 use crate::subject::sidecar;
-use pilotfish_api::v1::{Verdict, Why};
-use pilotfish_config::security::PeerAuthentication;
-use pilotfish_model::{Kind, Object, TlsMode, Workload, label_subset};
+use pilotfish_api::v1::{Step, Verdict, Why};
+use pilotfish_model::{Kind, Origin, TlsMode, Workload};
 use pilotfish_proto::ResourceType;
+use pilotfish_translate::{Client, Proxy, ProxyKind};
 use serde_json::Value;
 use std::sync::Arc;
+
+/// Endpoints whose sidecars are looked at: those of one service are mostly alike.
+const LOOKED_AT: usize = 16;
+const VIRTUAL_INBOUND: &str = "virtualInbound";
 
 /// What an inbound listener takes on a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,88 +22,192 @@ struct Takes {
     tls: bool,
 }
 
+/// What becomes of the request at one endpoint.
+struct Arrived {
+    step: Option<Step>,
+    /// The outcome, where it ends there.
+    end: Option<String>,
+}
+
+/// The sidecar of an endpoint.
+struct Side {
+    name: String,
+    workload: Arc<Workload>,
+    listener: Found,
+}
+
 impl Walk<'_> {
-    /// Looks at the inbound listener of the first endpoint that has a sidecar.
+    /// Looks at the inbound listeners of endpoints that have a sidecar.
     pub(super) fn inbound(
         &self,
-        _: &Way,
-        cluster: &str,
-        tls: ClientTls,
+        way: &Way,
+        cluster: &Found,
         endpoints: &[(String, u64, bool)],
         answer: &mut Why,
     ) -> Next<()> {
-        for (address, port, mtls) in endpoints {
-            let Some(workload) = self.workload(address) else { continue };
-            if workload.tls_mode != TlsMode::Istio {
-                continue;
+        let looked_at = endpoints.len().min(LOOKED_AT);
+        let mut arrived = Vec::new();
+        for (address, port, mtls) in endpoints.iter().take(looked_at) {
+            if let Some(side) = self.side(address, *port) {
+                let connection = Connection::of(&cluster.json, *mtls, way.as_http, self.proxy.istio_filters);
+                arrived.push(self.arrives(way, &side, (address, *port), &connection, cluster));
             }
-            let Some(takes) = self.takes(&workload, *port) else { continue };
-            let sends_tls = match tls {
-                ClientTls::Never => false,
-                ClientTls::WhereItIs => *mtls,
-                ClientTls::Always => true,
-            };
-            if takes.plaintext && takes.tls || (if sends_tls { takes.tls } else { takes.plaintext }) {
-                return Next::On(());
+        }
+        let ended = arrived.iter().filter(|one| one.end.is_some()).count();
+        let (ends, goes): (Vec<Arrived>, Vec<Arrived>) =
+            arrived.into_iter().partition(|one| one.end.is_some());
+        if let Some(first) = ends.into_iter().next() {
+            let mut at = first.step.unwrap_or_default();
+            if ended == looked_at {
+                answer.steps.push(at);
+                return Next::End(first.end.unwrap_or_default());
             }
-            let name = format!("{}.{}", workload.key.name, workload.key.namespace);
-            let (needs, sends) = if sends_tls { ("plaintext", "TLS") } else { ("mutual TLS", "plaintext") };
-            let text = format!(
-                "the sidecar of {name} takes {needs} only on port {port}, and this proxy sends {sends}"
-            );
-            let mut at = step("other side", Verdict::Ends, format!("{address}:{port}"), text);
-            at.decided_by = self.policies(&workload);
-            at.decided_by.extend(self.named(ResourceType::Cluster, cluster).into_iter().flat_map(
-                |cluster| cluster.made_by.into_iter().filter(|by| by.starts_with("DestinationRule")),
-            ));
+            at.verdict = Verdict::Doubtful;
+            at.text += &format!("; so it is at {ended} of {looked_at} endpoints");
             answer.steps.push(at);
-            return Next::End(format!("503: {name} refuses the connection, which is in {sends}"));
+            return Next::On(());
+        }
+        let mut steps: Vec<Step> = goes.into_iter().filter_map(|one| one.step).collect();
+        let doubtful = steps.iter().position(|step| step.verdict == Verdict::Doubtful).unwrap_or(0);
+        if doubtful < steps.len() {
+            answer.steps.push(steps.swap_remove(doubtful));
         }
         Next::On(())
     }
 
-    fn workload(&self, address: &str) -> Option<Arc<Workload>> {
+    /// What one sidecar does with the request.
+    fn arrives(
+        &self,
+        way: &Way,
+        side: &Side,
+        (address, port): (&str, u64),
+        connection: &Connection,
+        cluster: &Found,
+    ) -> Arrived {
+        let refused = |text: String, outcome: String| {
+            let mut at = step("other side", Verdict::Ends, format!("{address}:{port}"), text);
+            at.decided_by = self.policies(&side.workload);
+            let rules = cluster.made_by.iter().filter(|by| by.starts_with("DestinationRule"));
+            at.decided_by.extend(rules.cloned());
+            Arrived { step: Some(at), end: Some(outcome) }
+        };
+        let name = &side.name;
+        let takes = takes(&side.listener.json, port);
+        if !(if connection.tls { takes.tls } else { takes.plaintext }) {
+            let (needs, sends) =
+                if connection.tls { ("plaintext", "TLS") } else { ("mutual TLS", "plaintext") };
+            let text = format!(
+                "the sidecar of {name} takes {needs} only on port {port}, and this proxy sends {sends}"
+            );
+            return refused(text, format!("503: {name} refuses the connection, which is in {sends}"));
+        }
+        let Some(chain) = choose(&side.listener.json, port, connection) else {
+            let text =
+                format!("no filter chain of the sidecar of {name} takes such a connection on port {port}");
+            return refused(text, format!("503: {name} closes the connection"));
+        };
+        let socket = chain.get("transport_socket");
+        let asks = socket.and_then(|socket| socket.pointer("/typed_config/require_client_certificate"));
+        if asks.and_then(Value::as_bool) == Some(true) && connection.is_of_mesh.is_none() {
+            let text = format!(
+                "the sidecar of {name} asks for a certificate on port {port}, and this proxy shows none"
+            );
+            return refused(text, format!("503: {name} refuses the connection, which is no mutual TLS"));
+        }
+        let arrival = self.at_endpoint(way, connection, chain, (address, port));
+        let whose = format!("the sidecar of {name}");
+        match authorization::decide(chain, &arrival, &whose, &side.listener.made_by) {
+            Some(Decided { step, end }) => Arrived { step: Some(step), end },
+            None => Arrived { step: None, end: None },
+        }
+    }
+
+    /// The sidecar of the workload with an address, with its listener for a port: as it is connected, else as it would be.
+    fn side(&self, address: &str, port: u64) -> Option<Side> {
         let key = self.world().workloads_at(address).next()?;
-        self.world().workload(key).cloned()
+        let workload = self.world().workload(key)?.clone();
+        let connected = self.connected(&workload);
+        if connected.is_none() && workload.tls_mode != TlsMode::Istio {
+            return None;
+        }
+        let proxy = connected.or_else(|| sidecar(&workload))?;
+        let client = self.translator.connect(proxy);
+        let listener = self.inbound_listener(&client, address, port)?;
+        let name = format!("{}.{}", workload.key.name, workload.key.namespace);
+        Some(Side { name, workload, listener })
     }
 
-    /// What the sidecar of a workload takes on a port: by its own inbound listener.
-    fn takes(&self, workload: &Workload, port: u64) -> Option<Takes> {
-        let client = self.translator.connect(sidecar(workload)?);
-        let resource = {
-            let snapshot = self.snapshot();
-            snapshot.get(snapshot.view(&client, ResourceType::Listener)?, "virtualInbound")?
+    /// The connected sidecar of a workload.
+    fn connected(&self, workload: &Workload) -> Option<Proxy> {
+        let is_own = |proxy: &&Arc<Proxy>| {
+            proxy.kind == ProxyKind::Sidecar
+                && proxy.name == workload.key.name
+                && proxy.namespace == workload.key.namespace
+                && proxy.cluster == workload.key.cluster
         };
-        let listener = json(&resource.body);
-        let of = |wanted: u64| {
-            let mut takes = Takes::default();
-            for chain in list(&listener, "/filter_chains") {
-                if number(chain, "/filter_chain_match/destination_port") == wanted {
-                    let is_tls = text(chain, "/transport_socket/name").contains("tls");
-                    takes.tls |= is_tls;
-                    takes.plaintext |= !is_tls && !is_for_tls(chain);
-                }
-            }
-            takes
-        };
-        let own = of(port);
-        Some(if own == Takes::default() { of(0) } else { own })
+        self.translator.proxies().values().find(is_own).map(|proxy| Proxy::clone(proxy))
     }
 
-    /// The PeerAuthentications that concern a workload.
+    /// The listener that takes connections to a port: one that binds it, else the one for redirected connections.
+    fn inbound_listener(&self, client: &Client, address: &str, port: u64) -> Option<Found> {
+        let bound = [format!("{address}_{port}"), format!("0.0.0.0_{port}"), format!("::_{port}")];
+        let named = |name: &str| self.named_of(client, ResourceType::Listener, name);
+        let inbound = |found: &Found| text(&found.json, "/traffic_direction") == "INBOUND";
+        bound.iter().filter_map(|name| named(name)).find(inbound).or_else(|| named(VIRTUAL_INBOUND))
+    }
+
+    /// The PeerAuthentications that decide for a workload.
     fn policies(&self, workload: &Workload) -> Vec<String> {
-        let all =
-            self.world().objects(Kind::PeerAuthentication).filter_map(Object::typed::<PeerAuthentication>);
-        let concerns = |policy: &pilotfish_model::Typed<PeerAuthentication>| {
-            let selects = policy
-                .selector
-                .as_ref()
-                .is_none_or(|selector| label_subset(&selector.match_labels, &workload.labels));
-            let is_near = *policy.namespace() == workload.key.namespace;
-            (is_near || policy.selector.is_none() && policy.namespace().as_str() == "istio-system") && selects
+        let all = self.snapshot().policies_on(&workload.key.namespace, &workload.labels);
+        let is_of_peers = |policy: &&Origin| {
+            policy.as_object().is_some_and(|from| from.object.kind == Kind::PeerAuthentication)
         };
-        all.filter(concerns).map(|policy| object(policy.key())).collect()
+        all.iter().filter(is_of_peers).map(ToString::to_string).collect()
     }
+}
+
+/// The filter chains for a port: its own, else those for all ports that have none.
+fn chains_of(listener: &Value, port: u64) -> Vec<&Value> {
+    let at = |wanted: u64| {
+        let is_at = move |chain: &&Value| number(chain, "/filter_chain_match/destination_port") == wanted;
+        list(listener, "/filter_chains").filter(is_at).collect::<Vec<_>>()
+    };
+    let own = at(port);
+    if own.is_empty() { at(0) } else { own }
+}
+
+fn takes(listener: &Value, port: u64) -> Takes {
+    let mut takes = Takes::default();
+    for chain in chains_of(listener, port) {
+        let is_tls = text(chain, "/transport_socket/name").contains("tls");
+        takes.tls |= is_tls;
+        takes.plaintext |= !is_tls && !is_for_tls(chain);
+    }
+    takes
+}
+
+/// The filter chain that Envoy chooses for a connection: by the transport, then by the first application protocol that has one.
+fn choose<'a>(listener: &'a Value, port: u64, connection: &Connection) -> Option<&'a Value> {
+    let chains = chains_of(listener, port);
+    let transport = if connection.tls { "tls" } else { "raw_buffer" };
+    let protocols = |chain: &Value| list(chain, "/filter_chain_match/application_protocols").count();
+    [transport, ""].into_iter().find_map(|transport| {
+        let of: Vec<&Value> = chains
+            .iter()
+            .copied()
+            .filter(|chain| text(chain, "/filter_chain_match/transport_protocol") == transport)
+            .collect();
+        let speaks = |protocol: &String| {
+            of.iter().copied().find(|chain| {
+                list(chain, "/filter_chain_match/application_protocols").any(|own| own == protocol.as_str())
+            })
+        };
+        connection
+            .alpn
+            .iter()
+            .find_map(speaks)
+            .or_else(|| of.iter().copied().find(|chain| protocols(chain) == 0))
+    })
 }
 
 /// Whether a chain without TLS of its own is for connections that are TLS all the same.

@@ -1,11 +1,11 @@
 //! Which listener and filter chain of a proxy take a connection, as Envoy chooses them.
 
-use super::{Found, Next, Walk, Way, dropped, list, number, object, step, text};
+use super::authorization;
+use super::{Found, LISTED, Next, Walk, Way, dropped, list, number, step, text};
 use pilotfish_api::v1::{Dropped, Step, Verdict};
-use pilotfish_config::networking::Gateway;
-use pilotfish_model::{Kind, Object, Typed};
+use pilotfish_model::{Hostname, LabelMap};
 use pilotfish_proto::ResourceType;
-use pilotfish_translate::InterceptionMode;
+use pilotfish_translate::{GatewaySelection, InterceptionMode};
 use serde_json::Value;
 use std::net::IpAddr;
 
@@ -78,27 +78,15 @@ impl Walk<'_> {
         self.chain(way, listener, steps)
     }
 
-    /// The Gateways with a server on a port that do not select this proxy.
+    /// The gateways with a server on a port that this proxy does not have.
     fn other_gateways(&self, port: u32) -> Vec<Dropped> {
-        let gateways = self.world().objects(Kind::Gateway).filter_map(Object::typed::<Gateway>);
-        let on_port = |gateway: &Typed<Gateway>| {
-            gateway.servers.iter().any(|server| server.port.as_ref().is_some_and(|own| own.number == port))
-        };
-        let why = |gateway: &Typed<Gateway>| {
-            let differs = gateway
-                .selector
-                .iter()
-                .find(|(key, value)| self.proxy.labels.get(key) != Some(value.as_str()));
-            let (key, value) = differs?;
-            let own = self.proxy.labels.get(key);
-            let own =
-                own.map_or_else(|| "it has no such label".to_owned(), |own| format!("its label is {own}"));
-            Some(format!("its selector wants {key}={value} of this proxy, and {own}"))
-        };
-        gateways
-            .filter(on_port)
-            .filter_map(|gateway| Some(dropped(object(gateway.key()), why(&gateway)?)))
-            .collect()
+        let considered = self.snapshot().gateways_considered(self.proxy);
+        let others = considered.all.iter().filter(|gateway| !gateway.has && gateway.ports.contains(&port));
+        let told = others.map(|gateway| {
+            let names: Vec<String> = gateway.objects.iter().map(ToString::to_string).collect();
+            dropped(names.join(", "), unselected(&gateway.selection, &considered.labels))
+        });
+        told.take(LISTED).collect()
     }
 
     fn chain(&self, way: &Way, listener: &Found, steps: &mut Vec<Step>) -> Next<Chosen> {
@@ -123,7 +111,28 @@ impl Walk<'_> {
         // Chains of other addresses say nothing.
         at.others = others.into_iter().filter(|other| other.why != OTHER_ADDRESS).collect();
         steps.push(at);
-        result
+        match self.policies_of_gateway(way, listener, chain, steps) {
+            Some(outcome) => Next::End(outcome),
+            None => result,
+        }
+    }
+
+    /// What the policies of a gateway say of a request from outside; the outcome where they refuse it. Sidecars have none for what goes out.
+    fn policies_of_gateway(
+        &self,
+        way: &Way,
+        listener: &Found,
+        chain: &Value,
+        steps: &mut Vec<Step>,
+    ) -> Option<String> {
+        if !self.is_router() {
+            return None;
+        }
+        let port = number(&listener.json, "/address/socket_address/port_value");
+        let arrival = self.at_gateway(way, chain, port);
+        let decided = authorization::decide(chain, &arrival, "this gateway", &listener.made_by)?;
+        steps.push(decided.step);
+        decided.end
     }
 
     /// What the last filter of a chain does.
@@ -165,6 +174,31 @@ impl Walk<'_> {
         at.verdict = Verdict::Ends;
         at.text = "no filter passes the connection on".to_owned();
         Next::End("the connection is closed: no filter passes it on".to_owned())
+    }
+}
+
+/// Why a gateway is not for a router with these labels.
+fn unselected(selection: &GatewaySelection, labels: &LabelMap) -> String {
+    match selection {
+        GatewaySelection::Labels(wanted) => {
+            let Some((key, value)) =
+                wanted.iter().find(|(key, value)| labels.get(key) != Some(value.as_str()))
+            else {
+                return "it is not for this proxy".to_owned();
+            };
+            let own = match labels.get(key) {
+                Some(own) => format!("its label is {own}"),
+                None => "it has no such label".to_owned(),
+            };
+            format!("its selector wants {key}={value} of this proxy, and {own}")
+        }
+        GatewaySelection::Services(hosts) if hosts.is_empty() => {
+            "no Service is named by its addresses".to_owned()
+        }
+        GatewaySelection::Services(hosts) => {
+            let hosts: Vec<&str> = hosts.iter().map(Hostname::as_str).collect();
+            format!("it is for those that {} leads to, and this proxy is none of them", hosts.join(", "))
+        }
     }
 }
 
@@ -240,7 +274,7 @@ fn rank(chain: &Value, way: &Way) -> Result<Rank, String> {
 }
 
 /// Whether a range of addresses has an address.
-fn covers(prefix: IpAddr, length: u64, address: IpAddr) -> bool {
+pub(super) fn covers(prefix: IpAddr, length: u64, address: IpAddr) -> bool {
     let bits = |address: IpAddr| match address {
         IpAddr::V4(v4) => (u128::from(v4.to_bits()) << 96, 32),
         IpAddr::V6(v6) => (v6.to_bits(), 128),

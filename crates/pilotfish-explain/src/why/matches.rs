@@ -54,7 +54,8 @@ fn path(wanted: &Value, way: &Way) -> Result<(), String> {
     if matches { Ok(()) } else { Err(format!("its {what} does not match the path {path}")) }
 }
 
-fn header(wanted: &Value, way: &Way) -> Result<(), String> {
+/// Whether a header is as a `HeaderMatcher` wants it; else why not.
+pub(super) fn header(wanted: &Value, way: &Way) -> Result<(), String> {
     let name = text(wanted, "/name").to_ascii_lowercase();
     let authority = way.authority();
     let value = match name.as_str() {
@@ -88,7 +89,7 @@ fn header(wanted: &Value, way: &Way) -> Result<(), String> {
 }
 
 /// What is wanted of a value, in words.
-fn shown(wanted: &Value) -> String {
+pub(super) fn shown(wanted: &Value) -> String {
     let not = wanted.get("invert_match").and_then(Value::as_bool).unwrap_or_default();
     let inner = wanted.get("string_match").unwrap_or(wanted);
     let text = ["exact", "prefix", "suffix", "contains"]
@@ -100,7 +101,7 @@ fn shown(wanted: &Value) -> String {
 }
 
 /// A `StringMatcher`.
-fn string(wanted: &Value, value: &str) -> bool {
+pub(super) fn string(wanted: &Value, value: &str) -> bool {
     let ignores_case = wanted.get("ignore_case").and_then(Value::as_bool).unwrap_or_default();
     let folded = |text: &str| if ignores_case { text.to_ascii_lowercase() } else { text.to_owned() };
     let own = folded(value);
@@ -132,7 +133,7 @@ mod tests {
     fn way(path: &str, headers: &[&str]) -> Way {
         let headers: Vec<String> = headers.iter().map(|&header| header.to_owned()).collect();
         let request = Request::parse("web", path, "GET", &headers).unwrap();
-        Way { request, service: None, port: 80, addresses: Vec::new() }
+        Way { request, port: 80, ..Way::default() }
     }
 
     #[test]

@@ -2,18 +2,22 @@
 //!
 //! ```text
 //! host ─▶ service ─▶ listener ─▶ filter chain ─▶ virtual host ─▶ route ─▶ cluster ─▶ endpoints ─▶ the other side's inbound listener
+//!                                                                                                  ─▶ the policies in it
 //! ```
 //!
 //! What keeps a service or an endpoint away is asked of the queries that decide on it (`Snapshot::host_seen`,
 //! `Snapshot::endpoints_considered`).
 
 mod address;
+mod arrival;
+mod authorization;
 mod cluster;
 mod endpoints;
 mod inbound;
 mod listener;
 mod matches;
 mod object;
+mod rbac;
 mod request;
 mod route;
 mod service;
@@ -30,6 +34,7 @@ use pilotfish_model::{ObjectKey, Origin, Service, World};
 use pilotfish_proto::ResourceType;
 use pilotfish_translate::{Client, Proxy, ProxyKind, Snapshot, Translator};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Items of each list.
@@ -73,6 +78,7 @@ struct Found {
 }
 
 /// Where the walk is: the request with what the steps before found out.
+#[derive(Clone, Default)]
 struct Way {
     request: Request,
     /// The service, where one has the host.
@@ -80,6 +86,12 @@ struct Way {
     port: u32,
     /// The addresses to which the application connects.
     addresses: Vec<String>,
+    /// Whether this proxy reads it as HTTP.
+    as_http: bool,
+    /// What a route writes into `:authority`.
+    rewritten_host: Option<String>,
+    /// Headers, by lower-case name, that a route changes in a way that is not followed.
+    unsure: BTreeSet<String>,
 }
 
 /// What a step says of the next.
@@ -116,14 +128,14 @@ impl Walk<'_> {
             Next::On(chosen) => chosen,
             Next::End(outcome) => return Next::End(outcome),
         };
-        let clusters = match chosen {
+        let (clusters, sent) = match chosen {
             listener::Chosen::Http(routes) => match self.route(way, &routes, &mut answer.steps) {
-                Next::On(clusters) => clusters,
+                Next::On(found) => found,
                 Next::End(outcome) => return Next::End(outcome),
             },
-            listener::Chosen::Clusters(clusters) => clusters,
+            listener::Chosen::Clusters(clusters) => (clusters, way.clone()),
         };
-        self.clusters(way, &clusters, answer)
+        self.clusters(&sent, &clusters, answer)
     }
 
     /// The newest state. It is given back after each question: the pages of operators keep no proxy waiting.
@@ -150,9 +162,14 @@ impl Walk<'_> {
 
     /// A resource by name.
     fn named(&self, ty: ResourceType, name: &str) -> Option<Found> {
+        self.named_of(self.client, ty, name)
+    }
+
+    /// A resource of another proxy by name.
+    fn named_of(&self, client: &Client, ty: ResourceType, name: &str) -> Option<Found> {
         let resource = {
             let snapshot = self.snapshot();
-            snapshot.get(snapshot.view(self.client, ty)?, name)?
+            snapshot.get(snapshot.view(client, ty)?, name)?
         };
         Some(Found {
             name: resource.name.clone(),
@@ -195,7 +212,9 @@ impl Way {
 
     /// What the application writes into `Host` or `:authority`.
     fn authority(&self) -> String {
-        if self.port == 80 {
+        if let Some(rewritten) = &self.rewritten_host {
+            rewritten.clone()
+        } else if self.port == 80 {
             self.request.host.clone()
         } else {
             format!("{}:{}", self.request.host, self.port)

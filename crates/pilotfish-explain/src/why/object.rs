@@ -6,7 +6,7 @@ use crate::plan::{Held, held};
 use crate::resource::section;
 use crate::subject::Subject;
 use pilotfish_api::v1::{Dropped, Failure, Reached, WhyObject};
-use pilotfish_model::{Hostname, Kind, ObjectKey, Service, World};
+use pilotfish_model::{ClusterDomain, Hostname, Kind, ObjectKey, Service, World};
 use pilotfish_translate::{EncodedResource, Snapshot, Translator};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
@@ -41,7 +41,7 @@ pub fn why_object(translator: &Translator, key: &ObjectKey, spec: &Value, subjec
     }
     let snapshot = translator.snapshot();
     let mut reasons = faults(&snapshot, key);
-    reasons.extend(hosts(&snapshot, key, spec, &others));
+    reasons.extend(hosts(&snapshot, translator.domain(), key, spec, &others));
     if subjects.is_empty() {
         reasons.push(dropped("proxies", "no proxy is connected to this replica"));
     }
@@ -94,11 +94,17 @@ fn faults(snapshot: &Snapshot<'_>, key: &ObjectKey) -> Vec<Dropped> {
 }
 
 /// Why proxies do not see the hosts that it is about.
-fn hosts(snapshot: &Snapshot<'_>, key: &ObjectKey, spec: &Value, others: &[&Subject]) -> Vec<Dropped> {
+fn hosts(
+    snapshot: &Snapshot<'_>,
+    domain: &ClusterDomain,
+    key: &ObjectKey,
+    spec: &Value,
+    others: &[&Subject],
+) -> Vec<Dropped> {
     let mut reasons: BTreeMap<(String, String), usize> = BTreeMap::new();
     let world = snapshot.world();
     for name in names_of(world, key, spec) {
-        let Some(host) = full(world, key, &name) else {
+        let Some(host) = full(world, domain, key, &name) else {
             let hosts = world.services().map(|(key, _)| key.hostname.as_str());
             let near = Failure::unknown("host", &name, hosts).names;
             let near = if near.is_empty() {
@@ -144,13 +150,9 @@ fn names_of(world: &World, key: &ObjectKey, spec: &Value) -> Vec<String> {
     }
 }
 
-/// The host of a service that a name in an object means.
-fn full(world: &World, key: &ObjectKey, name: &str) -> Option<Hostname> {
-    let exists = |host: &Hostname| world.services_of_host(host).next().is_some();
-    let begins = format!("{name}.{}.svc.", key.namespace);
-    let exact = Hostname::parse(name).ok().filter(exists);
-    exact.or_else(|| {
-        let hosts = world.services().map(|(key, _)| &key.hostname);
-        hosts.filter(|_| !name.contains('.')).find(|host| host.as_str().starts_with(&begins)).cloned()
-    })
+/// The host of a service that a name in an object means, completed as translation completes it.
+fn full(world: &World, domain: &ClusterDomain, key: &ObjectKey, name: &str) -> Option<Hostname> {
+    let host = Hostname::parse(&domain.qualify(name, &key.namespace)).ok()?;
+    let exists = world.services_of_host(&host).next().is_some();
+    exists.then_some(host)
 }

@@ -8,7 +8,13 @@ use pilotfish_config::networking::{HttpMatchRequest, HttpRoute, VirtualService};
 use serde_json::Value;
 
 impl Walk<'_> {
-    pub(super) fn route(&self, way: &Way, routes: &Found, steps: &mut Vec<Step>) -> Next<Vec<(String, u64)>> {
+    /// The clusters of the route that takes a request, and the request as it is sent on.
+    pub(super) fn route(
+        &self,
+        way: &Way,
+        routes: &Found,
+        steps: &mut Vec<Step>,
+    ) -> Next<(Vec<(String, u64)>, Way)> {
         let authority = way.authority();
         let Some(host) = virtual_host(&routes.json, &authority) else {
             let text = format!("routes {} have no virtual host for {authority}", routes.name);
@@ -53,7 +59,10 @@ impl Walk<'_> {
         at.others = others;
         let result = action(route, &mut at);
         steps.push(at);
-        result
+        match result {
+            Next::On(clusters) => Next::On((clusters, sent_on(way, &[&routes.json, host, route], route))),
+            Next::End(outcome) => Next::End(outcome),
+        }
     }
 }
 
@@ -168,6 +177,49 @@ fn action(route: &Value, at: &mut Step) -> Next<Vec<(String, u64)>> {
     Next::On(clusters)
 }
 
+/// A request as a route sends it on. `levels`: what may change headers.
+fn sent_on(way: &Way, levels: &[&Value], route: &Value) -> Way {
+    let mut sent = Way { as_http: true, ..way.clone() };
+    let action = &route["route"];
+    let is_set = |field: &str| action.get(field).is_some_and(|value| *value != Value::Bool(false));
+    match text(action, "/host_rewrite_literal") {
+        "" if ["auto_host_rewrite", "host_rewrite_header", "host_rewrite_path_regex"]
+            .into_iter()
+            .any(is_set) =>
+        {
+            sent.unsure.insert(":authority".to_owned());
+        }
+        "" => {}
+        host => sent.rewritten_host = Some(host.to_owned()),
+    }
+    let prefix = text(action, "/prefix_rewrite");
+    if is_set("regex_rewrite") || is_set("path_rewrite_policy") {
+        sent.unsure.insert(":path".to_owned());
+    } else if !prefix.is_empty() {
+        match rewritten(&way.request.path, &route["match"], prefix) {
+            Some(path) => sent.request.path = path,
+            None => drop(sent.unsure.insert(":path".to_owned())),
+        }
+    }
+    let clusters: Vec<&Value> = list(action, "/weighted_clusters/clusters").collect();
+    for level in levels.iter().copied().chain(clusters) {
+        let added = list(level, "/request_headers_to_add").map(|header| text(header, "/header/key"));
+        let removed = list(level, "/request_headers_to_remove").filter_map(Value::as_str);
+        sent.unsure.extend(added.chain(removed).map(str::to_ascii_lowercase));
+    }
+    sent
+}
+
+/// A path whose matched part is replaced; `None` where it is not known which part that is.
+fn rewritten(path: &str, wanted: &Value, by: &str) -> Option<String> {
+    if wanted.get("case_sensitive").and_then(Value::as_bool) == Some(false) {
+        return None;
+    }
+    let matched =
+        ["prefix", "path", "path_separated_prefix"].iter().find_map(|kind| wanted.get(*kind)?.as_str())?;
+    Some(format!("{by}{}", path.strip_prefix(matched)?))
+}
+
 /// The objects of routes, each once.
 fn objects(routes: &[&Value]) -> Vec<String> {
     let mut all: Vec<String> = routes.iter().filter_map(|route| object_in(route.get("metadata"))).collect();
@@ -227,6 +279,58 @@ fn virtual_host<'a>(routes: &'a Value, authority: &str) -> Option<&'a Value> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_request_is_sent_on_as_the_route_rewrites_it() {
+        let request = crate::why::Request::parse("web", "/a/b?x=1", "GET", &[]).unwrap();
+        let way = Way { request, port: 80, ..Way::default() };
+        let unsure = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        for (route, path, host, names) in [
+            (json!({"match": {"prefix": "/a"}, "route": {}}), "/a/b?x=1", "web", unsure(&[])),
+            (
+                json!({"match": {"prefix": "/a"}, "route": {"prefix_rewrite": "/"}}),
+                "//b?x=1",
+                "web",
+                unsure(&[]),
+            ),
+            (
+                json!({"match": {"path": "/a/b"}, "route": {"prefix_rewrite": "/c"}}),
+                "/c?x=1",
+                "web",
+                unsure(&[]),
+            ),
+            (
+                json!({"match": {"prefix": "/A", "case_sensitive": false}, "route": {"prefix_rewrite": "/"}}),
+                "/a/b?x=1",
+                "web",
+                unsure(&[":path"]),
+            ),
+            (json!({"match": {}, "route": {"regex_rewrite": {}}}), "/a/b?x=1", "web", unsure(&[":path"])),
+            (
+                json!({"match": {}, "route": {"host_rewrite_literal": "other"}}),
+                "/a/b?x=1",
+                "other",
+                unsure(&[]),
+            ),
+            (
+                json!({"match": {}, "route": {"auto_host_rewrite": true}}),
+                "/a/b?x=1",
+                "web",
+                unsure(&[":authority"]),
+            ),
+            (
+                json!({"match": {}, "route": {}, "request_headers_to_add": [{"header": {"key": "X-A"}}], "request_headers_to_remove": ["x-b"]}),
+                "/a/b?x=1",
+                "web",
+                unsure(&["x-a", "x-b"]),
+            ),
+        ] {
+            let sent = sent_on(&way, &[&route], &route);
+            assert!(sent.as_http);
+            assert_eq!((sent.request.path.as_str(), sent.authority().as_str()), (path, host), "{route}");
+            assert_eq!(sent.unsure.into_iter().collect::<Vec<_>>(), names, "{route}");
+        }
+    }
 
     #[test]
     fn the_most_specific_virtual_host_takes_a_request() {

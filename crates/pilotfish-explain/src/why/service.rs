@@ -16,7 +16,7 @@ impl Walk<'_> {
                 steps.push(self.unknown(&request.host));
             }
             let port = request.port.unwrap_or(80);
-            return Way { request: request.clone(), service: None, port, addresses: Vec::new() };
+            return Way { request: request.clone(), port, ..Way::default() };
         };
         let seen = self.snapshot().host_seen(self.proxy, &host);
         let others: Vec<Dropped> =
@@ -34,7 +34,7 @@ impl Walk<'_> {
             hidden.others = others;
             steps.push(hidden);
             let port = request.port.unwrap_or(80);
-            return Way { request: request.clone(), service: None, port, addresses: Vec::new() };
+            return Way { request: request.clone(), port, ..Way::default() };
         };
         let mut found = step("service", Verdict::Ok, host.to_string(), "");
         let port = self.port(&service, request, &mut found);
@@ -43,7 +43,7 @@ impl Walk<'_> {
         self.registry(&service, &mut found);
         steps.push(found);
         let addresses = self.addresses(&service);
-        Way { request: request.clone(), service: Some(service), port, addresses }
+        Way { request: request.clone(), service: Some(service), port, addresses, ..Way::default() }
     }
 
     /// The host of a service that a name means: itself, or completed as the proxy's resolver would.

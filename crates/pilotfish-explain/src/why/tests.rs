@@ -1,3 +1,5 @@
+mod authorization;
+
 use super::*;
 use crate::subject::sidecar;
 use pilotfish_model::ChangeSet;
@@ -39,18 +41,29 @@ fn ask(objects: &[&str], to: &str, path: &str) -> Why {
 
 /// The same of a client that differs.
 fn ask_as(objects: &[&str], to: &str, path: &str, change: impl FnOnce(&mut Proxy)) -> Why {
-    let mut scene = Scene::new();
-    for text in objects {
-        scene.apply(text).unwrap();
-    }
-    let world = scene.world();
+    ask_in(scene_world(objects), to, path, change)
+}
+
+/// The same in a world.
+fn ask_in(world: Arc<World>, to: &str, path: &str, change: impl FnOnce(&mut Proxy)) -> Why {
+    ask_for(world, &Request::parse(to, path, "GET", &[]).unwrap(), change)
+}
+
+/// The same for any request.
+fn ask_for(world: Arc<World>, request: &Request, change: impl FnOnce(&mut Proxy)) -> Why {
     let workload = world.workloads().find(|workload| &*workload.key.name == "client").unwrap();
     let mut proxy = sidecar(workload).unwrap();
     change(&mut proxy);
     let proxy = Arc::new(proxy);
     let translator = Translator::new();
     translator.publish(world, &ChangeSet::default());
-    why(&translator, &proxy, &Request::parse(to, path, "GET", &[]).unwrap(), &[]).unwrap()
+    why(&translator, &proxy, request, &[]).unwrap()
+}
+
+fn scene_world(objects: &[&str]) -> Arc<World> {
+    let mut scene = Scene::new();
+    objects.iter().for_each(|text| scene.apply(text).unwrap());
+    scene.world()
 }
 
 fn said(answer: &Why) -> String {
@@ -187,6 +200,72 @@ spec: {host: web, trafficPolicy: {tls: {mode: DISABLE}}}
     );
 }
 
+/// The root namespace is not `istio-system` here, and a policy with a selector is for those that it selects only.
+#[test]
+fn the_policies_that_require_mutual_tls_are_those_that_translation_applies() {
+    let policy = |namespace: &str, name: &str, spec: &str| {
+        format!(
+            "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec: {spec}\n"
+        )
+    };
+    let rule = "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: web, namespace: shop}\nspec: {host: web, \
+                trafficPolicy: {tls: {mode: DISABLE}}}\n";
+    let mut scene = Scene::new();
+    scene.set_mesh("rootNamespace: mesh-root\n").unwrap();
+    for text in [
+        SHOP,
+        rule,
+        &policy("mesh-root", "all", "{mtls: {mode: STRICT}}"),
+        &policy("istio-system", "none", "{mtls: {mode: STRICT}}"),
+        &policy("shop", "others", "{selector: {matchLabels: {app: other}}, mtls: {mode: STRICT}}"),
+    ] {
+        scene.apply(text).unwrap();
+    }
+    let answer = ask_in(scene.world(), "web", "/", |_| ());
+    let step = answer.steps.last().unwrap();
+    assert_eq!(
+        step.decided_by,
+        ["PeerAuthentication mesh-root/all", "DestinationRule shop/web"],
+        "{}",
+        said(&answer)
+    );
+}
+
+#[test]
+fn localities_are_unranked_by_the_rule_that_applies() {
+    let spread = SHOP.replace(
+        "{ready: false, serving: false, terminating: false}}",
+        "{ready: true}, targetRef: {kind: Pod, name: web-1, namespace: shop}}",
+    );
+    let node = "
+apiVersion: v1
+kind: Node
+metadata: {name: far, labels: {topology.kubernetes.io/region: us}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-1, namespace: shop, labels: {app: web}}
+spec: {nodeName: far, containers: [{name: app, image: x}]}
+status: {phase: Running, podIP: 10.0.0.2, podIPs: [{ip: 10.0.0.2}], conditions: [{type: Ready, status: \"True\"}]}
+";
+    let rule = |namespace: &str, host: &str, outliers: &str| {
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{name: web, namespace: {namespace}}}\nspec: {{host: {host}, \
+             trafficPolicy: {{{outliers}loadBalancer: {{localityLbSetting: {{enabled: true}}}}}}}}\n"
+        )
+    };
+    let doubt = "DestinationRule shop/web asks for failover by locality";
+    let asks = |rules: &[&str]| said(&ask(&[&[&spread, node], rules].concat(), "web", "/"));
+    let all = asks(&[&rule("shop", "web", "")]);
+    assert!(all.contains(doubt), "{all}");
+    // A rule for a wildcard applies as well.
+    assert!(asks(&[&rule("shop", "\"*.shop.svc.cluster.local\"", "")]).contains(doubt));
+    let ranked = rule("shop", "web", "outlierDetection: {consecutive5xxErrors: 5}, ");
+    // The rule of the client's own namespace is in the place of that of another one.
+    let other = rule("istio-system", "web.shop.svc.cluster.local", "");
+    assert!(!asks(&[&ranked, &other]).contains("asks for failover"));
+}
+
 #[test]
 fn a_port_name_that_differs_is_explained() {
     let named = SHOP.replace("ports: [{name: http, port: 8080", "ports: [{name: web, port: 8080");
@@ -213,7 +292,7 @@ fn an_address_is_explained_service_by_service() {
     scene.apply(SHOP).unwrap();
     let other = "apiVersion: v1\nkind: Service\nmetadata: {name: api, namespace: shop}\nspec: {clusterIP: 10.1.0.2, selector: {app: api}, ports: [{name: http, port: 80}]}\n";
     scene.apply(other).unwrap();
-    let answer = why_endpoint(&scene.world(), "10.0.0.1").unwrap();
+    let answer = why_endpoint(&scene.world(), &[], "10.0.0.1").unwrap();
     assert_eq!(answer.workloads, ["Pod shop/web-0"]);
     let rules: Vec<(&str, bool, &str)> = answer
         .services
@@ -227,7 +306,42 @@ fn an_address_is_explained_service_by_service() {
             ("api.shop.svc.cluster.local", false, "its selector wants app=api, and the label is web"),
         ]
     );
-    assert!(why_endpoint(&scene.world(), "web").is_err());
+    assert!(why_endpoint(&scene.world(), &[], "web").is_err());
+}
+
+#[test]
+fn an_address_is_told_of_selectors_of_service_entries_and_of_registries_that_win() {
+    let entry = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: ext, namespace: shop}\nspec: {hosts: [ext.example.com], \
+                 resolution: STATIC, ports: [{name: http, number: 80, protocol: HTTP}], workloadSelector: {labels: {app: ext}}}\n";
+    let world = scene_world(&[SHOP, entry]);
+    let losing = pilotfish_api::LosingService {
+        hostname: "web.shop.svc.cluster.local".to_owned(),
+        namespace: "shop".to_owned(),
+        winner: "Consul/Kubernetes".to_owned(),
+        reason: "Consul comes first".to_owned(),
+    };
+    let loser = Registry {
+        name: "Kubernetes/Kubernetes".to_owned(),
+        losers: Arc::from([losing]),
+        ..Registry::default()
+    };
+    let answer = why_endpoint(&world, &[loser], "10.0.0.1").unwrap();
+    let rules: Vec<(&str, bool, &str)> = answer
+        .services
+        .iter()
+        .map(|service| (service.host.as_str(), service.serves, service.rule.as_str()))
+        .collect();
+    assert_eq!(
+        rules,
+        [
+            (
+                "web.shop.svc.cluster.local",
+                true,
+                "it is ready, for port \"http\"; Consul/Kubernetes describes the service: Consul comes first"
+            ),
+            ("ext.example.com", false, "its selector wants app=ext, and the label is web"),
+        ]
+    );
 }
 
 /// Whom an object reaches, of sidecars of all Pods.

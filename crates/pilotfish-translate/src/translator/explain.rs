@@ -2,10 +2,11 @@
 
 use super::Snapshot;
 use crate::engine::{Cx, Query};
-use crate::proxy::Proxy;
+use crate::policy::destination_rule::destination_rule_for;
+use crate::proxy::{Proxy, workload};
 use crate::scope::{EgressOf, Scope, ServiceIn, is_visible};
 use crate::xds::eds::{ConsideredFor, EndpointView, Unsent};
-use pilotfish_model::{Endpoint, ExportTo, Hostname, Kind, ObjectKey, Service, ServiceKey};
+use pilotfish_model::{Endpoint, ExportTo, Hostname, Kind, ObjectKey, Origin, Service, ServiceKey};
 use std::sync::Arc;
 
 /// What a proxy sees of a host.
@@ -78,7 +79,52 @@ impl Query for EndpointViewOf {
     }
 }
 
+/// Localities that are asked to be ranked and are not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unranked {
+    /// The objects of the DestinationRule that applies.
+    pub rule: Vec<Origin>,
+}
+
+/// Whether the rule of a proxy for a port and subset asks for priorities by locality and cannot have them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct UnrankedFor {
+    proxy: Arc<Proxy>,
+    service: ServiceKey,
+    subset: Arc<str>,
+    port: u32,
+}
+
+impl Query for UnrankedFor {
+    type Output = Option<Unranked>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let labels = workload::labels_of(cx, &self.proxy);
+        let rule = destination_rule_for(cx, &self.proxy.namespace, &self.service, &labels)?;
+        let policy = rule.policy_of(&self.subset, self.port);
+        let setting = policy.load_balancer?.locality_lb_setting.as_ref()?;
+        let ranks = setting.enabled != Some(false) && setting.distribute.is_empty();
+        let is_unranked = ranks && policy.outlier_detection.is_none();
+        is_unranked.then(|| Unranked { rule: rule.provenance.clone() })
+    }
+}
+
 impl Snapshot<'_> {
+    /// The DestinationRule by which a proxy asks for priorities by locality of a port and subset (empty for the host itself) without noticing
+    /// endpoints that fail, so that it gets none. `None` where it does not ask, or gets them.
+    #[must_use]
+    pub fn unranked(
+        &self,
+        proxy: &Arc<Proxy>,
+        service: &ServiceKey,
+        subset: &str,
+        port: u32,
+    ) -> Option<Unranked> {
+        let (proxy, service) = (proxy.clone(), service.clone());
+        let query = UnrankedFor { proxy, service, subset: subset.into(), port };
+        Option::clone(&self.translator.memo.get(&self.current, &query).0)
+    }
+
     /// What a proxy sees of a host, and which services of it it does not see.
     #[must_use]
     pub fn host_seen(&self, proxy: &Arc<Proxy>, host: &Hostname) -> HostSeen {

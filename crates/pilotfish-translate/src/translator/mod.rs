@@ -6,11 +6,13 @@ mod budget;
 mod clients;
 mod connected;
 mod explain;
+mod gateways;
 pub(crate) mod view;
 
 pub use around::HostRoutes;
 pub(crate) use budget::{MAX_PROXY_BYTES, MAX_PROXY_RESOURCES};
-pub use explain::{HostSeen, Unseen};
+pub use explain::{HostSeen, Unranked, Unseen};
+pub use gateways::{GatewayConsidered, GatewaySelection, GatewaysConsidered};
 
 use crate::engine::memo::{Current, Memo, Touched};
 use crate::engine::{EncodedResource, Refusal, ResourceBatchKey};

@@ -185,7 +185,7 @@ impl Operations for AdminState {
     }
 
     fn why_endpoint(&self, address: &str) -> Result<WhyEndpoint, Failure> {
-        explain::why_endpoint(&self.shared.world(), address)
+        explain::why_endpoint(&self.shared.world(), &self.shared.registries(), address)
     }
 
     fn why_object(&self, object: &str) -> Result<WhyObject, Failure> {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use pilotfish_api::v1::Plan;
 use pilotfish_cli::{CliError, PlanArgs, PlanFiles, show_plan};
 use pilotfish_config::{Limits, MeshFile, SourceEvent, read_mesh_file};
-use pilotfish_explain::{Planned, plan, subjects_of};
+use pilotfish_explain::{Planned, plan, subjects_of_change};
 use pilotfish_model::{Object, ObjectKey, Update, World, WorldWriter};
 use pilotfish_registry::{AggregateController, AggregateSettings, Input, RegistrySettings, WhatIf};
 use pilotfish_translate::Translator;
@@ -32,7 +32,7 @@ pub(super) async fn run(args: &PlanArgs) -> Result<ExitCode> {
     Ok(args.code(&plan))
 }
 
-/// The plan on folders, for a sidecar of each workload.
+/// The plan on folders, for a sidecar of each workload and a router for each that a gateway selects.
 fn of_folders(args: &PlanArgs, base: &Path) -> Result<Plan> {
     let base = PlanFiles::of_folder(base)?.0;
     let PlanFiles(files) = PlanFiles::read(&args.paths)?;
@@ -49,19 +49,18 @@ fn of_folders(args: &PlanArgs, base: &Path) -> Result<Plan> {
     }
     objects.extend(files.into_iter().map(|(key, object)| (key, Some(object))));
     let mut all: Vec<Object> = base.into_values().collect();
-    if let Some(file) = &args.mesh_config {
-        all.push(mesh_config(file)?);
-    }
+    all.extend(mesh_settings(args.mesh_config.as_deref(), args.mesh_networks.as_deref())?);
     let planned = suppose(all, objects)?;
-    let subjects = subjects_of(&[&planned.before, &planned.after]);
-    Ok(plan(&Translator::new(), &planned, &subjects))
+    let empty = Translator::new();
+    let subjects = subjects_of_change(&empty, &planned.before, &planned.after);
+    Ok(plan(&empty, &planned, &subjects))
 }
 
-/// The world of a folder, with the registries that read objects.
+/// The world of a folder, with the registries that read objects, under these mesh settings.
 ///
 /// # Errors
 /// When the files have errors.
-pub(super) fn world_of(folder: &Path) -> Result<Arc<World>> {
+pub(super) fn world_of(folder: &Path, settings: Vec<Object>) -> Result<Arc<World>> {
     let files = PlanFiles::of_folder(folder)?.0;
     let objects = read(&files).map_err(|plan| {
         let first = plan.problems.first();
@@ -74,22 +73,29 @@ pub(super) fn world_of(folder: &Path) -> Result<Arc<World>> {
         ))
         .hint("pilotfish validate shows all of them")
     })?;
-    world_of_objects(objects.into_values().collect())
+    world_of_objects(objects.into_values().chain(settings).collect())
 }
 
-fn mesh_config(file: &Path) -> Result<Object> {
+/// What `--mesh-config` and `--mesh-networks` hold.
+///
+/// # Errors
+/// When a file cannot be read or used.
+pub(super) fn mesh_settings(config: Option<&Path>, networks: Option<&Path>) -> Result<Vec<Object>> {
+    let config = config.map(|file| mesh_file(MeshFile::Config, "--mesh-config", file));
+    let networks = networks.map(|file| mesh_file(MeshFile::Networks, "--mesh-networks", file));
+    config.into_iter().chain(networks).collect()
+}
+
+fn mesh_file(which: MeshFile, flag: &str, file: &Path) -> Result<Object> {
     let name = file.display().to_string();
-    let bytes = std::fs::read(file).with_context(|| format!("--mesh-config {name}"))?;
-    let read = read_mesh_file(MeshFile::Config, &name, &bytes, &Limits::default());
+    let bytes = std::fs::read(file).with_context(|| format!("{flag} {name}"))?;
+    let read = read_mesh_file(which, &name, &bytes, &Limits::default());
     let wrong = read.rejected.first().and_then(|rejected| rejected.problems.first());
     if let Some(problem) = wrong {
-        anyhow::bail!("--mesh-config {name}: {problem:?}");
+        anyhow::bail!("{flag} {name}: {problem:?}");
     }
-    read.objects
-        .into_iter()
-        .next()
-        .map(|read| read.object)
-        .with_context(|| format!("--mesh-config {name} is empty"))
+    let first = read.objects.into_iter().next();
+    first.map(|read| read.object).with_context(|| format!("{flag} {name} is empty"))
 }
 
 /// The world of these objects, with the registries that read objects.

@@ -1,6 +1,6 @@
 //! `pilotfish why --files`: about a folder, for a sidecar of a Pod in it.
 
-use super::plan::world_of;
+use super::plan::{mesh_settings, world_of};
 use anyhow::Result;
 use pilotfish_api::v1::Failure;
 use pilotfish_cli::{CliError, Why};
@@ -17,7 +17,8 @@ use std::sync::Arc;
 /// When the files have errors, or no Pod has the name.
 pub(super) fn run(asked: &Why) -> Result<ExitCode> {
     let folder = asked.files.as_deref().unwrap_or(Path::new("."));
-    let world = world_of(folder)?;
+    let settings = mesh_settings(asked.mesh_config.as_deref(), asked.mesh_networks.as_deref())?;
+    let world = world_of(folder, settings)?;
     let (name, to, path, method, headers) = asked.question();
     let request = Request::parse(to, path, method, headers).map_err(CliError::from)?;
     let subjects = if asked.gateway { gateways_of(&world) } else { subjects_of(&[&world]) };

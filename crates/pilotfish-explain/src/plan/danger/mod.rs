@@ -1,5 +1,9 @@
 //! Changes that are likely to break traffic, or to open it.
 
+mod authorization;
+mod cluster;
+mod listener;
+
 use super::references::clusters_of;
 use super::scene::Held;
 use crate::resource::json;
@@ -17,8 +21,8 @@ impl Dangers {
     pub(super) fn of_change(section: Section, name: &str, before: &Value, after: &Value) -> Vec<String> {
         match section {
             Section::Endpoints => endpoints(name, before, after).into_iter().collect(),
-            Section::Clusters => clusters(name, before, after).into_iter().collect(),
-            Section::Listeners => listeners(name, before, after),
+            Section::Clusters => cluster::dangers(name, before, after),
+            Section::Listeners => listener::dangers(name, before, after),
             Section::Routes => routes(name, before, after),
             Section::Secrets | Section::Extensions | Section::Names => Vec::new(),
         }
@@ -77,78 +81,6 @@ fn usable(assignment: &Value) -> usize {
     endpoints.filter(is_usable).count()
 }
 
-fn clusters(name: &str, before: &Value, after: &Value) -> Option<String> {
-    if before.is_null() {
-        return None;
-    }
-    if after.is_null() {
-        let of_subset = name.split('|').nth(2).is_some_and(|subset| !subset.is_empty());
-        let is_outbound = name.starts_with("outbound|");
-        return (is_outbound && !of_subset).then(|| format!("{} is not known any more", cluster_words(name)));
-    }
-    (has_tls(before) && !has_tls(after)).then(|| format!("TLS to {} turns off", cluster_words(name)))
-}
-
-fn has_tls(value: &Value) -> bool {
-    let is_tls =
-        |socket: &Value| socket.get("name").and_then(Value::as_str).is_some_and(|name| name.contains("tls"));
-    let matches = value.get("transport_socket_matches").and_then(Value::as_array).into_iter().flatten();
-    value.get("transport_socket").is_some_and(is_tls)
-        || matches.filter_map(|entry| entry.get("transport_socket")).any(is_tls)
-}
-
-fn listeners(name: &str, before: &Value, after: &Value) -> Vec<String> {
-    if before.is_null() {
-        return Vec::new();
-    }
-    if after.is_null() {
-        return vec![format!("listener {name} goes")];
-    }
-    let mut found = Vec::new();
-    let encrypted = ports(before, true);
-    let was_plain = ports(before, false);
-    for port in ports(after, false).difference(&was_plain).filter(|port| encrypted.contains(*port)) {
-        let port = if port.is_empty() { "all other ports" } else { port };
-        found.push(format!("mutual TLS is not required any more: listener {name} takes plaintext on {port}"));
-    }
-    for (filter, what) in [
-        ("rbac", "authorization"),
-        ("jwt_authn", "JWT authentication"),
-        ("ext_authz", "external authorization"),
-    ] {
-        if count(before, filter) > 0 && count(after, filter) == 0 {
-            found.push(format!("{what} of listener {name} turns off"));
-        }
-    }
-    found
-}
-
-/// The destination ports of the filter chains with TLS, or of those without.
-fn ports(listener: &Value, with_tls: bool) -> BTreeSet<String> {
-    let chains = listener.get("filter_chains").and_then(Value::as_array).into_iter().flatten();
-    let chains = chains.chain(listener.get("default_filter_chain"));
-    let port = |chain: &Value| {
-        let port = chain.pointer("/filter_chain_match/destination_port");
-        port.map_or_else(String::new, Value::to_string)
-    };
-    chains.filter(|chain| has_tls(chain) == with_tls).map(port).collect()
-}
-
-/// How many filters have a text in their names.
-fn count(value: &Value, part: &str) -> usize {
-    match value {
-        Value::Object(fields) => {
-            let own = fields
-                .get("name")
-                .and_then(Value::as_str)
-                .is_some_and(|name| name.starts_with("envoy.filters.") && name.ends_with(part));
-            usize::from(own) + fields.values().map(|value| count(value, part)).sum::<usize>()
-        }
-        Value::Array(items) => items.iter().map(|item| count(item, part)).sum(),
-        _ => 0,
-    }
-}
-
 fn routes(name: &str, before: &Value, after: &Value) -> Vec<String> {
     let (before, after) = (rules(before), rules(after));
     let hosts: BTreeSet<&String> = after.iter().map(|(host, _)| host).collect();
@@ -173,6 +105,21 @@ fn rules(routes: &Value) -> BTreeSet<(String, String)> {
             routes.map(move |route| (name.clone(), route.get("match").unwrap_or(&Value::Null).to_string()))
         })
         .collect()
+}
+
+/// The elements of a list in a resource; none where there is none.
+fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+    value.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// A text in a resource; empty where there is none.
+fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Whether a transport socket is TLS.
+fn is_tls(socket: &Value) -> bool {
+    text(socket, "/name").contains("tls")
 }
 
 #[cfg(test)]
@@ -208,33 +155,5 @@ mod tests {
         );
         assert_eq!(of(&route("/", "a"), &Value::Null), ["routes 80 have nothing for web:80 any more"]);
         assert!(of(&Value::Null, &route("/", "a")).is_empty());
-    }
-
-    #[test]
-    fn tls_and_policies_that_turn_off_are_dangers() {
-        let tls = json!({"name": "envoy.transport_sockets.tls"});
-        let of = |section, before: &Value, after: &Value| Dangers::of_change(section, "x", before, after);
-        let (with, without) = (json!({"name": "x", "transport_socket": tls}), json!({"name": "x"}));
-        assert_eq!(of(Section::Clusters, &with, &without), ["TLS to x turns off"]);
-        assert!(of(Section::Clusters, &without, &with).is_empty());
-        let chain = |socket: Option<&Value>, filters: Value| {
-            let mut chain = json!({"filter_chain_match": {"destination_port": 80}, "filters": filters});
-            if let Some(socket) = socket {
-                chain["transport_socket"] = socket.clone();
-            }
-            chain
-        };
-        let strict =
-            json!({"filter_chains": [chain(Some(&tls), json!([{"name": "envoy.filters.network.rbac"}]))]});
-        let permissive = json!({"filter_chains": [chain(Some(&tls), json!([])), chain(None, json!([]))]});
-        assert_eq!(
-            of(Section::Listeners, &strict, &permissive),
-            [
-                "mutual TLS is not required any more: listener x takes plaintext on 80",
-                "authorization of listener x turns off"
-            ]
-        );
-        assert!(of(Section::Listeners, &permissive, &strict).is_empty());
-        assert_eq!(of(Section::Listeners, &strict, &Value::Null), ["listener x goes"]);
     }
 }
