@@ -1,6 +1,6 @@
 //! The answers of `/api/v1`.
 
-use super::proxies::{acknowledgement, add_objects, find, name, proxy};
+use super::proxies::{acknowledgement, add_objects, add_sharers, find, name, proxy};
 use super::{AdminState, changes, history, overview, plan};
 use crate::cli::logging::{self, LogControl};
 use crate::record::Recordable;
@@ -8,7 +8,7 @@ use pilotfish_admin::{ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};
 use pilotfish_api::v1::{
     Acknowledgement, Change, ChangeProgress, ConfigResource, Dropped, Failure, FailureKind, History,
     LogFilter, MemoryKind, NamespaceMap, Overview, Plan, PlanRequest, Proxy, ProxyConfig, Section,
-    ServiceDetail, ServiceRow, Why, WhyEndpoint, WhyObject,
+    ServiceDetail, ServiceMap, ServiceRow, Why, WhyEndpoint, WhyObject,
 };
 use pilotfish_explain as explain;
 use pilotfish_model::{Kind, ObjectKey, ServiceKey};
@@ -42,6 +42,7 @@ impl Operations for AdminState {
         let (current, connections) = self.fanout.acknowledgements();
         let connection = find(&connections, name)?;
         let mut proxy = proxy(connection, current);
+        add_sharers(&mut proxy, connection, &connections);
         add_objects(&mut proxy, connection, &self.translator.snapshot());
         Ok(proxy)
     }
@@ -54,7 +55,7 @@ impl Operations for AdminState {
             WaitFor::Revision(revision) => {
                 let message = format!("revision {revision} is not known; {} is in force", known.0);
                 let failure = Failure::new(FailureKind::NotFound, message);
-                return Err(failure.hint("revisions count anew when the control plane starts"));
+                return Err(failure.hint("revisions start from 1 when the control plane starts"));
             }
             WaitFor::Object(object) => self.revision_of(object, known.0)?,
         };
@@ -124,6 +125,10 @@ impl Operations for AdminState {
 
     fn namespace_map(&self) -> NamespaceMap {
         explain::namespaces(&self.translator, &self.proxies_by_namespace())
+    }
+
+    fn service_map(&self, namespace: &str) -> ServiceMap {
+        explain::service_map(&self.translator, namespace)
     }
 
     fn history(&self, query: &HistoryQuery) -> Result<History, Failure> {
