@@ -1,6 +1,6 @@
 //! `pilotfish wait`.
 
-use crate::client::{Client, Connection};
+use crate::client::{Address, Client};
 use crate::error::CliError;
 use crate::output::{Colour, Output, Screen};
 use crate::time::{about, parse_duration};
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 pub(super) const EXAMPLES: &str = "Examples:
   pilotfish wait                                        until all proxies have what is in force now
   pilotfish wait VirtualService/shop/catalog            until those that this object concerns have it as it was read last
-  pilotfish wait --revision 42 --for 10s
+  pilotfish wait --revision 42 --timeout 10s
   kubectl apply -f routes.yaml && pilotfish wait VirtualService/shop/catalog && ./smoke-test
 
 The exit code is 0 when all have acknowledged, 1 when some have not within the time: they are named, with what they say.";
@@ -28,27 +28,29 @@ pub struct Wait {
     /// The revision
     #[arg(long)]
     revision: Option<u64>,
-    /// How long it is waited
-    #[arg(long = "for", value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
-    limit: Duration,
+    /// How long it is waited; 0s asks once
+    #[arg(long, visible_alias = "for", value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
+    timeout: Duration,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
-    connection: Connection,
+    address: Address,
 }
 
+/// How long one of the answers may take.
+const ANSWER: Duration = Duration::from_secs(10);
 /// How long to wait between two questions, at first and at most.
 const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
 
 impl Wait {
     pub(super) async fn run(self) -> Result<ExitCode, CliError> {
-        let client = self.connection.client();
+        let client = self.address.client(ANSWER);
         let began = Instant::now();
         let mut answer = self.first(&client).await?;
         let mut pause = FIRST;
-        while !answer.missing.is_empty() && began.elapsed() < self.limit {
-            tokio::time::sleep(pause.min(self.limit.saturating_sub(began.elapsed()))).await;
+        while !answer.missing.is_empty() && began.elapsed() < self.timeout {
+            tokio::time::sleep(pause.min(self.timeout.saturating_sub(began.elapsed()))).await;
             pause = (pause * 2).min(LONGEST);
             let revision = answer.revision.to_string();
             answer = client.get("acknowledgements", &[("revision", &revision)]).await?;
