@@ -12,8 +12,8 @@ use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router, middleware};
 use pilotfish_api::v1::{
     Acknowledgement, Change, ChangeProgress, Failure, FailureKind, History, LogFilter, Memory, MemoryKind,
-    NamespaceMap, Overview, Page, Plan, PlanRequest, Proxy, ProxyConfig, Section, ServiceDetail, ServiceRow,
-    Status, Why, WhyEndpoint, WhyObject,
+    NamespaceMap, Overview, Page, Plan, PlanRequest, Proxy, ProxyConfig, Section, ServiceDetail, ServiceMap,
+    ServiceRow, Status, Why, WhyEndpoint, WhyObject,
 };
 use pilotfish_model::ServiceKey;
 use serde::de::DeserializeOwned;
@@ -91,6 +91,9 @@ pub trait Operations: Send + Sync + 'static {
 
     /// Namespaces, and who sees whose services.
     fn namespace_map(&self) -> NamespaceMap;
+
+    /// The routes around the services of a namespace.
+    fn service_map(&self, namespace: &str) -> ServiceMap;
 
     /// What memory is for, by kind.
     fn memory(&self) -> Vec<MemoryKind>;
@@ -217,6 +220,7 @@ pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
         .route("/services", get(services::services::<C>))
         .route("/service", get(services::service::<C>))
         .route("/map", get(services::map::<C>))
+        .route("/map/{namespace}", get(services::map_of::<C>))
         .route("/endpoints", get(services::endpoints::<C>))
         .route("/registries", get(registries::<C>))
         .route("/problems", get(problems::<C>))

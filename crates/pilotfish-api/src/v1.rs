@@ -16,7 +16,8 @@ mod wait;
 mod why;
 
 pub use around::{
-    Caller, Destination, LocalityRow, NamespaceLink, NamespaceMap, NamespaceRow, RouteRow, ServiceDetail,
+    Caller, Destination, LocalityRow, NamespaceLink, NamespaceMap, NamespaceRow, RouteRow, RoutedService,
+    ServiceDetail, ServiceMap, ServiceRoute,
 };
 pub use config::{ConfigResource, ProxyConfig, Section};
 pub use failure::{Failure, FailureKind};

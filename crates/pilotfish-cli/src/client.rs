@@ -1,5 +1,6 @@
 //! The admin API over HTTP, with a deadline and a limit on everything.
 
+use crate::dial::{Dial, InCluster, Tcp};
 use crate::error::CliError;
 use bytes::Bytes;
 use clap::Args;
@@ -11,17 +12,17 @@ use hyper_util::rt::TokioIo;
 use pilotfish_api::v1::{Failure, Page};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// Bytes of an answer at most.
 const LARGEST_ANSWER: usize = 64 << 20;
 
-/// Where the control plane is, and how long it may take.
+/// Where the control plane is.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Control plane")]
-pub struct Connection {
+pub struct Address {
     /// The admin address of the control plane
     #[arg(
         long,
@@ -30,6 +31,18 @@ pub struct Connection {
         default_value = "127.0.0.1:15014"
     )]
     pub admin_address: String,
+    /// A Pod of a cluster, in the place of the address.
+    #[command(flatten)]
+    pub cluster: InCluster,
+}
+
+/// Where the control plane is, and how long it may take.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Control plane")]
+pub struct Connection {
+    /// Where it is.
+    #[command(flatten)]
+    pub address: Address,
     /// How long one answer may take
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = crate::time::parse_duration)]
     pub timeout: Duration,
@@ -38,7 +51,7 @@ pub struct Connection {
 /// A client of the admin API.
 #[derive(Clone, Debug)]
 pub struct Client {
-    address: String,
+    to: Arc<dyn Dial>,
     timeout: Duration,
 }
 
@@ -46,8 +59,15 @@ impl Connection {
     /// The client.
     #[must_use]
     pub fn client(&self) -> Client {
-        let address = self.admin_address.strip_prefix("http://").unwrap_or(&self.admin_address);
-        Client { address: address.trim_end_matches('/').to_owned(), timeout: self.timeout }
+        self.address.client(self.timeout)
+    }
+}
+
+impl Address {
+    /// A client that waits so long for one answer.
+    pub(crate) fn client(&self, timeout: Duration) -> Client {
+        let to = self.cluster.dial().unwrap_or_else(|| Tcp::to(&self.admin_address));
+        Client { to, timeout }
     }
 }
 
@@ -55,13 +75,12 @@ impl Client {
     /// The same at another address.
     #[must_use]
     pub(crate) fn at(&self, address: &str) -> Self {
-        let address = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
-        Self { address: address.to_owned(), timeout: self.timeout }
+        Self { to: Tcp::to(address), timeout: self.timeout }
     }
 
     /// Where it asks.
-    pub(crate) fn address(&self) -> &str {
-        &self.address
+    pub(crate) fn address(&self) -> String {
+        self.to.name()
     }
 
     /// Asks for a page outside of `/api/v1`, which is JSON.
@@ -72,16 +91,18 @@ impl Client {
         let exchange = self.exchange(Method::GET, target.to_owned(), Bytes::new());
         let (status, answer) = timeout(self.timeout, exchange).await.map_err(|_| self.late())??;
         if !status.is_success() {
-            return Err(CliError::new(format!("{} answers {target} with {status}", self.address)));
+            return Err(CliError::new(format!("{} answers {target} with {status}", self.address()))
+                .hint("is this the address that was meant?"));
         }
         serde_json::from_slice(&answer).map_err(|error| {
-            CliError::new(format!("{} answers {target} in another form: {error}", self.address))
+            CliError::new(format!("{} answers {target} in another form: {error}", self.address()))
+                .hint("is this the address that was meant?")
         })
     }
 
     fn late(&self) -> CliError {
         let seconds = self.timeout.as_secs_f64();
-        CliError::new(format!("{} has not answered within {seconds} s", self.address))
+        CliError::new(format!("{} has not answered within {seconds} s", self.address()))
             .hint("--timeout gives it longer")
     }
 
@@ -145,7 +166,7 @@ impl Client {
     ) -> Result<T, CliError> {
         let answer = self.answer(method, path, query, body).await?;
         serde_json::from_slice(&answer).map_err(|error| {
-            CliError::new(format!("{} answers /api/v1/{path} in another form: {error}", self.address))
+            CliError::new(format!("{} answers /api/v1/{path} in another form: {error}", self.address()))
                 .hint("is the control plane of this version? see `pilotfish --version` and /version")
         })
     }
@@ -171,13 +192,17 @@ impl Client {
         target: String,
         body: Bytes,
     ) -> Result<(StatusCode, Bytes), CliError> {
-        let request = Request::builder().method(method).uri(target).header(header::HOST, &self.address);
+        let request = Request::builder().method(method).uri(target).header(header::HOST, self.to.host());
         let request = request.header(header::CONTENT_TYPE, "application/json").body(Full::new(body));
-        let request = request
-            .map_err(|error| CliError::new(format!("{:?} is no address", self.address)).caused_by(error))?;
-        let stream = TcpStream::connect(&self.address).await.map_err(|error| self.unreachable(&error))?;
+        let request = request.map_err(|error| {
+            CliError::new(format!("{:?} is no address", self.address()))
+                .hint("--admin-address is written as HOST:PORT")
+                .caused_by(error)
+        })?;
+        let stream = self.to.dial().await?;
         let broken = |error: hyper::Error| {
-            CliError::new(format!("{} does not answer as an admin address does: {error}", self.address))
+            let why = chain(&error);
+            CliError::new(format!("{} does not answer as an admin address does: {why}", self.address()))
                 .hint("--admin-address names another one; 15014 is the default port of `serve`")
         };
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
@@ -196,18 +221,12 @@ impl Client {
             if error.is::<LengthLimitError>() {
                 too_large()
             } else {
-                CliError::new(format!("{} broke the answer off: {error}", self.address))
+                CliError::new(format!("{} broke the answer off: {error}", self.address()))
+                    .hint("its log may say why; has it been restarted?")
             }
         })?;
         connection.abort();
         Ok((status, answer.to_bytes()))
-    }
-
-    fn unreachable(&self, error: &std::io::Error) -> CliError {
-        let message = format!("cannot connect to {}: {error}", self.address);
-        CliError::new(message).hint(
-            "is `pilotfish serve` running there? In a cluster: kubectl -n istio-system port-forward deploy/pilotfish 15014",
-        )
     }
 
     fn refused(&self, status: StatusCode, path: &str, answer: &[u8]) -> CliError {
@@ -215,13 +234,21 @@ impl Client {
             return failure.into();
         }
         if status == StatusCode::NOT_FOUND {
-            return CliError::new(format!("{} does not know /api/v1/{path}", self.address))
+            return CliError::new(format!("{} does not know /api/v1/{path}", self.address()))
                 .hint("it is a control plane of another version, or none; see /version there");
         }
         let text = String::from_utf8_lossy(answer);
         let line: String = text.lines().next().unwrap_or_default().chars().take(300).collect();
-        CliError::new(format!("{} answers {status}: {line}", self.address))
+        CliError::new(format!("{} answers {status}: {line}", self.address())).hint(
+            "its log may say why; debug pages are for its own machine, unless it has --allow-remote-debug",
+        )
     }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 fn target(path: &str, query: &[(&str, &str)]) -> String {
@@ -237,6 +264,36 @@ fn target(path: &str, query: &[(&str, &str)]) -> String {
 /// A name as one part of a path.
 pub(crate) fn part(name: &str) -> String {
     form_urlencoded::byte_serialize(name.as_bytes()).collect::<String>().replace('+', "%20")
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    /// A client that gives up soon.
+    pub(crate) fn client(address: &str) -> Client {
+        Client { to: Tcp::to(address), timeout: Duration::from_secs(5) }
+    }
+
+    /// Answers the target of each request with the JSON of a function.
+    pub(crate) async fn server(answer: impl Fn(&str) -> String + Send + 'static) -> Client {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = vec![0; 16_384];
+                let read = stream.read(&mut request).await.unwrap();
+                let request = String::from_utf8_lossy(&request[..read]).into_owned();
+                let body = answer(request.split(' ').nth(1).unwrap());
+                let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+                stream.write_all((head + &body).as_bytes()).await.unwrap();
+            }
+        });
+        client(&address)
+    }
 }
 
 #[cfg(test)]
@@ -258,7 +315,7 @@ mod tests {
                 std::future::pending::<()>().await;
             }
         });
-        Client { address, timeout: Duration::from_millis(200) }
+        Client { to: Tcp::to(&address), timeout: Duration::from_millis(200) }
     }
 
     async fn error(answer: &'static [u8]) -> String {
@@ -282,7 +339,7 @@ mod tests {
             let text = error(answer).await;
             assert!(text.contains(message), "{message:?} in {text:?}");
         }
-        let nobody = Client { address: "127.0.0.1:1".into(), timeout: Duration::from_secs(5) };
+        let nobody = testing::client("127.0.0.1:1");
         let text = nobody.get::<u32>("x", &[]).await.unwrap_err().to_string();
         assert!(text.contains("cannot connect to 127.0.0.1:1") && text.contains("pilotfish serve"), "{text}");
     }

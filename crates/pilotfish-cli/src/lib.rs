@@ -1,8 +1,9 @@
-//! Client commands: what an operator asks a running control plane, from its own machine or through `kubectl port-forward`.
+//! Client commands: what an operator asks a running control plane, on its own machine or in a Pod of a cluster.
 //!
 //! ```text
 //! Commands ── clap ──▶ Client ── HTTP/1.1, JSON ──▶ /api/v1 of the admin address
 //!     ▲                   │
+//!     │                   └── Dial: TCP, or through the API server of a cluster, which the binary knows to reach
 //!     └── text, JSON or YAML on stdout; errors with a hint on stderr
 //! ```
 //!
@@ -10,14 +11,19 @@
 
 mod client;
 mod commands;
+mod dial;
 mod error;
 mod output;
 mod table;
+mod terminal;
 mod time;
 
 pub use client::{Client, Connection};
-pub use commands::plan::{PlanArgs, PlanFiles, show as show_plan};
+pub use commands::plan::{PlanArgs, show as show_plan};
 pub use commands::why::Why;
 pub use commands::{Commands, Shown, show_registries};
+pub use dial::{Dial, Dialing, InCluster, Socket, reach_clusters_by};
 pub use error::CliError;
 pub use output::{Format, Output, Screen};
+pub use terminal::cleaned;
+pub use time::parse_duration;

@@ -1,6 +1,7 @@
 //! How answers are written.
 
 use crate::error::CliError;
+use crate::terminal::{cleaned, one_line};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
@@ -67,6 +68,12 @@ impl Screen {
         Self { colour: false }
     }
 
+    /// A text as it may go to this screen.
+    pub(crate) fn cleaned<'a>(&self, text: &'a str) -> std::borrow::Cow<'a, str> {
+        cleaned(text, self.colour)
+    }
+
+    /// One line in a colour.
     pub(crate) fn paint(&self, text: &str, colour: Colour) -> String {
         if !self.colour {
             return text.to_owned();
@@ -77,7 +84,7 @@ impl Screen {
             Colour::Bad => 31,
             Colour::Faint => 2,
         };
-        format!("\u{1b}[{code}m{text}\u{1b}[0m")
+        format!("\u{1b}[{code}m{}\u{1b}[0m", one_line(text))
     }
 }
 
@@ -92,7 +99,10 @@ impl Output {
         text: impl FnOnce(&Screen) -> String,
     ) -> Result<(), CliError> {
         let out = match self.format {
-            Format::Text => text(&Screen::stdout()),
+            Format::Text => {
+                let screen = Screen::stdout();
+                screen.cleaned(&text(&screen)).into_owned()
+            }
             Format::Json => json(answer)? + "\n",
             Format::Yaml => yaml(answer)?,
         };
@@ -100,9 +110,22 @@ impl Output {
     }
 }
 
+/// Says something on stderr, beside the answer.
+pub(crate) fn say(text: &str) {
+    // Nobody is left to hear it where stderr is closed.
+    let _ = writeln!(std::io::stderr(), "{}", cleaned(text, false));
+}
+
 fn json<T: Serialize>(answer: &T) -> Result<String, CliError> {
-    serde_json::to_string_pretty(answer)
-        .map_err(|error| CliError::new("the answer is no JSON").caused_by(error))
+    let text = serde_json::to_string_pretty(answer)
+        .map_err(|error| CliError::new("the answer is no JSON").caused_by(error))?;
+    // JSON escapes the control characters of ASCII. The others stand in strings only, where an escape says the same.
+    let is_raw = |c: char| matches!(c, '\u{7f}'..='\u{9f}');
+    if !text.contains(is_raw) {
+        return Ok(text);
+    }
+    let escaped = |c: char| if is_raw(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+    Ok(text.chars().map(escaped).collect())
 }
 
 /// An answer as YAML.

@@ -1,6 +1,7 @@
 //! Aligned columns.
 
 use crate::output::{Colour, Screen};
+use crate::terminal::one_line;
 
 /// A table for people: a head, rows, and columns as wide as they have to be.
 pub(crate) struct Table {
@@ -70,7 +71,7 @@ fn shown(text: &str) -> String {
     if text.is_empty() {
         return "-".to_owned();
     }
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    one_line(text)
 }
 
 #[cfg(test)]

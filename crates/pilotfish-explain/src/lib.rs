@@ -13,7 +13,7 @@ mod resource;
 mod subject;
 mod why;
 
-pub use around::{ProxyCounts, namespaces, service};
+pub use around::{ProxyCounts, namespaces, service, service_map};
 pub use plan::{Held, Planned, held, plan, unified};
 pub use resource::{json, section};
 pub use subject::{Subject, gateways_of, proxy_named, subjects_of, subjects_of_change};

@@ -90,6 +90,23 @@ impl fmt::Display for NoAnswer {
 
 impl Error for NoAnswer {}
 
+/// Makes a client for a person: of a kubeconfig (`$KUBECONFIG` or `~/.kube/config` without one) and a context in it (the current one
+/// without). Nothing is sent yet.
+///
+/// # Errors
+/// When the settings are wrong.
+pub async fn of_context(path: Option<&Path>, context: Option<&str>) -> Result<Client, ClientError> {
+    let shown =
+        || path.map_or_else(|| "$KUBECONFIG or ~/.kube/config".to_owned(), |path| path.display().to_string());
+    let fail = |error| ClientError::Kubeconfig { path: shown(), error: Box::new(error) };
+    if path.is_none() && context.is_none() {
+        return connect(&ClientSettings::default()).await;
+    }
+    let file = path.map_or_else(Kubeconfig::read, Kubeconfig::read_from).map_err(fail)?;
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    of_config(Config::from_custom_kubeconfig(file, &options).await.map_err(fail)?)
+}
+
 async fn from_file(path: &Path) -> Result<Config, ClientError> {
     let fail = |error| ClientError::Kubeconfig { path: path.display().to_string(), error: Box::new(error) };
     let file = Kubeconfig::read_from(path).map_err(fail)?;

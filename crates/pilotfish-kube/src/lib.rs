@@ -12,11 +12,13 @@
 
 pub mod access_review;
 pub mod client;
+mod port_forward;
 pub mod remote;
 pub mod request;
 mod source;
 pub mod token_review;
 pub mod watch;
 
+pub use port_forward::{ForwardError, Forwarded, ForwardedPod, WantedPod};
 pub use source::{Kinds, KubeSource, KubeSourceSettings, SourceError, has_status, resources_of};
 pub use watch::{NoopObserver, Observer, WatchEvent};

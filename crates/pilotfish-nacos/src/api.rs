@@ -67,7 +67,7 @@ pub(crate) enum ApiError {
         reason: String,
     },
     /// The server sends its clients elsewhere.
-    #[error("{0} asks its clients to connect anew")]
+    #[error("{0} asks its clients to connect again")]
     Reset(Arc<str>),
     /// HTTP failed.
     #[error(transparent)]

@@ -157,7 +157,10 @@ impl Runner {
         let mut keys = grace;
         keys.extend(missed);
         if !keys.is_empty() {
-            tracing::info!(leases = keys.len(), "leases begin anew: they could not be renewed meanwhile");
+            tracing::info!(
+                leases = keys.len(),
+                "leases are granted again: they could not be renewed meanwhile"
+            );
             let (shared, session) = (Arc::clone(&self.shared), Arc::clone(&following.session));
             following.tasks.spawn(begin_anew(shared, session, keys, following.anew.clone()));
         }

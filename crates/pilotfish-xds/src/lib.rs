@@ -58,5 +58,7 @@ pub use source::{
     Change, ChangeKind, ClientId, Collection, CollectionState, ConnectError, Held, PeerInfo, Publication,
     Resource, ResourceSource, Snapshot, ViewId,
 };
-pub use status::{Concerned, ConnectionStatus, Lacking, Names, Progress, Rejection, SubscribedNames, TypeStatus};
+pub use status::{
+    Concerned, ConnectionStatus, Lacking, Names, Progress, Rejection, SubscribedNames, TypeStatus,
+};
 pub use stream::{Response, Stream, StreamError};

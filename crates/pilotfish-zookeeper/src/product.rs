@@ -67,7 +67,7 @@ impl ZooKeeper {
                 self.refusals += 1;
                 if self.refusals >= REFUSALS * servers.len() && self.last_zxid > 0 {
                     tracing::info!(
-                        "no server of ZooKeeper knows what was read before; the next session begins anew"
+                        "no server of ZooKeeper knows what was read before; the next session reads everything again"
                     );
                     (self.refusals, self.last_zxid) = (0, 0);
                 }

@@ -92,6 +92,8 @@ async fn lists_are_tables_and_json_and_unknown_names_are_answered_with_near_ones
         assert_eq!(code, Some(2), "{text}");
         assert!(text.contains(message), "{message:?} in {text}");
     }
+    let one = operator.json(&["proxies", "client-0.n0"]);
+    assert!(one["types"][0]["view"].is_u64() && one["types"][0]["sharedWith"] == 1, "{one:#}");
     let yaml = operator.ask(&["proxies", "client-0.n0", "-o", "yaml"]).1;
     assert!(yaml.contains("name: client-0.n0"), "{yaml}");
 }
@@ -223,6 +225,47 @@ fn shells_are_told_of_the_commands_and_manuals_are_written() {
 }
 
 #[test]
+fn a_hint_follows_each_error() {
+    let nobody = Operator("127.0.0.1:1".to_owned());
+    let missing = "/nowhere/missing.yaml";
+    let asking =
+        ["proxies", "services", "endpoints", "problems", "history", "memory", "profile", "log", "wait"];
+    let asking = asking.iter().map(|command| vec![*command]);
+    let files = ["replay", "validate", "plan", "serve", "man"].iter().map(|command| match *command {
+        "man" => vec!["man", "/proc/nowhere"],
+        command => vec![command, missing],
+    });
+    let others = [
+        &["config", "web"][..],
+        &["why", "web", "--to", "x"],
+        &["why", "endpoint", "10.0.0.1"],
+        &["why", "no", "config", "VirtualService/a/b"],
+        &["why", "web", "--to", "x", "--files", missing],
+        &["plan", "--base", missing, missing],
+        &["record", "/nowhere/record"],
+        &["registries", "zoo"],
+        &["registries", "--status"],
+        &["inject", "-f", missing],
+        &["crds", "--group", "x"],
+        &["remote-secret", "--name", "a", "--kubeconfig", missing],
+        &["serve", "--xds-address", "x", "--debounce", "x"],
+        &["sync", "polaris", "--address", "x", "--cluster-name", ""],
+        &["bench", "--address", "x"],
+        &["demo", missing],
+        &["top"],
+    ];
+    for arguments in asking.chain(files).chain(others.iter().map(|arguments| arguments.to_vec())) {
+        let output = nobody.run(&arguments);
+        let error = String::from_utf8_lossy(&output.stderr);
+        // Usage that clap refuses names --help by itself.
+        let is_told = error.contains("\nhint: ") || error.contains("--help");
+        assert!(output.status.code() == Some(2) && is_told, "{arguments:?}: {error}");
+    }
+    let (_, text) = nobody.ask(&["replay", missing]);
+    assert!(text.ends_with("\nhint: pilotfish replay --help\n"), "{text}");
+}
+
+#[test]
 fn a_plan_on_folders_alone_needs_no_control_plane() {
     let (base, change) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     std::fs::write(base.path().join("shop.yaml"), SHOP).unwrap();
@@ -235,6 +278,12 @@ fn a_plan_on_folders_alone_needs_no_control_plane() {
         text.starts_with("1 of 1 proxies get 1 changed resources from 1 objects; nothing is dangerous"),
         "{text}"
     );
+    // What cannot be read is no part of a plan that goes on without it.
+    let link = std::path::Path::new(change).join("loop.yaml");
+    std::os::unix::fs::symlink("loop.yaml", &link).unwrap();
+    let (code, text) = nobody.ask(&["plan", "--base", base, change]);
+    assert!(code == Some(2) && text.contains("loop.yaml: ") && text.contains("\nhint: "), "{text}");
+    std::fs::remove_file(link).unwrap();
     let (code, text) = nobody.ask(&["plan", "--base", base, "--replace", change]);
     assert_eq!(code, Some(4), "the Service and its endpoints go: {text}");
     assert!(text.contains("web.n0.svc.cluster.local:80 is not known any more"), "{text}");

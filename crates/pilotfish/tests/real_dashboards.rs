@@ -35,6 +35,99 @@ metadata: {name: catalog, namespace: shop}
 spec: {ports: [{name: http, port: 80}], selector: {app: catalog}}
 ";
 
+/// What panels ask, in PromQL: those of Istio's control plane and performance dashboards and of Kiali that the control plane answers. Labels
+/// that Prometheus adds (`app`, `pod`) are left out.
+const EXPRESSIONS: &[&str] = &[
+    "sum(istio_build) by (component, tag)",
+    "sum(istio_build{component=\"pilot\"}) by (tag)",
+    "sum(irate(pilot_xds_pushes[1m])) by (type)",
+    "sum(irate(pilot_xds_pushes{type=\"cds\"}[1m]))",
+    "sum(pilot_total_xds_rejects) by (type)",
+    "sum(pilot_total_xds_rejects{type=\"cds\"})",
+    "sum(pilot_total_xds_internal_errors)",
+    "sum(pilot_xds)",
+    "sum(rate(pilot_xds_push_time_bucket[1m])) by (le)",
+    "sum(rate(pilot_xds_push_time_count{type=\"cds\"}[1m]))",
+    "sum(rate(pilot_xds_config_size_bytes_bucket[1m])) by (le)",
+    "sum(rate(pilot_k8s_reg_events[1m])) by (type, event)",
+    "sum(rate(pilot_k8s_reg_events{event=\"add\", type=\"Services\"}[1m]))",
+    "sum(rate(pilot_k8s_reg_events{event=\"update\", type=\"Services\"}[1m]))",
+    "sum(rate(pilot_k8s_cfg_events[1m])) by (type, event)",
+    "sum(rate(pilot_push_triggers[1m])) by (type)",
+    "sum(rate(galley_validation_passed[1m]))",
+    "sum(rate(galley_validation_failed[1m]))",
+    "sum(rate(sidecar_injection_success_total[1m]))",
+    "sum(rate(sidecar_injection_failure_total[1m]))",
+    "process_resident_memory_bytes",
+    "process_virtual_memory_bytes",
+    "rate(process_cpu_seconds_total[1m])",
+    "process_open_fds",
+    "sum(rate(pilot_proxy_convergence_time_sum[1m])) / sum(rate(pilot_proxy_convergence_time_count[1m]))",
+];
+
+/// What an expression needs of a series: its name, values of labels, and labels that it is grouped by.
+#[derive(Debug, PartialEq)]
+struct Needs {
+    name: String,
+    values: Vec<String>,
+    groups: Vec<String>,
+}
+
+/// The series of an expression of those above.
+fn needs(expression: &str) -> Vec<Needs> {
+    let groups = expression.split_once(" by (").map_or("", |(_, groups)| groups.trim_end_matches(')'));
+    let list =
+        |text: &str| text.split(", ").filter(|one| !one.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut found = Vec::new();
+    let text = expression.split(" by (").next().unwrap();
+    let mut at = 0;
+    while at < text.len() {
+        let end = text[at..].find(|c| !is_name(c)).map_or(text.len(), |length| at + length);
+        let (word, rest) = (&text[at..end], &text[end..]);
+        // Of words with an underscore, all are names of series here.
+        if word.contains('_') {
+            let values = rest.strip_prefix('{').and_then(|rest| rest.split_once('}'));
+            let (values, behind) = values.unwrap_or(("", rest));
+            found.push(Needs { name: word.to_owned(), values: list(values), groups: list(groups) });
+            at = text.len() - behind.len();
+        } else {
+            at = end.max(at + 1);
+        }
+    }
+    found
+}
+
+#[test]
+fn expressions_are_taken_apart() {
+    let one = |name: &str, values: &[&str], groups: &[&str]| Needs {
+        name: name.into(),
+        values: values.iter().map(|&text| text.into()).collect(),
+        groups: groups.iter().map(|&text| text.into()).collect(),
+    };
+    for (expression, found) in [
+        ("sum(a_b{x=\"y\", z=\"1\"})", vec![one("a_b", &["x=\"y\"", "z=\"1\""], &[])]),
+        ("sum(irate(a_b[1m])) by (x, y)", vec![one("a_b", &[], &["x", "y"])]),
+        (
+            "sum(rate(a_sum[1m])) / sum(rate(a_count[1m]))",
+            vec![one("a_sum", &[], &[]), one("a_count", &[], &[])],
+        ),
+    ] {
+        assert_eq!(needs(expression), found, "{expression}");
+    }
+}
+
+/// Whether a page of metrics has a series as it is needed.
+fn has(page: &str, needs: &Needs) -> bool {
+    let of_name =
+        |line: &&str| line.strip_prefix(&*needs.name).is_some_and(|rest| rest.starts_with(['{', ' ']));
+    page.lines().filter(of_name).any(|line| {
+        let is_there =
+            |what: &String| line.contains(&format!("{{{what}")) || line.contains(&format!(",{what}"));
+        needs.values.iter().all(is_there) && needs.groups.iter().all(|group| is_there(&format!("{group}=\"")))
+    })
+}
+
 /// Names and labels that are asked for, and whether they are to be found.
 fn asked() -> Vec<(String, Vec<String>, bool)> {
     let table = PAGE.split("## What Istio's dashboards and Kiali ask for").nth(1).unwrap();
@@ -161,6 +254,11 @@ async fn istios_dashboards_find_what_the_page_says() {
     })
     .await;
     measured(&text);
+    for expression in EXPRESSIONS {
+        for needed in needs(expression) {
+            assert!(has(&text, &needed), "{expression}: {needed:?} in {text}");
+        }
+    }
     proxy.abort();
 }
 

@@ -4,7 +4,7 @@ use super::{ListQuery, Operations, answer};
 use crate::routes::{ControlPlane, Shared};
 use crate::views;
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use pilotfish_api::v1::{EndpointRow, Failure, FailureKind, Page, ServicePort, ServiceRow};
 use pilotfish_model::{Endpoint, HealthStatus, Hostname, Service, ServiceKey, ShardKey, World};
@@ -131,6 +131,13 @@ pub(super) async fn service<C: ControlPlane + Operations>(
 
 pub(super) async fn map<C: ControlPlane + Operations>(State(admin): Shared<C>) -> Response {
     Json(admin.plane.namespace_map()).into_response()
+}
+
+pub(super) async fn map_of<C: ControlPlane + Operations>(
+    State(admin): Shared<C>,
+    Path(namespace): Path<String>,
+) -> Response {
+    Json(admin.plane.service_map(&namespace)).into_response()
 }
 
 pub(super) async fn endpoints<C: ControlPlane + Operations>(

@@ -320,8 +320,25 @@ impl Operations for Fixture {
 
     fn namespace_map(&self) -> v1::NamespaceMap {
         let row = v1::NamespaceRow { name: "shop".into(), services: 2, ..v1::NamespaceRow::default() };
-        let link = v1::NamespaceLink { from: "pay".into(), to: "shop".into(), services: 1 };
+        let link = v1::NamespaceLink { from: "pay".into(), to: "shop".into(), services: 1, routed: 2 };
         v1::NamespaceMap { namespaces: vec![row], links: vec![link], truncated: false }
+    }
+
+    fn service_map(&self, namespace: &str) -> v1::ServiceMap {
+        let service = |host: &str| v1::RoutedService {
+            host: host.into(),
+            namespace: namespace.into(),
+            endpoints: 2,
+            healthy: 1,
+        };
+        let route = v1::ServiceRoute {
+            from: service("web"),
+            is_service: true,
+            to: service("catalog"),
+            made_by: vec!["VirtualService shop/web".into()],
+            ..v1::ServiceRoute::default()
+        };
+        v1::ServiceMap { namespace: namespace.into(), routes: vec![route], truncated: false }
     }
 
     fn why_endpoint(&self, address: &str) -> Result<v1::WhyEndpoint, Failure> {
@@ -396,6 +413,7 @@ const JSON: &[(&str, &str)] = &[
     ("/debug/syncz", "syncz.json"),
     ("/api/v1/changes", "v1_changes.json"),
     ("/api/v1/map", "v1_map.json"),
+    ("/api/v1/map/shop", "v1_map_of.json"),
     ("/api/v1/overview", "v1_overview.json"),
     ("/api/v1/samples", "v1_changes.json"),
     ("/api/v1/status", "v1_status.json"),

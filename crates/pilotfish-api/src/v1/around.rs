@@ -139,7 +139,7 @@ pub struct NamespaceRow {
     pub sidecar: Option<ObjectName>,
 }
 
-/// One namespace sees services of another.
+/// One namespace sees services of another, or its routes lead there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NamespaceLink {
@@ -147,6 +147,60 @@ pub struct NamespaceLink {
     pub from: String,
     /// Whose services.
     pub to: String,
-    /// How many of them.
+    /// How many of them they see, because a Sidecar or `exportTo` names them.
     pub services: usize,
+    /// To how many of them routes lead, of services of the first or of objects in it.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub routed: usize,
+}
+
+/// The routes around the services of a namespace: `/api/v1/map/NAMESPACE`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceMap {
+    /// The namespace.
+    pub namespace: String,
+    /// Routes from its services and to them; at most 500.
+    pub routes: Vec<ServiceRoute>,
+    /// Whether there are more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+}
+
+/// What is sent to one service or host goes to another.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceRoute {
+    /// Whose requests.
+    pub from: RoutedService,
+    /// Whether that is a service; else it is a host that only the route has.
+    pub is_service: bool,
+    /// Where they go.
+    pub to: RoutedService,
+    /// The subset there, if one is named.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub subset: String,
+    /// The gateways of the route, without `mesh`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gateways: Vec<String>,
+    /// The objects that made the route.
+    pub made_by: Vec<super::ObjectName>,
+}
+
+/// A service of a route.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RoutedService {
+    /// Its host.
+    pub host: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Endpoints.
+    pub endpoints: usize,
+    /// Those that get requests.
+    pub healthy: usize,
+}
+
+fn is_none(count: &usize) -> bool {
+    *count == 0
 }

@@ -36,6 +36,8 @@ pub struct Overview {
     pub proxies_rejected: usize,
     /// A number that differs whenever a proxy comes, goes, or is in another state.
     pub proxies_state: u64,
+    /// A number that differs whenever a registry answers, fails, is in sync, or has something else.
+    pub registries_state: u64,
     /// Registries.
     pub registries: usize,
     /// Registries that are in sync, and whose source can be read.

@@ -54,6 +54,12 @@ pub struct ProxyType {
     pub subscribed: Option<usize>,
     /// The newest revision of which it acknowledged a response.
     pub revision: u64,
+    /// The number of the view that the resources are of: proxies of one view get the same bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub view: Option<u64>,
+    /// How many other connected proxies have that view; only where one proxy is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_with: Option<usize>,
     /// What it refused, in its own words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejection: Option<Rejection>,

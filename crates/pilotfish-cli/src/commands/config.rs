@@ -1,9 +1,10 @@
 //! `pilotfish config`.
 
 use super::envoy;
-use crate::client::{Connection, part};
+use super::shown::Shown;
+use crate::client::{Client, part};
 use crate::error::CliError;
-use crate::output::{Colour, Format, Output, Screen, yaml};
+use crate::output::{Colour, Format, Screen, yaml};
 use crate::table::Table;
 use clap::Args;
 use pilotfish_api::v1::{ConfigResource, ProxyConfig, Section};
@@ -16,6 +17,7 @@ pub(super) const EXAMPLES: &str = "Examples:
   pilotfish config web-0.shop clusters catalog          those whose name contains this
   pilotfish config web-0.shop endpoints --full          all of them, whole
   pilotfish config web-0.shop routes 80 --at 41         what it would have had at an earlier revision
+  pilotfish config web-0.shop clusters --watch          again and again
   pilotfish config web-0.shop --diff --envoy-admin 127.0.0.1:15000     against what the proxy says that it has
   pilotfish config web-0.shop listeners -o json | jq '.resources[].resource'
 
@@ -44,9 +46,7 @@ pub struct Config {
     #[arg(long, value_name = "HOST:PORT", requires = "diff")]
     envoy_admin: Option<String>,
     #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    connection: Connection,
+    shown: Shown,
 }
 
 fn section(word: &str) -> Result<Section, String> {
@@ -58,7 +58,12 @@ fn section(word: &str) -> Result<Section, String> {
 
 impl Config {
     pub(super) async fn run(self) -> Result<ExitCode, CliError> {
-        let whole = self.full || self.diff || self.name.is_some() || self.output.format != Format::Text;
+        self.shown.repeat(async |client| self.show(client).await).await
+    }
+
+    async fn show(&self, client: &Client) -> Result<ExitCode, CliError> {
+        let output = self.shown.output;
+        let whole = self.full || self.diff || self.name.is_some() || output.format != Format::Text;
         let mut query = Vec::new();
         query.extend(self.section.map(|section| ("section", section.as_str())));
         query.extend(self.name.as_deref().map(|name| ("name", name)));
@@ -66,18 +71,19 @@ impl Config {
         let at = self.at.map(|revision| revision.to_string());
         query.extend(at.as_deref().map(|revision| ("at", revision)));
         let path = format!("proxies/{}/config", part(&self.proxy));
-        let client = self.connection.client();
-        let config: ProxyConfig = client.get(&path, &query).await?;
         if let Some(envoy) = &self.envoy_admin {
-            let answer = envoy::compare(&config, &client.at(envoy)).await?;
-            self.output.write(&answer, |screen| envoy::text(&answer, screen))?;
+            let config = envoy::whole(client, &path, &query).await?;
+            let asked = envoy::Asked { section: self.section, name: self.name.as_deref() };
+            let answer = envoy::compare(&config, asked, &client.at(envoy)).await?;
+            output.write(&answer, |screen| envoy::text(&answer, screen))?;
             return Ok(if answer.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
-        if whole && self.output.format == Format::Text {
+        let config: ProxyConfig = client.get(&path, &query).await?;
+        if whole && output.format == Format::Text {
             let text = whole_text(&config)?;
-            self.output.write(&config, |screen| paint_comments(&text, screen))?;
+            output.write(&config, |screen| paint_comments(&text, screen))?;
         } else {
-            self.output.write(&config, |screen| names(&config, screen))?;
+            output.write(&config, |screen| names(&config, screen))?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -124,7 +124,7 @@ fn one_text(change: &Change, screen: &Screen) -> String {
     for missing in &change.missing_proxies {
         let reason = if missing.reason.is_empty() { String::new() } else { format!(": {}", missing.reason) };
         let line = format!("{} {} {}{reason}", missing.proxy, missing.resource_type, missing.state);
-        let _ = writeln!(out, "{}", screen.paint(&line.replace(['\n', '\u{1b}'], " "), Colour::Bad));
+        let _ = writeln!(out, "{}", screen.paint(&line, Colour::Bad));
     }
     for changed in &change.changes {
         changed_text(changed, screen, &mut out);
@@ -160,9 +160,8 @@ fn changed_text(changed: &Changed, screen: &Screen, out: &mut String) {
             Some(b'@') => Some(Colour::Faint),
             _ => None,
         };
-        let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let _ =
-            writeln!(out, "{}", colour.map_or_else(|| line.clone(), |colour| screen.paint(&line, colour)));
+        let line = colour.map_or_else(|| line.to_owned(), |colour| screen.paint(line, colour));
+        let _ = writeln!(out, "{line}");
     }
 }
 

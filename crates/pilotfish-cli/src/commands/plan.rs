@@ -1,4 +1,5 @@
-//! `pilotfish plan`: the flags, the files and the answer. The command itself belongs to the binary, which also plans on folders alone.
+//! `pilotfish plan`: the flags and the answer. The command itself belongs to the binary, which reads files as it serves them, and also plans on
+//! folders alone.
 
 use crate::client::Connection;
 use crate::error::CliError;
@@ -6,8 +7,7 @@ use crate::output::{Colour, Output, Screen};
 use clap::Args;
 use pilotfish_api::v1::{Plan, PlanFile, PlanRequest, Severity};
 use std::fmt::Write;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Shows what a change would do, before it is made.
@@ -45,92 +45,12 @@ pub struct PlanArgs {
     pub connection: Connection,
 }
 
-/// Bytes of all files together: what the control plane takes.
-const LARGEST: u64 = 4 << 20;
-
-/// The files of a plan.
-#[derive(Clone, Debug, Default)]
-pub struct PlanFiles(pub Vec<PlanFile>);
-
-impl PlanFiles {
-    /// Reads all files of a folder, however large.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub fn of_folder(folder: &Path) -> Result<Self, CliError> {
-        let mut files = Self::default();
-        let mut left = u64::MAX;
-        files.add_path(folder, &mut left)?;
-        Ok(files)
-    }
-
-    /// Reads files, and those of folders that end in `.yaml`, `.yml` or `.json`.
-    ///
-    /// # Errors
-    /// When a path cannot be read, or all together are too large.
-    pub fn read(paths: &[PathBuf]) -> Result<Self, CliError> {
-        let mut files = Self::default();
-        let mut left = LARGEST;
-        for path in paths {
-            if path.as_os_str() == "-" {
-                let mut text = String::new();
-                let read = std::io::stdin().lock().take(left + 1).read_to_string(&mut text);
-                let bytes = read.map_err(|error| CliError::new(format!("standard input: {error}")))?;
-                files.add("standard input", text, bytes as u64, &mut left)?;
-            } else {
-                files.add_path(path, &mut left)?;
-            }
-        }
-        Ok(files)
-    }
-
-    fn add_path(&mut self, path: &Path, left: &mut u64) -> Result<(), CliError> {
-        let failed = |error: std::io::Error| CliError::new(format!("{}: {error}", path.display()));
-        if path.is_dir() {
-            let mut entries: Vec<PathBuf> = std::fs::read_dir(path)
-                .map_err(failed)?
-                .filter_map(|entry| Some(entry.ok()?.path()))
-                .filter(|entry| entry.is_dir() || is_yaml(entry))
-                .filter(|entry| !is_hidden(entry))
-                .collect();
-            entries.sort();
-            return entries.iter().try_for_each(|entry| self.add_path(entry, left));
-        }
-        let size = std::fs::metadata(path).map_err(failed)?.len();
-        if size > *left {
-            return Err(too_large());
-        }
-        let text = std::fs::read_to_string(path).map_err(failed)?;
-        self.add(&path.display().to_string(), text, size, left)
-    }
-
-    fn add(&mut self, name: &str, text: String, bytes: u64, left: &mut u64) -> Result<(), CliError> {
-        *left = left.checked_sub(bytes).ok_or_else(too_large)?;
-        self.0.push(PlanFile { name: name.to_owned(), text });
-        Ok(())
-    }
-}
-
-fn too_large() -> CliError {
-    CliError::new(format!("the files are larger than {} MiB together", LARGEST >> 20))
-        .hint("plan the files that change, not all of them")
-}
-
-fn is_yaml(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|known| extension == *known))
-}
-
-fn is_hidden(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))
-}
-
 impl PlanArgs {
-    /// Asks the running control plane.
+    /// Asks the running control plane about these files.
     ///
     /// # Errors
     /// When there is no answer.
-    pub async fn ask(&self) -> Result<Plan, CliError> {
-        let PlanFiles(files) = PlanFiles::read(&self.paths)?;
+    pub async fn ask(&self, files: Vec<PlanFile>) -> Result<Plan, CliError> {
         self.connection.client().post("plan", &PlanRequest { files, delete: self.delete.clone() }).await
     }
 
@@ -305,20 +225,5 @@ mod tests {
                 .map(|s| code(s, of_changes))
         };
         assert_eq!((codes(false), codes(true)), ([0, 0, 4, 1], [0, 3, 4, 1]));
-    }
-
-    #[test]
-    fn folders_are_read_in_order_and_without_what_is_hidden() {
-        let folder = std::env::temp_dir().join(format!("pilotfish-plan-{}", std::process::id()));
-        std::fs::create_dir_all(folder.join("b")).unwrap();
-        for name in ["a.yaml", "b/c.yml", ".hidden.yaml", "notes.txt"] {
-            std::fs::write(folder.join(name), name).unwrap();
-        }
-        let PlanFiles(files) = PlanFiles::read(std::slice::from_ref(&folder)).unwrap();
-        let texts: Vec<&str> = files.iter().map(|file| file.text.as_str()).collect();
-        assert_eq!(texts, ["a.yaml", "b/c.yml"]);
-        let missing = PlanFiles::read(&[folder.join("missing.yaml")]).unwrap_err().to_string();
-        assert!(missing.contains("missing.yaml"), "{missing}");
-        std::fs::remove_dir_all(folder).unwrap();
     }
 }

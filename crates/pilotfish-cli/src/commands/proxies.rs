@@ -155,7 +155,17 @@ fn one(proxy: &Proxy, screen: &Screen) -> String {
             let _ = writeln!(out, "  {name:<11} {value}");
         }
     }
-    let mut table = Table::new(["type", "state", "since", "lag", "resources", "subscribed", "revision"]);
+    let mut table = Table::new([
+        "type",
+        "state",
+        "since",
+        "lag",
+        "resources",
+        "subscribed",
+        "revision",
+        "view",
+        "shared with",
+    ]);
     for ty in &proxy.types {
         table.row(row(ty));
     }
@@ -186,7 +196,7 @@ fn colour_of(state: State) -> Colour {
     }
 }
 
-fn row(ty: &ProxyType) -> [Cell; 7] {
+fn row(ty: &ProxyType) -> [Cell; 9] {
     [
         ty.name.as_str().into(),
         state(ty.state),
@@ -195,6 +205,8 @@ fn row(ty: &ProxyType) -> [Cell; 7] {
         ty.resources.to_string().into(),
         ty.subscribed.map_or_else(|| "all".to_owned(), |count| count.to_string()).into(),
         ty.revision.to_string().into(),
+        ty.view.map(|view| view.to_string()).unwrap_or_default().into(),
+        ty.shared_with.map(|count| format!("{count} proxies")).unwrap_or_default().into(),
     ]
 }
 
@@ -217,7 +229,13 @@ mod tests {
             rejection: Some(rejection),
             ..ProxyType::default()
         };
-        let clusters = ProxyType { name: "clusters".into(), resources: 12, ..ProxyType::default() };
+        let clusters = ProxyType {
+            name: "clusters".into(),
+            resources: 12,
+            view: Some(3),
+            shared_with: Some(1),
+            ..ProxyType::default()
+        };
         let endpoints = ProxyType {
             name: "endpoints".into(),
             state: State::Pending,
@@ -258,9 +276,12 @@ mod tests {
     #[test]
     fn one_proxy_is_shown_with_its_own_words() {
         let text = one(&proxy(), &Screen::plain());
-        for part in
-            ["web-0.shop  rejected  revision 7", "  no such filter\n", "  made by: EnvoyFilter shop/bad\n"]
-        {
+        for part in [
+            "web-0.shop  rejected  revision 7",
+            "  no such filter\n",
+            "  made by: EnvoyFilter shop/bad\n",
+            "3     1 proxies\n",
+        ] {
             assert!(text.contains(part), "{part:?} in {text}");
         }
     }

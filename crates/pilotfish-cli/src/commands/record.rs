@@ -2,6 +2,7 @@
 
 use crate::client::Connection;
 use crate::error::CliError;
+use crate::output::say;
 use clap::Args;
 use std::io::Write;
 use std::path::PathBuf;
@@ -41,7 +42,7 @@ impl Record {
             .map_err(|error| CliError::new(format!("{}: {error}", self.file.display())))?;
         let kib = record.len().div_ceil(1 << 10);
         // The file is what was asked for; this is for people.
-        let _ = writeln!(std::io::stderr(), "{}: {kib} KiB, without Secrets", self.file.display());
+        say(&format!("{}: {kib} KiB, without Secrets", self.file.display()));
         Ok(ExitCode::SUCCESS)
     }
 }

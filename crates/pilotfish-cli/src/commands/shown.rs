@@ -2,7 +2,7 @@
 
 use crate::client::{Client, Connection};
 use crate::error::CliError;
-use crate::output::{Output, Screen, Watch, clear};
+use crate::output::{Output, Screen, Watch, clear, say};
 use clap::Args;
 use pilotfish_api::v1::Page;
 use serde::Serialize;
@@ -78,7 +78,7 @@ impl Shown {
     }
 
     /// Shows an answer once, or again and again. What fails once it was shown is said and tried again.
-    async fn repeat(
+    pub(super) async fn repeat(
         &self,
         show: impl AsyncFn(&Client) -> Result<ExitCode, CliError>,
     ) -> Result<ExitCode, CliError> {
@@ -94,7 +94,7 @@ impl Shown {
                     return Err(error);
                 }
                 // The control plane may come back.
-                let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("error: {error}\n"));
+                say(&format!("error: {error}"));
             }
         }
     }

@@ -1,20 +1,25 @@
 //! `pilotfish top`: a control plane at a glance, again and again.
 
+mod keys;
+
 use crate::client::{Client, Connection};
 use crate::error::CliError;
 use crate::output::{Colour, Screen};
 use crate::table::{Cell, Table};
+use crate::terminal::{cut, one_line};
 use crate::time::{about, parse_duration};
 use clap::Args;
-use pilotfish_api::v1::{History, Memory, Outcome, Page, Profile, Proxy, State};
+use keys::{Keys, quits};
+use pilotfish_api::v1::{History, Memory, Outcome, Overview, Page, Profile, Proxy, State};
 use pilotfish_api::{Problem, Registry};
 use std::fmt::Write;
 use std::io::{IsTerminal, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
 
 pub(super) const EXAMPLES: &str = "Examples:
-  pilotfish top                         every 2s, until Ctrl-C
+  pilotfish top                         every 2s, until q or Ctrl-C
   pilotfish top --every 500ms
 
 It is for terminals; proxies, history, registries and problems have --watch and -o json.";
@@ -22,7 +27,7 @@ It is for terminals; proxies, history, registries and problems have --watch and 
 /// Shows a control plane at a glance.
 #[derive(Args, Clone, Debug)]
 pub struct Top {
-    /// How often it is shown anew
+    /// How often it is shown again
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
     every: Duration,
     #[command(flatten)]
@@ -31,8 +36,9 @@ pub struct Top {
 
 /// How often it is shown at most.
 const SOONEST: Duration = Duration::from_millis(100);
-/// Rows of each list.
+/// Rows of each list, and as many as are asked for.
 const ROWS: usize = 10;
+const LIMIT: (&str, &str) = ("limit", "10");
 /// Another screen, that goes when we do, without a cursor; and back.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
 const LEAVE: &[u8] = b"\x1b[?25h\x1b[?1049l";
@@ -40,7 +46,9 @@ const LEAVE: &[u8] = b"\x1b[?25h\x1b[?1049l";
 /// What is shown.
 #[derive(Default)]
 struct View {
-    proxies: Page<Proxy>,
+    overview: Overview,
+    /// The first of the proxies that lack something; those that refuse come first.
+    behind: Vec<Proxy>,
     history: History,
     registries: Vec<Registry>,
     problems: Page<Problem>,
@@ -60,16 +68,22 @@ impl Top {
         let client = self.connection.client();
         // An error here is one before anything is shown.
         let first = View::ask(&client).await?;
+        let keys = Keys::begin();
         std::io::stdout().lock().write_all(ENTER)?;
         let shown = self.show(&client, first).await;
         std::io::stdout().lock().write_all(LEAVE)?;
+        drop(keys);
         shown.map(|()| ExitCode::SUCCESS)
     }
 
+    /// Shows it until somebody has seen enough, or a signal ends us: either way the screen is given back.
     async fn show(&self, client: &Client, mut view: View) -> Result<(), CliError> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut hangup = signal(SignalKind::hangup())?;
+        let mut quit = quits();
         let mut error = String::new();
         loop {
-            draw(&view.text(&Screen::stdout(), &error))?;
+            draw(&view, &error)?;
             let next = async {
                 tokio::time::sleep(self.every.max(SOONEST)).await;
                 View::ask(client).await
@@ -80,32 +94,45 @@ impl Top {
                     Err(failed) => error = failed.to_string().replace('\n', "; "),
                 },
                 done = tokio::signal::ctrl_c() => return Ok(done?),
+                _ = terminate.recv() => return Ok(()),
+                _ = hangup.recv() => return Ok(()),
+                Some(()) = quit.recv() => return Ok(()),
             }
         }
     }
 }
 
-/// Writes over what is shown, line by line, so that nothing flickers.
-fn draw(text: &str) -> Result<(), CliError> {
+/// Writes over what is shown, line by line, so that nothing flickers; no line is longer than the terminal is wide, and none below its end.
+fn draw(view: &View, error: &str) -> Result<(), CliError> {
+    let screen = Screen::stdout();
+    let text = view.text(&screen, error);
+    let (width, height) = keys::size();
     let mut out = String::from("\x1b[H");
-    for line in text.lines() {
-        let _ = write!(out, "{line}\x1b[K\r\n");
-    }
-    out.push_str("\x1b[J");
+    let lines: Vec<String> =
+        screen.cleaned(&text).lines().take(height).map(|line| cut(line, width)).collect();
+    // The end of a line that is full would scroll the last one away.
+    out.push_str(&lines.join("\x1b[K\r\n"));
+    out.push_str("\x1b[K\x1b[J");
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(out.as_bytes())?;
     Ok(stdout.flush()?)
 }
 
 impl View {
-    /// Asks for everything.
+    /// Asks for everything. What is asked for does not grow with the fleet.
     async fn ask(client: &Client) -> Result<Self, CliError> {
-        let registries: Page<Registry> = client.get("registries", &[]).await?;
+        let registries: Page<Registry> = client.get("registries", &[LIMIT]).await?;
+        let mut behind = Vec::new();
+        for state in ["rejected", "pending"] {
+            let page: Page<Proxy> = client.get("proxies", &[("state", state), LIMIT]).await?;
+            behind.extend(page.items);
+        }
         Ok(Self {
-            proxies: client.list("proxies", &[], 5_000).await?,
-            history: client.get("history", &[("limit", "10"), ("endpoints", "true")]).await?,
+            overview: client.get("overview", &[]).await?,
+            behind,
+            history: client.get("history", &[LIMIT, ("endpoints", "true")]).await?,
             registries: registries.items,
-            problems: client.get("problems", &[("limit", "10")]).await?,
+            problems: client.get("problems", &[LIMIT]).await?,
             memory: client.get("memory", &[]).await?,
             profile: client.get("profile", &[("seconds", "0")]).await?,
             before: None,
@@ -145,19 +172,17 @@ impl View {
     }
 
     fn proxies(&self, screen: &Screen, out: &mut String) {
-        let count = |state| self.proxies.items.iter().filter(|proxy| proxy.state == state).count();
-        let (pending, rejected) = (count(State::Pending), count(State::Rejected));
-        let line = format!("{} proxies, {pending} pending, {rejected} rejected", self.proxies.total);
+        let Overview { proxies, proxies_pending: pending, proxies_rejected: rejected, .. } = self.overview;
+        let line = format!("{proxies} proxies, {pending} pending, {rejected} rejected");
         let colour = if rejected > 0 { Colour::Bad } else { Colour::Good };
         let _ = writeln!(out, "\n{}", screen.paint(&line, colour));
-        let behind = self.proxies.items.iter().filter(|proxy| proxy.state != State::Synced);
-        for proxy in behind.take(ROWS) {
+        for proxy in self.behind.iter().take(ROWS) {
             for ty in proxy.types.iter().filter(|ty| ty.state != State::Synced) {
                 let reason =
                     ty.rejection.as_ref().map(|rejection| rejection.reason.as_str()).unwrap_or_default();
                 let lag = ty.lag_seconds.map(about).unwrap_or_default();
                 let line = format!("  {} {} {} {lag} {reason}", proxy.name, ty.name, ty.state);
-                let _ = writeln!(out, "{}", line.replace(['\n', '\u{1b}'], " ").trim_end());
+                let _ = writeln!(out, "{}", one_line(&line).trim_end());
             }
         }
     }
@@ -242,9 +267,16 @@ mod tests {
             ..Registry::default()
         });
         view.problems.total = 2;
+        view.overview = Overview { proxies: 2_000, proxies_pending: 1, ..Overview::default() };
+        let late = pilotfish_api::v1::ProxyType {
+            name: "routes".into(),
+            state: State::Pending,
+            ..Default::default()
+        };
+        view.behind.push(Proxy { name: "web-0.shop".into(), types: vec![late], ..Proxy::default() });
         let text = view.text(&Screen::plain(), "gone");
         assert!(
-            text.starts_with("revision 7   64 MiB   0 % CPU\ngone\n\n0 proxies, 0 pending, 0 rejected\n"),
+            text.starts_with("revision 7   64 MiB   0 % CPU\ngone\n\n2000 proxies, 1 pending, 0 rejected\n  web-0.shop routes pending\n"),
             "{text}"
         );
         assert!(text.contains("VirtualService shop/web changed  2        pending\n"), "{text}");

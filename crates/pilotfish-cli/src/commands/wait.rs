@@ -1,6 +1,6 @@
 //! `pilotfish wait`.
 
-use crate::client::{Client, Connection};
+use crate::client::{Address, Client};
 use crate::error::CliError;
 use crate::output::{Colour, Output, Screen};
 use crate::time::{about, parse_duration};
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 pub(super) const EXAMPLES: &str = "Examples:
   pilotfish wait                                        until all proxies have what is in force now
   pilotfish wait VirtualService/shop/catalog            until those that this object concerns have it as it was read last
-  pilotfish wait --revision 42 --for 10s
+  pilotfish wait --revision 42 --timeout 10s
 
 After a write to an API server, wait for the generation that it made: the object may not be read yet
   generation=$(kubectl apply -f routes.yaml -o jsonpath='{.metadata.generation}')
@@ -36,27 +36,29 @@ pub struct Wait {
     /// First waits until the object is read with this `metadata.generation` or a later one; files, and some kinds, have none
     #[arg(long, requires = "object", value_parser = clap::value_parser!(i64).range(1..))]
     generation: Option<i64>,
-    /// How long it is waited
-    #[arg(long = "for", value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
-    limit: Duration,
+    /// How long to wait; 0s asks once
+    #[arg(long, visible_alias = "for", value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
+    timeout: Duration,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
-    connection: Connection,
+    address: Address,
 }
 
+/// How long one of the answers may take.
+const ANSWER: Duration = Duration::from_secs(10);
 /// How long to wait between two questions, at first and at most.
 const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
 
 impl Wait {
     pub(super) async fn run(self) -> Result<ExitCode, CliError> {
-        let client = self.connection.client();
+        let client = self.address.client(ANSWER);
         let began = Instant::now();
         let mut answer = self.first(&client).await?;
         let mut pause = FIRST;
-        while !self.is_over(&answer) && began.elapsed() < self.limit {
-            tokio::time::sleep(pause.min(self.limit.saturating_sub(began.elapsed()))).await;
+        while !self.is_over(&answer) && began.elapsed() < self.timeout {
+            tokio::time::sleep(pause.min(self.timeout.saturating_sub(began.elapsed()))).await;
             pause = (pause * 2).min(LONGEST);
             answer = self.next(&client, answer).await?;
         }

@@ -1,6 +1,7 @@
 //! `pilotfish why`.
 
-use crate::client::Connection;
+use super::shown::Shown;
+use crate::client::{Client, Connection};
 use crate::error::CliError;
 use crate::output::{Colour, Output, Screen};
 use crate::table::Table;
@@ -58,9 +59,7 @@ pub struct Why {
     #[arg(long, value_name = "REVISION", conflicts_with = "files")]
     at: Option<u64>,
     #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    connection: Connection,
+    shown: Shown,
 }
 
 /// Other questions.
@@ -106,11 +105,15 @@ struct Endpoint {
 
 impl Why {
     pub(super) async fn run(self) -> Result<ExitCode, CliError> {
-        match self.other {
+        match &self.other {
             Some(Other::Endpoint(endpoint)) => return endpoint.run().await,
             Some(Other::No(No { what: NoWhat::Config(config) })) => return config.run().await,
             None => {}
         }
+        self.shown.repeat(async |client| self.ask(client).await).await
+    }
+
+    async fn ask(&self, client: &Client) -> Result<ExitCode, CliError> {
         let mut query = vec![("path", self.path.as_str()), ("method", self.method.as_str())];
         query.extend(self.proxy.as_deref().map(|proxy| ("proxy", proxy)));
         query.extend(self.to.as_deref().map(|to| ("to", to)));
@@ -118,7 +121,7 @@ impl Why {
         query.extend(self.headers.iter().map(|header| ("header", header.as_str())));
         let at = self.at.map(|revision| revision.to_string());
         query.extend(at.as_deref().map(|revision| ("at", revision)));
-        let answer: Answer = self.connection.client().get("why", &query).await?;
+        let answer: Answer = client.get("why", &query).await?;
         self.show(&answer)
     }
 
@@ -141,13 +144,13 @@ impl Why {
     pub fn show(&self, answer: &Answer) -> Result<ExitCode, CliError> {
         // Nobody of a folder is connected.
         let is_noted = self.files.is_none() && !answer.connected;
-        self.output.write(answer, |screen| text(answer, is_noted, screen))?;
+        self.shown.output.write(answer, |screen| text(answer, is_noted, screen))?;
         Ok(if answer.reaches { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
 impl NoConfig {
-    async fn run(self) -> Result<ExitCode, CliError> {
+    async fn run(&self) -> Result<ExitCode, CliError> {
         let query = [("object", self.object.as_str())];
         let answer: WhyObject = self.connection.client().get("why/object", &query).await?;
         self.output.write(&answer, |screen| object_text(&answer, screen))?;
@@ -189,7 +192,7 @@ fn few(names: &[String]) -> String {
 }
 
 impl Endpoint {
-    async fn run(self) -> Result<ExitCode, CliError> {
+    async fn run(&self) -> Result<ExitCode, CliError> {
         let query = [("address", self.address.as_str())];
         let answer: WhyEndpoint = self.connection.client().get("why/endpoint", &query).await?;
         self.output.write(&answer, |screen| endpoint_text(&answer, screen))?;

@@ -7,6 +7,7 @@
 
 mod change_queue;
 mod objects;
+mod once;
 mod parallel;
 mod scanner;
 mod source;
@@ -15,6 +16,7 @@ mod validate;
 mod walk;
 mod watch;
 
+pub use once::{OnceError, ReadText, read_once};
 pub use source::{FileSource, FileSourceSettings, OpenError, RunningFileSource, Timing};
 pub use state::{FileChange, FileContent, FileRole, FileState};
 pub use validate::{ValidateSummary, validate_paths};

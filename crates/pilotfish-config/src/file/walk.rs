@@ -134,18 +134,23 @@ fn walk_level(root: &Path, folder: &Path, found: &mut Found, depth: usize) {
         Err(error) => return found.unreadable(folder, &error),
     };
     found.folders.insert(folder.to_owned());
-    for entry in entries.flatten() {
+    for entry in entries {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => return found.unreadable(folder, &error),
+        };
         if is_hidden(&entry.file_name()) {
             continue;
         }
         let path = entry.path();
+        let is_folder = || entry.file_type().is_ok_and(|file_type| file_type.is_dir());
         match fs::metadata(&path) {
             Ok(meta) if meta.is_dir() => walk_level(root, &path, found, depth + 1),
             Ok(meta) if meta.is_file() && is_config_file(&path) => found.file(&path, &meta),
             Ok(_) => {}
             // A link to nowhere, or gone meanwhile: as if it were not there.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) if is_config_file(&path) => found.unreadable(&path, &error),
+            Err(error) if is_config_file(&path) || is_folder() => found.unreadable(&path, &error),
             Err(_) => {}
         }
     }

@@ -5,7 +5,7 @@ import { h, s } from "./dom.js";
 const BOX = { width: 186, height: 46 };
 
 /**
- * `nodes`: id, label, note, how (good, busy, bad, doubt, none), href. `edges`: from, to, label, dashed.
+ * `nodes`: id, label, note, how (good, busy, bad, doubt, none), href. `edges`: from, to, label, dashed, routed.
  * Answers with an element that scrolls where it is large.
  */
 export async function graph({ label, nodes, edges, direction = "LR" }) {
@@ -58,7 +58,7 @@ function line(edge, points) {
   const centre = points[Math.floor(points.length / 2)];
   return s(
     "g",
-    { class: `edge ${edge.dashed ? "dashed" : ""}` },
+    { class: `edge ${edge.dashed ? "dashed" : ""} ${edge.routed ? "routed" : ""}` },
     s("path", { d: path, "marker-end": "url(#arrow)" }),
     edge.label && s("text", { x: centre.x, y: centre.y - 5 }, edge.label),
   );

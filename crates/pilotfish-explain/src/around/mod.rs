@@ -1,9 +1,11 @@
 //! What there is around a service, and how namespaces see each other.
 
 mod namespaces;
+mod routed;
 mod service;
 
 pub use namespaces::namespaces;
+pub use routed::service_map;
 pub use service::service;
 
 use pilotfish_model::{Endpoint, HealthStatus, Namespace};

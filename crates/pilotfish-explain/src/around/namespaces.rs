@@ -1,5 +1,6 @@
 //! Namespaces, and who sees whose services.
 
+use super::routed::add_routed;
 use super::{ProxyCounts, is_healthy, sidecar_of};
 use pilotfish_api::v1::{NamespaceLink, NamespaceMap, NamespaceRow};
 use pilotfish_model::{ExportTo, Namespace, ServiceKey, World};
@@ -33,6 +34,7 @@ pub fn namespaces(translator: &Translator, proxies: &ProxyCounts) -> NamespaceMa
         }
         seen += look(translator, namespace, row, &shown, &mut map.links);
     }
+    map.truncated |= !add_routed(translator, &world, &mut map.links, LINKS);
     map.namespaces = rows.into_values().take(NAMESPACES).collect();
     map
 }
@@ -117,6 +119,7 @@ fn look(
         from: namespace.to_string(),
         to: to.to_string(),
         services,
+        routed: 0,
     }));
     looked_at
 }

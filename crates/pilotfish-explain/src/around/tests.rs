@@ -44,6 +44,11 @@ metadata: {name: unrelated, namespace: shop}
 spec: {hosts: [x.example.com], http: [{route: [{destination: {host: web.other.svc.cluster.local}}]}]}
 ---
 apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: away, namespace: stock}
+spec: {hosts: [db], tcp: [{route: [{destination: {host: web.shop.svc.cluster.local}}]}]}
+---
+apiVersion: networking.istio.io/v1
 kind: DestinationRule
 metadata: {name: web, namespace: shop}
 spec: {host: web, subsets: [{name: v1, labels: {app: web}}]}
@@ -88,8 +93,13 @@ fn routes_are_those_of_the_host_and_those_that_lead_to_it() {
     let detail = detail("web", "shop");
     let routes: Vec<(&str, bool)> =
         detail.routes.iter().map(|route| (route.made_by[0].as_str(), route.own)).collect();
-    assert_eq!(routes, [("VirtualService shop/other", false), ("VirtualService shop/own", true)]);
-    let to: Vec<(&str, &str, &str, usize, usize)> = detail.routes[1]
+    let expected = [
+        ("VirtualService stock/away", false),
+        ("VirtualService shop/other", false),
+        ("VirtualService shop/own", true),
+    ];
+    assert_eq!(routes, expected);
+    let to: Vec<(&str, &str, &str, usize, usize)> = detail.routes[2]
         .destinations
         .iter()
         .map(|to| (to.host.as_str(), to.namespace.as_str(), to.subset.as_str(), to.endpoints, to.healthy))
@@ -134,9 +144,29 @@ fn namespaces_have_links_where_they_do_not_see_everything_or_something_is_shown_
     let map = namespaces(&translator(), &proxies());
     let links: Vec<(&str, &str, usize)> =
         map.links.iter().map(|link| (link.from.as_str(), link.to.as_str(), link.services)).collect();
-    assert_eq!(links, [("pay", "shop", 1), ("shop", "stock", 1)]);
+    assert_eq!(links, [("pay", "shop", 1), ("shop", "stock", 1), ("stock", "shop", 0)]);
+    let routed: Vec<usize> = map.links.iter().map(|link| link.routed).collect();
+    assert_eq!(routed, [0, 0, 1], "a route of stock leads to shop");
     let rows: Vec<(&str, usize, usize, bool)> =
         map.namespaces.iter().map(|row| (row.name.as_str(), row.degraded, row.empty, row.sees_all)).collect();
     assert_eq!(rows, [("pay", 0, 0, false), ("shop", 1, 0, true), ("stock", 0, 1, false)]);
     assert!(!map.truncated);
+}
+
+#[test]
+fn a_namespace_has_the_routes_from_and_to_its_services() {
+    let routes = |namespace: &str| -> Vec<(String, String, String)> {
+        let map = service_map(&translator(), namespace);
+        assert!(!map.truncated);
+        let row = |one: pilotfish_api::v1::ServiceRoute| (one.from.host, one.to.host, one.subset);
+        map.routes.into_iter().map(row).collect()
+    };
+    let web = "web.shop.svc.cluster.local";
+    let row = |from: &str, subset: &str| (from.to_owned(), web.to_owned(), subset.to_owned());
+    let db = "db.stock.svc.cluster.local";
+    let mut shop = routes("shop");
+    shop.sort();
+    assert_eq!(shop, [row(db, ""), row("old.example.com", ""), row(web, "v1")]);
+    assert_eq!(routes("stock"), [row(db, "")]);
+    assert!(routes("pay").is_empty());
 }

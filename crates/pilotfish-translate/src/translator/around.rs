@@ -24,6 +24,8 @@ use std::sync::Arc;
 pub struct HostRoutes {
     /// The objects that made them.
     pub objects: Vec<Origin>,
+    /// The namespace of the first of them.
+    pub namespace: Namespace,
     /// The hosts that they are for.
     pub hosts: Vec<Hostname>,
     /// The gateways: `namespace/name`, or `mesh`.
@@ -90,6 +92,22 @@ impl Query for RoutesOf {
     }
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AllRoutes;
+
+impl Query for AllRoutes {
+    type Output = Vec<HostRoutes>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let all = cx.get(&AllVirtualServices);
+        let of = |header: &Arc<VirtualServiceHeader>| {
+            let rule = cx.get(&VirtualServiceOf(header.id.clone()));
+            Option::as_ref(&*rule).map(|rule| routes(header, rule))
+        };
+        all.iter().filter_map(of).collect()
+    }
+}
+
 fn routes(header: &VirtualServiceHeader, rule: &VirtualServiceIr) -> HostRoutes {
     let text = |to: &Destination| (to.host.clone(), to.subset.clone());
     let http = rule.http.iter().map(HttpRule::whole).flat_map(|route| {
@@ -103,6 +121,7 @@ fn routes(header: &VirtualServiceHeader, rule: &VirtualServiceIr) -> HostRoutes 
     let destinations = http.chain(tls.chain(tcp).map(text));
     HostRoutes {
         objects: rule.provenance.clone(),
+        namespace: header.id.namespace.clone(),
         hosts: header.hosts.clone(),
         gateways: header.gateways.clone(),
         destinations: destinations.collect(),
@@ -183,6 +202,12 @@ impl Snapshot<'_> {
     #[must_use]
     pub fn routes_of(&self, host: &Hostname) -> Arc<Vec<HostRoutes>> {
         self.translator.memo.get(&self.current, &RoutesOf(host.clone())).0
+    }
+
+    /// All routes, in the order in which they count.
+    #[must_use]
+    pub fn all_routes(&self) -> Arc<Vec<HostRoutes>> {
+        self.translator.memo.get(&self.current, &AllRoutes).0
     }
 
     /// The policies on a workload with these labels: of its namespace and of the mesh.

@@ -1,6 +1,6 @@
 //! The answers of `/api/v1`.
 
-use super::proxies::{REFUSALS, add_objects, find, name, proxy};
+use super::proxies::{REFUSALS, add_objects, add_sharers, find, name, proxy};
 use super::{AdminState, changes, history, overview, plan, waiting};
 use crate::cli::logging::{self, LogControl};
 use crate::record::Recordable;
@@ -8,7 +8,7 @@ use pilotfish_admin::{ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};
 use pilotfish_api::v1::{
     Acknowledgement, Change, ChangeProgress, ConfigResource, Dropped, Failure, FailureKind, History,
     LogFilter, MemoryKind, NamespaceMap, Overview, Plan, PlanRequest, Proxy, ProxyConfig, Section,
-    ServiceDetail, ServiceRow, State, Status, Why, WhyEndpoint, WhyObject,
+    ServiceDetail, ServiceMap, ServiceRow, State, Status, Why, WhyEndpoint, WhyObject,
 };
 use pilotfish_explain as explain;
 use pilotfish_kube_writer::lease::replica_name;
@@ -58,6 +58,7 @@ impl Operations for AdminState {
         let (current, connections) = self.fanout.acknowledgements();
         let connection = find(&connections, name)?;
         let mut proxy = proxy(connection, current);
+        add_sharers(&mut proxy, connection, &connections);
         add_objects(&mut proxy, connection, &self.translator.snapshot(), &self.shared);
         Ok(proxy)
     }
@@ -140,6 +141,10 @@ impl Operations for AdminState {
 
     fn namespace_map(&self) -> NamespaceMap {
         explain::namespaces(&self.translator, &self.proxies_by_namespace())
+    }
+
+    fn service_map(&self, namespace: &str) -> ServiceMap {
+        explain::service_map(&self.translator, namespace)
     }
 
     fn history(&self, query: &HistoryQuery) -> Result<History, Failure> {

@@ -3,6 +3,7 @@
 use super::{AdminState, proxies, refusals};
 use crate::serve::VERSION;
 use pilotfish_admin::ControlPlane;
+use pilotfish_api::Registry;
 use pilotfish_api::v1::{Overview, State, Status};
 use pilotfish_config::Severity;
 use pilotfish_kube_writer::lease::replica_name;
@@ -22,6 +23,7 @@ pub(super) fn overview(state: &AdminState) -> Overview {
         revision: world.revision(),
         ready: readiness.ready,
         waiting_for: readiness.waiting_for,
+        registries_state: registries_state(&registries),
         registries: registries.len(),
         registries_well: registries.iter().filter(|one| one.synced && one.failure.is_none()).count(),
         errors,
@@ -77,6 +79,27 @@ fn count_services(world: &World, overview: &mut Overview) {
     overview.namespaces = namespaces.len();
 }
 
+/// What of registries is news: not the numbers that grow by themselves.
+fn registries_state(registries: &[Registry]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for one in registries {
+        (&one.name, one.synced, &one.failure, &one.failing_since, one.given_up, one.replacing)
+            .hash(&mut hasher);
+        (one.services, one.endpoints, one.workloads, one.losers.len()).hash(&mut hasher);
+        if let Some(source) = &one.source {
+            let held = source.held.as_ref().map(|held| (&held.since, held.would_leave, &held.until));
+            (&source.last_answer, source.failures, held, source.objects, source.problem_count)
+                .hash(&mut hasher);
+        }
+    }
+    short(hasher)
+}
+
+/// JavaScript reads whole numbers of 53 bits.
+fn short(hasher: DefaultHasher) -> u64 {
+    hasher.finish() >> 11
+}
+
 fn count_proxies(connections: &[ConnectionStatus], overview: &mut Overview) {
     let mut hasher = DefaultHasher::new();
     for connection in connections {
@@ -95,6 +118,28 @@ fn count_proxies(connections: &[ConnectionStatus], overview: &mut Overview) {
         *count += 1;
     }
     overview.proxies = connections.len();
-    // JavaScript reads whole numbers of 53 bits.
-    overview.proxies_state = hasher.finish() >> 11;
+    overview.proxies_state = short(hasher);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_api::RegistrySource;
+
+    #[test]
+    fn what_grows_by_itself_is_no_news_of_registries() {
+        let source = |source: RegistrySource| Registry { source: Some(source), ..Registry::default() };
+        let first = registries_state(&[source(RegistrySource::default())]);
+        let older = RegistrySource { lag_seconds: Some(3.0), requests: 7, ..RegistrySource::default() };
+        assert_eq!(registries_state(&[source(older)]), first);
+        let answered = RegistrySource { last_answer: Some("then".into()), ..RegistrySource::default() };
+        for news in [
+            vec![],
+            vec![source(answered)],
+            vec![Registry { synced: true, ..source(RegistrySource::default()) }],
+            vec![Registry { failure: Some("refused".into()), ..source(RegistrySource::default()) }],
+        ] {
+            assert_ne!(registries_state(&news), first, "{news:?}");
+        }
+    }
 }

@@ -139,7 +139,20 @@ fn proxy_type(ty: ResourceType, status: &TypeStatus, current: u64) -> ProxyType 
             Names::Named(names) => Some(names.len()),
         },
         revision: if state == State::Synced { current } else { status.acked_revision },
+        view: (status.view.0 != u32::MAX).then_some(status.view.0.into()),
+        shared_with: None,
         rejection: status.rejection.as_ref().map(|rejection| self::rejection(ty, rejection)),
+    }
+}
+
+/// Adds with how many others a proxy shares each of its views.
+pub(super) fn add_sharers(proxy: &mut Proxy, connection: &ConnectionStatus, all: &[ConnectionStatus]) {
+    for (ty, known) in proxy.types.iter_mut().zip(&connection.types) {
+        let has = |other: &&ConnectionStatus| {
+            other.types.iter().any(|(ty, status)| *ty == *known.0 && status.view == known.1.view)
+        };
+        ty.shared_with =
+            ty.view.map(|_| all.iter().filter(|other| other.id != connection.id).filter(has).count());
     }
 }
 

@@ -2,9 +2,13 @@
 
 use clap::{Args, ValueEnum};
 use parking_lot::Mutex;
+use std::fmt::{self, Write};
 use std::io::IsTerminal;
 use std::sync::OnceLock;
+use tracing::field::{Field, Visit};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::{MakeVisitor, VisitFmt, VisitOutput};
+use tracing_subscriber::fmt::format::Writer;
 
 /// The one of this process, as its subscriber is: `None` where logging was not turned on.
 static CONTROL: OnceLock<LogControl> = OnceLock::new();
@@ -116,7 +120,7 @@ impl Logging {
             }
             Format::Text => {
                 let builder = builder.with_ansi(std::io::stderr().is_terminal()).with_target(false);
-                let builder = builder.with_filter_reloading();
+                let builder = builder.fmt_fields(Fields).with_filter_reloading();
                 let handle = builder.reload_handle();
                 builder.init();
                 self.control(move |filter| handle.reload(filter).map_err(|error| error.to_string()));
@@ -130,6 +134,82 @@ impl Logging {
         let control = LogControl { configured: self.log.clone(), current, reload: Box::new(reload) };
         // Logging is turned on once.
         let _ = CONTROL.set(control);
+    }
+}
+
+/// The fields of a line. Their values are texts of others too, such as the words of a proxy that refuses: each event is one line, and nothing
+/// in it is a command to a terminal. The JSON format escapes them by itself.
+struct Fields;
+
+impl<'a> MakeVisitor<Writer<'a>> for Fields {
+    type Visitor = Line<'a>;
+
+    fn make_visitor(&self, writer: Writer<'a>) -> Line<'a> {
+        Line { writer, is_begun: false, result: Ok(()) }
+    }
+}
+
+/// Writes `name=value`, or the message alone, with blanks between them.
+struct Line<'a> {
+    writer: Writer<'a>,
+    is_begun: bool,
+    result: fmt::Result,
+}
+
+impl Line<'_> {
+    fn write(&mut self, name: &str, value: &dyn fmt::Debug) -> fmt::Result {
+        if std::mem::replace(&mut self.is_begun, true) {
+            self.writer.write_char(' ')?;
+        }
+        if name != "message" {
+            if self.writer.has_ansi_escapes() {
+                // Slanted, and a faint sign.
+                write!(self.writer, "\u{1b}[3m{name}\u{1b}[0m\u{1b}[2m=\u{1b}[0m")?;
+            } else {
+                write!(self.writer, "{name}=")?;
+            }
+        }
+        write!(Escaping(&mut self.writer), "{value:?}")
+    }
+}
+
+impl Visit for Line<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if self.result.is_ok() {
+            self.result = self.write(field.name(), value);
+        }
+    }
+
+    fn record_error(&mut self, field: &Field, error: &(dyn std::error::Error + 'static)) {
+        let causes = std::iter::successors(error.source(), |cause| cause.source());
+        let text = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
+        self.record_debug(field, &format_args!("{text}"));
+    }
+}
+
+impl VisitOutput<fmt::Result> for Line<'_> {
+    fn finish(self) -> fmt::Result {
+        self.result
+    }
+}
+
+impl VisitFmt for Line<'_> {
+    fn writer(&mut self) -> &mut dyn fmt::Write {
+        &mut self.writer
+    }
+}
+
+/// Writes control characters as Rust's literals have them: `\u{1b}`, `\n`.
+struct Escaping<'a, 'b>(&'a mut Writer<'b>);
+
+impl fmt::Write for Escaping<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if !text.contains(char::is_control) {
+            return self.0.write_str(text);
+        }
+        text.chars().try_for_each(|c| {
+            if c.is_control() { write!(self.0, "{}", c.escape_default()) } else { self.0.write_char(c) }
+        })
     }
 }
 
@@ -181,6 +261,46 @@ mod tests {
                 asked.contains(&format!("{module}=debug")) && !asked.contains(&format!("{module}={level}"))
             );
         }
+    }
+
+    /// Keeps what is logged.
+    #[derive(Clone, Default)]
+    struct Kept(std::sync::Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn words_of_others_cannot_write_to_the_terminal_nor_a_line_of_their_own() {
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let builder = tracing_subscriber::fmt().with_writer(move || writer.clone()).without_time();
+        let subscriber = builder.with_ansi(false).with_target(false).fmt_fields(Fields).finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let words = "no\u{1b}[2J\u{9b}such\nERROR filter";
+            let span = tracing::info_span!("stream", peer = %words);
+            let _entered = span.enter();
+            tracing::warn!(reason = %words, count = 1, "{words}");
+            let error = anyhow::anyhow!("inner\u{7}").context("outer");
+            tracing::info!(error = &*error as &dyn std::error::Error, "failed");
+        });
+        let text = String::from_utf8(kept.0.lock().clone()).unwrap();
+        let clean = "no\\u{1b}[2J\\u{9b}such\\nERROR filter";
+        let span = format!("stream{{peer={clean}}}");
+        assert_eq!(
+            text,
+            format!(
+                " WARN {span}: {clean} reason={clean} count=1\n INFO {span}: failed error=outer: inner\\u{{7}}\n"
+            )
+        );
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! The command line.
 
 mod bench;
+mod cluster;
 mod crds;
 mod examples;
 pub(crate) mod inject;
 pub(crate) mod logging;
 mod plan;
+mod plan_files;
 mod register;
 mod registries;
 mod remote_secret;
@@ -35,6 +37,7 @@ use pilotfish_cli::{Commands, PlanArgs};
 use pilotfish_node::bootstrap::Bootstrap;
 use pilotfish_node::interception::IstioIptables;
 use pilotfish_registry::{RegistryTable, RegistryType};
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -136,7 +139,8 @@ impl Cli {
     pub fn run_to_end(self, more: &[&'static RegistryType]) -> ExitCode {
         self.run_with(more).unwrap_or_else(|error| {
             // There is nobody left to tell when stderr is closed.
-            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            let text = with_hint(format!("error: {error:#}"), std::env::args_os().skip(1));
+            let _ = writeln!(std::io::stderr(), "{}", pilotfish_cli::cleaned(&text, false));
             ExitCode::from(2)
         })
     }
@@ -146,6 +150,7 @@ impl Cli {
     /// # Errors
     /// With what a person needs to know to fix it.
     pub fn run_with(self, more: &[&'static RegistryType]) -> Result<ExitCode> {
+        pilotfish_cli::reach_clusters_by(cluster::dial);
         match self.execute(table_with(more)) {
             // As in `pilotfish crds | head -1`: the reader has what it wants.
             Err(error) if is_closed_pipe(&error) => Ok(ExitCode::SUCCESS),
@@ -191,7 +196,8 @@ impl Cli {
             Command::Replay(replay) => replay.run(),
             Command::IstioIptables(iptables) => good(iptables.run(&mut out)),
             Command::Validate(validate) => {
-                let ok = validate.run(&mut out)?;
+                drop(out);
+                let ok = validate.run()?;
                 Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
             }
             Command::Serve(args) => {
@@ -215,6 +221,21 @@ impl Cli {
             }
         }
     }
+}
+
+/// An error with what to do about it: where it says nothing of its own, the help of the command that these arguments name.
+fn with_hint(text: String, arguments: impl Iterator<Item = OsString>) -> String {
+    if text.contains("\nhint: ") {
+        return text;
+    }
+    let (mut command, mut words) = (&Cli::command(), String::from("pilotfish"));
+    for argument in arguments {
+        if let Some(found) = argument.to_str().and_then(|word| command.find_subcommand(word)) {
+            words = format!("{words} {}", found.get_name());
+            command = found;
+        }
+    }
+    format!("{text}\nhint: {words} --help")
 }
 
 /// Asks a running control plane, or files in its place.

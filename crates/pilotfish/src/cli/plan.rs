@@ -1,11 +1,12 @@
 //! `pilotfish plan`: against a running control plane, or on folders alone.
 
+use super::plan_files;
 use crate::admin::operations::object_key;
 use crate::admin::plan::read;
 use crate::registries::table_with;
 use anyhow::{Context, Result};
 use pilotfish_api::v1::Plan;
-use pilotfish_cli::{CliError, PlanArgs, PlanFiles, show_plan};
+use pilotfish_cli::{CliError, PlanArgs, show_plan};
 use pilotfish_config::{Limits, MeshFile, SourceEvent, read_mesh_file};
 use pilotfish_explain::{Planned, plan, subjects_of_change};
 use pilotfish_model::{Object, ObjectKey, Update, World, WorldWriter};
@@ -26,7 +27,7 @@ const SOURCE: &str = "plan";
 pub(super) async fn run(args: &PlanArgs) -> Result<ExitCode> {
     let plan = match &args.base {
         Some(base) => of_folders(args, base)?,
-        None => args.ask().await?,
+        None => args.ask(plan_files::of_paths(&args.paths)?).await?,
     };
     show_plan(&plan, args.output, args.lines)?;
     Ok(args.code(&plan))
@@ -34,8 +35,8 @@ pub(super) async fn run(args: &PlanArgs) -> Result<ExitCode> {
 
 /// The plan on folders, for a sidecar of each workload and a router for each that a gateway selects.
 fn of_folders(args: &PlanArgs, base: &Path) -> Result<Plan> {
-    let base = PlanFiles::of_folder(base)?.0;
-    let PlanFiles(files) = PlanFiles::read(&args.paths)?;
+    let base = plan_files::of_folder(base)?;
+    let files = plan_files::of_paths(&args.paths)?;
     let (base, files) = match (read(&base), read(&files)) {
         (Err(broken), _) | (_, Err(broken)) => return Ok(*broken),
         (Ok(base), Ok(files)) => (base, files),
@@ -61,7 +62,7 @@ fn of_folders(args: &PlanArgs, base: &Path) -> Result<Plan> {
 /// # Errors
 /// When the files have errors.
 pub(super) fn world_of(folder: &Path, settings: Vec<Object>) -> Result<Arc<World>> {
-    let files = PlanFiles::of_folder(folder)?.0;
+    let files = plan_files::of_folder(folder)?;
     let objects = read(&files).map_err(|plan| {
         let first = plan.problems.first();
         let first = first.map(|problem| format!("{}: {} {}", problem.place, problem.object, problem.message));

@@ -3,8 +3,9 @@
 use super::plan::world_of_objects;
 use crate::admin;
 use anyhow::Result;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use pilotfish_api as api;
+use pilotfish_cli::Output;
 use pilotfish_config::file::{FileSourceSettings, ValidateSummary, validate_paths};
 use pilotfish_config::networking::Gateway;
 use pilotfish_config::status::Controllers;
@@ -12,7 +13,7 @@ use pilotfish_config::{Limits, ProblemReport, Severity, lines_of};
 use pilotfish_model::{ChangeSet, ClusterDomain, Kind, Object, ObjectKey, World};
 use pilotfish_translate::{Analyzer, Completeness, Finding, Known, Level};
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -32,18 +33,8 @@ pub(crate) struct Validate {
     /// they have others like it
     #[arg(long)]
     complete: bool,
-    /// How results are written
-    #[arg(short, long, value_enum, default_value = "text")]
+    #[command(flatten)]
     output: Output,
-}
-
-/// How results are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// A line each.
-    Text,
-    /// One JSON object.
-    Json,
 }
 
 /// File and line of each object.
@@ -59,11 +50,11 @@ struct Outcome {
 }
 
 impl Validate {
-    /// Checks, writes what was found to `out`, and returns whether there is no error.
+    /// Checks, writes what was found to stdout, and returns whether there is no error.
     ///
     /// # Errors
-    /// When a path does not exist or `out` cannot be written.
-    pub(crate) fn run(&self, out: &mut impl Write) -> Result<bool> {
+    /// When a path does not exist or stdout cannot be written.
+    pub(crate) fn run(&self) -> Result<bool> {
         let settings = FileSourceSettings {
             mesh_config: self.mesh_config.clone(),
             mesh_networks: self.mesh_networks.clone(),
@@ -79,10 +70,7 @@ impl Validate {
         let findings = self.analyse(&world, &origins);
         let notes = if self.complete { Vec::new() } else { notes(&world) };
         let outcome = Outcome { summary, findings, notes };
-        match self.output {
-            Output::Text => outcome.write(out)?,
-            Output::Json => writeln!(out, "{}", outcome.json())?,
-        }
+        self.output.write(&outcome.json(), |_| outcome.text())?;
         Ok(outcome.summary.is_ok())
     }
 
@@ -156,24 +144,26 @@ impl Outcome {
             + self.findings.iter().filter(of_analysis).count()
     }
 
-    fn write(&self, out: &mut impl Write) -> Result<()> {
+    fn text(&self) -> String {
         let summary = &self.summary;
+        // A text takes everything.
+        let mut out = String::new();
         for report in &summary.problems.reports {
-            writeln!(out, "{}: {report}", report.severity)?;
+            let _ = writeln!(out, "{}: {report}", report.severity);
         }
         for (finding, place) in &self.findings {
-            writeln!(out, "{}: {place}: {finding}", finding.code.level().as_str())?;
+            let _ = writeln!(out, "{}: {place}: {finding}", finding.code.level().as_str());
         }
         for (kind, count) in &summary.problems.ignored {
-            writeln!(out, "ignored: {count} x {kind}")?;
+            let _ = writeln!(out, "ignored: {count} x {kind}");
         }
         for note in &self.notes {
-            writeln!(out, "note: {note}")?;
+            let _ = writeln!(out, "note: {note}");
         }
         let objects: usize = summary.objects.values().sum();
         let (files, errors, warnings) = (summary.files, summary.problems.errors(), self.warnings());
-        writeln!(out, "{files} files, {objects} good objects, {errors} errors, {warnings} warnings")?;
-        Ok(())
+        let _ = writeln!(out, "{files} files, {objects} good objects, {errors} errors, {warnings} warnings");
+        out
     }
 
     fn json(&self) -> serde_json::Value {

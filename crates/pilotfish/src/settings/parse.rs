@@ -78,6 +78,17 @@ mod tests {
     }
 
     #[test]
+    fn clients_read_durations_as_the_server_does() {
+        for text in [
+            "500ms", "10s", "1.5s", "1m30s", "1h2m3.5s", "1h", "100us", "5ns", "0", "+1s", ".5s", "5.s",
+            "2540400h", "2562048h", "", "10", "s", "10 s", "-1s", "1d", "1e9s", "..s", ".s", "1m30", "+",
+            "1s ",
+        ] {
+            assert_eq!(pilotfish_cli::parse_duration(text).ok(), duration(text).ok(), "{text:?}");
+        }
+    }
+
+    #[test]
     fn limits_are_above_zero() {
         assert_eq!(limit("1"), Ok(1));
         for text in ["0", "-1", "many", ""] {

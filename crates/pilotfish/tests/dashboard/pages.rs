@@ -124,6 +124,74 @@ async fn everything_is_done_by_keyboard() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_map_changes_registries_and_problems_are_used_by_keyboard() {
+    let Some((pilotfish, _fleet, mut dashboard)) = shop().await else { return };
+    // From the first page to the map, to a namespace in it, and to a service of that.
+    dashboard.open("").await;
+    dashboard.shows("all synced").await;
+    dashboard.tab_to("Map").await;
+    dashboard.browser.press("Enter").await;
+    dashboard.shows("Who sees whose services").await;
+    dashboard.tab_to("Find a namespace or a service").await;
+    dashboard.browser.enter("catalog").await;
+    dashboard.shows("Services with that in their name").await;
+    dashboard.open("map").await;
+    dashboard.tab_until("element.matches('a.tile') && element.innerText.startsWith('shop')").await;
+    dashboard.browser.press("Enter").await;
+    dashboard.shows("Map of shop").await;
+    dashboard.shows("Who calls whom").await;
+    dashboard.tab_until("element.matches('a.tile') && element.innerText.startsWith('web')").await;
+    dashboard.browser.press("Enter").await;
+    dashboard.shows("Who may call it").await;
+
+    // Who has a change: by its object, and to the proxy that refuses it.
+    let _refuser = refusing(&pilotfish, "shop", "no").await;
+    dashboard.open("changes").await;
+    dashboard.shows("refuser.shop").await;
+    dashboard.tab_to("Revision or object (empty for the newest)").await;
+    dashboard.browser.enter("VirtualService/shop/nobody").await;
+    dashboard.shows("nobody").await;
+    dashboard.open("changes").await;
+    dashboard.shows("refuser.shop").await;
+    dashboard.tab_to("refuser.shop").await;
+    dashboard.browser.press("Enter").await;
+    dashboard.browser.until("location.hash.includes('refuser.shop')").await;
+
+    dashboard.tab_to("Registries").await;
+    dashboard.browser.press("Enter").await;
+    dashboard.shows("Kubernetes/Kubernetes").await;
+    dashboard.tab_to("Problems").await;
+    dashboard.browser.press("Enter").await;
+    dashboard.shows("VirtualService shop/broken").await;
+    dashboard.tab_to("Object or message contains").await;
+    dashboard.browser.enter("no such object").await;
+    dashboard.shows("No problems.").await;
+    assert_eq!(dashboard.browser.take_trouble(), Vec::<String>::new());
+}
+
+/// A registry of which nothing is new is not asked about, while its ages grow.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn registries_are_asked_for_when_there_is_news_of_them() {
+    let Some((pilotfish, _fleet, mut dashboard)) = shop().await else { return };
+    dashboard.open("registries").await;
+    dashboard.shows("Kubernetes/Kubernetes").await;
+    const ASKED: &str = "performance.getEntriesByType('resource').filter(({name}) => name.includes('/api/v1/registries')).length";
+    let before = dashboard.browser.evaluate(ASKED).await.as_u64().unwrap();
+    // Four samples later, one each second.
+    let samples = async || pilotfish.json("/api/v1/samples").await.as_array().map_or(0, Vec::len);
+    let first = samples().await;
+    eventually("seconds go by", || async {
+        let now = samples().await;
+        if now >= first + 4 { Ok(()) } else { Err(now) }
+    })
+    .await;
+    assert_eq!(dashboard.browser.evaluate(ASKED).await.as_u64().unwrap(), before, "nothing is new");
+    pilotfish.write("more.yaml", &SHOP.replace("namespace: shop", "namespace: more"));
+    dashboard.browser.until(&format!("{ASKED} > {before}")).await;
+    assert_eq!(dashboard.browser.take_trouble(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_proxy_refused_is_found_and_opened() {
     let Some((pilotfish, _fleet, mut dashboard)) = shop().await else { return };
     let words = "outbound|80||web.shop.svc.cluster.local is bad";

@@ -1,12 +1,14 @@
 //! `pilotfish config PROXY --diff`: what a proxy was sent against what its own admin port says that it has.
 
 mod plain;
+mod sent;
 
 use crate::client::Client;
 use crate::error::CliError;
 use crate::output::{Colour, Screen};
 use pilotfish_api::v1::{ProxyConfig, Section};
 use plain::plain;
+pub(super) use sent::whole;
 use serde::Serialize;
 use serde_json::Value;
 use similar::TextDiff;
@@ -66,17 +68,41 @@ const DUMPED: [(Section, &str, &str); 4] = [
     (Section::Routes, "dynamic_route_configs", "route_config"),
 ];
 
-/// Asks an Envoy what it has, and compares.
-pub(super) async fn compare(sent: &ProxyConfig, envoy: &Client) -> Result<ConfigDiff, CliError> {
+/// What was asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Asked<'a> {
+    pub(super) section: Option<Section>,
+    /// A name, or a part of one.
+    pub(super) name: Option<&'a str>,
+}
+
+impl Asked<'_> {
+    /// Whether a resource that the Envoy has, and was not sent, is among it.
+    fn is_meant(&self, section: Section, name: &str, sent: &ProxyConfig) -> bool {
+        let by_name = |part: &str| {
+            // As the control plane reads it: the resource of that name, or else those that have it in theirs.
+            let is_exact = sent.resources.iter().any(|resource| resource.name == part);
+            if is_exact { name == part } else { name.contains(part) }
+        };
+        self.section.is_none_or(|asked| asked == section) && self.name.is_none_or(by_name)
+    }
+}
+
+/// Asks an Envoy what it has, and compares it with all that it was sent of what was asked for.
+pub(super) async fn compare(
+    sent: &ProxyConfig,
+    asked: Asked<'_>,
+    envoy: &Client,
+) -> Result<ConfigDiff, CliError> {
     let dump: Value = envoy.get_page("/config_dump?include_eds").await?;
     if dump.get("configs").is_none() {
         return Err(CliError::new(format!("{} is no admin port of an Envoy", envoy.address()))
             .hint("--envoy-admin is the address of the proxy's own admin port, 127.0.0.1:15000 with Istio's bootstrap"));
     }
-    Ok(difference(sent, &held(&dump)))
+    Ok(difference(sent, asked, &held(&dump)))
 }
 
-fn difference(sent: &ProxyConfig, held: &BTreeMap<(Section, String), Held>) -> ConfigDiff {
+fn difference(sent: &ProxyConfig, asked: Asked<'_>, held: &BTreeMap<(Section, String), Held>) -> ConfigDiff {
     let mut answer =
         ConfigDiff { proxy: sent.proxy.clone(), revision: sent.revision, ..ConfigDiff::default() };
     let is_dumped = |section: Section| DUMPED.iter().any(|(dumped, ..)| *dumped == section);
@@ -109,10 +135,8 @@ fn difference(sent: &ProxyConfig, held: &BTreeMap<(Section, String), Held>) -> C
         }
         known.insert(key, ());
     }
-    let sections: Vec<Section> = sent.resources.iter().map(|resource| resource.section).collect();
     for ((section, name), _) in held.iter().filter(|(key, _)| !known.contains_key(*key)) {
-        // Where only some were asked for, others are no difference.
-        if sections.contains(section) && !sent.truncated {
+        if asked.is_meant(*section, name, sent) {
             let what = "only in Envoy";
             let (error, diff) = (String::new(), String::new());
             answer.differences.push(Difference { section: *section, name: name.clone(), what, error, diff });
@@ -185,8 +209,8 @@ fn unified(section: Section, sent: &Value, held: &Value) -> String {
 
 pub(super) fn text(answer: &ConfigDiff, screen: &Screen) -> String {
     if answer.differences.is_empty() {
-        let line = format!("{} has what it was sent: {} resources are equal\n", answer.proxy, answer.same);
-        return screen.paint(&line, Colour::Good);
+        let line = format!("{} has what it was sent: {} resources are equal", answer.proxy, answer.same);
+        return screen.paint(&line, Colour::Good) + "\n";
     }
     let mut out = String::new();
     let count = answer.differences.len();
@@ -248,7 +272,7 @@ mod tests {
             sent(Section::Secrets, "ignored", Value::Null),
         ];
         let config = ProxyConfig { proxy: "web-0.shop".into(), resources, ..ProxyConfig::default() };
-        let answer = difference(&config, &held(&dump));
+        let answer = difference(&config, Asked::default(), &held(&dump));
         let found: Vec<_> = answer.differences.iter().map(|one| (one.name.as_str(), one.what)).collect();
         assert_eq!(answer.same, 2);
         assert_eq!(
@@ -264,5 +288,29 @@ mod tests {
         let text = text(&answer, &Screen::plain());
         assert!(text.contains("-connect_timeout: 1s\n+connect_timeout: 2s\n"), "{text}");
         assert!(text.contains("listeners l: refused: no such filter\n"), "{text}");
+    }
+
+    #[test]
+    fn what_is_only_in_envoy_is_told_of_what_was_asked_for() {
+        let route = |name: &str| json!({"version_info": "7", "route_config": {"name": name}});
+        let cluster = |name: &str| json!({"version_info": "7", "cluster": {"name": name}});
+        let dump = json!({"configs": [
+            {"dynamic_route_configs": [route("80"), route("8080")]}, {"dynamic_active_clusters": [cluster("c80")]},
+        ]});
+        let found = |resources: Vec<ConfigResource>, section, name| {
+            let config = ProxyConfig { resources, ..ProxyConfig::default() };
+            let answer = difference(&config, Asked { section, name }, &held(&dump));
+            answer.differences.into_iter().map(|one| one.name).collect::<Vec<_>>()
+        };
+        let sent = || vec![sent(Section::Routes, "80", json!({"name": "80"}))];
+        assert_eq!(found(vec![], None, None), ["c80", "80", "8080"], "nothing was sent");
+        assert_eq!(found(vec![], Some(Section::Routes), None), ["80", "8080"]);
+        assert_eq!(found(vec![], Some(Section::Routes), Some("808")), ["8080"]);
+        assert_eq!(
+            found(sent(), Some(Section::Routes), Some("80")),
+            Vec::<String>::new(),
+            "the one is equal"
+        );
+        assert_eq!(found(sent(), None, None), ["c80", "8080"]);
     }
 }

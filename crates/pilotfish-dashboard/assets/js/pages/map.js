@@ -123,17 +123,58 @@ const short = (one) => (one.host.includes(`.${one.namespace}.svc.`) ? one.host.s
 
 function services(root, namespace, signal) {
   const tiles = h("div");
+  const routes = h("div");
   const { form, values } = filters([{ name: "host", label: "Host contains", hint: "catalog" }], () => load());
-  root.append(h("p", {}, h("a", { href: "#/map" }, "All namespaces"), " · ", h("a", { href: link(["services"], { namespace }) }, "as a list")), form, section("Services", legend(), tiles));
+  root.append(h("p", {}, h("a", { href: "#/map" }, "All namespaces"), " · ", h("a", { href: link(["services"], { namespace }) }, "as a list")), form, section("Services", legend(), tiles), section("Who calls whom", routes));
   async function load() {
     try {
       replace(tiles, tilesOf(await get("services", { namespace, host: values.host, sort: "health", limit: TILES }, signal)));
+      replace(routes, await routePicture(namespace, signal));
     } catch (error) {
       if (!signal.aborted) replace(tiles, failure(error));
     }
   }
   load();
   reloads(load, signal);
+}
+
+const health = (one) => (one.endpoints === 0 ? "none" : one.healthy === 0 ? "bad" : one.healthy < one.endpoints ? "doubt" : "good");
+
+/** Arrows between the services of a namespace and others where routes lead, and from the namespaces that see this one by scope. */
+async function routePicture(namespace, signal) {
+  const [around, map] = await Promise.all([get(`map/${encodeURIComponent(namespace)}`, {}, signal), get("map", {}, signal)]);
+  const nodes = new Map();
+  const add = (node) => {
+    if (!nodes.has(node.id) && nodes.size < DRAWN * 2) nodes.set(node.id, node);
+    return node.id;
+  };
+  const box = (one, isService) => add({
+    id: `service ${one.namespace} ${one.host}`,
+    label: one.namespace === namespace ? short(one) : one.host,
+    note: isService ? `${format.number(one.healthy)} of ${format.number(one.endpoints)} healthy` : "host of a route",
+    how: isService ? health(one) : "none",
+    title: `${one.host} of ${one.namespace}`,
+    href: isService ? link(["services", one.host], { namespace: one.namespace }) : undefined,
+  });
+  const edges = around.routes.map((one) => ({ from: box(one.from, one.isService), to: box(one.to, true), label: one.subset ?? "", routed: true }));
+  const callers = map.links.filter((one) => one.to === namespace && one.services > 0);
+  if (callers.length > 0) {
+    const all = add({ id: "all", label: `services of ${namespace}`, note: "by scope", how: "none" });
+    for (const one of callers.slice(0, DRAWN)) {
+      edges.push({ from: add({ id: `namespace ${one.from}`, label: one.from, note: "namespace", how: "none", href: link(["map"], { in: one.from }) }), to: all, label: format.number(one.services) });
+    }
+  }
+  const wide = map.namespaces.filter((one) => one.seesAll).length;
+  const words = h(
+    "p",
+    {},
+    wide > 0 && `Proxies of ${format.count(wide, "namespace")} see every service of it that is shown to everybody. `,
+    edges.length > 0 ? "Bold arrows are routes: what is sent to one goes to the other. The others are namespaces whose Sidecar or exportTo names services of this one." : "No route leads from its services or to them, and no Sidecar or exportTo names them.",
+    around.truncated && " There are more routes than are drawn.",
+  );
+  const drawn = edges.filter((one) => nodes.has(one.from) && nodes.has(one.to));
+  if (drawn.length === 0) return words;
+  return [words, await graph({ label: `Who calls whom in ${namespace}`, nodes: [...nodes.values()], edges: drawn })];
 }
 
 /** Arrows from namespaces to those whose services they see, where that is not everything. */
@@ -145,7 +186,8 @@ async function scopePicture(map) {
     {},
     wide > 0 && `Proxies of ${format.count(wide, "namespace")} see every service that is shown to everybody. `,
     narrowed.length > 0 && `Sidecars narrow what those of ${format.count(narrowed.length, "namespace")} see. `,
-    map.links.length === 0 ? "" : "An arrow leads from a namespace to one whose services it sees because a Sidecar imports them or exportTo names it.",
+    map.links.length > 0 && "An arrow leads from a namespace to one whose services it sees because a Sidecar imports them or exportTo names it, with their number. ",
+    map.links.some((one) => one.routed) && "Where routes lead to services of the other namespace, the arrow is bold and says to how many; it is dashed where nothing else is between the two.",
     map.truncated && " The mesh is too large to look at all scopes: the page of a service says who sees it.",
   );
   if (map.links.length === 0) return words;
@@ -161,7 +203,13 @@ async function scopePicture(map) {
     const note = one.sidecar ?? (one.seesAll ? "sees everything" : format.count(one.services ?? 0, "service"));
     return { id: name, label: name, note, how, href: link(["map"], { in: name }) };
   });
-  const edges = map.links.filter((one) => chosen.has(one.from) && chosen.has(one.to)).map((one) => ({ from: one.from, to: one.to, label: format.number(one.services) }));
+  const edges = map.links.filter((one) => chosen.has(one.from) && chosen.has(one.to)).map((one) => ({
+    from: one.from,
+    to: one.to,
+    label: [one.services > 0 && format.number(one.services), one.routed > 0 && `${format.number(one.routed)} by routes`].filter(Boolean).join(", "),
+    routed: one.routed > 0,
+    dashed: one.services === 0,
+  }));
   const left = weight.size - chosen.size;
   return [
     words,

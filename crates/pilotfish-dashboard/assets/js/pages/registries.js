@@ -9,18 +9,30 @@ import { badge, facts, failure, lines, section, table } from "../parts.js";
 export async function open({ root, signal, title }) {
   const place = h("div");
   replace(root, h("h1", {}, title), place);
+  let ages = [];
   async function load() {
     try {
       const { items } = await get("registries", { limit: 500 }, signal);
-      replace(place, items.length ? items.map(registry) : h("p", { class: "quiet" }, "There is no registry."));
+      const now = [];
+      replace(place, items.length ? items.map((one) => registry(one, now)) : h("p", { class: "quiet" }, "There is no registry."));
+      ages = now;
     } catch (error) {
       if (!signal.aborted) replace(place, failure(error));
     }
   }
   await load();
-  const again = throttle(2_000, load);
-  // The lag grows by itself: as often as numbers come.
-  live.follow("sample", again, signal);
+  live.followPart("overview", (numbers) => numbers.registriesState, throttle(2_000, load), signal);
+  // Ages grow by themselves: nothing is asked for that.
+  live.follow("sample", () => ages.forEach((grow) => grow()), signal);
+}
+
+/** A text that grows older: `text` of the seconds since it was made. */
+function age(ages, element, text) {
+  const began = Date.now();
+  const grow = () => { element.textContent = text((Date.now() - began) / 1_000); };
+  grow();
+  ages.push(grow);
+  return element;
 }
 
 function condition(one) {
@@ -31,7 +43,7 @@ function condition(one) {
   return badge("good", "synced");
 }
 
-function registry(one) {
+function registry(one, ages) {
   const source = one.source ?? {};
   return section(
     one.name,
@@ -41,8 +53,8 @@ function registry(one) {
       ["Endpoints", format.number(one.endpoints)],
       ["Workloads", format.number(one.workloads)],
       ["Objects", source.objects === undefined ? "" : format.number(source.objects)],
-      ["Last answer", source.lastAnswer ? h("time", { datetime: source.lastAnswer, title: format.time(source.lastAnswer) }, format.ago(source.lastAnswer)) : ""],
-      ["Lag", source.lagSeconds === undefined ? "" : format.span(source.lagSeconds)],
+      ["Last answer", source.lastAnswer ? age(ages, h("time", { datetime: source.lastAnswer, title: format.time(source.lastAnswer) }), () => format.ago(source.lastAnswer)) : ""],
+      ["Lag", source.lagSeconds === undefined ? "" : age(ages, h("span"), (since) => format.span(source.lagSeconds + since))],
       ["Requests", source.requests === undefined ? "" : format.number(source.requests)],
       ["Sessions that failed", source.failures ? format.number(source.failures) : ""],
     ]),

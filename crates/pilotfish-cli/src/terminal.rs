@@ -1,0 +1,94 @@
+//! Texts of others on a terminal. Names, reasons and errors come from proxies, registries and files; a terminal obeys the control characters
+//! in them: it moves the cursor, changes its title, or answers as if somebody had typed.
+
+use std::borrow::Cow;
+
+/// The colours that we write ourselves ([`crate::Screen`]), and their end.
+const COLOURS: [&str; 5] = ["\u{1b}[0m", "\u{1b}[2m", "\u{1b}[31m", "\u{1b}[32m", "\u{1b}[33m"];
+
+/// A text as it may go to a terminal: each control character but the ends of lines and tabs is a blank, and so is each character that turns
+/// the direction of writing. Where the terminal `has_colours`, the five sequences of our own colours stay, so a text of others can be
+/// coloured, and nothing else.
+#[must_use]
+pub fn cleaned(text: &str, has_colours: bool) -> Cow<'_, str> {
+    let is_kept = |c: char| c == '\n' || c == '\t' || !is_control(c);
+    if text.chars().all(is_kept) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let colour = COLOURS.iter().find(|colour| has_colours && rest.starts_with(**colour));
+        let part = colour.map_or(c.len_utf8(), |colour| colour.len());
+        let (part, others) = rest.split_at(part);
+        out.push_str(if colour.is_some() || is_kept(c) { part } else { " " });
+        rest = others;
+    }
+    Cow::Owned(out)
+}
+
+/// Whether a terminal obeys a character, or shows what follows it in another order (Unicode's bidirectional formatting).
+pub(crate) fn is_control(c: char) -> bool {
+    let turns =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}')
+}
+
+/// A line of so many columns at most, with the colours that are in it.
+pub(crate) fn cut(line: &str, width: usize) -> String {
+    let mut out = String::with_capacity(line.len());
+    let (mut columns, mut rest) = (0, line);
+    while let Some(c) = rest.chars().next() {
+        let colour = COLOURS.iter().find(|colour| rest.starts_with(**colour));
+        let (part, others) = rest.split_at(colour.map_or(c.len_utf8(), |colour| colour.len()));
+        columns += usize::from(colour.is_none());
+        // Colours behind the end are kept: one of them ends what began before.
+        if columns <= width || colour.is_some() {
+            out.push_str(part);
+        }
+        rest = others;
+    }
+    out
+}
+
+/// A text on one line, for a place where a line of its own would look like one of ours.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars().map(|c| if is_control(c) { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_a_blank() {
+        for (text, clean) in [
+            ("two\n\tlines", "two\n\tlines"),
+            ("\u{1b}]0;title\u{7}", " ]0;title "),
+            ("\u{1b}[2Jgone", " [2Jgone"),
+            ("\u{9b}2J\u{7f}\r\u{8}", " 2J   "),
+            ("a\u{202e}b\u{2028}c", "a b c"),
+            ("\u{1b}[31mred\u{1b}[0m", " [31mred [0m"),
+            ("é", "é"),
+        ] {
+            assert_eq!(cleaned(text, false), clean, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn lines_are_cut_to_the_width_and_colours_end() {
+        assert_eq!(cut("abcdef", 4), "abcd");
+        assert_eq!(cut("é", 4), "é");
+        assert_eq!(cut("a\u{1b}[31mbcdef\u{1b}[0mg", 3), "a\u{1b}[31mbc\u{1b}[0m");
+    }
+
+    #[test]
+    fn our_colours_stay_where_there_are_colours() {
+        for text in COLOURS {
+            assert_eq!(cleaned(text, true), text, "{text:?}");
+        }
+        for text in ["\u{1b}[1m", "\u{1b}[31", "\u{1b}[2J", "\u{1b}[38;5;1m", "\u{1b}"] {
+            assert!(!cleaned(text, true).contains('\u{1b}'), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Where routes lead, from service to service.
+
+use super::is_healthy;
+use pilotfish_api::v1::{NamespaceLink, RoutedService, ServiceMap, ServiceRoute};
+use pilotfish_model::{Hostname, Namespace, ServiceKey, World};
+use pilotfish_translate::{HostRoutes, Translator};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Routes of a map of one namespace.
+const ROUTES: usize = 500;
+/// Routes that are looked at.
+const LOOKED_AT: usize = 20_000;
+
+/// What a route leads from: a service, or a host that is none, such as one of a gateway.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    Service(ServiceKey),
+    Host(Hostname, Namespace),
+}
+
+impl Source {
+    fn namespace(&self) -> &Namespace {
+        match self {
+            Self::Service(key) => &key.namespace,
+            Self::Host(_, namespace) => namespace,
+        }
+    }
+}
+
+/// Adds to links how many services of other namespaces the routes of a namespace lead to: those for hosts of its services, and those of its
+/// objects for other hosts. Returns whether all routes were looked at.
+pub(super) fn add_routed(
+    translator: &Translator,
+    world: &World,
+    links: &mut Vec<NamespaceLink>,
+    most: usize,
+) -> bool {
+    let routes = translator.snapshot().all_routes();
+    let mut to: BTreeMap<(Namespace, Namespace), BTreeSet<ServiceKey>> = BTreeMap::new();
+    for routes in routes.iter().take(LOOKED_AT) {
+        for (from, key, _) in pairs(world, routes) {
+            if *from.namespace() != key.namespace {
+                to.entry((from.namespace().clone(), key.namespace.clone())).or_default().insert(key);
+            }
+        }
+    }
+    let mut is_all = routes.len() <= LOOKED_AT;
+    for ((from, to), services) in to {
+        let count = links.len();
+        let is_it = |link: &NamespaceLink| link.from == from.as_str() && link.to == to.as_str();
+        match links.iter().position(is_it).and_then(|at| links.get_mut(at)) {
+            Some(link) => link.routed = services.len(),
+            None if count < most => links.push(NamespaceLink {
+                from: from.to_string(),
+                to: to.to_string(),
+                services: 0,
+                routed: services.len(),
+            }),
+            None => is_all = false,
+        }
+    }
+    is_all
+}
+
+/// The routes from and to services of a namespace.
+#[must_use]
+pub fn service_map(translator: &Translator, namespace: &str) -> ServiceMap {
+    let snapshot = translator.snapshot();
+    let (world, routes) = (snapshot.world().clone(), snapshot.all_routes());
+    drop(snapshot);
+    let mut map = ServiceMap { namespace: namespace.to_owned(), ..ServiceMap::default() };
+    map.truncated = routes.len() > LOOKED_AT;
+    for routes in routes.iter().take(LOOKED_AT) {
+        for (from, to, subset) in pairs(&world, routes) {
+            let is_of = |of: &Namespace| of.as_str() == namespace;
+            if !is_of(from.namespace()) && !is_of(&to.namespace) {
+                continue;
+            }
+            if map.routes.len() >= ROUTES {
+                map.truncated = true;
+                return map;
+            }
+            map.routes.push(ServiceRoute {
+                from: match &from {
+                    Source::Service(key) => service(&world, key),
+                    Source::Host(host, of) => RoutedService {
+                        host: host.to_string(),
+                        namespace: of.to_string(),
+                        ..RoutedService::default()
+                    },
+                },
+                is_service: matches!(from, Source::Service(_)),
+                to: service(&world, &to),
+                subset,
+                gateways: routes
+                    .gateways
+                    .iter()
+                    .map(ToString::to_string)
+                    .filter(|one| one != "mesh")
+                    .collect(),
+                made_by: routes.objects.iter().map(ToString::to_string).collect(),
+            });
+        }
+    }
+    map
+}
+
+/// From what routes lead to which services, and to which subsets. A route of a service to itself is none.
+fn pairs(world: &World, routes: &HostRoutes) -> BTreeSet<(Source, ServiceKey, String)> {
+    let key = |host: &Hostname| world.services_of_host(host).next().map(|(key, _)| key.clone());
+    let mut found = BTreeSet::new();
+    for (to, subset) in &routes.destinations {
+        let Some(to) = Hostname::parse(to).ok().as_ref().and_then(key) else { continue };
+        for host in &routes.hosts {
+            let from = match key(host) {
+                Some(from) if from == to && subset.is_empty() => continue,
+                Some(from) => Source::Service(from),
+                None => Source::Host(host.clone(), routes.namespace.clone()),
+            };
+            found.insert((from, to.clone(), subset.clone()));
+        }
+    }
+    found
+}
+
+fn service(world: &World, key: &ServiceKey) -> RoutedService {
+    let all = world.endpoints_of(key);
+    RoutedService {
+        host: key.hostname.to_string(),
+        namespace: key.namespace.to_string(),
+        endpoints: all.map_or(0, |all| all.iter().count()),
+        healthy: all.map_or(0, |all| all.iter().filter(|one| is_healthy(one)).count()),
+    }
+}

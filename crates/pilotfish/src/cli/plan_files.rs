@@ -1,0 +1,67 @@
+//! The files of a plan: those that `serve` would read.
+
+use pilotfish_api::v1::PlanFile;
+use pilotfish_cli::CliError;
+use pilotfish_config::Limits;
+use pilotfish_config::file::{OnceError, read_once};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Bytes of all files together that a running control plane takes.
+const LARGEST: u64 = 4 << 20;
+
+/// Reads files and folders, and standard input for `-`.
+///
+/// # Errors
+/// When one of them cannot be read, or all together are too large.
+pub(super) fn of_paths(paths: &[PathBuf]) -> Result<Vec<PlanFile>, CliError> {
+    let mut files = Vec::new();
+    let mut left = LARGEST;
+    for path in paths {
+        let read = if path.as_os_str() == "-" { standard_input(left) } else { read(path, left) };
+        for file in read? {
+            left = left.saturating_sub(file.text.len() as u64);
+            files.push(file);
+        }
+    }
+    Ok(files)
+}
+
+/// Reads all files of a folder, however large.
+///
+/// # Errors
+/// When one of them cannot be read.
+pub(super) fn of_folder(folder: &Path) -> Result<Vec<PlanFile>, CliError> {
+    read(folder, u64::MAX)
+}
+
+fn read(path: &Path, limit: u64) -> Result<Vec<PlanFile>, CliError> {
+    let read =
+        read_once(&[path.to_owned()], Limits::default().file_bytes, limit).map_err(|error| match error {
+            OnceError::TooLarge { .. } => too_large(),
+            OnceError::Unreadable { .. } => {
+                CliError::new(error.to_string()).hint("nothing is planned with a part of the files")
+            }
+        })?;
+    Ok(read
+        .into_iter()
+        .map(|read| PlanFile { name: read.path.display().to_string(), text: read.text })
+        .collect())
+}
+
+fn standard_input(limit: u64) -> Result<Vec<PlanFile>, CliError> {
+    let mut text = String::new();
+    let read = std::io::stdin().lock().take(limit.saturating_add(1)).read_to_string(&mut text);
+    let bytes = read.map_err(|error| {
+        CliError::new(format!("standard input: {error}")).hint("it is YAML or JSON in UTF-8")
+    })?;
+    if bytes as u64 > limit {
+        return Err(too_large());
+    }
+    Ok(vec![PlanFile { name: "standard input".to_owned(), text }])
+}
+
+fn too_large() -> CliError {
+    CliError::new(format!("the files are larger than {} MiB together", LARGEST >> 20))
+        .hint("plan the files that change, not all of them")
+}
