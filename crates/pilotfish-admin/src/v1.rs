@@ -543,7 +543,6 @@ mod tests {
         let (plan, log) = (PLAN_BYTES >> 20, LOG_BYTES >> 10);
         for row in [
             format!("| The files of a plan; a filter of logs | {plan} MiB; {log} KiB, as JSON |"),
-            format!("| A profile | {LONGEST_PROFILE} s |"),
             format!(
                 "| Samples and changes that are kept for charts | {}; {} |",
                 crate::SAMPLES,

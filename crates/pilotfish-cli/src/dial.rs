@@ -104,8 +104,11 @@ impl InCluster {
     }
 }
 
+/// The way into a cluster.
+type Reach = fn(&InCluster) -> Arc<dyn Dial>;
+
 /// How clusters are reached: this crate has no client of Kubernetes. Set once, as what a program is made of does not change.
-static CLUSTERS: OnceLock<fn(&InCluster) -> Arc<dyn Dial>> = OnceLock::new();
+static CLUSTERS: OnceLock<Reach> = OnceLock::new();
 
 /// Says how clusters are reached, once, before commands run.
 pub fn reach_clusters_by(clusters: fn(&InCluster) -> Arc<dyn Dial>) {

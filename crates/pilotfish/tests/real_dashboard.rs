@@ -1,5 +1,10 @@
 //! The dashboard in a real Chromium: each page, wide and narrow, light and dark, by keyboard, and checked by axe-core.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test fails this way, and says what it measured"
+)]
 
 mod dashboard {
     pub(crate) mod large;

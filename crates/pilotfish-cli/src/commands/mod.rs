@@ -64,7 +64,7 @@ pub enum Commands {
     Wait(wait::Wait),
     /// Explains where a request of a proxy goes, or why an address is an endpoint of a service or is not
     #[command(after_help = why::EXAMPLES, args_conflicts_with_subcommands = true)]
-    Why(why::Why),
+    Why(Box<why::Why>),
 }
 
 /// The state of the registries of a running control plane.

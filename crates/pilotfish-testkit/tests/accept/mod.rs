@@ -12,7 +12,7 @@ use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Extension;
 use pilotfish_testkit::real::eventually;
 use pilotfish_translate::{Client, Proxy, Translator};
-use pilotfish_xds::{ConnectionStatus, Fanout, Publication, StreamLimits};
+use pilotfish_xds::{ConnectionStatus, Fanout, Publication, StreamLimits, TypeStatus};
 use serde_json::Value;
 use stage::{CLIENT, Journal, Stage};
 use std::collections::BTreeSet;
@@ -74,7 +74,7 @@ impl Theatre {
         eventually("Envoy connects", || async {
             let status = this.status().ok_or_else(|| this.envoy.printed())?;
             let both = [ResourceType::Cluster, ResourceType::Listener];
-            let done = both.iter().all(|ty| status.types.get(ty).is_some_and(|ty| ty.in_sync));
+            let done = both.iter().all(|ty| status.types.get(ty).is_some_and(TypeStatus::in_sync));
             if done { Ok(()) } else { Err(format!("{:?}", status.types)) }
         })
         .await;
@@ -118,7 +118,7 @@ impl Theatre {
         for (ty, state) in &status.types {
             let refused = refusals.iter().any(|refusal| refusal.ty == *ty);
             let named = matches!(&state.names, pilotfish_xds::Names::Named(names) if names.is_empty());
-            if !(state.in_sync || named || refused && self.journal.answered(*ty)) {
+            if !(state.in_sync() || named || refused && self.journal.answered(*ty)) {
                 return Err(format!("{ty:?} is not in step: {state:?}"));
             }
         }

@@ -223,14 +223,14 @@ impl<S: ResourceSource> Stream<S> {
             watch.sent = if watch.is_done { Collection::new() } else { collection };
             watch.counted = Vec::new();
             (watch.nonce, watch.outstanding, watch.requested) = (Some(nonce), !watch.is_done, false);
-            return Some(response(frame, held.as_ref()));
+            return Some(response(&frame, held.as_ref()));
         }
         self.collections.dirty = false;
         None
     }
 }
 
-fn response(frame: Frame, held: Option<&Held>) -> Response {
+fn response(frame: &Frame, held: Option<&Held>) -> Response {
     let (head, tail) = frame.whole();
     let Some(held) = held else { return Response { ty: None, head, tail } };
     let tail = tail.into_iter().map(|bytes| holding(bytes, held)).collect();

@@ -92,11 +92,11 @@ fn registries_state(registries: &[Registry]) -> u64 {
                 .hash(&mut hasher);
         }
     }
-    short(hasher)
+    short(&hasher)
 }
 
 /// JavaScript reads whole numbers of 53 bits.
-fn short(hasher: DefaultHasher) -> u64 {
+fn short(hasher: &DefaultHasher) -> u64 {
     hasher.finish() >> 11
 }
 
@@ -118,7 +118,7 @@ fn count_proxies(connections: &[ConnectionStatus], overview: &mut Overview) {
         *count += 1;
     }
     overview.proxies = connections.len();
-    overview.proxies_state = short(hasher);
+    overview.proxies_state = short(&hasher);
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ impl Pods {
             CliError::new(error.to_string())
                 .hint("--kubeconfig names a file, --context a context in it: kubectl config get-contexts")
         })?;
-        let pod = ForwardedPod::choose(client, &self.wanted()).await.map_err(explained)?;
+        let pod = ForwardedPod::choose(client, &self.wanted()).await.map_err(|error| explained(&error))?;
         if pod.others() > 0 {
             // Beside the answer; nothing is lost where stderr is closed.
             let _ = writeln!(
@@ -69,7 +69,7 @@ impl Dial for Pods {
                 // It may have gone: the next question chooses again.
                 *self.chosen.lock() = None;
             });
-            let socket = socket.map_err(explained)?;
+            let socket = socket.map_err(|error| explained(&error))?;
             *self.chosen.lock() = Some(pod);
             Ok(Box::new(socket) as Box<dyn Socket>)
         })
@@ -89,8 +89,8 @@ impl Dial for Pods {
     }
 }
 
-fn explained(error: ForwardError) -> CliError {
-    let hint = match &error {
+fn explained(error: &ForwardError) -> CliError {
+    let hint = match error {
         ForwardError::Request { error, .. } if error.status == Some(403) => {
             "it takes the rights to list pods, and to get and create pods/portforward, in that namespace"
         }

@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     fn page(bytes: usize) -> (String, Any) {
-        ("page".to_owned(), Any { type_url: "istio.io/debug".to_owned(), value: vec![b'x'; bytes].into() })
+        ("page".to_owned(), Any { type_url: "istio.io/debug".to_owned(), value: vec![b'x'; bytes] })
     }
 
     fn text(made: &Made) -> String {

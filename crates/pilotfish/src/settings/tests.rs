@@ -269,6 +269,12 @@ fn the_page_of_limits_says_the_defaults() {
         let row = format!("| `{}` | {} |", limit.as_str(), default(limit));
         assert!(page.contains(&row), "no row {row:?}");
     }
+}
+
+#[test]
+fn the_page_of_limits_says_those_that_have_no_name() {
+    let server = pilotfish_xds::ServerConfig::default();
+    let page = include_str!("../../../../docs/limits.md");
     for row in [
         format!("(HTTP/2) | {} |", server.connection_streams),
         format!("| Bytes of a stream's headers | {} |", bytes(server.max_headers as usize)),
@@ -276,6 +282,11 @@ fn the_page_of_limits_says_the_defaults() {
     ] {
         assert!(page.contains(&row), "no row {row:?}");
     }
+}
+
+#[test]
+fn the_page_of_limits_says_those_of_configuration() {
+    let page = include_str!("../../../../docs/limits.md");
     let conditions = ("virtual-service-conditions", pilotfish_config::networking::MAX_CONDITIONS);
     let regex = ("regex-bytes", pilotfish_config::MAX_REGEX_BYTES);
     let of_objects = pilotfish_config::OBJECT_LIMITS.map(|limit| (limit.name, limit.most));

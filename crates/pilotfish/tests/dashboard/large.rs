@@ -94,12 +94,12 @@ async fn pages_are_small(dashboard: &mut Dashboard) {
         let began = Instant::now();
         dashboard.open(page).await;
         dashboard.browser.until(usable).await;
-        println!("#/{page}: usable after {} ms", began.elapsed().as_millis());
+        eprintln!("#/{page}: usable after {} ms", began.elapsed().as_millis());
         let elements = dashboard.browser.evaluate("document.querySelectorAll('*').length").await;
         assert!(elements.as_u64().unwrap() < ELEMENTS, "#/{page}: {elements} elements");
         let asked = dashboard.browser.evaluate(ASKED).await;
         let (requests, bytes) = (asked[0].as_u64().unwrap(), asked[1].as_u64().unwrap());
-        println!("#/{page}: {requests} requests, {bytes} bytes, {elements} elements");
+        eprintln!("#/{page}: {requests} requests, {bytes} bytes, {elements} elements");
         assert!(requests <= REQUESTS && bytes <= BYTES, "#/{page}: {requests} requests, {bytes} bytes");
     }
 }

@@ -128,10 +128,10 @@ async fn forward(stream: TcpStream, path: &str, target: Option<SocketAddr>) {
     };
     let receiving = async {
         while let Some(Ok(message)) = messages.next().await {
-            if let [0, bytes @ ..] = &*message.into_data() {
-                if to.write_all(bytes).await.is_err() {
-                    return;
-                }
+            if let [0, bytes @ ..] = &*message.into_data()
+                && to.write_all(bytes).await.is_err()
+            {
+                return;
             }
         }
     };

@@ -145,7 +145,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn chain(socket: Option<&Value>, matches: Value, filters: Value) -> Value {
+    fn chain(socket: Option<&Value>, matches: impl Into<Value>, filters: impl Into<Value>) -> Value {
+        let (matches, filters): (Value, Value) = (matches.into(), filters.into());
         let mut chain = json!({"filter_chain_match": matches, "filters": filters});
         if let Some(socket) = socket {
             chain["transport_socket"] = socket.clone();
