@@ -127,16 +127,17 @@ impl Mesh {
         (tally.values().sum(), failed)
     }
 
-    /// Resident memory in bytes, open files and sockets, and bytes of the log.
+    /// Memory in bytes, open files and sockets, and bytes of the log. Pages of the executable are no memory that a peer takes: they are read as
+    /// code runs for the first time.
     pub(crate) fn usage(&self) -> Result<Usage> {
         let id = self.pilotfish.process_id();
         let status = fs::read_to_string(format!("/proc/{id}/status")).context("pilotfish has ended")?;
-        let resident = status.lines().find_map(|line| {
-            line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
+        let anonymous = status.lines().find_map(|line| {
+            line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
         });
         let files = fs::read_dir(format!("/proc/{id}/fd")).context("pilotfish has ended")?.count();
         let log = fs::metadata(self.pilotfish.log()).map(|file| file.len()).unwrap_or_default();
-        Ok(Usage { memory: resident.context("no VmRSS")? << 10, files, log })
+        Ok(Usage { memory: anonymous.context("no RssAnon")? << 10, files, log })
     }
 
     /// Clients that the control plane says are connected.

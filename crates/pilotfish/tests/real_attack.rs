@@ -11,7 +11,7 @@ use std::time::Duration;
 use pilotfish_attack::{Bounds, Options, all, head, run};
 
 /// How long each attack lasts: long enough to reach the server with most of what it has.
-const TIME: Duration = Duration::from_secs(1);
+const TIME: Duration = Duration::from_secs(2);
 
 #[test]
 fn no_attack_harms_anybody_else() {

@@ -1,24 +1,22 @@
 //! One connection: a task that drives HTTP/2 and all of the connection's streams.
 
+use super::ads_stream::{AdsStream, End};
 use super::grpc::{self, Decoder};
-use super::large::{LARGE, beside_workers};
-use super::port::{ConnectionPlace, Port, StreamPlace};
+use super::port::{ConnectionPlace, Port};
 use super::services::{self, ADS, CallLimits};
 use super::throttle::Turn;
 use super::tls_listener::TlsClient;
 use super::waker::ConnectionWaker;
-use super::{ServerConfig, Shared, WINDOW};
+use super::{Shared, WINDOW};
 use crate::limits::{Budget, Limit, Taken};
-use crate::mark::Mark;
 use crate::protocol::Protocol;
 use crate::source::{PeerInfo, ResourceSource};
-use crate::stream::{Stream, StreamError};
+use crate::stream::StreamError;
 use bytes::Bytes;
 use h2::server::{Connection as H2, SendResponse};
-use h2::{PingPong, RecvStream, SendStream};
+use h2::{PingPong, RecvStream};
 use http::{HeaderMap, Method, Request};
-use parking_lot::Mutex;
-use pilotfish_identity::{Authentication, CERTIFICATE, Call, KnownStream, KnownStreams, Pace, Proof};
+use pilotfish_identity::{Authentication, CERTIFICATE, Call, KnownStreams, Pace, Proof};
 use slab::Slab;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -30,7 +28,6 @@ use std::time::{Instant, SystemTime};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
-use tonic::Code;
 
 /// Rounds of one poll, before other tasks have their turn.
 const ROUNDS: usize = 32;
@@ -49,36 +46,6 @@ pub(super) enum ConnectionError {
 }
 
 type GaveWay = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// One ADS stream of the connection.
-struct AdsStream<S: ResourceSource> {
-    requests: RecvStream,
-    responses: SendStream<Bytes>,
-    decoder: Decoder,
-    stream: Arc<Mutex<Stream<S>>>,
-    mark: Arc<Mark>,
-    opened: Instant,
-    /// A request came in, so there may be a response.
-    requested: bool,
-    /// It was a large one, and has not been answered yet.
-    large: bool,
-    /// Since when the client's window has been full.
-    blocked: Option<Instant>,
-    deadline: Option<Instant>,
-    /// Of the connection.
-    known_streams: KnownStreams,
-    /// Since its client has said who it is.
-    known: Option<KnownStream>,
-    /// Since when a request has begun that is not complete.
-    incomplete_since: Option<Instant>,
-    /// Requests since the client's window is full.
-    while_blocked: usize,
-    pace: Pace,
-    /// The connection has had no other. Only then it is told how it handles publications: else a stream could wait for the first push of
-    /// another, and first pushes for it.
-    alone: bool,
-    _place: StreamPlace,
-}
 
 /// A client's request for an ADS stream. Its headers, which may hold credentials, are not kept any longer than it takes to look at them.
 struct StreamRequest {
@@ -205,8 +172,8 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
     }
 
     /// Whether a client waits for its first answer.
-    fn needs_turn(&mut self) -> bool {
-        self.streams.iter_mut().any(|(_, stream)| stream.needs_turn())
+    fn needs_turn(&self) -> bool {
+        self.streams.iter().any(|(_, stream)| stream.needs_turn())
     }
 
     /// One round: responses are queued, then the socket is written and read, then requests are handled.
@@ -554,180 +521,7 @@ impl<S: ResourceSource, I> Drop for Connection<S, I> {
 }
 
 /// What a client is told whose proof has ended.
-const PROVE_AGAIN: &str = "the client has to prove again who it is: connect again";
-
-/// Why a stream ends.
-enum End {
-    /// The client closed its side.
-    Client,
-    /// The client or its connection is gone.
-    Gone,
-    /// The server ends it with that status.
-    Status(StreamError),
-}
-
-impl From<StreamError> for End {
-    fn from(error: StreamError) -> Self {
-        Self::Status(error)
-    }
-}
-
-impl<S: ResourceSource> AdsStream<S> {
-    /// Whether the client waits for its first answer, of the stream or of a type.
-    fn needs_turn(&mut self) -> bool {
-        if self.known.is_none() { self.has_data() } else { self.stream.lock().has_first() }
-    }
-
-    /// Whether something came in that is not read yet.
-    fn has_data(&mut self) -> bool {
-        // What is read is released at once.
-        self.requests.flow_control().used_capacity() > 0
-    }
-
-    /// Sends responses as long as there are any and the client's window has room. First ones need a `turn`.
-    fn push(
-        &mut self,
-        shared: &Shared<S>,
-        turn: bool,
-        cx: &mut Context<'_>,
-        now: Instant,
-    ) -> Result<(), End> {
-        if self.mark.is_revoked() {
-            return Err(StreamError::Unavailable(PROVE_AGAIN.into()).into());
-        }
-        let due = self.deadline.is_some_and(|deadline| now >= deadline);
-        if !(self.requested || due || self.blocked.is_some() || self.mark.is_set()) {
-            return Ok(());
-        }
-        let mut stream = self.stream.lock();
-        if !turn && stream.has_first() {
-            self.requested = true;
-            return Ok(());
-        }
-        self.requested = false;
-        loop {
-            if !has_room(&mut self.responses, cx)? {
-                self.blocked.get_or_insert(now);
-                self.mark.set_prompt(false);
-                break;
-            }
-            let waited = self.blocked.take().map(|since| now.saturating_duration_since(since));
-            let began = Instant::now();
-            let Some(response) = beside_workers(self.large, || stream.poll_response(began)) else { break };
-            let made = Instant::now();
-            let ty = response.ty;
-            self.responses.send_data(response.head, false).map_err(|_| End::Gone)?;
-            for chunk in response.tail {
-                self.responses.send_data(chunk, false).map_err(|_| End::Gone)?;
-            }
-            let sent = Instant::now();
-            if let Some(ty) = ty {
-                let recorder = &shared.fanout.recorder;
-                recorder.push_time(ty, sent.saturating_duration_since(began));
-                recorder.send_time(ty, sent.saturating_duration_since(made) + waited.unwrap_or_default());
-            }
-            if !stream.has_pending() {
-                stream.finish(sent);
-                break;
-            }
-        }
-        if self.blocked.is_none() {
-            self.mark.set_prompt(self.alone && !stream.has_first());
-        }
-        self.large &= self.blocked.is_some();
-        self.deadline = stream.deadline();
-        Ok(())
-    }
-
-    /// Handles the requests that have arrived. Data arrives only while the connection is polled, which happens in the same
-    /// task, so no waker is needed. The first request needs a `turn`.
-    fn receive(&mut self, shared: &Shared<S>, turn: bool, now: Instant) -> Result<(), End> {
-        let (config, limits) = (&shared.config, &shared.fanout.limits);
-        if !turn && self.known.is_none() && self.has_data() {
-            self.requested = true;
-            return Ok(());
-        }
-        if self.blocked.is_none() {
-            self.while_blocked = 0;
-        }
-        // A client that takes no responses is not read any further than that: what it asks for would only pile up.
-        while self.while_blocked <= limits.blocked_requests
-            && !self.pace.is_over(now)
-            && let Poll::Ready(data) = self.requests.poll_data(&mut Context::from_waker(Waker::noop()))
-        {
-            let data = data.ok_or(End::Client)?.map_err(|_| End::Gone)?;
-            self.requests.flow_control().release_capacity(data.len()).map_err(|_| End::Gone)?;
-            let mut stream = self.stream.lock();
-            let (mut pending, mut count) = (false, 0);
-            let mut each = |message: &[u8]| {
-                count += 1;
-                pending |= stream.on_message(message, now)?;
-                Ok(())
-            };
-            let length = self.decoder.incomplete().map_or(0, <[u8]>::len) + data.len();
-            self.large |= length > LARGE;
-            beside_workers(length > LARGE, || self.decoder.push(data, config.max_message, &mut each))?;
-            match self.decoder.incomplete() {
-                None => self.incomplete_since = None,
-                Some(beginning) => {
-                    stream.on_beginning(beginning, config.first_bytes)?;
-                    if count > 0 || self.incomplete_since.is_none() {
-                        self.incomplete_since = Some(now);
-                    }
-                }
-            }
-            if self.pace.spend(stream.take_cost(), now) {
-                shared.fanout.recorder.limit_exceeded(Limit::RequestsPerSecond);
-            }
-            self.while_blocked += if self.blocked.is_some() { count } else { 0 };
-            if self.known.is_none() && stream.id().is_some() {
-                self.known = Some(self.known_streams.enter());
-            }
-            self.requested |= pending;
-            self.deadline = stream.deadline();
-        }
-        if self.request_until(config).is_some_and(|until| now >= until) {
-            return Err(StreamError::DeadlineExceeded("no request came in time".into()).into());
-        }
-        Ok(())
-    }
-
-    /// When a request has to be there that is not.
-    fn request_until(&self, config: &ServerConfig) -> Option<Instant> {
-        let first = self.known.is_none().then(|| self.opened + config.first_request_timeout);
-        // Of a client that is not read, nothing is known.
-        let is_read = self.blocked.is_none();
-        // Nor of one that waits for its turn: until then it is not late.
-        let is_read = is_read && self.pace.until().is_none();
-        let next = self.incomplete_since.filter(|_| is_read).map(|since| since + config.request_timeout);
-        [first, next].into_iter().flatten().min()
-    }
-
-    fn end(&mut self, shared: &Shared<S>, port: &Port, end: End) {
-        let trailers = match end {
-            End::Gone => return,
-            End::Client => grpc::status(Code::Ok, ""),
-            End::Status(error) => {
-                shared.count(&error);
-                let is_limit = matches!(error, StreamError::ResourceExhausted(_));
-                let log = if is_limit { &port.limit_log } else { &port.log };
-                if let Some(left_out) = log.allow(Instant::now()) {
-                    let stream = self.stream.lock();
-                    let (connection, code) = (stream.shown_id(), error.code_name());
-                    // As a client without an identity: somebody is to look at it.
-                    if matches!(error, StreamError::Unauthenticated(_) | StreamError::PermissionDenied(_)) {
-                        tracing::warn!(connection, code, %error, left_out, "a stream is refused");
-                    } else {
-                        tracing::info!(connection, code, %error, left_out, "stream ended");
-                    }
-                }
-                grpc::status(error.code(), &error.to_string())
-            }
-        };
-        // It fails when the client is gone.
-        let _ = self.responses.send_trailers(trailers);
-    }
-}
+pub(super) const PROVE_AGAIN: &str = "the client has to prove again who it is: connect again";
 
 /// Bytes of names and values, each as often as it occurs.
 fn header_bytes(headers: &HeaderMap) -> usize {
@@ -740,17 +534,4 @@ fn metadata(headers: &HeaderMap) -> Vec<(String, String)> {
         .iter()
         .filter_map(|(name, value)| Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned())))
         .collect()
-}
-
-/// Whether the client's window has room for more.
-fn has_room(responses: &mut SendStream<Bytes>, cx: &mut Context<'_>) -> Result<bool, End> {
-    responses.reserve_capacity(1);
-    while responses.capacity() == 0 {
-        match responses.poll_capacity(cx) {
-            Poll::Pending => return Ok(false),
-            Poll::Ready(Some(Ok(_))) => {}
-            Poll::Ready(None | Some(Err(_))) => return Err(End::Gone),
-        }
-    }
-    Ok(true)
 }

@@ -6,6 +6,7 @@
 //! The plaintext listener knows no identities. Where it is configured, a [`TlsListenerConfig`] adds one with TLS, whose clients
 //! have to prove an identity. Behind the handshake both are served by the same code.
 
+mod ads_stream;
 mod config;
 mod connection;
 mod grpc;

@@ -152,10 +152,11 @@ async fn listed_resources(target: Arc<Target>, deadline: Deadline) -> Result<Tal
                 for ty in ResourceType::ALL {
                     let names = invent(&next, LISTED);
                     let request = Bytes::from(listing(&Node::numbered(index), ty.type_url(), &names));
+                    // It flows as the server reads it.
                     stream.send_flowing(&request).await?;
                     counts.sent(request.len());
+                    counts.answered();
                 }
-                counts.answered();
                 streams.push(stream);
             }
         }
