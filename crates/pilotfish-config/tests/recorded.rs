@@ -1,5 +1,7 @@
 //! Every recorded case and every example is read and found good, but for the objects that `oracle/differences.yaml` lists.
 
+#![allow(clippy::unwrap_used, reason = "a test fails this way")]
+
 use pilotfish_config::file::{FileSourceSettings, validate_paths};
 use pilotfish_config::{Limits, MeshFile, Problem, ReadFile, Rejected, read, read_mesh_file};
 use serde::Deserialize;
