@@ -15,7 +15,7 @@ const SERVICES: usize = 100;
 const PROXIES: usize = 2_000;
 /// Proxies that see everything: each is sent some 10 MB, and the names that clients of one address may
 /// subscribe to in all are limited (`address-subscription-bytes`).
-const SEEING_ALL: usize = 20;
+const SEEING_ALL: usize = 12;
 /// What a page may hold and ask for at most.
 const ELEMENTS: u64 = 3_000;
 const REQUESTS: u64 = 12;
@@ -62,7 +62,7 @@ const PAGES: &[(&str, &str)] = &[
     ("map", "document.querySelectorAll('.tile').length === 100"),
     ("map?in=n7", "document.querySelectorAll('.tile').length === 100"),
     ("proxies", "document.querySelectorAll('tr[data-at] a').length > 10"),
-    ("proxies/client-19.n19", "document.querySelector('details.resource')"),
+    ("proxies/client-9.n9", "document.querySelector('details.resource')"),
     ("why?proxy=client-5.n5&to=svc-0.n5.svc.cluster.local", "document.querySelector('.outcome')"),
     ("changes", "document.body.innerText.includes('proxies have revision')"),
     ("registries", "document.body.innerText.includes('10,000')"),
