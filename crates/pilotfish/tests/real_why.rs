@@ -4,37 +4,23 @@
 
 #[path = "support/dice.rs"]
 mod dice;
+#[path = "support/requests.rs"]
+mod requests;
 
 use dice::Dice;
 use pilotfish_testkit::real::{Backend, Envoy, EnvoyOptions, Pilotfish, eventually, free_port, get, request};
+use requests::{
+    BACKENDS, Done, FORMAT, SERVICES, Service, action, address, addresses, condition, holds, list, log,
+};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::Path;
 
 /// Worlds, one after the other in one folder.
 const WORLDS: u64 = 24;
-/// Services of a world.
-const SERVICES: usize = 5;
 /// Requests to each host, each sent so many times: routes by weight take several ways.
 const REQUESTS: usize = 4;
 const TIMES: usize = 4;
-/// Endpoints that the services of a world share out among them.
-const BACKENDS: usize = 12;
-
-/// A service of a world.
-struct Service {
-    name: String,
-    namespace: &'static str,
-    /// Backends by number, with their version, and whether they are ready.
-    endpoints: Vec<(usize, &'static str, bool)>,
-}
-
-impl Service {
-    fn host(&self) -> String {
-        format!("{}.{}.svc.cluster.local", self.name, self.namespace)
-    }
-}
 
 /// Objects, and what they are about.
 struct World {
@@ -47,24 +33,13 @@ struct World {
 impl World {
     fn new(number: u64, port: u16, backends: &[Backend]) -> Self {
         let mut dice = Dice(number);
-        let mut services: Vec<Service> = (0..SERVICES)
-            .map(|at| Service {
-                name: format!("s{at}"),
-                namespace: dice.pick(&["shop", "stock", "edge"]),
-                endpoints: Vec::new(),
-            })
-            .collect();
-        for backend in 0..BACKENDS {
-            // Some services have none.
-            let service = &mut services[dice.below(SERVICES)];
-            service.endpoints.push((backend, dice.pick(&["v1", "v2"]), dice.chance(75)));
-        }
+        let services = Service::all(&mut dice, &["shop", "stock", "edge"]);
         let mut world = Self { number, port, services, yaml: String::new() };
         world.marker(&backends[0]);
         for at in 0..SERVICES {
             world.service(at, &mut dice, backends);
             if dice.chance(60) {
-                world.subsets(at);
+                world.yaml += &world.services[at].subsets();
             }
             if dice.chance(75) {
                 world.routes(at, &mut dice);
@@ -96,42 +71,12 @@ impl World {
     }
 
     fn service(&mut self, at: usize, dice: &mut Dice, backends: &[Backend]) {
-        let (name, namespace) = (self.services[at].name.clone(), self.services[at].namespace);
-        let export = match dice.below(10) {
+        let metadata = match dice.below(10) {
             0 | 1 => "annotations: {networking.istio.io/exportTo: .}",
             2 => "annotations: {networking.istio.io/exportTo: stock}",
             _ => "labels: {}",
         };
-        self.add(&format!(
-            "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: {namespace}, {export}}}\nspec: {{clusterIP: \
-             10.1.0.{}, selector: {{app: {name}}}, ports: [{{name: http, port: {}}}]}}",
-            at + 1,
-            self.port
-        ));
-        for (backend, version, is_ready) in self.services[at].endpoints.clone() {
-            let (ip, port) = (address(backend), backends[backend].port());
-            self.add(&format!(
-                "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}-{backend}, namespace: {namespace}, labels: {{app: {name}, \
-                 version: {version}}}}}\nspec: {{containers: [{{name: app, image: x}}]}}\nstatus: {{phase: Running, podIP: {ip}, \
-                 podIPs: [{{ip: {ip}}}], conditions: [{{type: Ready, status: \"{is_ready}\"}}]}}"
-            ));
-            // Each has a port of its own, so each has a slice.
-            self.add(&format!(
-                "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: {name}-{backend}, namespace: {namespace}, \
-                 labels: {{kubernetes.io/service-name: {name}}}}}\naddressType: IPv4\nports: [{{name: http, port: {port}, protocol: \
-                 TCP}}]\nendpoints: [{{addresses: [{ip}], conditions: {{ready: {is_ready}, serving: {is_ready}, terminating: false}}, \
-                 targetRef: {{kind: Pod, name: {name}-{backend}, namespace: {namespace}}}}}]"
-            ));
-        }
-    }
-
-    fn subsets(&mut self, at: usize) {
-        let (name, namespace) = (&self.services[at].name, self.services[at].namespace);
-        let rule = format!(
-            "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec:\n  \
-             host: {name}\n  subsets: [{{name: v1, labels: {{version: v1}}}}, {{name: v2, labels: {{version: v2}}}}]"
-        );
-        self.add(&rule);
+        self.yaml += &self.services[at].yaml(at, self.port, metadata, backends);
     }
 
     fn routes(&mut self, at: usize, dice: &mut Dice) {
@@ -139,7 +84,7 @@ impl World {
         let mut rules = String::new();
         for rule in 0..=dice.below(3) {
             let condition = condition(dice);
-            let action = self.action(at, dice);
+            let action = action(&self.services, at, dice);
             let _ = write!(rules, "\n  - {{name: w{}-{at}-{rule}, {condition}{action}}}", self.number);
         }
         let (name, host) = (self.services[at].name.clone(), self.services[at].host());
@@ -147,25 +92,6 @@ impl World {
             "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec:\n  \
              hosts: [{host}]\n  http:{rules}"
         ));
-    }
-
-    fn action(&self, at: usize, dice: &mut Dice) -> String {
-        match dice.below(12) {
-            0 => return "directResponse: {status: 418}".to_owned(),
-            1 => return "redirect: {uri: /moved}".to_owned(),
-            _ => {}
-        }
-        let mut destination = |weight: usize| {
-            // Mostly the service itself, and sometimes one that may not be seen.
-            let other = if dice.chance(30) { dice.below(SERVICES) } else { at };
-            let subset = dice.pick(&["", "", ", subset: v1", ", subset: v2"]);
-            format!("{{destination: {{host: {}{subset}}}, weight: {weight}}}", self.services[other].host())
-        };
-        let first = destination(100);
-        if at.is_multiple_of(2) {
-            return format!("route: [{first}]");
-        }
-        format!("route: [{}, {}]", destination(50), destination(50))
     }
 
     fn scope(&mut self, dice: &mut Dice) {
@@ -202,30 +128,6 @@ impl World {
     }
 }
 
-/// The address of a backend.
-fn address(backend: usize) -> String {
-    format!("127.0.3.{}", backend + 1)
-}
-
-/// What a rule matches.
-fn condition(dice: &mut Dice) -> String {
-    let condition = dice.pick(&[
-        "",
-        "",
-        "{uri: {prefix: /v1}}",
-        "{uri: {exact: /a}}",
-        "{uri: {regex: '/[ab]'}}",
-        "{method: {exact: POST}}",
-        "{headers: {x-user: {exact: tester}}}",
-        "{headers: {x-user: {prefix: team}}, uri: {prefix: /}}",
-        "{headers: {x-user: {regex: 'te.*'}}}",
-        "{withoutHeaders: {x-user: {}}}",
-        "{authority: {prefix: s1}}",
-        "{uri: {prefix: /V1}, ignoreUriCase: true}",
-    ]);
-    if condition.is_empty() { String::new() } else { format!("match: [{condition}], ") }
-}
-
 /// A request of the proxy's application.
 #[derive(Debug)]
 struct Asked {
@@ -249,71 +151,6 @@ impl Asked {
             let _ = write!(query, "&header={name}={value}");
         }
         pilotfish.json(&query).await
-    }
-}
-
-/// What Envoy did with a request: a line of its access log.
-#[derive(Clone, Debug)]
-struct Done {
-    route: String,
-    cluster: String,
-    endpoint: String,
-    code: String,
-}
-
-const FORMAT: &str = "%REQ(X-NUMBER)% %ROUTE_NAME% %UPSTREAM_CLUSTER_RAW% %UPSTREAM_HOST% %RESPONSE_CODE%";
-
-/// The lines of an access log by the number of the request.
-fn log(file: &Path) -> BTreeMap<String, Done> {
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    let lines = text.lines().filter_map(|line| {
-        let parts: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        let [number, route, cluster, endpoint, code] = <[String; 5]>::try_from(parts).ok()?;
-        Some((number, Done { route, cluster, endpoint, code }))
-    });
-    lines.collect()
-}
-
-/// The first words of items: addresses of endpoints.
-fn addresses<'a>(items: impl Iterator<Item = &'a Value>) -> BTreeSet<String> {
-    items.map(|item| item.as_str().unwrap().split(' ').next().unwrap().to_owned()).collect()
-}
-
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
-/// Whether an answer says what Envoy did.
-fn holds(why: &Value, done: &Done) -> Result<(), String> {
-    let step = |name: &str| list(&why["steps"]).filter(|step| step["step"] == name).collect::<Vec<_>>();
-    let outcome = why["outcome"].as_str().unwrap();
-    let chosen = step("route").first().map_or("", |route| route["chosen"].as_str().unwrap()).to_owned();
-    let is_route = match done.route.as_str() {
-        // Without a route, or with one that no VirtualService names.
-        "-" | "default" => !chosen.contains('"'),
-        name => chosen.contains(&format!("{name:?}")),
-    };
-    if !is_route {
-        return Err(format!("another route: {chosen:?}"));
-    }
-    let clusters: Vec<&Value> = step("cluster").iter().map(|cluster| &cluster["chosen"]).collect();
-    if done.cluster != "-" && !clusters.iter().any(|cluster| **cluster == *done.cluster) {
-        return Err(format!("another cluster: {clusters:?}"));
-    }
-    if done.endpoint != "-" {
-        let endpoints = addresses(list(&why["endpoints"]));
-        let goes = why["reaches"] == true || outcome.contains("% of requests");
-        return match (goes, endpoints.contains(&done.endpoint)) {
-            (true, true) => Ok(()),
-            (false, _) => Err(format!("it ends: {outcome}")),
-            (true, false) => Err(format!("other endpoints: {endpoints:?}")),
-        };
-    }
-    let code = if done.code.starts_with('3') { "3xx" } else { &done.code };
-    if why["reaches"] == false && outcome.contains(code) {
-        Ok(())
-    } else {
-        Err(format!("it goes on: {outcome}"))
     }
 }
 

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 pub(super) const EXAMPLES: &str = "Examples:
   pilotfish why web-0.shop --to catalog                         a short name, as an application of that proxy would use it
   pilotfish why web-0.shop --to payment.example.com:443
+  pilotfish why front.istio-ingress --to https://shop.example.com/cart   through a gateway; tls:// for TLS that is no HTTP
   pilotfish why web-0.shop --to catalog:80 --path /v2/items --header x-user=tester
   pilotfish why web-0.shop --to catalog --at 41                 at an earlier revision
   pilotfish why client.shop --to catalog --files ./mesh         about files, without a control plane: for a sidecar of that Pod
@@ -31,8 +32,8 @@ pub struct Why {
     /// The proxy that sends the request: NAME.NAMESPACE, its node's id, or the beginning of its name
     #[arg(required = true)]
     proxy: Option<String>,
-    /// Where it goes: a host as the application names it, and a port
-    #[arg(long, value_name = "HOST[:PORT]", required = true)]
+    /// Where it goes: a host as the application names it, and a port; a scheme says whether it speaks TLS
+    #[arg(long, value_name = "[SCHEME://]HOST[:PORT]", required = true)]
     to: Option<String>,
     /// The path of an HTTP request
     #[arg(long, default_value = "/")]

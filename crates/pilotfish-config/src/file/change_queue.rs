@@ -1,6 +1,7 @@
 //! The changed paths that the watcher reported and the scanner has not read yet. Bounded: beyond a number of paths, everything
 //! counts as changed.
 
+use super::scanner::Walked;
 use notify::event::{AccessKind, AccessMode, ModifyKind};
 use notify::{Event, EventKind};
 use std::collections::HashMap;
@@ -27,12 +28,14 @@ pub(super) struct Changes {
     pub(super) paths: HashMap<PathBuf, WriteState>,
     /// Any path may have changed: events were lost, or there were too many.
     pub(super) everything: bool,
+    /// What a walk on another thread found.
+    pub(super) walked: Option<Walked>,
     pub(super) stop: bool,
 }
 
 impl Changes {
     fn is_empty(&self) -> bool {
-        self.paths.is_empty() && !self.everything && !self.stop
+        self.paths.is_empty() && !self.everything && self.walked.is_none() && !self.stop
     }
 }
 
@@ -70,6 +73,12 @@ impl ChangeQueue {
             }
             _ => changes.everything = true,
         }
+        self.arrived.notify_all();
+    }
+
+    /// Takes in what a walk found.
+    pub(super) fn walked(&self, walked: Walked) {
+        self.lock().walked = Some(walked);
         self.arrived.notify_all();
     }
 

@@ -80,9 +80,31 @@ struct Pending {
     absent_since: Option<Instant>,
 }
 
+/// What a walk through all roots found, at some time.
+#[derive(Debug, Default)]
+pub(super) struct Walked {
+    found: Found,
+    failure: Option<String>,
+}
+
+impl Walked {
+    fn through(roots: &[Root]) -> Self {
+        let mut found = Found::default();
+        let mut failures = Vec::new();
+        for root in roots {
+            match root.unreadable() {
+                Some(failure) => failures.push(failure),
+                None if root.is_folder => walk(&root.path, &mut found),
+                None => fs::metadata(&root.path).iter().for_each(|meta| found.file(&root.path, meta)),
+            }
+        }
+        Self { found, failure: (!failures.is_empty()).then(|| failures.join("; ")) }
+    }
+}
+
 /// Knows the files, what was read of them, and which to read when.
 pub(super) struct Scanner {
-    roots: Vec<Root>,
+    roots: Arc<[Root]>,
     limits: Limits,
     settle: Duration,
     state: FileState,
@@ -107,7 +129,7 @@ impl Scanner {
         queue: Option<Arc<ChangeQueue>>,
     ) -> Self {
         Self {
-            roots,
+            roots: roots.into(),
             state: FileState::new(limits.clone()).with_checks(checks),
             limits,
             settle,
@@ -150,12 +172,27 @@ impl Scanner {
                 }
             }
         }
-        if everything { self.rescan(now, clock, false) } else { self.read_due(now, clock, false) }
+        match changes.walked {
+            _ if everything => self.rescan(now, clock, false),
+            Some(walked) => self.compare(walked, now, clock, false),
+            None => self.read_due(now, clock, false),
+        }
     }
 
     /// Walks through all roots; files that changed are read. At the `start` there is nothing to wait for.
     pub(super) fn rescan(&mut self, now: Instant, clock: SystemTime, start: bool) -> SourceBatch {
-        let (mut found, failure) = self.walk();
+        self.compare(Walked::through(&self.roots), now, clock, start)
+    }
+
+    /// A walk that needs nothing else of the scanner, for another thread. What it finds may be older than what was read meanwhile.
+    pub(super) fn walk(&self) -> impl FnOnce() -> Walked + Send + 'static {
+        let roots = Arc::clone(&self.roots);
+        move || Walked::through(&roots)
+    }
+
+    /// Reads what differs from what a walk found. Files are looked at once more then, so that an old walk makes nothing old.
+    fn compare(&mut self, walked: Walked, now: Instant, clock: SystemTime, start: bool) -> SourceBatch {
+        let Walked { mut found, failure } = walked;
         let watched = |scanner: &mut Self, found: &Found| {
             let parents = scanner.roots.iter().filter_map(|root| root.path.parent());
             let folders =
@@ -169,20 +206,9 @@ impl Scanner {
             if !watched(self, &found) {
                 break;
             }
-            found = self.walk().0;
+            found = Walked::through(&self.roots).found;
         }
-        let gone: Vec<_> = self
-            .known
-            .keys()
-            .filter(|path| {
-                !found.files.contains_key(*path) && !self.is_hidden_by(path, &found, failure.is_some())
-            })
-            .cloned()
-            .collect();
-        let changed =
-            found.files.iter().filter(|(path, signature)| self.known.get(*path) != Some(&Some(**signature)));
-        let changed: Vec<_> = changed.map(|(path, _)| path.clone()).collect();
-        for path in changed.into_iter().chain(gone) {
+        for path in self.differing(&found, failure.is_some()) {
             self.pending.entry(path).or_insert(Pending { due: now, absent_since: None });
         }
         let unreadable: Vec<_> = found.unreadable.into_iter().collect();
@@ -193,17 +219,23 @@ impl Scanner {
         batch
     }
 
-    fn walk(&self) -> (Found, Option<String>) {
-        let mut found = Found::default();
-        let mut failures = Vec::new();
-        for root in &self.roots {
-            match root.unreadable() {
-                Some(failure) => failures.push(failure),
-                None if root.is_folder => walk(&root.path, &mut found),
-                None => fs::metadata(&root.path).iter().for_each(|meta| found.file(&root.path, meta)),
-            }
+    /// Files that are not, or no longer, as they were read.
+    fn differing(&self, found: &Found, failure: bool) -> Vec<Arc<Path>> {
+        // Mostly none are, and comparing the bytes of paths in order is quicker than looking for each.
+        let is_same = |((path, signature), (known, read)): (
+            (&Arc<Path>, &Signature),
+            (&Arc<Path>, &Option<Signature>),
+        )| { path.as_os_str() == known.as_os_str() && Some(*signature) == *read };
+        if found.files.len() == self.known.len() && found.files.iter().zip(&self.known).all(is_same) {
+            return Vec::new();
         }
-        (found, (!failures.is_empty()).then(|| failures.join("; ")))
+        let is_gone =
+            |path: &&Arc<Path>| !found.files.contains_key(*path) && !self.is_hidden_by(path, found, failure);
+        let gone = self.known.keys().filter(is_gone);
+        let has_changed =
+            |(path, signature): &(&Arc<Path>, &Signature)| self.known.get(*path) != Some(&Some(**signature));
+        let changed = found.files.iter().filter(has_changed).map(|(path, _)| path);
+        changed.chain(gone).cloned().collect()
     }
 
     /// Whether a file that was not found may still be there, because its root or folder could not be read.
@@ -411,4 +443,48 @@ enum Affected {
     Nothing,
     File,
     Everything,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scanner(folder: &Path) -> Scanner {
+        let roots = vec![Root::open(folder, FileRole::Objects).unwrap()];
+        Scanner::new(roots, Limits::default(), Vec::new(), Duration::ZERO, None)
+    }
+
+    fn service(folder: &Path, name: &str, port: u16) {
+        let text = format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{ports: [{{port: {port}}}]}}\n"
+        );
+        fs::write(folder.join(format!("{name}.yaml")), text).unwrap();
+    }
+
+    #[test]
+    fn a_walk_that_is_older_than_what_was_read_takes_nothing_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        ["a", "b", "c"].into_iter().for_each(|name| service(path, name, 80));
+        let mut scanner = scanner(path);
+        let times = || (Instant::now(), SystemTime::now());
+        let (now, clock) = times();
+        assert_eq!(scanner.rescan(now, clock, true).events.len(), 3);
+        let old = scanner.walk()();
+        service(path, "a", 8_080);
+        fs::remove_file(path.join("b.yaml")).unwrap();
+        service(path, "d", 80);
+        let paths = ["a", "b", "d"].map(|name| (path.join(format!("{name}.yaml")), WriteState::Complete));
+        let (now, clock) = times();
+        let batch = scanner.poll_changes(Changes { paths: paths.into(), ..Changes::default() }, now, clock);
+        let (now, clock) = times();
+        let rest = scanner.poll_changes(Changes { walked: Some(old), ..Changes::default() }, now, clock);
+        // One that is gone is given a moment to come back.
+        assert_eq!(batch.events.len() + rest.events.len(), 3, "{:?} {:?}", batch.events, rest.events);
+        assert_eq!(scanner.state().objects().len(), 3);
+        let newest = scanner.walk()();
+        let (now, clock) = times();
+        let rest = scanner.poll_changes(Changes { walked: Some(newest), ..Changes::default() }, now, clock);
+        assert!(rest.events.is_empty(), "{:?}", rest.events);
+    }
 }

@@ -151,23 +151,49 @@ impl FileSource {
         if !self.deliver(first, runtime, batches) {
             return;
         }
-        let mut rescan = Instant::now() + self.scanner.rescan_interval(self.timing.rescan);
+        let mut rescan = self.next_rescan();
         loop {
-            let deadline = self.scanner.next_due().map_or(rescan, |due| due.min(rescan));
+            let deadline = self.scanner.next_due().into_iter().chain(rescan.due()).min();
+            let deadline = deadline.unwrap_or_else(|| Instant::now() + self.timing.rescan);
             let mut changes = self.queue.wait(deadline, self.timing.quiet, self.timing.ceiling);
             if changes.stop {
                 return;
             }
             let now = Instant::now();
-            if now >= rescan {
-                changes.everything = true;
-                rescan = now + self.scanner.rescan_interval(self.timing.rescan);
+            match (&mut rescan, &changes.walked) {
+                (Rescan::Walks { outdated }, None) => *outdated |= changes.everything,
+                (Rescan::Walks { outdated: true }, Some(_)) => {
+                    changes.walked = None;
+                    rescan = self.next_rescan();
+                }
+                (_, Some(_)) => rescan = self.next_rescan(),
+                (Rescan::At(due), None) if now >= *due => {
+                    rescan = if self.walk_aside() {
+                        Rescan::Walks { outdated: false }
+                    } else {
+                        self.next_rescan()
+                    };
+                    // Without a thread for it, changes have to wait.
+                    changes.everything |= rescan.due().is_some();
+                }
+                (Rescan::At(_), None) => {}
             }
             let batch = self.scanner.poll_changes(changes, now, SystemTime::now());
             if !batch.is_empty() && !self.deliver(batch, runtime, batches) {
                 return;
             }
         }
+    }
+
+    fn next_rescan(&self) -> Rescan {
+        Rescan::At(Instant::now() + self.scanner.rescan_interval(self.timing.rescan))
+    }
+
+    /// Starts a walk on a thread of its own: with many files it takes long, and changes would wait for it. Gives false when there is no thread.
+    fn walk_aside(&self) -> bool {
+        let (queue, walk) = (self.queue.clone(), self.scanner.walk());
+        let builder = thread::Builder::new().name("pilotfish-walk".to_owned());
+        builder.spawn(move || queue.walked(walk())).is_ok()
     }
 
     /// Waits while the channel is full; gives false when the source is to end.
@@ -179,6 +205,24 @@ impl FileSource {
                 () = self.queue.stopped() => false,
             }
         })
+    }
+}
+
+/// Looking through all folders, for what a watcher cannot notice.
+enum Rescan {
+    At(Instant),
+    /// A thread does; what it finds is of no use any more where everything was looked through meanwhile.
+    Walks {
+        outdated: bool,
+    },
+}
+
+impl Rescan {
+    fn due(&self) -> Option<Instant> {
+        match self {
+            Self::At(due) => Some(*due),
+            Self::Walks { .. } => None,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The clusters of a route: whether they are there, and how they connect.
 
 use super::arrival::Known;
+use super::chain::Arriving;
 use super::{Next, Walk, Way, list, step, text};
 use pilotfish_api::v1::{Step, Verdict, Why};
 use pilotfish_proto::ResourceType;
@@ -209,5 +210,15 @@ impl Connection {
             name => Ok(name.to_owned()),
         };
         Self { tls: true, alpn: first.chain(alpn).map(str::to_owned).collect(), is_of_mesh, server_name }
+    }
+    /// The same, as the listener of an endpoint sees it.
+    pub(super) fn arriving<'a>(&'a self, address: &str, port: u64) -> Arriving<'a> {
+        Arriving {
+            port,
+            addresses: address.parse().into_iter().collect(),
+            tls: self.tls,
+            server_names: self.server_name.iter().map(String::as_str).collect(),
+            alpn: self.alpn.iter().map(String::as_str).collect(),
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! What the other side does with a connection: whether its sidecar takes what this proxy speaks, and what its policies say.
 
 use super::authorization::{self, Decided};
+use super::chain::choose;
 use super::cluster::Connection;
 use super::{Found, Next, Walk, Way, list, number, step, text};
 use crate::subject::sidecar;
@@ -101,7 +102,7 @@ impl Walk<'_> {
             );
             return refused(text, format!("503: {name} refuses the connection, which is in {sends}"));
         }
-        let Some(chain) = choose(&side.listener.json, port, connection) else {
+        let Some(chain) = choose(&side.listener.json, &connection.arriving(address, port)).0 else {
             let text =
                 format!("no filter chain of the sidecar of {name} takes such a connection on port {port}");
             return refused(text, format!("503: {name} closes the connection"));
@@ -184,30 +185,6 @@ fn takes(listener: &Value, port: u64) -> Takes {
         takes.plaintext |= !is_tls && !is_for_tls(chain);
     }
     takes
-}
-
-/// The filter chain that Envoy chooses for a connection: by the transport, then by the first application protocol that has one.
-fn choose<'a>(listener: &'a Value, port: u64, connection: &Connection) -> Option<&'a Value> {
-    let chains = chains_of(listener, port);
-    let transport = if connection.tls { "tls" } else { "raw_buffer" };
-    let protocols = |chain: &Value| list(chain, "/filter_chain_match/application_protocols").count();
-    [transport, ""].into_iter().find_map(|transport| {
-        let of: Vec<&Value> = chains
-            .iter()
-            .copied()
-            .filter(|chain| text(chain, "/filter_chain_match/transport_protocol") == transport)
-            .collect();
-        let speaks = |protocol: &String| {
-            of.iter().copied().find(|chain| {
-                list(chain, "/filter_chain_match/application_protocols").any(|own| own == protocol.as_str())
-            })
-        };
-        connection
-            .alpn
-            .iter()
-            .find_map(speaks)
-            .or_else(|| of.iter().copied().find(|chain| protocols(chain) == 0))
-    })
 }
 
 /// Whether a chain without TLS of its own is for connections that are TLS all the same.

@@ -1,13 +1,13 @@
 //! Which listener and filter chain of a proxy take a connection, as Envoy chooses them.
 
 use super::authorization;
+use super::chain::{Arriving, OTHER_ADDRESS, choose};
 use super::{Found, LISTED, Next, Walk, Way, dropped, list, number, step, text};
 use pilotfish_api::v1::{Dropped, Step, Verdict};
 use pilotfish_model::{Hostname, LabelMap};
 use pilotfish_proto::ResourceType;
 use pilotfish_translate::{GatewaySelection, InterceptionMode};
 use serde_json::Value;
-use std::net::IpAddr;
 
 /// What a filter chain does with a connection.
 pub(super) enum Chosen {
@@ -18,18 +18,21 @@ pub(super) enum Chosen {
 }
 
 const VIRTUAL_OUTBOUND: &str = "virtualOutbound";
-const VIRTUAL_INBOUND: &str = "virtualInbound";
 const HTTP: &str = "envoy.filters.network.http_connection_manager";
 const TCP: &str = "envoy.filters.network.tcp_proxy";
+/// What Envoy finds out about a connection in plaintext with requests.
+const PLAIN_HTTP: &[&str] = &["http/1.1"];
+/// What clients offer in TLS.
+const HTTP_IN_TLS: &[&str] = &["h2", "http/1.1"];
 
 impl Walk<'_> {
-    pub(super) fn listener(&self, way: &Way, steps: &mut Vec<Step>) -> Next<Chosen> {
-        let all = self.all(ResourceType::Listener);
+    /// The listener that takes the connection.
+    pub(super) fn listener(&self, way: &Way, steps: &mut Vec<Step>) -> Next<Found> {
+        let mut listeners = self.all(ResourceType::Listener);
+        listeners.retain(takes_connections_out);
         let at_port = |listener: &&Found| {
             number(&listener.json, "/address/socket_address/port_value") == u64::from(way.port)
         };
-        let listeners: Vec<&Found> =
-            all.iter().filter(|listener| &*listener.name != VIRTUAL_INBOUND).collect();
         let own = |listener: &&Found| {
             let address = text(&listener.json, "/address/socket_address/address");
             at_port(listener) && way.addresses.iter().any(|own| own == address)
@@ -44,10 +47,11 @@ impl Walk<'_> {
             let address = text(&listener.json, "/address/socket_address/address");
             is_direct && at_port(listener) && matches!(address, "127.0.0.1" | "::1")
         };
-        let first = |which: &dyn Fn(&&Found) -> bool| listeners.iter().copied().find(which);
-        let found = first(&own).or_else(|| first(&any)).or_else(|| first(&direct));
-        let fallback = || listeners.iter().copied().find(|listener| &*listener.name == VIRTUAL_OUTBOUND);
-        let Some(listener) = found.or_else(fallback) else {
+        let unknown = |listener: &&Found| &*listener.name == VIRTUAL_OUTBOUND;
+        let first = |which: &dyn Fn(&&Found) -> bool| listeners.iter().position(|listener| which(&listener));
+        let found =
+            first(&own).or_else(|| first(&any)).or_else(|| first(&direct)).or_else(|| first(&unknown));
+        let Some(found) = found else {
             let ports: Vec<String> = listeners
                 .iter()
                 .map(|listener| number(&listener.json, "/address/socket_address/port_value").to_string())
@@ -65,6 +69,7 @@ impl Walk<'_> {
             steps.push(ends);
             return Next::End(format!("the connection is refused: nothing listens on port {}", way.port));
         };
+        let listener = listeners.swap_remove(found);
         let mut at = step("listener", Verdict::Ok, listener.name.to_string(), "");
         at.text = if &*listener.name == VIRTUAL_OUTBOUND {
             at.verdict = Verdict::Doubtful;
@@ -75,7 +80,13 @@ impl Walk<'_> {
         // A listener for all of a port is made by all services of that port.
         at.decided_by = listener.made_by.iter().take(3).cloned().collect();
         steps.push(at);
-        self.chain(way, listener, steps)
+        Next::On(listener)
+    }
+
+    /// Whether clients speak TLS to this gateway, where nobody says so: a listener that takes nothing else tells. `None` for other proxies.
+    pub(super) fn presumed_tls(&self, listener: &Found) -> Option<bool> {
+        let mut chains = list(&listener.json, "/filter_chains").peekable();
+        (self.is_router() && chains.peek().is_some()).then(|| chains.all(is_for_tls))
     }
 
     /// The gateways with a server on a port that this proxy does not have.
@@ -89,25 +100,24 @@ impl Walk<'_> {
         told.take(LISTED).collect()
     }
 
-    fn chain(&self, way: &Way, listener: &Found, steps: &mut Vec<Step>) -> Next<Chosen> {
-        let mut others: Vec<Dropped> = Vec::new();
-        let mut best: Option<(Rank, &Value)> = None;
-        for chain in list(&listener.json, "/filter_chains") {
-            match rank(chain, way) {
-                Ok(rank) if best.as_ref().is_none_or(|(held, _)| rank > *held) => best = Some((rank, chain)),
-                Ok(_) => others.push(dropped(chain_name(chain), "a more specific chain takes it")),
-                Err(why) => others.push(dropped(chain_name(chain), why)),
-            }
-        }
-        let default = listener.json.get("default_filter_chain");
-        let Some(chain) = best.map(|(_, chain)| chain).or(default) else {
+    /// What the filter chain that takes the connection does with it.
+    pub(super) fn chain(&self, way: &Way, listener: &Found, steps: &mut Vec<Step>) -> Next<Chosen> {
+        let (chain, others) = choose(&listener.json, &arriving(way));
+        let Some(chain) = chain else {
             let mut ends = step("filter chain", Verdict::Ends, "", "no filter chain matches the connection");
             ends.others = others;
             steps.push(ends);
             return Next::End("the connection is closed: no filter chain matches it".to_owned());
         };
         let mut at = step("filter chain", Verdict::Ok, text(chain, "/name"), "");
-        let result = self.filter(way, chain, &mut at);
+        let result = match misunderstood(way, chain) {
+            Some(text) => {
+                at.verdict = Verdict::Ends;
+                at.text = text.to_owned();
+                Next::End(format!("the connection fails: {text}"))
+            }
+            None => self.filter(way, chain, &mut at),
+        };
         // Chains of other addresses say nothing.
         at.others = others.into_iter().filter(|other| other.why != OTHER_ADDRESS).collect();
         steps.push(at);
@@ -213,73 +223,45 @@ pub(super) fn clusters_of(config: &Value) -> Vec<(String, u64)> {
     }
 }
 
-/// A chain that is not taken, in words.
-fn chain_name(chain: &Value) -> String {
-    match text(chain, "/name") {
-        "" => "another filter chain".to_owned(),
-        name => name.to_owned(),
+/// Whether a listener takes connections of clients, and not those that are for the workload itself, or datagrams.
+fn takes_connections_out(listener: &Found) -> bool {
+    text(&listener.json, "/traffic_direction") != "INBOUND"
+        && text(&listener.json, "/address/socket_address/protocol") != "UDP"
+}
+
+/// Whether a chain of a gateway is for TLS: it ends it, or looks at the server name.
+fn is_for_tls(chain: &Value) -> bool {
+    terminates_tls(chain) || list(chain, "/filter_chain_match/server_names").next().is_some()
+}
+
+/// Whether a chain ends the TLS of a client.
+fn terminates_tls(chain: &Value) -> bool {
+    text(chain, "/transport_socket/name").contains("tls")
+}
+
+/// The connection of the application or the client, as a listener sees it.
+fn arriving(way: &Way) -> Arriving<'_> {
+    let host = way.request.host.as_str();
+    let own = way.service.iter().map(|service| service.hostname.as_str());
+    Arriving {
+        port: u64::from(way.port),
+        addresses: way.addresses.iter().filter_map(|own| own.parse().ok()).collect(),
+        tls: way.is_tls(),
+        server_names: own.chain([host]).collect(),
+        alpn: match (way.is_http(), way.is_tls()) {
+            (false, _) => Vec::new(),
+            (true, false) => PLAIN_HTTP.to_vec(),
+            (true, true) => HTTP_IN_TLS.to_vec(),
+        },
     }
 }
 
-/// How specific the match of a chain is, in the order in which Envoy compares: port, address, server name, transport, application protocol.
-type Rank = (bool, usize, usize, bool, bool);
-
-const OTHER_ADDRESS: &str = "it is for other addresses";
-
-fn rank(chain: &Value, way: &Way) -> Result<Rank, String> {
-    let Some(wanted) = chain.get("filter_chain_match") else { return Ok(Rank::default()) };
-    let port = number(wanted, "/destination_port");
-    if port != 0 && port != u64::from(way.port) {
-        return Err(format!("it is for port {port}"));
+/// Why the two sides do not understand each other, where one speaks TLS and the other does not.
+fn misunderstood(way: &Way, chain: &Value) -> Option<&'static str> {
+    let reads_http = list(chain, "/filters").any(|filter| text(filter, "/name") == HTTP);
+    match (way.is_tls(), terminates_tls(chain)) {
+        (true, false) if reads_http => Some("the client speaks TLS, and the proxy reads HTTP on this port"),
+        (false, true) => Some("the client speaks plaintext, and the proxy reads TLS on this port"),
+        _ => None,
     }
-    let ranges: Vec<(IpAddr, u64)> = list(wanted, "/prefix_ranges")
-        .filter_map(|range| {
-            Some((text(range, "/address_prefix").parse().ok()?, number(range, "/prefix_len")))
-        })
-        .collect();
-    let covers = |(prefix, length): &&(IpAddr, u64)| {
-        way.addresses.iter().filter_map(|own| own.parse().ok()).any(|own| covers(*prefix, *length, own))
-    };
-    let length = match ranges.iter().filter(covers).map(|(_, length)| *length).max() {
-        Some(length) => usize::try_from(length).unwrap_or(0) + 1,
-        None if ranges.is_empty() => 0,
-        None => return Err(OTHER_ADDRESS.to_owned()),
-    };
-    let names: Vec<&str> = list(wanted, "/server_names").filter_map(Value::as_str).collect();
-    let host = &way.request.host;
-    let own_names: Vec<&str> =
-        way.service.iter().map(|service| service.hostname.as_str()).chain([host.as_str()]).collect();
-    let is_named = |name: &&&str| {
-        own_names
-            .iter()
-            .any(|own| *own == **name || name.strip_prefix('*').is_some_and(|suffix| own.ends_with(suffix)))
-    };
-    let server = match names.iter().filter(is_named).map(|name| name.len()).max() {
-        Some(length) if way.is_tls() => length,
-        None if names.is_empty() => 0,
-        _ => return Err(format!("it is for TLS to {}", names.join(", "))),
-    };
-    let transport = text(wanted, "/transport_protocol");
-    let own_transport = if way.is_tls() { "tls" } else { "raw_buffer" };
-    if !transport.is_empty() && transport != own_transport {
-        return Err(format!("it is for {transport}, and this connection is {own_transport}"));
-    }
-    let protocols: Vec<&str> = list(wanted, "/application_protocols").filter_map(Value::as_str).collect();
-    let is_http = protocols.iter().any(|protocol| matches!(*protocol, "http/1.1" | "h2c" | "http/1.0"));
-    let takes = protocols.is_empty() || is_http && way.is_http();
-    if !takes {
-        return Err(format!("it is for {}", protocols.join(", ")));
-    }
-    Ok((port != 0, length, server, !transport.is_empty(), !protocols.is_empty()))
-}
-
-/// Whether a range of addresses has an address.
-pub(super) fn covers(prefix: IpAddr, length: u64, address: IpAddr) -> bool {
-    let bits = |address: IpAddr| match address {
-        IpAddr::V4(v4) => (u128::from(v4.to_bits()) << 96, 32),
-        IpAddr::V6(v6) => (v6.to_bits(), 128),
-    };
-    let ((a, family), (b, other)) = (bits(prefix), bits(address));
-    let length = u32::try_from(length).unwrap_or(128).min(128);
-    family == other && (length == 0 || (a ^ b).leading_zeros() >= length)
 }

@@ -62,7 +62,7 @@ pub(super) fn header(wanted: &Value, way: &Way) -> Result<(), String> {
         ":method" => Some(way.request.method.as_str()),
         ":path" => Some(way.request.path.as_str()),
         ":authority" => Some(authority.as_str()),
-        ":scheme" => Some("http"),
+        ":scheme" => Some(way.scheme()),
         _ => way.request.headers.iter().find(|(own, _)| *own == name).map(|(_, value)| value.as_str()),
     };
     let matches = if let Some(present) = wanted.get("present_match").and_then(Value::as_bool) {

@@ -11,6 +11,7 @@
 mod address;
 mod arrival;
 mod authorization;
+mod chain;
 mod cluster;
 mod endpoints;
 mod inbound;
@@ -86,6 +87,8 @@ struct Way {
     port: u32,
     /// The addresses to which the application connects.
     addresses: Vec<String>,
+    /// Whether the application or client speaks TLS, where that is known: by the request, or by what a gateway's listener takes.
+    tls: Option<bool>,
     /// Whether this proxy reads it as HTTP.
     as_http: bool,
     /// What a route writes into `:authority`.
@@ -104,7 +107,7 @@ enum Next<T> {
 
 impl Walk<'_> {
     fn go(&self, request: &Request, answer: &mut Why) {
-        let way = self.service(request, &mut answer.steps);
+        let way = Way { tls: request.tls, ..self.service(request, &mut answer.steps) };
         answer.request = way.words();
         answer.outcome = match self.follow(&way, answer) {
             Next::On(()) => {
@@ -124,7 +127,13 @@ impl Walk<'_> {
     }
 
     fn follow(&self, way: &Way, answer: &mut Why) -> Next<()> {
-        let chosen = match self.listener(way, &mut answer.steps) {
+        let listener = match self.listener(way, &mut answer.steps) {
+            Next::On(listener) => listener,
+            Next::End(outcome) => return Next::End(outcome),
+        };
+        let way = &Way { tls: way.tls.or_else(|| self.presumed_tls(&listener)), ..way.clone() };
+        answer.request = way.words();
+        let chosen = match self.chain(way, &listener, &mut answer.steps) {
             Next::On(chosen) => chosen,
             Next::End(outcome) => return Next::End(outcome),
         };
@@ -191,7 +200,8 @@ impl Way {
     fn words(&self) -> String {
         let Request { host, path, method, .. } = &self.request;
         if self.is_http() {
-            format!("{method} http://{host}:{}{path}", self.port)
+            let scheme = self.scheme();
+            format!("{method} {scheme}://{host}:{}{path}", self.port)
         } else {
             format!("{host}:{}", self.port)
         }
@@ -206,15 +216,22 @@ impl Way {
     }
 
     fn is_tls(&self) -> bool {
+        if let Some(known) = self.tls {
+            return known;
+        }
         let port = self.service.as_ref().and_then(|service| service.port(self.port));
         port.is_some_and(|port| port.protocol.is_tls())
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.is_tls() { "https" } else { "http" }
     }
 
     /// What the application writes into `Host` or `:authority`.
     fn authority(&self) -> String {
         if let Some(rewritten) = &self.rewritten_host {
             rewritten.clone()
-        } else if self.port == 80 {
+        } else if self.port == if self.is_tls() { 443 } else { 80 } {
             self.request.host.clone()
         } else {
             format!("{}:{}", self.request.host, self.port)

@@ -1,7 +1,7 @@
 //! Whether a policy of an RBAC filter matches what arrives, as Envoy decides it: yes, no, or depending on what nobody can know beforehand.
 
 use super::arrival::{Arrival, Known, Token};
-use super::listener::covers;
+use super::chain::covers;
 use super::matches::{self, shown, string};
 use super::{list, number, text};
 use regex::Regex;

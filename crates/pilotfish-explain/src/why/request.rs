@@ -15,10 +15,12 @@ pub struct Request {
     pub method: String,
     /// Headers, by lower-case name.
     pub headers: Vec<(String, String)>,
+    /// Whether the application speaks TLS, where the scheme says so: `https` and `tls`, or `http`.
+    pub tls: Option<bool>,
 }
 
 impl Request {
-    /// Reads `HOST[:PORT]` and headers `NAME=VALUE`. A scheme and a path behind the host count as well.
+    /// Reads `HOST[:PORT]` and headers `NAME=VALUE`. A scheme (`http`, `https` or `tls`) and a path behind the host count as well.
     ///
     /// # Errors
     /// When one of them is not of that form.
@@ -34,11 +36,13 @@ impl Request {
             }
             _ => (authority, None),
         };
-        let port = port.or(match scheme {
-            "http" => Some(80),
-            "https" => Some(443),
-            _ => None,
-        });
+        let (own_port, tls) = match scheme {
+            "http" => (Some(80), Some(false)),
+            "https" => (Some(443), Some(true)),
+            "tls" => (None, Some(true)),
+            _ => (None, None),
+        };
+        let port = port.or(own_port);
         if host.is_empty() {
             return Err(invalid(format!("{to:?} has no host")).hint("--to catalog:80"));
         }
@@ -57,6 +61,7 @@ impl Request {
             path,
             method: method.to_ascii_uppercase(),
             headers: headers.iter().map(header).collect::<Result<_, Failure>>()?,
+            tls,
         })
     }
 
@@ -90,6 +95,10 @@ mod tests {
         assert_eq!(
             (request.port, request.path_only(), request.parameter("x")),
             (Some(443), "/v1", Some("1"))
+        );
+        assert_eq!(
+            ["web", "http://web", "https://web", "tls://web:5432"].map(|to| parse(to).tls),
+            [None, Some(false), Some(true), Some(true)]
         );
         assert_eq!((parse("[fd00::1]:80").host.as_str(), parse("fd00::1").port), ("fd00::1", None));
     }

@@ -1,4 +1,5 @@
 mod authorization;
+mod gateway;
 
 use super::*;
 use crate::subject::sidecar;
@@ -58,6 +59,15 @@ fn ask_for(world: Arc<World>, request: &Request, change: impl FnOnce(&mut Proxy)
     let translator = Translator::new();
     translator.publish(world, &ChangeSet::default());
     why(&translator, &proxy, request, &[]).unwrap()
+}
+
+/// The answer for a request from outside, of the client as a gateway.
+fn ask_gateway(objects: &[&str], to: &str) -> Why {
+    let world = scene_world(objects);
+    let proxy = crate::subject::proxy_named(&world, "client.shop", true).unwrap();
+    let translator = Translator::new();
+    translator.publish(world, &ChangeSet::default());
+    why(&translator, &Arc::new(proxy), &Request::parse(to, "/", "GET", &[]).unwrap(), &[]).unwrap()
 }
 
 fn scene_world(objects: &[&str]) -> Arc<World> {

@@ -353,11 +353,11 @@ impl Bench<'_> {
     async fn churn(&mut self) -> Result<Row> {
         let sizes = self.plan.sizes;
         let half = |turn: usize| (turn..sizes.pods).step_by(2).map(move |index| sizes.pod(index));
-        // On a thread of their own: else their news would wait for what the others have to read.
-        let thread = Thread::start()?;
-        let stay = Fleet::start_on(&thread.handle, &self.subject.way, self.nodes(half(0)));
+        // Each half on a thread of its own: else their news, and the change itself, would wait for what the others have to read.
+        let (own, others) = (Thread::start()?, Thread::start()?);
+        let stay = Fleet::start_on(&own.handle, &self.subject.way, self.nodes(half(0)));
         stay.synced(SYNC_LIMIT).await?;
-        let come = Fleet::start(&self.subject.way, self.nodes(half(1)));
+        let come = Fleet::start_on(&others.handle, &self.subject.way, self.nodes(half(1)));
         let mut row = Row {
             name: "endpoint, while half of all reconnect".into(),
             wanted: stay.size(),

@@ -46,6 +46,6 @@ pub use name_server::NameServer;
 pub use pilotfish::Pilotfish;
 pub use program::{Program, Tool, free_port};
 pub use rnacos::Rnacos;
-pub use tunnel::Tunnel;
+pub use tunnel::{Tunnel, client_hello};
 pub use wait::{LIMIT, eventually};
 pub use zookeeper::{Nodes, ZooKeeper};

@@ -2,7 +2,7 @@
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -73,6 +73,24 @@ async fn carry(mut plain: TcpStream, server: u16, connector: &TlsConnector) -> i
     let name = ServerName::from(std::net::Ipv4Addr::LOCALHOST);
     let mut secret = connector.connect(name, socket).await?;
     tokio::io::copy_bidirectional(&mut plain, &mut secret).await.map(|_| ())
+}
+
+/// The first bytes of a client that speaks TLS to a host.
+///
+/// # Panics
+/// When it is no name of a host.
+#[must_use]
+pub fn client_hello(host: &str) -> Vec<u8> {
+    let name = ServerName::try_from(host.to_owned()).expect("it is a name");
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("ring has them")
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    let mut client = ClientConnection::new(Arc::new(config), name).expect("the name is one");
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).expect("memory takes it");
+    hello
 }
 
 fn config(root: &str, client: Option<&(String, String)>) -> ClientConfig {

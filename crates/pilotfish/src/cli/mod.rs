@@ -260,8 +260,9 @@ fn run(work: impl Future<Output = Result<()>>) -> Result<ExitCode> {
 fn run_to(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     // Publications wake connections from a thread of their own, which is the global queue: every second turn is theirs, however much
-    // new connections have to do.
-    let runtime = runtime.global_queue_interval(2).enable_all().build()?;
+    // new connections have to do. What registries say is looked for as often: a first push takes milliseconds, and after the usual 61 of them a
+    // watch would have waited for a third of a second.
+    let runtime = runtime.global_queue_interval(2).event_interval(8).enable_all().build()?;
     let result = runtime.block_on(work);
     // Whatever still runs has had its deadline.
     runtime.shutdown_background();

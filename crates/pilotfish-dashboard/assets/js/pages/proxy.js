@@ -17,6 +17,9 @@ const COLUMNS = [
   { name: "Resources", class: "right", cell: (row) => format.number(row.resources) },
   { name: "Subscribed", class: "right opt", cell: (row) => (row.subscribed === undefined ? "all" : format.number(row.subscribed)) },
   { name: "Revision", class: "right opt", cell: (row) => row.revision },
+  // Proxies of one view get the same bytes.
+  { name: "View", class: "right opt", cell: (row) => row.view ?? "" },
+  { name: "Shared with", class: "right opt", cell: (row) => (row.sharedWith === undefined ? "" : format.number(row.sharedWith)) },
 ];
 
 export async function open({ root, name, signal }) {

@@ -220,14 +220,7 @@ kind: VirtualService
 metadata: {name: front, namespace: shop}
 spec: {hosts: [a.example.com], gateways: [front], http: [{route: [{destination: {host: web}}]}]}
 ";
-    let ask = |spec: &str| {
-        let world = scene_world(&[SHOP, gateway, &policy("front", spec)]);
-        let proxy = crate::subject::proxy_named(&world, "client.shop", true).unwrap();
-        let translator = Translator::new();
-        translator.publish(world, &ChangeSet::default());
-        let request = Request::parse("a.example.com", "/", "GET", &[]).unwrap();
-        why(&translator, &Arc::new(proxy), &request, &[]).unwrap()
-    };
+    let ask = |spec: &str| ask_gateway(&[SHOP, gateway, &policy("front", spec)], "a.example.com");
     let answer = ask(
         "{selector: {matchLabels: {app: client}}, action: DENY, rules: [{to: [{operation: {methods: [GET]}}]}]}",
     );

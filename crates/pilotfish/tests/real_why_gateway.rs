@@ -1,0 +1,387 @@
+//! What `why` says of a gateway is what a real Envoy does: over random Gateways, VirtualServices and requests, in plaintext, in TLS that it passes
+//! on by server name, and as streams of bytes.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
+
+#[path = "support/dice.rs"]
+mod dice;
+#[path = "support/requests.rs"]
+mod requests;
+
+use dice::Dice;
+use pilotfish_testkit::real::{
+    Backend, Envoy, EnvoyOptions, Pilotfish, client_hello, eventually, free_port, get, request,
+};
+use requests::{
+    BACKENDS, Done, FORMAT, SERVICES, Service, action, address, condition, destinations, holds, log,
+};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Worlds, one after the other in one folder.
+const WORLDS: u64 = 24;
+/// Requests in plaintext, in TLS, and streams of bytes of a world, each sent so many times: routes by weight take several ways.
+const REQUESTS: usize = 16;
+const HELLOS: usize = 8;
+const STREAMS: usize = 3;
+const TIMES: usize = 3;
+
+/// The ports of the gateway.
+#[derive(Clone, Copy)]
+struct Ports {
+    http: u16,
+    tls: u16,
+    tcp: u16,
+}
+
+struct World {
+    number: u64,
+    ports: Ports,
+    yaml: String,
+}
+
+impl World {
+    fn new(number: u64, ports: Ports, backends: &[Backend]) -> Self {
+        let mut dice = Dice(number);
+        let services = Service::all(&mut dice, &["shop", "stock"]);
+        let mut world = Self { number, ports, yaml: String::new() };
+        world.marker();
+        for (at, service) in services.iter().enumerate() {
+            world.yaml += &service.yaml(at, 80, "labels: {}", backends);
+            if dice.chance(70) {
+                world.yaml += &service.subsets();
+            }
+        }
+        world.gateways(&mut dice);
+        for at in 0..SERVICES {
+            world.http(&services, at, &mut dice);
+        }
+        world.tls(&services, &mut dice);
+        world.tcp(&services, &mut dice);
+        world
+    }
+
+    fn add(&mut self, kind: &str, name: &str, namespace: &str, spec: &str) {
+        let _ = writeln!(
+            self.yaml,
+            "apiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec: {spec}\n---"
+        );
+    }
+
+    fn marker_host(&self) -> String {
+        format!("world-{}.test", self.number)
+    }
+
+    /// A host that answers its name: the worlds before may have a route for it, too.
+    fn marker(&mut self) {
+        let (host, port) = (self.marker_host(), self.ports.http);
+        let servers = format!(
+            "{{selector: {{istio: edge}}, servers: [{{port: {{number: {port}, name: marker, protocol: HTTP}}, hosts: [{host}]}}]}}"
+        );
+        self.add("Gateway", "marker", "edge", &servers);
+        let routes = format!(
+            "{{hosts: [{host}], gateways: [marker], http: [{{directResponse: {{status: 200, body: {{string: {host}}}}}}}]}}"
+        );
+        self.add("VirtualService", "marker", "edge", &routes);
+    }
+
+    /// Two gateways, whose servers may share ports, and of which the second may be for other proxies.
+    fn gateways(&mut self, dice: &mut Dice) {
+        let Ports { http, tls, tcp } = self.ports;
+        for name in ["front", "side"] {
+            let selector = if name == "side" && dice.chance(30) { "other" } else { "edge" };
+            let mut servers = Vec::new();
+            if dice.chance(80) {
+                let hosts = dice.pick(&[
+                    "'*'",
+                    "'*.example.com'",
+                    "a.example.com, b.example.com",
+                    "shop/a.example.com, '*.b.example.com'",
+                    "stock/*",
+                ]);
+                servers.push(format!(
+                    "{{port: {{number: {http}, name: http-{name}, protocol: HTTP}}, hosts: [{hosts}]}}"
+                ));
+            }
+            if dice.chance(70) {
+                let hosts =
+                    if name == "front" { "'*.example.com'" } else { "a.example.org, '*.b.example.org'" };
+                servers.push(format!(
+                    "{{port: {{number: {tls}, name: tls-{name}, protocol: TLS}}, hosts: [{hosts}], tls: {{mode: PASSTHROUGH}}}}"
+                ));
+            }
+            if name == "front" && dice.chance(80) {
+                servers.push(format!("{{port: {{number: {tcp}, name: tcp, protocol: TCP}}, hosts: ['*']}}"));
+            }
+            if !servers.is_empty() {
+                let spec = format!("{{selector: {{istio: {selector}}}, servers: [{}]}}", servers.join(", "));
+                self.add("Gateway", name, "edge", &spec);
+            }
+        }
+    }
+
+    fn http(&mut self, services: &[Service], at: usize, dice: &mut Dice) {
+        let hosts = dice.pick(&[
+            "a.example.com",
+            "b.example.com",
+            "'*.example.com'",
+            "x.b.example.com, c.example.com",
+            "'*'",
+        ]);
+        let gateways = dice.pick(&["edge/front", "edge/front", "edge/side", "edge/front, edge/side", "mesh"]);
+        let namespace = dice.pick(&["shop", "stock"]);
+        let export = dice.pick(&["'*'", "'*'", "'*'", ".", "edge"]);
+        let mut rules = String::new();
+        for rule in 0..=dice.below(3) {
+            let (condition, action) = (condition(dice), action(services, at, dice));
+            let _ = write!(rules, "\n  - {{name: w{}-{at}-{rule}, {condition}{action}}}", self.number);
+        }
+        let spec =
+            format!("\n  hosts: [{hosts}]\n  gateways: [{gateways}]\n  exportTo: [{export}]\n  http:{rules}");
+        self.add("VirtualService", &format!("http-{at}"), namespace, &spec);
+    }
+
+    fn tls(&mut self, services: &[Service], dice: &mut Dice) {
+        let port = self.ports.tls;
+        for at in 0..3 {
+            let hosts = ["a.example.com", "'*.example.com'", "'*.b.example.org', a.example.org"][at];
+            let names = match at {
+                0 => "a.example.com",
+                1 => dice.pick(&["'*.example.com'", "c.example.com", "b.example.com, '*.x.example.com'"]),
+                _ => dice.pick(&["x.b.example.org", "'*.b.example.org'", "a.example.org"]),
+            };
+            let own_port = if dice.chance(50) { format!("port: {port}, ") } else { String::new() };
+            let route = destinations(services, at, dice);
+            if dice.chance(75) {
+                let gateways = if at == 2 { "edge/side" } else { "edge/front" };
+                let spec = format!(
+                    "{{hosts: [{hosts}], gateways: [{gateways}], tls: [{{match: [{{{own_port}sniHosts: [{names}]}}], {route}}}]}}"
+                );
+                self.add("VirtualService", &format!("tls-{at}"), "shop", &spec);
+            }
+        }
+    }
+
+    fn tcp(&mut self, services: &[Service], dice: &mut Dice) {
+        if dice.chance(80) {
+            let port = if dice.chance(80) { self.ports.tcp } else { 1 };
+            let (at, namespace) = (dice.below(SERVICES), dice.pick(&["shop", "stock"]));
+            let route = destinations(services, at, dice);
+            let spec = format!(
+                "{{hosts: ['*'], gateways: [edge/front], tcp: [{{match: [{{port: {port}}}], {route}}}]}}"
+            );
+            self.add("VirtualService", "tcp", namespace, &spec);
+        }
+    }
+
+    fn asked(&self) -> Vec<Asked> {
+        let mut dice = Dice(self.number + 1_000);
+        let Ports { http, tls, tcp } = self.ports;
+        let request = |dice: &mut Dice| Asked {
+            speaks: Speaks::Http {
+                method: dice.pick(&["GET", "GET", "POST"]),
+                path: dice.pick(&["/", "/v1", "/v1/x", "/a", "/b"]),
+                headers: dice.pick(&[&[][..], &[("x-user", "tester")], &[("x-user", "team-b")]]),
+            },
+            host: dice.pick(&[
+                "a.example.com",
+                "b.example.com",
+                "c.example.com",
+                "x.b.example.com",
+                "nowhere.org",
+            ]),
+            port: http,
+        };
+        let hello = |dice: &mut Dice| Asked {
+            speaks: Speaks::Tls,
+            host: dice.pick(&[
+                "a.example.com",
+                "b.example.com",
+                "c.example.com",
+                "y.x.example.com",
+                "a.example.org",
+                "x.b.example.org",
+                "nowhere.org",
+            ]),
+            port: tls,
+        };
+        let stream = |_: &mut Dice| Asked { speaks: Speaks::Bytes, host: "db.example.com", port: tcp };
+        let requests: Vec<Asked> = (0..REQUESTS).map(|_| request(&mut dice)).collect();
+        let hellos: Vec<Asked> = (0..HELLOS).map(|_| hello(&mut dice)).collect();
+        let streams: Vec<Asked> = (0..STREAMS).map(|_| stream(&mut dice)).collect();
+        [requests, hellos, streams].into_iter().flatten().collect()
+    }
+}
+
+/// What a client speaks.
+#[derive(Debug)]
+enum Speaks {
+    Http { method: &'static str, path: &'static str, headers: &'static [(&'static str, &'static str)] },
+    Tls,
+    Bytes,
+}
+
+/// What a client asks of the gateway.
+#[derive(Debug)]
+struct Asked {
+    speaks: Speaks,
+    host: &'static str,
+    port: u16,
+}
+
+impl Asked {
+    /// Sends it, and gives what the line of the access log begins with; `None` where nothing takes the connection.
+    async fn send(&self, number: &str) -> Option<String> {
+        let Self { host, port, .. } = self;
+        match &self.speaks {
+            Speaks::Http { method, path, headers } => {
+                let headers = [&[("host", *host), ("x-number", number)], *headers].concat();
+                request(method, &format!("http://127.0.0.1:{port}{path}"), &headers).await.ok()?;
+                Some(number.to_owned())
+            }
+            Speaks::Tls => stream(*port, &client_hello(host)).await,
+            Speaks::Bytes => stream(*port, b"GET / HTTP/1.0\r\n\r\n").await,
+        }
+    }
+
+    async fn why(&self, pilotfish: &Pilotfish) -> Value {
+        let Self { host, port, .. } = self;
+        let scheme = match self.speaks {
+            Speaks::Http { .. } => "http",
+            Speaks::Tls => "tls",
+            Speaks::Bytes => "",
+        };
+        let to =
+            if scheme.is_empty() { format!("{host}:{port}") } else { format!("{scheme}://{host}:{port}") };
+        let mut query = format!("/api/v1/why?proxy=gateway.edge&to={to}");
+        if let Speaks::Http { method, path, headers } = &self.speaks {
+            let _ = write!(query, "&method={method}&path={path}");
+            for (name, value) in *headers {
+                let _ = write!(query, "&header={name}={value}");
+            }
+        }
+        pilotfish.json(&query).await
+    }
+
+    /// Waits for the line of one that arrives, and gives what the log says of any other so far.
+    async fn done(&self, why: &Value, key: Option<&String>, file: &Path) -> Option<Done> {
+        let key = key?;
+        if why["reaches"] == false {
+            return log(file).remove(key);
+        }
+        let line = || async { log(file).remove(key).ok_or(()) };
+        Some(eventually(&format!("the log tells of {self:?}, which arrives: {why:#}"), line).await)
+    }
+
+    /// Whether an answer says what Envoy did. Of a connection that nothing takes, the log says nothing.
+    fn holds(&self, why: &Value, done: Option<&Done>) -> Result<(), String> {
+        match done {
+            Some(done) => holds(why, done),
+            None if why["outcome"].as_str().unwrap().starts_with("the connection") => Ok(()),
+            None => Err("nothing took it".to_owned()),
+        }
+    }
+}
+
+/// Sends bytes and waits for the end; the client's port, or `None` where nothing listens.
+async fn stream(port: u16, bytes: &[u8]) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+    let own = stream.local_addr().unwrap().port().to_string();
+    // The other side may close it before it has read. This side stays open: Envoy tells nothing of a client that leaves before its server name was read.
+    let _ = stream.write_all(bytes).await;
+    let _ = stream.read_to_end(&mut Vec::new()).await;
+    Some(own)
+}
+
+/// Sends everything that a world is asked, several times; gives what the lines of the access log begin with.
+async fn sent(world: &World, asked: &[Asked], file: &Path) -> Vec<Vec<Option<String>>> {
+    let mut keys = Vec::new();
+    for (at, one) in asked.iter().enumerate() {
+        let mut all = Vec::new();
+        for time in 0..TIMES {
+            all.push(one.send(&format!("{}-{at}-{time}", world.number)).await);
+        }
+        keys.push(all);
+    }
+    // The lines of requests come in order, so this one is the last.
+    let last = format!("last-{}", world.number);
+    let marker = [("host", world.marker_host()), ("x-number", last.clone())];
+    let headers = marker.each_ref().map(|(name, value)| (*name, value.as_str()));
+    request("GET", &format!("http://127.0.0.1:{}/", world.ports.http), &headers).await.unwrap();
+    eventually("the access log has all requests", || async {
+        if log(file).contains_key(&last) { Ok(()) } else { Err(()) }
+    })
+    .await;
+    keys
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn why_says_what_the_envoy_of_a_gateway_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("access.log");
+    let mut backends = Vec::new();
+    for backend in 0..BACKENDS {
+        backends.push(Backend::start(&address(backend), "it").await);
+    }
+    let ports = Ports { http: free_port(), tls: free_port(), tcp: free_port() };
+    let settings = folder.path().join("mesh-config.yaml");
+    let text = format!("accessLogFile: {}\naccessLogFormat: \"{FORMAT}\\n\"\n", file.display());
+    std::fs::write(&settings, text).unwrap();
+    let mesh = folder.path().join("mesh");
+    std::fs::create_dir(&mesh).unwrap();
+    let arguments = [mesh.to_str().unwrap(), "--mesh-config", settings.to_str().unwrap()];
+    let pilotfish = Pilotfish::launch(env!("CARGO_BIN_EXE_pilotfish"), &arguments);
+    pilotfish.ready().await;
+    let arguments = ["--kind", "router", "--name", "gateway", "--namespace", "edge", "--label", "istio=edge"];
+    let options =
+        EnvoyOptions { protocol: "delta", arguments: arguments.map(str::to_owned).to_vec(), xds_port: None };
+    let Some(_envoy) = Envoy::start(&pilotfish, &options).await else { return };
+    let mut outcomes: BTreeMap<String, usize> = BTreeMap::new();
+    for number in 0..WORLDS {
+        let world = World::new(number, ports, &backends);
+        let new = folder.path().join("new");
+        std::fs::write(&new, &world.yaml).unwrap();
+        std::fs::rename(&new, mesh.join("world.yaml")).unwrap();
+        // The routes of a port are one resource, which comes after clusters, endpoints and listeners.
+        let marker = world.marker_host();
+        eventually(&format!("world {number} is served"), || async {
+            let answer = get(ports.http, &marker, &[]).await;
+            if answer.as_ref() == Ok(&marker) { Ok(()) } else { Err(answer) }
+        })
+        .await;
+        let asked = world.asked();
+        let keys = sent(&world, &asked, &file).await;
+        let says = |one: &Asked, why: &Value, done: Option<&Done>| {
+            one.holds(why, done).unwrap_or_else(|error| {
+                panic!("world {number}: {error}\n{one:?}\nEnvoy: {done:?}\n{why:#}\n{}", world.yaml)
+            });
+        };
+        let mut without_line = Vec::new();
+        for (one, keys) in asked.iter().zip(keys) {
+            let why = one.why(&pilotfish).await;
+            for key in keys {
+                let done = one.done(&why, key.as_ref(), &file).await;
+                says(one, &why, done.as_ref());
+                without_line.extend(key.filter(|_| done.is_none()).map(|key| (key, one, why.clone())));
+                let kind = match one.speaks {
+                    Speaks::Http { .. } => "http",
+                    Speaks::Tls => "tls",
+                    Speaks::Bytes => "tcp",
+                };
+                let end = if why["reaches"] == true { "reaches" } else { "ends" };
+                *outcomes.entry(format!("{kind} {end}")).or_default() += 1;
+            }
+        }
+        // The lines of streams may come late.
+        let log = log(&file);
+        for (key, one, why) in &without_line {
+            log.get(key).into_iter().for_each(|done| says(one, why, Some(done)));
+        }
+    }
+    // The worlds are not all alike.
+    let all = ["http ends", "http reaches", "tcp ends", "tcp reaches", "tls ends", "tls reaches"];
+    assert!(outcomes.keys().eq(all) && outcomes.values().all(|count| *count > 20), "{outcomes:?}");
+}
