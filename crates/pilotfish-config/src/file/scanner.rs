@@ -222,11 +222,12 @@ impl Scanner {
     /// Files that are not, or no longer, as they were read.
     fn differing(&self, found: &Found, failure: bool) -> Vec<Arc<Path>> {
         // Mostly none are, and comparing the bytes of paths in order is quicker than looking for each.
-        let is_same = |((path, signature), (known, read)): (
-            (&Arc<Path>, &Signature),
-            (&Arc<Path>, &Option<Signature>),
-        )| { path.as_os_str() == known.as_os_str() && Some(*signature) == *read };
-        if found.files.len() == self.known.len() && found.files.iter().zip(&self.known).all(is_same) {
+        let mut pairs = found.files.iter().zip(&self.known);
+        let is_same = found.files.len() == self.known.len()
+            && pairs.all(|((path, signature), (known, read))| {
+                path.as_os_str() == known.as_os_str() && Some(*signature) == *read
+            });
+        if is_same {
             return Vec::new();
         }
         let is_gone =
