@@ -224,6 +224,16 @@ enum Speaks {
     Bytes,
 }
 
+impl Speaks {
+    fn as_str(&self) -> &'static str {
+        match self {
+            Self::Http { .. } => "http",
+            Self::Tls => "tls",
+            Self::Bytes => "tcp",
+        }
+    }
+}
+
 /// What a client asks of the gateway.
 #[derive(Debug)]
 struct Asked {
@@ -366,13 +376,8 @@ async fn why_says_what_the_envoy_of_a_gateway_does() {
                 let done = one.done(&why, key.as_ref(), &file).await;
                 says(one, &why, done.as_ref());
                 without_line.extend(key.filter(|_| done.is_none()).map(|key| (key, one, why.clone())));
-                let kind = match one.speaks {
-                    Speaks::Http { .. } => "http",
-                    Speaks::Tls => "tls",
-                    Speaks::Bytes => "tcp",
-                };
                 let end = if why["reaches"] == true { "reaches" } else { "ends" };
-                *outcomes.entry(format!("{kind} {end}")).or_default() += 1;
+                *outcomes.entry(format!("{} {end}", one.speaks.as_str())).or_default() += 1;
             }
         }
         // The lines of streams may come late.
