@@ -114,7 +114,8 @@ impl Rnacos {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
             self.program.kill().await;
-            self.restart(false).await;
+            // Its threads may have panicked at its first start, and what that left behind lets them panic again. Before the first login nothing is lost.
+            self.restart(self.token.is_none()).await;
         }
         panic!("no login: {last}\n{}", self.program.printed());
     }
