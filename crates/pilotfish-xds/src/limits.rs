@@ -330,7 +330,8 @@ impl StreamLimits {
         Self {
             all_node_bytes: all,
             unidentified_node_bytes: all / 4,
-            address_node_bytes: all / 8,
+            // A request with a node, and what is read of it, are in memory as well until the node is kept.
+            address_node_bytes: all / 16,
             identity_node_bytes: all / 4,
             ..self
         }

@@ -50,8 +50,8 @@ pub(crate) struct XdsArgs {
     /// that have none, and an eighth for one address of these [default: 1073741824]
     #[arg(long, env = "PILOTFISH_MAX_ALL_SUBSCRIPTION_BYTES", value_name = "N")]
     pub(crate) max_all_subscription_bytes: Option<String>,
-    /// Memory for what all streams' nodes say, in bytes: at most a quarter of it for one identity, as much for all clients that have none, and an
-    /// eighth for one address of these [default: 536870912]
+    /// Memory for what all streams' nodes say, in bytes: at most a quarter of it for one identity, as much for all clients that have none, and a
+    /// sixteenth for one address of these [default: 536870912]
     #[arg(long, env = "PILOTFISH_MAX_ALL_NODE_BYTES", value_name = "N")]
     pub(crate) max_all_node_bytes: Option<String>,
     /// How long a burst of endpoint changes of one namespace is gathered: pause and ceiling [default: 3ms,30ms]
