@@ -8,10 +8,8 @@ mod dice;
 mod requests;
 
 use dice::Dice;
-use pilotfish_testkit::real::{Backend, Envoy, EnvoyOptions, Pilotfish, eventually, free_port, get, request};
-use requests::{
-    BACKENDS, Done, FORMAT, SERVICES, Service, action, address, addresses, condition, holds, list, log,
-};
+use pilotfish_testkit::real::{Backend, EnvoyOptions, Pilotfish, eventually, free_port, get, request};
+use requests::{Done, SERVICES, Service, Stage, action, address, addresses, condition, holds, list, log};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -189,28 +187,13 @@ fn explains(why: &Value, world: &World, backends: &[Backend]) -> Result<(), Stri
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn why_says_what_envoy_does() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("access.log");
-    let mut backends = Vec::new();
-    for backend in 0..BACKENDS {
-        backends.push(Backend::start(&address(backend), "it").await);
-    }
     let port = free_port();
-    let settings = folder.path().join("mesh-config.yaml");
-    let text = format!("accessLogFile: {}\naccessLogFormat: \"{FORMAT}\\n\"\n", file.display());
-    std::fs::write(&settings, text).unwrap();
-    let mesh = folder.path().join("mesh");
-    std::fs::create_dir(&mesh).unwrap();
-    let arguments = [mesh.to_str().unwrap(), "--mesh-config", settings.to_str().unwrap()];
-    let pilotfish = Pilotfish::launch(env!("CARGO_BIN_EXE_pilotfish"), &arguments);
-    pilotfish.ready().await;
-    let Some(_envoy) = Envoy::start(&pilotfish, &EnvoyOptions::sidecar("delta")).await else { return };
+    let Some(stage) = Stage::start(&EnvoyOptions::sidecar("delta")).await else { return };
+    let file = stage.access_log();
     let mut outcomes: BTreeMap<String, usize> = BTreeMap::new();
     for number in 0..WORLDS {
-        let world = World::new(number, port, &backends);
-        let new = folder.path().join("new");
-        std::fs::write(&new, &world.yaml).unwrap();
-        std::fs::rename(&new, mesh.join("world.yaml")).unwrap();
+        let world = World::new(number, port, &stage.backends);
+        stage.serve(&world.yaml);
         // The routes of a port are one resource, which comes after clusters and endpoints.
         let marker = format!("{}:{port}", world.marker_host());
         eventually(&format!("world {number} is served"), || get(port, &marker, &[])).await;
@@ -228,7 +211,7 @@ async fn why_says_what_envoy_does() {
         })
         .await;
         for (at, asked) in requests.iter().enumerate() {
-            let why = asked.why(&pilotfish, port).await;
+            let why = asked.why(&stage.pilotfish, port).await;
             let says = |error: String, done: Option<&Done>| -> ! {
                 panic!("world {number}: {error}\n{asked:?}\nEnvoy: {done:?}\n{why:#}\n{}", world.yaml)
             };
@@ -237,7 +220,7 @@ async fn why_says_what_envoy_does() {
                 holds(&why, done).unwrap_or_else(|error| says(error, Some(done)));
                 *outcomes.entry(done.code.clone()).or_default() += 1;
             }
-            explains(&why, &world, &backends).unwrap_or_else(|error| says(error, None));
+            explains(&why, &world, &stage.backends).unwrap_or_else(|error| says(error, None));
         }
     }
     // The worlds are not all alike: requests arrive, are answered by the proxy, and find no route or nobody.

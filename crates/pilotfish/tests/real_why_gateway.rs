@@ -9,11 +9,9 @@ mod requests;
 
 use dice::Dice;
 use pilotfish_testkit::real::{
-    Backend, Envoy, EnvoyOptions, Pilotfish, client_hello, eventually, free_port, get, request,
+    Backend, EnvoyOptions, Pilotfish, client_hello, eventually, free_port, get, request,
 };
-use requests::{
-    BACKENDS, Done, FORMAT, SERVICES, Service, action, address, condition, destinations, holds, log,
-};
+use requests::{Done, SERVICES, Service, Stage, action, condition, destinations, holds, log};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -330,31 +328,16 @@ async fn sent(world: &World, asked: &[Asked], file: &Path) -> Vec<Vec<Option<Str
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn why_says_what_the_envoy_of_a_gateway_does() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("access.log");
-    let mut backends = Vec::new();
-    for backend in 0..BACKENDS {
-        backends.push(Backend::start(&address(backend), "it").await);
-    }
     let ports = Ports { http: free_port(), tls: free_port(), tcp: free_port() };
-    let settings = folder.path().join("mesh-config.yaml");
-    let text = format!("accessLogFile: {}\naccessLogFormat: \"{FORMAT}\\n\"\n", file.display());
-    std::fs::write(&settings, text).unwrap();
-    let mesh = folder.path().join("mesh");
-    std::fs::create_dir(&mesh).unwrap();
-    let arguments = [mesh.to_str().unwrap(), "--mesh-config", settings.to_str().unwrap()];
-    let pilotfish = Pilotfish::launch(env!("CARGO_BIN_EXE_pilotfish"), &arguments);
-    pilotfish.ready().await;
     let arguments = ["--kind", "router", "--name", "gateway", "--namespace", "edge", "--label", "istio=edge"];
     let options =
         EnvoyOptions { protocol: "delta", arguments: arguments.map(str::to_owned).to_vec(), xds_port: None };
-    let Some(_envoy) = Envoy::start(&pilotfish, &options).await else { return };
+    let Some(stage) = Stage::start(&options).await else { return };
+    let file = stage.access_log();
     let mut outcomes: BTreeMap<String, usize> = BTreeMap::new();
     for number in 0..WORLDS {
-        let world = World::new(number, ports, &backends);
-        let new = folder.path().join("new");
-        std::fs::write(&new, &world.yaml).unwrap();
-        std::fs::rename(&new, mesh.join("world.yaml")).unwrap();
+        let world = World::new(number, ports, &stage.backends);
+        stage.serve(&world.yaml);
         // The routes of a port are one resource, which comes after clusters, endpoints and listeners.
         let marker = world.marker_host();
         eventually(&format!("world {number} is served"), || async {
@@ -373,7 +356,7 @@ async fn why_says_what_the_envoy_of_a_gateway_does() {
         };
         let mut without_line = Vec::new();
         for (one, keys) in asked.iter().zip(keys) {
-            let why = one.why(&pilotfish).await;
+            let why = one.why(&stage.pilotfish).await;
             for key in keys {
                 let done = one.done(&why, key.as_ref(), &file).await;
                 says(one, &why, done.as_ref());

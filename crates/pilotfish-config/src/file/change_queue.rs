@@ -30,12 +30,14 @@ pub(super) struct Changes {
     pub(super) everything: bool,
     /// What a walk on another thread found.
     pub(super) walked: Option<Walked>,
+    /// A walk on another thread ended, also one that failed and found nothing.
+    pub(super) walk_ended: bool,
     pub(super) stop: bool,
 }
 
 impl Changes {
     fn is_empty(&self) -> bool {
-        self.paths.is_empty() && !self.everything && self.walked.is_none() && !self.stop
+        self.paths.is_empty() && !self.everything && !self.walk_ended && !self.stop
     }
 }
 
@@ -76,9 +78,13 @@ impl ChangeQueue {
         self.arrived.notify_all();
     }
 
-    /// Takes in what a walk found.
-    pub(super) fn walked(&self, walked: Walked) {
-        self.lock().walked = Some(walked);
+    /// Takes in what a walk found; `None` when it failed: then everything may have changed.
+    pub(super) fn walked(&self, walked: Option<Walked>) {
+        let mut changes = self.lock();
+        changes.everything |= walked.is_none();
+        changes.walk_ended = true;
+        changes.walked = walked;
+        drop(changes);
         self.arrived.notify_all();
     }
 
@@ -183,6 +189,17 @@ mod tests {
         assert_eq!(changes.paths.len(), MOST);
         queue.record(Err(notify::Error::generic("lost")));
         assert!(queue.wait(Instant::now(), Duration::ZERO, Duration::ZERO).everything);
+    }
+
+    #[test]
+    fn a_walk_that_failed_means_everything() {
+        let queue = ChangeQueue::default();
+        queue.walked(Some(Walked::default()));
+        let changes = queue.wait(Instant::now(), Duration::ZERO, Duration::ZERO);
+        assert!(changes.walk_ended && changes.walked.is_some() && !changes.everything);
+        queue.walked(None);
+        let changes = queue.wait(Instant::now(), Duration::ZERO, Duration::ZERO);
+        assert!(changes.walk_ended && changes.walked.is_none() && changes.everything);
     }
 
     #[test]

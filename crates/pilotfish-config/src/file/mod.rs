@@ -9,6 +9,7 @@ mod change_queue;
 mod objects;
 mod once;
 mod parallel;
+mod rescan;
 mod scanner;
 mod source;
 mod state;

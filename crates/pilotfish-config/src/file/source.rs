@@ -1,11 +1,13 @@
 //! The file source: opening, its thread, its end.
 
 use super::change_queue::ChangeQueue;
+use super::rescan::Rescan;
 use super::scanner::{Root, Scanner};
 use super::state::FileRole;
 use crate::problem::ObjectCheck;
 use crate::source::{Effective, ProblemReport, SourceBatch, SourceEvent, SourceProblems};
 use crate::{Limits, MeshFile};
+use std::panic;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -151,7 +153,7 @@ impl FileSource {
         if !self.deliver(first, runtime, batches) {
             return;
         }
-        let mut rescan = self.next_rescan();
+        let mut rescan = Rescan::At(self.next_rescan());
         loop {
             let deadline = self.scanner.next_due().into_iter().chain(rescan.due()).min();
             let deadline = deadline.unwrap_or_else(|| Instant::now() + self.timing.rescan);
@@ -160,23 +162,12 @@ impl FileSource {
                 return;
             }
             let now = Instant::now();
-            match (&mut rescan, &changes.walked) {
-                (Rescan::Walks { outdated }, None) => *outdated |= changes.everything,
-                (Rescan::Walks { outdated: true }, Some(_)) => {
-                    changes.walked = None;
-                    rescan = self.next_rescan();
-                }
-                (_, Some(_)) => rescan = self.next_rescan(),
-                (Rescan::At(due), None) if now >= *due => {
-                    rescan = if self.walk_aside() {
-                        Rescan::Walks { outdated: false }
-                    } else {
-                        self.next_rescan()
-                    };
-                    // Without a thread for it, changes have to wait.
-                    changes.everything |= rescan.due().is_some();
-                }
-                (Rescan::At(_), None) => {}
+            if rescan.step(&mut changes, now, self.next_rescan()) {
+                let walks = self.walk_aside();
+                // Without a thread for it, changes have to wait.
+                changes.everything |= !walks;
+                rescan =
+                    if walks { Rescan::Walks { outdated: false } } else { Rescan::At(self.next_rescan()) };
             }
             let batch = self.scanner.poll_changes(changes, now, SystemTime::now());
             if !batch.is_empty() && !self.deliver(batch, runtime, batches) {
@@ -185,15 +176,16 @@ impl FileSource {
         }
     }
 
-    fn next_rescan(&self) -> Rescan {
-        Rescan::At(Instant::now() + self.scanner.rescan_interval(self.timing.rescan))
+    fn next_rescan(&self) -> Instant {
+        Instant::now() + self.scanner.rescan_interval(self.timing.rescan)
     }
 
     /// Starts a walk on a thread of its own: with many files it takes long, and changes would wait for it. Gives false when there is no thread.
     fn walk_aside(&self) -> bool {
         let (queue, walk) = (self.queue.clone(), self.scanner.walk());
         let builder = thread::Builder::new().name("pilotfish-walk".to_owned());
-        builder.spawn(move || queue.walked(walk())).is_ok()
+        // One that panics is done once more on the source's own thread, whose end is noticed.
+        builder.spawn(move || queue.walked(panic::catch_unwind(walk).ok())).is_ok()
     }
 
     /// Waits while the channel is full; gives false when the source is to end.
@@ -205,24 +197,6 @@ impl FileSource {
                 () = self.queue.stopped() => false,
             }
         })
-    }
-}
-
-/// Looking through all folders, for what a watcher cannot notice.
-enum Rescan {
-    At(Instant),
-    /// A thread does; what it finds is of no use any more where everything was looked through meanwhile.
-    Walks {
-        outdated: bool,
-    },
-}
-
-impl Rescan {
-    fn due(&self) -> Option<Instant> {
-        match self {
-            Self::At(due) => Some(*due),
-            Self::Walks { .. } => None,
-        }
     }
 }
 

@@ -38,6 +38,26 @@ pub(super) fn choose<'a>(listener: &'a Value, arriving: &Arriving<'_>) -> (Optio
     (chosen.or_else(|| listener.get("default_filter_chain")), others)
 }
 
+/// The chains for a port: its own, else those for all ports.
+pub(super) fn chains_for_port(listener: &Value, at: u64) -> Vec<&Value> {
+    let mut left = list(listener, "/filter_chains").collect();
+    let arriving = Arriving { port: at, ..Arriving::default() };
+    narrow(&mut left, &mut Vec::new(), |chain| port(&chain["filter_chain_match"], &arriving));
+    left
+}
+
+/// Whether a chain is for connections in TLS alone: it ends the TLS, or looks at its server name or that it is TLS.
+pub(super) fn is_for_tls(chain: &Value) -> bool {
+    terminates_tls(chain)
+        || list(chain, "/filter_chain_match/server_names").next().is_some()
+        || text(chain, "/filter_chain_match/transport_protocol") == "tls"
+}
+
+/// Whether a chain ends the TLS of a client.
+pub(super) fn terminates_tls(chain: &Value) -> bool {
+    text(chain, "/transport_socket/name").contains("tls")
+}
+
 /// How specific a value is that fits, 0 where there is none; or why it does not fit.
 type Fit = Result<usize, String>;
 

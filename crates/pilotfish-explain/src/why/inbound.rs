@@ -1,9 +1,9 @@
 //! What the other side does with a connection: whether its sidecar takes what this proxy speaks, and what its policies say.
 
 use super::authorization::{self, Decided};
-use super::chain::choose;
+use super::chain::{chains_for_port, choose, is_for_tls, terminates_tls};
 use super::cluster::Connection;
-use super::{Found, Next, Walk, Way, list, number, step, text};
+use super::{Found, Next, Walk, Way, step, text};
 use crate::subject::sidecar;
 use pilotfish_api::v1::{Step, Verdict, Why};
 use pilotfish_model::{Kind, Origin, TlsMode, Workload};
@@ -167,27 +167,11 @@ impl Walk<'_> {
     }
 }
 
-/// The filter chains for a port: its own, else those for all ports that have none.
-fn chains_of(listener: &Value, port: u64) -> Vec<&Value> {
-    let at = |wanted: u64| {
-        let is_at = move |chain: &&Value| number(chain, "/filter_chain_match/destination_port") == wanted;
-        list(listener, "/filter_chains").filter(is_at).collect::<Vec<_>>()
-    };
-    let own = at(port);
-    if own.is_empty() { at(0) } else { own }
-}
-
 fn takes(listener: &Value, port: u64) -> Takes {
     let mut takes = Takes::default();
-    for chain in chains_of(listener, port) {
-        let is_tls = text(chain, "/transport_socket/name").contains("tls");
-        takes.tls |= is_tls;
-        takes.plaintext |= !is_tls && !is_for_tls(chain);
+    for chain in chains_for_port(listener, port) {
+        takes.tls |= terminates_tls(chain);
+        takes.plaintext |= !is_for_tls(chain);
     }
     takes
-}
-
-/// Whether a chain without TLS of its own is for connections that are TLS all the same.
-fn is_for_tls(chain: &Value) -> bool {
-    text(chain, "/filter_chain_match/transport_protocol") == "tls"
 }

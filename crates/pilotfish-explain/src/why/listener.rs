@@ -1,7 +1,7 @@
 //! Which listener and filter chain of a proxy take a connection, as Envoy chooses them.
 
 use super::authorization;
-use super::chain::{Arriving, OTHER_ADDRESS, choose};
+use super::chain::{Arriving, OTHER_ADDRESS, choose, is_for_tls, terminates_tls};
 use super::{Found, LISTED, Next, Walk, Way, dropped, list, number, step, text};
 use pilotfish_api::v1::{Dropped, Step, Verdict};
 use pilotfish_model::{Hostname, LabelMap};
@@ -227,16 +227,6 @@ pub(super) fn clusters_of(config: &Value) -> Vec<(String, u64)> {
 fn takes_connections_out(listener: &Found) -> bool {
     text(&listener.json, "/traffic_direction") != "INBOUND"
         && text(&listener.json, "/address/socket_address/protocol") != "UDP"
-}
-
-/// Whether a chain of a gateway is for TLS: it ends it, or looks at the server name.
-fn is_for_tls(chain: &Value) -> bool {
-    terminates_tls(chain) || list(chain, "/filter_chain_match/server_names").next().is_some()
-}
-
-/// Whether a chain ends the TLS of a client.
-fn terminates_tls(chain: &Value) -> bool {
-    text(chain, "/transport_socket/name").contains("tls")
 }
 
 /// The connection of the application or the client, as a listener sees it.

@@ -1,11 +1,12 @@
 //! Worlds out of chance, requests in them, and what an Envoy did with each: a line of its access log. `why` has to say the same.
 
 use super::dice::Dice;
-use pilotfish_testkit::real::Backend;
+use pilotfish_testkit::real::{Backend, Envoy, EnvoyOptions, Pilotfish};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
 
 /// Services of a world.
 pub(crate) const SERVICES: usize = 5;
@@ -129,7 +130,52 @@ pub(crate) struct Done {
 }
 
 /// How the access log is written.
-pub(crate) const FORMAT: &str = "%REQ(X-NUMBER)% %DOWNSTREAM_REMOTE_PORT% %ROUTE_NAME% %UPSTREAM_CLUSTER_RAW% %UPSTREAM_HOST% %RESPONSE_CODE%";
+const FORMAT: &str = "%REQ(X-NUMBER)% %DOWNSTREAM_REMOTE_PORT% %ROUTE_NAME% %UPSTREAM_CLUSTER_RAW% %UPSTREAM_HOST% %RESPONSE_CODE%";
+
+/// A control plane, an Envoy of it that writes an access log, and what answers its requests.
+pub(crate) struct Stage {
+    folder: TempDir,
+    pub(crate) backends: Vec<Backend>,
+    pub(crate) pilotfish: Pilotfish,
+    _envoy: Envoy,
+}
+
+impl Stage {
+    /// `None` where there is no Envoy and none is needed.
+    pub(crate) async fn start(options: &EnvoyOptions) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut backends = Vec::new();
+        for backend in 0..BACKENDS {
+            backends.push(Backend::start(&address(backend), "it").await);
+        }
+        let settings = folder.path().join("mesh-config.yaml");
+        let file = folder.path().join(ACCESS_LOG);
+        let text = format!("accessLogFile: {}\naccessLogFormat: \"{FORMAT}\\n\"\n", file.display());
+        std::fs::write(&settings, text).unwrap();
+        let mesh = folder.path().join(MESH);
+        std::fs::create_dir(&mesh).unwrap();
+        let arguments = [mesh.to_str().unwrap(), "--mesh-config", settings.to_str().unwrap()];
+        let pilotfish = Pilotfish::launch(env!("CARGO_BIN_EXE_pilotfish"), &arguments);
+        pilotfish.ready().await;
+        let envoy = Envoy::start(&pilotfish, options).await?;
+        Some(Self { folder, backends, pilotfish, _envoy: envoy })
+    }
+
+    /// Puts a world in the place of the one before.
+    pub(crate) fn serve(&self, yaml: &str) {
+        let new = self.folder.path().join("new");
+        std::fs::write(&new, yaml).unwrap();
+        std::fs::rename(&new, self.folder.path().join(MESH).join("world.yaml")).unwrap();
+    }
+
+    pub(crate) fn access_log(&self) -> PathBuf {
+        self.folder.path().join(ACCESS_LOG)
+    }
+}
+
+/// In the folder of a stage.
+const ACCESS_LOG: &str = "access.log";
+const MESH: &str = "mesh";
 
 /// The lines of an access log by the number of the request; those of streams of bytes by the client's port.
 pub(crate) fn log(file: &Path) -> BTreeMap<String, Done> {

@@ -1,0 +1,89 @@
+//! Looking through all folders from time to time, for what a watcher cannot notice.
+
+use super::change_queue::Changes;
+use std::time::Instant;
+
+/// The next walk through all folders, or the one that runs on a thread of its own.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Rescan {
+    /// It begins then.
+    At(Instant),
+    /// It runs.
+    Walks {
+        /// Everything was looked through meanwhile: what the walk finds may be older, and is of no use.
+        outdated: bool,
+    },
+}
+
+impl Rescan {
+    /// When the next walk begins; `None` while one runs.
+    pub(super) fn due(&self) -> Option<Instant> {
+        match self {
+            Self::At(due) => Some(*due),
+            Self::Walks { .. } => None,
+        }
+    }
+
+    /// Takes in what changed; a walk that ended is followed by one at `next`. Gives true when a walk is to begin now.
+    pub(super) fn step(&mut self, changes: &mut Changes, now: Instant, next: Instant) -> bool {
+        match self {
+            Self::At(due) => now >= *due,
+            Self::Walks { outdated } if changes.walk_ended => {
+                if *outdated {
+                    changes.walked = None;
+                }
+                *self = Self::At(next);
+                false
+            }
+            Self::Walks { outdated } => {
+                *outdated |= changes.everything;
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scanner::Walked;
+    use super::*;
+    use std::time::Duration;
+
+    /// What the queue holds after a walk that found something.
+    fn ended() -> Changes {
+        Changes { walk_ended: true, walked: Some(Walked::default()), ..Changes::default() }
+    }
+
+    fn everything() -> Changes {
+        Changes { everything: true, ..Changes::default() }
+    }
+
+    #[test]
+    fn a_walk_begins_when_it_is_due_and_counts_unless_everything_was_looked_through_meanwhile() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        for (meanwhile, counts) in [(Changes::default(), true), (everything(), false)] {
+            let mut rescan = Rescan::At(at(10));
+            assert!(!rescan.step(&mut everything(), at(9), at(19)), "changes alone begin none");
+            assert!(rescan.step(&mut Changes::default(), at(10), at(20)));
+            rescan = Rescan::Walks { outdated: false };
+            let mut changes = meanwhile;
+            assert!(!rescan.step(&mut changes, at(30), at(40)), "one at a time");
+            assert_eq!(rescan.due(), None);
+            let mut changes = ended();
+            assert!(!rescan.step(&mut changes, at(31), at(41)));
+            assert_eq!((changes.walked.is_some(), rescan), (counts, Rescan::At(at(41))));
+        }
+    }
+
+    #[test]
+    fn a_walk_that_failed_is_followed_by_another() {
+        let now = Instant::now();
+        let mut rescan = Rescan::Walks { outdated: false };
+        // As the queue tells it: everything has to be looked through.
+        let mut changes = Changes { walk_ended: true, ..everything() };
+        assert!(!rescan.step(&mut changes, now, now));
+        assert!(changes.everything);
+        assert!(rescan.step(&mut Changes::default(), now, now));
+    }
+}
