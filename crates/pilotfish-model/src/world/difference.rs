@@ -1,6 +1,7 @@
 //! From one world to another, in either direction: the updates that lead there.
 
-use super::{ChangeSet, Fact, ServiceKey, Update, World};
+use super::{ChangeSet, Fact, SecretReader, ServiceKey, Update, World};
+use crate::WorkloadKey;
 use std::sync::Arc;
 
 impl World {
@@ -18,7 +19,7 @@ impl World {
                 Fact::Endpoints(key) => self.endpoints_to(other, key, &mut updates),
                 Fact::Workload(key) => updates.push(match other.workload(key) {
                     Some(workload) => Update::Workload(workload.clone()),
-                    None => Update::RemoveWorkload(key.clone()),
+                    None => Update::RemoveWorkload(WorkloadKey::clone(key)),
                 }),
                 Fact::Object(key) => updates.push(match other.object(key) {
                     Some(object) => Update::Object(object.clone()),
@@ -28,7 +29,8 @@ impl World {
                     updates.push(Update::NetworkGateways(other.network_gateways().clone()));
                 }
                 Fact::SecretAccess(reader) => {
-                    updates.push(Update::SecretAccess(reader.clone(), other.secret_access(reader)));
+                    let allowed = other.secret_access(reader);
+                    updates.push(Update::SecretAccess(SecretReader::clone(reader), allowed));
                 }
                 // They follow from the facts above.
                 Fact::Host(_)
@@ -67,9 +69,9 @@ impl World {
     pub fn facts(&self) -> ChangeSet {
         let services = self.services.keys().cloned().map(Fact::Service);
         let endpoints = self.endpoints.keys().cloned().map(Fact::Endpoints);
-        let workloads = self.workloads.keys().cloned().map(Fact::Workload);
+        let workloads = self.workloads.keys().cloned().map(Arc::new).map(Fact::Workload);
         let objects = self.objects.keys().cloned().map(Fact::Object);
-        let readers = self.secret_access.keys().cloned().map(Fact::SecretAccess);
+        let readers = self.secret_access.keys().cloned().map(Arc::new).map(Fact::SecretAccess);
         let gateways = (!self.network_gateways.is_empty()).then_some(Fact::NetworkGateways);
         let facts = services.chain(endpoints).chain(workloads).chain(objects).chain(readers).chain(gateways);
         ChangeSet { facts: facts.collect() }

@@ -96,8 +96,8 @@ pub enum Fact {
     Endpoints(ServiceKey),
     /// The set of identities of a service's endpoints.
     Identities(ServiceKey),
-    /// One workload.
-    Workload(WorkloadKey),
+    /// One workload. Large keys are behind a pointer, as there are many facts of others.
+    Workload(Arc<WorkloadKey>),
     /// Which workloads have an address.
     WorkloadsAt(Arc<str>),
     /// Which workloads there are in a namespace, or any field of any of them.
@@ -115,7 +115,7 @@ pub enum Fact {
     /// The gateways between networks.
     NetworkGateways,
     /// Whether a service account may read the Secrets of its namespace.
-    SecretAccess(SecretReader),
+    SecretAccess(Arc<SecretReader>),
 }
 
 /// What really differs between one world and the next. Equal values are no change.

@@ -65,7 +65,7 @@ impl WorldWriter {
                     None => self.next.secret_access.remove(&reader),
                 };
                 if before != allowed {
-                    self.changed(Fact::SecretAccess(reader));
+                    self.changed(Fact::SecretAccess(Arc::new(reader)));
                 }
             }
         }
@@ -184,7 +184,7 @@ impl WorldWriter {
             self.changed(Fact::PodNamespaces);
         }
         self.changed(Fact::Workloads(key.namespace.clone()));
-        self.changed(Fact::Workload(key));
+        self.changed(Fact::Workload(Arc::new(key)));
     }
 
     fn set_object(&mut self, key: ObjectKey, object: Option<Object>) {
@@ -248,6 +248,12 @@ mod tests {
         EndpointAttributes, HealthStatus, Hostname, Kind, Labels, Locality, NetworkId, Origin, Provider,
         SecretReader, TlsMode,
     };
+
+    #[test]
+    fn facts_are_as_small_as_what_they_are_mostly_about() {
+        // Each result of a large world keeps one or two of them, and so does the index of their readers.
+        assert!(size_of::<Fact>() <= size_of::<ServiceKey>() + size_of::<usize>());
+    }
 
     fn key(host: &str) -> ServiceKey {
         ServiceKey { hostname: Hostname::parse(host).unwrap(), namespace: "ns".into() }
@@ -349,7 +355,7 @@ mod tests {
             assert_eq!(writer.world().secret_access(&reader), allowed);
             assert_eq!(writer.world().secret_access(&other), None);
             let facts = writer.publish().map(|(_, changes)| changes.facts).unwrap_or_default();
-            let expected = changes.then(|| Fact::SecretAccess(reader.clone()));
+            let expected = changes.then(|| Fact::SecretAccess(Arc::new(reader.clone())));
             assert_eq!(facts, expected.into_iter().collect());
         }
     }

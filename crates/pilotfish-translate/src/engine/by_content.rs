@@ -13,12 +13,17 @@ pub(crate) struct ByContent<T> {
 }
 
 /// Nobody chooses names by which values collide.
-static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+pub(super) static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl<T> ByContent<T> {
     /// The value, which equal values have this identity in common with.
     pub(crate) fn new(value: Arc<T>, identity: &impl Hash) -> Self {
-        Self { value, hash: HASHER.hash_one(identity) }
+        Self::hashed(value, HASHER.hash_one(identity))
+    }
+
+    /// The value, with a hash that equal values have.
+    pub(super) fn hashed(value: Arc<T>, hash: u64) -> Self {
+        Self { value, hash }
     }
 
     /// The value.

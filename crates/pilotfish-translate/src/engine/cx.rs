@@ -94,7 +94,7 @@ impl<'a> Cx<'a> {
     /// A workload.
     #[must_use]
     pub(crate) fn workload(&self, key: &WorkloadKey) -> Option<Arc<Workload>> {
-        self.read(Fact::Workload(key.clone()));
+        self.read(Fact::Workload(Arc::new(key.clone())));
         self.current.world.workload(key).cloned()
     }
 
@@ -149,7 +149,7 @@ impl<'a> Cx<'a> {
     /// Whether a service account may read the Secrets of its namespace; `None` when it is not known.
     #[must_use]
     pub(crate) fn secret_access(&self, reader: &SecretReader) -> Option<bool> {
-        self.read(Fact::SecretAccess(reader.clone()));
+        self.read(Fact::SecretAccess(Arc::new(reader.clone())));
         self.current.world.secret_access(reader)
     }
 

@@ -1,12 +1,13 @@
 //! Equal contents as one allocation, whichever results they are in.
 
+use super::by_content::{ByContent, HASHER};
 use crate::engine::{EncodedResource, ResourceBatch};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use pilotfish_model::Origin;
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hash};
 use std::sync::{Arc, Weak};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -61,9 +62,7 @@ impl<T: ?Sized> Interned<T> {
 }
 
 fn hash_of(value: &(impl Hash + ?Sized)) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
+    HASHER.hash_one(value)
 }
 
 /// Bodies of resources by their hashes.
@@ -139,11 +138,21 @@ impl Shared {
 
     /// The value as one allocation with all that are equal.
     pub(crate) fn value<T: Eq + Hash + Send + Sync + 'static>(&self, value: Arc<T>) -> Arc<T> {
+        self.value_by(hash_of(&(TypeId::of::<T>(), &value)), value)
+    }
+
+    /// The value as part of queries: one allocation with all that are equal, and hashed once.
+    pub(crate) fn by_content<T: Eq + Hash + Send + Sync + 'static>(&self, value: T) -> ByContent<T> {
+        let hash = hash_of(&(TypeId::of::<T>(), &value));
+        ByContent::hashed(self.value_by(hash, Arc::new(value)), hash)
+    }
+
+    fn value_by<T: Eq + Send + Sync + 'static>(&self, hash: u64, value: Arc<T>) -> Arc<T> {
         let any: Arc<dyn Any + Send + Sync> = value.clone();
         let is_equal = |one: &(dyn Any + Send + Sync), other: &(dyn Any + Send + Sync)| {
             one.downcast_ref::<T>().is_some_and(|one| other.downcast_ref() == Some(one))
         };
-        let one = self.values.lock().one_of(hash_of(&(TypeId::of::<T>(), &value)), any, is_equal);
+        let one = self.values.lock().one_of(hash, any, is_equal);
         one.downcast().unwrap_or(value)
     }
 
@@ -212,6 +221,9 @@ mod tests {
         let shared = Shared::default();
         let (text, again) = (shared.value(Arc::new("v".to_owned())), shared.value(Arc::new("v".to_owned())));
         assert!(Arc::ptr_eq(&text, &again));
+        let part = shared.by_content("v".to_owned());
+        assert!(Arc::ptr_eq(&text, part.get()) && part == shared.by_content("v".to_owned()));
+        drop(part);
         let others: Vec<_> = (0..2_000_u32).map(|n| shared.value(Arc::new(n))).collect();
         assert!(Arc::ptr_eq(&others[0], &shared.value(Arc::new(0_u32))));
         drop(others);

@@ -347,12 +347,12 @@ fn fact_of(update: &Update) -> Fact {
     match update {
         Update::Services(key, _) => Fact::Service(key.clone()),
         Update::Endpoints(key, ..) | Update::RemoveShard(key, _) => Fact::Endpoints(key.clone()),
-        Update::Workload(workload) => Fact::Workload(workload.key.clone()),
-        Update::RemoveWorkload(key) => Fact::Workload(key.clone()),
+        Update::Workload(workload) => Fact::Workload(Arc::new(workload.key.clone())),
+        Update::RemoveWorkload(key) => Fact::Workload(Arc::new(key.clone())),
         Update::Object(object) => Fact::Object(object.key().clone()),
         Update::RemoveObject(key) => Fact::Object(key.clone()),
         Update::NetworkGateways(_) => Fact::NetworkGateways,
-        Update::SecretAccess(reader, _) => Fact::SecretAccess(reader.clone()),
+        Update::SecretAccess(reader, _) => Fact::SecretAccess(Arc::new(reader.clone())),
     }
 }
 

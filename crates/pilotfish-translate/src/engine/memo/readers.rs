@@ -11,15 +11,13 @@ use std::sync::{Arc, Weak};
 pub(super) struct Readers(Kept);
 
 #[allow(clippy::box_collection, reason = "what nearly all nodes do without must not make them larger")]
+#[derive(Default)]
 enum Kept {
+    #[default]
+    None,
+    One((u64, Weak<Node>)),
     Few(Vec<(u64, Weak<Node>)>),
     Many(Box<HashMap<u64, Weak<Node>>>),
-}
-
-impl Default for Kept {
-    fn default() -> Self {
-        Self::Few(Vec::new())
-    }
 }
 
 /// As many are searched as fast as a map is.
@@ -28,13 +26,19 @@ const FEW: usize = 8;
 impl Readers {
     pub(super) fn insert(&mut self, id: u64, reader: Weak<Node>) {
         match &mut self.0 {
+            Kept::None => self.0 = Kept::One((id, reader)),
+            Kept::One(known) if known.0 == id => known.1 = reader,
+            Kept::One(_) => {
+                let Kept::One(known) = std::mem::take(&mut self.0) else { return };
+                self.0 = Kept::Few(vec![known, (id, reader)]);
+            }
             Kept::Many(map) => drop(map.insert(id, reader)),
             Kept::Few(list) => {
                 if let Some(known) = list.iter_mut().find(|(other, _)| *other == id) {
                     known.1 = reader;
                 } else if list.len() < FEW {
                     if list.len() == list.capacity() {
-                        // One is what most have; two, four and eight follow.
+                        // Two are what most have; four and eight follow.
                         list.reserve_exact(list.len().max(1));
                     }
                     list.push((id, reader));
@@ -48,7 +52,18 @@ impl Readers {
 
     pub(super) fn remove(&mut self, id: u64) {
         match &mut self.0 {
-            Kept::Few(list) => list.retain(|(other, _)| *other != id),
+            Kept::None => {}
+            Kept::One((known, _)) => {
+                if *known == id {
+                    self.0 = Kept::None;
+                }
+            }
+            Kept::Few(list) => {
+                list.retain(|(other, _)| *other != id);
+                if list.len() < 2 {
+                    self.0 = list.pop().map_or(Kept::None, Kept::One);
+                }
+            }
             Kept::Many(map) => {
                 map.remove(&id);
                 if map.len() <= FEW / 2 {
@@ -61,19 +76,18 @@ impl Readers {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        match &self.0 {
-            Kept::Few(list) => list.is_empty(),
-            Kept::Many(map) => map.is_empty(),
-        }
+        matches!(self.0, Kept::None)
     }
 
     /// Those that are still there.
     pub(super) fn alive(&self) -> impl Iterator<Item = Arc<Node>> + '_ {
-        let (few, many) = match &self.0 {
+        let (list, map) = match &self.0 {
+            Kept::None => (&[][..], None),
+            Kept::One(one) => (std::slice::from_ref(one), None),
             Kept::Few(list) => (&list[..], None),
             Kept::Many(map) => (&[][..], Some(map.values())),
         };
-        few.iter().map(|(_, reader)| reader).chain(many.into_iter().flatten()).filter_map(Weak::upgrade)
+        list.iter().map(|(_, reader)| reader).chain(map.into_iter().flatten()).filter_map(Weak::upgrade)
     }
 }
 
@@ -81,6 +95,11 @@ impl Readers {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn one_reader_needs_no_more_room_than_none() {
+        assert_eq!(size_of::<Readers>(), size_of::<Vec<(u64, Weak<Node>)>>());
+    }
 
     #[test]
     fn few_and_many_are_kept_alike() {
@@ -108,6 +127,8 @@ mod tests {
     impl Readers {
         pub(in crate::engine::memo) fn ids(&self) -> BTreeSet<u64> {
             match &self.0 {
+                Kept::None => BTreeSet::new(),
+                Kept::One((id, _)) => BTreeSet::from([*id]),
                 Kept::Few(list) => list.iter().map(|(id, _)| *id).collect(),
                 Kept::Many(map) => map.keys().copied().collect(),
             }

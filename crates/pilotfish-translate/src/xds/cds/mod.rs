@@ -65,7 +65,8 @@ impl ClusterView {
                 outbound::clusters(cx, &view.facets, &view.labels, &view.client_locality, service)
             }
             (Self::Outbound(facets), ResourceBatchKey::Service(service)) => {
-                outbound::clusters(cx, facets, &Labels::default(), &ClientLocality::default(), service)
+                let anywhere = cx.shared().by_content(ClientLocality::default());
+                outbound::clusters(cx, facets, &Labels::default(), &anywhere, service)
             }
             (Self::Outbound(facets), ResourceBatchKey::Static) => fixed::clusters(cx, &facets.proxy).into(),
             (Self::Outbound(facets), ResourceBatchKey::Added) => finish::added(cx, &facets.proxy).into(),

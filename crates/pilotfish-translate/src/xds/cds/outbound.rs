@@ -42,7 +42,7 @@ pub(super) fn clusters(
     cx: &Cx<'_>,
     facets: &ClusterFacets,
     labels: &Labels,
-    client_locality: &ClientLocality,
+    client_locality: &ByContent<ClientLocality>,
     key: &ServiceKey,
 ) -> ResourceBatch {
     let service = cx.get(&ServiceIn(facets.scope.clone(), key.hostname.clone()));
@@ -68,7 +68,7 @@ pub(super) struct ServiceClusters {
     pub(super) proxy: Arc<ProxyFacets>,
     pub(super) service: ByContent<Service>,
     pub(super) rule: Option<ByContent<MergedDestinationRule>>,
-    pub(super) client_locality: ClientLocality,
+    pub(super) client_locality: ByContent<ClientLocality>,
 }
 
 impl Query for ServiceClusters {

@@ -1,7 +1,7 @@
 //! What a proxy's clusters are made of, and which facets of the proxy each part may depend on.
 
 use super::sni_dnat;
-use crate::engine::{Cx, Query};
+use crate::engine::{ByContent, Cx, Query};
 use crate::envoy::TrafficClass;
 use crate::envoy_filter::{Patches, Subject};
 use crate::policy::destination_rule;
@@ -50,7 +50,7 @@ pub(crate) struct ClientClusters {
     /// Those of the proxy's labels by which rules select it.
     pub labels: Labels,
     /// Its locality and network, for the endpoints that clusters hold themselves; the default where no cluster does.
-    pub client_locality: ClientLocality,
+    pub client_locality: ByContent<ClientLocality>,
 }
 
 /// What the clusters of a gRPC client depend on.
@@ -137,6 +137,7 @@ impl ClusterView {
             let inline = *cx.get(&AnyInline);
             let client_locality =
                 if inline { ClientLocality::of(cx, proxy, &place) } else { ClientLocality::default() };
+            let client_locality = cx.shared().by_content(client_locality);
             Self::Client(Arc::new(ClientClusters { facets: facets.clone(), labels, client_locality }))
         });
         inbound.into_iter().chain(client).chain([Self::Outbound(facets)]).collect()

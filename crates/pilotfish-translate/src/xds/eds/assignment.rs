@@ -7,7 +7,7 @@ use super::locality_lb;
 use super::select::{is_sendable, is_wanted};
 use super::service_rule::{Ruled, ServiceRule, for_service};
 use super::split::{Routed, split};
-use crate::engine::{Cx, EncodedResource, Query, Shared};
+use crate::engine::{ByContent, Cx, EncodedResource, Query, Shared};
 use crate::policy::destination_rule::MergedDestinationRule;
 use crate::policy::peer_authentication::{MtlsMode, PeerAuthenticationsOf};
 use crate::services::networks::NetworkGatewaysOf;
@@ -27,8 +27,8 @@ pub(super) struct AssignmentOf {
     pub(super) service: ServiceKey,
     /// The name of the service port.
     pub(super) port: Arc<str>,
-    pub(super) rule: ServiceRule,
-    pub(super) client_locality: ClientLocality,
+    pub(super) rule: ByContent<ServiceRule>,
+    pub(super) client_locality: ByContent<ClientLocality>,
     /// The service's object.
     pub(super) provenance: Origin,
 }
@@ -77,7 +77,7 @@ pub(crate) fn inline_endpoints(
 ) -> (Vec<LocalityLbEndpoints>, Vec<Origin>) {
     let Some(port) = service.port(port) else { return Default::default() };
     let ruled = rule.map_or_else(Ruled::default, |rule| Ruled::of(rule, subset, port.number));
-    let rule = for_service(cx, service, &ruled);
+    let rule = for_service(cx, service, ruled);
     let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
     let endpoints = cx.endpoints_of(&key);
     let of_port = |endpoint: &&Arc<Endpoint>| match endpoint.service_port_number {

@@ -34,7 +34,7 @@ use crate::scope::{Scope, ServiceIn};
 use assignment::AssignmentOf;
 use pilotfish_model::{Hostname, Labels, ServiceKey};
 use pilotfish_proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
-use service_rule::ServiceRuleOf;
+use service_rule::Ruled;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -93,25 +93,20 @@ impl EndpointView {
         let service = Option::as_ref(&service)?;
         let port = service.port(cluster.port)?;
         let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
-        let rule = cx.get(&ServiceRuleOf {
-            client: self.scope.namespace.clone(),
-            service: key.clone(),
-            port: cluster.port,
-            subset: cluster.subset.as_str().into(),
-            selector_labels: self.selector_labels.clone(),
-        });
+        let rule = destination_rule_for(cx, &self.scope.namespace, &key, &self.selector_labels);
+        let ruled = rule.map_or_else(Ruled::default, |rule| Ruled::of(&rule, &cluster.subset, cluster.port));
         // A subset that no rule has is no cluster's: with all endpoints, names that a client makes up would be as large as they are many.
-        if !cluster.subset.is_empty() && !rule.has_subset() {
+        if !cluster.subset.is_empty() && !ruled.has_subset() {
             return None;
         }
-        let rule = service_rule::for_service(cx, service, &rule);
+        let rule = service_rule::for_service(cx, service, ruled);
         Some(AssignmentOf {
             name: name.clone(),
             sni_dnat: cluster.sni_dnat,
             service: key,
             port: port.name.clone(),
-            client_locality: self.client_locality.reduced(cx, &rule),
-            rule,
+            client_locality: cx.shared().by_content(self.client_locality.reduced(cx, &rule)),
+            rule: cx.shared().by_content(rule),
             provenance: service.provenance.clone(),
         })
     }

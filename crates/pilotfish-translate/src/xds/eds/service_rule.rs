@@ -2,12 +2,11 @@
 
 use super::client_locality::distribution_keys;
 use crate::engine::{Cx, Query};
-use crate::policy::destination_rule::{DestinationRulesFor, MergedDestinationRule};
+use crate::policy::destination_rule::MergedDestinationRule;
 use crate::services::cluster_local::ClusterLocalHosts;
 use pilotfish_config::networking::{ClientTlsMode, LocalityLoadBalancerSetting, TrafficPolicy};
 use pilotfish_model::{
-    ClusterId, Endpoint, Labels, Namespace, Origin, Provider, Service, ServiceEndpoints, ServiceKey,
-    ShardKey, TrafficDistribution,
+    ClusterId, Endpoint, Origin, Provider, Service, ServiceEndpoints, ShardKey, TrafficDistribution,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +22,7 @@ pub(super) struct ServiceRule {
     /// The TLS mode of the client, where a rule sets one.
     pub(super) tls: Option<ClientTlsMode>,
     /// How traffic is spread over localities.
-    pub(super) balance: Arc<Balance>,
+    pub(super) balance: Balance,
     /// Whether unready endpoints are sent, marked as such.
     pub(super) unready: bool,
     /// Whether draining endpoints are sent, marked as such.
@@ -123,18 +122,8 @@ impl Balance {
     }
 }
 
-/// The settings of DestinationRules for the endpoints of one port and subset, for clients of a namespace.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct ServiceRuleOf {
-    pub(super) client: Namespace,
-    pub(super) service: ServiceKey,
-    pub(super) port: u32,
-    pub(super) subset: Arc<str>,
-    pub(super) selector_labels: Labels,
-}
-
-/// The answer to [`ServiceRuleOf`].
-#[derive(Clone, Debug, Default, PartialEq)]
+/// The settings of a DestinationRule for the endpoints of one port and subset.
+#[derive(Debug, Default)]
 pub(super) struct Ruled {
     /// Whether the rule has the subset.
     has_subset: bool,
@@ -144,17 +133,6 @@ pub(super) struct Ruled {
     setting: Option<LocalityLoadBalancerSetting>,
     outlier: bool,
     provenance: Vec<Origin>,
-}
-
-impl Query for ServiceRuleOf {
-    type Output = Ruled;
-
-    fn compute(&self, cx: &Cx<'_>) -> Ruled {
-        let rules = cx.get(&DestinationRulesFor::new(&self.client, self.service.clone()));
-        rules
-            .outbound(&self.selector_labels)
-            .map_or_else(Ruled::default, |rule| Ruled::of(rule, &self.subset, self.port))
-    }
 }
 
 impl Ruled {
@@ -194,7 +172,7 @@ fn tls_mode(rule: &MergedDestinationRule, subset: &str, port: u32) -> Option<Cli
 }
 
 /// Joins the settings of rules, service and mesh.
-pub(super) fn for_service(cx: &Cx<'_>, service: &Service, ruled: &Ruled) -> ServiceRule {
+pub(super) fn for_service(cx: &Cx<'_>, service: &Service, ruled: Ruled) -> ServiceRule {
     let distributed = service.traffic_distribution != TrafficDistribution::Any;
     let balance = match &ruled.setting {
         Some(setting) => Balance::of(Some(setting), ruled.outlier),
@@ -202,9 +180,9 @@ pub(super) fn for_service(cx: &Cx<'_>, service: &Service, ruled: &Ruled) -> Serv
         None => Balance::of(cx.get(&MeshLocality).as_ref().as_ref(), ruled.outlier),
     };
     ServiceRule {
-        subset: ruled.subset.clone(),
+        subset: ruled.subset,
         tls: ruled.tls,
-        balance: Arc::new(balance),
+        balance,
         // Priorities go by the share of healthy endpoints, so the others must be seen.
         unready: distributed,
         draining: service.labels.get(PERSISTENT_SESSION).is_some_and(|value| !value.is_empty()),
@@ -212,7 +190,7 @@ pub(super) fn for_service(cx: &Cx<'_>, service: &Service, ruled: &Ruled) -> Serv
         provider: Some(service.provider),
         confined: service.kubernetes.as_ref().map(|k| k.confined.clone()).unwrap_or_default(),
         node_local: service.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.node_local),
-        provenance: ruled.provenance.clone(),
+        provenance: ruled.provenance,
     }
 }
 

@@ -6,7 +6,7 @@ use super::hash_policy::hash_policy;
 use super::headers::Operations;
 use super::view::RouteFacets;
 use super::{cors, fault, matches, redirect, retry};
-use crate::engine::{Cx, Query, Shared};
+use crate::engine::{ByContent, Cx, Query, Shared};
 use crate::envoy::metadata;
 use crate::policy::destination_rule::destination_rule_for;
 use crate::proxy::ProxyKind;
@@ -172,7 +172,7 @@ fn name(http: &HttpRoute, request: Option<&HttpMatchRequest>) -> String {
 /// is one for every service and it is quickly made.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct HashingOf {
-    pub(super) facets: RouteFacets,
+    pub(super) facets: ByContent<RouteFacets>,
     pub(super) host: Hostname,
     pub(super) port: u32,
 }

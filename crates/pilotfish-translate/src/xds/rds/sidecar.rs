@@ -6,9 +6,9 @@ use super::encode::Host;
 use super::plan::{Plan, PlanOf, Planned};
 use super::routes::{DefaultRetries, HashingOf, RoutesOf, Rules, default_route, is_grpc};
 use super::services::{UNIX_SOCKET, is_http_proxy, listener_of};
-use super::view::{RouteView, mesh_gateway};
+use super::view::{RouteFacets, RouteView, mesh_gateway};
 use super::{catch_all, encoded_routes, finish};
-use crate::engine::{Cx, EncodedResource, Refusal};
+use crate::engine::{ByContent, Cx, EncodedResource, Refusal};
 use crate::envoy::{outbound_name, port_number};
 use crate::routing::VirtualServiceId;
 use crate::scope::cluster_host;
@@ -132,6 +132,8 @@ enum Routes<'r> {
 
 struct Building<'a, 'c> {
     view: &'a RouteView,
+    /// The view's, as part of queries.
+    facets: ByContent<RouteFacets>,
     cx: &'a Cx<'c>,
     /// The port that is listened on; 0 for all.
     port: u32,
@@ -147,6 +149,7 @@ impl<'a, 'c> Building<'a, 'c> {
     fn new(view: &'a RouteView, cx: &'a Cx<'c>, port: u32) -> Self {
         Self {
             view,
+            facets: cx.shared().by_content(view.facets.clone()),
             cx,
             port,
             retries: cx.get(&DefaultRetries),
@@ -190,11 +193,8 @@ impl<'a, 'c> Building<'a, 'c> {
 
     fn add_default(&mut self, port: u32, service: &Arc<Service>) {
         let domains = self.domains_of(service, port);
-        let hashing = self.cx.get(&HashingOf {
-            facets: self.view.facets.clone(),
-            host: service.hostname.clone(),
-            port,
-        });
+        let hashing =
+            self.cx.get(&HashingOf { facets: self.facets.clone(), host: service.hostname.clone(), port });
         let host = cluster_host(self.cx, &self.view.facets.scope, service.hostname.as_str());
         let cluster = outbound_name(port, "", &host);
         let retries = self.retries.as_ref().as_ref();
