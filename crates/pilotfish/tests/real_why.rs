@@ -4,12 +4,15 @@
 
 #[path = "support/dice.rs"]
 mod dice;
+#[path = "support/http_rules.rs"]
+mod http_rules;
 #[path = "support/requests.rs"]
 mod requests;
 
 use dice::Dice;
+use http_rules::{action, condition};
 use pilotfish_testkit::real::{Backend, EnvoyOptions, Pilotfish, eventually, free_port, get, request};
-use requests::{Done, SERVICES, Service, Stage, action, address, addresses, condition, holds, list, log};
+use requests::{Done, SERVICES, Service, Stage, address, addresses, holds, list, log};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;

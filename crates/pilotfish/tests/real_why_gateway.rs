@@ -2,22 +2,26 @@
 //! on by server name, and as streams of bytes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
+#[path = "support/connections.rs"]
+mod connections;
 #[path = "support/dice.rs"]
 mod dice;
+#[path = "support/http_rules.rs"]
+mod http_rules;
 #[path = "support/requests.rs"]
 mod requests;
 
+use connections::{connection_holds, done, logged, stream};
 use dice::Dice;
+use http_rules::{action, condition};
 use pilotfish_testkit::real::{
     Backend, EnvoyOptions, Pilotfish, client_hello, eventually, free_port, get, request,
 };
-use requests::{Done, SERVICES, Service, Stage, action, condition, destinations, holds, log};
+use requests::{Done, SERVICES, Service, Stage, destinations, log};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 /// Worlds, one after the other in one folder.
 const WORLDS: u64 = 24;
@@ -273,35 +277,6 @@ impl Asked {
         }
         pilotfish.json(&query).await
     }
-
-    /// Waits for the line of one that arrives, and gives what the log says of any other so far.
-    async fn done(&self, why: &Value, key: Option<&String>, file: &Path) -> Option<Done> {
-        let key = key?;
-        if why["reaches"] == false {
-            return log(file).remove(key);
-        }
-        let line = || async { log(file).remove(key).ok_or(()) };
-        Some(eventually(&format!("the log tells of {self:?}, which arrives: {why:#}"), line).await)
-    }
-
-    /// Whether an answer says what Envoy did. Of a connection that nothing takes, the log says nothing.
-    fn holds(&self, why: &Value, done: Option<&Done>) -> Result<(), String> {
-        match done {
-            Some(done) => holds(why, done),
-            None if why["outcome"].as_str().unwrap().starts_with("the connection") => Ok(()),
-            None => Err("nothing took it".to_owned()),
-        }
-    }
-}
-
-/// Sends bytes and waits for the end; the client's port, or `None` where nothing listens.
-async fn stream(port: u16, bytes: &[u8]) -> Option<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
-    let own = stream.local_addr().unwrap().port().to_string();
-    // The other side may close it before it has read. This side stays open: Envoy tells nothing of a client that leaves before its server name was read.
-    let _ = stream.write_all(bytes).await;
-    let _ = stream.read_to_end(&mut Vec::new()).await;
-    Some(own)
 }
 
 /// Sends everything that a world is asked, several times; gives what the lines of the access log begin with.
@@ -314,15 +289,7 @@ async fn sent(world: &World, asked: &[Asked], file: &Path) -> Vec<Vec<Option<Str
         }
         keys.push(all);
     }
-    // The lines of requests come in order, so this one is the last.
-    let last = format!("last-{}", world.number);
-    let marker = [("host", world.marker_host()), ("x-number", last.clone())];
-    let headers = marker.each_ref().map(|(name, value)| (*name, value.as_str()));
-    request("GET", &format!("http://127.0.0.1:{}/", world.ports.http), &headers).await.unwrap();
-    eventually("the access log has all requests", || async {
-        if log(file).contains_key(&last) { Ok(()) } else { Err(()) }
-    })
-    .await;
+    logged(world.ports.http, &world.marker_host(), world.number, file).await;
     keys
 }
 
@@ -350,7 +317,7 @@ async fn why_says_what_the_envoy_of_a_gateway_does() {
         let asked = world.asked();
         let keys = sent(&world, &asked, &file).await;
         let says = |one: &Asked, why: &Value, done: Option<&Done>| {
-            one.holds(why, done).unwrap_or_else(|error| {
+            connection_holds(why, done).unwrap_or_else(|error| {
                 panic!("world {number}: {error}\n{one:?}\nEnvoy: {done:?}\n{why:#}\n{}", world.yaml)
             });
         };
@@ -358,7 +325,7 @@ async fn why_says_what_the_envoy_of_a_gateway_does() {
         for (one, keys) in asked.iter().zip(keys) {
             let why = one.why(&stage.pilotfish).await;
             for key in keys {
-                let done = one.done(&why, key.as_ref(), &file).await;
+                let done = done(&why, key.as_ref(), &file).await;
                 says(one, &why, done.as_ref());
                 without_line.extend(key.filter(|_| done.is_none()).map(|key| (key, one, why.clone())));
                 let end = if why["reaches"] == true { "reaches" } else { "ends" };

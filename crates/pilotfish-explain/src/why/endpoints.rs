@@ -103,16 +103,23 @@ impl Walk<'_> {
         if !members.is_empty() {
             return format!("none of {} endpoints is healthy", members.len());
         }
-        let Some(service) = &way.service else { return "it has no endpoints".to_owned() };
+        let parts = Parts::of(name);
+        // A route may lead to another host than the one that was asked for.
+        let host = parts.as_ref().and_then(|parts| Hostname::parse(parts.host).ok());
+        let of_cluster = host.and_then(|host| self.snapshot().host_seen(self.proxy, &host).service);
+        let port = parts.as_ref().and_then(|parts| parts.port.parse().ok()).unwrap_or(way.port);
+        let Some(service) = &of_cluster.or_else(|| way.service.clone()) else {
+            return "it has no endpoints".to_owned();
+        };
         if considered.is_empty() {
             return self.nobody(service);
         }
-        let subset = Parts::of(name).map(|parts| parts.subset).filter(|subset| !subset.is_empty());
+        let subset = parts.map(|parts| parts.subset).filter(|subset| !subset.is_empty());
         let all = |wanted: Unsent| considered.iter().all(|(_, unsent)| *unsent == Some(wanted));
         if all(Unsent::OtherPort) {
             let names: BTreeSet<&str> =
                 considered.iter().map(|(endpoint, _)| &*endpoint.service_port).collect();
-            let own = service.port(way.port).map(|port| port.name.to_string()).unwrap_or_default();
+            let own = service.port(port).map(|port| port.name.to_string()).unwrap_or_default();
             let names = names.into_iter().collect::<Vec<_>>().join(", ");
             return format!(
                 "the port is named {own:?}, and its {} endpoints have ports named {names:?} only",

@@ -122,6 +122,24 @@ fn without_interception_requests_go_to_the_proxy_itself() {
 }
 
 #[test]
+fn of_a_route_to_another_host_its_endpoints_are_told() {
+    let rules = "
+apiVersion: v1
+kind: Service
+metadata: {name: cart, namespace: shop}
+spec: {clusterIP: 10.1.0.9, selector: {app: cart}, ports: [{name: http, port: 80}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: web, namespace: shop}
+spec: {hosts: [web], http: [{route: [{destination: {host: cart}}]}]}
+";
+    let answer = ask(&[SHOP, rules], "web", "/");
+    assert!(!answer.reaches);
+    assert!(said(&answer).contains("its selector app=cart selects none of"), "{}", said(&answer));
+}
+
+#[test]
 fn a_missing_subset_is_named_with_those_that_there_are() {
     let rules = "
 apiVersion: networking.istio.io/v1

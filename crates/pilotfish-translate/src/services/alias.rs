@@ -104,6 +104,18 @@ impl<'a> Ends<'a> {
     }
 }
 
+/// Whether any name leads to another service. Mostly none does, and then no host needs a result of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AnyAlias;
+
+impl Query for AnyAlias {
+    type Output = bool;
+
+    fn compute(&self, cx: &Cx<'_>) -> bool {
+        !cx.get(&Aliases).names.is_empty()
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AliasesOf(Hostname);
 
@@ -139,7 +151,7 @@ impl Query for RefusedAliases {
 /// The names that lead to the service of a host.
 #[must_use]
 pub(crate) fn names(cx: &Cx<'_>, host: &Hostname) -> Arc<[Hostname]> {
-    Arc::clone(&cx.get(&AliasesOf(host.clone())))
+    if *cx.get(&AnyAlias) { Arc::clone(&cx.get(&AliasesOf(host.clone()))) } else { Arc::default() }
 }
 
 #[cfg(test)]

@@ -87,37 +87,9 @@ pub(crate) fn destinations(services: &[Service], at: usize, dice: &mut Dice) -> 
     format!("route: [{}, {}]", destination(50), destination(50))
 }
 
-/// What a rule for HTTP does.
-pub(crate) fn action(services: &[Service], at: usize, dice: &mut Dice) -> String {
-    match dice.below(12) {
-        0 => "directResponse: {status: 418}".to_owned(),
-        1 => "redirect: {uri: /moved}".to_owned(),
-        _ => destinations(services, at, dice),
-    }
-}
-
 /// The address of a backend.
 pub(crate) fn address(backend: usize) -> String {
     format!("127.0.3.{}", backend + 1)
-}
-
-/// What a rule matches.
-pub(crate) fn condition(dice: &mut Dice) -> String {
-    let condition = dice.pick(&[
-        "",
-        "",
-        "{uri: {prefix: /v1}}",
-        "{uri: {exact: /a}}",
-        "{uri: {regex: '/[ab]'}}",
-        "{method: {exact: POST}}",
-        "{headers: {x-user: {exact: tester}}}",
-        "{headers: {x-user: {prefix: team}}, uri: {prefix: /}}",
-        "{headers: {x-user: {regex: 'te.*'}}}",
-        "{withoutHeaders: {x-user: {}}}",
-        "{authority: {prefix: s1}}",
-        "{uri: {prefix: /V1}, ignoreUriCase: true}",
-    ]);
-    if condition.is_empty() { String::new() } else { format!("match: [{condition}], ") }
 }
 
 /// What Envoy did with a request: a line of its access log.

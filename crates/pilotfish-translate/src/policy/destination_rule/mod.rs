@@ -12,7 +12,7 @@ mod merge;
 mod policy;
 
 pub(crate) use merge::{DestinationRulesIn, MergedDestinationRule};
-pub(crate) use policy::Policy;
+pub(crate) use policy::{AnyConsistentHash, Policy, parts};
 
 use crate::engine::{Cx, Query};
 use crate::policy::selectors::Selectors;

@@ -1,9 +1,10 @@
 //! The policy of a DestinationRule for one port of the host, and for one port of a subset.
 
 use super::MergedDestinationRule;
+use crate::engine::{Cx, Query};
 use pilotfish_config::networking::{
-    ClientTlsSettings, ConnectionPoolSettings, ConsistentHashLb, LoadBalancerSettings, OutlierDetection,
-    PortTrafficPolicy, ProxyProtocol, RetryBudget, Subset, TrafficPolicy, TunnelSettings,
+    ClientTlsSettings, ConnectionPoolSettings, ConsistentHashLb, DestinationRule, LoadBalancerSettings,
+    OutlierDetection, PortTrafficPolicy, ProxyProtocol, RetryBudget, Subset, TrafficPolicy, TunnelSettings,
 };
 
 /// The parts of a traffic policy that are in force.
@@ -113,6 +114,33 @@ impl MergedDestinationRule {
             let of_port = settings.and_then(|settings| hash(settings.load_balancer.as_ref()));
             of_port.or_else(|| hash(policy.load_balancer.as_ref()))
         })
+    }
+}
+
+/// The load balancer and the outlier detection of one level of a rule.
+type Part<'a> = (&'a Option<LoadBalancerSettings>, &'a Option<OutlierDetection>);
+
+/// Load balancers and outlier detections of all levels of a rule.
+pub(crate) fn parts(rule: &DestinationRule) -> impl Iterator<Item = Part<'_>> {
+    let subsets = rule.subsets.iter().filter_map(|subset| subset.traffic_policy.as_ref());
+    rule.traffic_policy.iter().chain(subsets).flat_map(|policy| {
+        let ports = policy.port_level_settings.iter();
+        let ports = ports.map(|port| (&port.load_balancer, &port.outlier_detection));
+        std::iter::once((&policy.load_balancer, &policy.outlier_detection)).chain(ports)
+    })
+}
+
+/// Whether any rule spreads requests by their content. Mostly none does, and then no host needs a result of its own for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct AnyConsistentHash;
+
+impl Query for AnyConsistentHash {
+    type Output = bool;
+
+    fn compute(&self, cx: &Cx<'_>) -> bool {
+        let is_hash =
+            |rule: &DestinationRule| parts(rule).any(|(balancer, _)| hash(balancer.as_ref()).is_some());
+        cx.objects::<DestinationRule>().any(|rule| is_hash(&rule))
     }
 }
 

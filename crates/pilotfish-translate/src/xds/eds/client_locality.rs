@@ -2,11 +2,12 @@
 
 use super::service_rule::{Balance, ServiceRule};
 use crate::engine::{Cx, Query};
+use crate::policy::destination_rule::parts;
 use crate::proxy::locality::ProxyLocality;
 use crate::proxy::{IpFamilies, Proxy};
 use crate::services::cluster_local::ClusterLocalHosts;
 use crate::services::networks::NetworkGatewaysOf;
-use pilotfish_config::networking::{DestinationRule, LoadBalancerSettings, OutlierDetection};
+use pilotfish_config::networking::DestinationRule;
 use pilotfish_model::topology;
 use pilotfish_model::{ClusterId, Labels, Locality, NetworkId, TrafficDistribution};
 use std::collections::BTreeSet;
@@ -152,16 +153,4 @@ impl Query for FacetsUsedByRules {
         }
         used
     }
-}
-
-type Part<'a> = (&'a Option<LoadBalancerSettings>, &'a Option<OutlierDetection>);
-
-/// Load balancers and outlier detections of all levels of a rule.
-fn parts(rule: &DestinationRule) -> impl Iterator<Item = Part<'_>> {
-    let subsets = rule.subsets.iter().filter_map(|subset| subset.traffic_policy.as_ref());
-    rule.traffic_policy.iter().chain(subsets).flat_map(|policy| {
-        let ports = policy.port_level_settings.iter();
-        let ports = ports.map(|port| (&port.load_balancer, &port.outlier_detection));
-        std::iter::once((&policy.load_balancer, &policy.outlier_detection)).chain(ports)
-    })
 }

@@ -10,6 +10,7 @@ use super::view::{RouteFacets, RouteView, mesh_gateway};
 use super::{catch_all, encoded_routes, finish};
 use crate::engine::{ByContent, Cx, EncodedResource, Refusal};
 use crate::envoy::{outbound_name, port_number};
+use crate::policy::destination_rule::AnyConsistentHash;
 use crate::routing::VirtualServiceId;
 use crate::scope::cluster_host;
 use crate::services::alias;
@@ -137,6 +138,8 @@ struct Building<'a, 'c> {
     cx: &'a Cx<'c>,
     /// The port that is listened on; 0 for all.
     port: u32,
+    /// Whether any rule spreads requests by their content.
+    hashes: bool,
     retries: Arc<Option<RetryPolicy>>,
     domains: Domains<'a>,
     names: BTreeSet<String>,
@@ -152,6 +155,7 @@ impl<'a, 'c> Building<'a, 'c> {
             facets: cx.shared().by_content(view.facets.clone()),
             cx,
             port,
+            hashes: *cx.get(&AnyConsistentHash),
             retries: cx.get(&DefaultRetries),
             domains: Domains::new(view, port != 0 && !is_grpc(&view.facets)),
             names: BTreeSet::new(),
@@ -193,8 +197,11 @@ impl<'a, 'c> Building<'a, 'c> {
 
     fn add_default(&mut self, port: u32, service: &Arc<Service>) {
         let domains = self.domains_of(service, port);
-        let hashing =
-            self.cx.get(&HashingOf { facets: self.facets.clone(), host: service.hostname.clone(), port });
+        let hashing = if self.hashes {
+            self.cx.get(&HashingOf { facets: self.facets.clone(), host: service.hostname.clone(), port })
+        } else {
+            Arc::default()
+        };
         let host = cluster_host(self.cx, &self.view.facets.scope, service.hostname.as_str());
         let cluster = outbound_name(port, "", &host);
         let retries = self.retries.as_ref().as_ref();
