@@ -9,6 +9,7 @@ mod change_queue;
 mod objects;
 mod once;
 mod parallel;
+mod path;
 mod rescan;
 mod scanner;
 mod source;
@@ -18,6 +19,7 @@ mod walk;
 mod watch;
 
 pub use once::{OnceError, ReadText, read_once};
+pub use path::FilePath;
 pub use source::{FileSource, FileSourceSettings, OpenError, RunningFileSource, Timing};
 pub use state::{FileChange, FileContent, FileRole, FileState};
 pub use validate::{ValidateSummary, validate_paths};

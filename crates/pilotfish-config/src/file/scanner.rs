@@ -2,6 +2,7 @@
 
 use super::change_queue::{ChangeQueue, Changes, WriteState};
 use super::parallel;
+use super::path::FilePath;
 use super::state::{FileChange, FileContent, FileRole, FileState};
 use super::walk::{Found, Signature, is_config_file, is_hidden, read_file, walk};
 use super::watch::Watch;
@@ -95,7 +96,7 @@ impl Walked {
             match root.unreadable() {
                 Some(failure) => failures.push(failure),
                 None if root.is_folder => walk(&root.path, &mut found),
-                None => fs::metadata(&root.path).iter().for_each(|meta| found.file(&root.path, meta)),
+                None => fs::metadata(&root.path).iter().for_each(|meta| found.file(&root.path, meta, true)),
             }
         }
         Self { found, failure: (!failures.is_empty()).then(|| failures.join("; ")) }
@@ -110,8 +111,8 @@ pub(super) struct Scanner {
     state: FileState,
     /// The files that were read, as they were then; `None` when they must be read again: the file could not be read, or was
     /// touched so recently that a further change might not show.
-    known: BTreeMap<Arc<Path>, Option<Signature>>,
-    pending: BTreeMap<Arc<Path>, Pending>,
+    known: BTreeMap<FilePath, Option<Signature>>,
+    pending: BTreeMap<FilePath, Pending>,
     folders: BTreeSet<PathBuf>,
     link_folders: BTreeSet<PathBuf>,
     watch: Option<Watch>,
@@ -167,8 +168,9 @@ impl Scanner {
                 Affected::Everything => everything = true,
                 Affected::File => {
                     let due = if state == WriteState::Writing { now + self.settle } else { now };
-                    let absent_since = self.pending.get(&*path).and_then(|pending| pending.absent_since);
-                    self.pending.insert(path.into(), Pending { due, absent_since });
+                    let path = FilePath::from(&*path);
+                    let absent_since = self.pending.get(&path).and_then(|pending| pending.absent_since);
+                    self.pending.insert(path, Pending { due, absent_since });
                 }
             }
         }
@@ -220,21 +222,19 @@ impl Scanner {
     }
 
     /// Files that are not, or no longer, as they were read.
-    fn differing(&self, found: &Found, failure: bool) -> Vec<Arc<Path>> {
-        // Mostly none are, and comparing the bytes of paths in order is quicker than looking for each.
+    fn differing(&self, found: &Found, failure: bool) -> Vec<FilePath> {
+        // Mostly none are, and comparing paths in order is quicker than looking for each.
         let mut pairs = found.files.iter().zip(&self.known);
         let is_same = found.files.len() == self.known.len()
-            && pairs.all(|((path, signature), (known, read))| {
-                path.as_os_str() == known.as_os_str() && Some(*signature) == *read
-            });
+            && pairs.all(|((path, signature), (known, read))| path == known && Some(*signature) == *read);
         if is_same {
             return Vec::new();
         }
         let is_gone =
-            |path: &&Arc<Path>| !found.files.contains_key(*path) && !self.is_hidden_by(path, found, failure);
+            |path: &&FilePath| !found.files.contains_key(*path) && !self.is_hidden_by(path, found, failure);
         let gone = self.known.keys().filter(is_gone);
         let has_changed =
-            |(path, signature): &(&Arc<Path>, &Signature)| self.known.get(*path) != Some(&Some(**signature));
+            |(path, signature): &(&FilePath, &Signature)| self.known.get(*path) != Some(&Some(**signature));
         let changed = found.files.iter().filter(has_changed).map(|(path, _)| path);
         changed.chain(gone).cloned().collect()
     }
@@ -270,7 +270,7 @@ impl Scanner {
     }
 
     /// How one file is read; gives `None` for one that belongs to no root. It may be called from any thread.
-    fn reading(&self) -> impl Fn(&Arc<Path>) -> Option<FoundFile> + Sync + use<'_> {
+    fn reading(&self) -> impl Fn(&FilePath) -> Option<FoundFile> + Sync + use<'_> {
         let Self { roots, limits, state, known, .. } = self;
         move |path| {
             let root = root_of(roots, path)?;
@@ -297,7 +297,7 @@ impl Scanner {
     /// Decides what follows from what was found at the path of a file that was due.
     fn classify(
         &mut self,
-        path: &Arc<Path>,
+        path: &FilePath,
         pending: Pending,
         found: FoundFile,
         (now, clock): (Instant, SystemTime),
@@ -347,7 +347,7 @@ impl Scanner {
         for (path, reason) in unreadable {
             let Some(root) = root_of(&self.roots, &path) else { continue };
             let (name, role) = (root.name_of(&path), root.role);
-            let path: Arc<Path> = path.into();
+            let path = FilePath::from(&*path);
             // Looked at again when it becomes readable, and taken away when it is gone.
             self.known.insert(path.clone(), None);
             changes.push(FileChange { path, name, role, content: FileContent::Unreadable(reason) });

@@ -1,13 +1,13 @@
 //! What the files hold, and what follows from a change of one: the pure part of the file source.
 
 use super::objects::Objects;
+use super::path::FilePath;
 use crate::path::FieldPath;
 use crate::problem::{ObjectCheck, Problem, Severity};
 use crate::source::{Effective, ProblemReport, SourceEvent, SourceProblems};
 use crate::{Limits, MeshFile, ReadFile, Rejected, read_checked, read_mesh_file};
 use pilotfish_model::{Object, ObjectKey};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 
 /// What a file is for.
@@ -36,7 +36,7 @@ pub enum FileContent {
 #[derive(Debug)]
 pub struct FileChange {
     /// Where it is. Paths are compared to tell which of two files is the first.
-    pub path: Arc<Path>,
+    pub path: FilePath,
     /// What it is called in messages.
     pub name: Arc<str>,
     /// What it is for.
@@ -53,13 +53,13 @@ pub struct FileChange {
 pub struct FileState {
     limits: Limits,
     checks: Vec<ObjectCheck>,
-    files: BTreeMap<Arc<Path>, FileEntry>,
+    files: BTreeMap<FilePath, FileEntry>,
     /// The files that have an object of the key, sorted: nearly always one.
-    holders: BTreeMap<ObjectKey, Vec<Arc<Path>>>,
+    holders: BTreeMap<ObjectKey, Vec<FilePath>>,
     /// The objects that several files have.
     contested: BTreeSet<ObjectKey>,
     /// The files with reports.
-    with_reports: BTreeSet<Arc<Path>>,
+    with_reports: BTreeSet<FilePath>,
     ignored: BTreeMap<String, usize>,
     /// What was reported last.
     in_force: BTreeMap<ObjectKey, Object>,
@@ -178,9 +178,9 @@ impl FileState {
         Some(entry)
     }
 
-    fn release(&mut self, key: &ObjectKey, path: &Path) {
+    fn release(&mut self, key: &ObjectKey, path: &FilePath) {
         if let Some(holders) = self.holders.get_mut(key) {
-            holders.retain(|holder| **holder != *path);
+            holders.retain(|holder| holder != path);
             if holders.is_empty() {
                 self.holders.remove(key);
             }
@@ -204,7 +204,7 @@ impl FileState {
         (before.as_ref() != Some(&object)).then_some(SourceEvent::Apply(object))
     }
 
-    fn object_of(&self, path: &Path, key: &ObjectKey) -> Option<&Object> {
+    fn object_of(&self, path: &FilePath, key: &ObjectKey) -> Option<&Object> {
         self.files.get(path)?.objects.get(key)
     }
 

@@ -1,12 +1,12 @@
 //! Walking through folders, and reading files.
 
+use super::path::FilePath;
 use super::state::FileContent;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// Levels of folders below a PATH.
@@ -84,7 +84,7 @@ fn changed(_: &Metadata) -> (i64, i64) {
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// The files to read.
-    pub(super) files: BTreeMap<Arc<Path>, Signature>,
+    pub(super) files: BTreeMap<FilePath, Signature>,
     /// The folders that were walked through.
     pub(super) folders: BTreeSet<PathBuf>,
     /// The folders that links to files lead into.
@@ -146,7 +146,11 @@ fn walk_level(root: &Path, folder: &Path, found: &mut Found, depth: usize) {
         let is_folder = || entry.file_type().is_ok_and(|file_type| file_type.is_dir());
         match fs::metadata(&path) {
             Ok(meta) if meta.is_dir() => walk_level(root, &path, found, depth + 1),
-            Ok(meta) if meta.is_file() && is_config_file(&path) => found.file(&path, &meta),
+            Ok(meta) if meta.is_file() && is_config_file(&path) => {
+                // The folder tells whether it is a link without another look at the file.
+                let may_be_link = entry.file_type().map_or(true, |file_type| file_type.is_symlink());
+                found.file(&path, &meta, may_be_link);
+            }
             Ok(_) => {}
             // A link to nowhere, or gone meanwhile: as if it were not there.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -158,9 +162,9 @@ fn walk_level(root: &Path, folder: &Path, found: &mut Found, depth: usize) {
 
 impl Found {
     /// Notes a file, and the folder that it really is in when it is a link.
-    pub(super) fn file(&mut self, path: &Path, meta: &Metadata) {
+    pub(super) fn file(&mut self, path: &Path, meta: &Metadata, may_be_link: bool) {
         self.files.insert(path.into(), Signature::of(meta));
-        let is_link = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink());
+        let is_link = may_be_link && fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink());
         if let Some(real) = is_link.then(|| fs::canonicalize(path).ok()).flatten() {
             self.link_folders.extend(real.parent().map(Path::to_owned));
         }
