@@ -60,6 +60,9 @@ pub(crate) fn decode_all<T: DeserializeOwned>(node: &Node, mode: Mode, prefix: &
         return decoded;
     }
     let mut rest = node.clone();
+    // Places stand for lines meanwhile: mistakes are told in the order of the object, also where all of it is one line, or JSON, which has none.
+    let lines = rest.number_lines();
+    decoded = decode(&rest, mode, prefix);
     let mut unreadable: Vec<Problem> = Vec::new();
     while decoded.value.is_none() && unreadable.len() < MOST_UNREADABLE {
         // What ended the reading is the last one.
@@ -76,6 +79,9 @@ pub(crate) fn decode_all<T: DeserializeOwned>(node: &Node, mode: Mode, prefix: &
     }
     decoded.problems.extend(unreadable);
     decoded.problems.sort_by_key(|problem| problem.line);
+    for problem in &mut decoded.problems {
+        problem.line = problem.line.and_then(|place| lines.get(place as usize)).copied();
+    }
     decoded
 }
 

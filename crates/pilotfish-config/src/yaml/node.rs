@@ -6,7 +6,7 @@ use crate::path::{FieldPath, Segment};
 /// A value and the line that it begins on.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    /// Counted from 1.
+    /// Counted from 1; 0 in JSON, which has none worth telling.
     pub(crate) line: u32,
     pub(crate) value: NodeValue,
 }
@@ -124,6 +124,27 @@ impl Node {
         true
     }
 
+    /// Puts the place of each part, in order, where its line is. Returns the lines by place.
+    pub(crate) fn number_lines(&mut self) -> Vec<u32> {
+        let mut lines = Vec::new();
+        self.number_lines_after(&mut lines);
+        lines
+    }
+
+    fn number_lines_after(&mut self, lines: &mut Vec<u32>) {
+        number(&mut self.line, lines);
+        match &mut self.value {
+            NodeValue::Plain(_) | NodeValue::Quoted(_) => {}
+            NodeValue::Sequence(items) => items.iter_mut().for_each(|item| item.number_lines_after(lines)),
+            NodeValue::Mapping(entries) => {
+                for entry in entries {
+                    number(&mut entry.line, lines);
+                    entry.value.number_lines_after(lines);
+                }
+            }
+        }
+    }
+
     /// The line of what the path leads to, or of the last part of the path that exists.
     pub(crate) fn line_of(&self, path: &FieldPath) -> u32 {
         let mut node = self;
@@ -144,6 +165,11 @@ impl Node {
         }
         line
     }
+}
+
+fn number(line: &mut u32, lines: &mut Vec<u32>) {
+    let place = u32::try_from(lines.len()).unwrap_or(u32::MAX);
+    lines.push(std::mem::replace(line, place));
 }
 
 /// The beginning of a text, on one line, for messages.

@@ -49,10 +49,6 @@ fn reasons(rejected: &Rejected) -> (Option<String>, Vec<String>, Option<serde_js
     )
 }
 
-/// In an order of their own: both readers find the same mistakes, but not in the same order.
 fn texts(problems: &[Problem]) -> Vec<String> {
-    let mut texts: Vec<String> =
-        problems.iter().map(|problem| Problem { line: None, ..problem.clone() }.to_string()).collect();
-    texts.sort();
-    texts
+    problems.iter().map(|problem| Problem { line: None, ..problem.clone() }.to_string()).collect()
 }
