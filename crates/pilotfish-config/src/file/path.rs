@@ -1,7 +1,6 @@
 //! The path of a file, as it is a key.
 
 use std::cmp::Ordering;
-use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -33,12 +32,6 @@ impl Deref for FilePath {
     }
 }
 
-impl AsRef<Path> for FilePath {
-    fn as_ref(&self) -> &Path {
-        &self.0
-    }
-}
-
 impl PartialEq for FilePath {
     fn eq(&self, other: &Self) -> bool {
         self.bytes() == other.bytes()
@@ -46,12 +39,6 @@ impl PartialEq for FilePath {
 }
 
 impl Eq for FilePath {}
-
-impl Hash for FilePath {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.bytes().hash(state);
-    }
-}
 
 impl PartialOrd for FilePath {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
@@ -62,7 +49,7 @@ impl PartialOrd for FilePath {
 impl Ord for FilePath {
     fn cmp(&self, other: &Self) -> Ordering {
         // The end of a component comes before any other byte.
-        let rank = |byte: u8| if byte == b'/' { 0 } else { byte };
+        let rank = |byte: u8| if byte == b'/' { 0 } else { u16::from(byte) + 1 };
         let (a, b) = (self.bytes(), other.bytes());
         match a.iter().zip(b).find(|(a, b)| a != b) {
             Some((a, b)) => rank(*a).cmp(&rank(*b)),
@@ -100,6 +87,7 @@ mod tests {
             "/ab",
             "/a/\u{1}",
             "/a\u{1}",
+            "/a\0b",
         ];
         for one in texts.map(Path::new) {
             for other in texts.map(Path::new) {
