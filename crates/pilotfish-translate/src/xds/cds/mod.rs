@@ -65,8 +65,7 @@ impl ClusterView {
                 outbound::clusters(cx, &view.facets, &view.labels, &view.client_locality, service)
             }
             (Self::Outbound(facets), ResourceBatchKey::Service(service)) => {
-                let anywhere = cx.shared().by_content(ClientLocality::default());
-                outbound::clusters(cx, facets, &Labels::default(), &anywhere, service)
+                outbound::clusters(cx, facets, &Labels::default(), ClientLocality::anywhere(), service)
             }
             (Self::Outbound(facets), ResourceBatchKey::Static) => fixed::clusters(cx, &facets.proxy).into(),
             (Self::Outbound(facets), ResourceBatchKey::Added) => finish::added(cx, &facets.proxy).into(),

@@ -135,9 +135,11 @@ impl ClusterView {
         let inbound = InboundClusters::of(cx, proxy, &facets).map(|view| Self::Inbound(Arc::new(view)));
         let client = (*cx.get(&AnyClientService(facets.scope.clone()))).then(|| {
             let inline = *cx.get(&AnyInline);
-            let client_locality =
-                if inline { ClientLocality::of(cx, proxy, &place) } else { ClientLocality::default() };
-            let client_locality = cx.shared().by_content(client_locality);
+            let client_locality = if inline {
+                cx.shared().by_content(ClientLocality::of(cx, proxy, &place))
+            } else {
+                ClientLocality::anywhere().clone()
+            };
             Self::Client(Arc::new(ClientClusters { facets: facets.clone(), labels, client_locality }))
         });
         inbound.into_iter().chain(client).chain([Self::Outbound(facets)]).collect()

@@ -1,7 +1,7 @@
 //! Where a client of endpoints is: cluster, network, node, locality and labels, each only where some configuration uses it.
 
 use super::service_rule::{Balance, ServiceRule};
-use crate::engine::{Cx, Query};
+use crate::engine::{ByContent, Cx, Query};
 use crate::policy::destination_rule::parts;
 use crate::proxy::locality::ProxyLocality;
 use crate::proxy::{IpFamilies, Proxy};
@@ -11,7 +11,7 @@ use pilotfish_config::networking::DestinationRule;
 use pilotfish_model::topology;
 use pilotfish_model::{ClusterId, Labels, Locality, NetworkId, TrafficDistribution};
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// Where a client of endpoints is. Every facet that no configuration uses is left at its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -30,6 +30,13 @@ pub(crate) struct ClientLocality {
 }
 
 impl ClientLocality {
+    /// That of clients for which it does not matter, as part of queries.
+    pub(crate) fn anywhere() -> &'static ByContent<Self> {
+        static ANYWHERE: LazyLock<ByContent<ClientLocality>> =
+            LazyLock::new(|| ByContent::new(Arc::default(), &()));
+        &ANYWHERE
+    }
+
     /// The locality of a proxy, for any service.
     #[must_use]
     pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy, place: &ProxyLocality) -> Self {
