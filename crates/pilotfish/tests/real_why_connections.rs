@@ -9,13 +9,11 @@ mod dice;
 #[path = "support/requests.rs"]
 mod requests;
 
-use connections::{connection_holds, done, logged, stream};
+use connections::{Asked, Outcomes, Ports, World, check, stream};
 use dice::Dice;
-use pilotfish_testkit::real::{Backend, EnvoyOptions, Pilotfish, client_hello, eventually, free_port, get};
-use requests::{BACKENDS, Done, SERVICES, Service, Stage, address, destinations};
+use pilotfish_testkit::real::{Backend, EnvoyOptions, Pilotfish, client_hello, eventually, get};
+use requests::{BACKENDS, SERVICES, Service, Stage, address, destinations};
 use serde_json::Value;
-use std::collections::BTreeMap;
-use std::fmt::Write;
 
 /// Worlds, one after the other in one folder.
 const WORLDS: u64 = 24;
@@ -27,25 +25,11 @@ const TIMES: usize = 3;
 /// Hosts outside the mesh, of which a world has some.
 const HOSTS: [&str; 4] = ["a.example.com", "b.example.com", "c.example.com", "x.b.example.com"];
 
-/// The ports that the sidecar listens on for its application.
-#[derive(Clone, Copy)]
-struct Ports {
-    http: u16,
-    tls: u16,
-    tcp: u16,
-}
-
-struct World {
-    number: u64,
-    ports: Ports,
-    yaml: String,
-}
-
 impl World {
     fn new(number: u64, ports: Ports, backends: &[Backend]) -> Self {
         let mut dice = Dice(number);
         let services = Service::all(&mut dice, &["shop", "stock"]);
-        let mut world = Self { number, ports, yaml: String::new() };
+        let mut world = Self::empty(number, ports);
         // Unknown connections would go where they came from, which here is the proxy itself.
         world.add(
             "Sidecar",
@@ -75,13 +59,6 @@ impl World {
         world
     }
 
-    fn add(&mut self, kind: &str, name: &str, namespace: &str, spec: &str) {
-        let _ = writeln!(
-            self.yaml,
-            "apiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec: {spec}\n---"
-        );
-    }
-
     /// A host of one backend.
     fn entry(&mut self, name: &str, host: &str, protocol: &str, port: u16, backend: &Backend, number: usize) {
         let (address, target) = (address(number), backend.port());
@@ -90,10 +67,6 @@ impl World {
              [{{address: {address}, ports: {{it: {target}}}}}]}}"
         );
         self.add("ServiceEntry", name, "shop", &spec);
-    }
-
-    fn marker_host(&self) -> String {
-        format!("world-{}.test", self.number)
     }
 
     /// Rules by server name.
@@ -133,27 +106,30 @@ impl World {
         }
     }
 
-    fn asked(&self) -> Vec<Asked> {
+    fn asked(&self) -> Vec<Question> {
         let mut dice = Dice(self.number + 1_000);
         let Ports { tls, tcp, .. } = self.ports;
         let hosts = [&HOSTS[..], &["nowhere.org"]].concat();
-        let hellos = (0..HELLOS).map(|_| Asked { is_tls: true, host: dice.pick(&hosts), port: tls });
-        let streams = (0..STREAMS).map(|_| Asked { is_tls: false, host: "db.example.com", port: tcp });
+        let hellos = (0..HELLOS).map(|_| Question { is_tls: true, host: dice.pick(&hosts), port: tls });
+        let streams = (0..STREAMS).map(|_| Question { is_tls: false, host: "db.example.com", port: tcp });
         hellos.chain(streams).collect()
     }
 }
 
 /// A connection of the proxy's application.
 #[derive(Debug)]
-struct Asked {
+struct Question {
     is_tls: bool,
     host: &'static str,
     port: u16,
 }
 
-impl Asked {
-    /// Opens it, and gives what the line of the access log begins with; `None` where nothing listens.
-    async fn open(&self) -> Option<String> {
+impl Asked for Question {
+    fn kind(&self) -> &'static str {
+        if self.is_tls { "tls" } else { "tcp" }
+    }
+
+    async fn send(&self, _number: &str) -> Option<String> {
         if self.is_tls {
             stream(self.port, &client_hello(self.host)).await
         } else {
@@ -170,39 +146,16 @@ impl Asked {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn why_says_what_the_envoy_of_a_sidecar_does_with_connections() {
-    let ports = Ports { http: free_port(), tls: free_port(), tcp: free_port() };
+    let ports = Ports::free();
     let Some(stage) = Stage::start(&EnvoyOptions::sidecar("delta")).await else { return };
-    let file = stage.access_log();
-    let mut outcomes: BTreeMap<String, usize> = BTreeMap::new();
+    let mut outcomes = Outcomes::new();
     for number in 0..WORLDS {
         let world = World::new(number, ports, &stage.backends);
         stage.serve(&world.yaml);
         // The routes of a port are one resource, which comes after clusters, endpoints and listeners.
         let marker = format!("{}:{}", world.marker_host(), ports.http);
         eventually(&format!("world {number} is served"), || get(ports.http, &marker, &[])).await;
-        // Clients' ports come again: the lines of the world before are not this one's.
-        std::fs::write(&file, "").unwrap();
-        let says = |one: &Asked, why: &Value, done: Option<&Done>| {
-            connection_holds(why, done).unwrap_or_else(|error| {
-                panic!("world {number}: {error}\n{one:?}\nEnvoy: {done:?}\n{why:#}\n{}", world.yaml)
-            });
-        };
-        let asked = world.asked();
-        let mut keys = Vec::new();
-        for one in &asked {
-            for _ in 0..TIMES {
-                keys.push((one, one.open().await));
-            }
-        }
-        logged(ports.http, &marker, number, &file).await;
-        for (one, key) in &keys {
-            let why = one.why(&stage.pilotfish).await;
-            let done = done(&why, key.as_ref(), &file).await;
-            says(one, &why, done.as_ref());
-            let kind = if one.is_tls { "tls" } else { "tcp" };
-            let end = if why["reaches"] == true { "reaches" } else { "ends" };
-            *outcomes.entry(format!("{kind} {end}")).or_default() += 1;
-        }
+        check(&stage, &world, &marker, (&world.asked(), TIMES), &mut outcomes).await;
     }
     // The worlds are not all alike.
     let all = ["tcp ends", "tcp reaches", "tls ends", "tls reaches"];

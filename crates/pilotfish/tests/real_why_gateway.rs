@@ -11,17 +11,13 @@ mod http_rules;
 #[path = "support/requests.rs"]
 mod requests;
 
-use connections::{connection_holds, done, logged, stream};
+use connections::{Asked, Outcomes, Ports, World, check, stream};
 use dice::Dice;
 use http_rules::{action, condition};
-use pilotfish_testkit::real::{
-    Backend, EnvoyOptions, Pilotfish, client_hello, eventually, free_port, get, request,
-};
-use requests::{Done, SERVICES, Service, Stage, destinations, log};
+use pilotfish_testkit::real::{Backend, EnvoyOptions, Pilotfish, client_hello, eventually, get, request};
+use requests::{SERVICES, Service, Stage, destinations};
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::Path;
 
 /// Worlds, one after the other in one folder.
 const WORLDS: u64 = 24;
@@ -31,25 +27,11 @@ const HELLOS: usize = 8;
 const STREAMS: usize = 3;
 const TIMES: usize = 3;
 
-/// The ports of the gateway.
-#[derive(Clone, Copy)]
-struct Ports {
-    http: u16,
-    tls: u16,
-    tcp: u16,
-}
-
-struct World {
-    number: u64,
-    ports: Ports,
-    yaml: String,
-}
-
 impl World {
     fn new(number: u64, ports: Ports, backends: &[Backend]) -> Self {
         let mut dice = Dice(number);
         let services = Service::all(&mut dice, &["shop", "stock"]);
-        let mut world = Self { number, ports, yaml: String::new() };
+        let mut world = Self::empty(number, ports);
         world.marker();
         for (at, service) in services.iter().enumerate() {
             world.yaml += &service.yaml(at, 80, "labels: {}", backends);
@@ -64,17 +46,6 @@ impl World {
         world.tls(&services, &mut dice);
         world.tcp(&services, &mut dice);
         world
-    }
-
-    fn add(&mut self, kind: &str, name: &str, namespace: &str, spec: &str) {
-        let _ = writeln!(
-            self.yaml,
-            "apiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec: {spec}\n---"
-        );
-    }
-
-    fn marker_host(&self) -> String {
-        format!("world-{}.test", self.number)
     }
 
     /// A host that answers its name: the worlds before may have a route for it, too.
@@ -179,10 +150,10 @@ impl World {
         }
     }
 
-    fn asked(&self) -> Vec<Asked> {
+    fn asked(&self) -> Vec<Question> {
         let mut dice = Dice(self.number + 1_000);
         let Ports { http, tls, tcp } = self.ports;
-        let request = |dice: &mut Dice| Asked {
+        let request = |dice: &mut Dice| Question {
             speaks: Speaks::Http {
                 method: dice.pick(&["GET", "GET", "POST"]),
                 path: dice.pick(&["/", "/v1", "/v1/x", "/a", "/b"]),
@@ -197,7 +168,7 @@ impl World {
             ]),
             port: http,
         };
-        let hello = |dice: &mut Dice| Asked {
+        let hello = |dice: &mut Dice| Question {
             speaks: Speaks::Tls,
             host: dice.pick(&[
                 "a.example.com",
@@ -210,10 +181,10 @@ impl World {
             ]),
             port: tls,
         };
-        let stream = |_: &mut Dice| Asked { speaks: Speaks::Bytes, host: "db.example.com", port: tcp };
-        let requests: Vec<Asked> = (0..REQUESTS).map(|_| request(&mut dice)).collect();
-        let hellos: Vec<Asked> = (0..HELLOS).map(|_| hello(&mut dice)).collect();
-        let streams: Vec<Asked> = (0..STREAMS).map(|_| stream(&mut dice)).collect();
+        let stream = |_: &mut Dice| Question { speaks: Speaks::Bytes, host: "db.example.com", port: tcp };
+        let requests: Vec<Question> = (0..REQUESTS).map(|_| request(&mut dice)).collect();
+        let hellos: Vec<Question> = (0..HELLOS).map(|_| hello(&mut dice)).collect();
+        let streams: Vec<Question> = (0..STREAMS).map(|_| stream(&mut dice)).collect();
         [requests, hellos, streams].into_iter().flatten().collect()
     }
 }
@@ -226,26 +197,23 @@ enum Speaks {
     Bytes,
 }
 
-impl Speaks {
-    fn as_str(&self) -> &'static str {
-        match self {
-            Self::Http { .. } => "http",
-            Self::Tls => "tls",
-            Self::Bytes => "tcp",
-        }
-    }
-}
-
 /// What a client asks of the gateway.
 #[derive(Debug)]
-struct Asked {
+struct Question {
     speaks: Speaks,
     host: &'static str,
     port: u16,
 }
 
-impl Asked {
-    /// Sends it, and gives what the line of the access log begins with; `None` where nothing takes the connection.
+impl Asked for Question {
+    fn kind(&self) -> &'static str {
+        match self.speaks {
+            Speaks::Http { .. } => "http",
+            Speaks::Tls => "tls",
+            Speaks::Bytes => "tcp",
+        }
+    }
+
     async fn send(&self, number: &str) -> Option<String> {
         let Self { host, port, .. } = self;
         match &self.speaks {
@@ -279,29 +247,14 @@ impl Asked {
     }
 }
 
-/// Sends everything that a world is asked, several times; gives what the lines of the access log begin with.
-async fn sent(world: &World, asked: &[Asked], file: &Path) -> Vec<Vec<Option<String>>> {
-    let mut keys = Vec::new();
-    for (at, one) in asked.iter().enumerate() {
-        let mut all = Vec::new();
-        for time in 0..TIMES {
-            all.push(one.send(&format!("{}-{at}-{time}", world.number)).await);
-        }
-        keys.push(all);
-    }
-    logged(world.ports.http, &world.marker_host(), world.number, file).await;
-    keys
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn why_says_what_the_envoy_of_a_gateway_does() {
-    let ports = Ports { http: free_port(), tls: free_port(), tcp: free_port() };
+    let ports = Ports::free();
     let arguments = ["--kind", "router", "--name", "gateway", "--namespace", "edge", "--label", "istio=edge"];
     let options =
         EnvoyOptions { protocol: "delta", arguments: arguments.map(str::to_owned).to_vec(), xds_port: None };
     let Some(stage) = Stage::start(&options).await else { return };
-    let file = stage.access_log();
-    let mut outcomes: BTreeMap<String, usize> = BTreeMap::new();
+    let mut outcomes = Outcomes::new();
     for number in 0..WORLDS {
         let world = World::new(number, ports, &stage.backends);
         stage.serve(&world.yaml);
@@ -312,31 +265,7 @@ async fn why_says_what_the_envoy_of_a_gateway_does() {
             if answer.as_ref() == Ok(&marker) { Ok(()) } else { Err(answer) }
         })
         .await;
-        // Clients' ports come again: the lines of the world before are not this one's.
-        std::fs::write(&file, "").unwrap();
-        let asked = world.asked();
-        let keys = sent(&world, &asked, &file).await;
-        let says = |one: &Asked, why: &Value, done: Option<&Done>| {
-            connection_holds(why, done).unwrap_or_else(|error| {
-                panic!("world {number}: {error}\n{one:?}\nEnvoy: {done:?}\n{why:#}\n{}", world.yaml)
-            });
-        };
-        let mut without_line = Vec::new();
-        for (one, keys) in asked.iter().zip(keys) {
-            let why = one.why(&stage.pilotfish).await;
-            for key in keys {
-                let done = done(&why, key.as_ref(), &file).await;
-                says(one, &why, done.as_ref());
-                without_line.extend(key.filter(|_| done.is_none()).map(|key| (key, one, why.clone())));
-                let end = if why["reaches"] == true { "reaches" } else { "ends" };
-                *outcomes.entry(format!("{} {end}", one.speaks.as_str())).or_default() += 1;
-            }
-        }
-        // The lines of streams may come late.
-        let log = log(&file);
-        for (key, one, why) in &without_line {
-            log.get(key).into_iter().for_each(|done| says(one, why, Some(done)));
-        }
+        check(&stage, &world, &marker, (&world.asked(), TIMES), &mut outcomes).await;
     }
     // The worlds are not all alike.
     let all = ["http ends", "http reaches", "tcp ends", "tcp reaches", "tls ends", "tls reaches"];

@@ -1,14 +1,113 @@
-//! Connections that are not HTTP, and what an Envoy did with each.
+//! Worlds for a proxy with three ports, connections to these, HTTP or not, and what an Envoy did with each.
 
-use super::requests::{Done, holds, log};
-use pilotfish_testkit::real::{eventually, request};
+use super::requests::{Done, Stage, holds, log};
+use pilotfish_testkit::real::{Pilotfish, eventually, free_port, request};
 use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::{Debug, Write};
 use std::path::Path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+/// The ports that a proxy listens on for clients.
+#[derive(Clone, Copy)]
+pub(crate) struct Ports {
+    pub(crate) http: u16,
+    pub(crate) tls: u16,
+    pub(crate) tcp: u16,
+}
+
+impl Ports {
+    pub(crate) fn free() -> Self {
+        Self { http: free_port(), tls: free_port(), tcp: free_port() }
+    }
+}
+
+/// Objects, and the ports that they are about.
+pub(crate) struct World {
+    pub(crate) number: u64,
+    pub(crate) ports: Ports,
+    pub(crate) yaml: String,
+}
+
+impl World {
+    pub(crate) fn empty(number: u64, ports: Ports) -> Self {
+        Self { number, ports, yaml: String::new() }
+    }
+
+    /// Adds an object of `networking.istio.io`.
+    pub(crate) fn add(&mut self, kind: &str, name: &str, namespace: &str, spec: &str) {
+        let _ = writeln!(
+            self.yaml,
+            "apiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec: {spec}\n---"
+        );
+    }
+
+    /// A host that only this world has.
+    pub(crate) fn marker_host(&self) -> String {
+        format!("world-{}.test", self.number)
+    }
+}
+
+/// What a client asks.
+pub(crate) trait Asked: Debug {
+    /// What it speaks.
+    fn kind(&self) -> &'static str;
+
+    /// Sends it, and gives what the line of the access log begins with; `None` where nothing takes the connection.
+    async fn send(&self, number: &str) -> Option<String>;
+
+    async fn why(&self, pilotfish: &Pilotfish) -> Value;
+}
+
+/// How often what of each kind reached somebody or ended on its way.
+pub(crate) type Outcomes = BTreeMap<String, usize>;
+
+/// Sends everything that a world is asked so many times, and compares what the Envoy did with what `why` says. `host` marks the world, which is served.
+pub(crate) async fn check(
+    stage: &Stage,
+    world: &World,
+    host: &str,
+    (asked, times): (&[impl Asked], usize),
+    outcomes: &mut Outcomes,
+) {
+    let file = stage.access_log();
+    // Clients' ports come again: the lines of the world before are not this one's.
+    std::fs::write(&file, "").unwrap();
+    let mut sent = Vec::new();
+    for (at, one) in asked.iter().enumerate() {
+        let mut keys = Vec::new();
+        for time in 0..times {
+            keys.push(one.send(&format!("{}-{at}-{time}", world.number)).await);
+        }
+        sent.push((one, keys));
+    }
+    logged(world, host, &file).await;
+    let says = |one: &dyn Debug, why: &Value, done: Option<&Done>| {
+        connection_holds(why, done).unwrap_or_else(|error| {
+            panic!("world {}: {error}\n{one:?}\nEnvoy: {done:?}\n{why:#}\n{}", world.number, world.yaml)
+        });
+    };
+    let mut without_line = Vec::new();
+    for (one, keys) in sent {
+        let why = one.why(&stage.pilotfish).await;
+        for key in keys {
+            let done = done(&why, key.as_ref(), &file).await;
+            says(one, &why, done.as_ref());
+            without_line.extend(key.filter(|_| done.is_none()).map(|key| (key, one, why.clone())));
+            let end = if why["reaches"] == true { "reaches" } else { "ends" };
+            *outcomes.entry(format!("{} {end}", one.kind())).or_default() += 1;
+        }
+    }
+    // The lines of streams may come late.
+    let log = log(&file);
+    for (key, one, why) in &without_line {
+        log.get(key).into_iter().for_each(|done| says(one, why, Some(done)));
+    }
+}
+
 /// Waits for the line of what arrives, and gives what the log says of anything else so far. `key`: what the line begins with.
-pub(crate) async fn done(why: &Value, key: Option<&String>, file: &Path) -> Option<Done> {
+async fn done(why: &Value, key: Option<&String>, file: &Path) -> Option<Done> {
     let key = key?;
     if why["reaches"] == false {
         return log(file).remove(key);
@@ -18,7 +117,7 @@ pub(crate) async fn done(why: &Value, key: Option<&String>, file: &Path) -> Opti
 }
 
 /// As [`holds`], also for a connection that nothing takes: of it the log says nothing.
-pub(crate) fn connection_holds(why: &Value, done: Option<&Done>) -> Result<(), String> {
+fn connection_holds(why: &Value, done: Option<&Done>) -> Result<(), String> {
     match done {
         Some(done) => holds(why, done),
         None if why["outcome"].as_str().unwrap().starts_with("the connection") => Ok(()),
@@ -36,12 +135,11 @@ pub(crate) async fn stream(port: u16, bytes: &[u8]) -> Option<String> {
     Some(own)
 }
 
-/// Waits until the access log tells of all that a world was asked so far: the lines of requests come in order, so that of one more request, to a
-/// host at a port of the proxy, is the last.
-pub(crate) async fn logged(port: u16, host: &str, world: u64, file: &Path) {
-    let last = format!("last-{world}");
+/// Waits until the access log tells of all that a world was asked so far: the lines of requests come in order, so that of one more is the last.
+async fn logged(world: &World, host: &str, file: &Path) {
+    let last = format!("last-{}", world.number);
     let headers = [("host", host), ("x-number", last.as_str())];
-    request("GET", &format!("http://127.0.0.1:{port}/"), &headers).await.unwrap();
+    request("GET", &format!("http://127.0.0.1:{}/", world.ports.http), &headers).await.unwrap();
     eventually("the access log has all requests", || async {
         if log(file).contains_key(&last) { Ok(()) } else { Err(()) }
     })
