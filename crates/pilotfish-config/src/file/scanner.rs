@@ -121,14 +121,7 @@ pub(super) struct Scanner {
 }
 
 impl Scanner {
-    /// With `queue`, all folders are watched as well.
-    pub(super) fn new(
-        roots: Vec<Root>,
-        limits: Limits,
-        checks: Vec<ObjectCheck>,
-        settle: Duration,
-        queue: Option<Arc<ChangeQueue>>,
-    ) -> Self {
+    pub(super) fn new(roots: Vec<Root>, limits: Limits, checks: Vec<ObjectCheck>, settle: Duration) -> Self {
         Self {
             roots: roots.into(),
             state: FileState::new(limits.clone()).with_checks(checks),
@@ -138,10 +131,18 @@ impl Scanner {
             pending: BTreeMap::new(),
             folders: BTreeSet::new(),
             link_folders: BTreeSet::new(),
-            watch: queue.map(Watch::new),
+            watch: None,
             failure: None,
             problems: Arc::default(),
         }
+    }
+
+    /// Watches the folders from now on, and reads what has changed since the last scan.
+    pub(super) fn watch(&mut self, queue: Arc<ChangeQueue>, now: Instant, clock: SystemTime) -> SourceBatch {
+        self.watch = Some(Watch::new(queue));
+        let (folders, link_folders) = (self.folders.clone(), self.link_folders.clone());
+        self.watch_folders([&folders, &link_folders]);
+        self.rescan(now, clock, false)
     }
 
     pub(super) fn state(&self) -> &FileState {
@@ -194,21 +195,14 @@ impl Scanner {
 
     /// Reads what differs from what a walk found. Files are looked at once more then, so that an old walk makes nothing old.
     fn compare(&mut self, walked: Walked, now: Instant, clock: SystemTime, start: bool) -> SourceBatch {
-        let Walked { mut found, failure } = walked;
-        let watched = |scanner: &mut Self, found: &Found| {
-            let parents = scanner.roots.iter().filter_map(|root| root.path.parent());
-            let folders =
-                found.folders.iter().chain(&found.link_folders).map(PathBuf::as_path).chain(parents);
-            let folders: BTreeSet<&Path> = folders.collect();
-            scanner.watch.as_mut().is_some_and(|watch| watch.set_folders(&folders))
-        };
+        let Walked { mut found, mut failure } = walked;
         // What came into a folder before it was watched is found by walking once more. A folder that grows faster than
         // that is found complete at the latest by the next rescan.
         for _ in 0..MOST_WALKS {
-            if !watched(self, &found) {
+            if !self.watch_folders([&found.folders, &found.link_folders]) {
                 break;
             }
-            found = Walked::through(&self.roots).found;
+            Walked { found, failure } = Walked::through(&self.roots);
         }
         for path in self.differing(&found, failure.is_some()) {
             self.pending.entry(path).or_insert(Pending { due: now, absent_since: None });
@@ -219,6 +213,13 @@ impl Scanner {
         self.report_unreadable(unreadable, &mut batch);
         self.report_failure(failure, clock, &mut batch);
         batch
+    }
+
+    /// Watches these folders and those that hold the roots, and no others; true when one was added.
+    fn watch_folders(&mut self, folders: [&BTreeSet<PathBuf>; 2]) -> bool {
+        let parents = self.roots.iter().filter_map(|root| root.path.parent());
+        let folders = folders.into_iter().flatten().map(PathBuf::as_path).chain(parents).collect();
+        self.watch.as_mut().is_some_and(|watch| watch.set_folders(&folders))
     }
 
     /// Files that are not, or no longer, as they were read.
@@ -452,7 +453,7 @@ mod tests {
 
     fn scanner(folder: &Path) -> Scanner {
         let roots = vec![Root::open(folder, FileRole::Objects).unwrap()];
-        Scanner::new(roots, Limits::default(), Vec::new(), Duration::ZERO, None)
+        Scanner::new(roots, Limits::default(), Vec::new(), Duration::ZERO)
     }
 
     fn service(folder: &Path, name: &str, port: u16) {
@@ -487,5 +488,36 @@ mod tests {
         let (now, clock) = times();
         let rest = scanner.poll_changes(Changes { walked: Some(newest), ..Changes::default() }, now, clock);
         assert!(rest.events.is_empty(), "{:?}", rest.events);
+    }
+
+    #[test]
+    fn what_changes_before_it_is_watched_is_read_when_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        service(path, "a", 80);
+        let mut scanner = scanner(path);
+        assert_eq!(scanner.rescan(Instant::now(), SystemTime::now(), true).events.len(), 1);
+        service(path, "a", 8_080);
+        let more = path.join("more");
+        fs::create_dir(&more).unwrap();
+        service(&more, "b", 80);
+        let batch = scanner.watch(Arc::default(), Instant::now(), SystemTime::now());
+        assert_eq!((batch.events.len(), scanner.state().objects().len()), (2, 2), "{:?}", batch.events);
+    }
+
+    #[test]
+    fn a_folder_that_goes_while_watching_begins_is_a_failure() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        fs::create_dir(&path).unwrap();
+        service(&path, "a", 80);
+        let mut scanner = scanner(&path);
+        assert_eq!(scanner.rescan(Instant::now(), SystemTime::now(), true).events.len(), 1);
+        let walked = scanner.walk()();
+        fs::remove_dir_all(&path).unwrap();
+        scanner.watch = Some(Watch::new(Arc::default()));
+        let batch = scanner.compare(walked, Instant::now(), SystemTime::now(), false);
+        assert!(matches!(&*batch.events, [SourceEvent::Failed { .. }]), "{:?}", batch.events);
+        assert_eq!(scanner.state().objects().len(), 1, "it keeps what it had");
     }
 }

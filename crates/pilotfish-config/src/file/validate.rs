@@ -36,7 +36,7 @@ impl ValidateSummary {
 pub fn validate_paths(settings: &FileSourceSettings) -> Result<ValidateSummary, OpenError> {
     let roots = roots(settings)?;
     let (limits, checks) = (settings.limits.clone(), settings.checks.clone());
-    let mut scanner = Scanner::new(roots, limits, checks, settings.timing.settle, None);
+    let mut scanner = Scanner::new(roots, limits, checks, settings.timing.settle);
     let batch = scanner.rescan(Instant::now(), SystemTime::now(), true);
     let mut objects = BTreeMap::new();
     let state = scanner.state();
