@@ -483,6 +483,7 @@ fn read_names<C>(
 ) -> (u64, Vec<Arc<str>>, Vec<Arc<Resource>>) {
     let mut found = Vec::new();
     if view != ViewId::NONE {
+        snapshot.prepare_names(view, &names);
         let mut unread = names.len();
         while let Some(name) = unread.checked_sub(1).and_then(|last| names.get(last)) {
             // The text of the name is there already.

@@ -197,6 +197,10 @@ pub trait Snapshot<C> {
         true
     }
 
+    /// Computes what [`Self::get`] of these names needs, or a part of it: a source may do that on several processors. To be called before many
+    /// are read.
+    fn prepare_names(&self, _view: ViewId, _names: &[Arc<str>]) {}
+
     /// The names of all resources of a wildcard subscription to a view, or of a part of one.
     fn names(&self, view: ViewId) -> Arc<[Arc<str>]>;
 

@@ -231,6 +231,10 @@ impl xds::Snapshot<Client> for Snapshot<'_> {
         self.0.prepare(translate::ViewId(view.0))
     }
 
+    fn prepare_names(&self, view: xds::ViewId, names: &[Arc<str>]) {
+        self.0.prepare_names(translate::ViewId(view.0), names);
+    }
+
     fn view(&self, client: &Client, ty: ResourceType) -> Option<xds::ViewId> {
         if ty == ResourceType::Secret
             && let Some(secrets) = &client.secrets

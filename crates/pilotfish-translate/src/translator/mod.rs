@@ -1,6 +1,7 @@
 //! The entry point of this crate: proxies connect, worlds are published, and each publication returns which resources changed in which views.
 
 mod absent;
+mod ahead;
 mod around;
 mod budget;
 mod clients;
@@ -14,15 +15,15 @@ pub(crate) use budget::{MAX_PROXY_BYTES, MAX_PROXY_RESOURCES};
 pub use explain::{HostSeen, Unranked, Unseen};
 pub use gateways::{GatewayConsidered, GatewaySelection, GatewaysConsidered};
 
-use crate::engine::memo::{Current, Memo, Touched};
-use crate::engine::{EncodedResource, Refusal, ResourceBatchKey};
+use crate::engine::memo::{Current, Memo, Node, Touched};
+use crate::engine::{EncodedResource, Refusal, ResourceBatch, ResourceBatchKey};
 use crate::proxy::Proxy;
 use crate::routing::{RefusedDelegate, RefusedDelegates};
 use crate::services::alias::RefusedAliases;
-use crate::translator::absent::SubsetsOf;
-use crate::translator::budget::{ViewBudget, by_weight};
+use crate::translator::absent::{Missing, SubsetsOf};
+use crate::translator::ahead::Helpers;
 use crate::translator::clients::{Clients, Connected};
-use crate::translator::view::{BatchKeysOf, Generate, Index, IndexOf, SharedView, ViewsOf};
+use crate::translator::view::{Generate, Index, IndexOf, SharedView, ViewsOf};
 use parking_lot::{Mutex, RwLockReadGuard};
 use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ChangeSet, World};
@@ -67,6 +68,7 @@ pub struct Changes {
 pub struct Translator {
     memo: Arc<Memo>,
     clients: Arc<Mutex<Clients>>,
+    helpers: Helpers,
 }
 
 /// A connected proxy; dropping it disconnects the proxy.
@@ -119,7 +121,11 @@ impl Translator {
     /// A translator of an empty world whose Kubernetes Services are below another domain.
     #[must_use]
     pub fn with_domain(domain: ClusterDomain) -> Self {
-        Self { memo: Arc::new(Memo::with_domain(domain)), clients: Arc::default() }
+        Self {
+            memo: Arc::new(Memo::with_domain(domain)),
+            clients: Arc::default(),
+            helpers: Helpers::default(),
+        }
     }
 
     /// Takes in a proxy: finds its views, which stay up to date until the client is dropped.
@@ -402,35 +408,6 @@ impl Snapshot<'_> {
         self.translator.clients.lock().parts(id)
     }
 
-    /// Computes what [`Self::names`] of a view needs, one batch after the other. Returns whether that is done: where the next world waits, it
-    /// ends after the first batch that was not there yet.
-    #[must_use]
-    pub fn prepare(&self, id: ViewId) -> bool {
-        self.parts(id).iter().all(|part| self.prepare_part(*part))
-    }
-
-    fn prepare_part(&self, id: ViewId) -> bool {
-        let memo = &self.translator.memo;
-        let Some(view) = self.translator.clients.lock().views.get(&id).map(|viewed| viewed.view.clone())
-        else {
-            return true;
-        };
-        let (batch_keys, _) = memo.get(&self.current, &BatchKeysOf(view.clone()));
-        let before = memo.computed();
-        let mut budget = ViewBudget::default();
-        for batch_key in Option::as_ref(&batch_keys).into_iter().flat_map(|keys| by_weight(keys)) {
-            let query = Generate { view: view.clone(), batch_key: batch_key.clone() };
-            let (batch, _) = memo.get(&self.current, &query);
-            if !budget.take(&batch) {
-                return true;
-            }
-            if memo.is_waited_for() && memo.computed() != before {
-                return false;
-            }
-        }
-        true
-    }
-
     /// The names of all resources of a view, those of its last part first and of each in the order in which they are sent; empty for views
     /// that are subscribed by name.
     #[must_use]
@@ -454,26 +431,29 @@ impl Snapshot<'_> {
     fn get_of(&self, id: ViewId, name: &str) -> Option<EncodedResource> {
         let (view, index) = self.index_of(id)?;
         let memo = &self.translator.memo;
-        if let Some(missing) = absent::of(memo, &self.current, &view, name) {
-            let mut clients = self.translator.clients.lock();
-            if let Some(subsets) = clients.views.get_mut(&id)?.absent.asked(&missing) {
-                memo.set_root(subsets);
-            }
-            return Some(missing.answer);
-        }
         let batch_key = match &*index {
-            Some(index) => index.batch_of.get(name)?.clone(),
-            None => ResourceBatchKey::Named(name.into()),
+            Some(index) => index.batch_of.get(name).cloned(),
+            None => Some(ResourceBatchKey::Named(name.into())),
         };
-        let (batch, node) = memo.get(&self.current, &Generate { view, batch_key: batch_key.clone() });
-        if index.is_none() {
-            let mut clients = self.translator.clients.lock();
-            if let Some(viewed) = clients.views.get_mut(&id) {
-                viewed.rooted.insert(batch_key);
-                memo.set_root(node);
+        match read(memo, &self.current, &view, name, batch_key)? {
+            Read::Missing(missing) => {
+                let mut clients = self.translator.clients.lock();
+                if let Some(subsets) = clients.views.get_mut(&id)?.absent.asked(&missing) {
+                    memo.set_root(subsets);
+                }
+                Some(missing.answer)
+            }
+            Read::Batch(batch_key, batch, node) => {
+                if index.is_none() {
+                    let mut clients = self.translator.clients.lock();
+                    if let Some(viewed) = clients.views.get_mut(&id) {
+                        viewed.rooted.insert(batch_key);
+                        memo.set_root(node);
+                    }
+                }
+                batch.find(name).cloned()
             }
         }
-        batch.find(name).cloned()
     }
 
     /// What is left out of what connected proxies have, because Envoy would refuse it or because it would be too much.
@@ -531,6 +511,31 @@ impl Snapshot<'_> {
         }
         Some((view, index))
     }
+}
+
+/// What there is of a name in a view.
+enum Read {
+    /// No resource has it.
+    Missing(Missing),
+    /// The batch that it would be in.
+    Batch(ResourceBatchKey, Arc<ResourceBatch>, Arc<Node>),
+}
+
+/// Reads a name of a view, which is in that batch, if it is in any.
+fn read(
+    memo: &Memo,
+    current: &Current,
+    view: &SharedView,
+    name: &str,
+    batch_key: Option<ResourceBatchKey>,
+) -> Option<Read> {
+    if let Some(missing) = absent::of(memo, current, view, name) {
+        return Some(Read::Missing(missing));
+    }
+    let batch_key = batch_key?;
+    let query = Generate { view: view.clone(), batch_key };
+    let (batch, node) = memo.get(current, &query);
+    Some(Read::Batch(query.batch_key, batch, node))
 }
 
 #[cfg(test)]

@@ -1,0 +1,214 @@
+//! What one reader needs much of, computed on several processors: a first proxy's view has results for every service, and until it is
+//! there nobody else has work.
+//!
+//! Each result is computed by whichever thread comes to it first, and found by the others, so what is read does not depend on who computed
+//! it.
+
+use crate::engine::ResourceBatchKey;
+use crate::engine::memo::{Current, Memo};
+use crate::translator::budget::{ViewBudget, by_weight};
+use crate::translator::view::{BatchKeysOf, Generate};
+use crate::translator::{Snapshot, ViewId, read};
+use std::num::NonZero;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// So many results are looked at first: where they are there already, the rest is taken to be there, too.
+const PROBED: usize = 32;
+/// More threads than that would wait for each other's locks.
+const MOST_HELPERS: usize = 7;
+
+/// Threads that may help readers, of all readers of a translator together: where each processor has a reader of its own, there is nothing
+/// to win.
+pub(super) struct Helpers {
+    free: AtomicUsize,
+}
+
+impl Default for Helpers {
+    fn default() -> Self {
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        Self::new((processors - 1).min(MOST_HELPERS))
+    }
+}
+
+impl Helpers {
+    fn new(most: usize) -> Self {
+        Self { free: AtomicUsize::new(most) }
+    }
+
+    /// Runs `compute` for each item, which asks the memo for a result and drops it. Ends early, but after one result at least, when the next
+    /// world waits.
+    pub(super) fn compute<T: Sync>(&self, memo: &Memo, items: &[T], compute: impl Fn(&T) + Sync) {
+        let (probed, rest) = items.split_at(items.len().min(PROBED));
+        let before = memo.computed();
+        let computed = || memo.computed() - before;
+        for item in probed {
+            compute(item);
+            if memo.is_waited_for() && computed() > 0 {
+                return;
+            }
+        }
+        if computed() < PROBED as u64 {
+            return;
+        }
+        let taken = self.take(rest.len() / PROBED);
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while !memo.is_waited_for()
+                && let Some(item) = rest.get(next.fetch_add(1, Ordering::Relaxed))
+            {
+                compute(item);
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..taken.count {
+                // Where the system has no thread left, this one does it all.
+                let named = thread::Builder::new().name("translate".into());
+                if named.spawn_scoped(scope, work).is_err() {
+                    break;
+                }
+            }
+            if taken.count > 0 {
+                work();
+            }
+        });
+    }
+
+    fn take(&self, wanted: usize) -> Taken<'_> {
+        let count = |free: usize| free.min(wanted);
+        let before =
+            self.free.fetch_update(Ordering::AcqRel, Ordering::Acquire, |free| Some(free - count(free)));
+        Taken { helpers: self, count: before.map_or(0, count) }
+    }
+}
+
+/// Helpers of one reader, until it is dropped.
+struct Taken<'a> {
+    helpers: &'a Helpers,
+    count: usize,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.helpers.free.fetch_add(self.count, Ordering::AcqRel);
+    }
+}
+
+/// So many results are computed before it is looked at whether they are more than a proxy can have.
+const AT_A_TIME: usize = 1_024;
+
+impl Snapshot<'_> {
+    /// Computes what [`Self::names`] of a view needs. Returns whether that is done: where the next world waits, it ends after the first batch
+    /// that was not there yet.
+    #[must_use]
+    pub fn prepare(&self, id: ViewId) -> bool {
+        self.parts(id).iter().all(|part| self.prepare_part(*part))
+    }
+
+    /// Computes what [`Self::get`] of these names needs, for views that are subscribed by name; less than all of it where the next world
+    /// waits. It changes nothing but how soon they are answered.
+    pub fn prepare_names(&self, id: ViewId, names: &[Arc<str>]) {
+        let Some((view, index)) = self.index_of(id) else { return };
+        if index.is_some() {
+            return;
+        }
+        let (memo, current): (&Memo, &Current) = (&self.translator.memo, &self.current);
+        self.translator.helpers.compute(memo, names, |name| {
+            let batch_key = ResourceBatchKey::Named(name.clone());
+            drop(read(memo, current, &view, name, Some(batch_key)));
+        });
+    }
+
+    fn prepare_part(&self, id: ViewId) -> bool {
+        let (memo, current): (&Memo, &Current) = (&self.translator.memo, &self.current);
+        let Some(view) = self.translator.clients.lock().views.get(&id).map(|viewed| viewed.view.clone())
+        else {
+            return true;
+        };
+        let (batch_keys, _) = memo.get(current, &BatchKeysOf(view.clone()));
+        let batch_keys: Vec<_> =
+            Option::as_ref(&batch_keys).into_iter().flat_map(|keys| by_weight(keys)).collect();
+        let query =
+            |batch_key: &ResourceBatchKey| Generate { view: view.clone(), batch_key: batch_key.clone() };
+        let before = memo.computed();
+        let mut budget = ViewBudget::default();
+        for batch_keys in batch_keys.chunks(AT_A_TIME) {
+            self.translator.helpers.compute(memo, batch_keys, |key| drop(memo.get(current, &query(key))));
+            for batch_key in batch_keys {
+                let (batch, _) = memo.get(current, &query(batch_key));
+                if !budget.take(&batch) {
+                    return true;
+                }
+                if memo.is_waited_for() && memo.computed() != before {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Cx, Query};
+    use parking_lot::Mutex;
+    use std::collections::HashSet;
+    use std::thread::ThreadId;
+
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    struct Square(usize);
+
+    impl Query for Square {
+        type Output = usize;
+
+        fn compute(&self, _cx: &Cx<'_>) -> usize {
+            // Long enough for others to come in between.
+            thread::yield_now();
+            self.0 * self.0
+        }
+    }
+
+    /// Computes the squares of these, and returns the threads that did.
+    fn squares(helpers: &Helpers, memo: &Memo, of: &[usize]) -> HashSet<ThreadId> {
+        let (current, threads) = (memo.read(), Mutex::new(HashSet::new()));
+        let current: &Current = &current;
+        helpers.compute(memo, of, |n| {
+            threads.lock().insert(thread::current().id());
+            assert_eq!(*memo.get(current, &Square(*n)).0, n * n);
+        });
+        threads.into_inner()
+    }
+
+    #[test]
+    fn all_are_computed_once_and_helpers_are_free_again() {
+        let (helpers, memo) = (Helpers::new(3), Memo::new());
+        let all: Vec<usize> = (0..1_000).collect();
+        squares(&helpers, &memo, &all);
+        assert_eq!((memo.computed(), memo.len()), (1_000, 1_000));
+        assert_eq!(helpers.free.load(Ordering::Acquire), 3);
+    }
+
+    #[test]
+    fn what_is_there_already_or_little_needs_no_help() {
+        let (helpers, memo) = (Helpers::new(3), Memo::new());
+        let few: Vec<usize> = (0..2 * PROBED - 1).collect();
+        assert_eq!(squares(&helpers, &memo, &few), HashSet::from([thread::current().id()]));
+        let many: Vec<usize> = (0..1_000).collect();
+        many.iter().for_each(|n| drop(memo.get(&memo.read(), &Square(*n))));
+        let threads = squares(&helpers, &memo, &many);
+        assert_eq!(threads, HashSet::from([thread::current().id()]));
+        assert_eq!(memo.computed(), 1_000);
+    }
+
+    #[test]
+    fn helpers_are_shared_by_all_readers() {
+        let helpers = Helpers::new(3);
+        let first = helpers.take(2);
+        let second = helpers.take(2);
+        assert_eq!((first.count, second.count, helpers.take(1).count), (2, 1, 0));
+        drop(first);
+        assert_eq!(helpers.take(5).count, 2);
+    }
+}
