@@ -36,8 +36,8 @@ pub struct Fanout<S: ResourceSource> {
     pub(crate) names: ClientBudgets,
     /// For whom nodes count.
     pub(crate) nodes: ClientBudgets,
-    /// For debug pages only. A stream removes itself when it is dropped.
-    streams: Mutex<Slab<Weak<dyn ReportStatus>>>,
+    /// For debug pages and for whoever follows acknowledgements. A stream removes itself when it is dropped.
+    streams: Mutex<Slab<Listed>>,
     next_connection: AtomicU64,
     /// For subscriptions of which a part is entered.
     next_entering: AtomicU64,
@@ -49,6 +49,13 @@ pub struct Fanout<S: ResourceSource> {
     revision: AtomicU64,
     /// Of all streams.
     due: Due,
+}
+
+/// A stream in the list of connections.
+struct Listed {
+    stream: Weak<dyn ReportStatus>,
+    /// Once it is known.
+    client: Option<ClientId>,
 }
 
 impl<S: ResourceSource> Fanout<S> {
@@ -188,7 +195,10 @@ impl<S: ResourceSource> Fanout<S> {
         self.topology.read()
     }
 
-    pub(crate) fn register(&self, client: ClientId, mark: &Arc<Mark>) {
+    pub(crate) fn register(&self, slot: usize, client: ClientId, mark: &Arc<Mark>) {
+        if let Some(listed) = self.streams.lock().get_mut(slot) {
+            listed.client = Some(client);
+        }
         self.topology.write().register(client, mark);
     }
 
@@ -202,7 +212,7 @@ impl<S: ResourceSource> Fanout<S> {
         let entry = streams.vacant_entry();
         let stream = make(entry.key());
         let weak: Weak<T> = Arc::downgrade(&stream);
-        entry.insert(weak);
+        entry.insert(Listed { stream: weak, client: None });
         stream
     }
 
@@ -449,22 +459,32 @@ impl<S: ResourceSource> Fanout<S> {
     /// All connected clients, by connection id. For debug pages: locks every stream in turn, for as long as it takes to look at some
     /// numbers. What a client costs here does not grow with its subscriptions.
     pub fn connections(&self) -> Vec<ConnectionStatus> {
-        let streams: Vec<_> = self.streams.lock().iter().filter_map(|(_, stream)| stream.upgrade()).collect();
-        let mut all: Vec<_> = streams.iter().filter_map(|stream| stream.report()).collect();
+        let mut all: Vec<_> = self.listed(|_| true).iter().filter_map(|stream| stream.report()).collect();
         all.sort_by(|a, b| a.id.cmp(&b.id));
         all
     }
 
     /// How far all connected clients are. Locks every stream in turn, for as long as it takes to look at some numbers.
     pub fn progress(&self) -> Vec<Progress> {
-        let streams: Vec<_> = self.streams.lock().iter().filter_map(|(_, stream)| stream.upgrade()).collect();
+        self.listed(|_| true).iter().filter_map(|stream| stream.progress()).collect()
+    }
+
+    /// How far these clients are, as far as they are connected. To be given in order. The others' streams are not touched.
+    pub fn progress_of(&self, clients: &[ClientId]) -> Vec<Progress> {
+        let is_one = |client: ClientId| clients.binary_search(&client).is_ok();
+        let streams = self.listed(|listed| listed.client.is_some_and(is_one));
         streams.iter().filter_map(|stream| stream.progress()).collect()
+    }
+
+    fn listed(&self, is_wanted: impl Fn(&Listed) -> bool) -> Vec<Arc<dyn ReportStatus>> {
+        let streams = self.streams.lock();
+        let wanted = streams.iter().filter(|(_, listed)| is_wanted(listed));
+        wanted.filter_map(|(_, listed)| listed.stream.upgrade()).collect()
     }
 
     /// Ends the streams of peers whose proof counts no longer: they have to prove again who they are. Returns how many.
     pub fn revoke(&self, is_meant: impl Fn(&PeerInfo) -> bool) -> usize {
-        let streams: Vec<_> = self.streams.lock().iter().filter_map(|(_, stream)| stream.upgrade()).collect();
-        streams.iter().filter(|stream| stream.revoke(&is_meant)).count()
+        self.listed(|_| true).iter().filter(|stream| stream.revoke(&is_meant)).count()
     }
 
     /// All connected clients, and the revision in force of which their states tell at the latest.

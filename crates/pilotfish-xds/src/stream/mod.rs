@@ -268,7 +268,7 @@ impl<S: ResourceSource> Stream<S> {
         }
         let grpc = is_grpc(&node);
         // Before the first view is looked up: a view change that is published in between must not be missed.
-        self.fanout.register(number, &self.mark);
+        self.fanout.register(self.slot, number, &self.mark);
         // What it gets first is of this revision or a newer one.
         let began = self.fanout.revision();
         self.mark.concerns(began);

@@ -129,6 +129,23 @@ fn a_publication_tells_whom_it_concerns_by_which_types() {
 }
 
 #[test]
+fn how_far_some_clients_are_is_told_of_no_others() {
+    let fanout = fanout();
+    publish(&fanout);
+    let mut peers: Vec<Peer> = (0..3).map(|_| Peer::delta(&fanout)).collect();
+    let of = |clients: &[u64]| {
+        let clients: Vec<ClientId> = clients.iter().copied().map(ClientId).collect();
+        let progress = fanout.progress_of(&clients);
+        progress.iter().map(|progress| progress.client.0).collect::<Vec<_>>()
+    };
+    assert!(of(&[0, 1, 2]).is_empty(), "nobody has said who it is");
+    peers.iter_mut().for_each(|peer| peer.ask(Route, &["80"]));
+    assert_eq!(of(&[0, 2, 9]), [0, 2]);
+    peers.truncate(1);
+    assert_eq!((of(&[0, 1, 2]), of(&[])), (vec![0], vec![]));
+}
+
+#[test]
 fn a_standing_refusal_of_listeners_says_nothing_of_later_changes_of_routes() {
     for protocol in [Protocol::Delta, Protocol::Sotw] {
         let fanout = fanout();

@@ -2,7 +2,8 @@
 
 use super::Change;
 use pilotfish_xds::{ClientId, Progress};
-use std::collections::{HashMap, VecDeque};
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
@@ -70,7 +71,19 @@ impl Tracker {
         self.waiting.iter().map(|change| change.revision).min()
     }
 
-    /// Takes in how far clients are. Returns the changes of which something is to be said: each when it is in force, and before that once when
+    /// Whom the changes that are watched concern, in order: whose progress [`Self::settle`] needs.
+    pub(crate) fn concerned(&self) -> Cow<'_, [ClientId]> {
+        let mut lists: Vec<&Arc<[ClientId]>> = self.waiting.iter().map(|change| &change.concerned).collect();
+        // Those of one change after the other are often one list.
+        lists.dedup_by(|next, list| Arc::ptr_eq(next, list));
+        if let [list] = &*lists {
+            return Cow::Borrowed(list);
+        }
+        let clients: BTreeSet<ClientId> = lists.into_iter().flat_map(|list| list.iter().copied()).collect();
+        clients.into_iter().collect()
+    }
+
+    /// Takes in how far those clients are. Returns the changes of which something is to be said: each when it is in force, and before that once when
     /// it is late.
     pub(crate) fn settle(&mut self, progress: &[Progress], now: SystemTime) -> Vec<Arc<Change>> {
         let by_client: HashMap<ClientId, &Progress> =

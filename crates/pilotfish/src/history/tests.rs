@@ -6,6 +6,7 @@ use pilotfish_model::{
 };
 use pilotfish_proto::ResourceType;
 use pilotfish_xds::{ClientId, Lacking, Progress, Types};
+use std::borrow::Cow;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 fn key(name: &str) -> ObjectKey {
@@ -260,6 +261,22 @@ fn whom_a_change_concerns_is_kept_with_the_types() {
     let of = |id| own.types_of(ClientId(id));
     assert_eq!((of(1), of(2)), (Listener.into(), Types::default()));
     assert_eq!(of(3), [Route, Listener].into_iter().collect());
+}
+
+#[test]
+fn only_those_whom_watched_changes_concern_are_asked_how_far_they_are() {
+    let mut case = Case::default();
+    let mut tracker = Tracker::default();
+    let mut publish = |tracker: &mut Tracker, name: &str, concerned: &[u64]| {
+        tracker.add(case.publish(vec![object("a", name)], concerned));
+        tracker.concerned().iter().map(|client| client.0).collect::<Vec<_>>()
+    };
+    assert_eq!(tracker.concerned().len(), 0);
+    assert_eq!(publish(&mut tracker, "one", &[7, 3]), [3, 7]);
+    assert_eq!(publish(&mut tracker, "two", &[7, 3]), [3, 7]);
+    assert!(matches!(tracker.concerned(), Cow::Borrowed(_)), "equal ones are one list");
+    assert_eq!(publish(&mut tracker, "three", &[5, 7, 1]), [1, 3, 5, 7]);
+    assert_eq!(publish(&mut tracker, "four", &[]), [1, 3, 5, 7]);
 }
 
 #[test]

@@ -67,7 +67,7 @@ impl Watcher {
             sleep_until((looked + pause).into()).await;
             let began = Instant::now();
             if self.tracker.is_waiting() {
-                let progress = self.fanout.progress();
+                let progress = self.fanout.progress_of(&self.tracker.concerned());
                 looked = Instant::now();
                 pause = (2 * pause).min(SELDOM).max(PART * (looked - began));
                 for change in self.tracker.settle(&progress, SystemTime::now()) {
