@@ -4,9 +4,9 @@
 //! Each result is computed by whichever thread comes to it first, and found by the others, so what is read does not depend on who computed
 //! it.
 
-use crate::engine::ResourceBatchKey;
 use crate::engine::memo::{Current, Memo};
-use crate::translator::budget::{ViewBudget, by_weight};
+use crate::engine::{Query, ResourceBatchKey};
+use crate::translator::budget::{MAX_PROXY_BYTES, ViewBudget, by_weight};
 use crate::translator::view::{BatchKeysOf, Generate};
 use crate::translator::{Snapshot, ViewId, read};
 use std::num::NonZero;
@@ -109,6 +109,10 @@ impl Snapshot<'_> {
     /// Computes what [`Self::get`] of these names needs, for views that are subscribed by name; less than all of it where the next world
     /// waits. It changes nothing but how soon they are answered.
     pub fn prepare_names(&self, id: ViewId, names: &[Arc<str>]) {
+        // Nobody can help with so few, and looking at them first would be work done twice.
+        if names.len() < 2 * PROBED {
+            return;
+        }
         let Some((view, index)) = self.index_of(id) else { return };
         if index.is_some() {
             return;
@@ -133,8 +137,16 @@ impl Snapshot<'_> {
             |batch_key: &ResourceBatchKey| Generate { view: view.clone(), batch_key: batch_key.clone() };
         let before = memo.computed();
         let mut budget = ViewBudget::default();
+        // Of all batches that were computed ahead: what a proxy cannot have is not computed.
+        let bytes = AtomicUsize::new(0);
+        let ahead = |key: &&ResourceBatchKey| {
+            if bytes.load(Ordering::Relaxed) <= MAX_PROXY_BYTES {
+                let (batch, _) = memo.get(current, &query(key));
+                bytes.fetch_add(Generate::weight(&batch), Ordering::Relaxed);
+            }
+        };
         for batch_keys in batch_keys.chunks(AT_A_TIME) {
-            self.translator.helpers.compute(memo, batch_keys, |key| drop(memo.get(current, &query(key))));
+            self.translator.helpers.compute(memo, batch_keys, ahead);
             for batch_key in batch_keys {
                 let (batch, _) = memo.get(current, &query(batch_key));
                 if !budget.take(&batch) {
@@ -152,7 +164,7 @@ impl Snapshot<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Cx, Query};
+    use crate::engine::Cx;
     use parking_lot::Mutex;
     use std::collections::HashSet;
     use std::thread::ThreadId;
