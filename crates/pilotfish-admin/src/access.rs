@@ -1,4 +1,4 @@
-//! Who sees the debug pages, how many are made at a time, and how much of them waits for those who asked.
+//! Who sees the debug pages, and how much of them waits for those who asked. How many are made at a time: [`turns`](crate::turns).
 //!
 //! Pages are made on threads of their own: one of a large mesh takes a while, which nobody else has to wait for.
 //!
@@ -6,6 +6,7 @@
 //! would come from this machine under the site's own name (DNS rebinding), so that name is looked at. Nor may it have them made, or change
 //! something, without reading the answer ([`cross_site`]).
 
+use crate::turns::Turns;
 use crate::{Metrics, cross_site};
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, Request, State};
@@ -14,19 +15,11 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
 
-/// Pages that are made at a time: each may hold all that is known.
-pub(crate) const AT_A_TIME: usize = 2;
 /// Of pages that are made and not taken by those who asked, in KiB. A page that is larger by itself is the only one.
 pub(crate) const WAITING_KIB: usize = 64 << 10;
-/// Requests that wait for their turn: each has one of the places of the address, which probes need too.
-const QUEUE: usize = 16;
-/// How long a request waits for its turn.
-const TURN: Duration = Duration::from_secs(5);
 
 /// Who sees the debug pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +44,7 @@ impl Gate {
 
 /// Pages that are being made, and those that wait to be taken.
 pub(crate) struct Pages {
-    turns: Arc<Semaphore>,
-    queue: Semaphore,
+    turns: Turns,
     waiting: Arc<Semaphore>,
     waiting_kib: usize,
     metrics: Arc<Metrics>,
@@ -74,15 +66,14 @@ impl Pages {
     /// So much may wait to be taken.
     fn new(waiting_kib: usize, metrics: Arc<Metrics>) -> Self {
         let waiting = Arc::new(Semaphore::new(waiting_kib));
-        let turns = Arc::new(Semaphore::new(AT_A_TIME));
-        Self { turns, queue: Semaphore::new(QUEUE), waiting, waiting_kib, metrics }
+        Self { turns: Turns::new(), waiting, waiting_kib, metrics }
     }
 
     /// Makes a page when it is its turn.
     async fn make(&self, request: Request, next: Next) -> Response {
-        let Some(turn) = self.turn().await else {
-            return self
-                .later("debug-pages", "too many pages are being made (limit debug-pages): try again\n");
+        let turn = match self.turns.turn(peer(&request)).await {
+            Ok(turn) => turn,
+            Err(limit) => return self.later(limit, "too many pages are being made"),
         };
         let runtime = Handle::current();
         let made = tokio::task::spawn_blocking(move || {
@@ -96,19 +87,11 @@ impl Pages {
         match made.await {
             Ok(Ok((head, bytes))) => match self.hold(bytes) {
                 Some(body) => Response::from_parts(head, body),
-                None => self.later(
-                    "debug-page-bytes",
-                    "too many pages wait to be taken (limit debug-page-bytes): try again\n",
-                ),
+                None => self.later("debug-page-bytes", "too many pages wait to be taken"),
             },
             Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
             Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
         }
-    }
-
-    async fn turn(&self) -> Option<OwnedSemaphorePermit> {
-        let _place = self.queue.try_acquire().ok()?;
-        timeout(TURN, Arc::clone(&self.turns).acquire_owned()).await.ok()?.ok()
     }
 
     /// A page as a body; `None` where too much waits already.
@@ -119,8 +102,9 @@ impl Pages {
         Some(Body::from(Bytes::from_owner(Page { bytes, _waiting: waiting })))
     }
 
-    fn later(&self, limit: &'static str, message: &'static str) -> Response {
+    fn later(&self, limit: &'static str, reason: &str) -> Response {
         self.metrics.limit_reached("admin", limit);
+        let message = format!("{reason} (limit {limit}): try again\n");
         (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], message).into_response()
     }
 }
@@ -230,22 +214,6 @@ mod tests {
         assert!(page(1 << 20).is_none(), "a page that is too large by itself waits for the others");
         drop(second);
         assert!(page(1 << 20).is_some());
-    }
-
-    #[tokio::test]
-    async fn few_requests_wait_for_their_turn() {
-        let pages = Pages::new(4, metrics());
-        let turns = Arc::clone(&pages.turns).try_acquire_many_owned(2).unwrap();
-        let mut waiting: Vec<_> = (0..=QUEUE).map(|_| Box::pin(pages.turn())).collect();
-        let mut poll = |index: usize| futures_poll(&mut waiting[index]);
-        assert!((0..QUEUE).all(|index| poll(index).is_pending()));
-        assert!(matches!(poll(QUEUE), std::task::Poll::Ready(None)), "one more is told at once");
-        drop(turns);
-        assert!(matches!(poll(0), std::task::Poll::Ready(Some(_))));
-    }
-
-    fn futures_poll<F: Future + Unpin>(future: &mut F) -> std::task::Poll<F::Output> {
-        std::pin::Pin::new(future).poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
     }
 
     #[tokio::test]

@@ -20,6 +20,7 @@ mod registration_metrics;
 mod routes;
 mod sampler;
 mod server;
+mod turns;
 mod v1;
 mod views;
 mod webhook_metrics;
@@ -41,8 +42,9 @@ pub use views::{provenance, time};
 pub use webhook_metrics::{ReviewedObject, WebhookMetrics};
 
 /// Limits by the names that answers and metrics give them, beside those of connections ([`LIMITS`]); times are in seconds.
-pub const NAMED_LIMITS: [(&str, usize); 6] = [
-    ("debug-pages", access::AT_A_TIME),
+pub const NAMED_LIMITS: [(&str, usize); 7] = [
+    ("debug-pages", turns::AT_A_TIME),
+    ("address-debug-pages", turns::OF_AN_ADDRESS),
     ("debug-page-bytes", access::WAITING_KIB << 10),
     ("address-metrics", metrics_page::OF_AN_ADDRESS),
     ("metrics-bytes", metrics_page::WAITING_KIB << 10),

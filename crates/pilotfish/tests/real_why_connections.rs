@@ -9,7 +9,7 @@ mod dice;
 #[path = "support/requests.rs"]
 mod requests;
 
-use connections::{Asked, Outcomes, Ports, World, check, stream};
+use connections::{Asked, Call, Outcomes, Ports, World, check, stream};
 use dice::Dice;
 use pilotfish_testkit::real::{Backend, EnvoyOptions, Pilotfish, client_hello, eventually, get};
 use requests::{BACKENDS, SERVICES, Service, Stage, address, destinations};
@@ -129,11 +129,11 @@ impl Asked for Question {
         if self.is_tls { "tls" } else { "tcp" }
     }
 
-    async fn send(&self, _number: &str) -> Option<String> {
+    async fn send(&self, call: &Call) -> Option<String> {
         if self.is_tls {
-            stream(self.port, &client_hello(self.host)).await
+            stream(call, self.port, &client_hello(self.host)).await
         } else {
-            stream(self.port, b"GET / HTTP/1.0\r\n\r\n").await
+            stream(call, self.port, b"GET / HTTP/1.0\r\n\r\n").await
         }
     }
 

@@ -11,7 +11,7 @@ mod http_rules;
 #[path = "support/requests.rs"]
 mod requests;
 
-use connections::{Asked, Outcomes, Ports, World, check, stream};
+use connections::{Asked, Call, Outcomes, Ports, World, check, stream};
 use dice::Dice;
 use http_rules::{action, condition};
 use pilotfish_testkit::real::{Backend, EnvoyOptions, Pilotfish, client_hello, eventually, get, request};
@@ -214,16 +214,17 @@ impl Asked for Question {
         }
     }
 
-    async fn send(&self, number: &str) -> Option<String> {
+    async fn send(&self, call: &Call) -> Option<String> {
         let Self { host, port, .. } = self;
         match &self.speaks {
             Speaks::Http { method, path, headers } => {
-                let headers = [&[("host", *host), ("x-number", number)], *headers].concat();
+                let number = call.number();
+                let headers = [&[("host", *host), ("x-number", number.as_str())], *headers].concat();
                 request(method, &format!("http://127.0.0.1:{port}{path}"), &headers).await.ok()?;
-                Some(number.to_owned())
+                Some(number)
             }
-            Speaks::Tls => stream(*port, &client_hello(host)).await,
-            Speaks::Bytes => stream(*port, b"GET / HTTP/1.0\r\n\r\n").await,
+            Speaks::Tls => stream(call, *port, &client_hello(host)).await,
+            Speaks::Bytes => stream(call, *port, b"GET / HTTP/1.0\r\n\r\n").await,
         }
     }
 

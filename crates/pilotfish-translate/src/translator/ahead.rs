@@ -17,7 +17,7 @@ use std::thread;
 /// So many results are looked at first: where they are there already, the rest is taken to be there, too.
 const PROBED: usize = 32;
 /// More threads than that would wait for each other's locks.
-const MOST_HELPERS: usize = 7;
+pub(super) const MOST_HELPERS: usize = 7;
 
 /// Threads that may help readers, of all readers of a translator together: where each processor has a reader of its own, there is nothing
 /// to win.

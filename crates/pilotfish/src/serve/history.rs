@@ -1,5 +1,6 @@
 //! The log of changes: what became of each, as clients acknowledge them.
 
+use super::looks::Looks;
 use super::subsystem::{StopOrder, Subsystem};
 use super::traces;
 use crate::control::Shared;
@@ -11,13 +12,7 @@ use pilotfish_xds::{ClientId, ConnectionStatus, Fanout};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
-use tokio::time::{sleep_until, timeout};
-
-/// How soon after a change clients are looked at, and how seldom at last.
-const SOON: Duration = Duration::from_millis(10);
-const SELDOM: Duration = Duration::from_millis(500);
-/// Looking at clients is to take one part in so many of a processor's time.
-const PART: u32 = 50;
+use tokio::time::{timeout, timeout_at};
 
 /// Follows changes until all whom they concern have them, and sends traces where these are wanted.
 pub(super) fn subsystem(
@@ -52,24 +47,19 @@ struct Watcher {
 
 impl Watcher {
     async fn run(mut self) {
-        let (mut looked, mut pause) = (Instant::now(), SOON);
+        let mut looks = Looks::new(Instant::now());
         loop {
-            let news = self.news(pause).await;
-            if !news.is_empty() {
-                pause = SOON;
-            }
-            for change in news {
+            for change in self.news(looks.next()).await {
+                looks.changed(Instant::now(), change.concerned.len(), self.tracker.is_waiting());
                 self.metrics.changes.published(change.revision);
                 if let Some(given_up) = self.tracker.add(change) {
                     self.tell(&given_up);
                 }
             }
-            sleep_until((looked + pause).into()).await;
             let began = Instant::now();
-            if self.tracker.is_waiting() {
+            if self.tracker.is_waiting() && looks.next() <= began {
                 let progress = self.fanout.progress_of(&self.tracker.concerned());
-                looked = Instant::now();
-                pause = (2 * pause).min(SELDOM).max(PART * (looked - began));
+                looks.looked(began, Instant::now());
                 for change in self.tracker.settle(&progress, SystemTime::now()) {
                     self.tell(&change);
                 }
@@ -84,12 +74,12 @@ impl Watcher {
         }
     }
 
-    /// What is new; waits for it as long as nothing else is to be done.
-    async fn news(&self, pause: Duration) -> Vec<Arc<Change>> {
+    /// What is new; waits for it as long as nothing else is to be done. `look`: when clients that are waited for are looked at.
+    async fn news(&self, look: Instant) -> Vec<Arc<Change>> {
         let news = self.shared.history().untracked();
         match (self.tracker.is_waiting(), self.log.is_waiting()) {
             (false, false) => news.await,
-            (true, _) => timeout(pause, news).await.unwrap_or_default(),
+            (true, _) => timeout_at(look.into(), news).await.unwrap_or_default(),
             (false, true) => timeout(Duration::from_secs(1), news).await.unwrap_or_default(),
         }
     }

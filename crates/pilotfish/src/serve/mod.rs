@@ -10,6 +10,7 @@ mod descriptors;
 mod elections;
 mod exports;
 mod history;
+mod looks;
 mod lookups;
 pub(crate) mod node_claims;
 pub(crate) mod registration;

@@ -5,9 +5,10 @@ use pilotfish_testkit::real::{Pilotfish, eventually, free_port, request};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::TcpSocket;
 
 /// The ports that a proxy listens on for clients.
 #[derive(Clone, Copy)]
@@ -49,13 +50,34 @@ impl World {
     }
 }
 
+/// One of the times that a world is asked something.
+pub(crate) struct Call {
+    world: u64,
+    asked: usize,
+    time: usize,
+}
+
+impl Call {
+    /// What a request has in its header `x-number`.
+    pub(crate) fn number(&self) -> String {
+        format!("{}-{}-{}", self.world, self.asked, self.time)
+    }
+
+    /// Where a connection of bytes comes from. A port would not tell one from another: it comes again for another port of the Envoy, and in another
+    /// world.
+    fn address(&self) -> Ipv4Addr {
+        let byte = |number: usize| u8::try_from(number).unwrap();
+        Ipv4Addr::new(127, 100 + u8::try_from(self.world).unwrap(), byte(self.asked), 1 + byte(self.time))
+    }
+}
+
 /// What a client asks.
 pub(crate) trait Asked: Debug {
     /// What it speaks.
     fn kind(&self) -> &'static str;
 
     /// Sends it, and gives what the line of the access log begins with; `None` where nothing takes the connection.
-    async fn send(&self, number: &str) -> Option<String>;
+    async fn send(&self, call: &Call) -> Option<String>;
 
     async fn why(&self, pilotfish: &Pilotfish) -> Value;
 }
@@ -72,13 +94,12 @@ pub(crate) async fn check(
     outcomes: &mut Outcomes,
 ) {
     let file = stage.access_log();
-    // Clients' ports come again: the lines of the world before are not this one's.
     std::fs::write(&file, "").unwrap();
     let mut sent = Vec::new();
     for (at, one) in asked.iter().enumerate() {
         let mut keys = Vec::new();
         for time in 0..times {
-            keys.push(one.send(&format!("{}-{at}-{time}", world.number)).await);
+            keys.push(one.send(&Call { world: world.number, asked: at, time }).await);
         }
         sent.push((one, keys));
     }
@@ -125,14 +146,15 @@ fn connection_holds(why: &Value, done: Option<&Done>) -> Result<(), String> {
     }
 }
 
-/// Sends bytes and waits for the end; the client's port, or `None` where nothing listens.
-pub(crate) async fn stream(port: u16, bytes: &[u8]) -> Option<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
-    let own = stream.local_addr().unwrap().port().to_string();
+/// Sends bytes and waits for the end; the client's address, or `None` where nothing listens.
+pub(crate) async fn stream(call: &Call, port: u16, bytes: &[u8]) -> Option<String> {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((call.address(), 0).into()).unwrap();
+    let mut stream = socket.connect(SocketAddr::from(([127, 0, 0, 1], port))).await.ok()?;
     // The other side may close it before it has read. This side stays open: Envoy tells nothing of a client that leaves before its server name was read.
     let _ = stream.write_all(bytes).await;
     let _ = stream.read_to_end(&mut Vec::new()).await;
-    Some(own)
+    Some(call.address().to_string())
 }
 
 /// Waits until the access log tells of all that a world was asked so far: the lines of requests come in order, so that of one more is the last.

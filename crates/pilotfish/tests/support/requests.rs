@@ -102,7 +102,7 @@ pub(crate) struct Done {
 }
 
 /// How the access log is written.
-const FORMAT: &str = "%REQ(X-NUMBER)% %DOWNSTREAM_REMOTE_PORT% %ROUTE_NAME% %UPSTREAM_CLUSTER_RAW% %UPSTREAM_HOST% %RESPONSE_CODE%";
+const FORMAT: &str = "%REQ(X-NUMBER)% %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% %ROUTE_NAME% %UPSTREAM_CLUSTER_RAW% %UPSTREAM_HOST% %RESPONSE_CODE%";
 
 /// A control plane, an Envoy of it that writes an access log, and what answers its requests.
 pub(crate) struct Stage {
@@ -149,13 +149,13 @@ impl Stage {
 const ACCESS_LOG: &str = "access.log";
 const MESH: &str = "mesh";
 
-/// The lines of an access log by the number of the request; those of streams of bytes by the client's port.
+/// The lines of an access log by the number of the request; those of streams of bytes by the client's address.
 pub(crate) fn log(file: &Path) -> BTreeMap<String, Done> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let lines = text.lines().filter_map(|line| {
         let parts: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        let [number, port, route, cluster, endpoint, code] = <[String; 6]>::try_from(parts).ok()?;
-        Some((if number == "-" { port } else { number }, Done { route, cluster, endpoint, code }))
+        let [number, client, route, cluster, endpoint, code] = <[String; 6]>::try_from(parts).ok()?;
+        Some((if number == "-" { client } else { number }, Done { route, cluster, endpoint, code }))
     });
     lines.collect()
 }

@@ -103,6 +103,8 @@ impl Memo {
         let mut held = Vec::new();
         let mut looked_at = 0;
         while looked_at < most && !open.is_empty() {
+            // They are freed when the lock was given back: some are large.
+            let mut gone = Vec::with_capacity(AT_A_TIME);
             // The read side: a world that comes asks for readers that are about to be gone.
             let _current = self.current.read();
             for _ in 0..AT_A_TIME {
@@ -113,9 +115,11 @@ impl Memo {
                 if !node.is_unused() {
                     continue;
                 }
-                match node.query.forget(self, &node) {
-                    true => self.unlink(&node, &mut open),
-                    false => held.push(node),
+                if node.query.forget(self, &node) {
+                    self.unlink(&node, &mut open);
+                    gone.push(node);
+                } else {
+                    held.push(node);
                 }
             }
         }

@@ -1,8 +1,10 @@
 //! Limits on what objects make together, reached by objects as users write them: what is beyond is left out, named, and comes back.
 
 use super::{NETWORKING, Plane, refused, resources};
-use crate::engine::{EncodedResource, Refusal};
+use crate::engine::{EncodedResource, Refusal, ResourceBatchKey};
 use crate::testing::{line, service, sidecar, yaml};
+use crate::translator::ahead::MOST_HELPERS;
+use crate::translator::view::{BatchKeysOf, Generate};
 use crate::translator::{MAX_PROXY_BYTES, MAX_PROXY_RESOURCES};
 use crate::xds::cds::MAX_SERVICE_CLUSTERS_BYTES;
 use crate::xds::lds::MAX_LISTENER_BYTES;
@@ -54,6 +56,31 @@ fn services_whose_clusters_would_be_too_large_together_are_left_out_and_the_firs
     let told = faults(&plane, "proxy-bytes");
     let [Refusal { object, .. }] = &told[..] else { panic!("{told:?}") };
     assert_eq!(object.to_string(), "Service shop/h255.example.com");
+}
+
+#[test]
+fn what_a_proxy_cannot_have_is_not_computed_ahead_either() {
+    const HOSTS: usize = 320;
+    let mut plane = Plane::new();
+    let client = plane.translator.connect(sidecar("a", "shop"));
+    plane.apply(large_clusters(HOSTS));
+    let snapshot = plane.translator.snapshot();
+    let id = snapshot.view(&client, ResourceType::Cluster).unwrap();
+    assert!(snapshot.prepare(id));
+    let (memo, current) = (&plane.translator.memo, &*snapshot.current);
+    let mut left = 0;
+    for part in &*snapshot.parts(id) {
+        let view = plane.translator.clients.lock().views[part].view.clone();
+        let (batch_keys, _) = memo.get(current, &BatchKeysOf(view.clone()));
+        for batch_key in Option::as_ref(&batch_keys).unwrap().iter() {
+            let before = memo.computed();
+            drop(memo.get(current, &Generate { view: view.clone(), batch_key: batch_key.clone() }));
+            left += usize::from(memo.computed() > before);
+        }
+    }
+    // Each thread may have begun with one more when the bound was reached.
+    let least = HOSTS - (MAX_PROXY_BYTES >> 20) - 1 - MOST_HELPERS;
+    assert!(left >= least, "{left} of {HOSTS} clusters are not computed, at least {least} are not sent");
 }
 
 /// A service with so many ports.
