@@ -317,9 +317,10 @@ impl StreamLimits {
     pub fn with_all_subscription_bytes(self, all: usize) -> Self {
         Self {
             all_subscription_bytes: all,
-            unidentified_subscription_bytes: all / 16 * 3,
-            address_subscription_bytes: all / 8,
-            identity_subscription_bytes: all / 16 * 3,
+            // Strangers and one identity together need no more than an attack may (256 MiB).
+            unidentified_subscription_bytes: all / 8,
+            address_subscription_bytes: all / 32 * 3,
+            identity_subscription_bytes: all / 8,
             ..self
         }
     }
