@@ -218,7 +218,7 @@ impl Asked for Question {
         let Self { host, port, .. } = self;
         match &self.speaks {
             Speaks::Http { method, path, headers } => {
-                let number = call.number();
+                let number = call.to_string();
                 let headers = [&[("host", *host), ("x-number", number.as_str())], *headers].concat();
                 request(method, &format!("http://127.0.0.1:{port}{path}"), &headers).await.ok()?;
                 Some(number)

@@ -4,7 +4,7 @@ use super::requests::{Done, Stage, holds, log};
 use pilotfish_testkit::real::{Pilotfish, eventually, free_port, request};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fmt::{Debug, Write};
+use std::fmt::{self, Debug, Display, Formatter, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -57,12 +57,14 @@ pub(crate) struct Call {
     time: usize,
 }
 
-impl Call {
+impl Display for Call {
     /// What a request has in its header `x-number`.
-    pub(crate) fn number(&self) -> String {
-        format!("{}-{}-{}", self.world, self.asked, self.time)
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}-{}", self.world, self.asked, self.time)
     }
+}
 
+impl Call {
     /// Where a connection of bytes comes from. A port would not tell one from another: it comes again for another port of the Envoy, and in another
     /// world.
     fn address(&self) -> Ipv4Addr {

@@ -1,7 +1,7 @@
 //! Limits on what objects make together, reached by objects as users write them: what is beyond is left out, named, and comes back.
 
 use super::{NETWORKING, Plane, refused, resources};
-use crate::engine::{EncodedResource, Refusal, ResourceBatchKey};
+use crate::engine::{EncodedResource, Refusal};
 use crate::testing::{line, service, sidecar, yaml};
 use crate::translator::ahead::MOST_HELPERS;
 use crate::translator::view::{BatchKeysOf, Generate};
