@@ -317,10 +317,11 @@ impl StreamLimits {
     pub fn with_all_subscription_bytes(self, all: usize) -> Self {
         Self {
             all_subscription_bytes: all,
-            // Strangers and one identity together need no more than an attack may (256 MiB).
-            unidentified_subscription_bytes: all / 8,
-            address_subscription_bytes: all / 32 * 3,
-            identity_subscription_bytes: all / 8,
+            // Strangers and one identity together have a quarter: no more than an attack may need. Those of one identity are mostly of one namespace and
+            // share their views.
+            unidentified_subscription_bytes: all / 32 * 5,
+            address_subscription_bytes: all / 8,
+            identity_subscription_bytes: all / 32 * 3,
             ..self
         }
     }

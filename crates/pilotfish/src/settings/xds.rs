@@ -46,8 +46,8 @@ pub(crate) struct XdsArgs {
     /// Most resource names that one stream may subscribe to, over all types [default: 100000]
     #[arg(long, env = "PILOTFISH_MAX_SUBSCRIPTIONS", value_name = "N")]
     pub(crate) max_subscriptions: Option<String>,
-    /// Memory for the resource names that all streams subscribe to, in bytes: at most an eighth of it for one identity, as much for all clients
-    /// that have none, and three quarters of that for one address of these [default: 1073741824]
+    /// Memory for the resource names that all streams subscribe to, in bytes: at most three parts of 32 of it for one identity, five for all
+    /// clients that have none, and four for one address of these [default: 1073741824]
     #[arg(long, env = "PILOTFISH_MAX_ALL_SUBSCRIPTION_BYTES", value_name = "N")]
     pub(crate) max_all_subscription_bytes: Option<String>,
     /// Memory for what all streams' nodes say, in bytes: at most a quarter of it for one identity, as much for all clients that have none, and a
