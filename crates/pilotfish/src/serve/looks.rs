@@ -14,7 +14,7 @@ const PART: u32 = 50;
 pub(super) struct Looks {
     next: Instant,
     pause: Duration,
-    /// Not before: that is how long the last look took.
+    /// No look is due before: the longer the last one took, the later.
     rests_until: Instant,
 }
 

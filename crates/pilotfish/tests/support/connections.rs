@@ -96,6 +96,7 @@ pub(crate) async fn check(
     outcomes: &mut Outcomes,
 ) {
     let file = stage.access_log();
+    // It is read again and again: only lines of this world, and late ones of those before.
     std::fs::write(&file, "").unwrap();
     let mut sent = Vec::new();
     for (at, one) in asked.iter().enumerate() {
