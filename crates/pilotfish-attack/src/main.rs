@@ -69,7 +69,7 @@ fn attack(args: Args) -> Result<bool> {
     if in_json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        let missed = report.rows.iter().filter(|row| !row.misses.is_empty()).count();
+        let missed = report.missed().count();
         println!("{} attacks, {missed} with a bound that was missed", report.rows.len());
         for skipped in report.skipped() {
             println!("not tried: {skipped}");

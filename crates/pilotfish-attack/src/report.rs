@@ -101,7 +101,12 @@ impl Report {
     /// Whether all bounds held.
     #[must_use]
     pub fn holds(&self) -> bool {
-        self.rows.iter().all(|row| row.misses.is_empty())
+        self.missed().next().is_none()
+    }
+
+    /// The attacks that missed a bound.
+    pub fn missed(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|row| !row.misses.is_empty())
     }
 
     /// The attacks that were not tried, with the reason: nothing is known of them.
@@ -109,14 +114,6 @@ impl Report {
     pub fn skipped(&self) -> Vec<String> {
         let skipped = |row: &Row| Some(format!("{}: {}", row.name, row.tally.skipped.as_ref()?));
         self.rows.iter().filter_map(skipped).collect()
-    }
-
-    /// What was missed, a line each.
-    #[must_use]
-    pub fn misses(&self) -> Vec<String> {
-        let of =
-            |row: &Row| row.misses.iter().map(|miss| format!("{}: {miss}", row.name)).collect::<Vec<_>>();
-        self.rows.iter().flat_map(of).collect()
     }
 }
 
@@ -172,7 +169,7 @@ mod tests {
         assert!(missed.to_string().contains("MISSED\n    ready: no answer"));
         let report = Report { rows: vec![row, missed], envoy: false };
         assert!(!report.holds());
-        assert_eq!(report.misses(), ["delegates: ready: no answer"]);
+        assert_eq!(report.missed().map(|row| row.misses.concat()).collect::<Vec<_>>(), ["ready: no answer"]);
         let tally = Tally::skipped("there is no API server");
         let skipped = Row { name: "webhook-idle".to_owned(), tally, ..Row::default() };
         let report = Report { rows: vec![skipped], envoy: false };

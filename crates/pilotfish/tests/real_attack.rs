@@ -1,10 +1,6 @@
 //! The short form of `cargo xtask attack`: every attack for a moment, with honest proxies and an Envoy beside it.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stderr,
-    reason = "a test fails by panicking, and its table is for people"
-)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
@@ -22,9 +18,10 @@ fn no_attack_harms_anybody_else() {
         time: TIME,
         bounds: Bounds::SHORT,
     };
-    eprintln!("{}", head());
-    let report = runtime.block_on(run(&options, |row| eprintln!("{row}"))).unwrap();
-    assert!(report.holds(), "{}", report.misses().join("\n"));
+    let report = runtime.block_on(run(&options, |_| {})).unwrap();
+    // Only what missed: the whole table is so long that what prints this may cut the one row that matters.
+    let missed: Vec<String> = report.missed().map(ToString::to_string).collect();
+    assert!(missed.is_empty(), "\n{}\n{}", head(), missed.join("\n"));
     // Those that need an API server are not tried where it is not installed, as other tests with real clients.
     let skipped = report.skipped();
     assert!(

@@ -11,11 +11,13 @@ mod tls;
 mod webhook;
 mod xds;
 
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
@@ -44,11 +46,38 @@ pub(crate) async fn from_elsewhere(address: SocketAddr) -> Result<TcpStream> {
     from_address(66, address).await
 }
 
+/// Ports of connections from other addresses: below those that the system gives, so that nobody else has them.
+const PORTS: std::ops::Range<u16> = 1_024..32_768;
+/// How often the next port is tried where one is taken: by a connection to the same port, or one that has just ended.
+const PORTS_TRIED: usize = 256;
+
 /// A connection from the loopback address that ends so.
+///
+/// Its port is the next one in turn. The system needs milliseconds to find a free one where half of an address's ports belong to connections
+/// that ended in the last minute: 60 attackers would spend their time with that, and never send anything.
 pub(crate) async fn from_address(last: u8, address: SocketAddr) -> Result<TcpStream> {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    from_next_port(&NEXT, last, address).await
+}
+
+async fn from_next_port(next: &AtomicUsize, last: u8, address: SocketAddr) -> Result<TcpStream> {
+    for _ in 0..PORTS_TRIED {
+        let turn = next.fetch_add(1, Ordering::Relaxed) % PORTS.len();
+        let port = PORTS.clone().nth(turn).context("no ports")?;
+        match from_port(SocketAddr::from(([127, 0, 0, last], port)), address).await {
+            Err(error) if matches!(error.kind(), ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable) => {}
+            connected => return connected.context("cannot connect"),
+        }
+    }
+    bail!("cannot connect: {PORTS_TRIED} ports are taken")
+}
+
+async fn from_port(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
-    socket.bind(SocketAddr::from(([127, 0, 0, last], 0)))?;
-    socket.connect(address).await.context("cannot connect")
+    // Connections to other ports of the server may have the same one.
+    socket.set_reuseaddr(true)?;
+    socket.bind(from)?;
+    socket.connect(to).await
 }
 
 /// So many attackers at a time, until the deadline. Each attempts again when its attempt is over; one that failed was refused.
@@ -71,4 +100,22 @@ where
         attackers.spawn(async move { deadline.cut(again).await.unwrap_or(()) });
     }
     while attackers.join_next().await.is_some() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn a_port_that_is_taken_is_passed_over() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let to = listener.local_addr().unwrap();
+        let next = AtomicUsize::new(PORTS.len() - 1);
+        let last = from_next_port(&next, 66, to).await.unwrap();
+        assert_eq!(last.local_addr().unwrap().port(), PORTS.end - 1);
+        next.fetch_sub(1, Ordering::Relaxed);
+        let first = from_next_port(&next, 66, to).await.unwrap();
+        assert_eq!(first.local_addr().unwrap().port(), PORTS.start);
+    }
 }
