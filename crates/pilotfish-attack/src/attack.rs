@@ -149,6 +149,11 @@ impl Counts {
         *refusals.entry(if known { why } else { "other".to_owned() }).or_default() += 1;
     }
 
+    /// The server answered with a status of HTTP; any but 200 is a no.
+    pub fn status(&self, status: u16) {
+        if status == 200 { self.answered() } else { self.refused(status) }
+    }
+
     /// What was counted so far.
     #[must_use]
     pub fn tally(&self) -> Tally {

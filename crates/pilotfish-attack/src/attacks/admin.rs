@@ -109,10 +109,7 @@ async fn questions(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
             let request = request.context("there are six")?;
             let socket = from_elsewhere(address).await?;
             counts.sent(request.len());
-            match ask(socket, &request).await? {
-                200 => counts.answered(),
-                status => counts.refused(status),
-            }
+            counts.status(ask(socket, &request).await?);
             Ok(())
         }
     })
@@ -204,7 +201,7 @@ async fn limits(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
             let status = ask(from_elsewhere(target.admin).await?, request).await?;
             let line = String::from_utf8_lossy(request.get(..40).unwrap_or_default()).into_owned();
             ensure!(statuses.contains(&status), "{} bytes of {line:?}: {status}", request.len());
-            if status == 200 { counts.answered() } else { counts.refused(status) }
+            counts.status(status);
         }
         if deadline.passed() {
             return Ok(counts.tally());
@@ -231,10 +228,7 @@ async fn pages(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
             let request = get(PAGES.get(index % PAGES.len()).copied().unwrap_or_default(), "localhost");
             let socket = from_elsewhere(address).await?;
             counts.sent(request.len());
-            match ask(socket, &request).await? {
-                200 => counts.answered(),
-                status => counts.refused(status),
-            }
+            counts.status(ask(socket, &request).await?);
             Ok(())
         }
     })

@@ -112,10 +112,7 @@ async fn reviews(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
             let request = request.context("there are four")?;
             let socket = dialer.dial().await?;
             counts.sent(request.len());
-            match ask(socket, &request).await? {
-                200 => counts.answered(),
-                status => counts.refused(status),
-            }
+            counts.status(ask(socket, &request).await?);
             Ok(())
         }
     })
