@@ -8,6 +8,7 @@ use pilotfish_kube::{KubeSource, KubeSourceSettings};
 use pilotfish_model::{Kind, Object, ObjectKey};
 use pilotfish_translate::Translator;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -62,7 +63,14 @@ pub async fn translator(case: &Case, server: &ApiServer) -> Result<Translator> {
     server.apply(&yaml).await;
     let objects = read_cluster(server).await;
     server.clear(&yaml).await;
-    Ok(cases::translator(objects?))
+    Ok(cases::translator(objects?.into_iter().map(of_one_age)))
+}
+
+/// The object as old as all others, as in the case's file. The API server's clock may tick between two of them, and of those that claim the same
+/// port or host the older one wins.
+fn of_one_age(mut object: Object) -> Object {
+    Arc::make_mut(&mut object.meta).created = 0;
+    object
 }
 
 /// Only where the case has no Namespace object of that name, which would have labels.
@@ -89,4 +97,29 @@ fn mesh_config_map(case: &Case) -> Result<Option<String>> {
         "metadata": {"name": "istio", "namespace": "istio-system"}, "data": data,
     });
     Ok(Some(format!("\n---\n{map}\n")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_model::{KindSpec, ObjectMeta};
+
+    #[derive(Debug, PartialEq)]
+    struct Empty;
+
+    impl KindSpec for Empty {
+        const KIND: Kind = Kind::ServiceEntry;
+    }
+
+    #[test]
+    fn objects_of_a_cluster_are_ordered_as_those_of_a_file() {
+        let object = |name: &str, created: i64| {
+            let meta = ObjectMeta::of(ObjectKey::new(Empty::KIND, "port", name));
+            Object::new(ObjectMeta { created, ..meta }, Empty)
+        };
+        let [ferry, dock] = [object("ferry", 10), object("dock", 11)];
+        assert!(ferry.meta.precedence() < dock.meta.precedence());
+        let [ferry, dock] = [ferry, dock].map(of_one_age);
+        assert!(dock.meta.precedence() < ferry.meta.precedence());
+    }
 }
