@@ -45,6 +45,15 @@ impl Replica {
         Some(Self { clock, pilotfish })
     }
 
+    /// Waits until the replica has read an object.
+    async fn knows(&self, name: &str) {
+        eventually(&format!("{name} is known"), || async {
+            let page = self.pilotfish.page("/debug/configz").await?;
+            if page.contains(name) { Ok(()) } else { Err(format!("not among {} bytes", page.len())) }
+        })
+        .await;
+    }
+
     async fn leads(&self) -> bool {
         self.pilotfish.metric("pilotfish_status_leader").await > 0.0
     }
@@ -170,12 +179,15 @@ async fn replicas_whose_clocks_are_hours_apart_lose_nothing() {
     let of_ahead = controller(&entry);
     entry_is(&server, 1, "is made", |entry| !entry.is_null()).await;
     entry_is(&server, 2, "is made", |entry| !entry.is_null()).await;
+    // By its own clock the other one would come first: it has to know of the entry.
+    behind.knows("machines-10.7.0.3").await;
     let moved = connect(&behind, 3).await;
-    drop(moves);
     let is_moved = |entry: &Value| {
         controller(entry) != of_ahead && !entry["metadata"]["annotations"]["istio.io/connectedAt"].is_null()
     };
     entry_is(&server, 3, "has moved", is_moved).await;
+    // Not before: on a busy machine the short grace period could be over before the write has come.
+    drop(moves);
 
     // Both sweep once in ten seconds: by the clocks, marks of the other one are two hours old, or not made yet.
     one_leads(&server, [&ahead, &behind], Duration::from_secs(25)).await;
