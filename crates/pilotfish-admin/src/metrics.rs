@@ -66,6 +66,8 @@ pub struct Metrics {
     pub secure: SecureMetrics,
     /// Spans of traces, by what became of them: `sent`, `failed`, `dropped`.
     pub spans: IntCounterVec,
+    /// Lines of the log that were dropped, as of the last reading.
+    log_lines_dropped: IntCounter,
     /// The metrics of webhooks.
     pub webhooks: WebhookMetrics,
     registries: Registries,
@@ -265,6 +267,7 @@ impl Metrics {
                 "Spans of traces, by what became of them",
                 &["result"],
             )?,
+            log_lines_dropped: r.counter("pilotfish_log_lines_dropped", LOG_LINES)?,
             webhooks: WebhookMetrics::new(r)?,
             registries: Registries::new(r)?,
             registration_api: RegistrationApiMetrics::new(r)?,
@@ -276,6 +279,11 @@ impl Metrics {
             registry: Registry::default(),
             descriptions: Vec::new(),
         })
+    }
+
+    /// Sets the number of log lines dropped since the start.
+    pub fn set_dropped_log_lines(&self, lines: u64) {
+        self.log_lines_dropped.inc_by(lines.saturating_sub(self.log_lines_dropped.get()));
     }
 
     /// Sets how registries are. A registry that is gone has no value any more.
@@ -333,6 +341,7 @@ impl Metrics {
     }
 }
 
+const LOG_LINES: &str = "Lines of the log that were dropped because it was not read in time or not writable";
 const LAG: &str = "Seconds since the product of a registry last answered well";
 
 /// How each registry is, by its name.
@@ -454,13 +463,18 @@ mod tests {
         let metrics = Metrics::new("1.2.3").unwrap();
         metrics.pushes.with_label_values(&["cds"]).inc();
         metrics.reject("cds");
+        metrics.set_dropped_log_lines(3);
+        metrics.set_dropped_log_lines(5);
         let text = metrics.encode(&World::default()).unwrap();
         for line in
             ["pilot_xds 0", "pilot_xds_pushes{type=\"cds\"} 1", "pilot_xds_cds_reject 1", "pilot_services 0"]
         {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }
-        assert!(text.contains("pilot_info{version=\"1.2.3\"} 1"));
+        assert!(
+            text.contains("pilot_info{version=\"1.2.3\"} 1")
+                && text.contains("\npilotfish_log_lines_dropped 5\n")
+        );
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub trait ControlPlane: Send + Sync + 'static {
     fn registries(&self) -> Vec<api::Registry>;
     /// What is registered with this process; `None` where nothing can be.
     fn registration(&self) -> Option<api::Registration>;
+    /// Lines of the log that were dropped since the start.
+    fn dropped_log_lines(&self) -> u64;
     /// The world as published last.
     fn world(&self) -> Arc<World>;
     /// An object's content as JSON, with defaults applied.
@@ -157,6 +159,7 @@ async fn metrics_text<C: ControlPlane>(State(admin): Shared<C>, request: Request
     let this = Arc::clone(&admin);
     let make = move || {
         this.metrics.set_registries(&this.plane.registries());
+        this.metrics.set_dropped_log_lines(this.plane.dropped_log_lines());
         if let Some(all) = this.plane.registration() {
             this.metrics.set_registration(&all);
         }

@@ -82,6 +82,62 @@ async fn logs_that_cannot_be_written_end_nothing() {
     assert_eq!(process.try_wait().unwrap(), None, "it goes on");
 }
 
+/// A pipe that is full, and its reader, which never reads.
+fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
+    use std::io::Write;
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    // Linux' default capacity of a pipe.
+    writer.write_all(&[b' '; 65_536]).unwrap();
+    (reader, writer)
+}
+
+/// As where the collector of logs is stalled: nothing waits for it, not even the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn log_that_nobody_reads_delays_no_push_no_page_and_no_stop() {
+    let (folder, xds, admin) = (tempfile::tempdir().unwrap(), free_port(), free_port());
+    std::fs::write(folder.path().join("a.yaml"), SERVICE).unwrap();
+    let (_reader, writer) = full_pipe();
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_pilotfish"));
+    command.arg("serve").arg(folder.path()).args(["--log", "debug,h2=trace"]);
+    command.arg("--xds-address").arg(format!("127.0.0.1:{xds}"));
+    command.arg("--admin-address").arg(format!("127.0.0.1:{admin}"));
+    let mut process = command.stderr(writer).kill_on_drop(true).spawn().unwrap();
+    let page = |path: &str| format!("http://127.0.0.1:{admin}{path}");
+    eventually("it is ready", || async { fetch(&page("/ready")).await }).await;
+    let start = || Fleet::start(SocketAddr::from(([127, 0, 0, 1], xds)), vec![node(0, "n0"), node(1, "n0")]);
+    eventually("lines are dropped", || async {
+        start().synced(LIMIT).await.unwrap();
+        let metrics = fetch(&page("/metrics")).await?;
+        let none = metrics.contains("\npilotfish_log_lines_dropped 0\n");
+        if none || !metrics.contains("\npilotfish_log_lines_dropped ") { Err(metrics) } else { Ok(()) }
+    })
+    .await;
+    let fleet = start();
+    fleet.synced(LIMIT).await.unwrap();
+    let before = fleet.received();
+    std::fs::write(folder.path().join("a.yaml"), SERVICE.replace("10.2.1.1", "10.2.1.2")).unwrap();
+    eventually("the change is pushed", || async {
+        if fleet.received() > before { Ok(()) } else { Err(before) }
+    })
+    .await;
+    let endpoints = fetch(&page("/debug/endpointz")).await.unwrap();
+    assert!(endpoints.contains("10.2.1.2"), "{endpoints}");
+    let id = process.id().unwrap().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    let end = tokio::time::timeout(LIMIT, process.wait()).await;
+    assert_eq!(end.expect("it ends").unwrap().code(), Some(0));
+}
+
+#[tokio::test]
+async fn error_that_nobody_reads_does_not_keep_the_process() {
+    let (_reader, writer) = full_pipe();
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_pilotfish"));
+    let mut process =
+        command.args(["serve", "/no/such/folder"]).stderr(writer).kill_on_drop(true).spawn().unwrap();
+    let end = tokio::time::timeout(LIMIT, process.wait()).await;
+    assert_eq!(end.expect("it ends").unwrap().code(), Some(2));
+}
+
 #[test]
 fn help_has_settings_under_headings_and_logging_at_the_end() {
     let output = pilotfish(&["serve", "--help"]);

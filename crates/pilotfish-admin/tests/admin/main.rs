@@ -79,6 +79,10 @@ impl ControlPlane for Fixture {
         vec![known, failing]
     }
 
+    fn dropped_log_lines(&self) -> u64 {
+        7
+    }
+
     fn registration(&self) -> Option<api::Registration> {
         let store = api::RegistrationStore {
             kind: "redb".into(),

@@ -92,6 +92,10 @@ impl ControlPlane for AdminState {
         self.shared.registries()
     }
 
+    fn dropped_log_lines(&self) -> u64 {
+        crate::cli::logging::dropped_lines()
+    }
+
     fn registration(&self) -> Option<api::Registration> {
         self.registrar.as_ref().map(registration::view)
     }

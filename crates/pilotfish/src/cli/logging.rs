@@ -1,10 +1,14 @@
 //! Structured logs.
 
+use crate::cli::log_queue::{LogQueue, LogWriter};
+use anyhow::Context;
 use clap::{Args, ValueEnum};
 use parking_lot::Mutex;
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::{self, Write};
 use std::io::IsTerminal;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tracing::field::{Field, Visit};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::{MakeVisitor, VisitFmt, VisitOutput};
@@ -12,6 +16,12 @@ use tracing_subscriber::fmt::format::Writer;
 
 /// The one of this process, as its subscriber is: `None` where logging was not turned on.
 static CONTROL: OnceLock<LogControl> = OnceLock::new();
+
+/// The queue of this process's log: `None` where logging was not turned on.
+static QUEUE: OnceLock<Arc<LogQueue>> = OnceLock::new();
+
+/// Time for the rest of the log to be written when the process ends.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// Changes which logs are written while the process runs.
 pub(crate) struct LogControl {
@@ -28,6 +38,41 @@ const AT_SIGHUP: &str = "debug";
 /// The control of this process's logs.
 pub(crate) fn control() -> Option<&'static LogControl> {
     CONTROL.get()
+}
+
+/// Lines of this process's log that were dropped.
+pub(crate) fn dropped_lines() -> u64 {
+    QUEUE.get().map_or(0, |queue| queue.dropped())
+}
+
+/// Waits for the rest of the log to be written; not for long where nobody reads it.
+pub(crate) fn flush() {
+    if let Some(queue) = QUEUE.get() {
+        // The process ends either way.
+        let _ = queue.flush(LAST_LINES);
+    }
+}
+
+/// Prints a line to stderr: behind the log, where there is one.
+pub(crate) fn print(line: &str) {
+    match QUEUE.get() {
+        Some(queue) => queue.push(format!("{line}\n").as_bytes()),
+        None => {
+            // There is nobody left to tell when stderr is closed.
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("{line}\n").as_bytes());
+        }
+    }
+}
+
+/// Logs panics: the default hook would wait for a stderr that nobody reads.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        let thread = thread.name().unwrap_or("unnamed");
+        let backtrace = Backtrace::capture();
+        let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
+        tracing::error!(thread, backtrace, "{panic}");
+    }));
 }
 
 impl LogControl {
@@ -99,15 +144,16 @@ impl Logging {
         parse(&self.log).map_err(|error| error.context(format!("--log {:?}", self.log)))
     }
 
-    /// Turns logging on for the whole process; `writer` is where lines go.
+    /// Turns logging on for the whole process. Lines go to `out`, written by a thread of their own.
     ///
     /// # Errors
-    /// When the filter cannot be read.
-    pub(crate) fn start<W>(&self, writer: W) -> anyhow::Result<()>
-    where
-        W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
-    {
+    /// When the filter cannot be read, or the thread cannot be started.
+    pub(crate) fn start(&self, out: impl std::io::Write + Send + 'static) -> anyhow::Result<()> {
         let filter = self.filter()?;
+        let queue = LogQueue::start(out).context("starting the thread that writes the log")?;
+        // Logging is turned on once.
+        let _ = QUEUE.set(queue.clone());
+        let writer = move || LogWriter(queue.clone());
         // A line that cannot be written is lost: to complain of that on stderr panics where stderr is on the same full disk.
         let builder = tracing_subscriber::fmt().log_internal_errors(false);
         let builder = builder.with_env_filter(filter).with_writer(writer);
@@ -126,6 +172,7 @@ impl Logging {
                 self.control(move |filter| handle.reload(filter).map_err(|error| error.to_string()));
             }
         }
+        log_panics();
         Ok(())
     }
 

@@ -5,6 +5,7 @@ mod cluster;
 mod crds;
 mod examples;
 pub(crate) mod inject;
+mod log_queue;
 pub(crate) mod logging;
 mod plan;
 mod plan_files;
@@ -138,9 +139,9 @@ impl Cli {
     #[must_use]
     pub fn run_to_end(self, more: &[&'static RegistryType]) -> ExitCode {
         self.run_with(more).unwrap_or_else(|error| {
-            // There is nobody left to tell when stderr is closed.
             let text = with_hint(format!("error: {error:#}"), std::env::args_os().skip(1));
-            let _ = writeln!(std::io::stderr(), "{}", pilotfish_cli::cleaned(&text, false));
+            logging::print(&pilotfish_cli::cleaned(&text, false));
+            logging::flush();
             ExitCode::from(2)
         })
     }
@@ -151,7 +152,9 @@ impl Cli {
     /// With what a person needs to know to fix it.
     pub fn run_with(self, more: &[&'static RegistryType]) -> Result<ExitCode> {
         pilotfish_cli::reach_clusters_by(cluster::dial);
-        match self.execute(table_with(more)) {
+        let done = self.execute(table_with(more));
+        logging::flush();
+        match done {
             // As in `pilotfish crds | head -1`: the reader has what it wants.
             Err(error) if is_closed_pipe(&error) => Ok(ExitCode::SUCCESS),
             done => done,
@@ -183,7 +186,7 @@ impl Cli {
                 run_to(async { plan::run(&plan).await })
             }
             Command::Register(register) => {
-                self.logging.start(std::io::stderr)?;
+                self.logging.start(std::io::stderr())?;
                 drop(out);
                 run_to(async { Box::pin(register.run()).await })
             }
@@ -201,12 +204,12 @@ impl Cli {
                 Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
             }
             Command::Serve(args) => {
-                self.logging.start(std::io::stderr)?;
+                self.logging.start(std::io::stderr())?;
                 drop(out);
                 run(serve(*args, table))
             }
             Command::Sync(Sync::Polaris(args)) => {
-                self.logging.start(std::io::stderr)?;
+                self.logging.start(std::io::stderr())?;
                 drop(out);
                 run_to(async {
                     let good = Box::pin(sync::run(*args, stop_signal()?)).await?;
@@ -270,7 +273,6 @@ fn run_to(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
 }
 
 /// Writes logs above the demo's picture.
-#[derive(Clone)]
 struct Beside(Arc<Picture>);
 
 impl Write for Beside {
@@ -280,14 +282,6 @@ impl Write for Beside {
 
     fn flush(&mut self) -> std::io::Result<()> {
         std::io::stderr().flush()
-    }
-}
-
-impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Beside {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
     }
 }
 
