@@ -10,6 +10,7 @@ pub use registration::{Registration, RegistrationRequests, RegistrationStore};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 /// `/ready`: whether proxies are served. The lists are empty for those who do not see debug pages.
@@ -96,18 +97,31 @@ pub struct RegistrySource {
     pub problems: Vec<String>,
 }
 
-/// An answer that would take away most of a registry's endpoints, and waits for a second one.
+/// A read that lacks most of what a source has, and waits for a second one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HeldAnswer {
+    /// The things that are missing: `endpoints` of a registry, else plurals of kinds.
+    #[serde(default)]
+    pub of: String,
     /// When it came, RFC 3339.
     pub since: String,
     /// When the second one is asked for, RFC 3339.
     pub until: String,
-    /// Usable endpoints in force.
+    /// Things in force.
     pub endpoints: usize,
-    /// Usable endpoints of the answer.
+    /// Things that the answer has.
     pub would_leave: usize,
+}
+
+impl fmt::Display for HeldAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { of, until, endpoints, would_leave, .. } = self;
+        write!(
+            f,
+            "a read that leaves {would_leave} of {endpoints} {of} is held back until a second one after {until} confirms it"
+        )
+    }
 }
 
 /// A service of a registry whose host and namespace another registry has, too, and wins.

@@ -35,7 +35,7 @@ async fn a_server_that_is_gone_or_silent_takes_nothing_away() {
     server.restart("").await;
     eventually("it is asked again", || async {
         let source = registry.report();
-        if source.held.is_some_and(|held| held.after == 0) { Ok(()) } else { Err(source) }
+        if source.held.as_ref().is_some_and(|held| held.after == 0) { Ok(()) } else { Err(source) }
     })
     .await;
     server

@@ -88,7 +88,7 @@ impl Settings {
             // As good as all that register here speak HTTP.
             protocol: Protocol::Http,
             // After a restart a server is empty, and instances come back with their next heartbeats.
-            guard_wait: INTERVAL * 3,
+            guard_wait: Some(INTERVAL * 3),
         };
         let product = ProductSettings::take(settings, SCHEMES, &[], defaults, &mut mistakes);
         let mapping = mapping(settings, product.as_ref().map(|product| &product.catalog), &mut mistakes);
@@ -178,7 +178,7 @@ mod tests {
         );
         assert_eq!((taken.interval.as_secs(), taken.full_every.as_secs()), (30, 600));
         assert_eq!((taken.mapping.by, &*taken.mapping.domain), (By::App, "eureka"));
-        assert_eq!((taken.catalog.protocol, taken.catalog.guard_wait.as_secs()), (Protocol::Http, 90));
+        assert_eq!((taken.catalog.protocol, taken.catalog.guard.wait.as_secs()), (Protocol::Http, 90));
         assert!(taken.credentials.is_none());
     }
 
@@ -209,7 +209,7 @@ mod tests {
             }
         );
         assert_eq!((&*taken.query, taken.interval.as_secs()), ("?regions=us-east-1,eu", 2));
-        assert_eq!((taken.full_every.as_secs(), taken.catalog.guard_wait.as_secs()), (60, 5));
+        assert_eq!((taken.full_every.as_secs(), taken.catalog.guard.wait.as_secs()), (60, 5));
         assert!(taken.credentials.is_some_and(|(name, _)| name == "u"));
     }
 

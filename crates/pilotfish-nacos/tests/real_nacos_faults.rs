@@ -47,7 +47,7 @@ async fn a_server_that_is_gone_or_silent_takes_nothing_away() {
             // It is empty, and alone in saying so.
             eventually("it is empty", || async {
                 let report = registry.report();
-                if report.held.is_some_and(|held| held.after == 0) { Ok(()) } else { Err(report) }
+                if report.held.as_ref().is_some_and(|held| held.after == 0) { Ok(()) } else { Err(report) }
             })
             .await;
             register(&server).await;

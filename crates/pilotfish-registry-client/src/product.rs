@@ -91,12 +91,17 @@ impl<P: Product> LiveSource for Live<P> {
 async fn sessions<P: Product>(mut product: P, mut catalog: CatalogWriter, mut jitter: Jitter) {
     sleep(START_SPREAD.mul_f64(jitter.fraction())).await;
     let mut backoff = Backoff::new(RECONNECT, jitter);
+    let mut acceptances = catalog.report().losses().acceptances();
     loop {
         let began = Instant::now();
         let held = catalog.begin();
         let end = tokio::select! {
             end = product.session(&mut catalog) => Some(end),
             () = second_answer_due(held, began) => None,
+            Ok(()) = acceptances.changed() => {
+                catalog.accept();
+                None
+            }
         };
         if catalog.has_answered() {
             backoff.reset();
@@ -215,7 +220,11 @@ mod tests {
         assert!(input.synced);
         let before = Instant::now();
         let held = receiver.report().state().held.unwrap();
-        assert_eq!((held.before, held.after), (2, 1), "the third of four is one too many");
+        assert_eq!(
+            (&*held.scope, held.before, held.after),
+            ("endpoints", 2, 1),
+            "the third of four is one too many"
+        );
         let input = next(&mut receiver).await;
         assert_eq!(input.failure.as_deref(), Some("refused"), "a failure is no second answer");
         assert_eq!(before.elapsed().as_secs(), 10, "the guard's wait");
@@ -224,6 +233,20 @@ mod tests {
         assert!(input.batch.is_some() && input.failure.is_none());
         let state = receiver.report().state();
         assert_eq!((state.held, state.holds), (None, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn accepted_loss_takes_effect_with_a_new_session_at_once() {
+        let mut receiver = start(vec![
+            vec![Step::Services(4), Step::Services(0), Step::Hang],
+            vec![Step::Services(0), Step::Hang],
+        ]);
+        assert!(next(&mut receiver).await.synced);
+        let before = Instant::now();
+        assert_eq!(receiver.report().losses().accept(), 1);
+        assert!(next(&mut receiver).await.batch.is_some());
+        assert!(before.elapsed() < Duration::from_secs(1), "{:?}", before.elapsed());
+        assert_eq!(receiver.report().state().held, None);
     }
 
     #[tokio::test(start_paused = true)]

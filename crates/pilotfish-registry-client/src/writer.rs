@@ -1,7 +1,7 @@
 //! What a session tells.
 
 use crate::SessionError;
-use pilotfish_registry::{Catalog, CatalogService, Change, Held, HeldAnswer, RegistrySender, SourceReport};
+use pilotfish_registry::{Catalog, CatalogService, Change, RegistrySender, SourceReport};
 use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::sync::watch;
@@ -82,6 +82,11 @@ impl CatalogWriter {
         self.held.subscribe()
     }
 
+    /// Takes the next full answer as the second one of what is held back: an operator accepts it.
+    pub(crate) fn accept(&mut self) {
+        self.catalog.accept(Instant::now().into_std());
+    }
+
     /// Whether the product answered well in this session.
     pub(crate) const fn has_answered(&self) -> bool {
         self.has_answered
@@ -100,35 +105,16 @@ impl CatalogWriter {
         }
         // Also where the answer is held back: the product can be read.
         self.recovered();
-        self.show(self.catalog.held());
+        self.show();
     }
 
     /// Shows what is wrong and what is held back.
-    fn show(&self, held: Option<Held>) {
-        let until = held.map(|held| Instant::from_std(held.until));
-        let is_news = self.held.send_if_modified(|known| std::mem::replace(known, until) != until);
+    fn show(&self) {
         let problems = self.catalog.problems();
-        self.report().change(|state| {
-            state.problems = problems;
-            state.held = held.map(|held| shown(held, state.held.filter(|_| !is_news)));
-            state.holds += u64::from(is_news && held.is_some());
-        });
-        match held {
-            Some(held) if is_news => tracing::warn!(
-                before = held.before,
-                after = held.after,
-                "an answer of a registry would take away most of its endpoints; it is held back until a second one says so too"
-            ),
-            None if is_news => tracing::info!("what was held back of a registry is decided"),
-            _ => {}
-        }
+        self.report().change(|state| state.problems = problems);
+        let held = self.catalog.held();
+        self.report().losses().set(&self.catalog.shard().to_string(), "endpoints", held);
+        let until = held.map(|held| Instant::from_std(held.until));
+        self.held.send_if_modified(|known| std::mem::replace(known, until) != until);
     }
-}
-
-/// A held answer with times of day; those of one that is shown already stay.
-fn shown(held: Held, known: Option<HeldAnswer>) -> HeldAnswer {
-    let now = SystemTime::now();
-    let left = held.until.saturating_duration_since(Instant::now().into_std());
-    let (since, until) = known.map_or((now, now + left), |known| (known.since, known.until));
-    HeldAnswer { since, until, before: held.before, after: held.after }
 }

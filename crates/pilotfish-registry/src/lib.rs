@@ -29,7 +29,7 @@ pub use aggregate::{
 };
 pub use catalog::{
     CATALOG_OPTIONS, Catalog, CatalogDefaults, CatalogInstance, CatalogOptions, CatalogPort, CatalogProblems,
-    CatalogService, Change, Held, InstancePort, MAX_INSTANCES, MAX_SERVICES, RegistryOption,
+    CatalogService, Change, InstancePort, MAX_INSTANCES, MAX_SERVICES, RegistryOption,
 };
 pub use kubernetes::KubernetesRegistry;
 pub use live::{
@@ -37,9 +37,9 @@ pub use live::{
     channel,
 };
 pub use objects::{BatchSender, Delivery, ObjectSettings, ObjectSource};
-pub use pilotfish_source::{Failure, Health};
+pub use pilotfish_source::{Failure, GuardSettings, Health, HeldLoss, ShownLoss};
 pub use registry::{Import, Mesh, ObjectEvent, Registry, RegistryOutput, RegistryUpdate, WorkloadChange};
-pub use report::{HeldAnswer, SourceReport, SourceState};
+pub use report::{SourceReport, SourceState};
 pub use service_entry::ServiceEntryRegistry;
 pub use settings::{MultiClusterServices, RegistrySettings};
 pub use table::{Input, KUBERNETES, RegistryTable, RegistryType, SERVICE_ENTRY, UnknownRegistry};

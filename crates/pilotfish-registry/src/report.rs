@@ -3,12 +3,16 @@
 
 use crate::catalog::CatalogProblems;
 use parking_lot::Mutex;
+use pilotfish_source::{HeldLosses, ShownLoss};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 /// The state of a live source, shared between the source and who shows it.
 #[derive(Clone, Debug, Default)]
-pub struct SourceReport(Arc<Mutex<SourceState>>);
+pub struct SourceReport {
+    state: Arc<Mutex<SourceState>>,
+    losses: HeldLosses,
+}
 
 /// How a live source is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,38 +25,32 @@ pub struct SourceState {
     pub sessions: u64,
     /// Sessions that ended with a failure.
     pub failures: u64,
-    /// Answers held back by the guard against mass change since the start.
+    /// Losses held back by the guard since the start; see [`SourceReport::losses`].
     pub holds: u64,
-    /// The answer that is held back now.
-    pub held: Option<HeldAnswer>,
+    /// What is held back now.
+    pub held: Option<ShownLoss>,
     /// Objects that a source of objects has; `None` for one that has services.
     pub objects: Option<usize>,
     /// What is wrong with what the product has.
     pub problems: CatalogProblems,
 }
 
-/// An answer that would lose too much and waits for a second one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeldAnswer {
-    /// When it came.
-    pub since: SystemTime,
-    /// From when on a full read counts as the second answer.
-    pub until: SystemTime,
-    /// Usable endpoints in force.
-    pub before: usize,
-    /// Usable endpoints that the answer has.
-    pub after: usize,
-}
-
 impl SourceReport {
     /// The state now.
     #[must_use]
     pub fn state(&self) -> SourceState {
-        self.0.lock().clone()
+        let state = self.state.lock().clone();
+        SourceState { holds: self.losses.holds(), held: self.losses.held(), ..state }
     }
 
     /// Changes the state.
     pub fn change(&self, change: impl FnOnce(&mut SourceState)) {
-        change(&mut self.0.lock());
+        change(&mut self.state.lock());
+    }
+
+    /// The losses that the guard of the source holds back.
+    #[must_use]
+    pub fn losses(&self) -> &HeldLosses {
+        &self.losses
     }
 }

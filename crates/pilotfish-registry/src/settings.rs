@@ -1,6 +1,7 @@
 //! The settings of registries.
 
 use pilotfish_model::{ClusterId, Namespace};
+use pilotfish_source::GuardSettings;
 use std::sync::Arc;
 
 /// How far the multi-cluster services API (ServiceExport and ServiceImport) counts. Each step holds the one before.
@@ -59,6 +60,8 @@ pub struct RegistrySettings {
     pub multi_cluster_services: MultiClusterServices,
     /// Labels of Services that ask for persistent sessions: endpoints that end are kept for them.
     pub persistent_session_labels: Arc<[Arc<str>]>,
+    /// Which losses wait for a second read, where a registry has no settings of its own.
+    pub guard: GuardSettings,
 }
 
 impl Default for RegistrySettings {
@@ -79,6 +82,7 @@ impl Default for RegistrySettings {
                 "istio.io/persistent-session".into(),
                 "istio.io/persistent-session-header".into(),
             ]),
+            guard: GuardSettings::default(),
         }
     }
 }

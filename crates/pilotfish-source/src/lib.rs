@@ -11,6 +11,8 @@
 //! | [`DeadlineQueue`] | what is due, and when the next thing will be |
 //! | [`ErrorClass`] | what a failed request means for its caller |
 //! | [`Health`] | whether a source is in sync, since when it fails and why |
+//! | [`LossGuard`] | whether a read that lacks most of what there was is believed |
+//! | [`HeldLosses`] | what guards hold back, for people |
 //! | [`coalescer()`] | the newest value of each key, for a reader that is slower than its writers |
 //! | [`SecretFile`] | a token, password or key in a file that changes |
 //!
@@ -38,7 +40,9 @@ mod coalescer;
 mod deadlines;
 mod error;
 mod health;
+mod held_losses;
 mod jitter;
+mod loss_guard;
 mod rate_limiter;
 mod secret_file;
 
@@ -47,6 +51,8 @@ pub use coalescer::{CoalescingReceiver, CoalescingSender, coalescer};
 pub use deadlines::DeadlineQueue;
 pub use error::{Classify, ErrorClass, error_chain, one_line};
 pub use health::{Failure, Health};
+pub use held_losses::{GuardBoard, HeldLosses, ShownLoss};
 pub use jitter::Jitter;
+pub use loss_guard::{GuardSettings, HeldLoss, LOSS_FLOOR, LossGuard, LossVerdict, ReadExtent};
 pub use rate_limiter::RateLimiter;
 pub use secret_file::{Secret, SecretFile, SecretFileError, SecretState};

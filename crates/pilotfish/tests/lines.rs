@@ -58,6 +58,14 @@ async fn serve(mut client: TcpStream, mut lists: watch::Receiver<&'static str>) 
     }
 }
 
+const LIST: &str = "db.lines [2001:db8::1]:5432\nweb.lines 10.1.0.2:8081\nweb.lines 10.1.0.1:8080\nweb.lines 10.1.0.0:8079\n.\n";
+const IN_FORCE: [&str; 4] = [
+    "db.lines 2001:db8::1:5432",
+    "web.lines 10.1.0.0:8079",
+    "web.lines 10.1.0.1:8080",
+    "web.lines 10.1.0.2:8081",
+];
+
 /// A Pilotfish that has nothing but the example's registry.
 fn launch(port: u16, more: &[&str]) -> Pilotfish {
     let registry = format!("lines=127.0.0.1:{port}?port=80&guardWait=1s");
@@ -124,28 +132,28 @@ async fn a_registry_alone_is_followed_through_lists_and_failures() {
     // A list that is not complete yet is none.
     let server = Server::start(port, "web.lines 10.1.0.1:8080\n").await;
     assert_eq!(pilotfish.answer("/ready").await.unwrap().0, 503);
-    server.send("db.lines [2001:db8::1]:5432\nweb.lines 10.1.0.2:8081\nweb.lines 10.1.0.1:8080\n.\n");
+    server.send(LIST);
     pilotfish.ready().await;
-    let all = ["db.lines 2001:db8::1:5432", "web.lines 10.1.0.1:8080", "web.lines 10.1.0.2:8081"];
+    let all = IN_FORCE;
     endpoints_are(&pilotfish, &all).await;
     let shards = pilotfish.json("/debug/endpointz?host=web.lines").await;
     let provenance = &shards["web.lines"]["default"]["Shards"]["lines/Kubernetes"][0]["Provenance"];
     assert_eq!(
         (&provenance["registry"], &provenance["id"], &provenance["kind"]),
-        (&json!("lines/Kubernetes"), &json!("web.lines/10.1.0.1:8080"), &json!("")),
+        (&json!("lines/Kubernetes"), &json!("web.lines/10.1.0.0:8079"), &json!("")),
     );
     let registry = registry(&pilotfish).await;
-    assert_eq!((&registry["services"], &registry["endpoints"]), (&json!(2), &json!(3)));
+    assert_eq!((&registry["services"], &registry["endpoints"]), (&json!(2), &json!(4)));
 
-    // A list that lacks two of three endpoints is believed when the next connection gives it, too.
+    // A list that lacks three of four endpoints is believed when the next connection gives it, too.
     server.send("web.lines 10.1.0.2:8081\n.\n");
     registry_is(&pilotfish, "the answer is held back", |registry| {
         let held = &registry["source"]["held"];
-        (&held["endpoints"], &held["wouldLeave"]) == (&json!(3), &json!(1)) && held["until"].is_string()
+        (&held["endpoints"], &held["wouldLeave"]) == (&json!(4), &json!(1)) && held["until"].is_string()
     })
     .await;
     assert_eq!(endpoints(&pilotfish).await, all);
-    endpoints_are(&pilotfish, &all[2..]).await;
+    endpoints_are(&pilotfish, &all[3..]).await;
     registry_is(&pilotfish, "it is decided", |registry| {
         let source = &registry["source"];
         source["held"].is_null()
@@ -167,7 +175,7 @@ async fn a_registry_alone_is_followed_through_lists_and_failures() {
     {
         server.send(text);
         registry_is(&pilotfish, "the wrong line is reported", failing(line)).await;
-        assert_eq!(endpoints(&pilotfish).await, all[2..]);
+        assert_eq!(endpoints(&pilotfish).await, all[3..]);
     }
     server.send("web.lines 10.1.0.2:8081\n.\n");
     registry_is(&pilotfish, "the failure is over", |registry| registry["failure"].is_null()).await;
@@ -175,7 +183,7 @@ async fn a_registry_alone_is_followed_through_lists_and_failures() {
     // The server dies: what it sent stays, and so does readiness.
     drop(server);
     registry_is(&pilotfish, "the failure is reported", failing("refused")).await;
-    assert_eq!(endpoints(&pilotfish).await, all[2..]);
+    assert_eq!(endpoints(&pilotfish).await, all[3..]);
     assert_eq!(pilotfish.answer("/ready").await.unwrap().0, 200);
     let server = Server::start(port, "db.lines 10.2.0.1:5432\n.\n").await;
     endpoints_are(&pilotfish, &["db.lines 10.2.0.1:5432"]).await;

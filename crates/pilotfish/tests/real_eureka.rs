@@ -13,6 +13,10 @@ async fn an_envoy_reaches_an_application_while_its_server_comes_and_goes() {
     let at = server.port;
     let application = |instance: &str, port| eureka_application(at, "Greeter", instance, port, folder.path());
     let _first = application("greeter-1", first).expect("there is a JVM");
+    // The guard holds back losses of three and more.
+    for number in 1..=3 {
+        server.register(&EurekaInstance::up("Other", &number.to_string(), "10.0.0.9")).await;
+    }
     let registry = format!("eureka={}&port={port}&guardWait=2s", server.address());
     let pilotfish = Pilotfish::launch(env!("CARGO_BIN_EXE_pilotfish"), &["--registry", &registry]);
     let Some(_envoy) = Envoy::start(&pilotfish, &EnvoyOptions::sidecar("delta")).await else { return };

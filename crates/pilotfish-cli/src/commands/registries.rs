@@ -45,11 +45,8 @@ fn text(page: &Page<Registry>, screen: &Screen) -> String {
             let _ = writeln!(out, "{}", screen.paint(&line, Colour::Bad));
         }
         if let Some(held) = registry.source.as_ref().and_then(|source| source.held.as_ref()) {
-            let _ = writeln!(
-                out,
-                "{} holds back an answer that leaves {} of {} endpoints until {}",
-                registry.name, held.would_leave, held.endpoints, held.until
-            );
+            let line = format!("{}: {held}", registry.name);
+            let _ = writeln!(out, "{}", screen.paint(&line, Colour::Doubtful));
         }
         if !registry.losers.is_empty() {
             let _ = writeln!(

@@ -62,7 +62,7 @@ async fn a_server_that_comes_back_with_nothing_is_believed_when_it_says_so_twice
         consul.register(&instance(service, number));
     }
     follows(&consul, &registry, 4).await;
-    assert_eq!(registry.fewest_endpoints(), 3, "never empty");
+    assert!(registry.fewest_endpoints() > 0, "never empty");
 
     consul.kill().await;
     consul.forget();
@@ -182,15 +182,16 @@ async fn without_a_leader_nothing_is_taken_away() {
 #[tokio::test]
 async fn an_empty_answer_is_believed_when_it_is_said_twice() {
     let consul = some().await;
+    (10..13).for_each(|number| consul.register(&instance("web", number)));
     let registry = registry(&consul, "wait=1s&guardWait=1s");
-    in_sync(&registry).await;
+    registry.until("it is in sync", |state| state.synced && state.addresses().len() == 6).await;
     consul.fail("/v1/health/service", ConsulFault::Empty);
     consul.register(&instance("web", 4));
     // The second answer, by a new session, does not say so.
     registry.until("the first is held back", |_| registry.report().held.is_some()).await;
     consul.heal();
-    registry.until("nothing was lost", |state| state.addresses().len() == 4).await;
-    assert!(registry.fewest_endpoints() >= 3);
+    registry.until("nothing was lost", |state| state.addresses().len() == 7).await;
+    assert!(registry.fewest_endpoints() >= 6);
     consul.fail("/v1/catalog/services", ConsulFault::Empty);
     consul.register(&instance("web", 5));
     registry.until("said twice", |state| state.addresses().is_empty()).await;

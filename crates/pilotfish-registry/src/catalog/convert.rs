@@ -139,6 +139,10 @@ impl Converter {
         Self { shard, options }
     }
 
+    pub(super) const fn shard(&self) -> &ShardKey {
+        &self.shard
+    }
+
     /// Converts a service. What is equal to what it was before is shared with it.
     pub(super) fn convert(&self, mut given: CatalogService, before: Option<&Converted>) -> Converted {
         let id = given.id.clone();

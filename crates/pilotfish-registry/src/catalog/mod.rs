@@ -10,20 +10,18 @@
 
 mod convert;
 mod entry;
-mod guard;
 mod names;
 mod options;
 mod problems;
 
 pub use entry::{CatalogInstance, CatalogPort, CatalogService, InstancePort};
-pub use guard::Held;
 pub use options::{CATALOG_OPTIONS, CatalogDefaults, CatalogOptions, RegistryOption};
 pub use problems::CatalogProblems;
 
 use crate::live::RegistryBatch;
 use convert::{Content, Converted, Converter};
-use guard::{Guard, Verdict};
 use pilotfish_model::{ServiceKey, ShardKey};
+use pilotfish_source::{HeldLoss, LossGuard, LossVerdict, ReadExtent};
 use problems::Problems;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,7 +35,7 @@ pub const MAX_INSTANCES: usize = 1_000_000;
 /// What a registry has, and what of it was sent.
 pub struct Catalog {
     converter: Converter,
-    guard: Guard,
+    guard: LossGuard,
     /// What the product has, by its own ids.
     entries: BTreeMap<Arc<str>, Arc<Converted>>,
     /// Whose host is whose: the first id describes it, others collide.
@@ -65,8 +63,8 @@ pub enum Change {
     /// Nothing differs.
     Unchanged,
     /// It would lose too much: the state before stays in force until a second answer, from a full read after
-    /// [`Held::until`], says the same.
-    Held(Held),
+    /// [`HeldLoss::until`], says the same.
+    Held(HeldLoss),
 }
 
 impl Catalog {
@@ -74,7 +72,7 @@ impl Catalog {
     #[must_use]
     pub fn new(shard: ShardKey, options: CatalogOptions) -> Self {
         Self {
-            guard: options.guard(),
+            guard: LossGuard::new(options.guard),
             converter: Converter::new(shard, options),
             entries: BTreeMap::new(),
             owners: BTreeMap::new(),
@@ -89,7 +87,7 @@ impl Catalog {
     pub fn replace(&mut self, services: Vec<CatalogService>, now: Instant) -> Change {
         let given: BTreeSet<Arc<str>> = services.iter().map(|service| service.id.clone()).collect();
         let gone = self.entries.keys().filter(|id| !given.contains(*id)).cloned().collect();
-        let change = self.change(services, gone, now, true);
+        let change = self.change(services, gone, now, ReadExtent::Full);
         if self.complete || matches!(change, Change::Held(_)) {
             return change;
         }
@@ -104,7 +102,7 @@ impl Catalog {
     /// Takes a good answer about some services: each of `set` as a whole, and ids that are gone. Before the first
     /// [`Catalog::replace`] nothing can be compared, and the answer is kept for it.
     pub fn apply(&mut self, set: Vec<CatalogService>, removed: Vec<Arc<str>>, now: Instant) -> Change {
-        let change = self.change(set, removed, now, false);
+        let change = self.change(set, removed, now, ReadExtent::Partial);
         if self.complete { change } else { Change::Unchanged }
     }
 
@@ -122,8 +120,19 @@ impl Catalog {
 
     /// The answer that waits for a second one.
     #[must_use]
-    pub fn held(&self) -> Option<Held> {
+    pub fn held(&self) -> Option<HeldLoss> {
         self.guard.held()
+    }
+
+    /// Takes the next full answer as the second one: an operator accepts what is held back.
+    pub fn accept(&mut self, now: Instant) {
+        self.guard.accept(now);
+    }
+
+    /// The registry whose catalog this is.
+    #[must_use]
+    pub fn shard(&self) -> &ShardKey {
+        self.converter.shard()
     }
 
     fn change(
@@ -131,7 +140,7 @@ impl Catalog {
         set: Vec<CatalogService>,
         removed: Vec<Arc<str>>,
         now: Instant,
-        is_full: bool,
+        extent: ReadExtent,
     ) -> Change {
         let mut differing: BTreeMap<Arc<str>, Option<Arc<Converted>>> =
             removed.into_iter().filter(|id| self.entries.contains_key(id)).map(|id| (id, None)).collect();
@@ -146,8 +155,8 @@ impl Catalog {
             }
         }
         let after = self.limit(&mut differing);
-        let verdict = self.guard.judge(self.totals.usable, after.usable, now, is_full);
-        if let Verdict::Hold(held) = verdict {
+        let verdict = self.guard.judge(self.totals.usable, after.usable, now, extent);
+        if let LossVerdict::Hold(held) = verdict {
             return Change::Held(held);
         }
         self.totals = after;

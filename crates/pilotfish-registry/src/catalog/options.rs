@@ -1,8 +1,8 @@
 //! Options that every registry with a catalog has.
 
-use super::guard::Guard;
 use crate::live::{LiveSettings, LiveSettingsError};
 use pilotfish_model::{Namespace, Protocol};
+use pilotfish_source::GuardSettings;
 use std::time::Duration;
 
 /// One option of a registry, for `--help` and its page.
@@ -35,13 +35,13 @@ pub const CATALOG_OPTIONS: &[RegistryOption] = &[
     },
     RegistryOption {
         name: "guard",
-        value: "PERCENT|off",
-        about: "how many of the usable endpoints one answer may take away; one that takes more waits for a second answer [default: 50]",
+        value: GuardSettings::SHARE,
+        about: "how many of the usable endpoints one answer may take away; one that takes more, and at least 3, waits for a second answer [default: --guard]",
     },
     RegistryOption {
         name: "guardWait",
         value: "DURATION",
-        about: "how long after the first answer the second one is asked for [default: 10s, longer for products that fill slowly]",
+        about: "how long after the first answer the second one is asked for [default: --guard-wait, longer for products that fill slowly]",
     },
 ];
 
@@ -50,15 +50,15 @@ pub const CATALOG_OPTIONS: &[RegistryOption] = &[
 pub struct CatalogDefaults {
     /// The protocol of ports whose protocol is not known.
     pub protocol: Protocol,
-    /// How long after the first answer the second one is asked for: longer where a product that lost its state needs a while to
-    /// fill again.
-    pub guard_wait: Duration,
+    /// Time between the first answer and the second, where a product that lost its state needs longer to fill again than
+    /// the wait of all registries.
+    pub guard_wait: Option<Duration>,
 }
 
 impl Default for CatalogDefaults {
     /// The proxy sniffs.
     fn default() -> Self {
-        Self { protocol: Protocol::Unsupported, guard_wait: Duration::from_secs(10) }
+        Self { protocol: Protocol::Unsupported, guard_wait: None }
     }
 }
 
@@ -71,10 +71,8 @@ pub struct CatalogOptions {
     pub port: Option<u32>,
     /// The protocol of ports whose protocol is not known.
     pub protocol: Protocol,
-    /// The share of usable endpoints, in percent, that one answer may take away. `None` for no guard.
-    pub guard: Option<u8>,
-    /// How long after the first answer the second one is asked for.
-    pub guard_wait: Duration,
+    /// Which losses of usable endpoints wait for a second answer.
+    pub guard: GuardSettings,
 }
 
 impl CatalogOptions {
@@ -102,28 +100,22 @@ impl CatalogOptions {
             }
             known => Ok(known),
         });
-        let guard = settings.parse_option("guard", &mut mistakes, |text| match text {
-            "off" => Ok(None),
-            _ => match text.trim_end_matches('%').parse() {
-                Ok(share @ 1..=99) => Ok(Some(share)),
-                _ => Err("not a share in percent from 1 to 99, nor off".to_owned()),
-            },
-        });
-        let guard_wait = settings.parse_duration("guardWait", &mut mistakes);
+        let share = settings.parse_option("guard", &mut mistakes, GuardSettings::parse_share);
+        let wait = settings.parse_duration("guardWait", &mut mistakes);
         if !mistakes.is_empty() {
             return Err(LiveSettingsError(mistakes));
         }
+        let of_all = settings.registry.guard;
         Ok(Self {
             namespace: namespace.unwrap_or_else(|| "default".into()),
             port,
             protocol: protocol.unwrap_or(defaults.protocol),
-            guard: guard.unwrap_or(Some(50)),
-            guard_wait: guard_wait.unwrap_or(defaults.guard_wait),
+            guard: GuardSettings {
+                share: share.unwrap_or(of_all.share),
+                wait: wait.or(defaults.guard_wait).unwrap_or(of_all.wait),
+                ..of_all
+            },
         })
-    }
-
-    pub(super) const fn guard(&self) -> Guard {
-        Guard::new(self.guard, self.guard_wait)
     }
 }
 
@@ -133,8 +125,7 @@ impl Default for CatalogOptions {
             namespace: "default".into(),
             port: None,
             protocol: CatalogDefaults::default().protocol,
-            guard: Some(50),
-            guard_wait: CatalogDefaults::default().guard_wait,
+            guard: GuardSettings::default(),
         }
     }
 }

@@ -2,6 +2,7 @@ use super::*;
 use crate::live::RegistryBatch;
 use crate::registry::RegistryUpdate;
 use pilotfish_model::{HealthStatus, Locality, Protocol, Provider, Resolution};
+use pilotfish_source::GuardSettings;
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -198,9 +199,7 @@ fn one_port_can_stand_for_all() {
     assert_eq!(words[2], "endpoints a.test 10.0.0.1:31001>http,10.0.0.2:31002>http");
     given.instances.clear();
     given.ports.truncate(1);
-    let now = Instant::now() + Duration::from_secs(60);
-    catalog.replace(vec![given.clone()], now);
-    let words = batch(catalog.replace(vec![given], now + Duration::from_secs(60)));
+    let words = batch(catalog.replace(vec![given], Instant::now() + Duration::from_secs(60)));
     assert_eq!(
         words[0], "service a.test http=80/Http ClientSideLB",
         "without an instance the declared port is the one"
@@ -225,12 +224,14 @@ fn a_mass_loss_waits_for_a_second_answer() {
         "ten services, endpoint lists and workloads"
     );
     let sick = |n: u32| {
-        let mut service = service("sick", &[("10.0.0.1", 80), ("10.0.0.2", 80)]);
+        let mut service = service("sick", &[("10.0.0.1", 80), ("10.0.0.2", 80), ("10.0.0.3", 80)]);
         service.instances.iter_mut().take(n as usize).for_each(|i| i.health = HealthStatus::Unhealthy);
         vec![service]
     };
     batch(catalog.replace(sick(0), later(200)));
-    assert_eq!(batch(catalog.replace(sick(2), later(300))), ["held 2 to 0"], "unusable counts as lost");
+    assert_ne!(batch(catalog.replace(sick(2), later(300))), ["held 3 to 1"], "few are no mass loss");
+    batch(catalog.replace(sick(0), later(400)));
+    assert_eq!(batch(catalog.replace(sick(3), later(500))), ["held 3 to 0"], "unusable counts as lost");
 }
 
 /// What somebody who applies all batches has.
@@ -287,7 +288,7 @@ proptest! {
     #[test]
     fn changes_add_up_to_the_whole(history in proptest::collection::vec((any_service(), any::<bool>()), 1..30)) {
         let now = Instant::now();
-        let options = CatalogOptions { guard: None, ..CatalogOptions::default() };
+        let options = CatalogOptions { guard: GuardSettings::off(), ..CatalogOptions::default() };
         let mut catalog = Catalog::new(shard(), options.clone());
         let (mut applied, mut last) = (Applied::default(), BTreeMap::new());
         applied.take(catalog.replace(vec![], now));

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use pilotfish_api as api;
 use pilotfish_config::{Effective, ProblemReport, Severity, SourceProblems};
 use pilotfish_model::{ChangeSet, ObjectKey, ShardKey, World};
-use pilotfish_registry::{AggregateController, Conflict, SourceReport, SourceState};
+use pilotfish_registry::{AggregateController, Conflict, ShownLoss, SourceReport, SourceState};
 use pilotfish_source::Health;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::Hash;
@@ -269,10 +269,7 @@ impl Shared {
                 (None, _) => {}
             }
             if let Some(held) = registry.source.as_ref().and_then(|source| source.held.as_ref()) {
-                let (before, after, until) = (held.endpoints, held.would_leave, &held.until);
-                problems.push(format!(
-                    "{name}: an answer that leaves {after} of {before} endpoints is held back until a second one after {until} says so too"
-                ));
+                problems.push(format!("{name}: {held}"));
             }
         }
         problems
@@ -387,15 +384,20 @@ fn source(state: &SourceState) -> api::RegistrySource {
         sessions: state.sessions,
         failures: state.failures,
         holds: state.holds,
-        held: state.held.map(|held| api::HeldAnswer {
-            since: time(held.since),
-            until: time(held.until),
-            endpoints: held.before,
-            would_leave: held.after,
-        }),
+        held: state.held.as_ref().map(held_answer),
         objects: state.objects,
         problem_count: state.problems.total,
         problems: state.problems.first.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn held_answer(held: &ShownLoss) -> api::HeldAnswer {
+    api::HeldAnswer {
+        of: held.scope.to_string(),
+        since: time(held.since),
+        until: time(held.until),
+        endpoints: held.before,
+        would_leave: held.after,
     }
 }
 

@@ -59,7 +59,7 @@ function registry(one, ages) {
       ["Sessions that failed", source.failures ? format.number(source.failures) : ""],
     ]),
     one.failure && h("p", { class: "quote" }, `Since ${format.time(one.failingSince)}: ${one.failure}`),
-    source.held && h("p", {}, `An answer of ${format.time(source.held.since)} would leave ${format.number(source.held.wouldLeave)} of ${format.number(source.held.endpoints)} endpoints; a second one is asked for at ${format.time(source.held.until)}.`),
+    source.held && h("p", {}, `An answer of ${format.time(source.held.since)} would leave ${format.number(source.held.wouldLeave)} of ${format.number(source.held.endpoints)} ${source.held.of}; a second one is asked for at ${format.time(source.held.until)}.`),
     source.problems?.length > 0 && h("details", {}, h("summary", {}, `${format.count(source.problemCount, "thing")} of it cannot be used as they are`), lines(source.problems)),
     one.losers?.length > 0 && h("details", {}, h("summary", {}, `${format.count(one.losers.length, "service")} of it lose to other registries`), table("Services that lose", LOSERS, one.losers)),
   );

@@ -5,7 +5,7 @@ use crate::control::shared::Shared;
 use crate::serve::tls::trust_domain;
 use pilotfish_model::ShardKey;
 use pilotfish_registration::{Registrar, ServiceKey, ServicesChanged};
-use pilotfish_registry::{CatalogOptions, CatalogService, LiveSource};
+use pilotfish_registry::{CatalogOptions, CatalogService, GuardSettings, LiveSource};
 use pilotfish_registry_client::{CatalogWriter, Product, SessionError, live};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) fn source(
     domain: Arc<str>,
     shard: ShardKey,
 ) -> Box<dyn LiveSource> {
-    let options = CatalogOptions { guard: None, ..CatalogOptions::default() };
+    let options = CatalogOptions { guard: GuardSettings::off(), ..CatalogOptions::default() };
     live(Registered { registrar, shared, domain }, shard, options)
 }
 

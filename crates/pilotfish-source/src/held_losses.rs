@@ -1,0 +1,219 @@
+//! Losses that guards hold back, for those who show or accept them.
+
+use crate::loss_guard::HeldLoss;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime};
+use tokio::sync::watch;
+
+/// Scopes that a summary names.
+const NAMED_SCOPES: usize = 4;
+
+/// The losses that one source holds back, by scope (a kind of objects), shared between the source and its readers.
+#[derive(Clone, Debug)]
+pub struct HeldLosses(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Number of acceptances by operators.
+    accepted: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    held: BTreeMap<Arc<str>, (HeldLoss, ShownLoss)>,
+    holds: u64,
+}
+
+/// A held loss with times of day.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownLoss {
+    /// The things that are missing: `endpoints`, or the plural of a kind.
+    pub scope: Arc<str>,
+    /// When it was found.
+    pub since: SystemTime,
+    /// When a full read confirms it at the earliest.
+    pub until: SystemTime,
+    /// Things in force.
+    pub before: usize,
+    /// Things that the read has.
+    pub after: usize,
+}
+
+impl Default for HeldLosses {
+    fn default() -> Self {
+        Self(Arc::new(Shared { state: Mutex::default(), accepted: watch::Sender::new(0) }))
+    }
+}
+
+impl HeldLosses {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Valid after a panic too: each change is a single step.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Publishes the loss that `source` holds back in a scope, or none. Logs when that begins and ends.
+    pub fn set(&self, source: &str, scope: &str, held: Option<HeldLoss>) {
+        let mut state = self.state();
+        let known = state.held.get(scope);
+        let Some(held) = held else {
+            if state.held.remove(scope).is_some() {
+                tracing::info!(source, scope, "the guard holds nothing back any more");
+            }
+            return;
+        };
+        if known.is_some_and(|(known, _)| *known == held) {
+            return;
+        }
+        let now = SystemTime::now();
+        let until = now + held.until.saturating_duration_since(Instant::now());
+        let before = known.map(|(_, shown)| shown.since);
+        let scope: Arc<str> = scope.into();
+        let HeldLoss { before: in_force, after, .. } = held;
+        let since = before.unwrap_or(now);
+        let shown = ShownLoss { scope: scope.clone(), since, until, before: in_force, after };
+        if before.is_none() {
+            state.holds += 1;
+            tracing::warn!(
+                source,
+                %scope,
+                before = in_force,
+                after,
+                "a read lacks most of what there was; it stays in force until a second read confirms the loss"
+            );
+        }
+        state.held.insert(scope, (held, shown));
+    }
+
+    /// The losses that are held back now as one: all scopes, sums, the first time and the last.
+    #[must_use]
+    pub fn held(&self) -> Option<ShownLoss> {
+        let state = self.state();
+        let mut all = state.held.values().map(|(_, shown)| shown);
+        let first = all.next()?.clone();
+        let mut scopes = vec![first.scope.to_string()];
+        let mut sum = all.fold(first, |sum, next| {
+            scopes.push(next.scope.to_string());
+            ShownLoss {
+                since: sum.since.min(next.since),
+                until: sum.until.max(next.until),
+                before: sum.before + next.before,
+                after: sum.after + next.after,
+                ..sum
+            }
+        });
+        let more = scopes.len().saturating_sub(NAMED_SCOPES);
+        scopes.truncate(NAMED_SCOPES);
+        sum.scope = match more {
+            0 => scopes.join(", "),
+            _ => format!("{} and {more} more kinds", scopes.join(", ")),
+        }
+        .into();
+        Some(sum)
+    }
+
+    /// Number of losses held back since the start.
+    #[must_use]
+    pub fn holds(&self) -> u64 {
+        self.state().holds
+    }
+
+    /// Asks the source to read everything again now, and to believe what it finds. Returns the number of losses that are held.
+    pub fn accept(&self) -> usize {
+        let held = self.state().held.len();
+        if held > 0 {
+            self.0.accepted.send_modify(|count| *count += 1);
+        }
+        held
+    }
+
+    /// Changes with each acceptance.
+    #[must_use]
+    pub fn acceptances(&self) -> watch::Receiver<u64> {
+        self.0.accepted.subscribe()
+    }
+}
+
+/// The held losses of all sources that read objects, by the name of the source.
+#[derive(Clone, Debug, Default)]
+pub struct GuardBoard(Arc<Mutex<BTreeMap<Arc<str>, HeldLosses>>>);
+
+impl GuardBoard {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, HeldLosses>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The held losses of a source, which are added when they are new.
+    #[must_use]
+    pub fn of(&self, source: &str) -> HeldLosses {
+        self.all().entry(source.into()).or_default().clone()
+    }
+
+    /// Forgets a source that is gone.
+    pub fn remove(&self, source: &str) {
+        self.all().remove(source);
+    }
+
+    /// The sources by name.
+    #[must_use]
+    pub fn sources(&self) -> Vec<(Arc<str>, HeldLosses)> {
+        self.all().iter().map(|(name, losses)| (name.clone(), losses.clone())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn loss(after: usize) -> HeldLoss {
+        HeldLoss { until: Instant::now() + Duration::from_secs(10), before: 10, after }
+    }
+
+    #[test]
+    fn hold_that_changes_stays_one_hold() {
+        let losses = HeldLosses::default();
+        losses.set("files", "objects", Some(loss(2)));
+        let since = losses.held().unwrap().since;
+        losses.set("files", "objects", Some(loss(1)));
+        let held = losses.held().unwrap();
+        assert_eq!((held.since, held.after, losses.holds()), (since, 1, 1));
+        losses.set("files", "objects", None);
+        assert_eq!(losses.held(), None);
+        losses.set("files", "objects", Some(loss(0)));
+        assert_eq!((losses.held().is_some(), losses.holds()), (true, 2));
+    }
+
+    #[test]
+    fn scopes_are_summed_and_the_first_are_named() {
+        let losses = HeldLosses::default();
+        ["a", "b"].into_iter().for_each(|scope| losses.set("c", scope, Some(loss(2))));
+        let held = losses.held().unwrap();
+        assert_eq!((&*held.scope, held.before, held.after), ("a, b", 20, 4));
+        ["c", "d", "e", "f"].into_iter().for_each(|scope| losses.set("c", scope, Some(loss(2))));
+        assert_eq!(&*losses.held().unwrap().scope, "a, b, c, d and 2 more kinds");
+    }
+
+    #[test]
+    fn acceptance_reaches_the_source_only_while_something_is_held() {
+        let losses = GuardBoard::default().of("files");
+        let mut acceptances = losses.acceptances();
+        assert_eq!(losses.accept(), 0);
+        assert!(!acceptances.has_changed().unwrap());
+        losses.set("files", "objects", Some(loss(0)));
+        assert_eq!(losses.accept(), 1);
+        assert!(acceptances.has_changed().unwrap());
+        assert_eq!(*acceptances.borrow_and_update(), 1);
+    }
+
+    #[test]
+    fn board_has_one_entry_for_each_source() {
+        let board = GuardBoard::default();
+        board.of("files").set("files", "objects", Some(loss(0)));
+        assert_eq!(board.of("files").holds(), 1);
+        assert_eq!(board.sources().len(), 1);
+        board.remove("files");
+        assert!(board.sources().is_empty());
+    }
+}
