@@ -16,7 +16,7 @@ mod visible;
 pub(crate) use egress::{Egress, EgressOf, EgressPolicy, OutboundPolicyOf};
 pub(crate) use services::{ListenerServicesOf, ServiceIn, ServicesOf, cluster_host};
 pub(crate) use virtual_services::{MeshVirtualServices, MeshVirtualServicesOf, StreamVirtualServicesFor};
-pub(crate) use visible::{DefaultServiceExport, VisibleTo, is_visible};
+pub(crate) use visible::{VisibleTo, is_visible};
 
 use crate::engine::{Cx, Query};
 use crate::proxy::{Proxy, ProxyKind, workload};

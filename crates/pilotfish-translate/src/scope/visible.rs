@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// The mesh-wide default for services without `exportTo`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct DefaultServiceExport;
+struct DefaultServiceExport;
 
 impl Query for DefaultServiceExport {
     type Output = ExportTo;

@@ -1,5 +1,6 @@
 //! The rules of one namespace, those for the same host merged.
 
+use super::policy::over_made;
 use crate::engine::{Cx, Query, reference};
 use crate::routing::gateway_api::{MadeRule, MadeRulesIn};
 use pilotfish_config::networking::{DestinationRule, Subset, TrafficPolicy};
@@ -18,8 +19,10 @@ pub(crate) struct MergedDestinationRule {
     pub namespace: Namespace,
     /// The name of the first object, which stands for all in metadata.
     pub name: Arc<str>,
-    /// The policy for the host: of the first object that has one.
+    /// The policy for the host: of the first object that has one, over that of BackendTLSPolicies.
     pub policy: Option<TrafficPolicy>,
+    /// The policy of BackendTLSPolicies alone.
+    pub(super) made: Option<TrafficPolicy>,
     /// The subsets of all objects, the first one of each name.
     pub subsets: Vec<Subset>,
     /// Where each of them is.
@@ -30,8 +33,6 @@ pub(crate) struct MergedDestinationRule {
     pub export_to: ExportTo,
     /// Whether the TLS settings of an object cannot be used: nothing is sent to the host.
     pub closed: bool,
-    /// Whether the policy is of BackendTLSPolicies: connections without its TLS must not be made.
-    pub requires_tls: bool,
     pub provenance: Vec<Origin>,
 }
 
@@ -39,7 +40,7 @@ pub(crate) struct MergedDestinationRule {
 struct Source {
     host: Hostname,
     object: Typed<DestinationRule>,
-    requires_tls: bool,
+    is_made: bool,
     provenance: Vec<Origin>,
 }
 
@@ -48,12 +49,12 @@ impl Source {
     fn written(cx: &Cx<'_>, object: Typed<DestinationRule>) -> Option<Self> {
         let host = Hostname::parse(&cx.domain().qualify(&object.host, object.namespace())).ok()?;
         let provenance = vec![reference(&object)];
-        Some(Self { host, object, requires_tls: false, provenance })
+        Some(Self { host, object, is_made: false, provenance })
     }
 
     fn made(made: &MadeRule) -> Self {
         let MadeRule { host, rule, provenance } = made.clone();
-        Self { host, object: rule, requires_tls: true, provenance }
+        Self { host, object: rule, is_made: true, provenance }
     }
 }
 
@@ -62,10 +63,13 @@ impl MergedDestinationRule {
         let object = &source.object;
         let meta = object.meta();
         let selector = object.workload_selector.as_ref().map(|selector| selector.match_labels.clone());
+        let policy = object.traffic_policy.clone();
+        let (made, policy) = if source.is_made { (policy, None) } else { (None, policy) };
         let mut rule = Self {
             namespace: meta.key.namespace.clone(),
             name: meta.key.name.clone(),
-            policy: object.traffic_policy.clone(),
+            policy,
+            made,
             subsets: Vec::new(),
             places: HashMap::new(),
             // A rule for some workloads never leaves its namespace.
@@ -75,7 +79,6 @@ impl MergedDestinationRule {
             },
             selector,
             closed: object.closed,
-            requires_tls: source.requires_tls,
             provenance: source.provenance.clone(),
         };
         rule.add_subsets(&object.subsets);
@@ -85,13 +88,22 @@ impl MergedDestinationRule {
     /// Takes up another object for the same host.
     fn merge(&mut self, source: &Source) {
         self.add_subsets(&source.object.subsets);
-        if self.policy.is_none() {
-            self.policy.clone_from(&source.object.traffic_policy);
+        let policy = if source.is_made { &mut self.made } else { &mut self.policy };
+        if policy.is_none() {
+            policy.clone_from(&source.object.traffic_policy);
         }
         self.closed |= source.object.closed;
         // Each cluster of the host names them: as many for each of as many clusters would be too much.
         let room = MAX_PROVENANCE.saturating_sub(self.provenance.len());
         self.provenance.extend(source.provenance.iter().take(room).cloned());
+    }
+
+    /// Puts the written policy over that of BackendTLSPolicies, once all objects are merged.
+    fn finish(mut self) -> Self {
+        if let Some(made) = &self.made {
+            self.policy = Some(over_made(self.policy.take().unwrap_or_default(), made));
+        }
+        self
     }
 
     fn add_subsets(&mut self, subsets: &[Subset]) {
@@ -123,6 +135,8 @@ pub(crate) struct NamespaceDestinationRules {
     local: ByHost,
     exported: ByHost,
     root_private: ByHost,
+    /// `defaultDestinationRuleExportTo`, as the namespace's rules without `exportTo` have it.
+    default_export: ExportTo,
 }
 
 impl NamespaceDestinationRules {
@@ -150,7 +164,7 @@ impl NamespaceDestinationRules {
     #[must_use]
     pub(crate) fn exported(&self, host: &Hostname, client: &Namespace) -> Vec<Arc<MergedDestinationRule>> {
         let rules = most_specific(&self.exported, host).unwrap_or_default();
-        let visible = rules.iter().filter(|rule| rule.export_to.visible_to(client, &ExportTo::Public));
+        let visible = rules.iter().filter(|rule| rule.export_to.visible_to(client, &self.default_export));
         visible.cloned().collect()
     }
 }
@@ -159,7 +173,9 @@ impl Query for DestinationRulesIn {
     type Output = NamespaceDestinationRules;
 
     fn compute(&self, cx: &Cx<'_>) -> NamespaceDestinationRules {
-        let default_private = cx.mesh().default_destination_rule_export_to.iter().any(|entry| entry == ".");
+        let mesh = cx.mesh();
+        let default = mesh.default_destination_rule_export_to.iter().map(String::as_str);
+        let default_export = ExportTo::parse(default, &self.0);
         let mut objects = cx.objects_in::<DestinationRule>(&self.0);
         objects.sort_by(|a, b| a.meta().precedence().cmp(&b.meta().precedence()));
         let (mut local, mut exported, mut root_private) = <(Lists, Lists, Lists)>::default();
@@ -168,25 +184,26 @@ impl Query for DestinationRulesIn {
         let written = objects.into_iter().filter_map(|object| Source::written(cx, object));
         for source in made.iter().map(Source::made).chain(written) {
             let rule = MergedDestinationRule::new(&source);
-            let private = match &rule.export_to {
-                ExportTo::Unset => default_private,
+            let export_to = if rule.export_to == ExportTo::Unset { &default_export } else { &rule.export_to };
+            let private = match export_to {
                 ExportTo::Namespaces(namespaces) => namespaces.len() == 1 && namespaces.contains(&self.0),
-                ExportTo::Public | ExportTo::Nobody => false,
+                ExportTo::Unset | ExportTo::Public | ExportTo::Nobody => false,
             };
-            if rule.export_to.visible_to(&self.0, &ExportTo::Public) {
+            if export_to.visible_to(&self.0, &ExportTo::Unset) {
                 add(&mut local, &rule, &source);
             }
             add(if private { &mut root_private } else { &mut exported }, &rule, &source);
         }
         let (local, exported, root_private) = (shared(local), shared(exported), shared(root_private));
-        NamespaceDestinationRules { local, exported, root_private }
+        NamespaceDestinationRules { local, exported, root_private, default_export }
     }
 }
 
 /// Rules by host while they are merged.
 type Lists = BTreeMap<Hostname, Vec<MergedDestinationRule>>;
 
-/// Merges an object into the rule for the same host, clients and workloads, or appends it.
+/// Merges an object into the rule for the same host, clients and workloads, or appends it. TLS of a BackendTLSPolicy
+/// is for all clients of the host, so each rule for some of them has it below its own settings.
 fn add(lists: &mut Lists, rule: &MergedDestinationRule, source: &Source) {
     let list = lists.entry(source.host.clone()).or_default();
     let same = |held: &&mut MergedDestinationRule| {
@@ -194,12 +211,24 @@ fn add(lists: &mut Lists, rule: &MergedDestinationRule, source: &Source) {
     };
     match list.iter_mut().find(same) {
         Some(held) => held.merge(source),
-        None => list.push(rule.clone()),
+        None => {
+            let made = list.first().filter(|first| first.made.is_some() && !source.is_made);
+            let merged = made.map(|first| {
+                let (export_to, selector) = (rule.export_to.clone(), rule.selector.clone());
+                let mut merged = MergedDestinationRule { export_to, selector, policy: None, ..first.clone() };
+                merged.merge(source);
+                merged
+            });
+            list.push(merged.unwrap_or_else(|| rule.clone()));
+        }
     }
 }
 
 fn shared(lists: Lists) -> ByHost {
-    lists.into_iter().map(|(host, rules)| (host, rules.into_iter().map(Arc::new).collect())).collect()
+    lists
+        .into_iter()
+        .map(|(host, rules)| (host, rules.into_iter().map(|rule| Arc::new(rule.finish())).collect()))
+        .collect()
 }
 
 /// The rules of the host itself, else those of the longest wildcard that covers it.

@@ -3,8 +3,9 @@
 use super::MergedDestinationRule;
 use crate::engine::{Cx, Query};
 use pilotfish_config::networking::{
-    ClientTlsSettings, ConnectionPoolSettings, ConsistentHashLb, DestinationRule, LoadBalancerSettings,
-    OutlierDetection, PortTrafficPolicy, ProxyProtocol, RetryBudget, Subset, TrafficPolicy, TunnelSettings,
+    ClientTlsMode, ClientTlsSettings, ConnectionPoolSettings, ConsistentHashLb, DestinationRule,
+    LoadBalancerSettings, OutlierDetection, PortTrafficPolicy, ProxyProtocol, RetryBudget, Subset,
+    TrafficPolicy, TunnelSettings,
 };
 
 /// The parts of a traffic policy that are in force.
@@ -56,13 +57,13 @@ impl<'a> Policy<'a> {
 
     /// The host's policy under that of a subset: parts of the subset replace whole parts of the host. Where the
     /// subset has settings for the port, the four parts that such settings have all come from there, present or
-    /// not. A retry budget does not survive the union.
+    /// not. A retry budget is inherited whatever else the subset sets.
     fn under(self, subset: &'a TrafficPolicy, port: u32) -> Self {
         let own = Self::of(subset, port);
         let merged = Self {
             tunnel: own.tunnel.or(self.tunnel),
             proxy_protocol: own.proxy_protocol.or(self.proxy_protocol),
-            retry_budget: None,
+            retry_budget: subset.retry_budget.as_ref().or(self.retry_budget),
             ..own
         };
         if port_settings(subset, port).is_some() {
@@ -88,10 +89,9 @@ impl MergedDestinationRule {
     /// The policy of a port of a subset.
     #[must_use]
     pub(crate) fn subset_policy<'a>(&'a self, subset: &'a Subset, port: u32) -> Policy<'a> {
-        match (&self.policy, &subset.traffic_policy) {
-            (_, None) => self.policy(port),
-            (None, Some(own)) => Policy::of(own, port),
-            (Some(_), Some(own)) => self.policy(port).under(own, port),
+        match &subset.traffic_policy {
+            None => self.policy(port),
+            Some(own) => self.policy(port).under(own, port),
         }
     }
 
@@ -102,6 +102,25 @@ impl MergedDestinationRule {
             Some(subset) => self.subset_policy(subset, port),
             None => self.policy(port),
         }
+    }
+
+    /// The TLS mode that clients use for endpoints of a port and subset: that of the subset, else that of the host. In
+    /// both, a port without a mode of its own has the one for all ports.
+    #[must_use]
+    pub(crate) fn endpoint_tls_mode(&self, subset: &str, port: u32) -> Option<ClientTlsMode> {
+        let subset = self.subset(subset).and_then(|subset| subset.traffic_policy.as_ref());
+        [subset, self.policy.as_ref()].into_iter().flatten().find_map(|policy| {
+            let of_port = port_settings(policy, port).and_then(|settings| settings.tls.as_ref());
+            of_port.or(policy.tls.as_ref()).map(|tls| tls.mode)
+        })
+    }
+
+    /// True if the TLS settings of a port and subset come from a BackendTLSPolicy: connections without them must not
+    /// be made.
+    #[must_use]
+    pub(crate) fn requires_tls(&self, subset: &str, port: u32) -> bool {
+        let made = self.made.as_ref().and_then(|made| Policy::of(made, port).tls);
+        made.is_some() && self.policy_of(subset, port).tls == made
     }
 
     /// The keys of consistent hashing for requests to a port and subset: the most specific place that has any.
@@ -141,6 +160,37 @@ impl Query for AnyConsistentHash {
         let is_hash =
             |rule: &DestinationRule| parts(rule).any(|(balancer, _)| hash(balancer.as_ref()).is_some());
         cx.objects::<DestinationRule>().any(|rule| is_hash(&rule))
+    }
+}
+
+/// The policy of a written rule over one made of a BackendTLSPolicy: each field that is written wins as a whole,
+/// settings of ports field by field (Istio 1.31).
+pub(super) fn over_made(written: TrafficPolicy, made: &TrafficPolicy) -> TrafficPolicy {
+    let mut ports = written.port_level_settings;
+    for below in &made.port_level_settings {
+        match ports.iter_mut().find(|settings| settings.port == below.port) {
+            None => ports.push(below.clone()),
+            Some(settings) => {
+                let own = std::mem::take(settings);
+                *settings = PortTrafficPolicy {
+                    port: own.port,
+                    load_balancer: own.load_balancer.or_else(|| below.load_balancer.clone()),
+                    connection_pool: own.connection_pool.or_else(|| below.connection_pool.clone()),
+                    outlier_detection: own.outlier_detection.or_else(|| below.outlier_detection.clone()),
+                    tls: own.tls.or_else(|| below.tls.clone()),
+                };
+            }
+        }
+    }
+    TrafficPolicy {
+        load_balancer: written.load_balancer.or_else(|| made.load_balancer.clone()),
+        connection_pool: written.connection_pool.or_else(|| made.connection_pool.clone()),
+        outlier_detection: written.outlier_detection.or_else(|| made.outlier_detection.clone()),
+        tls: written.tls.or_else(|| made.tls.clone()),
+        tunnel: written.tunnel.or_else(|| made.tunnel.clone()),
+        proxy_protocol: written.proxy_protocol.or_else(|| made.proxy_protocol.clone()),
+        retry_budget: written.retry_budget.or_else(|| made.retry_budget.clone()),
+        port_level_settings: ports,
     }
 }
 

@@ -3,12 +3,15 @@
 use super::backends::{BackendView, Malformed, Problem, Referrer, destination, weights};
 use super::filters;
 use crate::engine::Cx;
+use crate::routing::ir::REPLACE_PREFIX;
 use pilotfish_config::StringMatch;
 use pilotfish_config::gateway_api::{
     GrpcRoute, GrpcRouteRule, HttpBackendRef, HttpRoute as Route, HttpRouteRule, MatchType, ParentReference,
     RouteFilter, ValueMatch,
 };
-use pilotfish_config::networking::{HttpDirectResponse, HttpMatchRequest, HttpRoute, HttpRouteDestination};
+use pilotfish_config::networking::{
+    HttpDirectResponse, HttpMatchRequest, HttpRedirect, HttpRoute, HttpRouteDestination,
+};
 use pilotfish_model::{KindSpec, Typed};
 use std::collections::BTreeMap;
 
@@ -76,9 +79,32 @@ pub(super) fn routes<T: RequestRoute>(
         filters::apply(cx, parts.filters, referrer, &mut route)?;
         rule.limit(&mut route);
         set_backends(cx, parts.backends, referrer, &mut route)?;
-        out.extend(one_per_match(route, rule.requests()?));
+        let requests = rule.requests()?;
+        if route.redirect.as_ref().is_some_and(|to| leads_back(to, &requests)) {
+            let message = format!("rules[{position}]: the redirect leads to the URL that was asked for");
+            return Err(Malformed(Problem::filter(message)));
+        }
+        out.extend(one_per_match(route, requests));
     }
     Ok(out)
+}
+
+/// True if a redirect changes neither scheme, host nor port, and leaves the path of some match as it is: clients would
+/// follow it until they give up.
+fn leads_back(to: &HttpRedirect, requests: &[HttpMatchRequest]) -> bool {
+    if !to.authority.is_empty() || !to.scheme.is_empty() || to.port.is_some() {
+        return false;
+    }
+    let any = [HttpMatchRequest::default()];
+    let requests = if requests.is_empty() { &any } else { requests };
+    let path =
+        |request: &HttpMatchRequest| request.uri.clone().unwrap_or(StringMatch::Prefix("/".to_owned()));
+    requests.iter().any(|request| match (to.uri.strip_prefix(REPLACE_PREFIX), path(request)) {
+        (Some(new), StringMatch::Prefix(old)) => new.trim_end_matches('/') == old.trim_end_matches('/'),
+        (None, StringMatch::Exact(path)) => to.uri.is_empty() || to.uri == path,
+        (None, _) => to.uri.is_empty(),
+        (Some(_), _) => false,
+    })
 }
 
 /// A route for each match of its rule; without any, the one route for all requests.

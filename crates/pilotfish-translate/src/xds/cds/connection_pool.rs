@@ -10,9 +10,8 @@ use pilotfish_proto::envoy::config::cluster::v3::{CircuitBreakers, UpstreamConne
 use pilotfish_proto::envoy::config::core::v3;
 use pilotfish_proto::envoy::r#type::v3::Percent;
 
-/// Retries as a share of requests, in percent, where a retry budget does not set a share. Istio's value is a slip
-/// (it means 20 %) that clients by now rely on.
-const DEFAULT_BUDGET_PERCENT: f64 = 0.2;
+/// Retries as a share of requests, in percent, where a retry budget does not set a share.
+const DEFAULT_BUDGET_PERCENT: f64 = 20.0;
 /// Retries that a budget allows however few requests there are.
 const DEFAULT_BUDGET_CONCURRENCY: u32 = 3;
 

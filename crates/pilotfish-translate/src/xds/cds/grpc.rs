@@ -57,7 +57,9 @@ pub(super) fn clusters(cx: &Cx<'_>, view: &GrpcClusters, name: &str) -> Vec<Enco
     }
     let policy =
         rule.as_deref().map_or_else(Policy::default, |rule| rule.policy_of(&parsed.subset, parsed.port));
-    if policy.tls.is_some() && rule.as_ref().is_some_and(|rule| rule.requires_tls) {
+    if policy.tls.is_some()
+        && rule.as_ref().is_some_and(|rule| rule.requires_tls(&parsed.subset, parsed.port))
+    {
         // gRPC takes no certificates from xDS, and a cluster without TLS would send what is to be protected in plaintext.
         return Vec::new();
     }

@@ -4,7 +4,7 @@ use super::client_locality::distribution_keys;
 use crate::engine::{Cx, Query};
 use crate::policy::destination_rule::MergedDestinationRule;
 use crate::services::cluster_local::ClusterLocalHosts;
-use pilotfish_config::networking::{ClientTlsMode, LocalityLoadBalancerSetting, TrafficPolicy};
+use pilotfish_config::networking::{ClientTlsMode, LocalityLoadBalancerSetting};
 use pilotfish_model::{
     ClusterId, Endpoint, Origin, Provider, Service, ServiceEndpoints, ShardKey, TrafficDistribution,
 };
@@ -147,28 +147,12 @@ impl Ruled {
         Self {
             has_subset: rule.subset(subset).is_some(),
             subset: rule.subset(subset).map(|subset| subset.labels.clone()).unwrap_or_default(),
-            tls: tls_mode(rule, subset, port),
+            tls: rule.endpoint_tls_mode(subset, port),
             setting: policy.load_balancer.and_then(|balancer| balancer.locality_lb_setting.clone()),
             outlier: policy.outlier_detection.is_some(),
             provenance: rule.provenance.clone(),
         }
     }
-}
-
-/// The TLS mode that a rule states for endpoints of a port and subset. Unlike the cluster's policy, a subset inherits none here, and a
-/// port without one has that of the host.
-fn tls_mode(rule: &MergedDestinationRule, subset: &str, port: u32) -> Option<ClientTlsMode> {
-    let policy: &TrafficPolicy = match rule.subset(subset).filter(|_| !subset.is_empty()) {
-        Some(subset) => subset.traffic_policy.as_ref()?,
-        None => rule.policy.as_ref()?,
-    };
-    let is_for = |number: Option<u32>| number == Some(port);
-    let of_port = policy
-        .port_level_settings
-        .iter()
-        .find(|settings| is_for(settings.port.as_ref().map(|port| port.number)) && settings.tls.is_some());
-    let tls = of_port.and_then(|settings| settings.tls.as_ref()).or(policy.tls.as_ref())?;
-    Some(tls.mode)
 }
 
 /// Joins the settings of rules, service and mesh.

@@ -3,6 +3,7 @@
 use super::convert::{percent, whole_percent};
 use super::hash_policy::hash_policy;
 use super::headers::Operations;
+use super::path_prefix::{self, PathReplacement};
 use super::retry::Retries;
 use super::routes::is_grpc;
 use super::view::RouteFacets;
@@ -11,7 +12,7 @@ use crate::envoy::duration;
 use crate::policy::destination_rule::{MergedDestinationRule, destination_rule_for};
 use crate::proxy::ProxyKind;
 use crate::routing::{RouteDialect, destination_cluster};
-use crate::scope::{DefaultServiceExport, ServiceIn, cluster_host};
+use crate::scope::{ServiceIn, cluster_host, is_visible};
 use pilotfish_config::networking::{Destination, HttpRewrite, HttpRoute, HttpRouteDestination, Percent};
 use pilotfish_model::{Hostname, Namespace, Origin, Service, ServiceKey};
 use pilotfish_proto::envoy::config::core::v3::RuntimeFractionalPercent;
@@ -24,7 +25,6 @@ use pilotfish_proto::envoy::config::route::v3::route_match::PathSpecifier;
 use pilotfish_proto::envoy::config::route::v3::weighted_cluster::ClusterWeight;
 use pilotfish_proto::envoy::config::route::v3::weighted_cluster::cluster_weight;
 use pilotfish_proto::envoy::config::route::v3::{Route, RouteAction, WeightedCluster};
-use pilotfish_proto::envoy::r#type::matcher::v3::{RegexMatchAndSubstitute, RegexMatcher};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -53,10 +53,8 @@ impl<'a, 'c> Destinations<'a, 'c> {
         let host = Hostname::parse(host).ok()?;
         if self.facets.scope.kind == ProxyKind::Router {
             let key = ServiceKey { hostname: host.clone(), namespace: self.namespace.clone() };
-            let default = self.cx.get(&DefaultServiceExport);
-            let visible = |service: &&Arc<Service>| {
-                service.export_to.visible_to(&self.facets.scope.namespace, &default)
-            };
+            let visible =
+                |service: &&Arc<Service>| is_visible(self.cx, service, &self.facets.scope.namespace);
             let services = self.cx.services_of(&key);
             if let Some(own) = services.iter().flat_map(|services| services.iter()).find(visible) {
                 return Some(own.clone());
@@ -141,36 +139,23 @@ fn set_timeout(action: &mut RouteAction, http: &HttpRoute, grpc: bool) {
 }
 
 fn set_rewrite(action: &mut RouteAction, rewrite: &HttpRewrite, dialect: RouteDialect, route: &Route) {
-    let regex = |regex: String, substitution: String| {
-        Some(RegexMatchAndSubstitute {
-            pattern: Some(RegexMatcher { regex, ..Default::default() }),
-            substitution,
-        })
-    };
     match &rewrite.uri_regex_rewrite {
-        Some(rewrite) => action.regex_rewrite = regex(rewrite.r#match.clone(), rewrite.rewrite.clone()),
-        // Taking a whole prefix away must not leave an empty path, nor two slashes.
-        None if dialect == RouteDialect::GatewayApi && rewrite.uri == "/" => {
-            let prefix = match route.r#match.as_ref().and_then(|m| m.path_specifier.as_ref()) {
-                Some(PathSpecifier::PathSeparatedPrefix(prefix)) => prefix.as_str(),
-                _ => "",
-            };
-            action.regex_rewrite = regex(format!("^{}(/?)(.*)", quote_regex(prefix)), "/\\2".to_owned());
+        Some(rewrite) => {
+            action.regex_rewrite = Some(path_prefix::regex(rewrite.r#match.clone(), rewrite.rewrite.clone()));
+        }
+        None if dialect == RouteDialect::GatewayApi && !rewrite.uri.is_empty() => {
+            match PathReplacement::new(path_of(route), &rewrite.uri) {
+                PathReplacement::Prefix(prefix) => action.prefix_rewrite = prefix,
+                PathReplacement::Regex(regex) => action.regex_rewrite = Some(regex),
+            }
         }
         None => action.prefix_rewrite.clone_from(&rewrite.uri),
     }
 }
 
-/// The text as a regular expression that matches it alone.
-fn quote_regex(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if "\\.+*?()|[]{}^$".contains(c) {
-            out.push('\\');
-        }
-        out.push(c);
-    }
-    out
+/// The condition on the path of a route.
+pub(super) fn path_of(route: &Route) -> Option<&PathSpecifier> {
+    route.r#match.as_ref()?.path_specifier.as_ref()
 }
 
 fn set_single(
@@ -254,14 +239,4 @@ fn share_of(share: Option<Percent>) -> Option<RuntimeFractionalPercent> {
 
 fn runtime(share: pilotfish_proto::envoy::r#type::v3::FractionalPercent) -> RuntimeFractionalPercent {
     RuntimeFractionalPercent { default_value: Some(share), ..Default::default() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::quote_regex;
-
-    #[test]
-    fn paths_are_quoted() {
-        assert_eq!(quote_regex("/a.b/(c)"), "/a\\.b/\\(c\\)");
-    }
 }

@@ -25,6 +25,7 @@ mod grpc;
 mod hash_policy;
 mod headers;
 mod matches;
+mod path_prefix;
 mod plan;
 mod redirect;
 mod retry;

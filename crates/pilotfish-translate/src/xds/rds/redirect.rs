@@ -1,5 +1,6 @@
 //! Answers that the proxy gives itself: redirects and direct responses.
 
+use super::path_prefix::PathReplacement;
 use crate::routing::ir::{REPLACE_PREFIX, RouteDialect};
 use pilotfish_config::networking::{HttpDirectResponse, HttpRedirect, RedirectPortSelection};
 use pilotfish_proto::envoy::config::core::v3::DataSource;
@@ -8,10 +9,17 @@ use pilotfish_proto::envoy::config::route::v3::redirect_action::{
     PathRewriteSpecifier, RedirectResponseCode, SchemeRewriteSpecifier,
 };
 use pilotfish_proto::envoy::config::route::v3::route::Action;
+use pilotfish_proto::envoy::config::route::v3::route_match::PathSpecifier;
 use pilotfish_proto::envoy::config::route::v3::{DirectResponseAction, RedirectAction};
 
-/// A redirect; `None` for a code that is no redirect.
-pub(super) fn redirect(to: &HttpRedirect, port: u32, tls: bool, dialect: RouteDialect) -> Option<Action> {
+/// A redirect of requests whose path meets a condition; `None` for a code that is no redirect.
+pub(super) fn redirect(
+    to: &HttpRedirect,
+    port: u32,
+    tls: bool,
+    dialect: RouteDialect,
+    matched: Option<&PathSpecifier>,
+) -> Option<Action> {
     let code = match to.redirect_code {
         0 | 301 => RedirectResponseCode::MovedPermanently,
         302 => RedirectResponseCode::Found,
@@ -22,7 +30,10 @@ pub(super) fn redirect(to: &HttpRedirect, port: u32, tls: bool, dialect: RouteDi
     };
     let prefix = if dialect == RouteDialect::GatewayApi { to.uri.strip_prefix(REPLACE_PREFIX) } else { None };
     let path = match prefix {
-        Some(prefix) => PathRewriteSpecifier::PrefixRewrite(prefix.to_owned()),
+        Some(prefix) => match PathReplacement::new(matched, prefix) {
+            PathReplacement::Prefix(prefix) => PathRewriteSpecifier::PrefixRewrite(prefix),
+            PathReplacement::Regex(regex) => PathRewriteSpecifier::RegexRewrite(regex),
+        },
         None => PathRewriteSpecifier::PathRedirect(to.uri.clone()),
     };
     let scheme = (!to.scheme.is_empty()).then(|| SchemeRewriteSpecifier::SchemeRedirect(to.scheme.clone()));

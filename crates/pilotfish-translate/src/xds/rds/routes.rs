@@ -1,6 +1,6 @@
 //! The routes of a virtual service, and the route of a service that no virtual service serves.
 
-use super::action::{Destinations, route_action};
+use super::action::{Destinations, path_of, route_action};
 use super::encoded_routes::{EncodedRoutes, RoutesEncoder};
 use super::hash_policy::hash_policy;
 use super::headers::Operations;
@@ -112,7 +112,7 @@ impl Making<'_, '_> {
         let authority = operations.authority.clone();
         operations.add_to(&mut route);
         route.action = match (&http.redirect, &http.direct_response) {
-            (Some(to), _) => redirect::redirect(to, *port, *tls, self.rule.dialect),
+            (Some(to), _) => redirect::redirect(to, *port, *tls, self.rule.dialect, path_of(&route)),
             (None, Some(response)) => Some(redirect::direct_response(response)),
             (None, None) => {
                 let retries = self.retries(http);
