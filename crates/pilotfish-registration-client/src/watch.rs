@@ -232,6 +232,18 @@ mod tests {
     }
 
     #[test]
+    fn watch_that_is_out_of_range_starts_again_and_says_only_what_differs() {
+        let mut watch = watch();
+        tell(&mut watch, 9, (true, false), vec![updated("a", 1), updated("b", 9)]);
+        assert_eq!(watch.resume, Some((9, 7)));
+        let error = watch.failure(tonic::Status::out_of_range("the store was restored"));
+        assert!(error.is_transient(), "it is tried again");
+        assert_eq!(watch.resume, None);
+        assert_eq!(tell(&mut watch, 3, (true, false), vec![updated("a", 1)]), [removed("b")]);
+        assert_eq!(watch.resume, Some((3, 7)));
+    }
+
+    #[test]
     fn a_removal_is_told_once() {
         let mut watch = watch();
         tell(&mut watch, 2, (true, false), vec![updated("a", 2)]);

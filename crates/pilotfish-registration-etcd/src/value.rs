@@ -1,7 +1,7 @@
 //! A record as JSON, which etcdctl can show. Fields that a later version adds are ignored by an earlier one.
 
 use pilotfish_model::Locality;
-use pilotfish_registration::{Check, CheckKind, Instance, InstanceKey, Port, Record, RecordState, Value};
+use pilotfish_registration::{Check, CheckKind, Instance, InstanceKey, Port, Record, RecordState, TextMap, Value};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -86,8 +86,8 @@ pub(crate) fn encode(value: &Value) -> Result<Vec<u8>, serde_json::Error> {
         draining: *state == RecordState::Draining,
         addresses: instance.addresses.clone(),
         ports: instance.ports.iter().map(StoredPort::from).collect(),
-        labels: instance.labels.clone(),
-        metadata: instance.metadata.clone(),
+        labels: texts(&instance.labels),
+        metadata: texts(&instance.metadata),
         locality: [region, zone, sub_zone],
         network: instance.network.clone(),
         weight: instance.weight,
@@ -110,8 +110,8 @@ pub(crate) fn decode(key: InstanceKey, json: &[u8], revision: u64, created: u64)
         key,
         addresses: stored.addresses,
         ports: stored.ports.into_iter().map(Port::from).collect(),
-        labels: stored.labels,
-        metadata: stored.metadata,
+        labels: stored.labels.into_iter().collect(),
+        metadata: stored.metadata.into_iter().collect(),
         locality: Locality { region, zone, sub_zone },
         network: stored.network,
         weight: stored.weight,
@@ -123,6 +123,10 @@ pub(crate) fn decode(key: InstanceKey, json: &[u8], revision: u64, created: u64)
     };
     let state = if stored.draining { RecordState::Draining } else { RecordState::Serving };
     Ok(Record { instance: Arc::new(instance), owner: stored.owner, revision, created, state })
+}
+
+fn texts(map: &TextMap) -> Texts {
+    map.iter().map(|(key, value)| (Arc::clone(key), Arc::clone(value))).collect()
 }
 
 impl From<&Port> for StoredPort {

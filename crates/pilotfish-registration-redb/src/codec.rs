@@ -2,7 +2,7 @@
 
 use crate::interner::Interner;
 use pilotfish_model::Locality;
-use pilotfish_registration::{Check, CheckKind, Instance, InstanceKey, Port, Record, RecordState};
+use pilotfish_registration::{Check, CheckKind, Instance, InstanceKey, Port, Record, RecordState, TextMap};
 use prost::Message;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -115,7 +115,7 @@ pub(crate) fn decode_key(bytes: &[u8], interner: &mut Interner) -> Result<Instan
 pub(crate) fn encode(record: &Record) -> Vec<u8> {
     let instance = &*record.instance;
     let text = |text: &Arc<str>| text.as_ref().to_owned();
-    let texts = |map: &BTreeMap<Arc<str>, Arc<str>>| {
+    let texts = |map: &TextMap| {
         map.iter().map(|(key, value)| (key.as_ref().to_owned(), value.as_ref().to_owned())).collect()
     };
     let stored = Stored {

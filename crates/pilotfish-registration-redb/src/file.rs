@@ -2,16 +2,18 @@
 
 use crate::codec::{decode, decode_key, encode, encode_key};
 use crate::interner::Interner;
-use crate::{FILE_NAME, OpenError};
+use crate::OpenError;
+use crate::error::corrupt;
+use crate::fixed::sync_folder;
 use pilotfish_registration::{InstanceKey, Record};
 use redb::backends::FileBackend;
 use redb::{
-    Builder, Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, StorageError, Table,
+    Builder, Database, DatabaseError, ReadOnlyDatabase, ReadableDatabase as _, ReadableTable as _, StorageBackend as _, StorageError, Table,
     TableDefinition, TableError, WriteTransaction,
 };
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,6 +33,16 @@ pub(crate) struct RecordFile {
     path: PathBuf,
     database: Database,
 }
+
+/// What opening a file found.
+pub(crate) enum Opened {
+    Verified(RecordFile, Contents),
+    /// The newest commit does not verify. Nothing was changed.
+    Unverified,
+}
+
+/// Progress at which a repair leaves out the newest commit: it begins at 0 and continues at 0.6 where it need not.
+const FALLS_BACK: std::ops::Range<f64> = 0.1..0.5;
 
 /// Everything that is in a file.
 pub(crate) struct Contents {
@@ -67,47 +79,78 @@ pub(crate) struct Transaction<'txn> {
 }
 
 impl RecordFile {
-    /// Opens the file in a directory, both of which are made where they are missing, and reads it.
-    pub(crate) fn open(directory: &Path) -> Result<(Self, Contents), OpenError> {
-        let at = |path: &Path| {
-            let path = path.to_owned();
-            move |source| OpenError::Io { path, source }
-        };
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(at(directory))?;
-        let path = directory.join(FILE_NAME);
+    /// Makes a new file with a revision, or none of it.
+    pub(crate) fn create(path: &Path, revision: u64) -> Result<(), OpenError> {
+        let at = |source| OpenError::Io { path: path.to_owned(), source };
+        let new = path.with_extension("redb.new");
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(&path).map_err(at(&path))?;
-        // The file's own name must be as durable as what is in it.
-        File::open(directory).and_then(|directory| directory.sync_all()).map_err(at(directory))?;
-        // What reads a damaged file may find it impossible in more ways than it has errors for.
-        let opened = catch_unwind(AssertUnwindSafe(|| Self::read(&path, file)));
-        opened.unwrap_or_else(|panic| Err(corrupt(&path, panic_message(&*panic))))
+        let file = options.open(&new).map_err(at)?;
+        let backend = FileBackend::new(file).map_err(|error| open_error(path, error))?;
+        // What an attempt left that did not end is of no use.
+        backend.set_len(0).map_err(at)?;
+        let database = Builder::new().create_with_backend(backend).map_err(|error| open_error(path, error))?;
+        let file = Self { path: path.to_owned(), database };
+        file.initialize(revision).map_err(|error| file.open_error(error.into()))?;
+        drop(file);
+        fs::rename(&new, path).and_then(|()| sync_folder(path)).map_err(at)
     }
 
-    fn read(path: &Path, file: File) -> Result<(Self, Contents), OpenError> {
+    /// Opens a file that is there, and reads it. With `may_fall_back`, a newest commit that does not verify is left out; otherwise it is
+    /// an error, and the file stays as it is.
+    pub(crate) fn open(path: &Path, may_fall_back: bool) -> Result<Opened, OpenError> {
+        let at = |source| OpenError::Io { path: path.to_owned(), source };
+        if fs::metadata(path).map_err(at)?.len() == 0 {
+            return Err(corrupt(path, "it has no bytes".to_owned()));
+        }
+        // What reads a damaged file may find it impossible in more ways than it has errors for.
+        let opened = catch_unwind(AssertUnwindSafe(|| match may_fall_back || header_verifies(path)? {
+            true => Self::read(path, may_fall_back),
+            false => Ok(Opened::Unverified),
+        }));
+        opened.unwrap_or_else(|panic| Err(corrupt(path, panic_message(&*panic))))
+    }
+
+    fn read(path: &Path, may_fall_back: bool) -> Result<Opened, OpenError> {
+        let at = |source| OpenError::Io { path: path.to_owned(), source };
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(at)?;
         let mut builder = Builder::new();
         builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
+        if !may_fall_back {
+            // A repair says so when it is about to leave out the newest commit.
+            builder.set_repair_callback(|repair| {
+                if FALLS_BACK.contains(&repair.progress()) {
+                    repair.abort();
+                }
+            });
+        }
         let backend = FileBackend::new(file).map_err(|error| open_error(path, error))?;
-        let database = builder.create_with_backend(backend).map_err(|error| open_error(path, error))?;
+        let database = match builder.create_with_backend(backend) {
+            Err(DatabaseError::RepairAborted) => return Ok(Opened::Unverified),
+            database => database.map_err(|error| open_error(path, error))?,
+        };
         let file = Self { path: path.to_owned(), database };
-        file.prepare()?;
+        file.check_format()?;
         let contents = file.contents().map_err(|error| file.open_error(error))?;
-        Ok((file, contents))
+        Ok(Opened::Verified(file, contents))
     }
 
-    /// Opens the same file again, after an error that ended every use of it.
-    pub(crate) fn reopen(directory: &Path) -> Result<(Self, Contents), OpenError> {
-        Self::open(directory)
+    /// Sets the revision without a change.
+    pub(crate) fn raise_revision(&self, revision: u64) -> Result<(), OpenError> {
+        let raised = self.transact(|transaction| Ok((transaction.set_revision(revision)?, true)));
+        raised.map_err(|error| match error {
+            FileError::Full(why) | FileError::Other(why) => {
+                OpenError::Io { path: self.path.clone(), source: io::Error::other(why) }
+            }
+        })
     }
 
-    /// Checks the format, and gives one to a new file.
-    fn prepare(&self) -> Result<(), OpenError> {
+    fn check_format(&self) -> Result<(), OpenError> {
         let broken = |error: redb::Error| self.open_error(error.into());
         match self.number(FORMAT_NUMBER).map_err(broken)? {
             Some(FORMAT) => Ok(()),
             Some(found) => Err(OpenError::Format { path: self.path.clone(), found, known: FORMAT }),
-            None => self.initialize().map_err(broken),
+            None => Err(corrupt(&self.path, "it says no format".to_owned())),
         }
     }
 
@@ -121,10 +164,14 @@ impl RecordFile {
         }
     }
 
-    fn initialize(&self) -> Result<(), redb::Error> {
+    fn initialize(&self, revision: u64) -> Result<(), redb::Error> {
         let transaction = self.database.begin_write()?;
         transaction.open_table(RECORDS)?;
-        transaction.open_table(NUMBERS)?.insert(FORMAT_NUMBER, FORMAT)?;
+        {
+            let mut numbers = transaction.open_table(NUMBERS)?;
+            numbers.insert(FORMAT_NUMBER, FORMAT)?;
+            numbers.insert(REVISION_NUMBER, revision)?;
+        }
         Ok(transaction.commit()?)
     }
 
@@ -153,6 +200,19 @@ impl RecordFile {
             records.push(Arc::new(record));
         }
         Ok(Contents { revision, records })
+    }
+
+    /// The record of a key.
+    pub(crate) fn get(&self, key: &InstanceKey) -> Result<Option<Record>, FileError> {
+        let run = || {
+            let records = self.database.begin_read().map_err(disk_error)?.open_table(RECORDS).map_err(disk_error)?;
+            let Some(stored) = records.get(encode_key(key).as_slice()).map_err(disk_error)? else {
+                return Ok(None);
+            };
+            decode(key.clone(), stored.value(), &mut Interner::default()).map(Some).map_err(FileError::Other)
+        };
+        catch_unwind(AssertUnwindSafe(run))
+            .unwrap_or_else(|panic| Err(FileError::Other(panic_message(&*panic))))
     }
 
     /// Runs a transaction, and makes it durable if it says that it changed something. Every error ends all use of the file, which
@@ -216,6 +276,30 @@ impl Transaction<'_> {
     }
 }
 
+/// True if the header's newest commit verifies: that of the file's first 320 bytes which points at all others.
+fn header_verifies(path: &Path) -> Result<bool, OpenError> {
+    /// Where both commits of the header have their number, and the byte whose lowest bit says which one counts.
+    const NUMBERS: [usize; 2] = [168, 296];
+    const CHOICE: usize = 9;
+    let mut header = [0; 320];
+    let read = File::open(path).and_then(|file| file.read_exact_at(&mut header, 0));
+    if let Err(source) = read {
+        return match source.kind() {
+            ErrorKind::UnexpectedEof => Err(corrupt(path, "it is too short".to_owned())),
+            _ => Err(OpenError::Io { path: path.to_owned(), source }),
+        };
+    }
+    let number = |at: usize| header.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
+    let [first, second] = NUMBERS.map(number);
+    let (chosen, other) = if header[CHOICE] & 1 == 0 { (first, second) } else { (second, first) };
+    match ReadOnlyDatabase::open(path) {
+        // Whether the rest is whole is looked at when it is opened.
+        Ok(_) | Err(DatabaseError::RepairAborted) => Ok(chosen >= other),
+        Err(DatabaseError::Storage(StorageError::Corrupted(why))) if why.contains("commit slot") => Ok(false),
+        Err(error) => Err(open_error(path, error)),
+    }
+}
+
 fn open_error(path: &Path, error: DatabaseError) -> OpenError {
     let path = path.to_owned();
     match error {
@@ -233,16 +317,6 @@ fn open_error(path: &Path, error: DatabaseError) -> OpenError {
 /// Whether an error of reading means the file and not the disk.
 fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
-}
-
-/// A damaged file, of which a copy is kept, once: who restarts again and again fills no disk.
-fn corrupt(path: &Path, why: String) -> OpenError {
-    let copy = path.with_extension("redb.corrupt");
-    let copied = match fs::exists(&copy) {
-        Ok(true) => Ok(copy),
-        _ => fs::copy(path, &copy).map(|_| copy).map_err(|error| error.to_string()),
-    };
-    OpenError::Corrupt { path: path.to_owned(), why, copy: copied }
 }
 
 fn disk_error(error: impl Into<redb::Error>) -> FileError {

@@ -6,11 +6,18 @@
 //!
 //! Acknowledged means durable: a write is answered after the commit that has it was synced to the disk, and after its events were handed
 //! on. Leases are in memory and begin anew when the store is opened.
+//!
+//! Two small files beside it are written in place: `registrations.revision`, the highest revision that was acknowledged, which finds
+//! a file that lost its newest changes; and `registrations.removals`, space for removals on a full disk.
 
 mod codec;
 mod error;
 mod file;
+mod fixed;
+mod folder;
 mod interner;
+mod removals;
+mod revision;
 mod store;
 mod writer;
 

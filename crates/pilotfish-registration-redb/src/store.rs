@@ -1,13 +1,13 @@
 //! The store as its users see it.
 
 use crate::OpenError;
-use crate::file::RecordFile;
+use crate::folder::Folder;
 use crate::writer::{Job, Writer};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use pilotfish_registration::{
-    InstanceKey, LeaseTable, RenewError, Store, StoreDescription, StoreEvents, Write, WriteError, Written,
+    InstanceKey, LeaseTable, RenewError, RunningClock, Store, StoreDescription, StoreEvents, Write, WriteError, Written,
 };
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,8 +50,8 @@ impl RedbStore {
     /// # Errors
     /// [`OpenError`], which says what can be done.
     pub fn open(directory: &Path) -> Result<OpenStore, OpenError> {
-        let (file, contents) = RecordFile::open(directory)?;
-        let path = file.path().to_owned();
+        let folder = Folder::open(directory)?;
+        let path = folder.file.path().to_owned();
         let shared = Arc::new(Shared {
             leases: Mutex::new(LeaseTable::new(std::time::Instant::now())),
             trouble: Mutex::new(None),
@@ -59,7 +59,8 @@ impl RedbStore {
         });
         let (jobs, waiting) = mpsc::channel();
         let (sender, events) = pilotfish_registration::store_events();
-        let writer = Writer::new(directory.to_owned(), file, contents, Arc::clone(&shared), sender);
+        run_clock(&shared).map_err(|source| OpenError::Io { path: path.clone(), source })?;
+        let writer = Writer::new(directory.to_owned(), folder, Arc::clone(&shared), sender);
         let thread = std::thread::Builder::new().name("registrations".to_owned());
         let spawned = thread.spawn(move || writer.run(&waiting));
         let writer = spawned.map_err(|source| OpenError::Io { path: path.clone(), source })?;
@@ -83,6 +84,19 @@ impl RedbStore {
         }
         answered.await.unwrap_or_else(|_| closed())
     }
+}
+
+/// Advances the clock of leases while the store is open: a thread of its own, since commits can take longer than its cadence.
+fn run_clock(shared: &Arc<Shared>) -> std::io::Result<()> {
+    let shared = Arc::downgrade(shared);
+    let tick = move || {
+        while let Some(shared) = shared.upgrade().filter(|shared| !shared.is_closing.load(Ordering::Acquire)) {
+            shared.leases.lock().tick(std::time::Instant::now());
+            drop(shared);
+            std::thread::sleep(RunningClock::CADENCE);
+        }
+    };
+    std::thread::Builder::new().name("leases".to_owned()).spawn(tick).map(drop)
 }
 
 /// About how much memory writes take, in KiB.

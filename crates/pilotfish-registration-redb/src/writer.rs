@@ -1,10 +1,14 @@
 //! The thread that writes: one transaction for all writes that wait, and leases.
 
 use crate::file::{Contents, FileError, RecordFile, Transaction};
+use crate::folder::{Folder, reopen};
+use crate::removals::{Removal, RemovalLog};
+use crate::revision::RevisionFile;
 use crate::store::Shared;
 use pilotfish_registration::{
     InstanceKey, LeaseTable, Record, StoreEvent, StoreEventSender, Value, Write, WriteError, Written,
 };
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
@@ -15,6 +19,8 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 const COMMIT: usize = 8_192;
 /// Leases that are looked at under one lock.
 const LEASES: usize = 4_096;
+/// Interval at which the acknowledged revision is made to outlive a power cut; a crash it outlives at once.
+const SYNC: Duration = Duration::from_secs(1);
 /// How long a file that failed is left alone before it is tried again; twice as long each time.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -34,11 +40,15 @@ pub(crate) struct Writer {
     directory: PathBuf,
     /// `None` after an error, until it could be opened again.
     file: Option<RecordFile>,
+    acknowledged: RevisionFile,
+    removals: RemovalLog,
     trouble: Trouble,
     revision: u64,
     shared: Arc<Shared>,
     events: StoreEventSender,
     first: Option<StoreEvent>,
+    /// When the revision was synced last.
+    synced: Instant,
 }
 
 /// What a transaction did, for leases and events.
@@ -62,15 +72,17 @@ struct Done {
 impl Writer {
     pub(crate) fn new(
         directory: PathBuf,
-        file: RecordFile,
-        contents: Contents,
+        folder: Folder,
         shared: Arc<Shared>,
         events: StoreEventSender,
     ) -> Self {
+        let Folder { file, contents, revision: acknowledged, removals } = folder;
         let revision = contents.revision;
         let first = Some(reset(contents, &shared));
         let trouble = Trouble { failed: Instant::now(), wait: Duration::ZERO };
-        Self { directory, file: Some(file), trouble, revision, shared, events, first }
+        let synced = Instant::now();
+        let file = Some(file);
+        Self { directory, file, acknowledged, removals, trouble, revision, synced, shared, events, first }
     }
 
     /// Writes until nobody can ask any more.
@@ -81,7 +93,13 @@ impl Writer {
             match jobs.recv_timeout(LeaseTable::TICK) {
                 Ok(job) => self.write(gather(job, jobs)),
                 Err(mpsc::RecvTimeoutError::Timeout) => self.revive(),
-                Err(mpsc::RecvTimeoutError::Disconnected) => return,
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    self.sync_revision();
+                    return;
+                }
+            }
+            if self.synced.elapsed() >= SYNC {
+                self.sync_revision();
             }
             self.lapse();
         }
@@ -92,11 +110,7 @@ impl Writer {
         self.revive();
         let split = |Job { writes, answer, room }| (writes, (answer, room));
         let (writes, callers): (Vec<_>, Vec<_>) = jobs.into_iter().map(split).unzip();
-        let counts: Vec<usize> = writes.iter().map(Vec::len).collect();
-        let answers = match self.commit(writes) {
-            Ok(answers) => answers,
-            Err(error) => counts.into_iter().map(|count| vec![Err(error.clone()); count]).collect(),
-        };
+        let answers = self.commit(&writes);
         for ((caller, room), answers) in callers.into_iter().zip(answers) {
             // Who does not wait any more needs no answer.
             let _ = caller.send(answers);
@@ -104,37 +118,99 @@ impl Writer {
         }
     }
 
-    fn commit(&mut self, writes: Vec<Vec<Write>>) -> Result<Vec<Answers>, WriteError> {
+    /// Writes everything, or only what needs no space where the file cannot be written.
+    fn commit(&mut self, writes: &[Vec<Write>]) -> Vec<Answers> {
         let Some(file) = self.file.as_ref().filter(|_| self.trouble.is_over()) else {
             let trouble = self.shared.trouble.lock().clone();
-            return Err(trouble.unwrap_or_else(|| WriteError::Unavailable("the file is not open".to_owned())));
+            let none = || WriteError::Unavailable("the file is not open".to_owned());
+            return self.remove_only(writes, &trouble.unwrap_or_else(none));
         };
-        let before = self.revision;
+        let (before, removals) = (self.revision, &self.removals);
         let done = file.transact(|transaction| {
-            let mut done =
-                Done { revision: before, answers: Vec::with_capacity(writes.len()), effects: Vec::new() };
+            let mut done = Done::new(before, writes.len());
+            let mut has_changed = false;
+            for (key, removal) in removals.pending() {
+                if transaction.get(key)?.is_some_and(|record| record.revision == removal.before) {
+                    transaction.remove(key)?;
+                }
+                has_changed = true;
+            }
             for writes in writes {
-                let answers = writes.into_iter().map(|write| done.write(transaction, write));
+                let answers = writes.iter().map(|write| done.write(transaction, write.clone()));
                 let answers = answers.collect::<Result<Answers, FileError>>()?;
                 done.answers.push(answers);
             }
-            if done.revision != before {
+            has_changed |= done.revision != before;
+            if has_changed {
                 transaction.set_revision(done.revision)?;
             }
-            let has_changed = done.revision != before;
             Ok((done, has_changed))
         });
         match done {
-            Ok(Done { revision, answers, effects }) => {
-                if revision != before {
+            Ok(done) => {
+                if done.revision != before {
                     self.recovered();
                 }
-                self.revision = revision;
-                let events = self.begin_leases(effects);
-                self.tell(events);
-                Ok(answers)
+                if let Err(error) = self.removals.clear() {
+                    tracing::warn!(%error, "the log of removals cannot be cleared; it is cleared later");
+                }
+                self.finish(done)
             }
-            Err(error) => Err(self.fail(error)),
+            Err(error) => {
+                let error = self.fail(error);
+                self.remove_only(writes, &error)
+            }
+        }
+    }
+
+    /// Removes what is to be removed, by the log that has its space already. All else gets the error.
+    fn remove_only(&mut self, writes: &[Vec<Write>], error: &WriteError) -> Vec<Answers> {
+        let mut done = Done::new(self.revision, writes.len());
+        let mut entries = BTreeMap::new();
+        for writes in writes {
+            let mut answers = Vec::with_capacity(writes.len());
+            for write in writes {
+                answers.push(match (&self.file, &write.value) {
+                    (Some(file), None) => done.remove(file, &self.removals, &mut entries, write),
+                    _ => Err(error.clone()),
+                });
+            }
+            done.answers.push(answers);
+        }
+        if entries.is_empty() {
+            return done.answers;
+        }
+        match self.removals.append(entries) {
+            Ok(()) => self.finish(done),
+            Err(failed) => {
+                tracing::warn!(error = %failed, "removals cannot be recorded while the store cannot be written");
+                let refuse = |written: Result<Written, WriteError>| match written {
+                    Ok(written) if written.changed => Err(error.clone()),
+                    written => written,
+                };
+                done.answers.into_iter().map(|answers| answers.into_iter().map(refuse).collect()).collect()
+            }
+        }
+    }
+
+    /// Everything is durable: notes the revision, and tells of the changes.
+    fn finish(&mut self, done: Done) -> Vec<Answers> {
+        let Done { revision, answers, effects } = done;
+        if revision != self.revision {
+            self.revision = revision;
+            if let Err(error) = self.acknowledged.set(revision) {
+                tracing::warn!(%error, revision, "the acknowledged revision cannot be noted: damage of the store may stay unseen");
+            }
+        }
+        let events = self.begin_leases(effects);
+        self.tell(events);
+        answers
+    }
+
+    fn sync_revision(&mut self) {
+        self.synced = Instant::now();
+        if let Err(error) = self.acknowledged.sync() {
+            tracing::warn!(%error, "the acknowledged revision cannot be synced: damage of the store may stay unseen");
         }
     }
 
@@ -167,7 +243,7 @@ impl Writer {
     fn lapse(&self) {
         loop {
             let mut leases = self.shared.leases.lock();
-            let is_more = leases.advance(Instant::now(), LEASES);
+            let is_more = leases.lapse(LEASES);
             let events = leases.take_events();
             drop(leases);
             self.tell(events.into_iter().map(StoreEvent::from).collect());
@@ -199,12 +275,15 @@ impl Writer {
     }
 
     fn reopen(&mut self) {
-        match RecordFile::reopen(&self.directory) {
+        match reopen(&self.directory, self.revision, &self.removals) {
             Ok((file, contents)) => {
                 self.file = Some(file);
                 // It was not acknowledged, and it is there: memory follows.
                 if contents.revision != self.revision {
                     self.revision = contents.revision;
+                    if let Err(error) = self.acknowledged.set(self.revision) {
+                        tracing::warn!(%error, "the acknowledged revision cannot be noted: damage of the store may stay unseen");
+                    }
                     let event = reset(contents, &self.shared);
                     self.tell(vec![event]);
                 }
@@ -254,6 +333,35 @@ impl Trouble {
 }
 
 impl Done {
+    fn new(revision: u64, callers: usize) -> Self {
+        Self { revision, answers: Vec::with_capacity(callers), effects: Vec::new() }
+    }
+
+    /// A removal that goes into the log, in the order of the removals there.
+    fn remove(
+        &mut self,
+        file: &RecordFile,
+        log: &RemovalLog,
+        entries: &mut BTreeMap<InstanceKey, Removal>,
+        write: &Write,
+    ) -> Result<Written, WriteError> {
+        let unreadable = |error| match error {
+            FileError::Full(why) | FileError::Other(why) => WriteError::Unavailable(why),
+        };
+        let current = file.get(&write.key).map_err(unreadable)?;
+        let is_there = |record: &Record| {
+            !log.has(&write.key, record.revision) && !entries.contains_key(&write.key)
+        };
+        let current = current.filter(is_there).map(Arc::new);
+        write.expected.check(current.as_ref())?;
+        let Some(record) = current else { return Ok(Written { revision: self.revision, changed: false }) };
+        self.revision += 1;
+        let revision = self.revision;
+        entries.insert(write.key.clone(), Removal { before: record.revision, revision });
+        self.effects.push(Effect::Changed { revision, key: write.key.clone(), record: None });
+        Ok(Written { revision, changed: true })
+    }
+
     fn write(
         &mut self,
         transaction: &mut Transaction<'_>,

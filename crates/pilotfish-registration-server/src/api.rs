@@ -10,7 +10,7 @@ use crate::recorder::Recorder;
 use pilotfish_identity::Slots;
 use pilotfish_registration::limits::MAX_PAGE;
 use pilotfish_registration::{
-    Caller, Deregister, Deregistered, Filter, InstanceKey, Register, Registered, Registrar, Violations,
+    Caller, Deregister, Deregistered, Filter, InstanceKey, Register, Registered, Registrar, Violations, WatchError,
     instance_key, service_key,
 };
 use pilotfish_registration_api::v1::{self, error::Code};
@@ -119,6 +119,7 @@ impl Api {
     ) -> Result<v1::GetInstanceResponse, Failure> {
         let key = self.key(&request.namespace, &request.service, &request.id)?;
         self.granted(who, Action::Read, &key)?;
+        self.check_read()?;
         let view = self.registrar.get(&key);
         let view = view.ok_or_else(|| Failure::new(Code::NotFound, format!("{key} is not registered")))?;
         Ok(v1::GetInstanceResponse { record: Some(convert::record(&view)) })
@@ -130,6 +131,7 @@ impl Api {
         request: &v1::ListInstancesRequest,
     ) -> Result<v1::ListInstancesResponse, Failure> {
         let filter = self.filter(who, &request.namespace, &request.service)?;
+        self.check_read()?;
         let after = page_token(&request.page_token)?;
         let size = match usize::try_from(request.page_size) {
             Ok(0) => PAGE,
@@ -154,7 +156,16 @@ impl Api {
             records,
             next_page_token: next.map(|key| key.to_string()).unwrap_or_default(),
             revision: page.revision,
+            epoch: self.registrar.epoch(),
         })
+    }
+
+    /// Before the store was read, nothing is known: neither that an instance is registered nor that it is not.
+    fn check_read(&self) -> Result<(), Failure> {
+        match self.registrar.is_ready() {
+            true => Ok(()),
+            false => Err(WatchError::NotReady.into()),
+        }
     }
 
     /// Counts a request, or a message of a stream, of a client.

@@ -3,12 +3,11 @@
 use crate::failure::Failure;
 use pilotfish_registration::{
     Check, CheckKind, Expected, Health, Instance, InstanceKey, InstanceView, Port, RecordState, Registration,
-    RegistrationCheck, RegistrationCheckKind, RegistrationPort, Violations,
+    RegistrationCheck, RegistrationCheckKind, RegistrationPort, TextMap, Violations,
 };
 use pilotfish_registration_api::v1;
 use prost_types::Duration as ProtoDuration;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Reads an instance that a client sent, with every check of its fields: what registering does before it asks whether the client may.
@@ -190,7 +189,7 @@ fn check(check: &Check) -> v1::Check {
     }
 }
 
-fn texts(map: &BTreeMap<Arc<str>, Arc<str>>) -> BTreeMap<String, String> {
+fn texts(map: &TextMap) -> BTreeMap<String, String> {
     map.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
 }
 

@@ -158,9 +158,10 @@ impl From<RegistrarError> for Failure {
                 limit,
                 format!("{most} are registered, and no more are allowed (limit {limit})"),
             ),
+            RegistrarError::Bytes { limit, .. } => Self::limited(limit, error.to_string()),
             RegistrarError::TooMany => Self::limited("batch-items", error.to_string()),
             RegistrarError::Full(_) => Self::limited("store", error.to_string()),
-            RegistrarError::Unavailable(_) => Self::unavailable(&error),
+            RegistrarError::Unavailable(_) | RegistrarError::Withdrawn(_) => Self::unavailable(&error),
         }
     }
 }
@@ -179,7 +180,7 @@ impl From<RenewalError> for Failure {
 impl From<WatchError> for Failure {
     fn from(error: WatchError) -> Self {
         match &error {
-            WatchError::OutOfRange { .. } => Self::new(Code::OutOfRange, error.to_string()),
+            WatchError::OutOfRange { .. } | WatchError::OtherEpoch { .. } => Self::new(Code::OutOfRange, error.to_string()),
             WatchError::Limit { limit, .. } => Self::limited(limit, error.to_string()),
             WatchError::NotReady | WatchError::Closed => Self::unavailable(&error),
         }
@@ -225,10 +226,18 @@ mod tests {
                 429,
                 Some("owner-instances"),
             ),
+            (
+                RegistrarError::Bytes { limit: "owner-bytes", most: 5, used: 4, wanted: 2 }.into(),
+                Code::ResourceExhausted,
+                429,
+                Some("owner-bytes"),
+            ),
             (RegistrarError::Unavailable("x".into()).into(), Code::Unavailable, 503, None),
+            (RegistrarError::Withdrawn("x".into()).into(), Code::Unavailable, 503, None),
             (RegistrarError::Full("x".into()).into(), Code::ResourceExhausted, 429, Some("store")),
             (RenewalError::NotFound.into(), Code::NotFound, 404, None),
             (WatchError::OutOfRange { oldest: 9 }.into(), Code::OutOfRange, 410, None),
+            (WatchError::OtherEpoch { newest: 9 }.into(), Code::OutOfRange, 410, None),
             (
                 WatchError::Limit { limit: "watches", most: 1 }.into(),
                 Code::ResourceExhausted,

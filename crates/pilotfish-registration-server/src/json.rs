@@ -97,11 +97,20 @@ fn watch(api: &Arc<Api>, client: &Client, read: &Read<'_>) -> Result<Response<Bo
     let mut request: v1::WatchRequest = read.message()?;
     let accepts = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let is_events = accepts.contains("text/event-stream");
+    let mut is_resumed = false;
     if let (true, None, Some(last)) = (is_events, request.resume_revision, headers.get("last-event-id")) {
         let (revision, epoch) = event_id(last)?;
         (request.resume_revision, request.resume_epoch) = (Some(revision), Some(epoch));
+        is_resumed = true;
     }
-    let responses = api.watch(&client.who, &client.activity, &request)?;
+    let responses = match api.watch(&client.who, &client.activity, &request) {
+        // A browser gives up on an error, and cannot ask without its last id: it starts again with a snapshot.
+        Err(failure) if is_resumed && failure.code == Code::OutOfRange => {
+            (request.resume_revision, request.resume_epoch) = (None, None);
+            api.watch(&client.who, &client.activity, &request)?
+        }
+        responses => responses?,
+    };
     let media = if is_events { "text/event-stream" } else { "application/x-ndjson" };
     let frames = lines(responses, is_events).map(|line| Ok::<_, Infallible>(Frame::data(line)));
     let mut response = Response::new(Body::new(StreamBody::new(frames)));

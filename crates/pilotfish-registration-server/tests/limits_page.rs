@@ -19,6 +19,8 @@ fn every_limit_has_a_row_with_its_default() {
         ("instances", kept.instances.to_string()),
         ("service-instances", kept.service_instances.to_string()),
         ("owner-instances", kept.owner_instances.to_string()),
+        ("owner-bytes", mebibytes(kept.owner_bytes)),
+        ("instance-bytes", mebibytes(kept.instance_bytes)),
         ("services", kept.services.to_string()),
     ];
     rows.extend(Limit::ALL.map(|limit| {

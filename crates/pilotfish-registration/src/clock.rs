@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 /// A clock that does not count our own pauses.
 ///
-/// Who holds leases and is stopped for a minute (a debugger, a frozen VM, a disk that hangs) has heard no heartbeat in that minute, which is
-/// nobody's fault but its own. A step longer than [`RunningClock::LONGEST_STEP`] counts as that long.
+/// A server that is stopped for a minute (SIGSTOP, a debugger, a frozen VM) receives no heartbeat in that minute, through no fault of
+/// its clients. A step beyond [`RunningClock::LONGEST_STEP`] counts as that long: a late wake-up. One beyond [`RunningClock::PAUSE`]
+/// does not count at all: the process did not run for an unknown part of it, and time must not pass too fast.
 #[derive(Clone, Debug)]
 pub struct RunningClock {
     last: Instant,
@@ -13,8 +14,12 @@ pub struct RunningClock {
 }
 
 impl RunningClock {
-    /// The longest step that counts in full. The clock must be advanced more often.
-    pub const LONGEST_STEP: Duration = Duration::from_secs(1);
+    /// Interval at which the clock has to be advanced, by a thread or task that does nothing slow.
+    pub const CADENCE: Duration = Duration::from_millis(50);
+    /// The longest step that counts in full.
+    pub const LONGEST_STEP: Duration = Duration::from_millis(100);
+    /// A longer step is a pause of the process.
+    pub const PAUSE: Duration = Duration::from_millis(200);
 
     /// A clock at zero.
     #[must_use]
@@ -24,7 +29,10 @@ impl RunningClock {
 
     /// Moves the clock on. Returns the time that we have been running.
     pub fn advance(&mut self, now: Instant) -> Duration {
-        self.running += now.saturating_duration_since(self.last).min(Self::LONGEST_STEP);
+        let step = now.saturating_duration_since(self.last);
+        if step <= Self::PAUSE {
+            self.running += step.min(Self::LONGEST_STEP);
+        }
         self.last = self.last.max(now);
         self.running
     }

@@ -63,12 +63,15 @@ pub(crate) struct Signs {
     pub(crate) preserved: bool,
     /// An active check fails.
     pub(crate) check_failed: bool,
+    /// It was deregistered, which the store cannot record yet.
+    pub(crate) withdrawn: bool,
 }
 
 impl Signs {
     pub(crate) fn health(self, record: &Record) -> Health {
         match record.state {
             RecordState::Draining => Health::Draining,
+            RecordState::Serving if self.withdrawn => Health::Draining,
             RecordState::Serving if !record.instance.healthy => Health::Reported,
             RecordState::Serving if self.check_failed => Health::CheckFailed,
             RecordState::Serving if self.lapsed && self.preserved => Health::Preserved,

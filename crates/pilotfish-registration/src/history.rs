@@ -55,6 +55,11 @@ impl History {
         Self { events: VecDeque::new(), first: 0, base, bytes: 0, max_events, max_bytes }
     }
 
+    /// An empty history of another store. Numbers continue, so that every earlier place is too old.
+    pub(crate) fn replaced(&self, base: u64, max_events: usize, max_bytes: usize) -> Self {
+        Self { first: self.end() + 1, ..Self::new(base, max_events, max_bytes) }
+    }
+
     /// Appends a change. Revisions do not fall.
     pub(crate) fn push(&mut self, change: Change) {
         let record = |view: &Option<InstanceView>| view.as_ref().map(|view| view.record.revision);

@@ -1,7 +1,7 @@
 //! What is registered: instances of services, and the records that stores keep of them.
 
+use crate::TextMap;
 use pilotfish_model::Locality;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -86,9 +86,9 @@ pub struct Instance {
     /// Where it listens. Never empty, no duplicates.
     pub ports: Vec<Port>,
     /// Labels, which subsets and policies select by: keys and values as Kubernetes allows them.
-    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    pub labels: TextMap,
     /// Free texts, which nothing selects by.
-    pub metadata: BTreeMap<Arc<str>, Arc<str>>,
+    pub metadata: TextMap,
     /// Where it runs.
     pub locality: Locality,
     /// Its network; empty for not known.
@@ -108,19 +108,30 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// About how many bytes it takes.
+    /// Estimated bytes in memory, which limits of bytes count: each text as if no other instance had it.
     #[must_use]
     pub fn weight(&self) -> usize {
         /// The counters of an `Arc`, and what an allocation costs beside.
         const SHARED: usize = 32;
-        let texts = |map: &BTreeMap<Arc<str>, Arc<str>>| -> usize {
+        let texts = |map: &TextMap| -> usize {
             map.iter().map(|(key, value)| key.len() + value.len() + 2 * SHARED + 32).sum()
         };
+        let of_check = |check: &Check| {
+            let texts = match &check.kind {
+                CheckKind::Http { path, host } => path.len() + host.len(),
+                CheckKind::Tcp => 0,
+                CheckKind::Grpc { service } => service.len(),
+            };
+            texts + size_of::<Check>() + 2 * SHARED
+        };
+        let names = [&self.key.namespace, &self.key.service, &self.key.id, &self.network, &self.service_account];
+        let Locality { region, zone, sub_zone } = &self.locality;
+        let of_port = |port: &Port| size_of::<Port>() + port.name.len() + port.protocol.len();
         size_of::<Self>()
-            + self.key.id.len()
+            + names.into_iter().chain([region, zone, sub_zone]).map(|text| text.len()).sum::<usize>()
             + self.addresses.len() * size_of::<IpAddr>()
-            + self.ports.len() * size_of::<Port>()
-            + self.checks.len() * (size_of::<Check>() + 2 * SHARED)
+            + self.ports.iter().map(of_port).sum::<usize>()
+            + self.checks.iter().map(of_check).sum::<usize>()
             + texts(&self.labels)
             + texts(&self.metadata)
             + 8 * SHARED

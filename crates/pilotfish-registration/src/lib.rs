@@ -20,6 +20,7 @@ mod registration;
 mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod text_map;
 mod texts;
 mod validate;
 mod violations;
@@ -42,5 +43,6 @@ pub use store::{
     Expected, RenewError, Store, StoreDescription, StoreEvent, StoreEventSender, StoreEvents, Value, Write,
     WriteError, Written, store_events,
 };
+pub use text_map::TextMap;
 pub use validate::{instance_key, service_key};
 pub use violations::{FieldViolation, Violations};

@@ -11,6 +11,10 @@ pub struct Limits {
     pub service_instances: usize,
     /// `owner-instances`: of one identity.
     pub owner_instances: usize,
+    /// `owner-bytes`: [estimated](crate::Instance::weight) bytes of the instances of one identity.
+    pub owner_bytes: usize,
+    /// `instance-bytes`: of all instances.
+    pub instance_bytes: usize,
     /// `services`: that have an instance.
     pub services: usize,
     /// `watches`: in all.
@@ -29,6 +33,8 @@ impl Default for Limits {
             instances: 1_000_000,
             service_instances: 20_000,
             owner_instances: 100_000,
+            owner_bytes: 64 << 20,
+            instance_bytes: 1 << 30,
             services: 100_000,
             watches: 1_000,
             owner_watches: 100,

@@ -1,7 +1,7 @@
 //! Texts that are in many instances, kept once: names of services, labels, zones.
 
 use crate::Instance;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Texts that are in use, or were until lately.
@@ -41,10 +41,13 @@ impl Texts {
             share(&mut port.name, self);
             share(&mut port.protocol, self);
         }
-        let labels = std::mem::take(&mut instance.labels).into_iter();
-        instance.labels = labels.map(|(key, value)| (self.share(&key), self.share(&value))).collect();
-        let metadata: BTreeMap<_, _> = std::mem::take(&mut instance.metadata);
-        instance.metadata = metadata.into_iter().map(|(key, value)| (self.share(&key), value)).collect();
+        for (key, value) in instance.labels.iter_mut() {
+            share(key, self);
+            share(value, self);
+        }
+        for (key, _) in instance.metadata.iter_mut() {
+            share(key, self);
+        }
         share(&mut instance.locality.region, self);
         share(&mut instance.locality.zone, self);
         share(&mut instance.locality.sub_zone, self);

@@ -237,11 +237,93 @@ async fn errors_of_the_store_come_through_and_removals_are_tried_again() {
     running.store.set_trouble(Some(WriteError::Full("no space".to_owned())));
     let error = running.register(instance("b")).await;
     assert_eq!(error, Err(RegistrarError::Full("no space".to_owned())));
-    assert_eq!(running.deregister(key("a"), None).await, Err(RegistrarError::Full("no space".to_owned())));
+    running.until("a", Some(Health::Lapsed)).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(running.health("a"), Some(Health::Lapsed), "it cannot be removed");
     running.store.set_trouble(None);
     running.until("a", None).await;
+}
+
+/// Whatever is wrong with the store, and with or without a lease and a grace time.
+#[tokio::test(start_paused = true)]
+async fn deregistered_instance_loses_its_traffic_while_the_store_cannot_write() {
+    for trouble in [WriteError::Full("no space".to_owned()), WriteError::Unavailable("no route".to_owned())] {
+        for (ttl, drain) in [(Some(10), 0), (None, 0), (Some(10), 20), (None, 20)] {
+            let running = running(RegistrarSettings::default()).await;
+            let (ttl, drain) = (ttl.map(Duration::from_secs), Duration::from_secs(drain));
+            let own = |id: &str| Instance { ttl, drain, ..instance(id) };
+            for id in ["a", "b"] {
+                running.register(own(id)).await.expect("registered");
+            }
+            running.store.set_trouble(Some(trouble.clone()));
+            let error = running.deregister(key("a"), None).await.expect_err("it is not durable");
+            let text = error.to_string();
+            assert!(matches!(error, RegistrarError::Withdrawn(_)), "{text}");
+            assert!(text.contains("gets no more requests") && text.contains(&trouble.to_string()), "{text}");
+            assert_eq!(running.health("a"), Some(Health::Draining));
+            assert_eq!(running.health("b"), Some(Health::Healthy));
+            assert_eq!(running.registrar.stats().withdrawn, 1);
+            let renewed = running.registrar.renew(&caller("owner"), vec![key("a"), key("b")]).await;
+            assert_eq!(renewed, [Err(RenewalError::NotFound), Ok(())]);
+            let again = running.register(own("a")).await;
+            assert!(matches!(again, Err(RegistrarError::Unavailable(_))), "{again:?}");
+            // The store tells everything anew, and it stays out of traffic.
+            let (revision, records) = running.store.contents();
+            running.store.tell(vec![StoreEvent::Reset { revision, records, lapsed: Vec::new() }]).await;
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            assert_eq!(running.health("a"), Some(Health::Draining));
+            running.store.set_trouble(None);
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            assert_eq!((running.health("a"), running.registrar.stats().withdrawn), (None, 0));
+            assert!(running.register(own("a")).await.is_ok_and(|registered| registered.changed));
+            assert_eq!(running.health("a"), Some(Health::Healthy));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_of_an_owner_are_limited_and_released() {
+    let sized = |id: &str, bytes: usize| Instance {
+        metadata: [("k".into(), "x".repeat(bytes).into())].into(),
+        ..instance(id)
+    };
+    let each = sized("a", 1_000).weight();
+    let limits = Limits { owner_bytes: 3 * each, instance_bytes: 4 * each, ..Limits::default() };
+    let running = running(RegistrarSettings { limits, ..RegistrarSettings::default() }).await;
+    let register = async |owner: &str, id: &str, bytes: usize| {
+        let answer = running.register_as(&caller(owner), sized(id, bytes), Expected::Any).await;
+        answer.map(|registered| registered.changed)
+    };
+    for id in ["a", "b", "c"] {
+        assert_eq!(register("one", id, 1_000).await, Ok(true));
+    }
+    let used = 3 * each;
+    let error = RegistrarError::Bytes { limit: "owner-bytes", most: used, used, wanted: each };
+    assert_eq!(register("one", "d", 1_000).await, Err(error));
+    let error = RegistrarError::Bytes { limit: "owner-bytes", most: used, used, wanted: 1 };
+    assert_eq!(register("one", "a", 1_001).await, Err(error), "growth counts");
+    assert_eq!(register("one", "a", 1_000).await, Ok(false), "renewal takes nothing");
+    assert_eq!(register("one", "a", 500).await, Ok(true));
+    assert_eq!(register("one", "a", 1_000).await, Ok(true));
+    assert_eq!(register("two", "d", 1_000).await, Ok(true));
+    let error = RegistrarError::Bytes { limit: "instance-bytes", most: 4 * each, used: 4 * each, wanted: each };
+    assert_eq!(register("two", "e", 1_000).await, Err(error));
+    running.deregister(key("a"), None).await.expect_err("of another owner");
+    let gone = Deregister { key: key("a"), expected: Expected::Any, drain: None };
+    running.registrar.deregister(&caller("one"), vec![gone]).await.remove(0).expect("gone");
+    assert_eq!(register("two", "e", 1_000).await, Ok(true));
+    // What is in the store when it is opened counts.
+    let (revision, records) = running.store.contents();
+    let (store, events) = MemoryStore::open_with(revision, records);
+    let (registrar, driver) =
+        Registrar::new(Arc::new(store), events, RegistrarSettings { limits, ..RegistrarSettings::default() });
+    let batch = || vec![Register { instance: sized("f", 1_000), expected: Expected::Any }];
+    let early = registrar.register(&caller("one"), batch()).await.remove(0);
+    assert!(matches!(early, Err(RegistrarError::Unavailable(_))), "{early:?}");
+    tokio::spawn(driver.run());
+    assert!(registrar.ready().await);
+    let refused = registrar.register(&caller("one"), batch()).await.remove(0);
+    assert!(matches!(refused, Err(RegistrarError::Bytes { limit: "instance-bytes", .. })), "{refused:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -202,7 +202,8 @@ async fn a_watch_goes_on_from_a_revision() {
     drop(watch);
     // Nothing happened: nothing is told, and a bookmark is there.
     let (revision, epoch) = (batch.revision, Some(batch.epoch));
-    let mut watch = running.watch(WatchFrom::After { revision: revision + 1, epoch }).expect("a watch");
+    let mut watch = running.watch(WatchFrom::After { revision, epoch }).expect("a watch");
+    drop(watch.next().await.expect("the change of health again"));
     assert_eq!(watch.bookmark().map(|batch| batch.revision), Some(revision));
     for weight in 0..50 {
         running.put("c", weight).await;
@@ -274,6 +275,44 @@ async fn what_was_missed_of_a_store_is_told_as_changes() {
     assert_eq!(told, [(revision + 2, "c", true), (revision + 3, "d", true), (revision + 4, "b", false)]);
     let mut late = running.watch(WatchFrom::After { revision, epoch }).expect("in the history");
     follow(&mut late, &mut view).await.expect("changes");
+    assert_eq!(view, running.view());
+}
+
+/// The store is replaced or restored, with Pilotfish or below it.
+#[tokio::test(start_paused = true)]
+async fn watch_of_another_life_of_the_store_starts_again() {
+    let running = running(Limits::default()).await;
+    let revision = running.put("a", 1).await;
+    let mut open = running.watch(WatchFrom::Snapshot).expect("a watch");
+    let epoch = Some(open.next().await.expect("a snapshot").epoch);
+    assert_eq!(epoch, Some(running.registrar.epoch()));
+    let from = |revision, epoch| running.watch(WatchFrom::After { revision, epoch });
+    for (revision, epoch) in [(revision + 1, epoch), (revision + 1, None), (u64::MAX, epoch), (revision, Some(7)), (0, Some(7))] {
+        let error = from(revision, epoch).err();
+        assert_eq!(error, Some(WatchError::OtherEpoch { newest: 1 }), "from {revision}, epoch {epoch:?}");
+    }
+    assert!(from(revision, epoch).is_ok() && from(revision, None).is_ok());
+    // More was written since than what is there now.
+    let (old, records) = running.store.contents();
+    running.put("b", 1).await;
+    let revision = running.put("a", 2).await;
+    let mut late = from(revision, epoch).expect("a watch");
+    running.store.tell(vec![StoreEvent::Reset { revision: old, records, lapsed: Vec::new() }]).await;
+    for watch in [&mut open, &mut late] {
+        let end = loop {
+            if let Err(end) = watch.next().await {
+                break end;
+            }
+        };
+        assert!(matches!(end, WatchError::OutOfRange { .. }), "{end:?}");
+    }
+    assert_ne!(Some(running.registrar.epoch()), epoch);
+    for revision in [old, revision] {
+        assert!(matches!(from(revision, epoch), Err(WatchError::OtherEpoch { .. })), "{revision}");
+    }
+    let mut view = View::new();
+    let mut again = running.watch(WatchFrom::Snapshot).expect("a watch");
+    follow(&mut again, &mut view).await.expect("a snapshot");
     assert_eq!(view, running.view());
 }
 

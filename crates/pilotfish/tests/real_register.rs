@@ -9,7 +9,10 @@ use pilotfish_testkit::real::{
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::process::Command;
 
 const PILOTFISH: &str = env!("CARGO_BIN_EXE_pilotfish");
@@ -320,4 +323,87 @@ async fn what_is_registered_is_merged_with_kubernetes_and_is_a_workload_like_a_p
     })
     .await;
     drop(program);
+}
+
+/// One request on a connection of its own: its status and body; `None` where nobody listens yet, or the process ends.
+async fn ask(address: &str, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
+    let mut io = TcpStream::connect(address).await.ok()?;
+    let head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
+    io.write_all(format!("{head}content-length: {}\r\n\r\n{body}", body.len()).as_bytes()).await.ok()?;
+    let mut answer = String::new();
+    io.read_to_string(&mut answer).await.ok()?;
+    let status = answer.split(' ').nth(1)?.parse().ok()?;
+    Some((status, answer.split_once("\r\n\r\n")?.1.to_owned()))
+}
+
+/// Reads from the first connection on after each kill: 503 until the store was read, never an instance missing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_right_after_a_kill_are_whole_or_unavailable() {
+    const INSTANCES: &str = "/v1/namespaces/shop/services/web/instances";
+    let data = tempfile::tempdir().expect("a temporary folder");
+    let address = format!("127.0.0.1:{}", free_port());
+    let place = data.path().to_string_lossy().into_owned();
+    let mut pilotfish =
+        Pilotfish::launch(PILOTFISH, &["--data-dir", &place, "--registration-address", &address]);
+    pilotfish.ready().await;
+    let (mut acknowledged, mut reads, mut early) = (Vec::new(), 0, 0);
+    for round in 0..8 {
+        // Enough of them that reading the file takes a moment.
+        for n in 0..50 {
+            let path = format!("{INSTANCES}/i{round}-{n}");
+            let body = r#"{"addresses":["127.0.0.1"],"ports":[{"number":8080}],"ttl":"600s"}"#;
+            let answer = ask(&address, "PUT", &path, body).await;
+            assert!(matches!(answer, Some((200, _))), "{answer:?}");
+            acknowledged.push(path);
+        }
+        pilotfish.kill().await;
+        pilotfish.restart().await;
+        let mut until = None;
+        while until.is_none_or(|until| Instant::now() < until) {
+            let path = &acknowledged[reads % acknowledged.len()];
+            let (one, list) =
+                tokio::join!(ask(&address, "GET", path, ""), ask(&address, "GET", "/v1/instances?pageSize=1000", ""));
+            for (what, answer) in [(path.as_str(), one), ("the list", list)] {
+                let Some((status, body)) = answer else { continue };
+                reads += 1;
+                until.get_or_insert_with(|| Instant::now() + Duration::from_millis(50));
+                match status {
+                    503 => early += 1,
+                    200 if what == "the list" => {
+                        let list: Value = serde_json::from_str(&body).expect("JSON");
+                        assert_eq!(list["records"].as_array().map(Vec::len), Some(acknowledged.len()), "round {round}");
+                    }
+                    status => assert_eq!(status, 200, "round {round}: {what}: {body}"),
+                }
+            }
+        }
+        pilotfish.ready().await;
+    }
+    println!("{reads} reads, {early} before the store was read");
+}
+
+/// An etcd that cannot be reached at the start: the registry is not taken for empty, and readiness says why.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn registry_without_its_store_is_neither_read_nor_given_up() {
+    let address = format!("127.0.0.1:{}", free_port());
+    let store = format!("etcd=http://127.0.0.1:{}", free_port());
+    let pilotfish = Pilotfish::launch(
+        PILOTFISH,
+        &["--registration-store", &store, "--registration-address", &address, "--registry-timeout", "100ms"],
+    );
+    eventually("the registry fails", || async {
+        match pilotfish.page("/ready").await {
+            Err(error) if error.contains("registration") && error.contains("etcd") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    for _ in 0..20 {
+        assert!(pilotfish.page("/ready").await.is_err(), "given up");
+        for path in ["/v1/instances", "/v1/namespaces/shop/services/web/instances/a"] {
+            let answer = ask(&address, "GET", path, "").await;
+            assert!(matches!(answer, Some((503, _))), "{path}: {answer:?}");
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }

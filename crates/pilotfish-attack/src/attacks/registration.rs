@@ -1,6 +1,7 @@
 //! Attacks on the registration API, by clients without a token.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -20,6 +21,11 @@ pub(super) const ATTACKS: &[Attack] = &[
         name: "registration-bodies",
         what: "Bodies of 4 MiB: deep ones, ones of many values, and ones whose last byte never comes",
         run: |target, deadline| bodies(target, deadline).boxed(),
+    },
+    Attack {
+        name: "registration-bytes",
+        what: "Instances of one client with 16 KB of metadata each, far beyond what it may keep",
+        run: |target, deadline| flood(target, deadline).boxed(),
     },
     Attack {
         name: "registration-watches",
@@ -48,6 +54,37 @@ async fn bodies(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
             let socket = TcpStream::connect(address).await.context("cannot connect")?;
             counts.sent(request.len());
             counts.refused(ask(socket, &request).await?);
+            Ok(())
+        }
+    })
+    .await;
+    Ok(counts.tally())
+}
+
+/// Batches of large instances under ever new names. The first ones are kept; the rest is refused, and takes nothing.
+async fn flood(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    const INSTANCES: usize = 100;
+    let Some(address) = target.registration else { return Ok(Tally::skipped(NONE)) };
+    let counts = Counts::new();
+    let (shared, number) = (counts.clone(), Arc::new(AtomicUsize::new(0)));
+    let text = "x".repeat(16_000);
+    crowd(16, deadline, &counts, move |_| {
+        let (counts, batch, text) = (shared.clone(), number.fetch_add(1, Ordering::Relaxed), text.clone());
+        async move {
+            let instance = |n: usize| {
+                let names = format!(r#""namespace":"flood","service":"web-{}","id":"{batch}-{n}""#, batch % 50);
+                let place = r#""addresses":["192.0.2.1"],"ports":[{"number":8080}],"ttl":"5s""#;
+                format!(r#"{{"instance":{{{names},{place},"metadata":{{"text":"{text}"}}}}}}"#)
+            };
+            let requests: Vec<String> = (0..INSTANCES).map(instance).collect();
+            let body = format!(r#"{{"requests":[{}]}}"#, requests.join(","));
+            let request = [post(BATCH, body.len()), body.into_bytes()].concat();
+            let socket = TcpStream::connect(address).await.context("cannot connect")?;
+            counts.sent(request.len());
+            match ask(socket, &request).await? {
+                200 => counts.answered(),
+                status => counts.refused(status),
+            }
             Ok(())
         }
     })

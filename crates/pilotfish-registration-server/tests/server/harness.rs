@@ -85,6 +85,19 @@ impl Harness {
         registrar: RegistrarSettings,
         change: impl FnOnce(&mut ServerSettings),
     ) -> Self {
+        let harness = Self::unread(store, served, events, registrar, change);
+        assert!(harness.registrar.ready().await);
+        harness
+    }
+
+    /// The same before the store was read.
+    pub(crate) fn unread(
+        store: Arc<MemoryStore>,
+        served: Arc<dyn Store>,
+        events: StoreEvents,
+        registrar: RegistrarSettings,
+        change: impl FnOnce(&mut ServerSettings),
+    ) -> Self {
         let (registrar, driver) = Registrar::new(served, events, registrar);
         let driver = tokio::spawn(driver.run());
         let mut settings = ServerSettings::new(SocketAddr::from(([127, 0, 0, 1], 0)));
@@ -99,7 +112,6 @@ impl Harness {
         let server = tokio::spawn(bound.run(async {
             let _ = stopped.await;
         }));
-        assert!(registrar.ready().await);
         Self { address, registrar, store, heard, stop: Some(stop), server: Some(server), driver }
     }
 

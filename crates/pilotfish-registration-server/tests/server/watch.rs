@@ -1,9 +1,11 @@
 //! Watches by gRPC, lines of JSON and server-sent events.
 
 use crate::harness::{Client, Harness, deregister, eventually, instance, register};
-use pilotfish_registration::{Limits, RegistrarSettings};
+use pilotfish_registration::testing::MemoryStore;
+use pilotfish_registration::{Limits, RegistrarSettings, StoreEvent, store_events};
 use pilotfish_registration_api::v1::{self, watch_event::Change};
 use serde_json::Value;
+use std::sync::Arc;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpStream;
 use tonic::{Code, Streaming};
@@ -78,6 +80,58 @@ async fn a_revision_that_is_too_old_is_out_of_range() {
     let (status, answer) =
         harness.json("GET", &format!("/v1/instances:watch?resumeRevision={first}"), "").await;
     assert_eq!((status, &answer["error"]["code"]), (410, &Value::from("OUT_OF_RANGE")));
+}
+
+/// What the store never had, and what another process had.
+#[tokio::test]
+async fn watch_of_another_life_of_the_store_is_out_of_range() {
+    let harness = Harness::start().await;
+    let mut client = harness.grpc().await;
+    let revision = client.register(register("a")).await.unwrap().into_inner().revision;
+    let list = client.list_instances(v1::ListInstancesRequest::default()).await.unwrap().into_inner();
+    assert_eq!(list.revision, revision);
+    for resume in [(revision + 1, list.epoch), (u64::MAX, list.epoch), (revision, list.epoch ^ 1)] {
+        let failed = watch(&mut client, Some(resume)).await.map(drop).unwrap_err();
+        assert_eq!(failed.code(), Code::OutOfRange, "{resume:?}: {failed}");
+        let (revision, epoch) = resume;
+        let path = format!("/v1/instances:watch?resumeRevision={revision}&resumeEpoch={epoch}");
+        assert_eq!(harness.json("GET", &path, "").await.0, 410, "{resume:?}");
+        // A browser cannot ask without its last id: it starts again.
+        let last = format!("accept: text/event-stream\r\nlast-event-id: {revision}-{epoch}\r\n");
+        let mut events = lines(&harness, "/v1/instances:watch", &last).await;
+        assert!(!line(&mut events, "data: ", "\"snapshot\":true").await.is_empty(), "{resume:?}");
+    }
+    assert!(watch(&mut client, Some((list.revision, list.epoch))).await.is_ok());
+}
+
+/// Neither that an instance is registered nor that it is not.
+#[tokio::test]
+async fn reads_before_the_store_was_read_are_unavailable() {
+    let (store, _) = MemoryStore::open();
+    let store = Arc::new(store);
+    let (sender, events) = store_events();
+    let harness = Harness::unread(store.clone(), store, events, RegistrarSettings::default(), |_| {});
+    let one = "/v1/namespaces/default/services/web/instances/a";
+    let body = r#"{"addresses":["10.0.0.1"],"ports":[{"number":8080}]}"#;
+    let calls = [
+        ("GET", one, ""),
+        ("GET", "/v1/instances", ""),
+        ("GET", "/v1/instances?namespace=default&service=web", ""),
+        ("GET", "/v1/instances:watch", ""),
+        ("PUT", one, body),
+    ];
+    for (method, path, body) in calls {
+        let answer = harness.http(method, path, &[], body).await;
+        assert_eq!((answer.status, &answer.json()["error"]["code"]), (503, &Value::from("UNAVAILABLE")), "{path}");
+        assert!(answer.head.contains("retry-after: 1"), "{path}: {}", answer.head);
+    }
+    let mut client = harness.grpc().await;
+    let failed = client.list_instances(v1::ListInstancesRequest::default()).await.unwrap_err();
+    assert_eq!(failed.code(), Code::Unavailable);
+    sender.send(vec![StoreEvent::Reset { revision: 0, records: Vec::new(), lapsed: Vec::new() }]).await;
+    assert!(harness.registrar.ready().await);
+    assert_eq!(harness.json("GET", one, "").await.0, 404);
+    assert_eq!(harness.json("GET", "/v1/instances", "").await.0, 200);
 }
 
 #[tokio::test]

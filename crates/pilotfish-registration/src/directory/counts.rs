@@ -1,6 +1,6 @@
 //! How many instances there are of what.
 
-use crate::Health;
+use crate::{Health, Record};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -9,6 +9,8 @@ use std::sync::Arc;
 pub struct Counts {
     /// Services that have an instance.
     pub services: usize,
+    /// Estimated bytes of all instances.
+    pub bytes: usize,
     owners: usize,
     health: [usize; Health::ALL.len()],
 }
@@ -17,7 +19,15 @@ pub struct Counts {
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) counts: Counts,
-    owners: HashMap<Arc<str>, usize>,
+    owners: HashMap<Arc<str>, Owned>,
+}
+
+/// Instances of one identity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Owned {
+    pub(crate) instances: usize,
+    /// Their estimated bytes.
+    pub(crate) bytes: usize,
 }
 
 impl Counts {
@@ -59,22 +69,29 @@ impl Counts {
 
 impl Counters {
     /// Instances that an identity registered.
-    pub(super) fn of_owner(&self, owner: &str) -> usize {
+    pub(super) fn of_owner(&self, owner: &str) -> Owned {
         self.owners.get(owner).copied().unwrap_or_default()
     }
 
-    pub(super) fn added(&mut self, owner: &Arc<str>, health: Health) {
+    pub(super) fn added(&mut self, record: &Record, health: Health) {
+        let bytes = record.instance.weight();
         self.counts.add(health);
-        *self.owners.entry(Arc::clone(owner)).or_default() += 1;
+        self.counts.bytes += bytes;
+        let owned = self.owners.entry(Arc::clone(&record.owner)).or_default();
+        owned.instances += 1;
+        owned.bytes += bytes;
         self.counts.owners = self.owners.len();
     }
 
-    pub(super) fn removed(&mut self, owner: &str, health: Health) {
+    pub(super) fn removed(&mut self, record: &Record, health: Health) {
+        let bytes = record.instance.weight();
         self.counts.subtract(health);
-        if let Some(count) = self.owners.get_mut(owner) {
-            *count -= 1;
-            if *count == 0 {
-                self.owners.remove(owner);
+        self.counts.bytes -= bytes;
+        if let Some(owned) = self.owners.get_mut(&record.owner) {
+            owned.instances -= 1;
+            owned.bytes -= bytes;
+            if owned.instances == 0 {
+                self.owners.remove(&record.owner);
             }
         }
         self.counts.owners = self.owners.len();

@@ -5,6 +5,7 @@ mod list;
 
 use counts::Counters;
 pub use counts::Counts;
+pub(crate) use counts::Owned;
 pub use list::{Filter, Listing};
 
 use crate::health::{InstanceView, Signs};
@@ -86,9 +87,8 @@ impl Directory {
         self.counters.counts
     }
 
-    /// How many instances an identity registered.
-    #[must_use]
-    pub fn owner_len(&self, owner: &str) -> usize {
+    /// Count and bytes of an identity's instances.
+    pub(crate) fn of_owner(&self, owner: &str) -> Owned {
         self.counters.of_owner(owner)
     }
 
@@ -166,6 +166,11 @@ impl Directory {
         self.mark(key, |signs| signs.check_failed = failed)
     }
 
+    /// Its removal was asked for and the store cannot record it yet.
+    pub(crate) fn set_withdrawn(&mut self, key: &InstanceKey) -> Option<Change> {
+        self.mark(key, |signs| signs.withdrawn = true)
+    }
+
     fn mark(&mut self, key: &InstanceKey, change: impl FnOnce(&mut Signs)) -> Option<Change> {
         let revision = self.revision;
         let services = self.namespaces.get_mut(&key.namespace)?;
@@ -197,14 +202,14 @@ impl Directory {
                 self.namespaces.remove(&key.namespace);
             }
         }
-        self.counters.removed(&entry.record.owner, entry.signs.health(&entry.record));
+        self.counters.removed(&entry.record, entry.signs.health(&entry.record));
         Some(entry)
     }
 
     /// Puts in what is not there. Names of namespaces and services are kept once.
     fn put(&mut self, entry: Entry) {
         let key = &entry.record.instance.key;
-        self.counters.added(&entry.record.owner, entry.signs.health(&entry.record));
+        self.counters.added(&entry.record, entry.signs.health(&entry.record));
         let services = self.namespaces.entry(Arc::clone(&key.namespace)).or_default();
         let instances = services.entry(Arc::clone(&key.service)).or_insert_with(|| {
             self.counters.counts.services += 1;

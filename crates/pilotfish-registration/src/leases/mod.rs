@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 /// Leases by instance, for stores that keep them in memory.
 ///
 /// Renewing is a lookup and a number: what is due is found when the old deadline comes, once in a TTL for each lease. Deadlines are in
-/// [ticks](LeaseTable::TICK) of a [`RunningClock`], so our own pauses and wall clocks expire nobody. A lease lapses between its TTL and three
-/// ticks later.
+/// [ticks](LeaseTable::TICK) of a [`RunningClock`], so our own pauses and wall clocks expire nobody. A lease lapses between its TTL and four
+/// ticks later, in running time.
 #[derive(Debug)]
 pub struct LeaseTable {
     clock: RunningClock,
@@ -111,10 +111,20 @@ impl LeaseTable {
         }
     }
 
-    /// Moves the clock on, and lets lapse what was not renewed; at most `most` leases are looked at. Must be called more often than
-    /// [`RunningClock::LONGEST_STEP`]. Returns whether something is left to look at.
+    /// Moves the clock on, at the [cadence](RunningClock::CADENCE) of such clocks.
+    pub fn tick(&mut self, now: Instant) {
+        self.clock.advance(now);
+    }
+
+    /// Moves the clock on and does what [`LeaseTable::lapse`] does.
     pub fn advance(&mut self, now: Instant, most: usize) -> bool {
-        let now = ticks(self.clock.advance(now));
+        self.tick(now);
+        self.lapse(most)
+    }
+
+    /// Lets lapse what was not renewed in time; at most `most` leases are looked at. True if more are due.
+    pub fn lapse(&mut self, most: usize) -> bool {
+        let now = ticks(self.clock.running());
         for _ in 0..most {
             let Some(&(due, index)) = self.due.first() else { return false };
             if due > now {
@@ -162,9 +172,10 @@ impl LeaseTable {
     }
 }
 
-/// The clock stands up to a tick behind, and a deadline is the beginning of a tick: never early takes two of them.
+/// The clock is up to a tick behind, a deadline is the beginning of a tick, and the step that a short freeze falls into counts up to
+/// a tick too much: never early takes three of them.
 fn deadline(now: u64, ttl: u32) -> u64 {
-    now + u64::from(ttl) + 2
+    now + u64::from(ttl) + 3
 }
 
 /// Whole ticks; a part of one counts as one.

@@ -51,7 +51,8 @@ enum Plan {
 /// What a write means when it succeeds.
 enum Outcome {
     Absent,
-    Removed,
+    /// The record of that revision is gone.
+    Removed(u64),
     Draining(Duration),
 }
 
@@ -115,7 +116,7 @@ impl Registrar {
                     reached = if written.changed { reached.max(revision) } else { reached };
                     Ok(match outcome {
                         Outcome::Absent => Deregistered::Absent,
-                        Outcome::Removed => Deregistered::Removed { revision },
+                        Outcome::Removed(_) => Deregistered::Removed { revision },
                         Outcome::Draining(drain) => Deregistered::Draining { revision, drain },
                     })
                 }
@@ -124,7 +125,19 @@ impl Registrar {
                     pending.push(item);
                     continue;
                 }
-                Err(error) => Err(error.into()),
+                // A removal needs less of the store than a drain, which it may still take.
+                Err(_) if !is_last && matches!(outcome, Outcome::Draining(_)) => {
+                    item.request.drain = Some(Duration::ZERO);
+                    pending.push(item);
+                    continue;
+                }
+                Err(error) => Err(match outcome {
+                    Outcome::Removed(before) if error.is_temporary() => {
+                        self.shared.state.write().withdraw(&item.request.key, before);
+                        RegistrarError::Withdrawn(error.to_string())
+                    }
+                    _ => error.into(),
+                }),
             };
             set(answers, item.index, answer);
         }
@@ -152,7 +165,8 @@ fn plan(caller: &Caller, Pending { request, current, .. }: &Pending) -> Plan {
     let expected = Expected::Revision(record.revision);
     let drain = request.drain.unwrap_or(record.instance.drain).min(MAX_DRAIN);
     if drain.is_zero() {
-        return Plan::Write(Write { key, expected, value: None }, Outcome::Removed);
+        let outcome = Outcome::Removed(record.revision);
+        return Plan::Write(Write { key, expected, value: None }, outcome);
     }
     let instance = match drain == record.instance.drain {
         true => Arc::clone(&record.instance),

@@ -3,7 +3,6 @@
 use super::state::{Progress, Shared, State};
 use super::stats::add;
 use crate::clock::RunningClock;
-use crate::history::History;
 use crate::limits::MAX_BATCH;
 use crate::liveness::Verdict;
 use crate::{Expected, InstanceKey, Record, Store, StoreEvent, StoreEvents, Write, WriteError, Written};
@@ -12,8 +11,10 @@ use futures::future::{BoxFuture, Fuse, FusedFuture as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often the clock goes on, which is also how exact removals are.
-const TICK: Duration = Duration::from_millis(200);
+/// Interval at which the clock advances and removals are due.
+const TICK: Duration = RunningClock::CADENCE;
+/// Interval at which the store is asked again to record removals that it could not.
+const WITHDRAWN_RETRY: Duration = Duration::from_secs(1);
 /// How many services the log names at a time.
 const LOGGED: usize = 10;
 
@@ -25,11 +26,13 @@ pub struct RegistrarDriver {
     events: StoreEvents,
     clock: RunningClock,
     removals: Fuse<BoxFuture<'static, Vec<Result<Written, WriteError>>>>,
+    /// When withdrawn instances are removed next.
+    withdrawn_at: Duration,
 }
 
 impl RegistrarDriver {
     pub(super) fn new(shared: Arc<Shared>, store: Arc<dyn Store>, events: StoreEvents) -> Self {
-        Self { shared, store, events, clock: RunningClock::new(now()), removals: Fuse::terminated() }
+        Self { shared, store, events, clock: RunningClock::new(now()), removals: Fuse::terminated(), withdrawn_at: Duration::ZERO }
     }
 
     /// Follows the store until it is closed.
@@ -57,7 +60,13 @@ impl RegistrarDriver {
             return;
         }
         let verdicts = state.liveness.due(now, MAX_BATCH);
-        let writes = self.believe(&mut state, verdicts);
+        let mut writes = self.believe(&mut state, verdicts);
+        if !state.withdrawn.is_empty() && now >= self.withdrawn_at {
+            self.withdrawn_at = now + WITHDRAWN_RETRY;
+            writes.extend(state.withdrawn.iter().take(MAX_BATCH).map(|(key, revision)| {
+                Write { key: key.clone(), expected: Expected::Revision(*revision), value: None }
+            }));
+        }
         drop(state);
         if !writes.is_empty() {
             let store = Arc::clone(&self.store);
@@ -118,18 +127,17 @@ impl RegistrarDriver {
         }
         let before = state.directory.revision();
         let changes = state.directory.reset(revision, records);
-        if state.is_ready {
-            // Revisions of a history never fall.
-            let changes = changes.into_iter().map(|mut change| {
-                change.revision = change.revision.max(before);
-                change
-            });
+        if state.is_ready && revision >= before {
             state.publish(changes);
         } else {
-            let limits = &self.shared.settings.limits;
-            state.history = History::new(revision, limits.history_events, limits.history_bytes);
-            state.is_ready = true;
+            // First read, or another store: its revisions mean something else, so every watch has to start again.
+            if state.is_ready {
+                tracing::warn!(revision, before, "the store went back to an earlier revision: every watch starts again");
+            }
+            state.begin_epoch(&self.shared.settings.limits);
         }
+        let withdrawn = std::mem::take(&mut state.withdrawn);
+        withdrawn.iter().for_each(|(key, revision)| state.withdraw(key, *revision));
         state.subscribers.reset();
         lapsed.iter().flat_map(|key| self.lapsed(state, key, now)).collect()
     }
@@ -216,6 +224,7 @@ fn changed(
     record: Option<Arc<Record>>,
     now: Duration,
 ) -> Vec<Verdict> {
+    state.withdrawn.remove(&key);
     let before = state.directory.record(&key).cloned();
     let verdicts = state.liveness.changed(&key, before.as_deref(), record.as_deref(), now);
     let change = state.directory.set(revision, key, record);

@@ -24,6 +24,24 @@ pub enum RegistrarError {
         /// The most that is allowed.
         most: usize,
     },
+    /// A registration would exceed a limit of bytes; its name is that of docs/limits.md.
+    #[error("the instance takes about {wanted} bytes, {used} of {most} bytes are used (limit {limit})")]
+    Bytes {
+        /// Which.
+        limit: &'static str,
+        /// The most that is allowed.
+        most: usize,
+        /// What instances take already, in this count.
+        used: usize,
+        /// What the registration would add.
+        wanted: usize,
+    },
+    /// The store cannot record a removal now. The instance gets no requests any more, and the removal is repeated.
+    #[error(
+        "the instance gets no more requests, but the store cannot record its removal yet: {0}. The removal is repeated until it can; if \
+         Pilotfish is restarted before that, the instance is back"
+    )]
+    Withdrawn(String),
     /// The store cannot be reached. It may have happened; trying again is safe.
     #[error("the store cannot write now: {0}")]
     Unavailable(String),
@@ -33,6 +51,13 @@ pub enum RegistrarError {
     /// There are more of them in one batch than are allowed.
     #[error("a batch has at most {MAX_BATCH}")]
     TooMany,
+}
+
+impl RegistrarError {
+    /// Before the store was read.
+    pub(super) fn not_read() -> Self {
+        Self::Unavailable("it was not read yet".to_owned())
+    }
 }
 
 impl From<WriteError> for RegistrarError {

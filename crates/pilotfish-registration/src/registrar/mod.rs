@@ -98,6 +98,7 @@ impl Registrar {
                     Some(record) if !caller.owns(record) => {
                         Some(Err(RenewalError::NotOwner(Arc::clone(&record.owner))))
                     }
+                    Some(_) if state.withdrawn.contains_key(&key) => Some(Err(RenewalError::NotFound)),
                     Some(record) if record.lease().is_none() => match record.state {
                         crate::RecordState::Serving => Some(Ok(())),
                         crate::RecordState::Draining => Some(Err(RenewalError::NotFound)),
@@ -165,6 +166,12 @@ impl Registrar {
                 state.publish(change);
             }
         }
+    }
+
+    /// Epoch of revisions, which watches resume with.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.shared.state.read().epoch
     }
 
     /// What the store is.

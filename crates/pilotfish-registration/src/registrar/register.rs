@@ -1,6 +1,5 @@
 //! Registering: idempotent, by owner, within limits.
 
-use super::quota::Exceeded;
 use super::state::Shared;
 use super::{Caller, Registrar, RegistrarError, set};
 use crate::limits::MAX_BATCH;
@@ -53,6 +52,10 @@ impl Registrar {
         if batch.len() > MAX_BATCH {
             return batch.iter().map(|_| Err(RegistrarError::TooMany)).collect();
         }
+        if !self.is_ready() {
+            // Instances that are not read yet are not counted yet.
+            return batch.iter().map(|_| Err(RegistrarError::not_read())).collect();
+        }
         let mut answers: Vec<Option<Result<Registered, RegistrarError>>> =
             batch.iter().map(|_| None).collect();
         let identity = self.shared.texts.lock().share(&caller.identity);
@@ -74,6 +77,11 @@ impl Registrar {
         let answers: Vec<_> = answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect();
         self.shared.counters.registrations(&answers);
         answers
+    }
+
+    /// True if the instance was deregistered and the store has not recorded it yet.
+    pub(super) fn is_withdrawn(&self, key: &InstanceKey) -> bool {
+        self.shared.state.read().withdrawn.contains_key(key)
     }
 
     fn look_up(&self, batch: Vec<Register>) -> Vec<Pending> {
@@ -103,10 +111,13 @@ impl Registrar {
         let (mut renewals, mut renewing) = (Vec::new(), Vec::new());
         for item in pending.drain(..) {
             let plan = match plan(caller, &item) {
-                Plan::Write(write) if item.current.is_none() => match quota.take(&write.key) {
+                Plan::Write(write) => match quota.take(&item) {
                     Ok(()) => Plan::Write(write),
-                    Err(Exceeded { limit, most }) => Plan::Refuse(RegistrarError::Limit { limit, most }),
+                    Err(error) => Plan::Refuse(error),
                 },
+                Plan::Renew(_) if self.is_withdrawn(&item.instance.key) => {
+                    Plan::Refuse(RegistrarError::Unavailable("its removal is under way".to_owned()))
+                }
                 plan => plan,
             };
             match plan {
@@ -182,7 +193,7 @@ fn write(caller: &Caller, item: &Pending) -> Write {
     Write { key: item.instance.key.clone(), expected, value: Some(value(caller, item)) }
 }
 
-/// Counts new instances until they are there or were refused, also when nobody waits for the answer any more.
+/// Counts new instances and bytes until they are there or were refused, also when nobody waits for the answer any more.
 struct QuotaGuard<'a> {
     shared: &'a Shared,
     owner: &'a Arc<str>,
@@ -194,11 +205,13 @@ impl<'a> QuotaGuard<'a> {
         Self { shared, owner, taken: Vec::new() }
     }
 
-    fn take(&mut self, key: &InstanceKey) -> Result<(), Exceeded> {
+    fn take(&mut self, item: &Pending) -> Result<(), RegistrarError> {
         let state = self.shared.state.read();
-        let limits = &self.shared.settings.limits;
-        if self.shared.quota.lock().take(limits, &state.directory, key, self.owner)? {
-            self.taken.push(key.clone());
+        let (limits, instance) = (&self.shared.settings.limits, &item.instance);
+        // The directory counts what it has, which can be newer than what was found.
+        let before = state.directory.record(&instance.key).or(item.current.as_ref());
+        if self.shared.quota.lock().take(limits, &state.directory, instance, self.owner, before.map(|record| &**record))? {
+            self.taken.push(instance.key.clone());
         }
         Ok(())
     }

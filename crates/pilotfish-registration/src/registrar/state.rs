@@ -6,10 +6,13 @@ use super::settings::RegistrarSettings;
 use super::stats::Counters;
 use super::watch::Watchers;
 use crate::directory::{Change, Directory};
+use crate::InstanceKey;
 use crate::history::History;
 use crate::liveness::Liveness;
+use crate::limits::Limits;
 use crate::texts::Texts;
 use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use tokio::sync::watch;
 
@@ -37,6 +40,8 @@ pub(super) struct State {
     pub(super) history: History,
     pub(super) watchers: Watchers,
     pub(super) subscribers: Subscribers,
+    /// Instances that were deregistered while the store could not record it, with their revisions.
+    pub(super) withdrawn: BTreeMap<InstanceKey, u64>,
     pub(super) is_ready: bool,
     /// Why the store cannot be reached.
     pub(super) disconnected: Option<String>,
@@ -52,9 +57,10 @@ impl Shared {
             history: History::new(0, settings.limits.history_events, settings.limits.history_bytes),
             watchers: Watchers::default(),
             subscribers: Subscribers::default(),
+            withdrawn: BTreeMap::new(),
             is_ready: false,
             disconnected: None,
-            epoch: RandomState::new().hash_one(0),
+            epoch: random_epoch(),
         };
         Self {
             settings,
@@ -74,7 +80,31 @@ impl Shared {
     }
 }
 
+fn random_epoch() -> u64 {
+    RandomState::new().hash_one(0)
+}
+
 impl State {
+    /// Takes an instance out of traffic whose removal the store cannot record now. Nothing happens if it is another one meanwhile.
+    pub(super) fn withdraw(&mut self, key: &InstanceKey, revision: u64) {
+        if self.directory.record(key).is_some_and(|record| record.revision == revision) {
+            self.withdrawn.insert(key.clone(), revision);
+            let change = self.directory.set_withdrawn(key);
+            self.publish(change);
+        }
+    }
+
+    /// Begins an epoch with what the directory has: watches that are open or resume have to start again.
+    pub(super) fn begin_epoch(&mut self, limits: &Limits) {
+        if self.is_ready {
+            self.epoch = random_epoch();
+        }
+        let revision = self.directory.revision();
+        self.history = self.history.replaced(revision, limits.history_events, limits.history_bytes);
+        self.watchers.restart();
+        self.is_ready = true;
+    }
+
     /// Tells everybody who follows.
     pub(super) fn publish(&mut self, changes: impl IntoIterator<Item = Change>) {
         for change in changes {

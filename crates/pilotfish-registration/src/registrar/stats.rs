@@ -16,6 +16,8 @@ pub struct RegistrarStats {
     pub is_ready: bool,
     /// Why the store cannot be reached.
     pub disconnected: Option<String>,
+    /// Instances whose removal the store could not record yet.
+    pub withdrawn: usize,
     /// Services whose lapsed leases are not believed.
     pub preserving: Vec<ServiceKey>,
     /// Watches that are open.
@@ -97,6 +99,7 @@ impl Registrar {
             revision: state.directory.revision(),
             is_ready: state.is_ready,
             disconnected: state.disconnected.clone(),
+            withdrawn: state.withdrawn.len(),
             preserving: state.liveness.preserving(),
             watches: state.watchers.len(),
             history_events: state.history.len(),

@@ -23,8 +23,7 @@ pub enum WatchFrom {
     After {
         /// The revision.
         revision: u64,
-        /// The [epoch](WatchBatch::epoch) that came with it. Without it, or where it is another one, instances whose health can have
-        /// changed are told again.
+        /// The [epoch](WatchBatch::epoch) that came with it. Without it, instances whose health can have changed are sent again.
         epoch: Option<u64>,
     },
 }
@@ -53,6 +52,12 @@ pub enum WatchError {
         /// The oldest revision from which a watch can go on.
         oldest: u64,
     },
+    /// The store never had this revision, or had it in another life: it was replaced or restored, or another process was asked.
+    #[error("this Pilotfish has no watch of that revision and epoch; its revision is {newest}: list again, or watch from a snapshot")]
+    OtherEpoch {
+        /// The revision up to which the store was read.
+        newest: u64,
+    },
     /// Too many watches are open.
     #[error("limit {limit}: {most} are open")]
     Limit {
@@ -78,6 +83,7 @@ pub struct Watch {
     first: First,
     cursor: u64,
     revision: u64,
+    epoch: u64,
 }
 
 /// What comes before changes.
@@ -142,7 +148,8 @@ impl Registrar {
             WatchFrom::After { revision, .. } if cursor < state.history.end() => revision,
             _ => state.directory.revision(),
         };
-        Ok(Watch { shared: Arc::clone(&self.shared), slot, filter, id, first, cursor, revision })
+        let epoch = state.epoch;
+        Ok(Watch { shared: Arc::clone(&self.shared), slot, filter, id, first, cursor, revision, epoch })
     }
 }
 
@@ -156,9 +163,13 @@ fn begin(state: &State, filter: &Filter, from: WatchFrom) -> Result<(First, u64)
     let WatchFrom::After { revision, epoch } = from else {
         return Ok((First::Views { is_snapshot: true, gone: Vec::new(), views: views(&|_| true) }, end));
     };
+    let newest = state.directory.revision();
+    if revision > newest || epoch.is_some_and(|epoch| epoch != state.epoch) {
+        return Err(WatchError::OtherEpoch { newest });
+    }
     let too_old = |TooOld| WatchError::OutOfRange { oldest: state.history.oldest() };
     let cursor = state.history.after(revision).map_err(too_old)?;
-    if epoch == Some(state.epoch) {
+    if epoch.is_some() {
         return Ok((First::Nothing, cursor));
     }
     let mut gone = state.history.read(cursor, filter, usize::MAX).map_err(too_old)?.events;
@@ -195,7 +206,7 @@ impl Watch {
         if !is_first || self.slot.unread.load(Ordering::Acquire) != NONE {
             return None;
         }
-        let (revision, epoch) = (state.directory.revision(), state.epoch);
+        let (revision, epoch) = (state.directory.revision(), self.epoch);
         drop(state);
         self.revision = revision;
         Some(WatchBatch { revision, epoch, is_snapshot: false, is_partial: false, events: Vec::new() })
@@ -214,7 +225,7 @@ impl Watch {
         if !is_partial {
             self.first = First::Nothing;
         }
-        let epoch = self.shared.state.read().epoch;
+        let epoch = self.epoch;
         Some(WatchBatch { revision: self.revision, epoch, is_snapshot, is_partial, events })
     }
 
@@ -239,7 +250,7 @@ impl Watch {
         if read.events.is_empty() {
             return Ok(None);
         }
-        let (revision, epoch, events) = (self.revision, state.epoch, read.events);
+        let (revision, epoch, events) = (self.revision, self.epoch, read.events);
         Ok(Some(WatchBatch { revision, epoch, is_snapshot: false, is_partial: false, events }))
     }
 }
@@ -318,11 +329,22 @@ impl Watchers {
         }
     }
 
+    /// The history was replaced: every watch finds its place too old.
+    pub(super) fn restart(&self) {
+        self.slots().for_each(|slot| {
+            slot.unread.store(0, Ordering::Release);
+            slot.notify.notify_one();
+        });
+    }
+
     /// The store was closed: every watch ends.
     pub(super) fn end(&mut self) {
         self.is_closed = true;
+        self.slots().for_each(|slot| slot.notify.notify_one());
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
         let services = self.services.values().flat_map(HashMap::values);
-        let slots = self.all.values().chain(self.others.values().map(|(_, slot)| slot)).chain(services);
-        slots.for_each(|slot| slot.notify.notify_one());
+        self.all.values().chain(self.others.values().map(|(_, slot)| slot)).chain(services)
     }
 }

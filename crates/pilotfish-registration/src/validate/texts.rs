@@ -1,12 +1,10 @@
 //! Labels, metadata and other texts.
 
-use crate::Violations;
+use crate::{TextMap, Violations};
 use crate::limits::{MAX_ID_BYTES, MAX_LABELS, MAX_METADATA, MAX_METADATA_BYTES};
 use pilotfish_model::Hostname;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-type Texts = BTreeMap<Arc<str>, Arc<str>>;
 
 /// The longest name of a label and the longest value, as Kubernetes has it.
 const LABEL_BYTES: usize = 63;
@@ -14,10 +12,10 @@ const LABEL_BYTES: usize = 63;
 const PREFIX_BYTES: usize = 253;
 
 /// Labels as Kubernetes allows them: they become labels of endpoints, headers and names of subsets.
-pub(super) fn labels(given: BTreeMap<String, String>, wrong: &mut Violations) -> Texts {
+pub(super) fn labels(given: BTreeMap<String, String>, wrong: &mut Violations) -> TextMap {
     if given.len() > MAX_LABELS {
         wrong.add("labels", format!("{} labels are more than {MAX_LABELS}", given.len()));
-        return Texts::new();
+        return TextMap::default();
     }
     for (key, value) in &given {
         if let Err(message) = label_key(key) {
@@ -31,15 +29,15 @@ pub(super) fn labels(given: BTreeMap<String, String>, wrong: &mut Violations) ->
 }
 
 /// Metadata: any text without control characters.
-pub(super) fn metadata(given: BTreeMap<String, String>, wrong: &mut Violations) -> Texts {
+pub(super) fn metadata(given: BTreeMap<String, String>, wrong: &mut Violations) -> TextMap {
     let bytes: usize = given.iter().map(|(key, value)| key.len() + value.len()).sum();
     if given.len() > MAX_METADATA {
         wrong.add("metadata", format!("{} entries are more than {MAX_METADATA}", given.len()));
-        return Texts::new();
+        return TextMap::default();
     }
     if bytes > MAX_METADATA_BYTES {
         wrong.add("metadata", format!("{bytes} bytes are more than {MAX_METADATA_BYTES}"));
-        return Texts::new();
+        return TextMap::default();
     }
     for (key, value) in &given {
         let field = || format!("metadata[{}]", short(key));
@@ -114,6 +112,6 @@ fn is_qualified(text: &str) -> bool {
         && text.ends_with(end)
 }
 
-fn shared(given: BTreeMap<String, String>) -> Texts {
-    given.into_iter().map(|(key, value)| (key.into(), value.into())).collect()
+fn shared(given: BTreeMap<String, String>) -> TextMap {
+    given.into_iter().collect()
 }

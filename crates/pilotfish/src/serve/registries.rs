@@ -18,8 +18,8 @@ pub(crate) struct Registries {
     pub(super) controller: AggregateController,
     /// The feed of the cluster that holds the configuration.
     pub(super) feed: Arc<str>,
-    live: Vec<(ShardKey, Box<dyn LiveSource>)>,
-    timeout: Duration,
+    /// Sources, each with the time after which readiness continues without its first answer.
+    live: Vec<(ShardKey, Box<dyn LiveSource>, Option<Duration>)>,
 }
 
 impl Registries {
@@ -41,18 +41,19 @@ impl Registries {
                 controller.add_registry(new(provider, settings.settings.clone()), &feed);
             }
         }
-        let mut live = Vec::new();
+        let (mut live, timeout) = (Vec::new(), settings.timeout);
         for registry in &settings.live {
             let Input::Live(new) = registry.input else { continue };
             let settings = registry.with(&settings.settings);
             let shard = settings.shard.clone();
             controller.add_live(shard.clone());
-            live.push((shard, new(settings)?));
+            live.push((shard, new(settings)?, Some(timeout)));
         }
-        Ok(Self { controller, feed, live, timeout: settings.timeout })
+        Ok(Self { controller, feed, live })
     }
 
-    /// Adds a registry that is part of this process. `open` makes its source for its shard.
+    /// Adds a registry that is part of this process. `open` makes its source for its shard. It is never given up: without its store,
+    /// its services would look as if they were gone.
     ///
     /// # Errors
     /// When the table has no registry of that name.
@@ -66,7 +67,7 @@ impl Registries {
         let shard = ShardKey::new(provider, settings.settings.cluster.clone());
         let source = open(shard.clone());
         self.controller.add_live(shard.clone());
-        self.live.push((shard, source));
+        self.live.push((shard, source, None));
         Ok(())
     }
 
@@ -77,9 +78,8 @@ impl Registries {
         messages: &mpsc::Sender<ControlMessage>,
         shared: &Shared,
     ) -> (AggregateController, Arc<str>, Vec<Subsystem>) {
-        let timeout = self.timeout;
         let live = self.live.into_iter();
-        let subsystems = live.map(|(shard, source)| {
+        let subsystems = live.map(|(shard, source, timeout)| {
             let (sender, receiver) = channel();
             shared.add_report(&shard, receiver.report().clone());
             subsystem(shard, source, (sender, receiver), timeout, messages.clone())
@@ -95,7 +95,7 @@ fn subsystem(
     shard: ShardKey,
     source: Box<dyn LiveSource>,
     (sender, receiver): (RegistrySender, RegistryReceiver),
-    timeout: Duration,
+    timeout: Option<Duration>,
     messages: mpsc::Sender<ControlMessage>,
 ) -> Subsystem {
     let waiting = (shard.clone(), messages.clone());
@@ -106,6 +106,7 @@ fn subsystem(
         })
         .task(|_| forward(shard, receiver, messages))
         .task(move |_| async move {
+            let Some(timeout) = timeout else { return std::future::pending().await };
             tokio::time::sleep(timeout).await;
             let (shard, messages) = waiting;
             // Nobody listens only when all of this ends anyway.
@@ -159,7 +160,7 @@ mod tests {
             shard.clone(),
             Box::new(Failing),
             channel(),
-            Duration::from_secs(30),
+            Some(Duration::from_secs(30)),
             messages,
         ));
         let _running = subsystems.start();
@@ -172,5 +173,17 @@ mod tests {
             unreachable!("nothing else is sent")
         };
         assert_eq!((of, began.elapsed().as_secs()), (shard, 30));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn registry_of_this_process_is_never_given_up() {
+        let (messages, mut inbox) = mpsc::channel(8);
+        let shard = ShardKey::new(Provider::new(2, "test"), "c");
+        let mut subsystems = crate::serve::Subsystems::default();
+        subsystems.add(subsystem(shard, Box::new(Failing), channel(), None, messages));
+        let _running = subsystems.start();
+        assert!(matches!(inbox.recv().await, Some(ControlMessage::Registry { .. })));
+        let later = tokio::time::timeout(Duration::from_secs(86_400), inbox.recv()).await;
+        assert!(later.is_err(), "nothing else is sent in a day");
     }
 }

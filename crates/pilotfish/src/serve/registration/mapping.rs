@@ -1,7 +1,7 @@
 //! What a registered service is in the model.
 
 use pilotfish_model::{HealthStatus, SpiffeId};
-use pilotfish_registration::{Health, Instance, InstanceView, Port, ServiceKey};
+use pilotfish_registration::{Health, Instance, InstanceView, Port, ServiceKey, TextMap};
 use pilotfish_registry::{CatalogInstance, CatalogPort, CatalogService, InstancePort};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -67,6 +67,6 @@ fn port(port: &Port) -> InstancePort {
     InstancePort { service, number: port.number.get().into() }
 }
 
-fn texts(texts: &BTreeMap<Arc<str>, Arc<str>>) -> BTreeMap<String, String> {
+fn texts(texts: &TextMap) -> BTreeMap<String, String> {
     texts.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
 }

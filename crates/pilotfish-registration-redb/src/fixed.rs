@@ -1,0 +1,65 @@
+//! Files of a fixed size that are written in place: their space is there when the disk is full.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// A file of a fixed size.
+#[derive(Debug)]
+pub(crate) struct FixedFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl FixedFile {
+    /// Opens the file and reads it; `None` where there is none.
+    pub(crate) fn open(path: &Path) -> io::Result<Option<(Self, Vec<u8>)>> {
+        let content = match fs::read(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            content => content?,
+        };
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        Ok(Some((Self { path: path.to_owned(), file }, content)))
+    }
+
+    /// Makes the file with this content, or none of it.
+    pub(crate) fn create(path: &Path, content: &[u8]) -> io::Result<Self> {
+        let new = path.with_extension("new");
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        let made = file.write_all_at(content, 0).and_then(|()| file.sync_all());
+        let made = made.and_then(|()| fs::rename(&new, path)).and_then(|()| sync_folder(path));
+        if let Err(error) = made {
+            // An unfinished file takes space that may be missing; the error that is reported is the first one.
+            let _ = fs::remove_file(&new);
+            return Err(error);
+        }
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Writes in place. It outlives this process, and a power cut once it was [synced](Self::sync).
+    pub(crate) fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, at)
+    }
+
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Makes the name of a file durable.
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+}
+
+/// FNV-1a: finds damage; nobody is kept from forging it.
+pub(crate) fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3)
+    })
+}

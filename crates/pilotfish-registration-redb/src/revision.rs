@@ -1,0 +1,84 @@
+//! The revision that was reached, in a file of its own: what the store must have when it is opened again.
+
+use crate::OpenError;
+use crate::error::corrupt;
+use crate::fixed::{FixedFile, checksum};
+use std::io;
+use std::path::Path;
+
+/// Its name in the data directory.
+pub(crate) const REVISION_FILE: &str = "registrations.revision";
+
+/// The highest revision that was acknowledged. It is written after each commit and never runs ahead of the store.
+#[derive(Debug)]
+pub(crate) struct RevisionFile {
+    file: FixedFile,
+    is_synced: bool,
+}
+
+impl RevisionFile {
+    /// Opens the file, and reads it; `None` for a new store, or one of a version that had none.
+    pub(crate) fn open(directory: &Path) -> Result<Option<(Self, u64)>, OpenError> {
+        let path = directory.join(REVISION_FILE);
+        let opened = FixedFile::open(&path).map_err(|source| OpenError::Io { path: path.clone(), source })?;
+        let Some((file, content)) = opened else { return Ok(None) };
+        match decode(&content) {
+            Some(revision) => Ok(Some((Self { file, is_synced: true }, revision))),
+            None => Err(corrupt(&path, "it holds no revision with its checksum".to_owned())),
+        }
+    }
+
+    pub(crate) fn create(directory: &Path, revision: u64) -> Result<Self, OpenError> {
+        let path = directory.join(REVISION_FILE);
+        let file = FixedFile::create(&path, encode(revision).as_bytes())
+            .map_err(|source| OpenError::Io { path, source })?;
+        Ok(Self { file, is_synced: true })
+    }
+
+    /// Notes a revision whose commit is durable.
+    pub(crate) fn set(&mut self, revision: u64) -> io::Result<()> {
+        self.is_synced = false;
+        self.file.write_at(encode(revision).as_bytes(), 0)
+    }
+
+    /// Makes what was noted outlive a power cut.
+    pub(crate) fn sync(&mut self) -> io::Result<()> {
+        if !self.is_synced {
+            self.file.sync()?;
+            self.is_synced = true;
+        }
+        Ok(())
+    }
+}
+
+/// One line of a fixed length.
+fn encode(revision: u64) -> String {
+    let text = format!("revision {revision:020}");
+    format!("{text} {:016x}\n", checksum(text.as_bytes()))
+}
+
+fn decode(content: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(content).ok()?;
+    let number = text.strip_prefix("revision ")?.get(..20)?;
+    let revision = number.parse().ok()?;
+    (text == encode(revision)).then_some(revision)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn revision_line_with_any_flipped_bit_is_refused() {
+        for revision in [0, 1, 4_711, u64::MAX] {
+            let line = encode(revision);
+            assert_eq!(decode(line.as_bytes()), Some(revision));
+            for bit in 0..line.len() * 8 {
+                let mut bad = line.clone().into_bytes();
+                bad[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(decode(&bad), None, "bit {bit}");
+            }
+            assert_eq!(decode(&line.as_bytes()[..line.len() - 1]), None);
+        }
+    }
+}
