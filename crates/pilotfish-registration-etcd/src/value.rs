@@ -1,7 +1,9 @@
 //! A record as JSON, which etcdctl can show. Fields that a later version adds are ignored by an earlier one.
 
 use pilotfish_model::Locality;
-use pilotfish_registration::{Check, CheckKind, Instance, InstanceKey, Port, Record, RecordState, TextMap, Value};
+use pilotfish_registration::{
+    Check, CheckKind, Instance, InstanceKey, Port, Record, RecordState, TextMap, Value,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -1,7 +1,7 @@
 //! Why the store could not be opened.
 
-use std::io;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Why the store could not be opened. Each says what can be done.
@@ -49,7 +49,7 @@ pub enum OpenError {
         kept(copy)
     )]
     RolledBack {
-        /// Which file.
+        /// The file of records.
         path: PathBuf,
         /// The revision that it has.
         found: u64,

@@ -1,15 +1,15 @@
 //! The file: opening it, reading it, and transactions.
 
-use crate::codec::{decode, decode_key, encode, encode_key};
-use crate::interner::Interner;
 use crate::OpenError;
+use crate::codec::{decode, decode_key, encode, encode_key};
 use crate::error::corrupt;
 use crate::fixed::sync_folder;
+use crate::interner::Interner;
 use pilotfish_registration::{InstanceKey, Record};
 use redb::backends::FileBackend;
 use redb::{
-    Builder, Database, DatabaseError, ReadOnlyDatabase, ReadableDatabase as _, ReadableTable as _, StorageBackend as _, StorageError, Table,
-    TableDefinition, TableError, WriteTransaction,
+    Builder, Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, StorageBackend as _,
+    StorageError, Table, TableDefinition, TableError, WriteTransaction,
 };
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -17,6 +17,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use xxhash_rust::xxh3::xxh3_128;
 
 /// The format that is written. A file with another one is not touched.
 const FORMAT: u64 = 1;
@@ -34,7 +35,7 @@ pub(crate) struct RecordFile {
     database: Database,
 }
 
-/// What opening a file found.
+/// Result of opening a file.
 pub(crate) enum Opened {
     Verified(RecordFile, Contents),
     /// The newest commit does not verify. Nothing was changed.
@@ -87,9 +88,10 @@ impl RecordFile {
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.open(&new).map_err(at)?;
         let backend = FileBackend::new(file).map_err(|error| open_error(path, error))?;
-        // What an attempt left that did not end is of no use.
+        // An earlier attempt may have left a part.
         backend.set_len(0).map_err(at)?;
-        let database = Builder::new().create_with_backend(backend).map_err(|error| open_error(path, error))?;
+        let database =
+            Builder::new().create_with_backend(backend).map_err(|error| open_error(path, error))?;
         let file = Self { path: path.to_owned(), database };
         file.initialize(revision).map_err(|error| file.open_error(error.into()))?;
         drop(file);
@@ -117,7 +119,7 @@ impl RecordFile {
         let mut builder = Builder::new();
         builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
         if !may_fall_back {
-            // A repair says so when it is about to leave out the newest commit.
+            // redb reports this progress before it leaves out the newest commit.
             builder.set_repair_callback(|repair| {
                 if FALLS_BACK.contains(&repair.progress()) {
                     repair.abort();
@@ -205,7 +207,8 @@ impl RecordFile {
     /// The record of a key.
     pub(crate) fn get(&self, key: &InstanceKey) -> Result<Option<Record>, FileError> {
         let run = || {
-            let records = self.database.begin_read().map_err(disk_error)?.open_table(RECORDS).map_err(disk_error)?;
+            let records =
+                self.database.begin_read().map_err(disk_error)?.open_table(RECORDS).map_err(disk_error)?;
             let Some(stored) = records.get(encode_key(key).as_slice()).map_err(disk_error)? else {
                 return Ok(None);
             };
@@ -276,28 +279,36 @@ impl Transaction<'_> {
     }
 }
 
-/// True if the header's newest commit verifies: that of the file's first 320 bytes which points at all others.
+/// True if the header's newest commit verifies, to which all other checksums lead. redb itself would silently use the one before it.
 fn header_verifies(path: &Path) -> Result<bool, OpenError> {
-    /// Where both commits of the header have their number, and the byte whose lowest bit says which one counts.
-    const NUMBERS: [usize; 2] = [168, 296];
+    let mut header = [0; HEADER_BYTES];
+    match File::open(path).and_then(|file| file.read_exact_at(&mut header, 0)) {
+        Ok(()) => Ok(newest_commit_verifies(&header)),
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+            Err(corrupt(path, "it is too short".to_owned()))
+        }
+        Err(source) => Err(OpenError::Io { path: path.to_owned(), source }),
+    }
+}
+
+/// Bytes of redb's header.
+const HEADER_BYTES: usize = 320;
+
+/// redb's format 3: a byte whose lowest bit says which of two commits counts, and both, each with its number and a checksum.
+fn newest_commit_verifies(header: &[u8; HEADER_BYTES]) -> bool {
     const CHOICE: usize = 9;
-    let mut header = [0; 320];
-    let read = File::open(path).and_then(|file| file.read_exact_at(&mut header, 0));
-    if let Err(source) = read {
-        return match source.kind() {
-            ErrorKind::UnexpectedEof => Err(corrupt(path, "it is too short".to_owned())),
-            _ => Err(OpenError::Io { path: path.to_owned(), source }),
-        };
-    }
+    const COMMITS: [usize; 2] = [64, 192];
+    const NUMBER: usize = 104;
+    const CHECKSUM: usize = 112;
     let number = |at: usize| header.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
-    let [first, second] = NUMBERS.map(number);
-    let (chosen, other) = if header[CHOICE] & 1 == 0 { (first, second) } else { (second, first) };
-    match ReadOnlyDatabase::open(path) {
-        // Whether the rest is whole is looked at when it is opened.
-        Ok(_) | Err(DatabaseError::RepairAborted) => Ok(chosen >= other),
-        Err(DatabaseError::Storage(StorageError::Corrupted(why))) if why.contains("commit slot") => Ok(false),
-        Err(error) => Err(open_error(path, error)),
-    }
+    let is_whole = |at: usize| {
+        let stored =
+            header.get(at + CHECKSUM..at + CHECKSUM + 16)?.try_into().ok().map(u128::from_le_bytes)?;
+        Some(xxh3_128(header.get(at..at + CHECKSUM)?) == stored)
+    };
+    let [first, second] = COMMITS;
+    let (newest, before) = if header[CHOICE] & 1 == 0 { (first, second) } else { (second, first) };
+    is_whole(newest) == Some(true) && number(newest + NUMBER) >= number(before + NUMBER)
 }
 
 fn open_error(path: &Path, error: DatabaseError) -> OpenError {

@@ -84,7 +84,9 @@ fn open_records(
         Opened::Unverified => {
             // A commit that a power cut interrupted was not acknowledged; only the revision beside it can tell it from damage.
             if acknowledged.is_none() {
-                let why = format!("its newest commit does not verify, and without {REVISION_FILE} nobody knows what it held");
+                let why = format!(
+                    "its newest commit does not verify, and without {REVISION_FILE} nobody knows what it held"
+                );
                 return Err(crate::error::corrupt(path, why));
             }
             let is_kept_already = fs::exists(copy_of(path)).unwrap_or(true);

@@ -4,12 +4,13 @@ use crate::OpenError;
 use crate::codec::{decode_key, encode_key};
 use crate::error::corrupt;
 use crate::file::Contents;
-use crate::fixed::{FixedFile, checksum};
+use crate::fixed::FixedFile;
 use crate::interner::Interner;
 use pilotfish_registration::InstanceKey;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::path::Path;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Its name in the data directory.
 pub(crate) const REMOVALS_FILE: &str = "registrations.removals";
@@ -29,7 +30,7 @@ pub(crate) struct RemovalLog {
     pending: BTreeMap<InstanceKey, Removal>,
 }
 
-/// One removal.
+/// A removal and the record that it removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Removal {
     /// The revision of the record that is removed.
@@ -119,7 +120,7 @@ fn header(generation: u64) -> [u8; HEADER] {
     let mut bytes = [0; HEADER];
     let fields = MAGIC.iter().copied().chain(generation.to_le_bytes());
     let fields: Vec<u8> = fields.collect();
-    let check = checksum(&fields).to_le_bytes();
+    let check = xxh3_64(&fields).to_le_bytes();
     for (place, byte) in bytes.iter_mut().zip(fields.into_iter().chain(check)) {
         *place = byte;
     }
@@ -139,7 +140,7 @@ fn write_entry(bytes: &mut Vec<u8>, generation: u64, key: &[u8], removal: Remova
         bytes.extend(number.to_le_bytes());
     }
     bytes.extend(key);
-    let check = checksum(bytes.get(start..).unwrap_or_default());
+    let check = xxh3_64(bytes.get(start..).unwrap_or_default());
     bytes.extend(check.to_le_bytes());
 }
 
@@ -151,7 +152,7 @@ fn entry(content: &[u8], at: usize, generation: u64) -> Option<(&[u8], Removal, 
     }
     let end = (at + 32).checked_add(usize::try_from(length?).ok()?)?;
     let key = content.get(at + 32..end)?;
-    let is_whole = number(content, end)? == checksum(content.get(at..end)?);
+    let is_whole = number(content, end)? == xxh3_64(content.get(at..end)?);
     is_whole.then_some((key, Removal { before: before?, revision: revision? }, end + 8))
 }
 
@@ -222,7 +223,9 @@ mod tests {
             fs::write(&path, &bad).unwrap();
             match RemovalLog::open(directory.path()) {
                 Ok(log) => assert!(bit >= HEADER * 8 && ["a"].starts_with(&keys(&log)), "bit {bit}"),
-                Err(error) => assert!(error.to_string().contains(REMOVALS_FILE) && bit < HEADER * 8, "{error}"),
+                Err(error) => {
+                    assert!(error.to_string().contains(REMOVALS_FILE) && bit < HEADER * 8, "{error}")
+                }
             }
         }
     }

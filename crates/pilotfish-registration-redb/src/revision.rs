@@ -2,9 +2,10 @@
 
 use crate::OpenError;
 use crate::error::corrupt;
-use crate::fixed::{FixedFile, checksum};
+use crate::fixed::FixedFile;
 use std::io;
 use std::path::Path;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Its name in the data directory.
 pub(crate) const REVISION_FILE: &str = "registrations.revision";
@@ -54,7 +55,7 @@ impl RevisionFile {
 /// One line of a fixed length.
 fn encode(revision: u64) -> String {
     let text = format!("revision {revision:020}");
-    format!("{text} {:016x}\n", checksum(text.as_bytes()))
+    format!("{text} {:016x}\n", xxh3_64(text.as_bytes()))
 }
 
 fn decode(content: &[u8]) -> Option<u64> {

@@ -7,7 +7,8 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use pilotfish_registration::{
-    InstanceKey, LeaseTable, RenewError, RunningClock, Store, StoreDescription, StoreEvents, Write, WriteError, Written,
+    InstanceKey, LeaseTable, RenewError, RunningClock, Store, StoreDescription, StoreEvents, Write,
+    WriteError, Written,
 };
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,7 +91,8 @@ impl RedbStore {
 fn run_clock(shared: &Arc<Shared>) -> std::io::Result<()> {
     let shared = Arc::downgrade(shared);
     let tick = move || {
-        while let Some(shared) = shared.upgrade().filter(|shared| !shared.is_closing.load(Ordering::Acquire)) {
+        while let Some(shared) = shared.upgrade().filter(|shared| !shared.is_closing.load(Ordering::Acquire))
+        {
             shared.leases.lock().tick(std::time::Instant::now());
             drop(shared);
             std::thread::sleep(RunningClock::CADENCE);

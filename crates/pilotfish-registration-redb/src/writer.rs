@@ -193,7 +193,7 @@ impl Writer {
         }
     }
 
-    /// Everything is durable: notes the revision, and tells of the changes.
+    /// Notes the revision of what is durable, and sends its events.
     fn finish(&mut self, done: Done) -> Vec<Answers> {
         let Done { revision, answers, effects } = done;
         if revision != self.revision {
@@ -349,9 +349,8 @@ impl Done {
             FileError::Full(why) | FileError::Other(why) => WriteError::Unavailable(why),
         };
         let current = file.get(&write.key).map_err(unreadable)?;
-        let is_there = |record: &Record| {
-            !log.has(&write.key, record.revision) && !entries.contains_key(&write.key)
-        };
+        let is_there =
+            |record: &Record| !log.has(&write.key, record.revision) && !entries.contains_key(&write.key);
         let current = current.filter(is_there).map(Arc::new);
         write.expected.check(current.as_ref())?;
         let Some(record) = current else { return Ok(Written { revision: self.revision, changed: false }) };

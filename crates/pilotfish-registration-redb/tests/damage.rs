@@ -106,7 +106,10 @@ async fn whole_or_refused(directory: &Path, expected: &[Arc<Record>], what: &str
             error @ (OpenError::Corrupt { .. } | OpenError::RolledBack { .. } | OpenError::Format { .. }),
         ) => {
             let said = error.to_string();
-            assert!(said.contains("registrations.re") && (said.contains("To go on") || said.contains("start")), "{what}: {said}");
+            assert!(
+                said.contains("registrations.re") && (said.contains("To go on") || said.contains("start")),
+                "{what}: {said}"
+            );
             true
         }
         Err(error) => panic!("{what}: {error:?}"),
@@ -144,12 +147,15 @@ async fn flipped_bit_of_the_header_loses_no_acknowledged_record() {
     let opened = RedbStore::open(origin.path()).expect("opened");
     let answers = opened.store.write(vec![put(instance("last"))]).await;
     assert!(answers.iter().all(Result::is_ok));
-    let copies: Vec<(&'static str, Vec<u8>)> = ["registrations.revision", "registrations.removals", FILE_NAME]
-        .map(|name| (name, fs::read(origin.path().join(name)).expect("read")))
-        .into();
+    let copies: Vec<(&'static str, Vec<u8>)> =
+        ["registrations.revision", "registrations.removals", FILE_NAME]
+            .map(|name| (name, fs::read(origin.path().join(name)).expect("read")))
+            .into();
     let with_last = {
         let directory = tempfile::tempdir().expect("a directory");
-        copies.iter().for_each(|(name, bytes)| fs::write(directory.path().join(name), bytes).expect("written"));
+        copies
+            .iter()
+            .for_each(|(name, bytes)| fs::write(directory.path().join(name), bytes).expect("written"));
         records(RedbStore::open(directory.path()).expect("a crash is no damage")).await
     };
     assert_eq!(with_last.len(), expected.len() + 1);
@@ -170,7 +176,9 @@ async fn flipped_bit_of_the_header_loses_no_acknowledged_record() {
         let mut refused = 0;
         for bit in (0..320 * 8).step_by(step) {
             let directory = tempfile::tempdir().expect("a directory");
-            beside.iter().for_each(|(name, bytes)| fs::write(directory.path().join(name), bytes).expect("written"));
+            beside
+                .iter()
+                .for_each(|(name, bytes)| fs::write(directory.path().join(name), bytes).expect("written"));
             let mut bad = good.to_vec();
             bad[bit / 8] ^= 1 << (bit % 8);
             fs::write(directory.path().join(FILE_NAME), &bad).expect("written");

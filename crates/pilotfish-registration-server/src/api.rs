@@ -10,8 +10,8 @@ use crate::recorder::Recorder;
 use pilotfish_identity::Slots;
 use pilotfish_registration::limits::MAX_PAGE;
 use pilotfish_registration::{
-    Caller, Deregister, Deregistered, Filter, InstanceKey, Register, Registered, Registrar, Violations, WatchError,
-    instance_key, service_key,
+    Caller, Deregister, Deregistered, Filter, InstanceKey, Register, Registered, Registrar, Violations,
+    WatchError, instance_key, service_key,
 };
 use pilotfish_registration_api::v1::{self, error::Code};
 use prost::Message;

@@ -197,6 +197,7 @@ fn texts(map: &TextMap) -> BTreeMap<String, String> {
 mod tests {
     use super::*;
     use pilotfish_registration::Record;
+    use std::sync::Arc;
 
     fn sent() -> v1::Instance {
         let seconds = |seconds| Some(ProtoDuration { seconds, nanos: 0 });

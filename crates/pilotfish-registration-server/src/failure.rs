@@ -180,7 +180,9 @@ impl From<RenewalError> for Failure {
 impl From<WatchError> for Failure {
     fn from(error: WatchError) -> Self {
         match &error {
-            WatchError::OutOfRange { .. } | WatchError::OtherEpoch { .. } => Self::new(Code::OutOfRange, error.to_string()),
+            WatchError::OutOfRange { .. } | WatchError::OtherEpoch { .. } => {
+                Self::new(Code::OutOfRange, error.to_string())
+            }
             WatchError::Limit { limit, .. } => Self::limited(limit, error.to_string()),
             WatchError::NotReady | WatchError::Closed => Self::unavailable(&error),
         }

@@ -124,7 +124,8 @@ impl Instance {
             };
             texts + size_of::<Check>() + 2 * SHARED
         };
-        let names = [&self.key.namespace, &self.key.service, &self.key.id, &self.network, &self.service_account];
+        let names =
+            [&self.key.namespace, &self.key.service, &self.key.id, &self.network, &self.service_account];
         let Locality { region, zone, sub_zone } = &self.locality;
         let of_port = |port: &Port| size_of::<Port>() + port.name.len() + port.protocol.len();
         size_of::<Self>()

@@ -306,7 +306,8 @@ async fn bytes_of_an_owner_are_limited_and_released() {
     assert_eq!(register("one", "a", 500).await, Ok(true));
     assert_eq!(register("one", "a", 1_000).await, Ok(true));
     assert_eq!(register("two", "d", 1_000).await, Ok(true));
-    let error = RegistrarError::Bytes { limit: "instance-bytes", most: 4 * each, used: 4 * each, wanted: each };
+    let error =
+        RegistrarError::Bytes { limit: "instance-bytes", most: 4 * each, used: 4 * each, wanted: each };
     assert_eq!(register("two", "e", 1_000).await, Err(error));
     running.deregister(key("a"), None).await.expect_err("of another owner");
     let gone = Deregister { key: key("a"), expected: Expected::Any, drain: None };

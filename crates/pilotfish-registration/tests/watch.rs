@@ -287,7 +287,9 @@ async fn watch_of_another_life_of_the_store_starts_again() {
     let epoch = Some(open.next().await.expect("a snapshot").epoch);
     assert_eq!(epoch, Some(running.registrar.epoch()));
     let from = |revision, epoch| running.watch(WatchFrom::After { revision, epoch });
-    for (revision, epoch) in [(revision + 1, epoch), (revision + 1, None), (u64::MAX, epoch), (revision, Some(7)), (0, Some(7))] {
+    for (revision, epoch) in
+        [(revision + 1, epoch), (revision + 1, None), (u64::MAX, epoch), (revision, Some(7)), (0, Some(7))]
+    {
         let error = from(revision, epoch).err();
         assert_eq!(error, Some(WatchError::OtherEpoch { newest: 1 }), "from {revision}, epoch {epoch:?}");
     }

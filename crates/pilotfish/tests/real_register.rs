@@ -361,8 +361,10 @@ async fn reads_right_after_a_kill_are_whole_or_unavailable() {
         let mut until = None;
         while until.is_none_or(|until| Instant::now() < until) {
             let path = &acknowledged[reads % acknowledged.len()];
-            let (one, list) =
-                tokio::join!(ask(&address, "GET", path, ""), ask(&address, "GET", "/v1/instances?pageSize=1000", ""));
+            let (one, list) = tokio::join!(
+                ask(&address, "GET", path, ""),
+                ask(&address, "GET", "/v1/instances?pageSize=1000", "")
+            );
             for (what, answer) in [(path.as_str(), one), ("the list", list)] {
                 let Some((status, body)) = answer else { continue };
                 reads += 1;
@@ -371,7 +373,11 @@ async fn reads_right_after_a_kill_are_whole_or_unavailable() {
                     503 => early += 1,
                     200 if what == "the list" => {
                         let list: Value = serde_json::from_str(&body).expect("JSON");
-                        assert_eq!(list["records"].as_array().map(Vec::len), Some(acknowledged.len()), "round {round}");
+                        assert_eq!(
+                            list["records"].as_array().map(Vec::len),
+                            Some(acknowledged.len()),
+                            "round {round}"
+                        );
                     }
                     status => assert_eq!(status, 200, "round {round}: {what}: {body}"),
                 }

@@ -72,7 +72,8 @@ async fn flood(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
         let (counts, batch, text) = (shared.clone(), number.fetch_add(1, Ordering::Relaxed), text.clone());
         async move {
             let instance = |n: usize| {
-                let names = format!(r#""namespace":"flood","service":"web-{}","id":"{batch}-{n}""#, batch % 50);
+                let names =
+                    format!(r#""namespace":"flood","service":"web-{}","id":"{batch}-{n}""#, batch % 50);
                 let place = r#""addresses":["192.0.2.1"],"ports":[{"number":8080}],"ttl":"5s""#;
                 format!(r#"{{"instance":{{{names},{place},"metadata":{{"text":"{text}"}}}}}}"#)
             };

@@ -122,7 +122,11 @@ async fn reads_before_the_store_was_read_are_unavailable() {
     ];
     for (method, path, body) in calls {
         let answer = harness.http(method, path, &[], body).await;
-        assert_eq!((answer.status, &answer.json()["error"]["code"]), (503, &Value::from("UNAVAILABLE")), "{path}");
+        assert_eq!(
+            (answer.status, &answer.json()["error"]["code"]),
+            (503, &Value::from("UNAVAILABLE")),
+            "{path}"
+        );
         assert!(answer.head.contains("retry-after: 1"), "{path}: {}", answer.head);
     }
     let mut client = harness.grpc().await;

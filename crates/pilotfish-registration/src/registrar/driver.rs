@@ -32,7 +32,14 @@ pub struct RegistrarDriver {
 
 impl RegistrarDriver {
     pub(super) fn new(shared: Arc<Shared>, store: Arc<dyn Store>, events: StoreEvents) -> Self {
-        Self { shared, store, events, clock: RunningClock::new(now()), removals: Fuse::terminated(), withdrawn_at: Duration::ZERO }
+        Self {
+            shared,
+            store,
+            events,
+            clock: RunningClock::new(now()),
+            removals: Fuse::terminated(),
+            withdrawn_at: Duration::ZERO,
+        }
     }
 
     /// Follows the store until it is closed.
@@ -63,8 +70,10 @@ impl RegistrarDriver {
         let mut writes = self.believe(&mut state, verdicts);
         if !state.withdrawn.is_empty() && now >= self.withdrawn_at {
             self.withdrawn_at = now + WITHDRAWN_RETRY;
-            writes.extend(state.withdrawn.iter().take(MAX_BATCH).map(|(key, revision)| {
-                Write { key: key.clone(), expected: Expected::Revision(*revision), value: None }
+            writes.extend(state.withdrawn.iter().take(MAX_BATCH).map(|(key, revision)| Write {
+                key: key.clone(),
+                expected: Expected::Revision(*revision),
+                value: None,
             }));
         }
         drop(state);
@@ -132,7 +141,11 @@ impl RegistrarDriver {
         } else {
             // First read, or another store: its revisions mean something else, so every watch has to start again.
             if state.is_ready {
-                tracing::warn!(revision, before, "the store went back to an earlier revision: every watch starts again");
+                tracing::warn!(
+                    revision,
+                    before,
+                    "the store went back to an earlier revision: every watch starts again"
+                );
             }
             state.begin_epoch(&self.shared.settings.limits);
         }

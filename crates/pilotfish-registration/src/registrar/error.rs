@@ -27,13 +27,13 @@ pub enum RegistrarError {
     /// A registration would exceed a limit of bytes; its name is that of docs/limits.md.
     #[error("the instance takes about {wanted} bytes, {used} of {most} bytes are used (limit {limit})")]
     Bytes {
-        /// Which.
+        /// Its name.
         limit: &'static str,
         /// The most that is allowed.
         most: usize,
-        /// What instances take already, in this count.
+        /// Bytes of instances that count towards it already.
         used: usize,
-        /// What the registration would add.
+        /// Bytes that the registration would add.
         wanted: usize,
     },
     /// The store cannot record a removal now. The instance gets no requests any more, and the removal is repeated.

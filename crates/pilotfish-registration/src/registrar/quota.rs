@@ -17,7 +17,7 @@ pub(super) struct Quota {
     all: Owned,
 }
 
-/// What a registration adds.
+/// Instances and bytes that a registration adds.
 #[derive(Debug)]
 struct Charge {
     owner: Arc<str>,
@@ -84,8 +84,9 @@ impl Quota {
         let pending = self.owners.get(&charge.owner).copied().unwrap_or_default();
         let owned = directory.of_owner(&charge.owner);
         if charge.instances > 0 {
-            let check =
-                |limit, has, most| if has < most { Ok(()) } else { Err(RegistrarError::Limit { limit, most }) };
+            let check = |limit, has, most| {
+                if has < most { Ok(()) } else { Err(RegistrarError::Limit { limit, most }) }
+            };
             let service = key.service_key();
             let in_service =
                 directory.service_len(key) + self.services.get(&service).copied().unwrap_or_default();

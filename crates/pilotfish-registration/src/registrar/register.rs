@@ -210,7 +210,13 @@ impl<'a> QuotaGuard<'a> {
         let (limits, instance) = (&self.shared.settings.limits, &item.instance);
         // The directory counts what it has, which can be newer than what was found.
         let before = state.directory.record(&instance.key).or(item.current.as_ref());
-        if self.shared.quota.lock().take(limits, &state.directory, instance, self.owner, before.map(|record| &**record))? {
+        if self.shared.quota.lock().take(
+            limits,
+            &state.directory,
+            instance,
+            self.owner,
+            before.map(|record| &**record),
+        )? {
             self.taken.push(instance.key.clone());
         }
         Ok(())

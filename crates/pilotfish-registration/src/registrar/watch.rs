@@ -53,7 +53,9 @@ pub enum WatchError {
         oldest: u64,
     },
     /// The store never had this revision, or had it in another life: it was replaced or restored, or another process was asked.
-    #[error("this Pilotfish has no watch of that revision and epoch; its revision is {newest}: list again, or watch from a snapshot")]
+    #[error(
+        "this Pilotfish has no watch of that revision and epoch; its revision is {newest}: list again, or watch from a snapshot"
+    )]
     OtherEpoch {
         /// The revision up to which the store was read.
         newest: u64,

@@ -1,7 +1,7 @@
 //! Labels, metadata and other texts.
 
-use crate::{TextMap, Violations};
 use crate::limits::{MAX_ID_BYTES, MAX_LABELS, MAX_METADATA, MAX_METADATA_BYTES};
+use crate::{TextMap, Violations};
 use pilotfish_model::Hostname;
 use std::collections::BTreeMap;
 use std::sync::Arc;
