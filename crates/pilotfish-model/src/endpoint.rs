@@ -1,6 +1,7 @@
 //! Endpoints: one address list and port behind a service port.
 
-use crate::{ClusterId, Labels, Locality, Namespace, NetworkId, Origin, SpiffeId};
+use crate::{ClusterId, Labels, Locality, Namespace, NetworkId, Origin, PortId, SpiffeId};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Whether an endpoint can be used.
@@ -62,9 +63,9 @@ pub struct Endpoint {
     pub port: u32,
     /// The name of the service port that it belongs to.
     pub service_port: Arc<str>,
-    /// The number of the service port, for endpoints of ServiceEntries, which are matched by number where clusters hold
-    /// their endpoints inline. 0 where only the name counts.
-    pub service_port_number: u32,
+    /// The service port, for endpoints of ServiceEntries, which are matched by it where clusters hold their
+    /// endpoints inline. `None` where only the name counts.
+    pub service_port_id: Option<PortId>,
     /// Whether it can be used.
     pub health: HealthStatus,
     /// What is the same for all ports of its workload.
@@ -98,6 +99,10 @@ pub struct EndpointAttributes {
     pub workload_name: Arc<str>,
     /// The workload's namespace.
     pub namespace: Namespace,
+    /// The name of the ServiceEntry that it is an endpoint of, where the entries of its host are not exported
+    /// alike. Services that are made without that entry do not have the endpoint
+    /// ([`crate::Service::has_endpoint`]).
+    pub entry: Option<Arc<str>>,
     /// What made it: an EndpointSlice, ServiceEntry, WorkloadEntry, or an entry of another registry.
     pub provenance: Origin,
 }
@@ -119,6 +124,7 @@ impl EndpointAttributes {
             node: Arc::default(),
             workload_name: Arc::default(),
             namespace: Namespace::default(),
+            entry: None,
             provenance,
         }
     }
@@ -130,6 +136,12 @@ impl Endpoint {
     pub fn with_attributes(mut self, change: impl FnOnce(&mut EndpointAttributes)) -> Self {
         change(Arc::make_mut(&mut self.attributes));
         self
+    }
+
+    /// False for endpoints of another ServiceEntry than these, where that makes a difference.
+    #[must_use]
+    pub fn is_of(&self, entries: &BTreeSet<Arc<str>>) -> bool {
+        self.attributes.entry.as_ref().is_none_or(|entry| entries.contains(entry))
     }
 
     /// The first address; empty when there is none.

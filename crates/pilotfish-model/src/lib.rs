@@ -27,11 +27,11 @@ pub use endpoint::{Endpoint, EndpointAttributes, HealthStatus, TlsMode};
 pub use labels::{LabelMap, Labels, label_subset};
 pub use names::{ClusterId, Hostname, HostnameError, Locality, Namespace, NetworkId};
 pub use object::{Kind, KindSpec, Object, ObjectKey, ObjectMeta, Spec, Typed};
-pub use protocol::Protocol;
+pub use protocol::{Protocol, Transport};
 pub use provider::{ObjectRef, Origin, Provider, RegisteredId, ShardKey};
 pub use service::{
-    ClusterAddresses, DubboInterface, ExportTo, InboundBy, KubernetesAttributes, NodePorts, Port, Resolution,
-    Service, ServiceVariant, TargetPort, TrafficDistribution,
+    ClusterAddresses, DubboInterface, ExportTo, InboundBy, KubernetesAttributes, NodePorts, Port, PortId,
+    Resolution, Service, ServiceVariant, TargetPort, TrafficDistribution,
 };
 pub use spiffe::{SpiffeId, SpiffeIdError};
 pub use workload::{Workload, WorkloadKey, WorkloadKind};

@@ -38,6 +38,15 @@ pub enum Protocol {
     Unsupported,
 }
 
+/// The transport protocol of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+pub enum Transport {
+    /// TCP, and everything that proxies can carry.
+    Tcp,
+    /// UDP, which proxies do not carry.
+    Udp,
+}
+
 impl Protocol {
     /// The protocol's name in JSON views, which tools read: it stays when a variant is renamed.
     #[must_use]
@@ -113,6 +122,12 @@ impl Protocol {
             },
             known => known,
         }
+    }
+
+    /// The transport protocol below it: UDP for `Udp`, else TCP.
+    #[must_use]
+    pub fn transport(self) -> Transport {
+        if self == Self::Udp { Transport::Udp } else { Transport::Tcp }
     }
 
     /// HTTP in clear text, so that requests can be routed.

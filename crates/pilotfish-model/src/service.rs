@@ -1,6 +1,6 @@
 //! Services: a host name with ports, and how clients find its endpoints. No endpoints inside.
 
-use crate::{ClusterId, Hostname, Labels, Namespace, Origin, Protocol, Provider};
+use crate::{ClusterId, Endpoint, Hostname, Labels, Namespace, Origin, Protocol, Provider, Transport};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -45,6 +45,23 @@ pub enum TargetPort {
     Name(Arc<str>),
 }
 
+/// The identity of a port within a service: TCP and UDP ports of one number are two ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+pub struct PortId {
+    /// The number that clients connect to.
+    pub number: u32,
+    /// TCP or UDP, by the protocol of the port.
+    pub transport: Transport,
+}
+
+impl PortId {
+    /// The TCP port of that number.
+    #[must_use]
+    pub fn tcp(number: u32) -> Self {
+        Self { number, transport: Transport::Tcp }
+    }
+}
+
 /// One port of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Port {
@@ -58,10 +75,24 @@ pub struct Port {
     pub target_port: Option<TargetPort>,
 }
 
+impl Port {
+    /// The identity of the port within its service.
+    #[must_use]
+    pub fn id(&self) -> PortId {
+        PortId { number: self.number, transport: self.protocol.transport() }
+    }
+
+    /// True for ports that proxies carry.
+    #[must_use]
+    pub fn is_tcp(&self) -> bool {
+        self.protocol.transport() == Transport::Tcp
+    }
+}
+
 /// Addresses of a service by cluster: a service that exists in two clusters has other addresses in each.
 pub type ClusterAddresses = BTreeMap<ClusterId, Arc<[Arc<str>]>>;
 
-/// The node ports of a service by its port numbers, for one cluster.
+/// The node ports of a service by the numbers of its TCP ports, for one cluster.
 pub type NodePorts = BTreeMap<u32, u32>;
 
 /// To which namespaces a service or a rule is visible (`exportTo`).
@@ -219,6 +250,9 @@ pub struct Service {
     pub mesh_external: bool,
     /// The namespaces that it is visible to.
     pub export_to: ExportTo,
+    /// The names of the ServiceEntries that it is made of, where the entries of its host are not exported
+    /// alike; else empty.
+    pub entries: BTreeSet<Arc<str>>,
     /// Labels of the object.
     pub labels: Labels,
     /// Labels of the workloads that it selects; empty selects nothing for Kubernetes Services.
@@ -270,6 +304,7 @@ impl Service {
             dubbo: None,
             mesh_external: false,
             export_to: ExportTo::Unset,
+            entries: BTreeSet::new(),
             labels: Labels::default(),
             selector: Labels::default(),
             service_accounts: Arc::default(),
@@ -292,16 +327,34 @@ impl Service {
         if is_host { &self.name } else { self.hostname.shared() }
     }
 
-    /// The port of that number.
+    /// The port of that number and transport protocol.
     #[must_use]
-    pub fn port(&self, number: u32) -> Option<&Port> {
-        self.ports.iter().find(|port| port.number == number)
+    pub fn port(&self, id: PortId) -> Option<&Port> {
+        self.ports.iter().find(|port| port.id() == id)
+    }
+
+    /// The ports that proxies carry, in the order written.
+    pub fn tcp_ports(&self) -> impl Iterator<Item = &Port> {
+        self.ports.iter().filter(|port| port.is_tcp())
+    }
+
+    /// The only TCP port; `None` when there are none or several.
+    #[must_use]
+    pub fn only_tcp_port(&self) -> Option<&Port> {
+        let mut ports = self.tcp_ports();
+        ports.next().filter(|_| ports.next().is_none())
     }
 
     /// The port of that name.
     #[must_use]
     pub fn port_named(&self, name: &str) -> Option<&Port> {
         self.ports.iter().find(|port| &*port.name == name)
+    }
+
+    /// False for endpoints of ServiceEntries of its host that it is not made of.
+    #[must_use]
+    pub fn has_endpoint(&self, endpoint: &Endpoint) -> bool {
+        endpoint.is_of(&self.entries)
     }
 
     /// The labels of the workloads that it selects in a cluster, and its ports there; `None` when it has no addresses in that

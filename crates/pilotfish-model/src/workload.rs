@@ -137,7 +137,7 @@ impl Workload {
             addresses: self.addresses.clone(),
             port: number,
             service_port: service_port.name.clone(),
-            service_port_number: service_port.number,
+            service_port_id: Some(service_port.id()),
             health,
             attributes: Arc::new(self.endpoint_attributes()),
         }
@@ -159,6 +159,7 @@ impl Workload {
             node: self.node.clone(),
             workload_name: self.workload_name.clone(),
             namespace: self.key.namespace.clone(),
+            entry: None,
             provenance: self.provenance.clone(),
         }
     }

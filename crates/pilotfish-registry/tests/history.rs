@@ -85,7 +85,12 @@ fn slices() -> String {
             for list in [
                 format!("[{}]", reference("1.0.0.1", "p1")),
                 format!("[{}, {{addresses: [1.0.0.2]}}]", reference("1.0.0.1", "p2")),
-                "[{addresses: [1.0.0.1], conditions: {ready: false, serving: true}}]".to_owned(),
+                "[{addresses: [1.0.0.1], conditions: {ready: false, serving: true, terminating: false}}]"
+                    .to_owned(),
+                format!(
+                    "[{{addresses: [1.0.0.1], conditions: {{ready: false}}}}, {}]",
+                    reference("1.0.0.1", "p2")
+                ),
                 "[]".to_owned(),
             ] {
                 text += &slice(name, service, ports, &list);

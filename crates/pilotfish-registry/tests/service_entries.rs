@@ -3,7 +3,7 @@
 
 mod support;
 
-use pilotfish_model::{ExportTo, Resolution, TargetPort, TlsMode, TrafficDistribution};
+use pilotfish_model::{ExportTo, PortId, Resolution, TargetPort, TlsMode, TrafficDistribution};
 use pilotfish_registry::testing::Scene;
 use support::{endpoints, endpoints_of, identity, se, se_with, service, services, step, we, world};
 
@@ -205,7 +205,7 @@ fn fields_of_inline_endpoints() {
     assert_eq!((first.attributes.weight, first.attributes.locality.to_string().as_str()), (5, "r/z/s"));
     assert_eq!(identity(first), "spiffe://cluster.local/ns/ns/sa/sa");
     assert_eq!(first.attributes.network, "n2");
-    assert_eq!(first.service_port_number, 80);
+    assert_eq!(first.service_port_id, Some(PortId::tcp(80)));
     let label = |key: &str| first.attributes.labels.get(key);
     assert_eq!(label("topology.kubernetes.io/region"), Some("r"));
     assert_eq!(label("topology.istio.io/network"), Some("n2"));

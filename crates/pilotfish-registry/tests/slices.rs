@@ -3,9 +3,11 @@
 
 mod support;
 
-use pilotfish_model::{Fact, Kind, TlsMode};
+use pilotfish_model::{Endpoint, Fact, HealthStatus, Kind, TlsMode};
 use pilotfish_registry::RegistrySettings;
 use pilotfish_registry::testing::Scene;
+use proptest::prelude::*;
+use std::sync::Arc;
 use support::{endpoints, endpoints_of, identity, pod, pod_with, short_key, slice, step, svc, world};
 
 const WEB: &str = "{clusterIP: 10.0.0.1, selector: {app: web}, ports: [{name: http, port: 80}]}";
@@ -147,6 +149,124 @@ fn an_address_in_two_slices_counts_once() {
     let world = scene.world();
     assert!(endpoints(&world, "web.ns").is_empty());
     assert!(world.endpoints_of(&short_key("web.ns")).is_some(), "scaled to zero, still known");
+}
+
+/// An endpoint of one of three slices: its slice, address, conditions and Pod.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Listed {
+    slice: usize,
+    address: u8,
+    /// Ready, not ready, terminating, or both ready and terminating (`publishNotReadyAddresses`).
+    state: u8,
+    /// Pods are the newer the higher their number; 0 stands for none.
+    pod: u8,
+}
+
+impl Listed {
+    fn text(&self) -> String {
+        let conditions = [
+            "ready: true",
+            "ready: false, terminating: false",
+            "ready: false, terminating: true",
+            "ready: true, terminating: true",
+        ];
+        let pod = match self.pod {
+            0 => String::new(),
+            pod => format!(", targetRef: {{kind: Pod, name: p{pod}, namespace: ns}}"),
+        };
+        let conditions = conditions[usize::from(self.state)];
+        format!("{{addresses: [1.0.0.{}], conditions: {{{conditions}}}{pod}}}", self.address)
+    }
+
+    /// The better ones first.
+    fn rank(&self) -> (usize, u8) {
+        let states = [0, 2, 3, 1];
+        (states[usize::from(self.state)], u8::MAX - self.pod)
+    }
+
+    fn as_endpoint(&self) -> String {
+        let health = ["", " Unhealthy", " Terminating", ""][usize::from(self.state)];
+        let pod = if self.pod == 0 { String::new() } else { format!(" p{}", self.pod) };
+        format!("1.0.0.{}{health}{pod}", self.address)
+    }
+}
+
+fn listed() -> impl Strategy<Value = Vec<Listed>> {
+    let one = (0..3_usize, 1..3_u8, 0..4_u8, 0..3_u8);
+    proptest::collection::vec(
+        one.prop_map(|(slice, address, state, pod)| Listed { slice, address, state, pod }),
+        0..8,
+    )
+}
+
+fn apply_slice(scene: &mut Scene, slice: usize, list: &[Listed]) {
+    let own = list.iter().filter(|listed| listed.slice == slice).map(Listed::text).collect::<Vec<_>>();
+    let text = support::slice(
+        &format!("web-{slice}"),
+        "web",
+        "[{name: http, port: 80}]",
+        &format!("[{}]", own.join(", ")),
+    );
+    scene.apply(&text).unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn ready_endpoint_wins_over_others_of_its_address_in_every_order(
+        list in listed().prop_shuffle(),
+        before in listed(),
+        order in Just(vec![0_usize, 1, 2]).prop_shuffle(),
+    ) {
+        let mut scene = Scene::new();
+        scene.apply(&web()).unwrap();
+        for number in 1..3 {
+            let created = format!(", creationTimestamp: '202{number}-01-01T00:00:00Z'");
+            scene.apply(&pod_with(&format!("p{number}"), "9.9.9.9", &format!("{{app: p{number}}}"), "True", &created, "")).unwrap();
+        }
+        for slice in &order {
+            apply_slice(&mut scene, *slice, &before);
+            scene.settle();
+        }
+        for slice in order.iter().rev() {
+            apply_slice(&mut scene, *slice, &list);
+            scene.settle();
+        }
+        let shown = |endpoint: &Arc<Endpoint>| {
+            let health = match endpoint.health {
+                HealthStatus::Healthy => String::new(),
+                other => format!(" {other:?}"),
+            };
+            let pod = endpoint.attributes.labels.get("app").map(|pod| format!(" {pod}")).unwrap_or_default();
+            format!("{}{health}{pod}", endpoint.address())
+        };
+        let mut got: Vec<String> = endpoints_of(&scene.world(), "web.ns").iter().map(shown).collect();
+        got.sort();
+        let mut want: Vec<String> = Vec::new();
+        for address in 1..3 {
+            let best = list.iter().filter(|listed| listed.address == address).min_by_key(|listed| listed.rank());
+            want.extend(best.map(Listed::as_endpoint));
+        }
+        want.sort();
+        prop_assert_eq!(got, want);
+    }
+}
+
+#[test]
+fn address_of_a_deleted_pod_goes_to_the_new_one_before_its_slice_says_so() {
+    let old = pod("old", "1.1.1.1", "{app: old}", "True")
+        .replace("namespace: ns,", "namespace: ns, deletionTimestamp: '2024-05-01T12:00:00Z',");
+    let new = pod("new", "1.1.1.1", "{app: new}", "True");
+    let steps = |first: &str, second: &str| {
+        let list = format!("[{}, {}]", of_pod("1.1.1.1", first), of_pod("1.1.1.1", second));
+        slice("web-1", "web", "[{name: http, port: 80}]", &list)
+    };
+    for slice in [steps("old", "new"), steps("new", "old")] {
+        let world = world(&(web() + &slice + &old + &new));
+        let app = endpoints_of(&world, "web.ns")[0].attributes.labels.get("app").map(str::to_owned);
+        assert_eq!(app.as_deref(), Some("new"), "{slice}");
+    }
 }
 
 #[test]

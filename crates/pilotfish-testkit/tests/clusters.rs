@@ -156,6 +156,22 @@ fn a_service_has_the_endpoints_of_all_clusters_and_the_addresses_of_the_own() {
 }
 
 #[test]
+fn headless_variant_of_a_service_listens_at_its_endpoints_and_not_everywhere() {
+    let tcp = |text: String| text.replace("name: http", "name: tcp");
+    for (c1, c2) in [("10.1.0.1", "None"), ("None", "10.1.0.1")] {
+        let mut mesh = Mesh::new(&RegistrySettings::default(), "cluster.local");
+        mesh.apply("c1", &tcp(service("web", c1, "") + &pod("web", "web-1", "1.0.0.1", "")));
+        mesh.apply("c2", &tcp(service("web", c2, "") + &pod("web", "web-2", "2.0.0.1", "")));
+        let dumps = mesh.sidecars(&[C1, C2]);
+        let headless = &dumps[usize::from(c2 == "None")];
+        let own = if c2 == "None" { "2.0.0.1_80" } else { "1.0.0.1_80" };
+        assert!(has(headless, "listeners", own), "{c1} {c2}");
+        assert!(dumps.iter().all(|dump| !has(dump, "listeners", "0.0.0.0_80")), "{c1} {c2}");
+        assert!(has(&dumps[usize::from(c1 == "None")], "listeners", "10.1.0.1_80"), "{c1} {c2}");
+    }
+}
+
+#[test]
 fn cluster_local_hosts_keep_to_their_cluster() {
     let mut mesh = two_clusters(&RegistrySettings::default());
     mesh.set_mesh("serviceSettings: [{settings: {clusterLocal: true}, hosts: ['*.shop.svc.cluster.local']}]");

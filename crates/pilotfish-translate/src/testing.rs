@@ -11,6 +11,7 @@ use pilotfish_model::{
     WorkloadKey, WorkloadKind, World, WorldWriter,
 };
 use pilotfish_proto::envoy::config::core::v3::Node;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Labels from pairs.
@@ -94,6 +95,7 @@ pub(crate) fn service(name: &str, namespace: &str) -> TestService {
         dubbo: None,
         mesh_external: false,
         export_to: ExportTo::Unset,
+        entries: BTreeSet::new(),
         labels: Labels::default(),
         selector: Labels::default(),
         service_accounts: Arc::from([]),
@@ -133,7 +135,7 @@ pub(crate) fn endpoint(address: &str, port: u32, service_port: &str) -> Endpoint
         addresses: if address.is_empty() { Arc::from([]) } else { Arc::from([Arc::from(address)]) },
         port,
         service_port: service_port.into(),
-        service_port_number: 0,
+        service_port_id: None,
         health: HealthStatus::Healthy,
         attributes: Arc::new(EndpointAttributes {
             labels: Labels::default(),
@@ -148,6 +150,7 @@ pub(crate) fn endpoint(address: &str, port: u32, service_port: &str) -> Endpoint
             node: "".into(),
             workload_name: "".into(),
             namespace: Namespace::default(),
+            entry: None,
             provenance: origin(Kind::EndpointSlice, "shop", "slice"),
         }),
     }

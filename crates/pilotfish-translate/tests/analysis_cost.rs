@@ -60,7 +60,7 @@ fn endpoints(n: usize, address: usize) -> Update {
         addresses: Arc::from([Arc::from(format!("10.{}.{}.1", address / 250, address % 250))]),
         port: 80,
         service_port: "http".into(),
-        service_port_number: 0,
+        service_port_id: None,
         health: HealthStatus::Healthy,
         attributes: Arc::new(EndpointAttributes {
             labels,
@@ -75,6 +75,7 @@ fn endpoints(n: usize, address: usize) -> Update {
             node: "".into(),
             workload_name: "".into(),
             namespace: Namespace::default(),
+            entry: None,
             provenance: origin,
         }),
     };

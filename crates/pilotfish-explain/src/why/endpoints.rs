@@ -3,7 +3,7 @@
 use super::cluster::{NO_ORIGINAL_ADDRESS, NOWHERE, Parts};
 use super::{Found, Next, Walk, Way, dropped, list, number, origin, step, text};
 use pilotfish_api::v1::{Dropped, Step, Verdict, Why};
-use pilotfish_model::{Endpoint, Hostname, Service, ServiceKey, label_subset};
+use pilotfish_model::{Endpoint, Hostname, PortId, Service, ServiceKey, label_subset};
 use pilotfish_proto::ResourceType;
 use pilotfish_translate::Unsent;
 use serde_json::Value;
@@ -119,7 +119,7 @@ impl Walk<'_> {
         if all(Unsent::OtherPort) {
             let names: BTreeSet<&str> =
                 considered.iter().map(|(endpoint, _)| &*endpoint.service_port).collect();
-            let own = service.port(port).map(|port| port.name.to_string()).unwrap_or_default();
+            let own = service.port(PortId::tcp(port)).map(|port| port.name.to_string()).unwrap_or_default();
             let names = names.into_iter().collect::<Vec<_>>().join(", ");
             return format!(
                 "the port is named {own:?}, and its {} endpoints have ports named {names:?} only",
@@ -166,6 +166,10 @@ impl Walk<'_> {
         let network = &endpoint.attributes.network;
         let why = match unsent {
             Unsent::Confined => "its cluster keeps it to its own clients".to_owned(),
+            Unsent::NotExported => {
+                let entry = endpoint.attributes.entry.as_deref().unwrap_or_default();
+                format!("it belongs to ServiceEntry {entry}, which is not exported to this namespace")
+            }
             Unsent::OtherPort => format!("{OTHER_PORT} {:?}", &*endpoint.service_port),
             Unsent::HostName => "its address is a host name, which a load assignment cannot hold".to_owned(),
             Unsent::OtherNode => format!(

@@ -31,7 +31,7 @@ pub(crate) use service::unseen;
 use crate::resource::json;
 use pilotfish_api::Registry;
 use pilotfish_api::v1::{Dropped, Failure, Step, Verdict, Why};
-use pilotfish_model::{ObjectKey, Origin, Service, World};
+use pilotfish_model::{ObjectKey, Origin, PortId, Service, World};
 use pilotfish_proto::ResourceType;
 use pilotfish_translate::{Client, Proxy, ProxyKind, Snapshot, Translator};
 use serde_json::Value;
@@ -209,7 +209,8 @@ impl Way {
 
     /// Whether the request is HTTP that the proxy can read: also where the protocol is not declared, and it finds out.
     fn is_http(&self) -> bool {
-        let Some(port) = self.service.as_ref().and_then(|service| service.port(self.port)) else {
+        let Some(port) = self.service.as_ref().and_then(|service| service.port(PortId::tcp(self.port)))
+        else {
             return true;
         };
         port.protocol.is_http() || port.protocol.is_unsupported()
@@ -219,7 +220,7 @@ impl Way {
         if let Some(known) = self.tls {
             return known;
         }
-        let port = self.service.as_ref().and_then(|service| service.port(self.port));
+        let port = self.service.as_ref().and_then(|service| service.port(PortId::tcp(self.port)));
         port.is_some_and(|port| port.protocol.is_tls())
     }
 

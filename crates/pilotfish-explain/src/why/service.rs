@@ -2,7 +2,7 @@
 
 use super::{Request, Walk, Way, dropped, object, origin, step};
 use pilotfish_api::v1::{Dropped, Failure, Step, Verdict};
-use pilotfish_model::{ExportTo, Hostname, Namespace, Service};
+use pilotfish_model::{ExportTo, Hostname, Namespace, PortId, Service};
 use pilotfish_translate::{HostSeen, Unseen};
 use std::sync::Arc;
 
@@ -111,11 +111,11 @@ impl Walk<'_> {
             .collect();
         let all = all.join(", ");
         let fallback = || {
-            let http = service.ports.iter().find(|port| port.number == 80);
-            http.or_else(|| service.ports.first()).map_or(80, |port| port.number)
+            let http = service.port(PortId::tcp(80));
+            http.or_else(|| service.tcp_ports().next()).map_or(80, |port| port.number)
         };
         let number = request.port.unwrap_or_else(fallback);
-        match service.port(number) {
+        match service.port(PortId::tcp(number)) {
             Some(port) => {
                 found.text = format!("port {number} ({}), {}", port.name, port.protocol.as_str());
                 if port.protocol.is_unsupported() {

@@ -105,7 +105,7 @@ mod tests {
             addresses: Arc::from([Arc::from(address)]),
             port: 6443,
             service_port: "https".into(),
-            service_port_number: 0,
+            service_port_id: None,
             health: HealthStatus::Healthy,
             attributes: Arc::new(EndpointAttributes {
                 labels: Labels::default(),
@@ -120,6 +120,7 @@ mod tests {
                 node: "".into(),
                 workload_name: "".into(),
                 namespace: "default".into(),
+                entry: None,
                 provenance: origin(Kind::EndpointSlice),
             }),
         })

@@ -268,7 +268,7 @@ mod tests {
             addresses: Arc::from([Arc::from(address)]),
             port: 80,
             service_port: "http".into(),
-            service_port_number: 0,
+            service_port_id: None,
             health: HealthStatus::Healthy,
             attributes: Arc::new(EndpointAttributes {
                 labels: Labels::default(),
@@ -283,6 +283,7 @@ mod tests {
                 node: "".into(),
                 workload_name: "".into(),
                 namespace: "ns".into(),
+                entry: None,
                 provenance: Origin::object(ObjectKey::new(Kind::EndpointSlice, "ns", "s"), "c"),
             }),
         })

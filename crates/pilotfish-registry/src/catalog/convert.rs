@@ -6,8 +6,8 @@ use super::options::CatalogOptions;
 use crate::labels;
 use crate::live::RegistryBatch;
 use pilotfish_model::{
-    Endpoint, HealthStatus, Hostname, LabelMap, Labels, Locality, Origin, Port, Protocol, Resolution,
-    Service, ServiceKey, ShardKey, TlsMode, Workload,
+    Endpoint, HealthStatus, Hostname, LabelMap, Labels, Locality, Origin, Port, PortId, Protocol, Resolution,
+    Service, ServiceKey, ShardKey, TlsMode, Transport, Workload,
 };
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -89,8 +89,7 @@ impl Content {
             self.endpoints.clone_from(&before.endpoints);
             return;
         }
-        let place =
-            |endpoint: &Endpoint| (endpoint.attributes.provenance.clone(), endpoint.service_port_number);
+        let place = |endpoint: &Endpoint| (endpoint.attributes.provenance.clone(), endpoint.service_port_id);
         let old: BTreeMap<_, _> =
             before.endpoints.iter().map(|endpoint| (place(endpoint), endpoint)).collect();
         let shared = self.endpoints.iter().map(|endpoint| {
@@ -132,7 +131,7 @@ impl Findings<'_> {
 }
 
 /// The ports of a service, by number.
-type Ports = BTreeMap<u32, Port>;
+type Ports = BTreeMap<PortId, Port>;
 
 impl Converter {
     pub(super) fn new(shard: ShardKey, options: CatalogOptions) -> Self {
@@ -209,13 +208,14 @@ impl Converter {
         }
     }
 
-    /// All ports of a service: its own, then those of its instances. The first one of a number describes it.
+    /// All ports of a service: its own, then those of its instances. The first one of a number and transport
+    /// protocol describes it; one without a protocol is whichever there is of its number.
     fn ports(&self, given: &CatalogService, findings: &mut Findings<'_>) -> Ports {
         let mut ports = Ports::new();
         let leads =
             given.instances.iter().flat_map(|instance| instance.ports.iter().map(|lead| &lead.service));
         for port in given.ports.iter().chain(leads) {
-            if ports.contains_key(&port.number) {
+            if described(&ports, port).is_some() {
                 continue;
             }
             if !(1..=65535).contains(&port.number) {
@@ -226,7 +226,8 @@ impl Converter {
                     port.number
                 ));
             } else {
-                ports.insert(port.number, self.port(port, &ports));
+                let port = self.port(port, &ports);
+                ports.insert(port.id(), port);
             }
         }
         ports
@@ -315,13 +316,22 @@ impl Converter {
     }
 }
 
+/// The port of a service that a product's port is.
+fn described<'a>(ports: &'a Ports, port: &CatalogPort) -> Option<&'a Port> {
+    let of = |transport| ports.get(&PortId { number: port.number, transport });
+    match port.protocol.as_deref().map(Protocol::of_registry) {
+        None | Some(Protocol::Unsupported) => of(Transport::Tcp).or_else(|| of(Transport::Udp)),
+        Some(said) => of(said.transport()),
+    }
+}
+
 fn endpoint(
     workload: &Workload,
     ports: &Ports,
     lead: &InstancePort,
     health: HealthStatus,
 ) -> Option<Endpoint> {
-    let port = ports.get(&lead.service.number)?;
+    let port = described(ports, &lead.service)?;
     if !(1..=65535).contains(&lead.number) {
         return None;
     }

@@ -188,6 +188,27 @@ fn ports_have_names_and_protocols() {
 }
 
 #[test]
+fn tcp_and_udp_ports_of_one_number_are_two_ports() {
+    let port = |name: &str, protocol: &str| CatalogPort {
+        number: 53,
+        name: Some(name.to_owned()),
+        protocol: Some(protocol.to_owned()),
+    };
+    for ports in [[port("dns-udp", "udp"), port("dns", "tcp")], [port("dns", "tcp"), port("dns-udp", "udp")]]
+    {
+        let mut catalog = catalog();
+        let mut given = service("p", &[]);
+        given.ports = ports.to_vec();
+        let at = |id: &str, protocol| CatalogInstance::new(id, id).with_port(53, protocol);
+        given.instances =
+            vec![at("10.0.0.1", Some("udp")), at("10.0.0.2", Some("tcp")), at("10.0.0.3", None)];
+        let words = batch(catalog.replace(vec![given], Instant::now()));
+        assert_eq!(words[1], "service p.test dns=53/Tcp,dns-udp=53/Udp ClientSideLB");
+        assert_eq!(words[2], "endpoints p.test 10.0.0.1:53>dns-udp,10.0.0.2:53>dns,10.0.0.3:53>dns");
+    }
+}
+
+#[test]
 fn one_port_can_stand_for_all() {
     let options = CatalogOptions { port: Some(80), ..CatalogOptions::default() };
     let mut catalog = Catalog::new(shard(), options);

@@ -38,7 +38,7 @@ pub(super) fn endpoints<'a>(
             addresses: workload.addresses.clone(),
             port: number,
             service_port: port.name.clone(),
-            service_port_number: 0,
+            service_port_id: None,
             health: labels::health(&workload.labels, HealthStatus::Unknown),
             attributes: attributes.clone(),
         }))

@@ -7,7 +7,7 @@ use crate::links::Name;
 use crate::networks::Networks;
 use pilotfish_config::gateway_api::{DEFAULT_GATEWAY_PORT, GATEWAY_PORT, is_auto_passthrough};
 use pilotfish_config::{gateway_api, kubernetes};
-use pilotfish_model::{ClusterId, Kind, NetworkGateway, NetworkId, Service, Typed};
+use pilotfish_model::{ClusterId, Kind, NetworkGateway, NetworkId, PortId, Service, Typed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -143,7 +143,7 @@ fn behind(service: &Service, networks: &Networks) -> Vec<Ports> {
             default
         })
     });
-    let existing = |number: u32| service.port(number).map_or(0, |port| port.number);
+    let existing = |number: u32| service.port(PortId::tcp(number)).map_or(0, |port| port.number);
     match (existing(wanted), existing(HBONE_PORT)) {
         (0, 0) => Vec::new(),
         (port, hbone) => vec![(network.into(), port, hbone)],

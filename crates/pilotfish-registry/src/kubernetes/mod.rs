@@ -34,7 +34,7 @@ use pilotfish_model::{
     Endpoint, Kind, KubernetesAttributes, LabelMap, Namespace, NetworkId, Object, Provider, Service,
     ShardKey, SpiffeId, Typed, Workload, WorkloadKind,
 };
-use slice::PodLink;
+use slice::{Candidate, PodLink};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ struct ServiceState {
 struct SliceState {
     object: Option<Typed<EndpointSlice>>,
     owner: Option<Name>,
-    endpoints: Vec<Arc<Endpoint>>,
+    endpoints: Vec<Candidate>,
 }
 
 /// A Pod as the model has it.

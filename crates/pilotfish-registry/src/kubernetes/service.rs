@@ -9,7 +9,7 @@ use pilotfish_model::{
     ClusterAddresses, ExportTo, Hostname, HostnameError, InboundBy, KubernetesAttributes, NodePorts, Origin,
     Port, Protocol, Provider, Resolution, Service, SpiffeId, TargetPort, TrafficDistribution, Typed,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub(super) const NODE_SELECTOR: &str = "traffic.istio.io/nodeSelector";
@@ -63,7 +63,7 @@ pub(super) fn convert(
         headless: resolution == Resolution::Passthrough,
         names_for_tls: false,
         resolution,
-        ports: spec.ports.iter().map(port).collect(),
+        ports: ports(&spec.ports),
         default_address: addresses.first().cloned().unwrap_or_else(|| Service::UNSPECIFIED.into()),
         addresses: ClusterAddresses::from([(settings.cluster.clone(), addresses)]),
         auto_addresses: [Arc::default(), Arc::default()],
@@ -71,6 +71,7 @@ pub(super) fn convert(
         dubbo: None,
         mesh_external: alias,
         export_to: ExportTo::parse(annotation(EXPORT_TO).split(','), namespace),
+        entries: BTreeSet::new(),
         labels: meta.labels.clone(),
         selector: spec.selector.clone(),
         service_accounts: accounts(annotation, context.trust_domain, namespace.as_str()),
@@ -80,6 +81,17 @@ pub(super) fn convert(
         created: meta.created,
         provenance: Origin::object(meta.key.clone(), settings.cluster.clone()),
     })
+}
+
+/// The ports of a Service. Port 443 of SCTP is read like one of TCP, as in Istio, unless there is port 443 of
+/// TCP.
+fn ports(written: &[ServicePort]) -> Arc<[Port]> {
+    let is_tcp = |other: &ServicePort| other.protocol == TransportProtocol::Tcp;
+    let hidden = |port: &ServicePort| {
+        port.protocol == TransportProtocol::Sctp
+            && written.iter().any(|other| is_tcp(other) && other.port == port.port)
+    };
+    written.iter().filter(|port| !hidden(port)).map(port).collect()
 }
 
 fn port(port: &ServicePort) -> Port {
@@ -143,7 +155,7 @@ fn attributes(
     let node_ports: NodePorts = spec
         .ports
         .iter()
-        .filter(|port| through_nodes && port.node_port > 0)
+        .filter(|port| through_nodes && port.node_port > 0 && port.protocol == TransportProtocol::Tcp)
         .map(|port| (u32::from(port.port), u32::from(port.node_port)))
         .collect();
     let by_cluster = |empty: bool| (!empty).then(|| settings.cluster.clone());

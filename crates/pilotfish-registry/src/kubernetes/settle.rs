@@ -7,8 +7,8 @@ use crate::registry::{RegistryOutput, RegistryUpdate};
 use pilotfish_model::{
     Endpoint, Kind, LabelMap, Resolution, Service, ServiceKey, ShardKey, Workload, WorkloadKey, WorkloadKind,
 };
-use slice::PodLink;
-use std::collections::{BTreeSet, HashSet};
+use slice::{Candidate, PodLink};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 fn key_of(service: &Service) -> ServiceKey {
@@ -177,7 +177,7 @@ impl KubernetesRegistry {
         }
     }
 
-    fn build_slice(&self, name: &Name, labels: &mut Pool<LabelMap>) -> Vec<Arc<Endpoint>> {
+    fn build_slice(&self, name: &Name, labels: &mut Pool<LabelMap>) -> Vec<Candidate> {
         let Some(state) = self.slices.get(name) else { return Vec::new() };
         let service = state.owner.as_ref().and_then(|owner| self.services.get(owner));
         let service = service.and_then(|service| service.model.as_deref());
@@ -209,16 +209,12 @@ impl KubernetesRegistry {
         }
     }
 
-    /// All endpoints of a Service: of its slices, where an address that is in two of them counts once, then of the
-    /// WorkloadEntries that it selects.
+    /// All endpoints of a Service: of its slices, where the best of those with one address and port counts,
+    /// then of the WorkloadEntries that it selects.
     fn build_shard(&self, name: &Name, service: &Service) -> Arc<[Arc<Endpoint>]> {
         let slices = self.slices_of_service.of(name).filter_map(|slice| self.slices.get(slice));
-        let mut seen: HashSet<(&str, &str)> = HashSet::new();
-        let from_slices = slices
-            .flat_map(|slice| &slice.endpoints)
-            .filter(|endpoint| seen.insert((endpoint.address(), &endpoint.service_port)))
-            .cloned()
-            .collect::<Vec<_>>();
+        let candidates: Vec<&Candidate> = slices.flat_map(|slice| &slice.endpoints).collect();
+        let from_slices = best(&candidates);
         let selected = self.services.get(name).into_iter().flat_map(|state| &state.entries);
         let from_entries = selected
             .filter_map(|key| self.entries.get(key))
@@ -227,11 +223,25 @@ impl KubernetesRegistry {
     }
 }
 
+/// The best candidate of each place, in the order of the candidates' first places.
+fn best(candidates: &[&Candidate]) -> Vec<Arc<Endpoint>> {
+    let mut places: HashMap<_, usize> = HashMap::with_capacity(candidates.len());
+    let mut best: Vec<&Candidate> = Vec::with_capacity(candidates.len());
+    for &candidate in candidates {
+        let at = *places.entry(candidate.place()).or_insert(best.len());
+        match best.get_mut(at) {
+            Some(held) => *held = held.better(candidate),
+            None => best.push(candidate),
+        }
+    }
+    best.into_iter().map(|candidate| candidate.endpoint.clone()).collect()
+}
+
 /// Puts the old endpoint in the place of an equal new one, so that later comparisons find the same pointer.
-fn keep_equal(old: &[Arc<Endpoint>], new: &mut [Arc<Endpoint>]) {
+fn keep_equal(old: &[Candidate], new: &mut [Candidate]) {
     for (old, new) in old.iter().zip(new) {
-        if old == new {
-            new.clone_from(old);
+        if old.endpoint == new.endpoint {
+            new.endpoint.clone_from(&old.endpoint);
         }
     }
 }

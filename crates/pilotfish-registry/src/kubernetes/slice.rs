@@ -9,6 +9,7 @@ use pilotfish_model::{
     Endpoint, EndpointAttributes, HealthStatus, LabelMap, Labels, Locality, Namespace, NetworkId, Origin,
     Service, Typed, Workload,
 };
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -55,9 +56,43 @@ pub(super) type FindPod<'a> = dyn Fn(&PodLink) -> Result<Option<Arc<Workload>>, 
 /// What the endpoints of slices have in common with others, which is kept once.
 pub(super) struct Shared<'a> {
     /// The endpoints that the slice had before.
-    pub(super) before: &'a [Arc<Endpoint>],
+    pub(super) before: &'a [Candidate],
     /// Labels of workloads.
     pub(super) labels: &'a mut Pool<LabelMap>,
+}
+
+/// An endpoint of a slice, with what decides among those of one address and port.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Candidate {
+    pub(super) endpoint: Arc<Endpoint>,
+    pod: Option<Arc<Workload>>,
+    terminating: bool,
+}
+
+impl Candidate {
+    /// The place in the Service: the first address, and the name of the service port.
+    pub(super) fn place(&self) -> (&str, &Arc<str>) {
+        (self.endpoint.address(), &self.endpoint.service_port)
+    }
+
+    /// The order of the candidates of one place: the first one is the endpoint. Total but for equal
+    /// endpoints, so that the order of slices, and of endpoints in them, decides nothing. An address that is
+    /// used again belongs to the newest Pod.
+    fn precedence(&self) -> impl Ord + '_ {
+        let health = match self.endpoint.health {
+            HealthStatus::Healthy | HealthStatus::Unknown => 0,
+            HealthStatus::Draining | HealthStatus::Deregistering => 1,
+            HealthStatus::Unhealthy => 2,
+            HealthStatus::Terminating => 3,
+        };
+        let pod = self.pod.as_ref().map(|pod| (Reverse(pod.created), &pod.key.name));
+        (health, self.terminating, pod.is_none(), pod, &self.endpoint.attributes.provenance)
+    }
+
+    /// The better of two candidates of one place.
+    pub(super) fn better<'a>(&'a self, other: &'a Self) -> &'a Self {
+        if other.precedence() < self.precedence() { other } else { self }
+    }
 }
 
 /// Builds the endpoints of one slice: one for each endpoint and port.
@@ -67,7 +102,7 @@ pub(super) fn endpoints(
     context: &Context<'_>,
     find_pod: &FindPod<'_>,
     shared: Shared<'_>,
-) -> Vec<Arc<Endpoint>> {
+) -> Vec<Candidate> {
     let Shared { before, labels } = shared;
     let provenance = Origin::object(object.key().clone(), context.settings.cluster.clone());
     let sessions = &context.settings.persistent_session_labels;
@@ -78,7 +113,7 @@ pub(super) fn endpoints(
     let port_names: Vec<Arc<str>> = object.ports.iter().map(|port| port.name.as_str().into()).collect();
     let mut built = Vec::with_capacity(object.endpoints.len() * object.ports.len());
     // Without Pods, all endpoints of a slice have equal backends.
-    let mut last = before.first().map(|endpoint| endpoint.attributes.clone());
+    let mut last = before.first().map(|candidate| candidate.endpoint.attributes.clone());
     for endpoint in &object.endpoints {
         let Ok(pod) = find_pod(&pod_link(endpoint, object.namespace())) else { continue };
         let all: Arc<[Arc<str>]> = match &pod {
@@ -91,15 +126,18 @@ pub(super) fn endpoints(
         let attributes = last.take().filter(|last| **last == new).unwrap_or_else(|| Arc::new(new));
         last = Some(attributes.clone());
         let health = labels::health(&attributes.labels, health(endpoint.conditions, persistent));
+        let terminating =
+            endpoint.conditions.terminating == Some(true) || pod.as_ref().is_some_and(|pod| pod.terminating);
         for (port, name) in object.ports.iter().zip(&port_names) {
-            built.push(Arc::new(Endpoint {
+            let endpoint = Arc::new(Endpoint {
                 addresses: all.clone(),
                 port: u32::from(port.port.unwrap_or_default()),
                 service_port: name.clone(),
-                service_port_number: 0,
+                service_port_id: None,
                 health,
                 attributes: attributes.clone(),
-            }));
+            });
+            built.push(Candidate { endpoint, pod: pod.clone(), terminating });
         }
     }
     built

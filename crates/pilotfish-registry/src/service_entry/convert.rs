@@ -9,6 +9,7 @@ use pilotfish_model::{
     Labels, Locality, Namespace, NetworkId, Origin, Port, Protocol, Provider, Resolution, Service, SpiffeId,
     TargetPort, TlsMode, Typed, Workload,
 };
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -118,6 +119,7 @@ fn service(
         default_address: address,
         mesh_external: object.location == Location::MeshExternal,
         export_to: ExportTo::parse(object.export_to.iter().map(String::as_str), object.namespace()),
+        entries: BTreeSet::new(),
         labels: meta.labels.clone(),
         selector: selector.unwrap_or_default(),
         service_accounts: object.subject_alt_names.iter().map(|name| name.as_str().into()).collect(),
@@ -253,7 +255,7 @@ fn template(addresses: Arc<[Arc<str>]>, health: HealthStatus, attributes: Endpoi
         addresses,
         port: 0,
         service_port: Arc::default(),
-        service_port_number: 0,
+        service_port_id: None,
         health,
         attributes: Arc::new(attributes),
     }
@@ -269,7 +271,7 @@ fn with_port(template: &Endpoint, port: &networking::ServicePort, own: Option<u3
         port: if socket.is_some() { 0 } else { number },
         addresses: socket.map_or_else(|| template.addresses.clone(), |path| Arc::from([path])),
         service_port: port.name.as_str().into(),
-        service_port_number: port.number,
+        service_port_id: Some(self::port(port).id()),
         health: labels::health(&template.attributes.labels, template.health),
         ..template.clone()
     })

@@ -17,8 +17,8 @@ use crate::settings::RegistrySettings;
 use addresses::AddressPair;
 use pilotfish_config::networking::{ServiceEntry, WorkloadEntry};
 use pilotfish_model::{
-    ClusterId, Endpoint, Hostname, Kind, LabelMap, Namespace, Object, Provider, Resolution, Service,
-    ServiceKey, ShardKey, Typed, Workload, WorkloadKey, WorkloadKind, label_subset,
+    ClusterId, Endpoint, ExportTo, Hostname, Kind, LabelMap, Namespace, Object, PortId, Provider, Resolution,
+    Service, ServiceKey, ShardKey, Typed, Workload, WorkloadKey, WorkloadKind, label_subset,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -320,23 +320,42 @@ impl ServiceEntryRegistry {
     }
 
     fn build_services(&self, key: &ServiceKey) -> Arc<[Arc<Service>]> {
+        let exported_apart = self.exported_apart(key);
         let services = self.entries_of(key).flat_map(|name| self.services_of(name, key));
         services
-            .map(|service| match self.allocated.get(key) {
-                Some(pair) if !service.auto_addresses_stored && convert::takes_address(service) => {
-                    Arc::new(Service { auto_addresses: pair.clone(), ..Service::clone(service) })
+            .map(|service| {
+                let takes = !service.auto_addresses_stored && convert::takes_address(service);
+                let pair = self.allocated.get(key).filter(|_| takes);
+                if pair.is_none() && !exported_apart {
+                    return service.clone();
                 }
-                _ => service.clone(),
+                let mut service = Service::clone(service);
+                service.auto_addresses = pair.cloned().unwrap_or(service.auto_addresses);
+                service.entries.extend(exported_apart.then(|| service.object_name.clone()));
+                Arc::new(service)
             })
             .collect()
     }
 
+    /// True where a client may see one entry of a host and not another, or a Kubernetes Service of the host
+    /// and no entry.
+    fn exported_apart(&self, key: &ServiceKey) -> bool {
+        let mut services = self.entries_of(key).flat_map(|name| self.services_of(name, key));
+        let Some(first) = services.next() else { return false };
+        let is_public = matches!(first.export_to, ExportTo::Unset | ExportTo::Public);
+        !is_public || services.any(|service| service.export_to != first.export_to)
+    }
+
     /// The endpoints of all entries of a host; each address of an entry brings them once more.
     fn build_endpoints(&self, key: &ServiceKey) -> Arc<[Arc<Endpoint>]> {
+        let exported_apart = self.exported_apart(key);
         let mut all = Vec::new();
         // A proxy that takes one answer at a time can have one endpoint for each port.
-        let mut taken: BTreeSet<u32> = BTreeSet::new();
+        let mut taken: BTreeSet<Option<PortId>> = BTreeSet::new();
         for name in self.entries_of(key) {
+            if exported_apart {
+                taken.clear();
+            }
             let Some(state) = self.entries.get(name) else { continue };
             let Some(object) = &state.object else { continue };
             let inline = convert::endpoints(object, &key.hostname, &self.context(&name.namespace));
@@ -345,12 +364,15 @@ impl ServiceEntryRegistry {
                 .iter()
                 .filter_map(|candidate| self.candidates.get(candidate))
                 .flat_map(|workload| convert::of_workload(object, workload, self.settings.dual_stack));
-            let endpoints: Vec<Arc<Endpoint>> = inline.into_iter().chain(selected).collect();
+            let mut endpoints: Vec<Arc<Endpoint>> = inline.into_iter().chain(selected).collect();
+            for endpoint in endpoints.iter_mut().filter(|_| exported_apart) {
+                Arc::make_mut(&mut Arc::make_mut(endpoint).attributes).entry = Some(name.name.clone());
+            }
             for service in self.services_of(name, key) {
                 let one_for_each = service.resolution == Resolution::DNSRoundRobin;
                 let usable = endpoints
                     .iter()
-                    .filter(|endpoint| !one_for_each || taken.insert(endpoint.service_port_number));
+                    .filter(|endpoint| !one_for_each || taken.insert(endpoint.service_port_id));
                 all.extend(usable.cloned());
             }
         }

@@ -35,7 +35,7 @@ pub(super) fn check(report: &mut Report<'_, '_>, known: Known, object: &Typed<De
 
 fn check_ports(report: &mut Report<'_, '_>, object: &DestinationRule, services: &[Arc<Service>]) {
     let ports: BTreeSet<u32> =
-        services.iter().flat_map(|service| service.ports.iter()).map(|port| port.number).collect();
+        services.iter().flat_map(|service| service.tcp_ports()).map(|port| port.number).collect();
     if ports.is_empty() {
         return;
     }

@@ -171,7 +171,7 @@ impl Query for PortsTo {
                 && workloads.iter().any(|labels| label_subset(&*service.selector, labels))
         });
         leads
-            .flat_map(|service| service.ports.iter())
+            .flat_map(|service| service.tcp_ports())
             .flat_map(|port| match &port.target_port {
                 Some(TargetPort::Number(number)) => vec![port.number, *number],
                 _ => vec![port.number],

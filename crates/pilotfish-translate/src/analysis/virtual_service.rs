@@ -206,7 +206,7 @@ fn check_port(report: &mut Report<'_, '_>, at: &str, to: &Destination, services:
         return;
     }
     let ports: BTreeSet<u32> =
-        services.iter().flat_map(|service| service.ports.iter()).map(|port| port.number).collect();
+        services.iter().flat_map(|service| service.tcp_ports()).map(|port| port.number).collect();
     let Some(host) = services.first().map(|service| &service.hostname) else { return };
     match &to.port {
         Some(port) if !ports.contains(&port.number) => {

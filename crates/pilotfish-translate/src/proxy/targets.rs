@@ -3,7 +3,7 @@
 use crate::engine::{Cx, Query};
 use crate::proxy::workload::Identity;
 use pilotfish_model::{
-    ClusterId, Endpoint, InboundBy, Labels, Namespace, Origin, Port, Provider, Resolution, Service,
+    ClusterId, Endpoint, InboundBy, Labels, Namespace, Origin, Port, PortId, Provider, Resolution, Service,
     ServiceKey, ShardKey, TargetPort, Workload, label_subset,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,12 +47,13 @@ impl Target {
 
     /// Whether another one leads from the same port to the same one.
     fn is_at(&self, other: &Self) -> bool {
-        let place = |target: &Self| (target.port.number, target.target_port);
+        let place = |target: &Self| (target.port.id(), target.target_port);
         self.service == other.service && place(self) == place(other)
     }
 }
 
-/// The targets of a proxy: the oldest service first, then by host; the ports of one service in the order written.
+/// The targets of a proxy: TCP before UDP, since the first one of a port of the workload describes its TCP
+/// listener; then the oldest service first, then by host; the ports of one service in the order written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TargetsOf(pub Identity);
 
@@ -70,7 +71,8 @@ impl Query for TargetsOf {
             let new: Vec<Target> = new.collect();
             targets.extend(new);
         }
-        targets.sort_by(|a, b| (a.created, &a.service.hostname).cmp(&(b.created, &b.service.hostname)));
+        let place = |target: &Target| (target.port.protocol.transport(), target.created);
+        targets.sort_by(|a, b| (place(a), &a.service.hostname).cmp(&(place(b), &b.service.hostname)));
         targets.into()
     }
 }
@@ -190,7 +192,7 @@ fn at_addresses(cx: &Cx<'_>, proxy: &Identity, by: AtAddress) -> Vec<Target> {
                 let Some(ports) = ports.get(address.as_str()) else { continue };
                 let found = ports.iter().filter_map(|listed| {
                     let port = service.port_named(&listed.name)?;
-                    let fits = listed.number == 0 || listed.number == port.number;
+                    let fits = listed.id.is_none_or(|id| id == port.id());
                     fits.then(|| Target::new(service, port, listed.target))
                 });
                 targets.extend(found);
@@ -272,8 +274,8 @@ impl Registries {
 struct Listed {
     /// The name of the service port.
     name: Arc<str>,
-    /// Its number; 0 where only the name counts.
-    number: u32,
+    /// Its identity; `None` where only the name counts.
+    id: Option<PortId>,
     /// The port at the address.
     target: u32,
 }
@@ -300,11 +302,7 @@ impl Query for PortsByAddress {
 }
 
 fn of_endpoint(endpoint: &Endpoint) -> Listed {
-    Listed {
-        name: endpoint.service_port.clone(),
-        number: endpoint.service_port_number,
-        target: endpoint.port,
-    }
+    Listed { name: endpoint.service_port.clone(), id: endpoint.service_port_id, target: endpoint.port }
 }
 
 #[cfg(test)]

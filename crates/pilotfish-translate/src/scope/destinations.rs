@@ -6,8 +6,9 @@ use super::visible::HiddenAtHome;
 use super::{EgressOf, MeshVirtualServicesOf, Scope, VisibleTo};
 use crate::engine::{Cx, Query};
 use crate::routing::{HttpRule, VirtualServiceId, VirtualServiceIr, VirtualServiceOf};
+use crate::services::alias;
 use pilotfish_config::networking::Destination;
-use pilotfish_model::{Hostname, Namespace, Service};
+use pilotfish_model::{Hostname, Namespace, Resolution, Service};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -93,7 +94,8 @@ fn best_services(
         let age = if is_own { service.created } else { 0 };
         (!is_own, service.provider, age)
     };
-    for service in hidden.iter().chain(cx.get(&VisibleTo(own.clone())).iter()) {
+    let visible = cx.get(&VisibleTo(own.clone()));
+    for service in hidden.iter().chain(visible.iter()) {
         if !wanted.contains_key(&service.hostname) {
             continue;
         }
@@ -101,12 +103,23 @@ fn best_services(
             best.insert(service.hostname.clone(), service.clone());
         }
     }
+    // It also has the endpoints of the other entries that the namespace sees.
+    for service in visible.iter().filter(|service| !service.entries.is_empty()) {
+        let held = best.get_mut(&service.hostname).filter(|held| held.namespace == service.namespace);
+        if let Some(held) = held.filter(|held| !held.entries.is_superset(&service.entries)) {
+            Arc::make_mut(held).entries.extend(service.entries.iter().cloned());
+        }
+    }
     best
 }
 
-/// The service with only some ports; `None` when it has none of them.
+/// The service with only some ports; `None` when it has none of them. An alias has the ports of what is
+/// behind it.
 fn only_ports(service: &Arc<Service>, numbers: &BTreeSet<u32>) -> Option<Arc<Service>> {
-    let ports: Vec<_> = service.ports.iter().filter(|port| numbers.contains(&port.number)).cloned().collect();
+    if service.resolution == Resolution::Alias {
+        return Some(service.clone());
+    }
+    let ports: Vec<_> = service.tcp_ports().filter(|port| numbers.contains(&port.number)).cloned().collect();
     if ports.is_empty() {
         return None;
     }
@@ -118,7 +131,8 @@ fn only_ports(service: &Arc<Service>, numbers: &BTreeSet<u32>) -> Option<Arc<Ser
     Some(Arc::new(narrowed))
 }
 
-/// The hosts and ports (0: any) that the routes of a virtual service lead to, for clients of a namespace.
+/// The hosts and ports (0: any) that the routes of a virtual service lead to, for clients of a namespace:
+/// aliases, and what is behind them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct DestinationsOf {
     rule: VirtualServiceId,
@@ -134,7 +148,9 @@ impl Query for DestinationsOf {
         let mut found = BTreeSet::new();
         each_destination(rule, &self.from, |to| {
             if let Ok(host) = Hostname::parse(&to.host) {
-                found.insert((host, to.port.as_ref().map_or(0, |port| port.number)));
+                let port = to.port.as_ref().map_or(0, |port| port.number);
+                found.extend(alias::end(cx, &host).map(|end| (end, port)));
+                found.insert((host, port));
             }
         });
         found

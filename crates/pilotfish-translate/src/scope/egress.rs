@@ -1,14 +1,15 @@
 //! The egress listeners of a scope: what each imports, and what happens to traffic for unknown hosts.
 
-use super::{Scope, cluster_host};
+use super::{Scope, ServiceIn, cluster_host};
 use crate::engine::{Cx, Query};
 use crate::envoy::outbound_name;
 use crate::proxy::ProxyKind;
+use crate::services::alias;
 use crate::services::host_index::HostIndex;
 use pilotfish_config::networking::{
     CaptureMode, IstioEgressListener, OutboundTrafficPolicyMode, Port as ListenerPort,
 };
-use pilotfish_model::{Hostname, Namespace, Protocol};
+use pilotfish_model::{Hostname, Namespace, PortId, Protocol};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -35,11 +36,12 @@ pub(crate) struct EgressPort {
 }
 
 impl Egress {
-    /// The port number that services must have to be imported; `None` when every service is.
+    /// The port that services must have to be imported; `None` when every service is.
     #[must_use]
-    pub(crate) fn matched_port(&self) -> Option<u32> {
+    pub(crate) fn matched_port(&self) -> Option<PortId> {
         let port = self.port.as_ref()?;
-        (port.number != 0 && port.protocol != Protocol::HttpProxy).then_some(port.number)
+        let id = PortId { number: port.number, transport: port.protocol.transport() };
+        (port.number != 0 && port.protocol != Protocol::HttpProxy).then_some(id)
     }
 }
 
@@ -172,7 +174,9 @@ impl EgressProxy {
     /// Its cluster, for clients of a scope.
     #[must_use]
     pub(crate) fn cluster(&self, cx: &Cx<'_>, scope: &Scope) -> String {
-        outbound_name(self.port, &self.subset, &cluster_host(cx, scope, &self.host))
+        let find = |host: &Hostname| Option::clone(&cx.get(&ServiceIn(scope.clone(), host.clone())));
+        let (host, _) = alias::behind(cx, &self.host, find);
+        outbound_name(self.port, &self.subset, &cluster_host(cx, scope, &host))
     }
 }
 

@@ -4,7 +4,7 @@ use super::destinations::DestinationServicesOf;
 use super::{EgressOf, Scope, VisibleTo};
 use crate::engine::{Cx, Query};
 use crate::proxy::ProxyKind;
-use pilotfish_model::{Hostname, Namespace, Provider, Service};
+use pilotfish_model::{Hostname, Namespace, Port, PortId, Provider, Resolution, Service};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,6 +32,8 @@ struct Merging {
     services: Services,
     /// The further parts of services, by position: their ports are united at the end.
     parts: BTreeMap<usize, Vec<Arc<Service>>>,
+    /// The ServiceEntries of services, by position: those of all that share a host and namespace.
+    entries: BTreeMap<usize, BTreeSet<Arc<str>>>,
 }
 
 impl Merging {
@@ -44,8 +46,14 @@ impl Merging {
             return;
         };
         let Some(held) = list.get_mut(index) else { return };
+        if held.namespace == service.namespace && held.entries != service.entries {
+            self.entries.entry(index).or_default().extend(held.entries.union(&service.entries).cloned());
+        }
         match service.provider.cmp(&held.provider) {
             Ordering::Less => {
+                if held.namespace != service.namespace {
+                    self.entries.remove(&index);
+                }
                 *held = service.clone();
                 self.parts.remove(&index);
             }
@@ -63,6 +71,11 @@ impl Merging {
                 unite_ports(held, parts);
             }
         }
+        for (index, entries) in self.entries {
+            if let Some(held) = services.list.get_mut(index).filter(|held| held.entries != entries) {
+                Arc::make_mut(held).entries = entries;
+            }
+        }
         services
     }
 }
@@ -72,14 +85,14 @@ fn can_merge(a: &Service, b: &Service) -> bool {
     a.namespace == b.namespace && a.resolution == b.resolution && a.mesh_external == b.mesh_external
 }
 
-/// Of each part, the ports whose numbers no earlier part has.
+/// Of each part, the ports that no earlier part has.
 fn unite_ports(held: &mut Arc<Service>, parts: &[Arc<Service>]) {
-    let mut numbers: BTreeSet<u32> = held.ports.iter().map(|port| port.number).collect();
+    let mut known: BTreeSet<PortId> = held.ports.iter().map(Port::id).collect();
     let mut ports = held.ports.to_vec();
     for part in parts {
         let new = ports.len();
-        ports.extend(part.ports.iter().filter(|port| !numbers.contains(&port.number)).cloned());
-        numbers.extend(ports.iter().skip(new).map(|port| port.number));
+        ports.extend(part.ports.iter().filter(|port| !known.contains(&port.id())).cloned());
+        known.extend(ports.iter().skip(new).map(Port::id));
     }
     if ports.len() > held.ports.len() {
         Arc::make_mut(held).ports = ports.into();
@@ -110,9 +123,13 @@ impl Query for ListenerServicesOf {
     }
 }
 
-/// The service with no other port than that one; `None` when it does not have it.
-pub(super) fn only_port(service: &Arc<Service>, number: u32) -> Option<Arc<Service>> {
-    let port = service.port(number)?.clone();
+/// The service with no other port than that one; `None` when it does not have it. An alias has the ports of
+/// what is behind it.
+pub(super) fn only_port(service: &Arc<Service>, id: PortId) -> Option<Arc<Service>> {
+    if service.resolution == Resolution::Alias {
+        return Some(service.clone());
+    }
+    let port = service.port(id)?.clone();
     if service.ports.len() == 1 {
         return Some(service.clone());
     }

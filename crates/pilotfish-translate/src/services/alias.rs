@@ -17,6 +17,8 @@ struct Aliases;
 #[derive(Debug, Default, PartialEq)]
 struct Chains {
     names: BTreeMap<Hostname, Arc<[Hostname]>>,
+    /// The host that is behind each alias.
+    ends: BTreeMap<Hostname, Hostname>,
     /// The first alias of each chain that has too many behind it.
     too_long: Vec<Origin>,
 }
@@ -35,16 +37,18 @@ impl Query for Aliases {
         }
         let mut ends = Ends::new(&target);
         let mut found: BTreeMap<Hostname, Vec<(Namespace, Hostname)>> = BTreeMap::new();
+        let mut behind = BTreeMap::new();
         for (host, alias) in &target {
             if let Some(end) = ends.of(host) {
                 found.entry(end.clone()).or_default().push((alias.service.namespace.clone(), host.clone()));
+                behind.insert(host.clone(), end.clone());
             }
         }
         let sorted = found.into_iter().map(|(concrete, mut list)| {
             list.sort();
             (concrete, list.into_iter().map(|(_, host)| host).collect())
         });
-        Chains { names: sorted.collect(), too_long: ends.too_long }
+        Chains { names: sorted.collect(), ends: behind, too_long: ends.too_long }
     }
 }
 
@@ -127,6 +131,18 @@ impl Query for AliasesOf {
     }
 }
 
+/// The host behind an alias; `None` for hosts that are none, and for aliases that lead nowhere.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct EndOf(Hostname);
+
+impl Query for EndOf {
+    type Output = Option<Hostname>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        cx.get(&Aliases).ends.get(&self.0).cloned()
+    }
+}
+
 /// The aliases that lead nowhere because there are too many in a row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RefusedAliases;
@@ -154,11 +170,37 @@ pub(crate) fn names(cx: &Cx<'_>, host: &Hostname) -> Arc<[Hostname]> {
     if *cx.get(&AnyAlias) { Arc::clone(&cx.get(&AliasesOf(host.clone()))) } else { Arc::default() }
 }
 
+/// The host behind an alias; `None` for hosts that are none, and for aliases that lead nowhere.
+#[must_use]
+pub(crate) fn end(cx: &Cx<'_>, host: &Hostname) -> Option<Hostname> {
+    if *cx.get(&AnyAlias) { Option::clone(&cx.get(&EndOf(host.clone()))) } else { None }
+}
+
+/// The host that a destination leads to, and its service: those behind an alias, whose own ports mean
+/// nothing. `find` is what the client sees of a host. An alias of a host that the client does not see leads
+/// to the name that is written in it.
+#[must_use]
+pub(crate) fn behind(
+    cx: &Cx<'_>,
+    host: &str,
+    find: impl Fn(&Hostname) -> Option<Arc<Service>>,
+) -> (Arc<str>, Option<Arc<Service>>) {
+    let service = Hostname::parse(host).ok().and_then(|host| find(&host));
+    let alias = service.as_ref().filter(|service| service.resolution == Resolution::Alias);
+    let Some(alias) = alias else { return (host.into(), service) };
+    let seen = end(cx, &alias.hostname).and_then(|end| Some((end.text(), find(&end)?)));
+    if let Some((host, target)) = seen {
+        return (host, Some(target));
+    }
+    let name = alias.kubernetes.as_ref().and_then(|kubernetes| kubernetes.external_name.clone());
+    (name.unwrap_or_else(|| host.into()), None)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{evaluate, service, world};
-    use pilotfish_model::{KubernetesAttributes, Update};
+    use pilotfish_model::{KubernetesAttributes, ServiceKey, Update};
 
     fn alias(name: &str, to: &str) -> Update {
         let to = format!("{to}.shop.svc.cluster.local");
@@ -191,6 +233,45 @@ mod tests {
         assert_eq!(names_of(&world, "web"), ["a", "b"]);
         assert!(names_of(&world, "c").is_empty());
         assert!(evaluate(&world, &RefusedAliases).is_empty());
+    }
+
+    #[test]
+    fn destination_is_the_service_behind_all_aliases() {
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        struct Behind(&'static str);
+
+        impl Query for Behind {
+            type Output = (String, bool);
+
+            fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+                let find = |host: &Hostname| {
+                    let key = |namespace| ServiceKey { hostname: host.clone(), namespace };
+                    let mut namespaces = cx.namespaces_of(host).into_iter();
+                    namespaces.find_map(|namespace| cx.services_of(&key(namespace))?.first().cloned())
+                };
+                let (host, service) = behind(cx, &format!("{}.shop.svc.cluster.local", self.0), find);
+                (host.split('.').next().unwrap().to_owned(), service.is_some())
+            }
+        }
+
+        let world = world([
+            service("web", "shop").update(),
+            alias("a", "web"),
+            alias("b", "a"),
+            alias("c", "d"),
+            alias("d", "c"),
+            alias("out", "outside"),
+        ]);
+        for (host, end, is_seen) in [
+            ("web", "web", true),
+            ("a", "web", true),
+            ("b", "web", true),
+            ("c", "d", false),
+            ("out", "outside", false),
+            ("absent", "absent", false),
+        ] {
+            assert_eq!(*evaluate(&world, &Behind(host)), (end.to_owned(), is_seen), "{host}");
+        }
     }
 
     #[test]

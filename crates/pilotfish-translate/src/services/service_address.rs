@@ -2,7 +2,7 @@
 
 use crate::engine::{Cx, Query};
 use crate::proxy::{IpFamilies, Proxy};
-use pilotfish_model::{ClusterId, Service};
+use pilotfish_model::{ClusterId, Resolution, Service};
 use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
@@ -34,6 +34,8 @@ pub(crate) struct AddressView {
     /// Its cluster, in which services have other addresses; `None` where none has any of that cluster, so that it makes no difference.
     pub cluster: Option<ClusterId>,
     pub families: IpFamilies,
+    /// True if connections to addresses of both families are redirected to it.
+    pub both_redirected: bool,
     /// Which automatically allocated addresses it resolves.
     pub automatic: Automatic,
 }
@@ -45,6 +47,7 @@ impl AddressView {
         Self {
             cluster: cx.get(&ClustersWithAddresses).get(&proxy.cluster).cloned(),
             families: IpFamilies::of(proxy),
+            both_redirected: IpFamilies::both_redirected(proxy),
             automatic: Automatic::of(proxy),
         }
     }
@@ -81,7 +84,21 @@ impl AddressView {
         service.default_address.clone()
     }
 
-    /// All addresses of a service, of one family.
+    /// The proxy's cluster, where the Service is headless there and has an address in another cluster: names
+    /// lead to its endpoints.
+    #[must_use]
+    pub(crate) fn headless_in(&self, service: &Service) -> Option<&ClusterId> {
+        let has_address = service.resolution == Resolution::ClientSideLB
+            && service
+                .addresses
+                .values()
+                .flat_map(|list| list.iter())
+                .any(|own| &**own != Service::UNSPECIFIED);
+        let is_unspecified = self.own(service).iter().any(|address| &**address == Service::UNSPECIFIED);
+        self.cluster.as_ref().filter(|_| has_address && is_unspecified)
+    }
+
+    /// All addresses of a service: of both families where connections to both reach the proxy, else of one.
     #[must_use]
     pub(crate) fn all(&self, service: &Service) -> Vec<Arc<str>> {
         let own = self.own(service);
@@ -90,13 +107,13 @@ impl AddressView {
         } else {
             own.to_vec()
         };
-        let fitting = self.of_one_family(&listed);
+        let fitting = self.fitting(&listed);
         if !fitting.is_empty() {
             return fitting;
         }
         match service.addresses.is_empty() {
             true => vec![service.default_address.clone()],
-            false => self.of_one_family(std::slice::from_ref(&service.default_address)),
+            false => self.fitting(std::slice::from_ref(&service.default_address)),
         }
     }
 
@@ -106,9 +123,11 @@ impl AddressView {
         self.all(service).into_iter().skip(1).collect()
     }
 
-    /// With both families, the one that the first address is of.
-    fn of_one_family(&self, addresses: &[Arc<str>]) -> Vec<Arc<str>> {
+    /// The addresses that the proxy can use. With both families and one that is redirected, those of the
+    /// first address's family.
+    fn fitting(&self, addresses: &[Arc<str>]) -> Vec<Arc<str>> {
         let families = match (self.families, addresses.first()) {
+            (IpFamilies::Dual, _) if self.both_redirected => IpFamilies::Dual,
             (IpFamilies::Dual, Some(first)) if is_v6(first) => IpFamilies::V6,
             (IpFamilies::Dual, Some(_)) => IpFamilies::V4,
             (families, _) => families,
@@ -146,9 +165,37 @@ mod tests {
     use super::*;
 
     #[test]
+    fn cluster_addresses_of_both_families_count_where_both_are_redirected() {
+        let (v4, v6) = ("10.0.0.1", "fd00::1");
+        let of = |families, both_redirected, listed: &[&str]| {
+            let cluster = Some(ClusterId::from("c"));
+            let view = AddressView { cluster, families, both_redirected, automatic: Automatic::No };
+            let service = crate::testing::service("a", "ns").with(|service| {
+                let listed = listed.iter().map(|address| Arc::from(*address)).collect();
+                service.addresses = [(ClusterId::from("c"), listed)].into();
+            });
+            let all = view.all(&service.0);
+            assert_eq!(view.primary(&service.0), all[0]);
+            all.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(of(IpFamilies::Dual, true, &[v4, v6]), [v4, v6]);
+        assert_eq!(of(IpFamilies::Dual, true, &[v6, v4]), [v6, v4]);
+        assert_eq!(of(IpFamilies::Dual, true, &[v6]), [v6]);
+        assert_eq!(of(IpFamilies::Dual, false, &[v4, v6]), [v4]);
+        assert_eq!(of(IpFamilies::Dual, false, &[v6, v4]), [v6]);
+        assert_eq!(of(IpFamilies::V4, false, &[v6, v4]), [v4]);
+        assert_eq!(of(IpFamilies::V6, false, &[v4, v6]), [v6]);
+    }
+
+    #[test]
     fn addresses_in_the_status_need_no_more_than_captured_dns() {
         let of = |automatic, auto_addresses_stored| {
-            let view = AddressView { cluster: Some("c".into()), families: IpFamilies::V4, automatic };
+            let view = AddressView {
+                cluster: Some("c".into()),
+                families: IpFamilies::V4,
+                both_redirected: false,
+                automatic,
+            };
             let service = crate::testing::service("a", "ns").with(|service| {
                 service.auto_addresses = ["240.240.0.1".into(), "2001:2::1".into()];
                 service.auto_addresses_stored = auto_addresses_stored;

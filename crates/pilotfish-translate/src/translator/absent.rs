@@ -9,7 +9,7 @@ use crate::engine::{Cx, EncodedResource};
 use crate::envoy::{ClusterName, outbound_name, sni_name};
 use crate::translator::view::{Absence, SharedView, View};
 use crate::translator::{Change, Changes, Translator, ViewId};
-use pilotfish_model::{ChangeSet, Fact, Hostname, World};
+use pilotfish_model::{ChangeSet, Fact, Hostname, PortId, World};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
@@ -131,7 +131,7 @@ impl Clusters {
     fn of(world: &World, host: &Hostname, subsets: Arc<BTreeSet<String>>) -> Self {
         let services = || world.services_of_host(host).flat_map(|(_, services)| services.iter());
         Self {
-            ports: services().flat_map(|service| service.ports.iter().map(|port| port.number)).collect(),
+            ports: services().flat_map(|service| service.tcp_ports().map(|port| port.number)).collect(),
             spellings: services()
                 .flat_map(|service| [service.written_host(), host.shared()])
                 .cloned()
@@ -172,7 +172,7 @@ fn has_port(world: &World, cluster: &ClusterName, name: &str) -> bool {
     services.any(|service| {
         let is_spelled =
             || name.ends_with(&**service.written_host()) || name.ends_with(cluster.host.as_str());
-        service.port(cluster.port).is_some() && is_spelled()
+        service.port(PortId::tcp(cluster.port)).is_some() && is_spelled()
     })
 }
 

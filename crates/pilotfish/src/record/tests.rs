@@ -170,7 +170,7 @@ fn a_replay_that_differs_says_where() {
 fn what_is_no_record_is_said_in_one_line() {
     let record = record(&history(&[]), None);
     let cut: String = record.lines().take(3).map(|line| format!("{line}\n")).collect();
-    let old = record.replacen("\"format\":1", "\"format\":99", 1);
+    let old = record.replacen("\"format\":2", "\"format\":99", 1);
     for (text, message) in [
         ("", "the record has no end: it is cut off"),
         (&cut, "the record has no end: it is cut off"),

@@ -56,7 +56,7 @@ impl RouterGateways {
         }
         let mut as_is: BTreeMap<&ServiceKey, bool> = BTreeMap::new();
         let mut all: Vec<Reached> = Vec::new();
-        for target in targets.iter() {
+        for target in targets.iter().filter(|target| target.port.is_tcp()) {
             let service = &target.service;
             let as_is = *as_is.entry(service).or_insert_with(|| is_untranslated(cx, service));
             let reached = reached(target, !as_is);

@@ -3,6 +3,7 @@
 use super::{GATEWAY_NAMESPACE, MADE, gateway_name, ingresses};
 use crate::engine::{Cx, Query, reference};
 use crate::routing::ir::{HttpRule, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr};
+use crate::services::alias;
 use pilotfish_config::StringMatch;
 use pilotfish_config::kubernetes::{HttpIngressPath, Ingress, IngressRule, PathType};
 use pilotfish_config::networking::{
@@ -122,11 +123,19 @@ fn route(cx: &Cx<'_>, namespace: &Namespace, path: &HttpIngressPath) -> Option<H
     })
 }
 
-/// The number of a port that is named.
+/// The number of a TCP port that is named; of an alias, of what is behind it.
 fn named_port(cx: &Cx<'_>, namespace: &Namespace, host: &str, name: &str) -> Option<u32> {
-    let key = ServiceKey { hostname: Hostname::parse(host).ok()?, namespace: namespace.clone() };
-    let services = cx.services_of(&key)?;
-    services.iter().find_map(|service| service.port_named(name)).map(|port| port.number)
+    let host = Hostname::parse(host).ok()?;
+    let port_of = |hostname: &Hostname, namespace: &Namespace| {
+        let key = ServiceKey { hostname: hostname.clone(), namespace: namespace.clone() };
+        let services = cx.services_of(&key)?;
+        let named = services.iter().find_map(|service| service.port_named(name));
+        named.filter(|port| port.is_tcp()).map(|port| port.number)
+    };
+    match alias::end(cx, &host) {
+        Some(end) => cx.namespaces_of(&end).iter().find_map(|namespace| port_of(&end, namespace)),
+        None => port_of(&host, namespace),
+    }
 }
 
 /// What a path without a declared type means: a star at its end makes it a prefix, a star alone is no condition.

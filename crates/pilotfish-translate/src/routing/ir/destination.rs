@@ -5,25 +5,22 @@ use pilotfish_config::networking::Destination;
 use pilotfish_model::Service;
 use std::sync::Arc;
 
-/// The cluster of a destination, whether or not it exists. Without a port, a service with one port decides (`service` is
-/// what the caller knows of the host), else the port that is listened on. A host that is an alias leads to the service behind it.
+/// The cluster of a destination, whether or not it exists. `host` is the destination's, or the one behind it
+/// where that is an alias. Without a port, a service with one port decides (`service` is what the caller
+/// knows of the host), else the port that is listened on.
 ///
 /// `written` gives the host as its service was written, which is what the cluster is called by.
 #[must_use]
 pub(crate) fn destination_cluster(
     to: &Destination,
-    service: Option<&Service>,
+    (host, service): (&str, Option<&Service>),
     listener_port: u32,
     written: impl FnOnce(&str) -> Arc<str>,
 ) -> String {
     if to.host.is_empty() {
         return "UnknownService".to_owned();
     }
-    let alias = service.and_then(|service| service.kubernetes.as_ref()?.external_name.as_deref());
-    let port = match (&to.port, service.map(|service| &*service.ports)) {
-        (Some(port), _) => port.number,
-        (None, Some([port])) => port.number,
-        (None, _) => listener_port,
-    };
-    outbound_name(port, &to.subset, &written(alias.unwrap_or(&to.host)))
+    let only = || service?.only_tcp_port().map(|port| port.number);
+    let port = to.port.as_ref().map(|port| port.number).or_else(only).unwrap_or(listener_port);
+    outbound_name(port, &to.subset, &written(host))
 }

@@ -9,7 +9,7 @@ use crate::envoy::ClusterName;
 use crate::policy::destination_rule::{MergedDestinationRule, Policy, destination_rule_for};
 use crate::scope::ServiceIn;
 use pilotfish_config::networking::{ClientTlsMode, ConsistentHashLb, SimpleLb};
-use pilotfish_model::{Origin, ServiceKey};
+use pilotfish_model::{Origin, PortId, ServiceKey};
 use pilotfish_proto::config_any;
 use pilotfish_proto::envoy::config::cluster::v3::circuit_breakers::Thresholds;
 use pilotfish_proto::envoy::config::cluster::v3::cluster::{
@@ -40,7 +40,9 @@ const MAX_RING_SIZE: u64 = 8 << 20;
 pub(super) fn clusters(cx: &Cx<'_>, view: &GrpcClusters, name: &str) -> Vec<EncodedResource> {
     let Some(parsed) = ClusterName::parse(name).filter(|parsed| !parsed.sni_dnat) else { return Vec::new() };
     let service = cx.get(&ServiceIn(view.scope.clone(), parsed.host.clone()));
-    let Some(service) = Option::as_ref(&service).filter(|service| service.port(parsed.port).is_some()) else {
+    let Some(service) =
+        Option::as_ref(&service).filter(|service| service.port(PortId::tcp(parsed.port)).is_some())
+    else {
         // A route may lead to a service that does not exist: its cluster is there, without endpoints.
         let known =
             parsed.subset.is_empty().then(|| EncodedResource::new(name, &eds_cluster(name), Vec::new()));

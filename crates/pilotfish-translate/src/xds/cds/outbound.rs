@@ -18,7 +18,7 @@ use crate::xds::eds::{ClientLocality, inline_endpoints};
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::networking::{ClientTlsMode, SimpleLb, Subset, TrafficPolicy};
 use pilotfish_model::{
-    Kind, Labels, ObjectKey, Origin, Port, Protocol, Resolution, Service, ServiceKey, TlsMode,
+    Endpoint, Kind, Labels, ObjectKey, Origin, Port, Resolution, Service, ServiceKey, TlsMode,
 };
 use pilotfish_proto::Duration;
 use pilotfish_proto::config_any;
@@ -76,7 +76,7 @@ impl Query for ServiceClusters {
 
     fn compute(&self, cx: &Cx<'_>) -> ResourceBatch {
         let context = ServiceClusterBuilder::of(cx, self);
-        let ports = || context.service.ports.iter().filter(|port| port.protocol != Protocol::Udp);
+        let ports = || context.service.tcp_ports();
         let by_sni = self.proxy.by_sni && !context.service.mesh_external;
         let modes: &[Mode] = if by_sni { &[Mode::Plain, Mode::BySni] } else { &[Mode::Plain] };
         let mut budget = ClusterBudget::new(ports().count() * modes.len());
@@ -381,7 +381,11 @@ impl<'a> ServiceClusterBuilder<'a> {
             None => self.rule.and_then(|rule| rule.policy.as_ref()),
         };
         let passes = self.service.resolution == Resolution::Passthrough || is_passthrough(stated);
-        let query = AllSpeakMtls { service: self.key.clone(), port: variant.port.name.clone() };
+        let query = AllSpeakMtls {
+            service: self.key.clone(),
+            port: variant.port.name.clone(),
+            entries: self.service.entries.clone(),
+        };
         if passes && !*self.cx.get(&query) {
             return false;
         }
@@ -444,9 +448,13 @@ fn is_passthrough(policy: Option<&TrafficPolicy>) -> bool {
 
 /// The identities of a service: those of its endpoints and its own, in the trust domain and its aliases.
 pub(super) fn accounts(cx: &Cx<'_>, mesh: &MeshConfig, service: &Service, key: &ServiceKey) -> Vec<String> {
-    let of_endpoints = cx.identities_of(key);
-    let names = service.service_accounts.iter().map(ToString::to_string);
-    let mut all: BTreeSet<String> = of_endpoints.iter().map(ToString::to_string).chain(names).collect();
+    let mut all: BTreeSet<String> = service.service_accounts.iter().map(ToString::to_string).collect();
+    if service.entries.is_empty() {
+        all.extend(cx.identities_of(key).iter().map(ToString::to_string));
+    } else if let Some(endpoints) = cx.endpoints_of(key) {
+        let own = endpoints.iter().filter(|endpoint| service.has_endpoint(endpoint));
+        all.extend(own.filter_map(|endpoint| Some(endpoint.attributes.identity.as_ref()?.to_string())));
+    }
     let paths: Vec<String> = all.iter().filter_map(|identity| spiffe_path(identity)).collect();
     for alias in &mesh.trust_domain_aliases {
         all.extend(paths.iter().map(|path| format!("spiffe://{alias}/{path}")));
@@ -466,6 +474,8 @@ struct AllSpeakMtls {
     service: ServiceKey,
     /// The name of the port.
     port: Arc<str>,
+    /// The ServiceEntries whose endpoints count, where that makes a difference.
+    entries: BTreeSet<Arc<str>>,
 }
 
 impl Query for AllSpeakMtls {
@@ -473,7 +483,9 @@ impl Query for AllSpeakMtls {
 
     fn compute(&self, cx: &Cx<'_>) -> bool {
         let Some(endpoints) = cx.endpoints_of(&self.service) else { return false };
-        let mut of_port = endpoints.iter().filter(|endpoint| endpoint.service_port == self.port).peekable();
+        let counts =
+            |endpoint: &&Arc<Endpoint>| endpoint.service_port == self.port && endpoint.is_of(&self.entries);
+        let mut of_port = endpoints.iter().filter(counts).peekable();
         of_port.peek().is_some() && of_port.all(|endpoint| endpoint.attributes.tls_mode == TlsMode::Istio)
     }
 }

@@ -12,7 +12,7 @@ use crate::policy::destination_rule::MergedDestinationRule;
 use crate::policy::peer_authentication::{MtlsMode, PeerAuthenticationsOf};
 use crate::services::networks::NetworkGatewaysOf;
 use pilotfish_config::networking::ClientTlsMode;
-use pilotfish_model::{Endpoint, Locality, Origin, Service, ServiceKey, TlsMode};
+use pilotfish_model::{Endpoint, Locality, Origin, PortId, Resolution, Service, ServiceKey, TlsMode};
 use pilotfish_proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,7 +42,9 @@ impl Query for AssignmentOf {
 
     fn compute(&self, cx: &Cx<'_>) -> Assignment {
         let endpoints = cx.endpoints_of(&self.service);
-        let of_port = |endpoint: &&Arc<Endpoint>| endpoint.service_port == self.port && is_sendable(endpoint);
+        let of_port = |endpoint: &&Arc<Endpoint>| {
+            endpoint.service_port == self.port && is_sendable(endpoint) && endpoint.is_of(&self.rule.entries)
+        };
         let visible = endpoints.iter().flat_map(|all| self.rule.visible(all, &self.client_locality.cluster));
         let chosen = visible.filter(of_port);
         let Grouped { mut groups, provenance } =
@@ -75,17 +77,20 @@ pub(crate) fn inline_endpoints(
     rule: Option<&MergedDestinationRule>,
     client_locality: &ClientLocality,
 ) -> (Vec<LocalityLbEndpoints>, Vec<Origin>) {
-    let Some(port) = service.port(port) else { return Default::default() };
+    let Some(port) = service.port(PortId::tcp(port)) else { return Default::default() };
     let ruled = rule.map_or_else(Ruled::default, |rule| Ruled::of(rule, subset, port.number));
     let rule = for_service(cx, service, ruled);
     let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
     let endpoints = cx.endpoints_of(&key);
-    let of_port = |endpoint: &&Arc<Endpoint>| match endpoint.service_port_number {
-        0 => endpoint.service_port == port.name,
-        number => number == port.number,
+    let of_port = |endpoint: &&Arc<Endpoint>| match endpoint.service_port_id {
+        None => endpoint.service_port == port.name,
+        Some(id) => id == port.id(),
     };
-    let chosen = endpoints.iter().flat_map(|all| all.iter()).filter(of_port);
-    let Grouped { mut groups, provenance } = grouped(cx, chosen, &rule, client_locality, false);
+    let chosen = endpoints.iter().flat_map(|all| all.iter());
+    let chosen = chosen.filter(|endpoint| of_port(endpoint) && service.has_endpoint(endpoint));
+    // A proxy that takes one answer at a time can have one endpoint.
+    let most = if service.resolution == Resolution::DNSRoundRobin { 1 } else { usize::MAX };
+    let Grouped { mut groups, provenance } = grouped(cx, chosen.take(most), &rule, client_locality, false);
     locality_lb::apply(&mut groups, &rule.balance, client_locality, false);
     (groups.into_iter().map(Group::into_message).collect(), provenance.into_iter().collect())
 }

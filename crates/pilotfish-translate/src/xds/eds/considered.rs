@@ -38,6 +38,9 @@ impl Query for ConsideredFor {
 
 impl AssignmentOf {
     fn unsent(&self, cx: &Cx<'_>, endpoint: &Endpoint, gateways: &Gateways) -> Option<Unsent> {
+        if !endpoint.is_of(&self.rule.entries) {
+            return Some(Unsent::NotExported);
+        }
         if endpoint.service_port != self.port {
             return Some(Unsent::OtherPort);
         }

@@ -32,7 +32,7 @@ use crate::proxy::Proxy;
 use crate::proxy::locality::ProxyLocality;
 use crate::scope::{Scope, ServiceIn};
 use assignment::AssignmentOf;
-use pilotfish_model::{Hostname, Labels, ServiceKey};
+use pilotfish_model::{Hostname, Labels, PortId, ServiceKey};
 use pilotfish_proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use service_rule::Ruled;
 use std::collections::BTreeSet;
@@ -91,7 +91,7 @@ impl EndpointView {
         let cluster = ClusterName::parse(name)?;
         let service = cx.get(&ServiceIn(self.scope.clone(), cluster.host.clone()));
         let service = Option::as_ref(&service)?;
-        let port = service.port(cluster.port)?;
+        let port = service.port(PortId::tcp(cluster.port))?;
         let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
         let rule = destination_rule_for(cx, &self.scope.namespace, &key, &self.selector_labels);
         let ruled = rule.map_or_else(Ruled::default, |rule| Ruled::of(&rule, &cluster.subset, cluster.port));

@@ -26,6 +26,8 @@ pub(super) fn is_draining(endpoint: &Endpoint) -> bool {
 pub enum Unsent {
     /// Its cluster keeps its endpoints to its own clients.
     Confined,
+    /// It belongs to a ServiceEntry that is not exported to the proxy's namespace.
+    NotExported,
     /// It belongs to another port of the service.
     OtherPort,
     /// Its address is a host name, which a load assignment cannot hold.

@@ -35,6 +35,8 @@ pub(super) struct ServiceRule {
     pub(super) confined: BTreeSet<ClusterId>,
     /// Whether only endpoints of the client's node count.
     pub(super) node_local: bool,
+    /// The ServiceEntries whose endpoints count, where that makes a difference.
+    pub(super) entries: BTreeSet<Arc<str>>,
     /// The rule's objects.
     pub(super) provenance: Vec<Origin>,
 }
@@ -173,6 +175,7 @@ pub(super) fn for_service(cx: &Cx<'_>, service: &Service, ruled: Ruled) -> Servi
         cluster_local: cx.get(&ClusterLocalHosts).contains(&service.hostname),
         provider: Some(service.provider),
         confined: service.kubernetes.as_ref().map(|k| k.confined.clone()).unwrap_or_default(),
+        entries: service.entries.clone(),
         node_local: service.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.node_local),
         provenance: ruled.provenance,
     }

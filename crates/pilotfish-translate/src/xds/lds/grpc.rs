@@ -11,10 +11,11 @@ use crate::policy::security::{Subject, grpc_filters};
 use crate::proxy::Proxy;
 use crate::proxy::targets::TargetsOf;
 use crate::proxy::workload::{self, Identity};
+use crate::services::alias;
 use crate::scope::{Scope, ServiceIn};
 use crate::services::service_address::AddressView;
 use crate::xds::cds::grpc_tls;
-use pilotfish_model::{Hostname, Labels, Origin, Service};
+use pilotfish_model::{Hostname, Labels, Origin, PortId, Service};
 use pilotfish_proto::config_any;
 use pilotfish_proto::envoy::config::core::v3::address::Address as AddressKind;
 use pilotfish_proto::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
@@ -99,7 +100,7 @@ impl GrpcView {
     fn outbound(&self, cx: &Cx<'_>, name: &Arc<str>) -> Option<EncodedResource> {
         let (host, port) = name.rsplit_once(':')?;
         let port = port.parse().ok()?;
-        let service = self.find(cx, host).filter(|service| service.port(port).is_some())?;
+        let service = self.find(cx, host).filter(|service| service.port(PortId::tcp(port)).is_some())?;
         let manager = HttpConnectionManager {
             http_filters: vec![
                 http_filter("envoy.filters.http.fault", config_any(&HttpFault::default())),
@@ -126,10 +127,9 @@ impl GrpcView {
     /// The service of a host, which may be short: its first labels in the client's own namespace.
     fn find(&self, cx: &Cx<'_>, host: &str) -> Option<Arc<Service>> {
         let full = self.full_name(host);
-        let names = std::iter::once(host).chain(full.as_deref());
-        names
-            .filter_map(|name| Hostname::parse(name).ok())
-            .find_map(|host| Option::clone(&cx.get(&ServiceIn(self.scope.clone(), host))))
+        let mut names = std::iter::once(host).chain(full.as_deref());
+        let find = |host: &Hostname| Option::clone(&cx.get(&ServiceIn(self.scope.clone(), host.clone())));
+        names.find_map(|name| alias::behind(cx, name, find).1)
     }
 
     fn full_name(&self, host: &str) -> Option<String> {

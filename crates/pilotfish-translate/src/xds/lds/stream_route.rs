@@ -7,6 +7,7 @@ use crate::envoy::stat_name::{self, Names};
 use crate::policy::destination_rule::{MergedDestinationRule, destination_rule_for};
 use crate::routing::{VirtualServiceIr, destination_cluster};
 use crate::scope::{ServiceIn, cluster_host};
+use crate::services::alias;
 use pilotfish_config::networking::{Destination, RouteDestination};
 use pilotfish_model::{Hostname, Origin, Port, Service, ServiceKey};
 use pilotfish_proto::envoy::config::accesslog::v3::AccessLog;
@@ -33,7 +34,7 @@ impl StreamRoutes<'_> {
         route: &[RouteDestination],
     ) -> (Vec<Filter>, Vec<Origin>) {
         let first = route.first().and_then(|to| to.destination.as_ref());
-        let service = first.and_then(|to| self.service_of(&to.host));
+        let service = first.and_then(|to| self.target(&to.host).1);
         let destination_rule = service.as_ref().and_then(|service| self.rule_of(service));
         let destination = self.destination(route);
         let stat_prefix = match (route, &destination) {
@@ -67,8 +68,7 @@ impl StreamRoutes<'_> {
     pub(crate) fn destination(&self, route: &[RouteDestination]) -> TcpDestination {
         let [only] = route else { return TcpDestination::Weighted(self.weighted(route)) };
         let destination = only.destination.clone().unwrap_or_default();
-        let service = only.destination.as_ref().and_then(|to| self.service_of(&to.host));
-        TcpDestination::Cluster(self.cluster(&destination, service.as_deref()))
+        TcpDestination::Cluster(self.cluster(&destination))
     }
 
     fn stat_prefix(&self, route: &RouteDestination, service: Option<&Service>, cluster: &str) -> String {
@@ -91,19 +91,21 @@ impl StreamRoutes<'_> {
         let clusters = route.iter().filter_map(|to| {
             let weight = u32::try_from(to.weight).ok().filter(|weight| *weight > 0)?;
             let destination = to.destination.as_ref()?;
-            let service = self.service_of(&destination.host);
-            Some((self.cluster(destination, service.as_deref()), weight))
+            Some((self.cluster(destination), weight))
         });
         clusters.collect()
     }
 
-    fn cluster(&self, to: &Destination, service: Option<&Service>) -> String {
+    fn cluster(&self, to: &Destination) -> String {
+        let (host, service) = self.target(&to.host);
         let written = |host: &str| cluster_host(self.cx, &self.base.scope, host);
-        destination_cluster(to, service, self.port.number, written)
+        destination_cluster(to, (&host, service.as_deref()), self.port.number, written)
     }
 
-    fn service_of(&self, host: &str) -> Option<Arc<Service>> {
-        let host = Hostname::parse(host).ok()?;
-        Option::clone(&self.cx.get(&ServiceIn(self.base.scope.clone(), host)))
+    /// The host and the service that a destination's host leads to.
+    fn target(&self, host: &str) -> (Arc<str>, Option<Arc<Service>>) {
+        let find =
+            |host: &Hostname| Option::clone(&self.cx.get(&ServiceIn(self.base.scope.clone(), host.clone())));
+        alias::behind(self.cx, host, find)
     }
 }

@@ -3,6 +3,7 @@
 use crate::engine::{Cx, Query};
 use pilotfish_model::{ClusterId, Endpoint, HealthStatus, NetworkId, ServiceKey};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// The client's place, for the addresses of a headless service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,6 +27,8 @@ pub(super) struct NamesOf {
     pub(super) service: ServiceKey,
     /// Whether unready endpoints count.
     pub(super) unready: bool,
+    /// The ServiceEntries whose endpoints count, where that makes a difference.
+    pub(super) entries: BTreeSet<Arc<str>>,
     pub(super) view: HeadlessView,
 }
 
@@ -53,7 +56,10 @@ impl Query for NamesOf {
         let mut out = Headless::default();
         let (mut seen, mut named) = (BTreeSet::new(), BTreeSet::new());
         let Some(endpoints) = cx.endpoints_of(&self.service) else { return out };
-        for endpoint in endpoints.iter().filter(|endpoint| self.view.has_network(endpoint)) {
+        for endpoint in endpoints
+            .iter()
+            .filter(|endpoint| self.view.has_network(endpoint) && endpoint.is_of(&self.entries))
+        {
             let addresses: Vec<String> = endpoint.addresses.iter().map(ToString::to_string).collect();
             let own_cluster = endpoint.attributes.cluster == self.view.cluster;
             if !endpoint.attributes.sub_domain.is_empty() {

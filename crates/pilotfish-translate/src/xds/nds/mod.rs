@@ -81,6 +81,7 @@ impl NameTableView {
                     namespace: service.namespace.clone(),
                 },
                 unready: service.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.publish_not_ready),
+                entries: service.entries.clone(),
                 view: view.clone(),
             });
             for pod in &headless.pods {

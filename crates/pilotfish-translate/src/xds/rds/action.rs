@@ -13,6 +13,7 @@ use crate::policy::destination_rule::{MergedDestinationRule, destination_rule_fo
 use crate::proxy::ProxyKind;
 use crate::routing::{RouteDialect, destination_cluster};
 use crate::scope::{ServiceIn, cluster_host, is_visible};
+use crate::services::alias;
 use pilotfish_config::networking::{Destination, HttpRewrite, HttpRoute, HttpRouteDestination, Percent};
 use pilotfish_model::{Hostname, Namespace, Origin, Service, ServiceKey};
 use pilotfish_proto::envoy::config::core::v3::RuntimeFractionalPercent;
@@ -48,9 +49,13 @@ impl<'a, 'c> Destinations<'a, 'c> {
         self.used.borrow().clone()
     }
 
+    /// The host and the service that a destination's host leads to.
+    fn target(&self, host: &str) -> (Arc<str>, Option<Arc<Service>>) {
+        alias::behind(self.cx, host, |host| self.service(host))
+    }
+
     /// What the client knows of a host. To a router, the service in the rule's own namespace comes first.
-    fn service(&self, host: &str) -> Option<Arc<Service>> {
-        let host = Hostname::parse(host).ok()?;
+    fn service(&self, host: &Hostname) -> Option<Arc<Service>> {
         if self.facets.scope.kind == ProxyKind::Router {
             let key = ServiceKey { hostname: host.clone(), namespace: self.namespace.clone() };
             let visible =
@@ -60,30 +65,21 @@ impl<'a, 'c> Destinations<'a, 'c> {
                 return Some(own.clone());
             }
         }
-        Option::clone(&self.cx.get(&ServiceIn(self.facets.scope.clone(), host)))
+        Option::clone(&self.cx.get(&ServiceIn(self.facets.scope.clone(), host.clone())))
     }
 
     /// The name of the cluster of a destination. Gateways know every port of a service, sidecars only the one that is listened on.
     fn cluster(&self, to: &Destination) -> String {
-        let service = self.service(&to.host);
+        let (host, service) = self.target(&to.host);
         let written = |host: &str| cluster_host(self.cx, &self.facets.scope, host);
-        let narrow = self.port != 0 && self.facets.scope.kind != ProxyKind::Router;
-        match service {
-            Some(service) if narrow => {
-                let Some(port) = service.port(self.port).cloned() else {
-                    return destination_cluster(to, None, self.port, written);
-                };
-                let mut service = Service::clone(&service);
-                service.ports = Arc::from([port]);
-                destination_cluster(to, Some(&service), self.port, written)
-            }
-            service => destination_cluster(to, service.as_deref(), self.port, written),
-        }
+        let knows_all_ports = self.port == 0 || self.facets.scope.kind == ProxyKind::Router;
+        let service = service.as_deref().filter(|_| knows_all_ports);
+        destination_cluster(to, (&host, service), self.port, written)
     }
 
     /// How requests to a destination are hashed.
     fn hash(&self, to: &Destination) -> Option<HashPolicy> {
-        let service = self.service(&to.host)?;
+        let service = self.target(&to.host).1?;
         let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
         let rule: Arc<MergedDestinationRule> =
             destination_rule_for(self.cx, &self.facets.scope.namespace, &key, &self.facets.labels)?;

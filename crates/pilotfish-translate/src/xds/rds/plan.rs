@@ -79,10 +79,8 @@ impl Query for PlanOf {
 /// The numbers of a service's routed ports: only `port`, or all for 0.
 fn ports(service: &Service, port: u32) -> impl Iterator<Item = u32> {
     let fits = move |number: u32| port == 0 || port == number;
-    // Of two ports with one number (TCP and UDP) the first decides.
-    let mut seen = BTreeSet::new();
-    let firsts = service.ports.iter().filter(move |port| fits(port.number) && seen.insert(port.number));
-    firsts.filter(|port| is_routed(port.protocol)).map(|port| port.number)
+    let ports = service.tcp_ports().filter(move |port| fits(port.number) && is_routed(port.protocol));
+    ports.map(|port| port.number)
 }
 
 /// Which virtual service serves which service.

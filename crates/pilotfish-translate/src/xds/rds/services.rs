@@ -43,7 +43,7 @@ impl Query for ByPort {
         let services = cx.get(&ListenerServicesOf(self.0.clone(), self.1));
         let mut ports: BTreeMap<u32, BTreeMap<&Hostname, &Arc<Service>>> = BTreeMap::new();
         for service in services.iter() {
-            let numbers: BTreeSet<u32> = service.ports.iter().map(|port| port.number).collect();
+            let numbers: BTreeSet<u32> = service.tcp_ports().map(|port| port.number).collect();
             for number in numbers {
                 ports.entry(number).or_default().insert(&service.hostname, service);
             }

@@ -66,9 +66,12 @@ impl RouteView {
 fn addresses(cx: &Cx<'_>, proxy: &Proxy) -> AddressView {
     match proxy.kind {
         ProxyKind::Sidecar | ProxyKind::Grpc => AddressView::of(cx, proxy),
-        ProxyKind::Router => {
-            AddressView { cluster: None, families: IpFamilies::V4, automatic: Automatic::No }
-        }
+        ProxyKind::Router => AddressView {
+            cluster: None,
+            families: IpFamilies::V4,
+            both_redirected: false,
+            automatic: Automatic::No,
+        },
     }
 }
 

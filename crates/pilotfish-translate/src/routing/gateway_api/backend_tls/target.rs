@@ -75,7 +75,7 @@ fn service(cx: &Cx<'_>, namespace: &Namespace, name: &str) -> Result<Option<(Tar
             format!("Service {namespace}/{name} is of type ExternalName: policies are for what it leads to");
         return Err(not_found(message));
     }
-    let ports = service.ports.iter().map(|port| (port.name.to_string(), port.number)).collect();
+    let ports = service.tcp_ports().map(|port| (port.name.to_string(), port.number)).collect();
     Ok(Some((Target { id: TargetId::Service(name.to_owned()), hosts: vec![host] }, ports)))
 }
 

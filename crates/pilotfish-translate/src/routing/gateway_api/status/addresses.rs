@@ -3,7 +3,7 @@
 use crate::engine::{Cx, Query};
 use crate::routing::gateway_api::gateways;
 use pilotfish_config::gateway_api::{Gateway, GatewayAddress};
-use pilotfish_model::{ClusterId, Hostname, Namespace, Service, ServiceKey};
+use pilotfish_model::{ClusterId, Hostname, Namespace, PortId, Service, ServiceKey};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -78,8 +78,8 @@ fn serve(cx: &Cx<'_>, key: &ServiceKey, service: &Service, ports: &BTreeSet<u16>
     let mut is_broken = false;
     let endpoints = cx.endpoints_of(key);
     for number in ports {
-        let Some(port) = service.ports.iter().find(|port| port.number == u32::from(*number)) else {
-            let known: Vec<String> = service.ports.iter().map(|port| port.number.to_string()).collect();
+        let Some(port) = service.port(PortId::tcp((*number).into())) else {
+            let known: Vec<String> = service.tcp_ports().map(|port| port.number.to_string()).collect();
             let known = known.join(", ");
             reach.missing.push(format!(
                 "service {host} has no port {number} (hint: listeners name ports of the service, which are {known})"

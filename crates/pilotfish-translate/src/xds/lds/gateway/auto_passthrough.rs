@@ -8,7 +8,7 @@ use crate::policy::destination_rule::{MergedDestinationRule, destination_rule_fo
 use crate::routing::gateway::MergedServer;
 use crate::scope::ServicesOf;
 use crate::xds::lds::tcp_proxy::{Stream, TcpDestination};
-use pilotfish_model::{Hostname, Port, Protocol, Service, ServiceKey};
+use pilotfish_model::{Hostname, Port, Service, ServiceKey};
 
 /// The ALPN protocols of the mesh's mutual TLS.
 const MESH_ALPN: [&str; 5] = ["istio", "istio-peer-exchange", "istio-http/1.0", "istio-http/1.1", "istio-h2"];
@@ -25,7 +25,7 @@ pub(super) fn chains(builder: &Builder<'_>, server: &MergedServer) -> Vec<Chain>
         let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
         let base = &builder.view.base;
         let rule = destination_rule_for(builder.cx, &base.scope.namespace, &key, &base.labels);
-        for port in service.ports.iter().filter(|port| port.protocol != Protocol::Udp) {
+        for port in service.tcp_ports() {
             out.push(chain(builder, service, port, rule.as_deref(), ""));
             let subsets = rule.iter().flat_map(|rule| &rule.subsets);
             out.extend(subsets.map(|subset| chain(builder, service, port, rule.as_deref(), &subset.name)));

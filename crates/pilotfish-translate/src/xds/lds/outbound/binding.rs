@@ -5,7 +5,7 @@ use crate::proxy::InterceptionMode;
 use crate::scope::{Egress, EgressOf, ListenerServicesOf, Scope};
 use crate::xds::lds::view::OutboundView;
 use pilotfish_config::networking::CaptureMode;
-use pilotfish_model::{Port, Resolution, Service, ServiceKey};
+use pilotfish_model::{ClusterId, Port, Resolution, Service, ServiceKey, ShardKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Query for ListenerBindingsOf {
                     out.entry(port.number).or_default().push((service.clone(), port));
                 }
                 None => {
-                    for port in service.ports.iter() {
+                    for port in service.tcp_ports() {
                         out.entry(port.number).or_default().push((service.clone(), port.clone()));
                     }
                 }
@@ -102,11 +102,19 @@ pub(super) fn place(
         direct: false,
     };
     let streams = !port.protocol.is_http();
-    let without_address = service.resolution == Resolution::Passthrough
+    let passthrough = service.resolution == Resolution::Passthrough
         && &*view.addresses.primary(service) == Service::UNSPECIFIED;
-    if egress.port.is_none() && binding.binds.is_empty() && streams && without_address {
-        let endpoints = cx.get(&DirectAddresses(service_key(service), port.name.clone()));
-        let plain_entry = !service.headless && endpoints.is_empty() && service.selector.is_empty();
+    let headless_in = view.addresses.headless_in(service);
+    let by_endpoints = passthrough || headless_in.is_some();
+    if egress.port.is_none() && binding.binds.is_empty() && streams && by_endpoints {
+        let endpoints = cx.get(&DirectAddresses {
+            service: service_key(service),
+            port: port.name.clone(),
+            cluster: headless_in.cloned(),
+            entries: service.entries.clone(),
+        });
+        let plain_entry =
+            passthrough && !service.headless && endpoints.is_empty() && service.selector.is_empty();
         if !plain_entry {
             binding.direct = true;
             for addresses in endpoints.iter() {
@@ -184,15 +192,27 @@ fn service_key(service: &Service) -> ServiceKey {
 }
 
 /// The addresses of the endpoints behind one port of a service that clients connect to directly, sorted; whatever their health.
+/// With a cluster, those of its shards only.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct DirectAddresses(ServiceKey, Arc<str>);
+struct DirectAddresses {
+    service: ServiceKey,
+    /// The name of the port.
+    port: Arc<str>,
+    cluster: Option<ClusterId>,
+    /// The ServiceEntries whose endpoints count, where that makes a difference.
+    entries: BTreeSet<Arc<str>>,
+}
 
 impl Query for DirectAddresses {
     type Output = Vec<Vec<Arc<str>>>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        let Some(endpoints) = cx.endpoints_of(&self.0) else { return Vec::new() };
-        let on_port = endpoints.iter().filter(|endpoint| endpoint.service_port == self.1);
+        let Some(endpoints) = cx.endpoints_of(&self.service) else { return Vec::new() };
+        let counts = |shard: &ShardKey| self.cluster.as_ref().is_none_or(|cluster| shard.cluster == *cluster);
+        let shards = endpoints.shards.iter().filter(|(shard, _)| counts(shard));
+        let on_port = shards
+            .flat_map(|(_, list)| list.iter())
+            .filter(|endpoint| endpoint.service_port == self.port && endpoint.is_of(&self.entries));
         // Only IP addresses can be listened on: entries may have host names here.
         let valid = on_port.filter(|endpoint| endpoint.address().parse::<IpAddr>().is_ok());
         let set: BTreeSet<Vec<Arc<str>>> = valid.map(|endpoint| endpoint.addresses.to_vec()).collect();

@@ -201,10 +201,7 @@ fn default(builder: &Builder<'_>, binding: &ListenerBinding) -> Chain {
 fn own_cluster(builder: &Builder<'_>, binding: &ListenerBinding) -> (u32, Arc<str>, String) {
     let service = &binding.service;
     // An egress listener may have another port than the service: then a service with one port is reached on that.
-    let port = match &*service.ports {
-        [only] => only.number,
-        _ => binding.port.number,
-    };
+    let port = service.only_tcp_port().map_or(binding.port.number, |only| only.number);
     let host = cluster_host(builder.cx, &builder.view.base.scope, service.hostname.as_str());
     let cluster = outbound_name(port, "", &host);
     (port, host, cluster)
