@@ -54,7 +54,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "pilotfish-config",
-        may: &["pilotfish-model"],
+        may: &["pilotfish-model", "pilotfish-source"],
         never: &["tonic", "prost", "envoy-types", "kube", "hyper", "h2", "axum"],
         never_named: &[],
     },

@@ -11,9 +11,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router, middleware};
 use pilotfish_api::v1::{
-    Acknowledgement, Change, ChangeProgress, Failure, FailureKind, History, LogFilter, Memory, MemoryKind,
-    NamespaceMap, Overview, Page, Plan, PlanRequest, Proxy, ProxyConfig, Section, ServiceDetail, ServiceMap,
-    ServiceRow, Status, Why, WhyEndpoint, WhyObject,
+    Acknowledgement, Change, ChangeProgress, Failure, FailureKind, GuardAcceptance, History, LogFilter,
+    Memory, MemoryKind, NamespaceMap, Overview, Page, Plan, PlanRequest, Proxy, ProxyConfig, Section,
+    ServiceDetail, ServiceMap, ServiceRow, Status, Why, WhyEndpoint, WhyObject,
 };
 use pilotfish_model::ServiceKey;
 use serde::de::DeserializeOwned;
@@ -109,6 +109,12 @@ pub trait Operations: Send + Sync + 'static {
     /// # Errors
     /// When the filter cannot be read.
     fn set_log(&self, filter: &str) -> Result<LogFilter, Failure>;
+
+    /// Makes a source read again now what its guard holds back, and believe it.
+    ///
+    /// # Errors
+    /// When the source holds nothing back.
+    fn accept_loss(&self, source: &str) -> Result<GuardAcceptance, Failure>;
 
     /// Which services an address is an endpoint of.
     ///
@@ -232,6 +238,7 @@ pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
         .route("/samples", get(samples::<C>))
         .route("/memory", get(memory::<C>))
         .route("/log", get(log::<C>).merge(change_log::<C>()))
+        .route("/guard", accept_guard::<C>())
         .route("/history", get(history::<C>))
         .route("/history/{revision}", get(change::<C>))
         .route("/plan", post(plan::<C>).layer(DefaultBodyLimit::max(PLAN_BYTES)))
@@ -240,7 +247,13 @@ pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
         .route("/why/object", get(why_object::<C>))
 }
 
-/// The only question that changes something.
+/// Changes what is in force, as an edit of the source would.
+fn accept_guard<C: ControlPlane + Operations>() -> MethodRouter<Arc<Admin<C>>> {
+    let accept = post(accept_loss::<C>).layer(DefaultBodyLimit::max(LOG_BYTES));
+    accept.layer(middleware::from_fn(access::this_machine))
+}
+
+/// Changes which logs are written.
 fn change_log<C: ControlPlane + Operations>() -> MethodRouter<Arc<Admin<C>>> {
     let change = post(set_log::<C>).layer(DefaultBodyLimit::max(LOG_BYTES));
     change.layer(middleware::from_fn(access::this_machine))
@@ -491,6 +504,15 @@ async fn set_log<C: ControlPlane + Operations>(
 ) -> Response {
     let asked = question("the log level", &headers, &body);
     answer(asked.and_then(|LogFilter { filter, .. }| admin.plane.set_log(&filter)))
+}
+
+async fn accept_loss<C: ControlPlane + Operations>(
+    State(admin): Shared<C>,
+    headers: HeaderMap,
+    body: axum::body::Bytes,
+) -> Response {
+    let asked = question("a loss that is held back", &headers, &body);
+    answer(asked.and_then(|GuardAcceptance { source }| admin.plane.accept_loss(&source)))
 }
 
 async fn why<C: ControlPlane + Operations>(State(admin): Shared<C>, RawQuery(query): RawQuery) -> Response {

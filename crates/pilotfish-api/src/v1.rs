@@ -24,7 +24,7 @@ pub use failure::{Failure, FailureKind};
 pub use history::{Change, Changed, History, Outcome};
 pub use live::{ChangeProgress, Latency, Overview, Sample};
 pub use plan::{Danger, Impact, Plan, PlanChange, PlanFile, PlanRequest, Severity};
-pub use process::{LogFilter, Memory, MemoryKind, Profile, ThreadTime};
+pub use process::{GuardAcceptance, LogFilter, Memory, MemoryKind, Profile, ThreadTime};
 pub use proxies::{Proxy, ProxyType, Rejection, State};
 pub use services::{EndpointRow, ServicePort, ServiceRow};
 pub use status::{Refusal, Status};

@@ -60,7 +60,7 @@ pub struct RegistrySettings {
     pub multi_cluster_services: MultiClusterServices,
     /// Labels of Services that ask for persistent sessions: endpoints that end are kept for them.
     pub persistent_session_labels: Arc<[Arc<str>]>,
-    /// Which losses wait for a second read, where a registry has no settings of its own.
+    /// Thresholds of the guard, for registries without settings of their own.
     pub guard: GuardSettings,
 }
 

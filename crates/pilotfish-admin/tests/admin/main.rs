@@ -313,6 +313,10 @@ impl Operations for Fixture {
         Ok(v1::LogFilter { filter: filter.into(), configured: "info".into() })
     }
 
+    fn accept_loss(&self, source: &str) -> Result<v1::GuardAcceptance, Failure> {
+        Ok(v1::GuardAcceptance { source: source.into() })
+    }
+
     fn why_object(&self, object: &str) -> Result<v1::WhyObject, Failure> {
         Ok(v1::WhyObject { object: object.into(), ..v1::WhyObject::default() })
     }

@@ -67,3 +67,11 @@ pub struct LogFilter {
     #[serde(default)]
     pub configured: String,
 }
+
+/// Losses that operators accept before their second read: a POST to `/api/v1/guard`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GuardAcceptance {
+    /// The registry or source, as `/debug/registryz?registries=true` names it.
+    pub source: String,
+}

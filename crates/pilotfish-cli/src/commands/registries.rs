@@ -6,15 +6,20 @@ use crate::output::{Colour, Screen};
 use crate::table::{Cell, Table};
 use crate::time::about;
 use pilotfish_api::Registry;
-use pilotfish_api::v1::Page;
+use pilotfish_api::v1::{GuardAcceptance, Page};
 use std::fmt::Write;
 use std::process::ExitCode;
 
-/// Asks a running control plane for its registries and prints them, once or again and again.
+/// Asks a running control plane for its registries and prints them, once or again and again. Before that, it lets the source named
+/// `accept` believe what its guard holds back.
 ///
 /// # Errors
-/// When there is no answer.
-pub async fn show(shown: &Shown) -> Result<ExitCode, CliError> {
+/// When there is no answer, or that source holds nothing back.
+pub async fn show(shown: &Shown, accept: Option<&str>) -> Result<ExitCode, CliError> {
+    if let Some(source) = accept {
+        let question = GuardAcceptance { source: source.to_owned() };
+        let _: GuardAcceptance = shown.client().post("guard", &question).await?;
+    }
     shown.list("registries", &[], usize::MAX, text, good).await
 }
 

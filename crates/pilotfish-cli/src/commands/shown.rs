@@ -33,6 +33,11 @@ pub(super) struct Listed {
 }
 
 impl Shown {
+    /// The client of the control plane that the flags name.
+    pub(super) fn client(&self) -> Client {
+        self.connection.client()
+    }
+
     /// Asks for an answer and shows it.
     pub(super) async fn one<T: Serialize + DeserializeOwned>(
         &self,

@@ -9,6 +9,7 @@ use super::watch::Watch;
 use crate::problem::ObjectCheck;
 use crate::source::{SourceBatch, SourceEvent, SourceProblems};
 use crate::{Limits, ReadFile};
+use pilotfish_source::{GuardSettings, HeldLosses, LossGuard, LossVerdict, ReadExtent};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -118,6 +119,11 @@ pub(super) struct Scanner {
     watch: Option<Watch>,
     failure: Option<Arc<str>>,
     problems: Arc<SourceProblems>,
+    guard: LossGuard,
+    /// Where the guard shows what it holds back.
+    losses: HeldLosses,
+    /// Files that are away and whose objects the guard keeps in force.
+    held: BTreeSet<FilePath>,
 }
 
 impl Scanner {
@@ -134,6 +140,33 @@ impl Scanner {
             watch: None,
             failure: None,
             problems: Arc::default(),
+            guard: LossGuard::new(GuardSettings::default()),
+            losses: HeldLosses::default(),
+            held: BTreeSet::new(),
+        }
+    }
+
+    /// With a guard of these settings, which shows in `losses` what it holds back.
+    pub(super) fn with_guard(self, settings: GuardSettings, losses: HeldLosses) -> Self {
+        Self { guard: LossGuard::new(settings), losses, ..self }
+    }
+
+    /// True while the guard keeps objects of files that are away.
+    pub(super) fn is_holding(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// An operator accepts the loss: what is held is read again now, and believed.
+    pub(super) fn accept(&mut self, now: Instant) {
+        self.guard.accept(now);
+        self.read_held(now);
+    }
+
+    fn read_held(&mut self, now: Instant) {
+        for path in &self.held {
+            if let Some(pending) = self.pending.get_mut(path) {
+                pending.due = pending.due.min(now);
+            }
         }
     }
 
@@ -205,7 +238,11 @@ impl Scanner {
             Walked { found, failure } = Walked::through(&self.roots);
         }
         for path in self.differing(&found, failure.is_some()) {
-            self.pending.entry(path).or_insert(Pending { due: now, absent_since: None });
+            let is_back = found.files.contains_key(&path) && self.held.contains(&path);
+            let pending = self.pending.entry(path).or_insert(Pending { due: now, absent_since: None });
+            if is_back {
+                pending.due = now;
+            }
         }
         let unreadable: Vec<_> = found.unreadable.into_iter().collect();
         (self.folders, self.link_folders) = (found.folders, found.link_folders);
@@ -260,14 +297,65 @@ impl Scanner {
         let mut changes = Vec::new();
         for (path, found) in due.into_iter().zip(found) {
             let (Some(pending), Some(found)) = (self.pending.remove(&path), found) else { continue };
+            self.held.remove(&path);
             match self.classify(&path, pending, found, (now, clock), start) {
                 Outcome::Unchanged => {}
                 Outcome::Retry(pending) => drop(self.pending.insert(path, pending)),
                 Outcome::Changed(change) => changes.push(change),
             }
         }
-        let events = self.state.apply(changes);
+        let is_gone = |change: &FileChange| {
+            change.role == FileRole::Objects && matches!(change.content, FileContent::Absent)
+        };
+        let (absent, present) = changes.into_iter().partition(is_gone);
+        let mut events = self.state.apply(present);
+        events.extend(self.take_away(absent, now));
+        self.losses.set("files", "objects", self.guard.held());
         self.batch(events)
+    }
+
+    /// Takes files away, unless most objects would go with them: a folder that is moved or unmounted looks like one that was
+    /// emptied. Those are read again after the guard's wait.
+    fn take_away(&mut self, absent: Vec<FileChange>, now: Instant) -> Vec<SourceEvent> {
+        if absent.is_empty() && self.held.is_empty() {
+            self.guard.release();
+            return Vec::new();
+        }
+        if absent.is_empty() {
+            return Vec::new();
+        }
+        let away: BTreeSet<FilePath> =
+            absent.iter().map(|change| change.path.clone()).chain(self.held.iter().cloned()).collect();
+        let lost = self.state.lost_without(&away);
+        if self.is_lone(&away) {
+            self.guard.named(lost);
+            self.guard.release();
+            return self.state.apply(absent);
+        }
+        let before = self.state.objects().len();
+        match self.guard.judge(before, before.saturating_sub(lost), now, ReadExtent::Full) {
+            LossVerdict::Believe => {
+                // Those that are still held are read again, and are no mass loss any more.
+                self.read_held(now);
+                self.state.apply(absent)
+            }
+            LossVerdict::Hold(held) => {
+                for change in absent {
+                    self.known.insert(change.path.clone(), None);
+                    let pending = Pending { due: held.until, absent_since: Some(now) };
+                    self.pending.insert(change.path.clone(), pending);
+                    self.held.insert(change.path);
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    /// True for one file alone that is gone out of a folder that is there: somebody removed it.
+    fn is_lone(&self, away: &BTreeSet<FilePath>) -> bool {
+        let others = self.pending.values().any(|pending| pending.absent_since.is_some());
+        let mut folders = away.iter().map(|path| path.parent());
+        !others && away.len() == 1 && folders.all(|folder| folder.is_some_and(Path::is_dir))
     }
 
     /// How one file is read; gives `None` for one that belongs to no root. It may be called from any thread.
@@ -519,5 +607,97 @@ mod tests {
         let batch = scanner.compare(walked, Instant::now(), SystemTime::now(), false);
         assert!(matches!(&*batch.events, [SourceEvent::Failed { .. }]), "{:?}", batch.events);
         assert_eq!(scanner.state().objects().len(), 1, "it keeps what it had");
+    }
+
+    /// A folder `path/all` with five services, and `path/other` with two, read.
+    fn seven(path: &Path) -> (Scanner, Instant) {
+        for (folder, names) in [("all", &["a", "b", "c", "d", "e"][..]), ("other", &["f", "g"])] {
+            fs::create_dir(path.join(folder)).unwrap();
+            names.iter().for_each(|name| service(&path.join(folder), name, 80));
+        }
+        let mut scanner = scanner(path);
+        let now = Instant::now();
+        assert_eq!(scanner.rescan(now, SystemTime::now(), true).events.len(), 7);
+        (scanner, now)
+    }
+
+    fn events(scanner: &mut Scanner, now: Instant, everything: bool) -> usize {
+        let changes = Changes { everything, ..Changes::default() };
+        scanner.poll_changes(changes, now, SystemTime::now()).events.len()
+    }
+
+    const WAIT: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn folder_that_is_moved_away_keeps_its_objects_until_a_second_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        let (mut scanner, now) = seven(path);
+        let elsewhere = tempfile::tempdir().unwrap();
+        fs::rename(path.join("all"), elsewhere.path().join("all")).unwrap();
+        assert_eq!(events(&mut scanner, now, true), 0);
+        assert_eq!(scanner.losses.held().map(|held| (held.before, held.after)), Some((7, 2)));
+        assert_eq!(scanner.next_due(), Some(now + WAIT));
+        assert_eq!(events(&mut scanner, now + WAIT / 2, true), 0, "a walk meanwhile");
+        assert_eq!(events(&mut scanner, now + WAIT, false), 5, "the second read says so again");
+        assert_eq!((scanner.losses.held(), scanner.is_holding()), (None, false));
+    }
+
+    #[test]
+    fn folder_that_comes_back_is_read_at_once_and_lost_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        let (mut scanner, now) = seven(path);
+        let elsewhere = tempfile::tempdir().unwrap();
+        fs::rename(path.join("all"), elsewhere.path().join("all")).unwrap();
+        assert_eq!(events(&mut scanner, now, true), 0);
+        fs::rename(elsewhere.path().join("all"), path.join("all")).unwrap();
+        service(&path.join("all"), "a", 8_080);
+        assert_eq!(events(&mut scanner, now + WAIT / 5, true), 1, "the one that differs");
+        assert_eq!((scanner.losses.held(), scanner.state().objects().len()), (None, 7));
+    }
+
+    #[test]
+    fn accepted_loss_of_files_takes_effect_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut scanner, now) = seven(folder.path());
+        fs::remove_dir_all(folder.path().join("all")).unwrap();
+        assert_eq!(events(&mut scanner, now, true), 0);
+        scanner.accept(now + WAIT / 10);
+        assert_eq!(events(&mut scanner, now + WAIT / 10, false), 5);
+    }
+
+    #[test]
+    fn files_that_are_removed_by_hand_take_effect_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        let (mut scanner, now) = seven(path);
+        // Half of all or less.
+        ["a", "b", "c"]
+            .iter()
+            .for_each(|name| fs::remove_file(path.join(format!("all/{name}.yaml"))).unwrap());
+        assert_eq!(events(&mut scanner, now, true), 3);
+        // Fewer than three objects.
+        ["d", "e"].iter().for_each(|name| fs::remove_file(path.join(format!("all/{name}.yaml"))).unwrap());
+        assert_eq!(events(&mut scanner, now + 2 * WAIT, true), 2);
+        // One file, whatever is in it.
+        let text: String = (0..20)
+            .map(|n| format!("---\napiVersion: v1\nkind: Service\nmetadata: {{name: s{n}}}\nspec: {{ports: [{{port: 80}}]}}\n"))
+            .collect();
+        fs::write(path.join("many.yaml"), text).unwrap();
+        assert_eq!(events(&mut scanner, now + 4 * WAIT, true), 20);
+        fs::remove_file(path.join("many.yaml")).unwrap();
+        assert_eq!(events(&mut scanner, now + 6 * WAIT, true), 20);
+        assert_eq!(scanner.losses.holds(), 0);
+    }
+
+    #[test]
+    fn objects_that_move_to_other_files_are_no_loss() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut scanner, now) = seven(folder.path());
+        fs::rename(folder.path().join("all"), folder.path().join("renamed")).unwrap();
+        events(&mut scanner, now, true);
+        assert_eq!((scanner.losses.holds(), scanner.state().objects().len()), (0, 7));
+        assert_eq!(scanner.state().files(), 7);
     }
 }

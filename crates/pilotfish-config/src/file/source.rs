@@ -7,13 +7,17 @@ use super::state::FileRole;
 use crate::problem::ObjectCheck;
 use crate::source::{Effective, ProblemReport, SourceBatch, SourceEvent, SourceProblems};
 use crate::{Limits, MeshFile};
+use pilotfish_source::{GuardSettings, HeldLosses};
 use std::panic;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::runtime::{self, Runtime};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Polling interval for acceptances of held losses, while there are any.
+const ACCEPTANCE_POLL: Duration = Duration::from_millis(250);
 
 /// What to read, and when.
 #[derive(Clone, Debug)]
@@ -30,6 +34,10 @@ pub struct FileSourceSettings {
     pub checks: Vec<ObjectCheck>,
     /// When a change is taken as complete.
     pub timing: Timing,
+    /// Thresholds of the guard against losses of objects with files that are gone.
+    pub guard: GuardSettings,
+    /// Where those that wait are shown and accepted.
+    pub losses: HeldLosses,
 }
 
 impl FileSourceSettings {
@@ -37,7 +45,17 @@ impl FileSourceSettings {
     #[must_use]
     pub fn new(paths: Vec<PathBuf>) -> Self {
         let (limits, timing) = (Limits::default(), Timing::default());
-        Self { paths, mesh_config: None, mesh_networks: None, limits, checks: Vec::new(), timing }
+        let (guard, losses) = (GuardSettings::default(), HeldLosses::default());
+        Self {
+            paths,
+            mesh_config: None,
+            mesh_networks: None,
+            limits,
+            checks: Vec::new(),
+            timing,
+            guard,
+            losses,
+        }
     }
 }
 
@@ -97,6 +115,8 @@ pub struct FileSource {
     scanner: Scanner,
     queue: Arc<ChangeQueue>,
     timing: Timing,
+    /// Acceptances of held losses by operators.
+    acceptances: watch::Receiver<u64>,
     first: SourceBatch,
 }
 
@@ -109,11 +129,13 @@ impl FileSource {
         let roots = roots(&settings)?;
         let queue = Arc::new(ChangeQueue::default());
         let timing = settings.timing;
-        let mut scanner = Scanner::new(roots, settings.limits, settings.checks, timing.settle);
+        let acceptances = settings.losses.acceptances();
+        let mut scanner = Scanner::new(roots, settings.limits, settings.checks, timing.settle)
+            .with_guard(settings.guard, settings.losses);
         let mut first = scanner.rescan(Instant::now(), SystemTime::now(), true);
         reject_broken_mesh(&first)?;
         first.events.push(SourceEvent::Listed);
-        Ok(Self { scanner, queue, timing, first })
+        Ok(Self { scanner, queue, timing, acceptances, first })
     }
 
     /// What is wrong with the files as they were read.
@@ -161,12 +183,20 @@ impl FileSource {
         let mut rescan = Rescan::At(self.next_rescan());
         loop {
             let deadline = self.scanner.next_due().into_iter().chain(rescan.due()).min();
-            let deadline = deadline.unwrap_or_else(|| Instant::now() + self.timing.rescan);
+            let mut deadline = deadline.unwrap_or_else(|| Instant::now() + self.timing.rescan);
+            if self.scanner.is_holding() {
+                deadline = deadline.min(Instant::now() + ACCEPTANCE_POLL);
+            }
             let mut changes = self.queue.wait(deadline, self.timing.quiet, self.timing.ceiling);
             if changes.stop {
                 return;
             }
             let now = Instant::now();
+            // The sender lives as long as the scanner.
+            if self.acceptances.has_changed().unwrap_or_default() {
+                self.acceptances.mark_unchanged();
+                self.scanner.accept(now);
+            }
             if rescan.step(&mut changes, now, self.next_rescan()) {
                 let walks = self.walk_aside();
                 // Without a thread for it, changes have to wait.

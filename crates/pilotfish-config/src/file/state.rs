@@ -159,6 +159,16 @@ impl FileState {
         holder.and_then(|path| self.files.get(path)).is_some_and(|entry| entry.closed.contains(key))
     }
 
+    /// Number of objects that only these files have.
+    pub(super) fn lost_without(&self, away: &BTreeSet<FilePath>) -> usize {
+        let files = away.iter().filter_map(|path| self.files.get(path));
+        let keys: BTreeSet<&ObjectKey> = files.flat_map(|entry| entry.objects.keys()).collect();
+        let is_lost = |key: &&&ObjectKey| {
+            self.holders.get(**key).is_none_or(|holders| holders.iter().all(|path| away.contains(path)))
+        };
+        keys.iter().filter(is_lost).count()
+    }
+
     fn entry(&self, change: FileChange, before: &FileEntry) -> Option<FileEntry> {
         let FileChange { name, role, content, .. } = change;
         let read = match (content, role) {

@@ -17,7 +17,7 @@ use kinds::MESH;
 use kube::Client;
 use pilotfish_config::{ObjectCheck, SourceBatch};
 use pilotfish_model::Kind;
-use pilotfish_source::{Backoff, Classify, ErrorClass, Jitter};
+use pilotfish_source::{Backoff, Classify, ErrorClass, GuardBoard, GuardSettings, HeldLosses, Jitter};
 use state::SourceState;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,6 +59,10 @@ pub struct KubeSourceSettings {
     pub observer: Arc<dyn Observer>,
     /// Spreads requests over time.
     pub jitter: Jitter,
+    /// Which lists that lack objects wait for a second one.
+    pub guard: GuardSettings,
+    /// Where those that wait are shown and accepted.
+    pub board: GuardBoard,
 }
 
 impl KubeSourceSettings {
@@ -74,13 +78,21 @@ impl KubeSourceSettings {
             checks: Vec::new(),
             observer: Arc::new(NoopObserver),
             jitter: Jitter::default(),
+            guard: GuardSettings::default(),
+            board: GuardBoard::default(),
         }
+    }
+
+    /// The held losses of the cluster.
+    pub(crate) fn losses(&self) -> HeldLosses {
+        self.board.of(&format!("cluster {}", self.cluster))
     }
 }
 
 /// A watch that runs.
 struct RunningWatch {
-    resource: Resource,
+    /// `None` while the kind is gone.
+    resource: Option<Resource>,
     /// The path of the kind, for its watch; `None` when the kind is gone.
     resources: watch::Sender<Option<Resource>>,
 }
@@ -181,8 +193,8 @@ impl KubeSource {
 
     /// Begins to discover which kinds are served. An API server that is slow to answer holds up nothing else.
     fn discover(&self) -> impl Future<Output = Result<Discovered, String>> + Send + 'static {
-        let known = |running: &RunningWatch| running.resource.clone();
-        let known = self.running.iter().map(|(kind, running)| (*kind, known(running))).collect();
+        let known = self.running.iter();
+        let known = known.filter_map(|(kind, running)| Some((*kind, running.resource.clone()?))).collect();
         let discovery = Discovery {
             client: self.client.clone(),
             kinds: self.settings.kinds,
@@ -227,8 +239,9 @@ impl KubeSource {
             );
         }
         for kind in found.gone {
-            if let Some(running) = self.running.remove(&kind) {
+            if let Some(running) = self.running.get_mut(&kind) {
                 tracing::info!(%cluster, %kind, "the cluster no longer serves this kind");
+                running.resource = None;
                 running.resources.send_replace(None);
                 self.state.unwatch(kind);
             }
@@ -259,18 +272,20 @@ impl KubeSource {
 
     fn watch(&mut self, kind: Kind, resource: Resource, sender: &mpsc::Sender<(Kind, WatchUpdate)>) {
         match self.running.get_mut(&kind) {
-            Some(running) if running.resource == resource => {}
+            Some(running) if running.resource.as_ref() == Some(&resource) => {}
             Some(running) => {
-                running.resource = resource.clone();
+                running.resource = Some(resource.clone());
                 running.resources.send_replace(Some(resource));
+                self.state.watch(kind);
             }
             None => {
                 let (resources, followed) = watch::channel(Some(resource.clone()));
                 let watch =
                     Watch::new(self.client.clone(), self.target(kind), self.reader(kind), sender.clone());
+                let watch = watch.guarded(self.settings.guard, self.settings.losses());
                 self.tasks.spawn(watch.run(followed));
                 self.state.watch(kind);
-                self.running.insert(kind, RunningWatch { resource, resources });
+                self.running.insert(kind, RunningWatch { resource: Some(resource), resources });
             }
         }
     }

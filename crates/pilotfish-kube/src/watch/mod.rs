@@ -13,7 +13,7 @@ pub use request::Resource;
 use crate::request::{BACKOFF, RequestError, within};
 use kube::Client;
 use pilotfish_model::Kind;
-use pilotfish_source::{Backoff, Jitter};
+use pilotfish_source::{Backoff, GuardSettings, HeldLosses, Jitter};
 use reflector::{Failure, LineContent, NextRequest, Reflector};
 use request::{WatchError, next_line};
 use std::sync::Arc;
@@ -111,6 +111,9 @@ pub struct Watch {
     reflector: Reflector,
     out: mpsc::Sender<(Kind, WatchUpdate)>,
     backoff: Backoff,
+    /// Where losses that the guard holds back are shown and accepted.
+    losses: HeldLosses,
+    acceptances: watch::Receiver<u64>,
     listed: bool,
     failing: bool,
 }
@@ -130,17 +133,36 @@ impl Watch {
         let origin = format!("cluster {}", target.cluster).into();
         let reflector = Reflector::new(reader, origin);
         let backoff = Backoff::new(BACKOFF, target.jitter.fork("backoff"));
-        Self { client, target, reflector, out, backoff, listed: false, failing: false }
+        let losses = HeldLosses::default();
+        let acceptances = losses.acceptances();
+        Self { client, target, reflector, out, backoff, losses, acceptances, listed: false, failing: false }
+    }
+
+    /// Holds back lists that lack most objects, and shows that in `losses`.
+    #[must_use]
+    pub fn guarded(mut self, settings: GuardSettings, losses: HeldLosses) -> Self {
+        self.reflector.set_guard(settings);
+        self.acceptances = losses.acceptances();
+        self.losses = losses;
+        self
     }
 
     /// Watches until the receiver is dropped or the kind is gone. `resource` is where it is served, `None` when nowhere any more.
     pub async fn run(mut self, mut resource: watch::Receiver<Option<Resource>>) {
         loop {
             let Some(now) = resource.borrow_and_update().clone() else {
-                let gone = self.reflector.kind_removed();
-                // The receiver is dropped only when the whole source ends.
-                let _ = self.send(WatchUpdate::Changes(gone)).await;
-                return;
+                if self.kind_removed().await.is_err() {
+                    return;
+                }
+                let due = self.reflector.second_list_due();
+                tokio::select! {
+                    changed = resource.changed() => match changed {
+                        Ok(()) => self.reflector.start_over(),
+                        Err(_) => return,
+                    },
+                    () = second_look(due, &mut self.acceptances) => self.reflector.second_list(instant()),
+                }
+                continue;
             };
             tokio::select! {
                 ended = self.follow(&now) => {
@@ -155,10 +177,24 @@ impl Watch {
         }
     }
 
+    /// Takes the objects of a kind that is no longer served away, once the guard believes it.
+    async fn kind_removed(&mut self) -> Result<(), Closed> {
+        let gone = self.reflector.kind_removed(instant());
+        self.show_held();
+        if let Some(gone) = gone {
+            self.listed = false;
+            self.send(WatchUpdate::Changes(gone)).await?;
+        }
+        Ok(())
+    }
+
     /// Sends one request after the other, for ever.
     async fn follow(&mut self, resource: &Resource) -> Closed {
         loop {
             let began = Instant::now();
+            if self.reflector.second_list_due().is_some_and(|due| instant() >= due) {
+                self.reflector.second_list(instant());
+            }
             let watched = matches!(self.reflector.next_request(), NextRequest::Watch { .. });
             let result = self.request_once(resource).await;
             let lasted = began.elapsed() >= SHORTEST_WATCH;
@@ -219,7 +255,34 @@ impl Watch {
                 self.reflector.list_started();
                 self.stream(request).await
             }
-            NextRequest::Watch { .. } => self.stream(request).await,
+            NextRequest::Version => self.version(request).await,
+            NextRequest::Watch { .. } => {
+                let result = self.stream(request).await;
+                self.reflector.watch_ended();
+                result
+            }
+        }
+    }
+
+    /// Looks at the API server's version before a watch is resumed.
+    async fn version(&mut self, request: http::Request<Vec<u8>>) -> Result<Result<(), WatchError>, Closed> {
+        let text = match within(ANSWER_TIMEOUT, self.client.request_text(request)).await {
+            Ok(text) => text,
+            Err(error) => return Ok(Err(error.into())),
+        };
+        if let Err(error) = self.reflector.version(&text) {
+            // The watch itself shows what is wrong.
+            let WatchTarget { cluster, kind, .. } = &self.target;
+            tracing::debug!(%cluster, %kind, %error, "the API server's version is unknown");
+        }
+        Ok(self.went_back())
+    }
+
+    /// An error if the API server's version went back: then everything is read again.
+    fn went_back(&mut self) -> Result<(), WatchError> {
+        match self.reflector.went_back() {
+            Some(reason) => Err(WatchError { failure: Failure::Gone, ..WatchError::other(reason) }),
+            None => Ok(()),
         }
     }
 
@@ -238,13 +301,13 @@ impl Watch {
             Ok(text) => text,
             Err(error) => return Ok(Err(error.into())),
         };
-        match self.reflector.page(&text) {
+        match self.reflector.page(&text, instant()) {
             Ok((changes, complete)) => {
                 self.send(WatchUpdate::Changes(changes)).await?;
                 if complete {
                     self.list_is_complete().await?;
                 }
-                Ok(Ok(()))
+                Ok(self.went_back())
             }
             Err(error) => {
                 self.reflector.start_over();
@@ -265,7 +328,15 @@ impl Watch {
         self.healthy().await?;
         let mut line = Vec::new();
         loop {
-            match timeout(SILENCE, next_line(&mut stream, &mut line)).await {
+            let due = self.reflector.second_list_due();
+            let read = tokio::select! {
+                read = timeout(SILENCE, next_line(&mut stream, &mut line)) => read,
+                () = second_look(due, &mut self.acceptances) => {
+                    self.reflector.second_list(instant());
+                    return Ok(Ok(()));
+                }
+            };
+            match read {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => break,
                 Ok(Err(error)) => return Ok(Err(error)),
@@ -299,13 +370,13 @@ impl Watch {
         let Ok(text) = std::str::from_utf8(line) else {
             return Ok(Err(WatchError::other("an event is not text in UTF-8")));
         };
-        match self.reflector.line(text) {
+        match self.reflector.line(text, instant()) {
             Ok(LineContent::Changes { changes, listed }) => {
                 self.send(WatchUpdate::Changes(changes)).await?;
                 if listed {
                     self.list_is_complete().await?;
                 }
-                Ok(Ok(()))
+                Ok(self.went_back())
             }
             Ok(LineContent::Error { code, message }) => {
                 Ok(Err(RequestError::of_status(code, &message, 0).into()))
@@ -321,12 +392,19 @@ impl Watch {
         let WatchTarget { cluster, kind, observer, .. } = &self.target;
         observer.watch_event(cluster, kind.plural(), WatchEvent::Listed);
         tracing::debug!(%cluster, %kind, objects = self.reflector.len(), "listed");
+        self.show_held();
         // This may be cancelled at any await when the kind's path changes: what was not sent is sent the next time.
         if !self.listed {
             self.send(WatchUpdate::Listed).await?;
             self.listed = true;
         }
         Ok(())
+    }
+
+    /// Shows what the guard holds back of the kind.
+    fn show_held(&self) {
+        let source = format!("cluster {}", self.target.cluster);
+        self.losses.set(&source, self.target.kind.plural(), self.reflector.held());
     }
 
     async fn healthy(&mut self) -> Result<(), Closed> {
@@ -342,5 +420,27 @@ impl Watch {
             return Ok(());
         }
         self.out.send((self.target.kind, news)).await.map_err(|_| Closed)
+    }
+}
+
+impl Drop for Watch {
+    /// Clears the held loss of a kind that is no longer watched.
+    fn drop(&mut self) {
+        let source = format!("cluster {}", self.target.cluster);
+        self.losses.set(&source, self.target.kind.plural(), None);
+    }
+}
+
+/// The time, as state machines take it.
+fn instant() -> std::time::Instant {
+    Instant::now().into_std()
+}
+
+/// Ends when a held loss has waited long enough, or an operator accepts it; never while nothing is held.
+async fn second_look(due: Option<std::time::Instant>, acceptances: &mut watch::Receiver<u64>) {
+    let Some(due) = due else { return std::future::pending().await };
+    tokio::select! {
+        () = tokio::time::sleep_until(Instant::from_std(due)) => {}
+        Ok(()) = acceptances.changed() => {}
     }
 }

@@ -3,11 +3,13 @@
 use pilotfish_config::kubernetes::Secret;
 use pilotfish_config::{MeshFile, Problem, ReadObject, Rejected, Severity, read_live, read_mesh_file};
 use pilotfish_model::{Kind, Object, ObjectKey, ObjectMeta};
+use pilotfish_source::{GuardSettings, HeldLoss, LossGuard, LossVerdict, ReadExtent};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// One difference, in the order in which the API server sent it.
@@ -114,6 +116,8 @@ pub(crate) enum NextRequest {
     StreamList,
     /// A page of everything there is; the first one without a token.
     List { next: Option<String> },
+    /// The API server's version, before a watch is resumed: one that was restored from a backup would wait for ours in silence.
+    Version,
     /// Every change since that version.
     Watch { from: String },
 }
@@ -154,9 +158,18 @@ pub(crate) struct Reflector {
     seen: Option<HashSet<Name>>,
     /// The next page of the list that is being read.
     next: Option<String>,
+    /// Number of objects known when that list began.
+    before_list: usize,
     /// The version up to which everything is known.
     at: Option<String>,
+    /// The API server still has that version: true for the watch that follows a list or a look at the version.
+    checked: bool,
+    /// The highest version seen.
+    newest: Option<u64>,
+    /// The reason why everything is read again, until it is taken.
+    went_back: Option<String>,
     streams: bool,
+    guard: LossGuard,
 }
 
 /// Stands for a version that must be read again.
@@ -220,13 +233,32 @@ const LIST_ENDS: &str = "k8s.io/initial-events-end";
 
 impl Reflector {
     pub(crate) fn new(reader: Reader, origin: Arc<str>) -> Self {
-        Self { reader, origin, known: HashMap::new(), seen: None, next: None, at: None, streams: true }
+        Self {
+            reader,
+            origin,
+            known: HashMap::new(),
+            seen: None,
+            next: None,
+            before_list: 0,
+            at: None,
+            checked: false,
+            newest: None,
+            went_back: None,
+            streams: true,
+            guard: LossGuard::new(GuardSettings::off()),
+        }
+    }
+
+    /// Holds back lists that lack most objects.
+    pub(crate) fn set_guard(&mut self, settings: GuardSettings) {
+        self.guard = LossGuard::new(settings);
     }
 
     /// The next request to send.
     pub(crate) fn next_request(&self) -> NextRequest {
         match (&self.at, &self.next) {
-            (Some(from), _) => NextRequest::Watch { from: from.clone() },
+            (Some(from), _) if self.checked => NextRequest::Watch { from: from.clone() },
+            (Some(_), _) => NextRequest::Version,
             (None, Some(next)) => NextRequest::List { next: Some(next.clone()) },
             (None, None) if self.streams => NextRequest::StreamList,
             (None, None) => NextRequest::List { next: None },
@@ -237,21 +269,63 @@ impl Reflector {
     pub(crate) fn list_started(&mut self) {
         self.seen = Some(HashSet::new());
         self.next = None;
+        self.before_list = self.known.len();
+    }
+
+    /// Handles the answer to [`NextRequest::Version`].
+    ///
+    /// # Errors
+    /// When the text is no list.
+    pub(crate) fn version(&mut self, text: &str) -> Result<(), serde_json::Error> {
+        self.checked = true;
+        let page: Page<'_> = serde_json::from_str(text)?;
+        self.moved_on(&page.metadata.resource_version);
+        Ok(())
+    }
+
+    /// A watch ended, however it did.
+    pub(crate) fn watch_ended(&mut self) {
+        self.checked = false;
+    }
+
+    /// Returns once why everything is read again: the API server's version is lower than one that was seen.
+    pub(crate) fn went_back(&mut self) -> Option<String> {
+        self.went_back.take()
+    }
+
+    /// The loss that the guard holds back.
+    pub(crate) fn held(&self) -> Option<HeldLoss> {
+        self.guard.held()
+    }
+
+    /// When the list that confirms the loss is due; `None` while a list is read.
+    pub(crate) fn second_list_due(&self) -> Option<Instant> {
+        self.guard.held().filter(|_| self.seen.is_none()).map(|held| held.until)
+    }
+
+    /// Lists again to confirm what is held back.
+    pub(crate) fn second_list(&mut self, now: Instant) {
+        self.guard.accept(now);
+        self.failed(&Failure::Gone);
     }
 
     /// Handles a page of the list; returns the differences and whether the list is complete.
     ///
     /// # Errors
     /// When the text is no list.
-    pub(crate) fn page(&mut self, text: &str) -> Result<(Vec<Change>, bool), serde_json::Error> {
+    pub(crate) fn page(
+        &mut self,
+        text: &str,
+        now: Instant,
+    ) -> Result<(Vec<Change>, bool), serde_json::Error> {
         let page: Page<'_> = serde_json::from_str(text)?;
         let mut changes = Vec::new();
         for item in page.items.unwrap_or_default() {
             self.applied(item.get(), &mut changes)?;
         }
         if page.metadata.r#continue.is_empty() {
-            self.list_ended(page.metadata.resource_version, &mut changes);
-            return Ok((changes, true));
+            let is_complete = self.list_ended(page.metadata.resource_version, &mut changes, now);
+            return Ok((changes, is_complete));
         }
         self.next = Some(page.metadata.r#continue);
         Ok((changes, false))
@@ -261,7 +335,7 @@ impl Reflector {
     ///
     /// # Errors
     /// When the text is no event.
-    pub(crate) fn line(&mut self, text: &str) -> Result<LineContent, serde_json::Error> {
+    pub(crate) fn line(&mut self, text: &str, now: Instant) -> Result<LineContent, serde_json::Error> {
         let line: Line<'_> = serde_json::from_str(text)?;
         let object = line.object.get();
         let mut changes = Vec::new();
@@ -273,16 +347,20 @@ impl Reflector {
             }
             "DELETED" => {
                 let head: Head<'_> = serde_json::from_str(object)?;
+                // The API server names it: no list that may lack it.
+                self.guard.named(1);
                 self.deleted(&name_of(&head.metadata), &mut changes);
-                self.move_to(head.metadata.resource_version.into_owned());
+                // Some API servers tell the object's last version, which is older than its deletion.
+                if !self.is_older(&head.metadata.resource_version) {
+                    self.move_to(head.metadata.resource_version.into_owned());
+                }
             }
             "BOOKMARK" => {
                 let head: Head<'_> = serde_json::from_str(object)?;
                 let ends = head.metadata.annotations.is_some_and(|all| all.contains_key(LIST_ENDS));
                 let version = head.metadata.resource_version.into_owned();
                 if ends && self.seen.is_some() {
-                    self.list_ended(version, &mut changes);
-                    listed = true;
+                    listed = self.list_ended(version, &mut changes, now);
                 } else {
                     self.move_to(version);
                 }
@@ -319,15 +397,18 @@ impl Reflector {
         }
     }
 
-    /// Everything is gone: the API server does not have the kind any more.
-    pub(crate) fn kind_removed(&mut self) -> Vec<Change> {
+    /// Everything is gone, because the API server does not have the kind any more; `None` while the guard holds that back.
+    pub(crate) fn kind_removed(&mut self, now: Instant) -> Option<Vec<Change>> {
+        if let LossVerdict::Hold(_) = self.guard.judge(self.known.len(), 0, now, ReadExtent::Full) {
+            return None;
+        }
         let mut changes = Vec::new();
         let names: BTreeSet<Name> = self.known.keys().cloned().collect();
         for name in &names {
             self.deleted(name, &mut changes);
         }
         self.start_over();
-        changes
+        Some(changes)
     }
 
     /// How many objects are known.
@@ -337,19 +418,49 @@ impl Reflector {
 
     /// Moves on in a watch. In a list that is not complete there is nothing to resume from.
     fn move_to(&mut self, version: String) {
-        if self.seen.is_none() && !version.is_empty() {
+        if self.seen.is_none() && !version.is_empty() && self.moved_on(&version) {
             self.at = Some(version);
         }
     }
 
-    fn list_ended(&mut self, version: String, changes: &mut Vec<Change>) {
-        let seen = self.seen.take().unwrap_or_default();
-        let gone: BTreeSet<Name> = self.known.keys().filter(|name| !seen.contains(*name)).cloned().collect();
-        for name in &gone {
-            self.deleted(name, changes);
+    /// Versions of one kind grow as long as its store lives (KEP-5504).
+    fn is_older(&self, version: &str) -> bool {
+        version.parse::<u64>().is_ok_and(|version| self.newest.is_some_and(|newest| version < newest))
+    }
+
+    /// Notes the API server's version. False for one that is lower than one that was seen: the store was restored from a backup, so that
+    /// versions name other contents than before, and everything is read again.
+    fn moved_on(&mut self, version: &str) -> bool {
+        if self.is_older(version) {
+            let newest = self.newest.take().unwrap_or_default();
+            self.went_back = Some(format!(
+                "the API server is at version {version}, and was at {newest}: its store was restored; everything is read again"
+            ));
+            self.start_over();
+            return false;
         }
+        self.newest = version.parse().ok().or(self.newest);
+        true
+    }
+
+    /// Takes away what the list did not name, unless the guard holds that back. Returns true if the list counts.
+    fn list_ended(&mut self, version: String, changes: &mut Vec<Change>, now: Instant) -> bool {
+        let seen = self.seen.take().unwrap_or_default();
         self.next = None;
+        // Objects with a known version were not read.
+        if !self.moved_on(&version) {
+            return false;
+        }
+        let gone: BTreeSet<Name> = self.known.keys().filter(|name| !seen.contains(*name)).cloned().collect();
+        let verdict = self.guard.judge(self.before_list, seen.len(), now, ReadExtent::Full);
+        if verdict == LossVerdict::Believe {
+            for name in &gone {
+                self.deleted(name, changes);
+            }
+        }
         self.at = Some(version);
+        self.checked = true;
+        true
     }
 
     /// Handles an object as it is now; returns its version.

@@ -41,6 +41,7 @@ impl Resource {
                 add("limit", &PAGE.to_string());
                 add("continue", next.as_deref().unwrap_or_default());
             }
+            NextRequest::Version => add("limit", "1"),
             NextRequest::StreamList => {
                 watch.iter().for_each(|(name, value)| add(name, value));
                 add("sendInitialEvents", "true");

@@ -2,8 +2,10 @@
 
 use super::reflector::{Change, Failure, LineContent, NextRequest, Reader, Reflector};
 use pilotfish_model::Kind;
+use pilotfish_source::GuardSettings;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 fn reflector() -> Reflector {
     Reflector::new(Reader::Object(Kind::Service), "cluster test".into())
@@ -43,7 +45,7 @@ fn short(changes: &[Change]) -> Vec<String> {
 }
 
 fn handle_line(reflector: &mut Reflector, line: &str) -> (Vec<String>, bool) {
-    match reflector.line(line).unwrap() {
+    match reflector.line(line, Instant::now()).unwrap() {
         LineContent::Changes { changes, listed } => (short(&changes), listed),
         LineContent::Error { code, .. } => panic!("error {code}"),
     }
@@ -114,10 +116,10 @@ fn pages_are_read_to_the_end_where_streams_are_not_known() {
             items.join(",")
         )
     };
-    let (changes, complete) = reflector.page(&page(&[service("a", 1, 80)], "token")).unwrap();
+    let (changes, complete) = reflector.page(&page(&[service("a", 1, 80)], "token"), Instant::now()).unwrap();
     assert_eq!((short(&changes), complete), (vec!["+a".into()], false));
     assert_eq!(reflector.next_request(), NextRequest::List { next: Some("token".into()) });
-    let (changes, complete) = reflector.page(&page(&[service("b", 2, 80)], "")).unwrap();
+    let (changes, complete) = reflector.page(&page(&[service("b", 2, 80)], ""), Instant::now()).unwrap();
     assert_eq!((short(&changes), complete), (vec!["+b".into()], true));
     assert_eq!(reflector.next_request(), NextRequest::Watch { from: "7".into() });
 
@@ -125,7 +127,8 @@ fn pages_are_read_to_the_end_where_streams_are_not_known() {
     reflector.failed(&Failure::Gone);
     assert_eq!(reflector.next_request(), NextRequest::List { next: None });
     reflector.list_started();
-    let (changes, _) = reflector.page(r#"{"metadata":{"resourceVersion":"9"},"items":null}"#).unwrap();
+    let (changes, _) =
+        reflector.page(r#"{"metadata":{"resourceVersion":"9"},"items":null}"#, Instant::now()).unwrap();
     assert_eq!(short(&changes), ["-a", "-b"]);
 }
 
@@ -152,7 +155,9 @@ fn a_refused_policy_is_closed_while_it_was_never_good() {
         let metadata = format!(r#"{{"name":"a","namespace":"shop","resourceVersion":"{version}"}}"#);
         let object = format!(r#"{{"metadata":{metadata},"spec":{{"rules":{rules}}}}}"#);
         let line = format!(r#"{{"type":"ADDED","object":{object}}}"#);
-        let LineContent::Changes { changes, .. } = reflector.line(&line).unwrap() else { panic!("an error") };
+        let LineContent::Changes { changes, .. } = reflector.line(&line, Instant::now()).unwrap() else {
+            panic!("an error")
+        };
         let closed = |change: &Change| match change {
             Change::Rejected { last_good, closed, .. } => (*last_good, closed.is_some()),
             other => panic!("{other:?}"),
@@ -181,7 +186,7 @@ fn a_kind_that_vanished_takes_its_objects_with_it() {
     reflector.list_started();
     handle_line(&mut reflector, &event("ADDED", &service("b", 1, 80)));
     handle_line(&mut reflector, &event("ADDED", &service("a", 1, 80)));
-    assert_eq!(short(&reflector.kind_removed()), ["-a", "-b"]);
+    assert_eq!(short(&reflector.kind_removed(Instant::now()).unwrap()), ["-a", "-b"]);
     assert_eq!(reflector.len(), 0);
 }
 
@@ -249,7 +254,7 @@ fn of_secrets_no_more_is_kept_than_proxies_may_be_served() {
             },
             "type": r#type, "data": {"tls.crt": "Yw==", "tls.key": "aw==", "password": "aHVudGVyMg=="},
         });
-        let content = reflector.line(&event("ADDED", &object.to_string())).unwrap();
+        let content = reflector.line(&event("ADDED", &object.to_string()), Instant::now()).unwrap();
         let LineContent::Changes { changes, .. } = content else { panic!("no error") };
         let [Change::Apply { object, .. }] = changes.as_slice() else { panic!("{changes:?}") };
         assert!(object.meta.annotations.is_empty());
@@ -284,7 +289,7 @@ fn a_refused_object_is_replaced_by_a_closed_one_until_a_version_is_good() {
         .to_string()
     };
     let mut closed = |version, hostname| {
-        let content = reflector.line(&event("MODIFIED", &policy(version, hostname))).unwrap();
+        let content = reflector.line(&event("MODIFIED", &policy(version, hostname)), Instant::now()).unwrap();
         let LineContent::Changes { changes, .. } = content else { panic!("no error") };
         match changes.as_slice() {
             [Change::Rejected { last_good, closed, .. }] => Some((*last_good, closed.is_some())),
@@ -294,6 +299,150 @@ fn a_refused_object_is_replaced_by_a_closed_one_until_a_version_is_good() {
     assert_eq!(closed(1, "*.b"), Some((false, true)));
     assert_eq!(closed(2, "a.b"), None, "it is good");
     assert_eq!(closed(3, "*.b"), Some((true, false)), "the last good version holds");
+}
+
+/// A guarded reflector after a list of so many services, at version 10.
+fn listed(count: usize) -> (Reflector, Instant) {
+    let mut reflector = reflector();
+    reflector.set_guard(GuardSettings::default());
+    let now = Instant::now();
+    assert_eq!(list(&mut reflector, 0..count, 10, now).len(), count);
+    (reflector, now)
+}
+
+/// A whole list in a stream, of services that are at version 1; returns what changes.
+fn list(reflector: &mut Reflector, names: std::ops::Range<usize>, version: u64, now: Instant) -> Vec<String> {
+    reflector.list_started();
+    let mut all = Vec::new();
+    let lines = names.map(|n| event("ADDED", &service(&format!("s{n}"), 1, 80)));
+    for line in lines.chain([bookmark(version, true)]) {
+        let LineContent::Changes { changes, .. } = reflector.line(&line, now).unwrap() else {
+            panic!("an error")
+        };
+        all.extend(short(&changes));
+    }
+    all
+}
+
+#[test]
+fn list_after_gone_that_lacks_most_waits_for_a_second_one() {
+    // Objects before, objects of the second list, deletions at once.
+    for (before, after, at_once) in
+        [(21, 0, 0), (21, 5, 0), (21, 10, 0), (21, 11, 10), (2, 0, 2), (3, 0, 0), (4, 2, 2)]
+    {
+        let (mut reflector, now) = listed(before);
+        reflector.failed(&Failure::Gone);
+        let lost = list(&mut reflector, 0..after, 20, now + Duration::from_secs(60));
+        assert_eq!(lost.len(), at_once, "{before} to {after}");
+        if at_once > 0 {
+            continue;
+        }
+        assert_eq!(
+            reflector.next_request(),
+            NextRequest::Watch { from: "20".into() },
+            "changes arrive meanwhile"
+        );
+        assert_eq!(handle_line(&mut reflector, &event("ADDED", &service("new", 21, 80))).0, ["+new"]);
+        let due = reflector.second_list_due().unwrap();
+        assert_eq!(due, now + Duration::from_secs(70));
+        reflector.second_list(due);
+        assert_eq!(reflector.next_request(), NextRequest::StreamList);
+        assert_eq!(list(&mut reflector, 0..after, 22, due).len(), before - after + 1, "{before} to {after}");
+        assert_eq!((reflector.len(), reflector.held()), (after, None));
+    }
+}
+
+#[test]
+fn second_list_with_everything_ends_the_hold() {
+    let (mut reflector, now) = listed(21);
+    reflector.failed(&Failure::Gone);
+    assert!(list(&mut reflector, 0..0, 20, now).is_empty());
+    reflector.second_list(now + Duration::from_secs(10));
+    assert!(list(&mut reflector, 0..21, 21, now + Duration::from_secs(10)).is_empty(), "nothing differs");
+    assert_eq!((reflector.len(), reflector.held()), (21, None));
+}
+
+#[test]
+fn objects_that_are_replaced_are_no_loss() {
+    let (mut reflector, now) = listed(20);
+    reflector.failed(&Failure::Gone);
+    assert_eq!(list(&mut reflector, 20..40, 20, now).len(), 40, "20 came and 20 went");
+}
+
+#[test]
+fn deletions_of_a_watch_take_effect_at_once() {
+    let (mut reflector, now) = listed(21);
+    for n in 0..20 {
+        let deleted = event("DELETED", &service(&format!("s{n}"), 11 + n, 80));
+        assert_eq!(handle_line(&mut reflector, &deleted).0, [format!("-s{n}")]);
+    }
+    reflector.failed(&Failure::Gone);
+    assert_eq!(list(&mut reflector, 0..0, 40, now), ["-s20"], "the rest is a loss of one");
+}
+
+#[test]
+fn version_that_goes_back_lists_again_and_reads_every_object() {
+    type Step = fn(&mut Reflector, Instant) -> bool;
+    let steps: [(&str, Step); 5] = [
+        ("a bookmark", |reflector, now| reflector.line(&bookmark(7, false), now).is_ok()),
+        ("an event", |reflector, now| reflector.line(&event("MODIFIED", &service("s0", 8, 81)), now).is_ok()),
+        ("a look at the version", |reflector, _| {
+            reflector.version(r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#).is_ok()
+        }),
+        ("a list", |reflector, now| {
+            reflector.failed(&Failure::Gone);
+            list(reflector, 0..0, 7, now).is_empty()
+        }),
+        ("a page", |reflector, now| {
+            reflector.failed(&Failure::Gone);
+            reflector.list_started();
+            !reflector.page(r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#, now).unwrap().1
+        }),
+    ];
+    for (what, step) in steps {
+        let (mut reflector, now) = listed(5);
+        assert!(step(&mut reflector, now), "{what}");
+        assert!(reflector.went_back().unwrap().contains(", and was at 10"), "{what}");
+        assert_eq!(reflector.next_request(), NextRequest::StreamList, "{what}");
+        assert_eq!(reflector.len(), 5, "nothing is taken away: {what}");
+        // The version of s0 is known, and means something else now.
+        let changes = list(&mut reflector, 0..2, 7, now);
+        assert!(changes.starts_with(&["+s0".to_owned(), "+s1".to_owned()]), "{what}: {changes:?}");
+        assert_eq!((changes.len(), reflector.len()), (2, 5), "three of five are held back: {what}");
+        assert_eq!(reflector.next_request(), NextRequest::Watch { from: "7".into() }, "{what}");
+        assert_eq!(reflector.went_back(), None, "{what}");
+    }
+}
+
+#[test]
+fn watch_is_resumed_after_a_look_at_the_version() {
+    let (mut reflector, _) = listed(3);
+    assert_eq!(reflector.next_request(), NextRequest::Watch { from: "10".into() });
+    reflector.watch_ended();
+    assert_eq!(reflector.next_request(), NextRequest::Version);
+    reflector.version(r#"{"metadata":{"resourceVersion":"30"},"items":[]}"#).unwrap();
+    assert_eq!(
+        reflector.next_request(),
+        NextRequest::Watch { from: "10".into() },
+        "events up to 30 are still to come"
+    );
+    reflector.watch_ended();
+    assert!(reflector.version("busy").is_err());
+    assert_eq!(
+        reflector.next_request(),
+        NextRequest::Watch { from: "10".into() },
+        "the watch shows what is wrong"
+    );
+}
+
+#[test]
+fn kind_that_vanishes_with_many_objects_waits_for_a_second_look() {
+    let (mut reflector, now) = listed(21);
+    assert_eq!(reflector.kind_removed(now), None);
+    assert_eq!(reflector.len(), 21);
+    let due = reflector.second_list_due().unwrap();
+    assert_eq!(reflector.kind_removed(due).unwrap().len(), 21);
+    assert_eq!(reflector.kind_removed(due), Some(Vec::new()));
 }
 
 /// One thing that can happen to a cluster or to the connection to it.
@@ -352,11 +501,17 @@ impl Both {
         if !self.watching {
             return self.missed.push(line);
         }
-        let LineContent::Changes { changes, .. } = reflector.line(&line).unwrap() else { panic!("an error") };
+        let LineContent::Changes { changes, .. } = reflector.line(&line, Instant::now()).unwrap() else {
+            panic!("an error")
+        };
         self.read(changes);
     }
 
     fn connect(&mut self, reflector: &mut Reflector, break_after: Option<usize>) {
+        if reflector.next_request() == NextRequest::Version {
+            let version = format!(r#"{{"metadata":{{"resourceVersion":"{}"}},"items":[]}}"#, self.version);
+            reflector.version(&version).unwrap();
+        }
         if let NextRequest::Watch { .. } = reflector.next_request() {
             self.watching = true;
             for line in std::mem::take(&mut self.missed) {
@@ -405,6 +560,7 @@ proptest! {
                 Happening::Break { compacted } => {
                     if both.watching {
                         both.watching = false;
+                        reflector.watch_ended();
                     } else {
                         if compacted {
                             reflector.failed(&Failure::Gone);

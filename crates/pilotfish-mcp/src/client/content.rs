@@ -7,10 +7,12 @@ use pilotfish_config::{
     SourceBatch, SourceEvent, SourceProblems, read_live, read_mesh_file,
 };
 use pilotfish_model::{Kind, ObjectKey};
+use pilotfish_source::{GuardSettings, HeldLoss, LossGuard, LossVerdict, ReadExtent};
 use prost_types::Any;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The label that binds an object to a revision.
 const REVISION: &str = "istio.io/rev";
@@ -27,8 +29,8 @@ pub(crate) struct ContentSettings {
     pub(crate) checks: Vec<ObjectCheck>,
     /// Objects of other revisions are left out.
     pub(crate) revision: Option<String>,
-    /// Whether a list without most of what there was waits for a second one.
-    pub(crate) guard: bool,
+    /// Which answers that lack resources wait for a second one.
+    pub(crate) guard: GuardSettings,
     /// Resources of one kind; more are an error.
     pub(crate) most_resources: usize,
     /// The kinds that are asked for.
@@ -48,8 +50,8 @@ pub(crate) struct Incoming<'a> {
 pub(crate) enum Answer<'a> {
     /// Everything that there is.
     All,
-    /// What differs; these names are gone.
-    Difference { removed: &'a [String] },
+    /// What differs; these names are gone. The first one of a stream compares everything.
+    Difference { removed: &'a [String], is_first: bool },
 }
 
 /// What has come of an answer.
@@ -57,8 +59,6 @@ pub(crate) enum Answer<'a> {
 pub(crate) struct Taken {
     /// What is wrong with it, for its refusal; `None` when all of it was taken.
     pub(crate) error: Option<String>,
-    /// It lacks most of what there was. What it lacks is kept until a second answer says the same.
-    pub(crate) guarded: Option<String>,
 }
 
 /// Which version of a resource is in force.
@@ -81,15 +81,26 @@ struct Held {
     force: Force,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct OfKind {
     /// Whether there was any answer.
     answered: bool,
     /// Whether there was one on this stream.
     fresh: bool,
     resources: HashMap<String, Held>,
-    /// A list that was held back: what it had.
-    held_back: Option<HashSet<String>>,
+    guard: LossGuard,
+}
+
+impl OfKind {
+    fn new(guard: GuardSettings) -> Self {
+        let resources = HashMap::new();
+        Self { answered: false, fresh: false, resources, guard: LossGuard::new(guard) }
+    }
+
+    /// Number of resources of which something is in force.
+    fn in_force(&self) -> usize {
+        self.resources.values().filter(|held| held.force != Force::Nothing).count()
+    }
 }
 
 /// See the module's description.
@@ -112,7 +123,7 @@ enum Read {
 
 impl Content {
     pub(crate) fn new(settings: ContentSettings) -> Self {
-        let kinds = settings.kinds.iter().map(|entry| (entry.kind, OfKind::default())).collect();
+        let kinds = settings.kinds.iter().map(|entry| (entry.kind, OfKind::new(settings.guard))).collect();
         Self {
             settings,
             kinds,
@@ -154,12 +165,23 @@ impl Content {
     /// Resources of a kind with the versions that a delta server gave them; `None` where it gave one none, because then it cannot tell
     /// what we lack.
     pub(crate) fn versions(&self, kind: Kind) -> Option<BTreeMap<String, String>> {
-        let of = self.kinds.get(&kind)?;
+        // The second answer of what is held back has to name everything.
+        let of = self.kinds.get(&kind).filter(|of| of.guard.held().is_none())?;
         let all = of
             .resources
             .iter()
             .map(|(name, held)| (!held.outer.is_empty()).then(|| (name.clone(), held.outer.clone())));
         all.collect()
+    }
+
+    /// The kinds, with what the guard holds back of each.
+    pub(crate) fn held(&self) -> impl Iterator<Item = (Kind, Option<HeldLoss>)> {
+        self.kinds.iter().map(|(kind, of)| (*kind, of.guard.held()))
+    }
+
+    /// The next answer of each kind counts as the second one.
+    pub(crate) fn accept(&mut self, now: Instant) {
+        self.kinds.values_mut().for_each(|of| of.guard.accept(now));
     }
 
     /// The names of the resources of a kind.
@@ -193,6 +215,7 @@ impl Content {
         entry: &McpKind,
         incoming: &[Incoming<'_>],
         answer: &Answer<'_>,
+        now: Instant,
     ) -> Taken {
         let mut errors = Errors::default();
         let held = self.kinds.get(&entry.kind).map_or(0, |of| of.resources.len());
@@ -200,11 +223,9 @@ impl Content {
         let known = if matches!(answer, Answer::All) { 0 } else { held };
         if incoming.len().saturating_add(known) > most {
             let all = incoming.len().saturating_add(known);
-            return Taken {
-                error: Some(format!("{all} resources of one kind, {most} are taken")),
-                guarded: None,
-            };
+            return Taken { error: Some(format!("{all} resources of one kind, {most} are taken")) };
         }
+        let before = self.kinds.get(&entry.kind).map_or(0, OfKind::in_force);
         let mut named = HashSet::new();
         // Of two resources of one name the last one counts.
         let mut last: BTreeMap<String, (&Incoming<'_>, Result<Resource, ResourceError>)> = BTreeMap::new();
@@ -230,19 +251,30 @@ impl Content {
             named.remove(name);
             self.remove(entry.kind, name);
         }
-        let guarded = match answer {
-            Answer::Difference { removed } => {
+        match answer {
+            // Named one by one.
+            Answer::Difference { removed, is_first: false } => {
+                if let Some(of) = self.kinds.get_mut(&entry.kind) {
+                    of.guard.named(removed.len());
+                }
                 removed.iter().for_each(|name| self.remove(entry.kind, name));
-                None
+            }
+            Answer::Difference { removed, is_first: true } => {
+                self.remove_guarded(entry.kind, removed, before, now);
             }
             // What cannot even be named may be any of the resources that are missing.
-            Answer::All if errors.is_unnamed() => None,
-            Answer::All => self.remove_missing(entry.kind, named),
-        };
+            Answer::All if errors.is_unnamed() => {}
+            Answer::All => {
+                let of = self.kinds.get(&entry.kind);
+                let known = of.into_iter().flat_map(|of| of.resources.keys());
+                let missing: Vec<String> = known.filter(|name| !named.contains(*name)).cloned().collect();
+                self.remove_guarded(entry.kind, &missing, before, now);
+            }
+        }
         if let Some(of) = self.kinds.get_mut(&entry.kind) {
             (of.answered, of.fresh) = (true, true);
         }
-        Taken { error: errors.into_text(), guarded }
+        Taken { error: errors.into_text() }
     }
 
     /// Name and envelope of a resource. Mesh config has no envelope, and one name.
@@ -372,24 +404,15 @@ impl Content {
         }
     }
 
-    /// Removes what a list does not name; unless that is most of what there was and it is the first list that says so.
-    fn remove_missing(&mut self, kind: Kind, named: HashSet<String>) -> Option<String> {
-        let of = self.kinds.get_mut(&kind)?;
+    /// Removes what an answer about everything lacks, unless the guard holds that back. `before` resources were in force.
+    fn remove_guarded(&mut self, kind: Kind, missing: &[String], before: usize, now: Instant) {
+        let Some(of) = self.kinds.get_mut(&kind) else { return };
         let in_force = |held: &&Held| held.force != Force::Nothing;
-        let missing: Vec<String> =
-            of.resources.keys().filter(|name| !named.contains(*name)).cloned().collect();
         let lost = missing.iter().filter_map(|name| of.resources.get(name)).filter(in_force).count();
-        let all = of.resources.values().filter(in_force).count();
-        let confirmed =
-            of.held_back.take().is_some_and(|before| named.is_subset(&before) || before.is_subset(&named));
-        if self.settings.guard && lost * 2 > all && !confirmed {
-            of.held_back = Some(named);
-            return Some(format!(
-                "{lost} of {all} resources of kind {kind} are missing; they are kept until a second list says so too"
-            ));
+        let after = of.in_force().saturating_sub(lost);
+        if of.guard.judge(before, after, now, ReadExtent::Full) == LossVerdict::Believe {
+            missing.iter().for_each(|name| self.remove(kind, name));
         }
-        missing.iter().for_each(|name| self.remove(kind, name));
-        None
     }
 
     fn remove(&mut self, kind: Kind, name: &str) {

@@ -11,10 +11,12 @@ use pilotfish_config::networking::ServiceEntry;
 use pilotfish_model::{Kind, Object, ObjectKey};
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::envoy::service::discovery::v3 as xds;
+use pilotfish_source::GuardSettings;
 use prost::Message;
 use prost_types::Any;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 /// A client with what it has sent on.
 struct Client {
@@ -31,7 +33,7 @@ impl Client {
             origin: "mcp".into(),
             checks: Vec::new(),
             revision: None,
-            guard: false,
+            guard: GuardSettings::off(),
             most_resources: 1_000,
             kinds: KINDS.iter().collect(),
         };
@@ -39,12 +41,15 @@ impl Client {
         let mut stream = ClientStream::new(protocol, Node::default(), false);
         stream.first_requests(&mut content);
         let (objects, is_listed) = Default::default();
-        Self { content, synthetic: Synthetic::new(false), stream, objects, is_listed }
+        Self { content, synthetic: Synthetic::new(GuardSettings::off()), stream, objects, is_listed }
     }
 
-    fn take(&mut self, message: &[u8]) -> Result<(), String> {
-        let answered = self.stream.on_message(message, &mut self.content).unwrap();
-        let taken = answered.assignments.map_or(Ok(()), |answer| self.synthetic.answer(&answer));
+    fn take(&mut self, message: &[u8]) {
+        let now = Instant::now();
+        let answered = self.stream.on_message(message, &mut self.content, now).unwrap();
+        if let Some(answer) = answered.assignments {
+            self.synthetic.answer(&answer, now);
+        }
         for event in self.synthetic.complete(self.content.batch().events) {
             match event {
                 SourceEvent::Apply(object) => drop(self.objects.insert(object.key().clone(), object)),
@@ -53,7 +58,6 @@ impl Client {
                 _ => {}
             }
         }
-        taken
     }
 
     /// The endpoints of an entry as `ADDRESS PORT=NUMBER... LOCALITY WEIGHT`.
@@ -149,7 +153,7 @@ fn replay(text: &str, protocol: Protocol) -> BTreeMap<ObjectKey, Object> {
         };
         known.insert(row["nonce"].as_str().unwrap().to_owned(), resources.clone());
         let (message, names) = message(row, &resources, protocol);
-        client.take(&message).unwrap();
+        client.take(&message);
         answers += 1;
         let Some(entry) = McpKind::of_type_url(row["type"].as_str().unwrap()) else { continue };
         if entry.kind == Kind::MeshConfig {
@@ -198,7 +202,9 @@ fn differences_of_an_istiod_have_no_versions() {
     for (row, resources) in rows.filter(|(_, resources)| !resources.is_empty()) {
         let (message, _) = message(row, &resources, Protocol::Delta);
         seen += 1;
-        assert!(client.stream.on_message(&message, &mut client.content).unwrap().is_unversioned);
+        assert!(
+            client.stream.on_message(&message, &mut client.content, Instant::now()).unwrap().is_unversioned
+        );
     }
     assert!(seen > 10);
 }
@@ -230,7 +236,7 @@ fn services_of_an_istiod_have_the_endpoints_of_its_eds() {
         answers.iter().find(is).unwrap().clone()
     };
     let mut client = Client::new(Protocol::Sotw);
-    client.take(&of_type("v1/ServiceEntry")).unwrap();
+    client.take(&of_type("v1/ServiceEntry"));
     assert!(client.endpoints("external").is_some(), "what has its own endpoints is there at once");
     assert_eq!(client.endpoints("synthetic-web"), None, "and what has none waits for them");
     let (asked, left) = client.synthetic.take_subscriptions();
@@ -246,11 +252,11 @@ fn services_of_an_istiod_have_the_endpoints_of_its_eds() {
     assert_eq!(xds::DiscoveryRequest::decode(&request[..]).unwrap().response_nonce, "");
 
     // The recording asked for one of its ports; the others have no answer, until it is given up.
-    client.take(&of_type("ClusterLoadAssignment")).unwrap();
+    client.take(&of_type("ClusterLoadAssignment"));
     assert_eq!(client.endpoints("synthetic-web"), None);
     assert!(client.synthetic.is_waiting());
     client.synthetic.give_up();
-    client.take(&of_type("v1/ServiceEntry")).unwrap();
+    client.take(&of_type("v1/ServiceEntry"));
     assert_eq!(
         client.endpoints("synthetic-web").unwrap(),
         ["10.0.1.1 http=8080  1", "10.0.1.2 http=8080  1"],

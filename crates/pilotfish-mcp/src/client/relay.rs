@@ -8,8 +8,10 @@ use pilotfish_config::SourceEvent;
 use pilotfish_model::Object;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::envoy::service::discovery::v3::DiscoveryResponse;
+use pilotfish_source::GuardSettings;
 use prost::Message;
 use prost_types::Any;
+use std::time::Instant;
 
 /// Sends everything as lists; gives the objects that the client has then.
 pub(crate) fn relay(all: &[Difference]) -> Vec<Object> {
@@ -17,7 +19,7 @@ pub(crate) fn relay(all: &[Difference]) -> Vec<Object> {
         origin: "mcp".into(),
         checks: Vec::new(),
         revision: None,
-        guard: true,
+        guard: GuardSettings::off(),
         most_resources: usize::MAX,
         kinds: KINDS.iter().collect(),
     };
@@ -30,7 +32,9 @@ pub(crate) fn relay(all: &[Difference]) -> Vec<Object> {
         let bodies = of_kind.filter_map(|(_, _, resource)| resource.as_ref());
         let resources = bodies.map(|resource| Any::decode(&*resource.any).expect("our own bytes")).collect();
         let response = DiscoveryResponse { type_url: entry.type_url(false), resources, ..Default::default() };
-        let answered = stream.on_message(&response.encode_to_vec(), &mut content).expect("our own bytes");
+        let answered = stream
+            .on_message(&response.encode_to_vec(), &mut content, Instant::now())
+            .expect("our own bytes");
         let (_, taken) = answered.taken.expect("the kind was asked for");
         assert_eq!(taken.error, None, "{}", entry.kind);
         objects.extend(content.batch().events.into_iter().filter_map(|event| match event {

@@ -5,7 +5,7 @@ use super::stream::Protocol;
 use crate::kinds::{KINDS, McpKind};
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::{Struct, Value, ValueKind};
-use pilotfish_registry::{LiveSettings, LiveSettingsError, RegistryOption};
+use pilotfish_registry::{GuardSettings, LiveSettings, LiveSettingsError, RegistryOption};
 use pilotfish_registry_client::{Connector, Scheme, Target, TlsOptions};
 
 /// The schemes of an address. Istio's port for configuration without TLS, and with it.
@@ -43,8 +43,13 @@ pub(crate) const OPTIONS: &[RegistryOption] = &[
     },
     RegistryOption {
         name: "guard",
-        value: "on|off",
-        about: "a list without more than half of a kind's resources waits for a second one that says so too [default: on]",
+        value: "PERCENT|off",
+        about: "how many of a kind's resources one list may take away; one that takes more, and at least 3, waits for a second one [default: --guard]",
+    },
+    RegistryOption {
+        name: "guardWait",
+        value: "DURATION",
+        about: "how long after the first list the second one is asked for [default: --guard-wait]",
     },
 ];
 
@@ -60,7 +65,7 @@ pub(crate) struct McpSettings {
     pub(crate) protocol: Option<Protocol>,
     pub(crate) old_spelling: bool,
     pub(crate) revision: Option<String>,
-    pub(crate) guard: bool,
+    pub(crate) guard: GuardSettings,
 }
 
 impl McpSettings {
@@ -83,7 +88,18 @@ impl McpSettings {
             _ => Some(Protocol::Sotw),
         };
         let old_spelling = choose("spelling", settings.take("spelling"), &["new", "old"]) == 1;
-        let guard = choose("guard", settings.take("guard"), &["on", "off"]) == 0;
+        let of_all = settings.registry.guard;
+        let share = settings.parse_option("guard", &mut mistakes, |text| match text {
+            // As it was written before there were shares.
+            "on" => Ok(of_all.share),
+            _ => GuardSettings::parse_share(text),
+        });
+        let wait = settings.parse_duration("guardWait", &mut mistakes);
+        let guard = GuardSettings {
+            share: share.unwrap_or(of_all.share),
+            wait: wait.unwrap_or(of_all.wait),
+            ..of_all
+        };
         let kinds = kinds(settings.take("kinds"), &mut mistakes);
         let revision = settings.take("revision").filter(|revision| !revision.is_empty());
         let node = settings.take("node");

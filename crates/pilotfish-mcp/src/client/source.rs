@@ -1,6 +1,6 @@
 //! The source: sessions with a server, one after the other, and what they find as batches.
 
-use super::content::{Content, ContentSettings};
+use super::content::{Content, ContentSettings, Taken};
 use super::settings::McpSettings;
 use super::stream::{Answered, ClientStream, Protocol};
 use super::synthetic::Synthetic;
@@ -14,6 +14,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Istio's: half a second after the first failure, a minute at most.
@@ -45,8 +46,8 @@ enum SessionError {
     Transport(#[from] TransportError),
     #[error("an answer that is none of xDS: {0}")]
     Malformed(#[from] prost::DecodeError),
-    #[error("{0}")]
-    Guarded(String),
+    #[error("the second answer of what is held back is due")]
+    SecondAnswer,
     #[error("the server's differences have no versions")]
     Unversioned,
     #[error("the process is stopping")]
@@ -113,10 +114,10 @@ impl McpSource {
                 self.try_other(&ended);
                 ended = self.session(self.protocol, batches).await;
             }
-            batches.report().change(|state| {
-                state.failures += 1;
-                state.holds += u64::from(matches!(ended, SessionError::Guarded(_)));
-            });
+            if matches!(ended, SessionError::SecondAnswer) {
+                continue;
+            }
+            batches.report().change(|state| state.failures += 1);
             if matches!(ended, SessionError::Stopping) || !self.fail(ended.to_string(), batches).await {
                 return;
             }
@@ -176,42 +177,70 @@ impl McpSource {
         let scheme = if self.settings.connector.is_tls() { "https" } else { "http" };
         let uri = format!("{scheme}://{server}{SERVICE}{method}");
         let open = MessageStream::open(requests, uri, first, TRANSPORT);
-        let late = Instant::now() + FIRST_ANSWERS;
+        let began = Instant::now();
+        let late = began + FIRST_ANSWERS;
+        let mut acceptances = batches.report().losses().acceptances();
         let mut messages = self.in_time(late, batches, open).await??;
         self.deliver(batches).await?;
         loop {
             let complete = self.content.missing().is_empty() && !self.synthetic.is_waiting();
-            let message = match complete {
-                true => messages.next().await?,
-                false => self.in_time(late, batches, messages.next()).await??,
+            let due = self.second_answer_due(began);
+            let next = async {
+                match complete {
+                    true => Ok(messages.next().await?),
+                    false => Ok(self.in_time(late, batches, messages.next()).await??),
+                }
             };
+            let message = tokio::select! {
+                message = next => message,
+                () = second_answer(due, &mut acceptances) => Err(SessionError::SecondAnswer),
+            };
+            if matches!(message, Err(SessionError::SecondAnswer)) {
+                self.accept();
+            }
+            let message = message?;
             batches.report().change(|state| {
                 state.requests += 1;
                 state.last_answer = Some(SystemTime::now());
             });
             let Answered { reply, taken, assignments, is_unversioned } =
-                stream.on_message(&message, &mut self.content)?;
+                stream.on_message(&message, &mut self.content, now())?;
             if is_unversioned && self.settings.protocol.is_none() && !self.takes_unversioned {
                 return Err(SessionError::Unversioned);
             }
-            let mut guarded = taken.and_then(|(kind, taken)| {
-                if let Some(error) = taken.error {
-                    self.log_refusal(kind, &error);
-                }
-                taken.guarded
-            });
-            if let Some(Err(reason)) = assignments.map(|answer| self.synthetic.answer(&answer)) {
-                guarded = Some(reason);
+            if let Some((kind, Taken { error: Some(error) })) = taken {
+                self.log_refusal(kind, &error);
+            }
+            if let Some(answer) = assignments {
+                self.synthetic.answer(&answer, now());
             }
             self.deliver(batches).await?;
             messages.send(&reply).await?;
             if let Some(request) = stream.ask_endpoints(self.synthetic.take_subscriptions()) {
                 messages.send(&request).await?;
             }
-            if let Some(guarded) = guarded {
-                return Err(SessionError::Guarded(guarded));
-            }
         }
+    }
+
+    /// When the second answer of what is held back is due; `None` where this stream was begun for it.
+    fn second_answer_due(&self, began: Instant) -> Option<Instant> {
+        let kinds = self.content.held().filter_map(|(_, held)| held);
+        let untils = kinds.chain(self.synthetic.held()).map(|held| Instant::from_std(held.until));
+        untils.filter(|until| *until > began).min()
+    }
+
+    /// Answers of the next stream count as second ones.
+    fn accept(&mut self) {
+        self.content.accept(now());
+        self.synthetic.accept(now());
+    }
+
+    /// Shows what is held back.
+    fn show_held(&self, report: &SourceReport) {
+        for (kind, held) in self.content.held() {
+            report.losses().set(&self.name, kind.plural(), held);
+        }
+        report.losses().set(&self.name, "endpoints", self.synthetic.held());
     }
 
     /// Tells of a refused answer, at most once in a second: a server can send as many as it likes. `/debug/problemz` has all reasons.
@@ -273,6 +302,7 @@ impl McpSource {
 
     /// Tells what there is now, beside the batch itself.
     fn tell(&self, batch: &SourceBatch, report: &SourceReport) {
+        self.show_held(report);
         let objects = self.content.count();
         let problems = batch.problems.as_ref().map(|problems| {
             let errors = problems.reports.iter().filter(|report| report.severity == Severity::Error);
@@ -297,6 +327,20 @@ impl McpSource {
             self.failing = Some(reason);
         }
         batch.is_empty() || batches.send(batch).await
+    }
+}
+
+/// The time, as state machines take it.
+fn now() -> std::time::Instant {
+    Instant::now().into_std()
+}
+
+/// Ends when a second answer is due, or an operator accepts what is held back; never while nothing is.
+async fn second_answer(due: Option<Instant>, acceptances: &mut watch::Receiver<u64>) {
+    let Some(due) = due else { return std::future::pending().await };
+    tokio::select! {
+        () = tokio::time::sleep_until(due) => {}
+        Ok(()) = acceptances.changed() => {}
     }
 }
 

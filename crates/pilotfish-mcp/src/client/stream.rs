@@ -14,6 +14,7 @@ use pilotfish_proto::google::rpc::Status;
 use prost::Message;
 use prost_types::Any;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 /// `INVALID_ARGUMENT`, the code of a refusal.
 const INVALID_ARGUMENT: i32 = 3;
@@ -150,12 +151,17 @@ impl ClientStream {
         &mut self,
         message: &[u8],
         content: &mut Content,
+        now: Instant,
     ) -> Result<Answered, prost::DecodeError> {
         match self.protocol {
             Protocol::Sotw => {
                 let response = DiscoveryResponse::decode(message)?;
                 let is_endpoints = response.type_url == ResourceType::Endpoint.type_url();
-                Ok(if is_endpoints { self.sotw_endpoints(response) } else { self.on_sotw(response, content) })
+                Ok(if is_endpoints {
+                    self.sotw_endpoints(response)
+                } else {
+                    self.on_sotw(response, content, now)
+                })
             }
             Protocol::Delta => {
                 let response = DeltaDiscoveryResponse::decode(message)?;
@@ -163,7 +169,7 @@ impl ClientStream {
                 Ok(if is_endpoints {
                     self.delta_endpoints(response)
                 } else {
-                    self.on_delta(&response, content)
+                    self.on_delta(&response, content, now)
                 })
             }
         }
@@ -226,9 +232,9 @@ impl ClientStream {
         (Assignments { list, removed, is_first }, error)
     }
 
-    fn on_sotw(&mut self, response: DiscoveryResponse, content: &mut Content) -> Answered {
+    fn on_sotw(&mut self, response: DiscoveryResponse, content: &mut Content, now: Instant) -> Answered {
         let incoming: Vec<Incoming<'_>> = response.resources.iter().map(unnamed).collect();
-        let taken = self.take(&response.type_url, content, &incoming, |_| Answer::All);
+        let taken = self.take(&response.type_url, content, &incoming, now, |_| Answer::All);
         let error = taken.as_ref().and_then(|(_, taken)| taken.error.clone());
         let mut version_info = response.version_info;
         if let Some(watch) = taken.as_ref().and_then(|(kind, _)| self.watches.get_mut(kind)) {
@@ -248,14 +254,19 @@ impl ClientStream {
         Answered { reply: reply.encode_to_vec(), taken, assignments: None, is_unversioned: false }
     }
 
-    fn on_delta(&mut self, response: &DeltaDiscoveryResponse, content: &mut Content) -> Answered {
+    fn on_delta(
+        &mut self,
+        response: &DeltaDiscoveryResponse,
+        content: &mut Content,
+        now: Instant,
+    ) -> Answered {
         let empty = Any::default();
         let incoming: Vec<Incoming<'_>> =
             response.resources.iter().map(|resource| named(resource, &empty)).collect();
         let removed = &response.removed_resources;
-        let taken = self.take(&response.type_url, content, &incoming, |watch| {
+        let taken = self.take(&response.type_url, content, &incoming, now, |watch| {
             let everything = !watch.answered && !watch.resumed;
-            if everything { Answer::All } else { Answer::Difference { removed } }
+            if everything { Answer::All } else { Answer::Difference { removed, is_first: !watch.answered } }
         });
         let error = taken.as_ref().and_then(|(_, taken)| taken.error.clone());
         let reply = DeltaDiscoveryRequest {
@@ -275,6 +286,7 @@ impl ClientStream {
         type_url: &str,
         content: &mut Content,
         incoming: &[Incoming<'_>],
+        now: Instant,
         answer: impl FnOnce(&Watch) -> Answer<'a>,
     ) -> Option<(Kind, Taken)> {
         let entry = McpKind::of_type_url(type_url)?;
@@ -284,7 +296,7 @@ impl ClientStream {
             return None;
         }
         watch.answered_as = Some(type_url.to_owned());
-        let taken = content.answer(entry, incoming, &answer(watch));
+        let taken = content.answer(entry, incoming, &answer(watch), now);
         watch.answered = true;
         Some((entry.kind, taken))
     }

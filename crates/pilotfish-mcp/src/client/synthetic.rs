@@ -9,7 +9,9 @@ use pilotfish_config::SourceEvent;
 use pilotfish_config::networking::{Resolution, ServiceEntry, WorkloadEntry};
 use pilotfish_model::{Object, ObjectKey};
 use pilotfish_proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
+use pilotfish_source::{GuardSettings, HeldLoss, LossGuard, LossVerdict, ReadExtent};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Instant;
 
 /// How an istiod begins the names of such entries.
 const PREFIX: &str = "synthetic-";
@@ -39,25 +41,47 @@ struct Cluster {
     endpoints: Option<Vec<Assigned>>,
 }
 
+impl Cluster {
+    fn count(&self) -> usize {
+        self.endpoints.as_ref().map_or(0, Vec::len)
+    }
+}
+
 /// See the module's description.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Synthetic {
-    guard: bool,
+    guard: LossGuard,
     entries: BTreeMap<ObjectKey, Entry>,
     clusters: HashMap<String, Cluster>,
     subscribe: BTreeSet<String>,
     unsubscribe: BTreeSet<String>,
-    /// An answer that lacked most endpoints was not believed; the next first one is.
-    held_back: bool,
     /// Everything was listed but for endpoints.
     listed: bool,
     events: Vec<SourceEvent>,
 }
 
 impl Synthetic {
-    /// Nothing yet. With `guard`, the first answer of a stream that lacks most endpoints waits for that of another stream.
-    pub(crate) fn new(guard: bool) -> Self {
-        Self { guard, ..Self::default() }
+    /// Nothing yet. The first answer of a stream has all endpoints: one that lacks most waits for that of another stream.
+    pub(crate) fn new(guard: GuardSettings) -> Self {
+        Self {
+            guard: LossGuard::new(guard),
+            entries: BTreeMap::new(),
+            clusters: HashMap::new(),
+            subscribe: BTreeSet::new(),
+            unsubscribe: BTreeSet::new(),
+            listed: false,
+            events: Vec::new(),
+        }
+    }
+
+    /// The loss of endpoints that the guard holds back.
+    pub(crate) fn held(&self) -> Option<HeldLoss> {
+        self.guard.held()
+    }
+
+    /// The next first answer counts as the second one.
+    pub(crate) fn accept(&mut self, now: Instant) {
+        self.guard.accept(now);
     }
 
     /// Adds endpoints to entries that came, and holds back those whose endpoints are not known yet.
@@ -81,18 +105,17 @@ impl Synthetic {
     }
 
     /// Takes an answer in. What it changes comes with the next [`Synthetic::complete`].
-    ///
-    /// # Errors
-    /// When it lacks most endpoints and nothing has confirmed that: nothing is changed.
-    pub(crate) fn answer(&mut self, answer: &Assignments) -> Result<(), String> {
-        let assigned: HashMap<&str, Vec<Assigned>> = answer
+    pub(crate) fn answer(&mut self, answer: &Assignments, now: Instant) {
+        let mut assigned: HashMap<&str, Vec<Assigned>> = answer
             .list
             .iter()
             .filter(|of| self.clusters.contains_key(&of.cluster_name))
             .map(|of| (of.cluster_name.as_str(), assigned(of)))
             .collect();
-        if answer.is_first {
-            self.check(&assigned)?;
+        if answer.is_first && !self.is_believed(&assigned, now) {
+            // What does not shrink takes effect.
+            assigned
+                .retain(|name, now| self.clusters.get(*name).is_some_and(|known| known.count() <= now.len()));
         }
         let removed = answer.removed.iter().filter(|name| self.clusters.contains_key(*name));
         let gone: Vec<(&str, Vec<Assigned>)> = removed.map(|name| (name.as_str(), Vec::new())).collect();
@@ -105,7 +128,6 @@ impl Synthetic {
             }
         }
         changed.iter().for_each(|key| self.tell(key));
-        Ok(())
     }
 
     /// Nothing is waited for any more: entries without an answer are told without endpoints.
@@ -195,22 +217,13 @@ impl Synthetic {
         self.events.push(SourceEvent::Apply(Object::new(meta, spec)));
     }
 
-    /// Whether a first answer may be believed.
-    fn check(&mut self, assigned: &HashMap<&str, Vec<Assigned>>) -> Result<(), String> {
-        let known = |cluster: &Cluster| cluster.endpoints.as_ref().map_or(0, Vec::len);
-        let before: usize = self.clusters.values().map(known).sum();
-        let lost: usize = assigned
-            .iter()
-            .filter_map(|(name, now)| Some(known(self.clusters.get(*name)?).saturating_sub(now.len())))
-            .sum();
-        let confirmed = std::mem::take(&mut self.held_back);
-        if self.guard && lost * 2 > before && !confirmed {
-            self.held_back = true;
-            return Err(format!(
-                "{lost} of {before} endpoints are missing; they are kept until a second answer says so too"
-            ));
-        }
-        Ok(())
+    /// True unless the guard holds back what a first answer lacks.
+    fn is_believed(&mut self, assigned: &HashMap<&str, Vec<Assigned>>, now: Instant) -> bool {
+        let before: usize = self.clusters.values().map(Cluster::count).sum();
+        let after =
+            |(name, known): (&String, &Cluster)| assigned.get(&**name).map_or(known.count(), Vec::len);
+        let after: usize = self.clusters.iter().map(after).sum();
+        self.guard.judge(before, after, now, ReadExtent::Full) == LossVerdict::Believe
     }
 }
 

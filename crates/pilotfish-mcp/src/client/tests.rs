@@ -9,12 +9,14 @@ use pilotfish_config::{Effective, SourceEvent};
 use pilotfish_model::{Kind, Object, ObjectKey};
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::envoy::service::discovery::v3 as xds;
+use pilotfish_source::GuardSettings;
 use prost::Message;
 use prost_types::Any;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
-fn settings(guard: bool) -> ContentSettings {
+fn settings(guard: GuardSettings) -> ContentSettings {
     ContentSettings {
         origin: "mcp".into(),
         checks: Vec::new(),
@@ -75,9 +77,13 @@ impl Source {
     }
 
     fn answer(&mut self, kind: Kind, resources: &[Any], answer: &Answer<'_>) -> Taken {
+        self.answer_at(Instant::now(), kind, resources, answer)
+    }
+
+    fn answer_at(&mut self, now: Instant, kind: Kind, resources: &[Any], answer: &Answer<'_>) -> Taken {
         let incoming: Vec<_> =
             resources.iter().map(|body| Incoming { name: "", version: "", body }).collect();
-        let taken = self.content.answer(McpKind::of(kind).unwrap(), &incoming, answer);
+        let taken = self.content.answer(McpKind::of(kind).unwrap(), &incoming, answer, now);
         self.deliver();
         taken
     }
@@ -97,7 +103,7 @@ impl Source {
 
 #[test]
 fn lists_become_differences() {
-    let mut source = Source::new(settings(false));
+    let mut source = Source::new(settings(GuardSettings::off()));
     let kind = Kind::ServiceEntry;
     source.list(kind, &[entry("n/a", "1", "a.example"), entry("n/b", "1", "b.example")]);
     assert_eq!(source.events(), ["+ServiceEntry n/a", "+ServiceEntry n/b"]);
@@ -114,7 +120,7 @@ fn lists_become_differences() {
 
 #[test]
 fn it_is_in_sync_when_every_kind_was_answered_but_mesh_config() {
-    let mut source = Source::new(settings(true));
+    let mut source = Source::new(settings(GuardSettings::default()));
     for entry in KINDS.iter().filter(|entry| entry.kind != Kind::MeshConfig) {
         assert!(!source.events().contains(&"Listed".to_owned()));
         source.list(entry.kind, &[]);
@@ -129,7 +135,7 @@ fn it_is_in_sync_when_every_kind_was_answered_but_mesh_config() {
 
 #[test]
 fn one_broken_resource_costs_one_resource_and_keeps_its_last_good_version() {
-    let mut source = Source::new(settings(true));
+    let mut source = Source::new(settings(GuardSettings::default()));
     let kind = Kind::ServiceEntry;
     source.list(kind, &[entry("n/a", "1", "a.example"), entry("n/b", "1", "b.example")]);
     source.events();
@@ -162,7 +168,7 @@ fn one_broken_resource_costs_one_resource_and_keeps_its_last_good_version() {
 
 #[test]
 fn a_resource_that_cannot_be_named_takes_nothing_away() {
-    let mut source = Source::new(settings(false));
+    let mut source = Source::new(settings(GuardSettings::off()));
     source.list(Kind::ServiceEntry, &[entry("n/a", "1", "a.example")]);
     let other = Any { type_url: "type.googleapis.com/istio.mcp.v1alpha1.Resource".into(), value: vec![0xff] };
     assert!(source.list(Kind::ServiceEntry, &[other]).error.is_some());
@@ -174,7 +180,7 @@ fn a_resource_that_cannot_be_named_takes_nothing_away() {
 
 #[test]
 fn a_broken_policy_that_was_never_good_is_closed() {
-    let mut source = Source::new(settings(true));
+    let mut source = Source::new(settings(GuardSettings::default()));
     let metadata = Metadata { name: "n/deny".into(), ..Metadata::default() };
     let type_url = "istio.security.v1beta1.AuthorizationPolicy".to_owned();
     let body = Some(Any { type_url, value: vec![0xff] });
@@ -188,26 +194,50 @@ fn a_broken_policy_that_was_never_good_is_closed() {
 }
 
 #[test]
-fn a_list_without_most_of_what_there_was_has_to_come_twice() {
-    let mut source = Source::new(settings(true));
-    let kind = Kind::ServiceEntry;
-    let all: Vec<Any> = (0..5).map(|i| entry(&format!("n/{i}"), "1", &format!("h{i}.example"))).collect();
-    source.list(kind, &all);
-    assert_eq!(source.list(kind, &all[..3]).guarded, None);
-    assert_eq!(source.keys().len(), 3);
-    let guarded = source.list(kind, &[]).guarded.unwrap();
-    assert!(guarded.starts_with("3 of 3 resources of kind ServiceEntry are missing"), "{guarded}");
-    assert_eq!(source.keys().len(), 3, "all are kept");
-    assert_eq!(source.list(kind, &all), Taken::default(), "it was a mistake");
-    assert_eq!(source.keys().len(), 5);
-    assert!(source.list(kind, &[]).guarded.is_some());
-    assert_eq!(source.list(kind, &[]), Taken::default());
+fn list_without_most_resources_of_a_kind_is_held_until_a_second_one() {
+    let mut source = Source::new(settings(GuardSettings::default()));
+    let (kind, start) = (Kind::ServiceEntry, Instant::now());
+    let all: Vec<Any> = (0..6).map(|i| entry(&format!("n/{i}"), "1", &format!("h{i}.example"))).collect();
+    // Seconds, resources of the list, resources in force afterwards.
+    for (second, listed, in_force) in [
+        (0, 6, 6),
+        (20, 3, 3),
+        (40, 2, 2),
+        (60, 0, 0),
+        (80, 6, 6),
+        (100, 0, 6),
+        (105, 0, 6),
+        (106, 6, 6),
+        (120, 0, 6),
+        (130, 0, 0),
+    ] {
+        let now = start + Duration::from_secs(second);
+        assert_eq!(source.answer_at(now, kind, &all[..listed], &Answer::All), Taken::default());
+        assert_eq!(source.keys().len(), in_force, "second {second}");
+    }
+    assert!(source.content.held().all(|(_, held)| held.is_none()));
+}
+
+#[test]
+fn first_difference_of_a_stream_is_guarded_and_later_ones_name_what_is_gone() {
+    let mut source = Source::new(settings(GuardSettings::default()));
+    let (kind, now) = (Kind::ServiceEntry, Instant::now());
+    let all: Vec<Any> = (0..6).map(|i| entry(&format!("n/{i}"), "1", &format!("h{i}.example"))).collect();
+    let removed: Vec<String> = (0..6).map(|i| format!("n/{i}")).collect();
+    source.answer_at(now, kind, &all, &Answer::All);
+    source.answer_at(now, kind, &[], &Answer::Difference { removed: &removed, is_first: true });
+    assert_eq!(source.keys().len(), 6);
+    assert_eq!(source.content.versions(kind), None, "the next stream asks for everything");
+    source.content.accept(now);
+    source.answer_at(now, kind, &all, &Answer::All);
+    assert_eq!(source.keys().len(), 6);
+    source.answer_at(now, kind, &[], &Answer::Difference { removed: &removed, is_first: false });
     assert_eq!(source.keys().len(), 0);
 }
 
 #[test]
 fn more_resources_than_are_taken_are_refused_as_a_whole() {
-    let mut source = Source::new(ContentSettings { most_resources: 2, ..settings(false) });
+    let mut source = Source::new(ContentSettings { most_resources: 2, ..settings(GuardSettings::off()) });
     let all: Vec<Any> = (0..3).map(|i| entry(&format!("n/{i}"), "1", &format!("h{i}.example"))).collect();
     assert_eq!(source.list(Kind::ServiceEntry, &all[..2]).error, None);
     let error = source.list(Kind::ServiceEntry, &all).error.unwrap();
@@ -217,7 +247,8 @@ fn more_resources_than_are_taken_are_refused_as_a_whole() {
 
 #[test]
 fn objects_of_other_revisions_are_left_out() {
-    let mut source = Source::new(ContentSettings { revision: Some("blue".into()), ..settings(false) });
+    let mut source =
+        Source::new(ContentSettings { revision: Some("blue".into()), ..settings(GuardSettings::off()) });
     let of = |name: &str, version: &str, revision: Option<&str>| {
         let mut resource = Resource::open(&entry(name, version, "a.example")).unwrap();
         let label = revision.map(|revision| ("istio.io/rev".to_owned(), revision.to_owned()));
@@ -241,7 +272,7 @@ fn objects_of_other_revisions_are_left_out() {
 fn mesh_config_is_read_bare_and_in_an_envelope() {
     let entry = McpKind::of(Kind::MeshConfig).unwrap();
     let body = json_to_body(entry, &json!({"trustDomain": "served.example"})).unwrap();
-    let mut source = Source::new(settings(false));
+    let mut source = Source::new(settings(GuardSettings::off()));
     let wrapped = Resource { metadata: None, body: Some(body.clone()) }.into_any();
     for any in [body, wrapped] {
         assert_eq!(source.list(Kind::MeshConfig, &[any]), Taken::default());
@@ -261,7 +292,7 @@ fn sotw(version: &str, nonce: &str, resources: Vec<Any>) -> Vec<u8> {
 
 #[test]
 fn lists_are_acknowledged_and_refused_with_the_last_version_that_was_taken() {
-    let mut source = Source::new(settings(false));
+    let mut source = Source::new(settings(GuardSettings::off()));
     let node = Node { id: "me".into(), ..Node::default() };
     let mut stream = ClientStream::new(Protocol::Sotw, node, false);
     let first = stream.first_requests(&mut source.content);
@@ -278,7 +309,8 @@ fn lists_are_acknowledged_and_refused_with_the_last_version_that_was_taken() {
     );
     assert_eq!(requests[0].type_url, "core/v1alpha1/MeshConfig");
     let mut say = |version: &str, nonce: &str, resources| {
-        let answered = stream.on_message(&sotw(version, nonce, resources), &mut source.content).unwrap();
+        let answered =
+            stream.on_message(&sotw(version, nonce, resources), &mut source.content, Instant::now()).unwrap();
         xds::DiscoveryRequest::decode(&answered.reply[..]).unwrap()
     };
     let ack = say("v1", "n1", vec![entry("n/a", "1", "a.example")]);
@@ -292,7 +324,7 @@ fn lists_are_acknowledged_and_refused_with_the_last_version_that_was_taken() {
 
 #[test]
 fn both_spellings_are_understood_in_answers_and_what_was_not_asked_for_is_dropped() {
-    let mut source = Source::new(settings(false));
+    let mut source = Source::new(settings(GuardSettings::off()));
     let mut stream = ClientStream::new(Protocol::Sotw, Node::default(), false);
     stream.first_requests(&mut source.content);
     for (type_url, taken) in [
@@ -307,12 +339,13 @@ fn both_spellings_are_understood_in_answers_and_what_was_not_asked_for_is_droppe
         let type_url = type_url.to_owned();
         let response =
             xds::DiscoveryResponse { type_url: type_url.clone(), nonce: "x".into(), ..Default::default() };
-        let answered = stream.on_message(&response.encode_to_vec(), &mut source.content).unwrap();
+        let answered =
+            stream.on_message(&response.encode_to_vec(), &mut source.content, Instant::now()).unwrap();
         assert_eq!(answered.taken.is_some(), taken, "{type_url}");
         let ack = xds::DiscoveryRequest::decode(&answered.reply[..]).unwrap();
         assert_eq!((ack.type_url, &*ack.response_nonce, ack.error_detail), (type_url, "x", None));
     }
-    assert!(stream.on_message(&[0xff], &mut source.content).is_err());
+    assert!(stream.on_message(&[0xff], &mut source.content, Instant::now()).is_err());
 }
 
 fn delta(resources: &[(&str, &str, Any)], removed: &[&str]) -> Vec<u8> {
@@ -342,14 +375,18 @@ fn known(stream: &mut ClientStream, content: &mut Content) -> BTreeMap<String, S
 
 #[test]
 fn delta_goes_on_where_the_last_stream_ended() {
-    let mut source = Source::new(settings(true));
+    let mut source = Source::new(settings(GuardSettings::default()));
     let new = || ClientStream::new(Protocol::Delta, Node::default(), false);
     let mut stream = new();
     assert!(known(&mut stream, &mut source.content).is_empty());
     let (a, b) = (entry("n/a", "1", "a.example"), entry("n/b", "1", "b.example"));
-    stream.on_message(&delta(&[("n/a", "x1", a), ("n/b", "x2", b)], &[]), &mut source.content).unwrap();
+    stream
+        .on_message(&delta(&[("n/a", "x1", a), ("n/b", "x2", b)], &[]), &mut source.content, Instant::now())
+        .unwrap();
     let broken = entry("n/b", "2", "no host!");
-    let answered = stream.on_message(&delta(&[("n/b", "x3", broken)], &[]), &mut source.content).unwrap();
+    let answered = stream
+        .on_message(&delta(&[("n/b", "x3", broken)], &[]), &mut source.content, Instant::now())
+        .unwrap();
     let nack = xds::DeltaDiscoveryRequest::decode(&answered.reply[..]).unwrap();
     assert!(nack.error_detail.is_some());
     source.deliver();
@@ -358,33 +395,39 @@ fn delta_goes_on_where_the_last_stream_ended() {
     assert_eq!(listed["n/a"], "x1");
     assert!(!["x2", "x3"].contains(&&*listed["n/b"]), "the server has to send again what was refused");
     // Only what differs comes, and what is not named stays.
-    stream.on_message(&delta(&[], &["n/a", "n/unknown"]), &mut source.content).unwrap();
+    stream.on_message(&delta(&[], &["n/a", "n/unknown"]), &mut source.content, Instant::now()).unwrap();
     source.deliver();
     assert_eq!(source.keys(), ["ServiceEntry n/b"]);
 }
 
 #[test]
 fn a_delta_server_without_versions_sends_everything_on_a_new_stream() {
-    let mut source = Source::new(settings(false));
+    let mut source = Source::new(settings(GuardSettings::off()));
     let new = || ClientStream::new(Protocol::Delta, Node::default(), false);
     let (a, b) = (entry("n/a", "1", "a.example"), entry("n/b", "1", "b.example"));
     let mut stream = new();
     known(&mut stream, &mut source.content);
-    stream.on_message(&delta(&[("n/a", "", a.clone()), ("n/b", "", b)], &[]), &mut source.content).unwrap();
+    stream
+        .on_message(
+            &delta(&[("n/a", "", a.clone()), ("n/b", "", b)], &[]),
+            &mut source.content,
+            Instant::now(),
+        )
+        .unwrap();
     source.deliver();
     let mut stream = new();
     assert!(known(&mut stream, &mut source.content).is_empty(), "it could not tell what is missing");
-    stream.on_message(&delta(&[("n/a", "", a.clone())], &[]), &mut source.content).unwrap();
+    stream.on_message(&delta(&[("n/a", "", a.clone())], &[]), &mut source.content, Instant::now()).unwrap();
     source.deliver();
     assert_eq!(source.keys(), ["ServiceEntry n/a"], "b went meanwhile");
-    stream.on_message(&delta(&[], &[]), &mut source.content).unwrap();
+    stream.on_message(&delta(&[], &[]), &mut source.content, Instant::now()).unwrap();
     source.deliver();
     assert_eq!(source.keys(), ["ServiceEntry n/a"], "the second answer is a difference");
 }
 
 #[test]
 fn a_server_that_was_told_what_we_have_need_not_answer() {
-    let mut source = Source::new(settings(false));
+    let mut source = Source::new(settings(GuardSettings::off()));
     for entry in KINDS {
         source.list(entry.kind, &[]);
     }
@@ -409,7 +452,7 @@ fn replay(text: &str, settings: ContentSettings) -> Vec<(String, BTreeSet<String
                 stream.first_requests(&mut source.content);
             }
             let message = BASE64_STANDARD.decode(raw).unwrap();
-            stream.on_message(&message, &mut source.content).unwrap();
+            stream.on_message(&message, &mut source.content, Instant::now()).unwrap();
             source.deliver();
         } else if let Some(stored) = row["stored"].as_array() {
             let name = |text: &Value| text.as_str().unwrap().rsplitn(2, ' ').last().unwrap().to_owned();
@@ -432,7 +475,7 @@ fn replay(text: &str, settings: ContentSettings) -> Vec<(String, BTreeSet<String
 
 #[test]
 fn recorded_answers_lead_to_what_istiod_held() {
-    let differ = replay(include_str!("../../tests/recordings/client.json"), settings(false));
+    let differ = replay(include_str!("../../tests/recordings/client.json"), settings(GuardSettings::off()));
     let b = BTreeSet::from(["ServiceEntry default/b".to_owned()]);
     for (note, more, less) in differ {
         // istiod deletes what it cannot decode; here its last good version stays.
@@ -443,7 +486,7 @@ fn recorded_answers_lead_to_what_istiod_held() {
 
 #[test]
 fn recorded_answers_with_revisions_lead_to_what_istiod_held() {
-    let blue = ContentSettings { revision: Some("blue".into()), ..settings(true) };
+    let blue = ContentSettings { revision: Some("blue".into()), ..settings(GuardSettings::default()) };
     for (note, more, less) in replay(include_str!("../../tests/recordings/client-revision.json"), blue) {
         assert!(more.is_empty() && less.is_empty(), "{note}: {more:?} {less:?}");
     }
@@ -451,7 +494,9 @@ fn recorded_answers_with_revisions_lead_to_what_istiod_held() {
 
 #[test]
 fn what_a_real_istiod_serves_is_taken_as_a_real_istiod_takes_it() {
-    for (note, more, less) in replay(include_str!("../../tests/recordings/chain.json"), settings(true)) {
+    for (note, more, less) in
+        replay(include_str!("../../tests/recordings/chain.json"), settings(GuardSettings::default()))
+    {
         assert!(more.is_empty() && less.is_empty(), "{note}: {more:?} {less:?}");
     }
 }

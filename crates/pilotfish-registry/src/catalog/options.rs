@@ -71,7 +71,7 @@ pub struct CatalogOptions {
     pub port: Option<u32>,
     /// The protocol of ports whose protocol is not known.
     pub protocol: Protocol,
-    /// Which losses of usable endpoints wait for a second answer.
+    /// Thresholds of the guard against losses of usable endpoints.
     pub guard: GuardSettings,
 }
 

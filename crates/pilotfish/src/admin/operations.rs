@@ -6,8 +6,8 @@ use crate::cli::logging::{self, LogControl};
 use crate::record::Recordable;
 use pilotfish_admin::{ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};
 use pilotfish_api::v1::{
-    Acknowledgement, Change, ChangeProgress, ConfigResource, Dropped, Failure, FailureKind, History,
-    LogFilter, MemoryKind, NamespaceMap, Overview, Plan, PlanRequest, Proxy, ProxyConfig, Section,
+    Acknowledgement, Change, ChangeProgress, ConfigResource, Dropped, Failure, FailureKind, GuardAcceptance,
+    History, LogFilter, MemoryKind, NamespaceMap, Overview, Plan, PlanRequest, Proxy, ProxyConfig, Section,
     ServiceDetail, ServiceMap, ServiceRow, State, Status, Why, WhyEndpoint, WhyObject,
 };
 use pilotfish_explain as explain;
@@ -187,6 +187,15 @@ impl Operations for AdminState {
             failure.hint("debug is a filter, and so is info,pilotfish_xds=debug")
         })?;
         self.log()
+    }
+
+    fn accept_loss(&self, source: &str) -> Result<GuardAcceptance, Failure> {
+        if self.shared.accept_loss(source) {
+            tracing::info!(source, "an operator accepts what the guard holds back");
+            return Ok(GuardAcceptance { source: source.to_owned() });
+        }
+        let failure = Failure::new(FailureKind::NotFound, format!("{source:?} holds nothing back"));
+        Err(failure.hint("pilotfish registries --status names what is held back, and where"))
     }
 
     fn why_endpoint(&self, address: &str) -> Result<WhyEndpoint, Failure> {

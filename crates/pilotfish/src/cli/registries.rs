@@ -18,6 +18,9 @@ pub(crate) struct Registries {
     /// Shows how the registries of a running control plane are
     #[arg(long, conflicts_with = "name")]
     pub(crate) status: bool,
+    /// Lets this source believe at once what its guard holds back, and shows the registries
+    #[arg(long, value_name = "SOURCE", requires = "status")]
+    accept: Option<String>,
     #[command(flatten)]
     shown: Shown,
 }
@@ -28,7 +31,7 @@ impl Registries {
     /// # Errors
     /// When there is no answer.
     pub(crate) async fn show_status(&self) -> Result<ExitCode, CliError> {
-        show_registries(&self.shown).await
+        show_registries(&self.shown, self.accept.as_deref()).await
     }
 
     /// Writes them to `out`.

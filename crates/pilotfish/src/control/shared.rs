@@ -11,7 +11,7 @@ use pilotfish_api as api;
 use pilotfish_config::{Effective, ProblemReport, Severity, SourceProblems};
 use pilotfish_model::{ChangeSet, ObjectKey, ShardKey, World};
 use pilotfish_registry::{AggregateController, Conflict, ShownLoss, SourceReport, SourceState};
-use pilotfish_source::Health;
+use pilotfish_source::{GuardBoard, Health, HeldLosses};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +26,8 @@ pub struct Shared {
     registries: ArcSwap<Vec<api::Registry>>,
     /// What sources of registries tell about themselves, by the name of the registry.
     reports: Mutex<BTreeMap<String, SourceReport>>,
+    /// Losses held back by the guards of sources that are no registries: files and API servers.
+    guards: GuardBoard,
     /// The sources of objects that belong to registries, with their feeds.
     object_sources: Mutex<Vec<(Arc<str>, Arc<str>)>>,
     waiting_for: ArcSwap<Vec<String>>,
@@ -174,7 +176,23 @@ impl Shared {
         for registry in &mut registries {
             registry.source = reports.get(&registry.name).map(|report| source(&report.state()));
         }
+        // Files and API servers are no registries: they are listed once their guard held something back.
+        let sources = self.guards.sources().into_iter().filter(|(_, losses)| losses.holds() > 0);
+        registries.extend(sources.map(|(name, losses)| guarded_source(&name, &losses)));
         registries
+    }
+
+    /// Losses held back by the guards of sources that are no registries.
+    pub(crate) fn guards(&self) -> &GuardBoard {
+        &self.guards
+    }
+
+    /// Accepts what the guard of a registry or source holds back. False when that is nothing.
+    pub(crate) fn accept_loss(&self, source: &str) -> bool {
+        let of_registry = self.reports.lock().get(source).map(|report| report.losses().clone());
+        let of_source = || self.guards.sources().into_iter().find(|(name, _)| &**name == source);
+        let losses = of_registry.or_else(|| of_source().map(|(_, losses)| losses));
+        losses.is_some_and(|losses| losses.accept() > 0)
     }
 
     /// The registries as the control loop published them last.
@@ -251,6 +269,9 @@ impl Shared {
         problems.extend(self.gateways.load().iter().cloned());
         for registry in self.registries().iter() {
             let name = &registry.name;
+            if let Some(held) = registry.source.as_ref().and_then(|source| source.held.as_ref()) {
+                problems.push(format!("{name}: {held}"));
+            }
             // The registries that read its objects tell of its failures.
             if registry.source.as_ref().is_some_and(|source| source.objects.is_some()) {
                 continue;
@@ -267,9 +288,6 @@ impl Shared {
                     problems.push(format!("{name}: not in sync yet; readiness no longer waits for it"));
                 }
                 (None, _) => {}
-            }
-            if let Some(held) = registry.source.as_ref().and_then(|source| source.held.as_ref()) {
-                problems.push(format!("{name}: {held}"));
             }
         }
         problems
@@ -389,6 +407,19 @@ fn source(state: &SourceState) -> api::RegistrySource {
         problem_count: state.problems.total,
         problems: state.problems.first.iter().map(ToString::to_string).collect(),
     }
+}
+
+/// A source that is no registry, of which only what its guard holds back is shown.
+fn guarded_source(name: &str, losses: &HeldLosses) -> api::Registry {
+    let held = losses.held();
+    let objects = held.as_ref().map(|held| held.before).or(Some(0));
+    let source = api::RegistrySource {
+        holds: losses.holds(),
+        held: held.as_ref().map(held_answer),
+        objects,
+        ..api::RegistrySource::default()
+    };
+    api::Registry { name: name.to_owned(), synced: true, source: Some(source), ..api::Registry::default() }
 }
 
 fn held_answer(held: &ShownLoss) -> api::HeldAnswer {

@@ -9,7 +9,7 @@ use crate::control::ControlMessage;
 use crate::control::remote::{REMOTE_SECRETS, cluster_source};
 use crate::control::shared::Shared;
 use crate::recorder::PrometheusRecorder;
-use crate::settings::{RegistriesSettings, Settings, SourceSettings};
+use crate::settings::{RegistriesSettings, Settings};
 use anyhow::{Context, Result};
 use pilotfish_config::file::{FileSource, FileSourceSettings};
 use pilotfish_config::mesh::MeshConfig;
@@ -19,6 +19,7 @@ use pilotfish_kube::remote::{RemoteClients, RemoteSettings, Remotes};
 use pilotfish_kube::{KubeSource, KubeSourceSettings};
 use pilotfish_model::{Object, ObjectMeta};
 use pilotfish_registry::{BatchSender, Input, ObjectSettings, ObjectSource, SourceReport};
+use pilotfish_source::GuardBoard;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -55,7 +56,7 @@ impl Sources {
         let sources = &settings.sources;
         let files = if sources.has_files() {
             controller.add_source(feed, FILES);
-            Some(FileSource::open(file_settings(sources))?)
+            Some(FileSource::open(file_settings(settings, shared.guards()))?)
         } else {
             None
         };
@@ -65,7 +66,7 @@ impl Sources {
                 let cluster = settings.registries.settings.cluster.to_string();
                 controller.add_source(feed, &cluster_source(&cluster));
                 controller.add_source(feed, REMOTE_SECRETS);
-                Some((client, kube_settings(settings, &cluster, recorder)))
+                Some((client, kube_settings(settings, &cluster, recorder, shared.guards())))
             }
             None => None,
         };
@@ -212,8 +213,12 @@ impl Forwarding {
 }
 
 /// What the file source reads.
-fn file_settings(settings: &SourceSettings) -> FileSourceSettings {
+fn file_settings(settings: &Settings, guards: &GuardBoard) -> FileSourceSettings {
+    let guard = settings.registries.settings.guard;
+    let settings = &settings.sources;
     FileSourceSettings {
+        guard,
+        losses: guards.of(FILES),
         mesh_config: settings.mesh_config.clone(),
         mesh_networks: settings.mesh_networks.clone(),
         checks: vec![pilotfish_translate::check_object],
@@ -222,11 +227,18 @@ fn file_settings(settings: &SourceSettings) -> FileSourceSettings {
 }
 
 /// How the live cluster is read, and those that it knows of.
-fn kube_settings(settings: &Settings, cluster: &str, recorder: &Arc<PrometheusRecorder>) -> RemoteSettings {
+fn kube_settings(
+    settings: &Settings,
+    cluster: &str,
+    recorder: &Arc<PrometheusRecorder>,
+    guards: &GuardBoard,
+) -> RemoteSettings {
     let source = KubeSourceSettings {
         root_namespace: settings.sources.root_namespace.as_str().into(),
         checks: vec![pilotfish_translate::check_object],
         observer: recorder.clone(),
+        guard: settings.registries.settings.guard,
+        board: guards.clone(),
         ..KubeSourceSettings::new(cluster)
     };
     let remote = &settings.remote_clusters;

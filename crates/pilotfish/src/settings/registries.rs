@@ -3,7 +3,7 @@
 use super::check::Check;
 use clap::Args;
 use pilotfish_model::{Provider, ShardKey};
-use pilotfish_registry::{Input, LiveSettings, MergePolicy, RegistrySettings, RegistryTable};
+use pilotfish_registry::{GuardSettings, Input, LiveSettings, MergePolicy, RegistrySettings, RegistryTable};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,6 +33,13 @@ pub(crate) struct RegistriesArgs {
     /// (only the first counts), refuse (as first, and an error at /ready) [default: union]
     #[arg(long, env = "PILOTFISH_MERGE_SERVICES", value_name = "POLICY")]
     pub(crate) merge_services: Option<String>,
+    /// Share of what a source has, in percent, that one read may take away; a read that takes more, and at least 3 things,
+    /// waits for a second one. `off` believes every read [default: 50]
+    #[arg(long, env = "PILOTFISH_GUARD", value_name = "PERCENT")]
+    pub(crate) guard: Option<String>,
+    /// Time until that second read, where a registry has no guardWait of its own [default: 10s]
+    #[arg(long, env = "PILOTFISH_GUARD_WAIT", value_name = "DURATION")]
+    pub(crate) guard_wait: Option<String>,
     /// Registries that read objects, by name [default: Kubernetes,ServiceEntry]
     #[arg(long, env = "PILOTFISH_REGISTRIES", value_name = "NAME", value_delimiter = ',')]
     pub(crate) registries: Vec<String>,
@@ -150,7 +157,15 @@ impl RegistriesArgs {
             let parsed = pilotfish_model::Hostname::parse(text);
             parsed.map(|_| Arc::from(text)).map_err(|error| error.to_string())
         });
+        let share = check.parse("--guard", self.guard.as_deref(), GuardSettings::parse_share);
+        let wait = check.parse("--guard-wait", self.guard_wait.as_deref(), guard_wait);
+        let guard = defaults.settings.guard;
         let settings = RegistrySettings {
+            guard: GuardSettings {
+                share: share.unwrap_or(guard.share),
+                wait: wait.unwrap_or(guard.wait),
+                ..guard
+            },
             cluster: self.cluster_id.map_or(defaults.settings.cluster, Into::into),
             domain: domain.unwrap_or_else(|| "cluster.local".into()),
             ..defaults.settings
@@ -175,6 +190,12 @@ impl RegistriesArgs {
             settings,
         }
     }
+}
+
+/// A time above zero: a second read at once would read what the first did.
+fn guard_wait(text: &str) -> Result<Duration, String> {
+    let wait = Duration::from(pilotfish_config::Duration::parse(text).map_err(|error| error.to_string())?);
+    if wait.is_zero() { Err("not above zero".to_owned()) } else { Ok(wait) }
 }
 
 fn live(

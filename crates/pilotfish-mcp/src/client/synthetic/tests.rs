@@ -60,7 +60,7 @@ const GRPC: &str = "outbound|90||synthetic-a.example";
 
 #[test]
 fn an_entry_waits_for_all_of_its_ports_and_so_does_the_end_of_the_list() {
-    let mut synthetic = Synthetic::new(true);
+    let mut synthetic = Synthetic::new(GuardSettings::default());
     let own = entry("other", &[(80, "http")]);
     let of_istiod = entry("synthetic-a", &[(80, "http"), (90, "grpc")]);
     let first = vec![SourceEvent::Apply(of_istiod), SourceEvent::Apply(own), SourceEvent::Listed];
@@ -72,19 +72,21 @@ fn an_entry_waits_for_all_of_its_ports_and_so_does_the_end_of_the_list() {
     );
 
     let http = assignment(HTTP, &[("10.0.0.1", 8080), ("10.0.0.2", 8080)]);
-    synthetic.answer(&answer(vec![http, assignment("outbound|80||unknown", &[])], true)).unwrap();
+    synthetic.answer(&answer(vec![http, assignment("outbound|80||unknown", &[])], true), Instant::now());
     assert_eq!(shown(synthetic.complete(Vec::new())), Vec::<String>::new());
-    synthetic
-        .answer(&answer(vec![assignment(GRPC, &[("10.0.0.1", 9090), ("10.0.0.2", 9090)])], false))
-        .unwrap();
+    synthetic.answer(
+        &answer(vec![assignment(GRPC, &[("10.0.0.1", 9090), ("10.0.0.2", 9090)])], false),
+        Instant::now(),
+    );
     let both = r#"synthetic-a 10.0.0.1{"grpc": 9090, "http": 8080} 10.0.0.2{"grpc": 9090, "http": 8080}"#;
     assert_eq!(shown(synthetic.complete(Vec::new())), [both, "Listed"]);
     // An equal answer is no change; one that names one cluster changes that.
-    synthetic
-        .answer(&answer(vec![assignment(GRPC, &[("10.0.0.1", 9090), ("10.0.0.2", 9090)])], false))
-        .unwrap();
+    synthetic.answer(
+        &answer(vec![assignment(GRPC, &[("10.0.0.1", 9090), ("10.0.0.2", 9090)])], false),
+        Instant::now(),
+    );
     assert!(synthetic.complete(Vec::new()).is_empty());
-    synthetic.answer(&answer(vec![assignment(HTTP, &[("10.0.0.1", 8080)])], false)).unwrap();
+    synthetic.answer(&answer(vec![assignment(HTTP, &[("10.0.0.1", 8080)])], false), Instant::now());
     let one = r#"synthetic-a 10.0.0.1{"grpc": 9090, "http": 8080} 10.0.0.2{"grpc": 9090}"#;
     assert_eq!(shown(synthetic.complete(Vec::new())), [one]);
 
@@ -95,30 +97,37 @@ fn an_entry_waits_for_all_of_its_ports_and_so_does_the_end_of_the_list() {
 }
 
 #[test]
-fn a_first_answer_without_most_endpoints_has_to_come_on_two_streams() {
-    let mut synthetic = Synthetic::new(true);
-    synthetic.complete(vec![SourceEvent::Apply(entry("synthetic-a", &[(80, "http")]))]);
-    let full = || assignment(HTTP, &[("10.0.0.1", 8080), ("10.0.0.2", 8080), ("10.0.0.3", 8080)]);
-    synthetic.answer(&answer(vec![full()], true)).unwrap();
+fn first_answer_without_most_endpoints_waits_for_that_of_another_stream() {
+    let mut synthetic = Synthetic::new(GuardSettings::default());
+    let now = Instant::now();
+    synthetic.complete(vec![SourceEvent::Apply(entry("synthetic-a", &[(80, "http"), (90, "grpc")]))]);
+    let four = [("10.0.0.1", 8080), ("10.0.0.2", 8080), ("10.0.0.3", 8080), ("10.0.0.4", 8080)];
+    let full = vec![assignment(HTTP, &four), assignment(GRPC, &[])];
+    synthetic.answer(&answer(full, true), now);
     synthetic.complete(Vec::new());
-    let small = || answer(vec![assignment(HTTP, &[("10.0.0.1", 8080)])], true);
-    let error = synthetic.answer(&small()).unwrap_err();
-    assert_eq!(error, "2 of 3 endpoints are missing; they are kept until a second answer says so too");
-    assert!(synthetic.complete(Vec::new()).is_empty());
-    assert_eq!(synthetic.begin().0.len(), 1, "a new stream asks for all");
-    synthetic.answer(&small()).unwrap();
-    assert_eq!(shown(synthetic.complete(Vec::new())), [r#"synthetic-a 10.0.0.1{"http": 8080}"#]);
+    let small = answer(vec![assignment(HTTP, &[]), assignment(GRPC, &[("10.0.0.5", 90)])], true);
+    synthetic.answer(&small, now);
+    assert_eq!(synthetic.held().map(|held| (held.before, held.after)), Some((4, 1)));
+    let shown_now = shown(synthetic.complete(Vec::new())).concat();
+    assert!(
+        shown_now.contains("10.0.0.4") && shown_now.contains("10.0.0.5"),
+        "only more is believed: {shown_now}"
+    );
+    assert_eq!(synthetic.begin().0.len(), 2, "a new stream asks for all");
+    let until = synthetic.held().unwrap().until;
+    synthetic.answer(&small, until);
+    assert_eq!(shown(synthetic.complete(Vec::new())), [r#"synthetic-a 10.0.0.5{"grpc": 90}"#]);
     // A change that is told is believed at once.
-    synthetic.answer(&answer(vec![assignment(HTTP, &[])], false)).unwrap();
+    synthetic.answer(&answer(vec![assignment(GRPC, &[])], false), until);
     assert_eq!(shown(synthetic.complete(Vec::new())), ["synthetic-a "]);
 }
 
 #[test]
 fn two_workloads_at_one_address_stay_two() {
-    let mut synthetic = Synthetic::new(true);
+    let mut synthetic = Synthetic::new(GuardSettings::default());
     synthetic.complete(vec![SourceEvent::Apply(entry("synthetic-a", &[(80, "http"), (90, "grpc")]))]);
     let http = assignment(HTTP, &[("10.0.0.1", 1), ("10.0.0.1", 2)]);
-    synthetic.answer(&answer(vec![http, assignment(GRPC, &[("10.0.0.1", 3)])], true)).unwrap();
+    synthetic.answer(&answer(vec![http, assignment(GRPC, &[("10.0.0.1", 3)])], true), Instant::now());
     let two = r#"synthetic-a 10.0.0.1{"grpc": 3, "http": 1} 10.0.0.1{"http": 2}"#;
     assert_eq!(shown(synthetic.complete(Vec::new())), [two]);
 }
