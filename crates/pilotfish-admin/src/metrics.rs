@@ -36,6 +36,8 @@ pub struct Metrics {
     reject_by_type: Vec<(XdsType, IntCounter)>,
     /// Requests with the nonce of an older response.
     pub expired_nonces: IntCounterVec,
+    /// Types that clients asked for and that are not served to them, by a short name.
+    pub unknown_types: IntCounterVec,
     /// Streams that were refused or ended with an error, by gRPC status code.
     pub stream_errors: IntCounterVec,
     /// Streams and calls that a limit refused or ended, by limit.
@@ -228,13 +230,10 @@ impl Metrics {
                 "Resources sent, by type",
                 &["type"],
             )?,
-            rejects: r.counters(
-                "pilot_total_xds_rejects",
-                "Responses refused by proxies, by type",
-                &["type"],
-            )?,
+            rejects: rejects(r)?,
             reject_by_type: reject_counters(r)?,
             expired_nonces: r.counters("pilot_xds_expired_nonce", "Requests with an old nonce", &["type"])?,
+            unknown_types: unknown_types(r)?,
             stream_errors: stream_errors(r)?,
             limits_exceeded: limits_exceeded(r)?,
             http_limits_exceeded: http_limits_exceeded(r)?,
@@ -428,6 +427,15 @@ fn limits_exceeded(r: &Catalogue) -> Result<IntCounterVec, prometheus::Error> {
 fn http_limits_exceeded(r: &Catalogue) -> Result<IntCounterVec, prometheus::Error> {
     const HELP: &str = "Connections and requests that a limit refused or ended, by server and limit";
     r.counters("pilotfish_http_limits_exceeded", HELP, &["server", "limit"])
+}
+
+fn rejects(r: &Catalogue) -> Result<IntCounterVec, prometheus::Error> {
+    r.counters("pilot_total_xds_rejects", "Responses refused by proxies, by type", &["type"])
+}
+
+fn unknown_types(r: &Catalogue) -> Result<IntCounterVec, prometheus::Error> {
+    let help = "Types that clients asked for and that are not served to them";
+    r.counters("pilotfish_xds_unknown_types", help, &["type"])
 }
 
 fn stream_errors(r: &Catalogue) -> Result<IntCounterVec, prometheus::Error> {

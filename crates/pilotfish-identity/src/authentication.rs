@@ -82,7 +82,8 @@ pub struct Authentication {
 }
 
 impl Authentication {
-    /// Authenticators that together may take so long for one client. `listener` is the protocol, for logs.
+    /// Authenticators that together may take so long for one client. `listener` is the protocol, for logs; it
+    /// may be served with TLS and without.
     #[must_use]
     pub fn new(
         listener: &'static str,
@@ -119,7 +120,7 @@ impl Authentication {
     pub fn log_refusal(&self, peer: &str, error: &dyn fmt::Display) {
         if let Some(left_out) = self.log.allow(Instant::now()) {
             let listener = self.listener;
-            tracing::warn!(peer, %error, left_out, "a client of the secure {listener} address was refused");
+            tracing::warn!(peer, %error, left_out, "a client of the {listener} server was refused");
         }
     }
 }

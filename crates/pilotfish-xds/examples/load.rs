@@ -85,7 +85,7 @@ impl ResourceSource for Source {
 fn resource<M: Message + prost::Name>(name: &Arc<str>, message: &M, revision: u64) -> Resource {
     let body = any(message).encode_to_vec();
     let version = xxhash_rust::xxh3::xxh3_64(&body).max(1);
-    Resource { name: Arc::clone(name), version, body: body.into(), changed_at: revision }
+    Resource { name: Arc::clone(name), version, body: body.into(), changed_at: revision, stands_in: false }
 }
 
 fn cluster(name: &Arc<str>, revision: u64) -> Resource {

@@ -183,6 +183,20 @@ impl Frame {
         })
     }
 
+    /// A `DeltaDiscoveryResponse` with a resource for each name that has the name as its alias and no body.
+    pub(crate) fn without_bodies(about: About<'_>, names: &[Arc<str>], nonce: u64) -> Self {
+        let resource_len = |name: &Arc<str>| 2 * field_len(name.len());
+        let others = names.iter().map(|name| field_len(resource_len(name))).sum();
+        Self::build((ResourcesField::Delta, &[]), about, others, nonce, Vec::new(), |out| {
+            about.put_control_plane(out, 7);
+            for name in names {
+                put_key(out, 2, resource_len(name));
+                put_field(out, 3, name.as_bytes());
+                put_field(out, 4, name.as_bytes());
+            }
+        })
+    }
+
     /// A `DiscoveryResponse`.
     pub(crate) fn sotw(about: About<'_>, resources: &[Arc<Resource>], nonce: u64) -> Self {
         Self::build((ResourcesField::Sotw, resources), about, 0, nonce, Vec::new(), |out| {
@@ -257,7 +271,13 @@ mod tests {
 
     fn resource(name: &str, version: u64, value: &[u8]) -> Arc<Resource> {
         let any = Any { type_url: "t".into(), value: value.to_vec() };
-        Arc::new(Resource { name: name.into(), version, body: any.encode_to_vec().into(), changed_at: 0 })
+        Arc::new(Resource {
+            name: name.into(),
+            version,
+            body: any.encode_to_vec().into(),
+            changed_at: 0,
+            stands_in: false,
+        })
     }
 
     fn joined((head, tail): (Bytes, Vec<Bytes>)) -> Vec<u8> {

@@ -607,6 +607,8 @@ impl GroupView {
             Baseline::DeltaAll => {
                 let mut contents = Contents::difference(&Entries::new(), &self.entries);
                 contents.removed = self.absent();
+                // A client that has nothing yet takes that from every server, unlike the absence of routes.
+                contents.tell_absent(|_| ty == ResourceType::Endpoint);
                 let shared = self.entries.chunks().unwrap_or_default();
                 EncodedResponse::delta_over(ty, self.version, contents, nonce, shared)
             }

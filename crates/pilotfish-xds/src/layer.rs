@@ -258,7 +258,13 @@ mod tests {
 
     fn resource(name: u8, version: u64) -> Arc<Resource> {
         let name = name.to_string().into();
-        Arc::new(Resource { name, version, body: Bytes::from_static(b"body"), changed_at: 0 })
+        Arc::new(Resource {
+            name,
+            version,
+            body: Bytes::from_static(b"body"),
+            changed_at: 0,
+            stands_in: false,
+        })
     }
 
     /// Everything by name: the first part wins.

@@ -1,6 +1,6 @@
 //! A NACK in a few words, for logs.
 
-use crate::source::ViewId;
+use crate::source::{ClientId, ViewId};
 use pilotfish_proto::ResourceType;
 use std::sync::Arc;
 
@@ -19,6 +19,8 @@ pub struct Nack<'a> {
     pub ty: ResourceType,
     /// The id of the connection, as in [`ConnectionStatus`](crate::ConnectionStatus); at most 256 bytes of it.
     pub connection: &'a str,
+    /// The source's number of the client.
+    pub client: ClientId,
     /// What the client sees of the type.
     pub view: ViewId,
     /// The newest revision that the client has accepted of the type.
@@ -35,13 +37,22 @@ impl<'a> Nack<'a> {
     #[must_use]
     pub fn new(ty: ResourceType, connection: &'a str, resources: &'a [Arc<str>], error: &'a str) -> Self {
         let (view, after, revision) = (ViewId::NONE, 0, 0);
-        Self { ty, connection: shown(connection), view, after, revision, resources, error }
+        Self {
+            ty,
+            connection: shown(connection),
+            client: ClientId(0),
+            view,
+            after,
+            revision,
+            resources,
+            error,
+        }
     }
 
     /// The same of what a client sees of the type, which accepted `after` and refuses a response of `revision`.
     #[must_use]
-    pub fn of(self, view: ViewId, after: u64, revision: u64) -> Self {
-        Self { view, after, revision, ..self }
+    pub fn of(self, client: ClientId, view: ViewId, after: u64, revision: u64) -> Self {
+        Self { client, view, after, revision, ..self }
     }
 
     /// The resources that the client's message names; all of the response's where it names none.

@@ -83,7 +83,8 @@ pub trait Recorder: Send + Sync + 'static {
     fn queue_time(&self, waited: Duration) {}
     /// From a publication to all of its types being sent on a stream (`pilot_proxy_convergence_time`).
     fn converged(&self, after: Duration) {}
-    /// A request of a type that is not served.
+    /// A client asks for a type that is not served to it, for the first time on its stream: it is answered
+    /// that there is nothing of it.
     fn unknown_type(&self, type_url: &str) {}
 }
 

@@ -69,6 +69,17 @@ impl Contents {
         self.upserts.is_empty() && self.removed.is_empty()
     }
 
+    /// Replaces stand-ins by removed names where `told` is true.
+    pub(crate) fn tell_absent(&mut self, told: impl Fn(&Resource) -> bool) {
+        let is_told = |resource: &Arc<Resource>| resource.stands_in && told(resource);
+        if self.upserts.iter().any(is_told) {
+            let absent = self.upserts.extract_if(.., |resource| is_told(resource));
+            self.removed.extend(absent.map(|resource| Arc::clone(&resource.name)));
+            self.removed.sort_unstable();
+            self.removed.dedup();
+        }
+    }
+
     /// Leaves out new content beyond so many bytes, but for the first resource. Returns whether something was left out.
     pub(crate) fn cut(&mut self, most: usize) -> bool {
         let mut bytes = 0_usize;
@@ -100,6 +111,8 @@ pub(crate) struct EncodedResponse {
     /// The nonce inside the frame.
     pub(crate) nonce: u64,
     pub(crate) frame: Frame,
+    /// Some of its resources stand in for others.
+    pub(crate) stands_in: bool,
 }
 
 impl EncodedResponse {
@@ -118,11 +131,16 @@ impl EncodedResponse {
         let rest = contents.upserts.len() - shared.iter().map(|chunk| chunk.count).sum::<usize>();
         let own = contents.upserts.get(..rest).unwrap_or_default();
         let frame = Frame::delta(About::of(ty.type_url(), version), own, &contents.removed, nonce, shared);
-        Self { contents: Arc::new(contents), nonce, frame }
+        Self::new(contents, nonce, frame)
+    }
+
+    fn new(contents: Contents, nonce: u64, frame: Frame) -> Self {
+        let stands_in = contents.upserts.iter().any(|resource| resource.stands_in);
+        Self { contents: Arc::new(contents), nonce, frame, stands_in }
     }
 
     pub(crate) fn sotw(ty: ResourceType, version: u64, contents: Contents, nonce: u64) -> Self {
         let frame = Frame::sotw(About::of(ty.type_url(), version), &contents.upserts, nonce);
-        Self { contents: Arc::new(contents), nonce, frame }
+        Self::new(contents, nonce, frame)
     }
 }

@@ -33,6 +33,9 @@ pub struct Resource {
     pub body: Bytes,
     /// The source's revision at which the content last changed.
     pub changed_at: u64,
+    /// There is no resource of that name: this empty one is sent in its place to clients that would wait for
+    /// it. Its version is another one than that of an equal resource that exists.
+    pub stands_in: bool,
 }
 
 /// Equal name and equal content hash are an equal resource.
@@ -178,6 +181,12 @@ pub trait Snapshot<C> {
     /// The client's view of a type; `None` when the type is not served to it.
     fn view(&self, client: &C, ty: ResourceType) -> Option<ViewId>;
 
+    /// True while it is being found out if a type without a view is served to the client: until then it is
+    /// not answered.
+    fn is_undecided(&self, _client: &C, _ty: ResourceType) -> bool {
+        false
+    }
+
     /// What a view is made of: parts with numbers of their own, by each of which [`Self::prepare`], [`Self::names`] and [`Self::get`] can be asked. The first
     /// part that has a name wins over later ones. The part that is a client's own, with few resources, comes first, and the largest one, which most
     /// clients share, last: what all clients with the same last parts see of them is kept once. It never changes for a view. A view of
@@ -204,8 +213,8 @@ pub trait Snapshot<C> {
     /// The names of all resources of a wildcard subscription to a view, or of a part of one.
     fn names(&self, view: ViewId) -> Arc<[Arc<str>]>;
 
-    /// A resource of a view or a part by name. Load assignments and routes of unknown names are answered with an empty resource (a proxy that
-    /// waits for one would wait for ever), other types with `None`.
+    /// A resource of a view or a part by name. Of load assignments and routes of unknown names there is an
+    /// empty resource that [stands in](Resource::stands_in), of other types `None`.
     fn get(&self, view: ViewId, name: &str) -> Option<Resource>;
 }
 

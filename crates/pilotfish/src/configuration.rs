@@ -164,6 +164,7 @@ impl Configuration {
                         version: served.version,
                         body: served.any.into(),
                         changed_at: *counter,
+                        stands_in: false,
                     };
                     collection.insert(name, Arc::new(resource));
                 }

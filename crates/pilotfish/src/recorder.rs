@@ -1,6 +1,7 @@
 //! What is measured: each part of the process reports to a trait of its own, and all of them are implemented here.
 
 use crate::control::{ControlObserver, Inbound, Trigger};
+use crate::history::{History, Refusal};
 use crate::suspects;
 use pilotfish_admin::{Metrics, ReviewedObject};
 use pilotfish_identity::LogLimit;
@@ -15,6 +16,13 @@ use std::time::{Duration, Instant};
 /// The versions of kinds that are counted by name; others are `other`, as a client can name what it likes.
 const VERSIONS: [&str; 6] = ["v1", "v1alpha1", "v1alpha2", "v1alpha3", "v1beta1", "v1beta2"];
 
+/// Types of Envoy that are not served, by their URLs, with their names as labels; other types are `other`.
+const UNKNOWN_TYPES: [(&str, &str); 3] = [
+    ("type.googleapis.com/envoy.service.runtime.v3.Runtime", "rtds"),
+    ("type.googleapis.com/envoy.config.route.v3.VirtualHost", "vhds"),
+    ("type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration", "srds"),
+];
+
 /// Records in the metrics what parts of the process report.
 pub(crate) struct PrometheusRecorder {
     metrics: Arc<Metrics>,
@@ -22,6 +30,8 @@ pub(crate) struct PrometheusRecorder {
     log: LogLimit,
     /// Names the objects that made what is refused.
     suspects: OnceLock<Box<Suspects>>,
+    /// Has changes say who refused them.
+    history: OnceLock<Arc<History>>,
 }
 
 /// The objects that made what a proxy refuses, the most suspect first.
@@ -29,13 +39,19 @@ type Suspects = dyn Fn(&Nack<'_>) -> Vec<String> + Send + Sync;
 
 impl PrometheusRecorder {
     pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
-        Self { metrics, log: LogLimit::default(), suspects: OnceLock::new() }
+        Self { metrics, log: LogLimit::default(), suspects: OnceLock::new(), history: OnceLock::new() }
     }
 
     /// From now on, lines about refusals name the objects that `suspects` finds. It is asked for as many of them as are logged.
     pub(crate) fn name_suspects(&self, suspects: impl Fn(&Nack<'_>) -> Vec<String> + Send + Sync + 'static) {
         // The first one stays: there is one control plane.
         let _ = self.suspects.set(Box::new(suspects));
+    }
+
+    /// From now on, refusals are noted in the history.
+    pub(crate) fn note_refusals(&self, history: &Arc<History>) {
+        // As above.
+        let _ = self.history.set(history.clone());
     }
 
     /// The metrics that it records in.
@@ -86,6 +102,9 @@ impl Recorder for PrometheusRecorder {
     fn rejected(&self, nack: &Nack<'_>) {
         let ty = nack.ty.short();
         self.metrics.reject(ty);
+        if let Some(history) = self.history.get() {
+            history.refused(Refusal::from(nack));
+        }
         // A client can refuse as often as it likes, also what it was never sent.
         let Some(left_out) = self.log.allow(Instant::now()) else { return };
         let made_by = self.suspects.get().map(|suspects| suspects(nack)).unwrap_or_default();
@@ -121,7 +140,10 @@ impl Recorder for PrometheusRecorder {
     }
 
     fn unknown_type(&self, type_url: &str) {
-        tracing::debug!(type_url, "a proxy subscribed to a type that is not served");
+        // A client can make up as many URLs as it likes.
+        let known = UNKNOWN_TYPES.iter().find(|(url, _)| type_url == *url);
+        let label = known.map_or("other", |(_, short)| short);
+        self.metrics.unknown_types.with_label_values(&[label]).inc();
     }
 }
 

@@ -244,6 +244,12 @@ impl xds::Snapshot<Client> for Snapshot<'_> {
         self.0.view(&client.proxy, ty).map(|view| xds::ViewId(view.0))
     }
 
+    fn is_undecided(&self, client: &Client, ty: ResourceType) -> bool {
+        // A client with an identity gets a view of secrets as soon as its access review is done.
+        let has_identity = client.proxy.proxy().identity.is_some();
+        ty == ResourceType::Secret && has_identity && self.0.view(&client.proxy, ty).is_none()
+    }
+
     fn names(&self, view: xds::ViewId) -> Arc<[Arc<str>]> {
         self.0.names(translate::ViewId(view.0))
     }
@@ -255,6 +261,7 @@ impl xds::Snapshot<Client> for Snapshot<'_> {
             version: resource.version,
             body: resource.body,
             changed_at: resource.changed_at,
+            stands_in: resource.stands_in,
         })
     }
 }

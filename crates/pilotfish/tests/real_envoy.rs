@@ -16,9 +16,13 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// Runs a test on a shop with Envoy in both forms of xDS.
 #[allow(clippy::needless_pass_by_value, reason = "a closure written at the call")]
 fn in_both_forms(test: impl AsyncFn(&Shop, &mut Pilotfish, &Envoy)) {
+    in_forms(&["delta", "sotw"], &test);
+}
+
+fn in_forms(protocols: &[&'static str], test: &impl AsyncFn(&Shop, &mut Pilotfish, &Envoy)) {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    for protocol in ["delta", "sotw"] {
+    for &protocol in protocols {
         runtime.block_on(async {
             let shop = Shop::start().await;
             let mut pilotfish = shop.serve((80, 20)).await;
@@ -248,5 +252,37 @@ fn a_killed_control_plane_costs_no_request_and_nothing_is_sent_again() {
             assert_eq!(pilotfish.metric("pilotfish_xds_resources_sent").await, 1.0, "{ads}");
             assert!(envoy.stat("cluster_manager.cds.update_success").await <= updates + 1);
         }
+    });
+}
+
+/// A route to the one subset of the catalog, which has that name.
+fn renamed(subset: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: catalog, namespace: shop}}\nspec:\n  \
+         hosts: [catalog]\n  http:\n  - route: [{{destination: {{host: catalog, subset: {subset}}}}}]\n---\n\
+         apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{name: catalog, namespace: shop}}\nspec:\n  \
+         host: catalog\n  subsets: [{{name: {subset}, labels: {{app: catalog}}}}]\n"
+    )
+}
+
+#[test]
+fn subsets_renamed_while_the_control_plane_is_down_cost_no_request() {
+    // A state-of-the-world client does not say which clusters it has.
+    in_forms(&["delta"], &async |shop: &Shop, pilotfish: &mut Pilotfish, envoy: &Envoy| {
+        let load = Load::start(shop.port, CATALOG);
+        for restart in 0..20 {
+            let (old, new) = (format!("|r{}|", restart % 2), format!("|r{}|", (restart + 1) % 2));
+            pilotfish.kill().await;
+            pilotfish.write("routes.yaml", &renamed(new.trim_matches('|')));
+            pilotfish.restart().await;
+            eventually(&format!("restart {restart}: Envoy has the renamed subset and no other"), || async {
+                let clusters = envoy.page("/clusters").await?;
+                let is_there = clusters.contains(&new) && !clusters.contains(&old);
+                if is_there { Ok(()) } else { Err(clusters) }
+            })
+            .await;
+            load.answers(10).await;
+        }
+        no_failures(&load.stop().await);
     });
 }

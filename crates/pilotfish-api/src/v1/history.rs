@@ -49,6 +49,15 @@ pub struct Change {
     /// Those that have not, with what they say; in the answer for one revision.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing_proxies: Vec<NotAcknowledged>,
+    /// Number of proxies that refused it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub refused: usize,
+    /// Some of these, by their connections, each with the type that it refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused_by: Vec<String>,
+    /// The revision that has taken its place at those that refused it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub superseded_by: Option<u64>,
 }
 
 fn is_zero(count: &usize) -> bool {
@@ -66,6 +75,8 @@ pub enum Outcome {
     InForce,
     /// Some have not for seconds.
     Late,
+    /// Some proxies refused it, and have left or acknowledged a later one since: it never was in force there.
+    Refused,
     /// It is not known: too many changes came at once.
     NotWatched,
 }
@@ -78,6 +89,7 @@ impl Outcome {
             Self::Pending => "pending",
             Self::InForce => "in force",
             Self::Late => "late",
+            Self::Refused => "refused",
             Self::NotWatched => "not watched",
         }
     }

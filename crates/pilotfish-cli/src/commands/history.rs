@@ -104,6 +104,7 @@ fn in_force(change: &Change) -> Cell {
         }
         (Outcome::InForce, None) => "yes".into(),
         (Outcome::Late, _) => Cell::coloured(format!("not at {}", change.missing), Colour::Bad),
+        (Outcome::Refused, _) => Cell::coloured(format!("refused by {}", change.refused), Colour::Bad),
         (other, _) => Cell::coloured(other.as_str(), Colour::Doubtful),
     }
 }
@@ -119,6 +120,7 @@ fn one_text(change: &Change, screen: &Screen) -> String {
         (Outcome::InForce, Some(seconds)) => writeln!(out, ", in force after {:.3} s", seconds),
         (Outcome::InForce, None) => writeln!(out, ", in force"),
         (Outcome::Late, _) => writeln!(out, ", {} have not acknowledged it", change.missing),
+        (Outcome::Refused, _) => writeln!(out, ", refused by {}", refused_by(change)),
         (other, _) => writeln!(out, ", {}", other.as_str()),
     };
     for missing in &change.missing_proxies {
@@ -136,6 +138,21 @@ fn one_text(change: &Change, screen: &Screen) -> String {
         let _ = writeln!(out, "\nand {} more", change.more);
     }
     out
+}
+
+/// Refusing proxies of a change, and the revision that superseded it.
+fn refused_by(change: &Change) -> String {
+    let mut text = change.refused_by.join(", ");
+    let more = change.refused.saturating_sub(change.refused_by.len());
+    if change.refused_by.is_empty() {
+        text = change.refused.to_string();
+    } else if more > 0 {
+        text.push_str(&format!(" and {more} more"));
+    }
+    match change.superseded_by {
+        Some(revision) => text + &format!("; superseded there by revision {revision}"),
+        None => text + "; gone since",
+    }
 }
 
 fn changed_text(changed: &Changed, screen: &Screen, out: &mut String) {
@@ -197,6 +214,24 @@ mod tests {
         let row = "42        2026-11-23T13:00:00Z  VirtualService shop/catalog changed  routes.yaml:1  2        after 35 ms\n";
         assert!(text.contains(row), "{text}");
         assert!(text.ends_with("revision 43 is in force; 7 is the oldest that is kept\n"), "{text}");
+    }
+
+    #[test]
+    fn a_refused_change_tells_who_refused_it_and_what_superseded_it() {
+        let refused = Change {
+            outcome: Outcome::Refused,
+            in_force_seconds: None,
+            refused: 2,
+            refused_by: vec!["web-0.shop (lds)".into()],
+            superseded_by: Some(45),
+            ..change()
+        };
+        let text = one_text(&refused, &Screen::plain());
+        let line = "2 proxies, refused by web-0.shop (lds) and 1 more; superseded there by revision 45\n";
+        assert!(text.contains(line) && !text.contains("in force"), "{text}");
+        let page = Page { items: vec![refused], total: 1, ..Page::default() };
+        let text = super::text(&Answer { page, current: 45, ..Answer::default() }, &Screen::plain());
+        assert!(text.contains("  2        refused by 2\n"), "{text}");
     }
 
     #[test]

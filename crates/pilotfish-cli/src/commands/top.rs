@@ -196,6 +196,7 @@ impl View {
                 }
                 (Outcome::InForce, None) => ("yes".to_owned(), Colour::Good),
                 (Outcome::Late, _) => (format!("not at {}", change.missing), Colour::Bad),
+                (Outcome::Refused, _) => (format!("refused by {}", change.refused), Colour::Bad),
                 (other, _) => (other.as_str().to_owned(), Colour::Doubtful),
             };
             let summary: String = change.summary.chars().take(80).collect();

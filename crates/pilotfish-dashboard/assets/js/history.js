@@ -5,7 +5,7 @@ import { get } from "./api.js";
 import * as format from "./format.js";
 import { badge, table } from "./parts.js";
 
-const OUTCOMES = { "in-force": ["good", "in force"], pending: ["busy", "pending"], late: ["bad", "late"], "not-watched": ["none", "not watched"] };
+const OUTCOMES = { "in-force": ["good", "in force"], pending: ["busy", "pending"], late: ["bad", "late"], refused: ["bad", "refused"], "not-watched": ["none", "not watched"] };
 
 const COLUMNS = [
   { name: "Revision", cell: (row) => row.revision },

@@ -133,7 +133,13 @@ impl Snapshot<()> for Seen<'_> {
         };
         // A version of its own for each scene: what an earlier scene sent is sent again, and judged again.
         let version = resource.version.rotate_left(7) ^ self.scene.revision;
-        Some(Resource { name: resource.name, version: version.max(1), body, changed_at: self.scene.revision })
+        Some(Resource {
+            name: resource.name,
+            version: version.max(1),
+            body,
+            changed_at: self.scene.revision,
+            stands_in: resource.stands_in,
+        })
     }
 }
 

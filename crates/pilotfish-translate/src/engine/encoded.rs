@@ -36,6 +36,8 @@ pub struct EncodedResource {
     pub body: Bytes,
     /// The revision at which the content last became what it is.
     pub changed_at: u64,
+    /// No resource has the name: this one is empty, and stands in for it.
+    pub stands_in: bool,
     /// The objects that made it, sorted.
     pub provenance: Arc<[Origin]>,
     /// What is not in it: because Envoy would refuse it, or because it would be too much.
@@ -73,9 +75,17 @@ impl EncodedResource {
             version: xxh3_64(&body),
             body: body.into(),
             changed_at: 0,
+            stands_in: false,
             provenance: provenance.into(),
             refused: Arc::default(),
         }
+    }
+
+    /// Marks the resource as a stand-in for one that does not exist. The version differs from that of an
+    /// equal existing resource.
+    #[must_use]
+    pub(crate) fn standing_in(self) -> Self {
+        Self { version: !self.version, stands_in: true, ..self }
     }
 
     /// The same with what was left out.

@@ -10,6 +10,9 @@ pub(crate) const PASSTHROUGH: &str = "PassthroughCluster";
 /// Traffic to ports of the workload that no service has.
 pub(crate) const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
 
+/// A host that no service can have, whose clusters are without endpoints.
+pub(crate) const NOWHERE: &str = "nowhere.invalid";
+
 /// The cluster for a service port and subset: `outbound|80|v1|web.shop.svc.cluster.local`.
 #[must_use]
 pub(crate) fn outbound_name(port: u32, subset: &str, host: &str) -> String {

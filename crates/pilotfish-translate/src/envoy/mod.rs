@@ -11,8 +11,8 @@ pub(crate) mod stat_name;
 mod traffic_class;
 
 pub(crate) use cluster_name::{
-    BLACK_HOLE, ClusterName, INBOUND_PASSTHROUGH, PASSTHROUGH, inbound_name, outbound_name, port_number,
-    sni_name,
+    BLACK_HOLE, ClusterName, INBOUND_PASSTHROUGH, NOWHERE, PASSTHROUGH, inbound_name, outbound_name,
+    port_number, sni_name,
 };
 pub(crate) use duration::duration;
 pub(crate) use range::range;

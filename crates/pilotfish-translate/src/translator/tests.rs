@@ -484,13 +484,27 @@ fn a_service_that_comes_is_reported_to_who_asked_before() {
     let names: Vec<&str> =
         changes.iter().filter(|change| change.view == view).map(|change| &*change.name).collect();
     assert_eq!(names, [name]);
-    assert_eq!(plane.translator.snapshot().get(view, name).unwrap().version, empty.version);
+    let known = plane.translator.snapshot().get(view, name).unwrap();
+    assert_eq!((empty.stands_in, known.stands_in, &known.body), (true, false, &empty.body));
+    assert_ne!(known.version, empty.version, "a client that was told that there is none is sent it");
     let key: ServiceKey = service("new", "shop").key();
     let shard = ShardKey::new(crate::testing::KUBERNETES, "Kubernetes");
     let list = [Arc::new(endpoint("10.0.0.9", 8080, "http"))];
     let changes = plane.apply([Update::Endpoints(key, shard, list.into_iter().collect())]).changes;
     assert!(changes.iter().any(|change| change.view == view && &*change.name == name), "{changes:?}");
-    assert_ne!(plane.translator.snapshot().get(view, name).unwrap().version, empty.version);
+    assert_ne!(plane.translator.snapshot().get(view, name).unwrap().version, known.version);
+}
+
+#[test]
+fn routes_stand_in_where_no_host_is_on_the_port() {
+    let mut plane = Plane::new();
+    let client = plane.translator.connect(sidecar("a", "shop"));
+    let view = plane.translator.snapshot().view(&client, ResourceType::Route).unwrap();
+    let stands_in =
+        |plane: &Plane, name: &str| plane.translator.snapshot().get(view, name).unwrap().stands_in;
+    assert!(stands_in(&plane, "9999") && stands_in(&plane, "nonsense"));
+    plane.apply([service("new", "shop").update()]);
+    assert!(!stands_in(&plane, "80") && stands_in(&plane, "9999"));
 }
 
 #[test]

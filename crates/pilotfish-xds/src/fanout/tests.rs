@@ -50,7 +50,13 @@ impl Snapshot<()> for State {
     }
 
     fn get(&self, _: ViewId, name: &str) -> Option<Resource> {
-        Some(Resource { name: name.into(), version: self.0, body: Bytes::new(), changed_at: self.0 })
+        Some(Resource {
+            name: name.into(),
+            version: self.0,
+            body: Bytes::new(),
+            changed_at: self.0,
+            stands_in: false,
+        })
     }
 }
 

@@ -1,7 +1,8 @@
 //! Collections: types that the source knows by their URL only, served as a whole (configuration for other control planes).
 //!
-//! Every type that is asked for gets an answer, an empty one if need be: clients wait for one of each. A type has one response
-//! outstanding at most; what changes meanwhile goes out together when that one is answered. An answer to a question is sent once, and not kept.
+//! Every type that is asked for gets an answer, an empty one if need be: clients wait for one of each, also
+//! of a type that nobody serves. A type has one response outstanding at most; what changes meanwhile goes out
+//! together when that one is answered. An answer to a question is sent once, and not kept.
 
 use super::{Response, Stream, StreamError};
 use crate::entries::set_version;
@@ -14,6 +15,7 @@ use crate::response::Contents;
 use crate::source::{Collection, CollectionState, Held, Resource, ResourceSource};
 use crate::wire::{Request, error_text, unhex};
 use bytes::Bytes;
+use pilotfish_proto::ResourceType;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -21,6 +23,10 @@ use std::sync::Arc;
 const MOST_TYPES: usize = 128;
 /// Bytes of a type URL that is none of xDS.
 const LONGEST_URL: usize = 256;
+
+/// Virtual hosts on demand (VHDS), which are not served. Requests wait at Envoy for removed names; a resource without a
+/// body answers them with 404. A route configuration waits until some name below its own is answered.
+const VIRTUAL_HOSTS: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
 
 /// All collections of a stream.
 #[derive(Debug, Default)]
@@ -47,6 +53,8 @@ struct Watch {
     counted: Vec<Taken>,
     /// It was the answer to a question, which was sent.
     is_done: bool,
+    /// The source does not serve it to the client: it is empty for as long as the stream lasts.
+    is_unknown: bool,
 }
 
 /// Bytes that hold something for as long as they are there.
@@ -84,18 +92,24 @@ impl Collections {
 }
 
 impl<S: ResourceSource> Stream<S> {
-    /// Handles a request for a type that is none of xDS. `false`: the source does not serve it to this client.
-    pub(super) fn on_collection(&mut self, request: &Request<'_>) -> Result<bool, StreamError> {
+    /// Handles a request for a type that is none of xDS.
+    pub(super) fn on_collection(&mut self, request: &Request<'_>) -> Result<(), StreamError> {
         let url = request.type_url;
-        let Some(connected) = &self.connected else { return Ok(false) };
+        let Some(connected) = &self.connected else { return Ok(()) };
         if self.collections.watches.get(url).is_some_and(|watch| watch.is_asked_again(request)) {
             self.collections.watches.remove(url);
         }
         if !self.collections.watches.contains_key(url) {
             Limit::Subscriptions.check(request.names.len(), self.fanout.limits.subscriptions)?;
             let names = request.names.read()?;
-            if !self.fanout.source.serves_collection(&connected.client, url, &names)? {
-                return Ok(false);
+            let is_unknown = !self.fanout.source.serves_collection(&connected.client, url, &names)?;
+            if is_unknown {
+                self.fanout.recorder.unknown_type(url);
+                tracing::debug!(connection = self.shown_id(), type_url = shown(url), "type is not served");
+                // A client that asks for very many such types waits for the answers to the others.
+                if url.is_empty() || url.len() > LONGEST_URL || self.collections.watches.len() >= MOST_TYPES {
+                    return Ok(());
+                }
             }
             if url.len() > LONGEST_URL {
                 return Err(StreamError::InvalidArgument("the type URL is too long".into()));
@@ -109,10 +123,10 @@ impl<S: ResourceSource> Stream<S> {
                 self.fanout.collect(&self.mark);
             }
             // Whatever its nonce is: istiod's first requests have one.
-            let watch = self.first_collection(request)?;
+            let watch = Watch { is_unknown, ..self.first_collection(request)? };
             self.collections.watches.insert(url.into(), watch);
             self.collections.dirty = true;
-            return Ok(true);
+            return Ok(());
         }
         self.answered_collection(request);
         if let Some(mut watch) = self.collections.watches.remove(url) {
@@ -120,7 +134,7 @@ impl<S: ResourceSource> Stream<S> {
             self.collections.watches.insert(url.into(), watch);
             done?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// A new watch. A delta client that lists what it has is sent the difference.
@@ -137,7 +151,13 @@ impl<S: ResourceSource> Stream<S> {
         let listed = known.into_iter().map(|(name, version)| {
             let name: Arc<str> = Arc::from(name);
             let version = unhex(version).unwrap_or(0);
-            let resource = Resource { name: Arc::clone(&name), version, body: Bytes::new(), changed_at: 0 };
+            let resource = Resource {
+                name: Arc::clone(&name),
+                version,
+                body: Bytes::new(),
+                changed_at: 0,
+                stands_in: false,
+            };
             (name, Arc::new(resource))
         });
         watch.sent = listed.collect();
@@ -201,7 +221,11 @@ impl<S: ResourceSource> Stream<S> {
             if watch.outstanding || watch.is_done {
                 continue;
             }
-            let (collection, held) = match self.fanout.source.collection(&connected.client, url) {
+            let state = match watch.is_unknown {
+                true => CollectionState::Is(Collection::new()),
+                false => self.fanout.source.collection(&connected.client, url),
+            };
+            let (collection, held) = match state {
                 CollectionState::NotYet => continue,
                 CollectionState::Is(collection) => (collection, None),
                 CollectionState::Once(collection, held) => (collection, Some(held)),
@@ -218,7 +242,19 @@ impl<S: ResourceSource> Stream<S> {
             }
             let nonce = self.fanout.nonces.next();
             let control_plane = self.fanout.source.control_plane(url);
-            let frame = encode(self.protocol, (url, control_plane), &contents, &collection, nonce);
+            let is_virtual_hosts =
+                watch.is_unknown && self.protocol == Protocol::Delta && **url == *VIRTUAL_HOSTS;
+            let frame = if is_virtual_hosts {
+                let about = About { type_url: url, version: 0, control_plane };
+                no_virtual_hosts(
+                    about,
+                    &contents.removed,
+                    self.watches[ResourceType::Route].as_deref(),
+                    nonce,
+                )
+            } else {
+                encode(self.protocol, (url, control_plane), &contents, &collection, nonce)
+            };
             watch.is_done = held.is_some();
             watch.sent = if watch.is_done { Collection::new() } else { collection };
             watch.counted = Vec::new();
@@ -235,6 +271,21 @@ fn response(frame: &Frame, held: Option<&Held>) -> Response {
     let Some(held) = held else { return Response { ty: None, head, tail } };
     let tail = tail.into_iter().map(|bytes| holding(bytes, held)).collect();
     Response { ty: None, head: holding(head, held), tail }
+}
+
+/// Says of names that no virtual host has them; without names, that each route configuration has none.
+fn no_virtual_hosts(
+    about: About<'_>,
+    names: &[Arc<str>],
+    routes: Option<&super::watch::Watch>,
+    nonce: u64,
+) -> Frame {
+    if !names.is_empty() {
+        return Frame::without_bodies(about, names, nonce);
+    }
+    let routes = routes.map(|routes| routes.membership.group.lock().names.clone()).unwrap_or_default();
+    let none: Vec<Arc<str>> = routes.iter().map(|route| format!("{route}/none").into()).collect();
+    Frame::delta(about, &[], &none, nonce, Vec::new())
 }
 
 fn encode(

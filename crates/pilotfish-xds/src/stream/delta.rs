@@ -1,7 +1,7 @@
 //! Delta requests.
 
 use super::watch::{Known, Requested, Watch};
-use super::{Stream, StreamError};
+use super::{Seen, Stream, StreamError};
 use crate::group::{GroupKey, SubscriptionKey};
 use crate::limits::{Limit, LimitExceeded};
 use crate::names::{Account, listed_bytes};
@@ -13,6 +13,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// The types that make before break keeps in order.
+const ORDERED: [ResourceType; 3] = [ResourceType::Cluster, ResourceType::Listener, ResourceType::Route];
+
 impl<S: ResourceSource> Stream<S> {
     pub(super) fn on_delta(
         &mut self,
@@ -21,7 +24,7 @@ impl<S: ResourceSource> Stream<S> {
         now: Instant,
     ) -> Result<(), StreamError> {
         if self.watches[ty].is_none() {
-            return self.first_delta(ty, request);
+            return self.first_delta(ty, request, now);
         }
         self.acknowledge(ty, request, now);
         // Changes of the subscription count even if the nonce is an old one: they are not repeated.
@@ -31,7 +34,12 @@ impl<S: ResourceSource> Stream<S> {
         self.change_delta(ty, request)
     }
 
-    fn first_delta(&mut self, ty: ResourceType, request: &Request<'_>) -> Result<(), StreamError> {
+    fn first_delta(
+        &mut self,
+        ty: ResourceType,
+        request: &Request<'_>,
+        now: Instant,
+    ) -> Result<(), StreamError> {
         let Lists { subscribe, unsubscribe } = self.lists(request)?;
         let known = request.initial.read()?;
         let wildcard = if subscribe.is_empty() { ty.is_wildcard() } else { subscribe.contains(&"*") };
@@ -39,11 +47,12 @@ impl<S: ResourceSource> Stream<S> {
         let mut subscription = SubscriptionKey::new(wildcard && !unsubscribe.contains("*"));
         names.iter().for_each(|name| subscription.add(self.fanout.hasher, name));
         self.check_limits(ty, subscription, Known::of(&known))?;
-        let (view, parts) = self.view(ty);
+        let Seen { view, parts, is_undecided } = self.view(ty);
         let key = GroupKey { ty, view, subscription };
         let Some(account) = self.account(subscription) else { return Ok(()) };
         let membership = self.fanout.subscribe_to(&self.mark, key, &parts, &names, &account)?;
         let mut watch = Watch::new(membership);
+        watch.is_undecided = is_undecided;
         let few = self.fanout.limits.few_subscriptions;
         if ty == ResourceType::Cluster {
             self.order.resumed = !known.is_empty();
@@ -61,9 +70,25 @@ impl<S: ResourceSource> Stream<S> {
                 }
             }
         }
+        self.resume_order(ty, !known.is_empty(), now);
         self.watches[ty] = Some(Box::new(watch));
         self.dirty.add(ty);
         Ok(())
+    }
+
+    /// Has clusters, listeners and routes wait for each other while a client that has some of them may still
+    /// request the others.
+    fn resume_order(&mut self, ty: ResourceType, has_some: bool, now: Instant) {
+        if !ORDERED.contains(&ty) {
+            return;
+        }
+        if has_some && !self.order.resumes {
+            self.order.resuming = Some(now + self.fanout.limits.draining);
+            self.order.resumes = true;
+        }
+        if ORDERED.into_iter().all(|other| other == ty || self.watches[other].is_some()) {
+            self.order.resuming = None;
+        }
     }
 
     /// The lists of a request, unless one is longer than a stream may subscribe to: reading costs more than sending.
@@ -178,6 +203,7 @@ impl Watch {
                 version: version(text),
                 body: Bytes::new(),
                 changed_at: 0,
+                stands_in: false,
             };
             (name, Arc::new(resource))
         });

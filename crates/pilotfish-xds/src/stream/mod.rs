@@ -72,8 +72,19 @@ struct Connected<C> {
     names: Arc<Budget>,
     /// What its node counts as.
     _counted: Taken,
+    /// Envoy waits for ever for routes and filters that are said not to exist.
+    envoy: bool,
     /// gRPC without a proxy wants every name of a type in each state-of-the-world response.
     grpc: bool,
+}
+
+/// View of a type by a client.
+struct Seen {
+    view: ViewId,
+    /// The parts of that.
+    parts: Arc<[ViewId]>,
+    /// It is being found out if the client sees something.
+    is_undecided: bool,
 }
 
 /// The state of one ADS stream.
@@ -193,12 +204,8 @@ impl<S: ResourceSource> Stream<S> {
                 self.report_health(&request);
                 return Ok(false);
             }
-            if self.on_collection(&request)? {
-                return Ok(self.has_pending());
-            }
-            self.fanout.recorder.unknown_type(request.type_url);
-            tracing::debug!(connection = self.shown_id(), type_url = request.type_url, "type is not served");
-            return Ok(false);
+            self.on_collection(&request)?;
+            return Ok(self.has_pending());
         };
         self.spend(request.names.len() + request.unsubscribe.len() + request.initial.len());
         match self.protocol {
@@ -222,10 +229,11 @@ impl<S: ResourceSource> Stream<S> {
 
     /// Whether a response with all that the client subscribes to of a type is due, as the first one is.
     pub(crate) fn has_first(&self) -> bool {
-        let is_first = |watch: &Watch| watch.requested == Requested::All;
-        self.watches
-            .iter()
-            .any(|(ty, watch)| self.dirty.contains(ty) && watch.as_deref().is_some_and(is_first))
+        let is_due =
+            |ty, watch: &Watch| watch.requested == Requested::All && !self.waits_for_clusters(ty, watch);
+        self.watches.iter().any(|(ty, watch)| {
+            self.dirty.contains(ty) && watch.as_deref().is_some_and(|watch| is_due(ty, watch))
+        })
     }
 
     /// Takes in the client by its node, before the whole of its first request is there.
@@ -267,6 +275,7 @@ impl<S: ResourceSource> Stream<S> {
             tracing::info!(connection, peer, ?protocol, left_out, "connected");
         }
         let grpc = is_grpc(&node);
+        let envoy = node.user_agent_name.eq_ignore_ascii_case("envoy");
         // Before the first view is looked up: a view change that is published in between must not be missed.
         self.fanout.register(self.slot, number, &self.mark);
         // What it gets first is of this revision or a newer one.
@@ -282,6 +291,7 @@ impl<S: ResourceSource> Stream<S> {
             began,
             names,
             _counted: counted,
+            envoy,
             grpc,
         });
         Ok(())
@@ -293,12 +303,16 @@ impl<S: ResourceSource> Stream<S> {
         Some(Account::for_few(Arc::clone(&self.connected.as_ref()?.names), is_few))
     }
 
-    /// What the client sees of a type now, and the parts of that.
-    fn view(&self, ty: ResourceType) -> (ViewId, Arc<[ViewId]>) {
-        let none = || (ViewId::NONE, Arc::from([ViewId::NONE]));
-        let Some(connected) = &self.connected else { return none() };
+    /// Looks up the view of a type.
+    fn view(&self, ty: ResourceType) -> Seen {
+        let nothing =
+            |is_undecided| Seen { view: ViewId::NONE, parts: Arc::from([ViewId::NONE]), is_undecided };
+        let Some(connected) = &self.connected else { return nothing(false) };
         let snapshot = self.fanout.source.snapshot();
-        snapshot.view(&connected.client, ty).map_or_else(none, |view| (view, snapshot.parts(view)))
+        match snapshot.view(&connected.client, ty) {
+            Some(view) => Seen { view, parts: snapshot.parts(view), is_undecided: false },
+            None => nothing(snapshot.is_undecided(&connected.client, ty)),
+        }
     }
 
     /// Looks up the views again and moves subscriptions to where they belong now.
@@ -310,8 +324,11 @@ impl<S: ResourceSource> Stream<S> {
             if self.watches[ty].is_none() {
                 continue;
             }
-            let (view, parts) = self.view(ty);
+            let Seen { view, parts, is_undecided } = self.view(ty);
             let Some(watch) = &mut self.watches[ty] else { continue };
+            if std::mem::replace(&mut watch.is_undecided, is_undecided) != is_undecided {
+                self.dirty.add(ty);
+            }
             let old = &watch.membership;
             if old.key.view == view {
                 continue;
@@ -339,9 +356,12 @@ impl<S: ResourceSource> Stream<S> {
             let times = (now, self.fanout.clock.wall_time());
             let (view, after) = (watch.membership.key.view, watch.acked_revision());
             let rejection = watch.reject(outcome, &error, self.fanout.revision(), times);
-            let connection = self.connected.as_ref().map_or("", |connected| &connected.id);
+            let (connection, client) = self
+                .connected
+                .as_ref()
+                .map_or(("", ClientId(0)), |connected| (&connected.id, connected.number));
             let nack = Nack::new(ty, connection, &rejection.names, &error);
-            recorder.rejected(&nack.of(view, after, rejection.revision));
+            recorder.rejected(&nack.of(client, view, after, rejection.revision));
             self.dirty.add(ty);
         } else if let Some(response) = watch.in_flight.get(count.wrapping_sub(1)) {
             recorder.acknowledged(ty, now.saturating_duration_since(response.sent));

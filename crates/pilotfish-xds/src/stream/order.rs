@@ -5,6 +5,11 @@
 //! ```
 //!
 //! Envoy helps: it acknowledges clusters only when all of them are warm. A lone change of endpoints is never held.
+//!
+//! A delta client that resumes has listeners and routes before it requests them on the new stream. Until it
+//! has requested clusters, listeners and routes, or a deadline has passed, those types count as there:
+//! removed clusters wait for listeners and routes that are not requested yet, and changes of listeners and
+//! routes wait for clusters. A state-of-the-world client does not list what it has.
 
 use super::watch::InFlight;
 use pilotfish_proto::ResourceType;
@@ -23,6 +28,10 @@ pub(super) struct Order {
     pub(super) probe: Option<Probe>,
     /// The client's first request for clusters listed those that it has.
     pub(super) resumed: bool,
+    /// A delta client that lists what it has may still request clusters, listeners or routes until then.
+    pub(super) resuming: Option<Instant>,
+    /// The client resumes: that time has begun, or is over.
+    pub(super) resumes: bool,
     /// The probe was started: only the first response after a resume is one.
     pub(super) probed: bool,
     /// Clusters (by the name of their endpoints) that were sent again before the client subscribed to endpoints.
@@ -74,8 +83,11 @@ impl Order {
                 if warming.endpoints.is_empty() {
                     return;
                 }
-                for resource in responses.flat_map(|response| &response.contents.upserts) {
-                    warming.endpoints.remove(&resource.name);
+                for contents in responses.map(|response| &response.contents) {
+                    let names = contents.upserts.iter().map(|resource| &resource.name);
+                    for name in names.chain(&contents.removed) {
+                        warming.endpoints.remove(name);
+                    }
                 }
             }
             _ => return,
@@ -98,16 +110,12 @@ impl Order {
         if let Some(breaking) = &mut self.breaking {
             breaking.over |= now >= breaking.until;
         }
+        self.resuming = self.resuming.filter(|until| now < *until);
         let probe = self.probe.as_ref().is_some_and(|probe| now >= probe.until);
         if probe {
             self.probe = None;
         }
         probe
-    }
-
-    /// Whether a type waits for clusters.
-    pub(super) fn holds(&self, ty: ResourceType) -> bool {
-        matches!(ty, ResourceType::Listener | ResourceType::Route) && self.warming.is_some()
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -119,6 +127,6 @@ impl Order {
         let breaking =
             self.breaking.as_ref().filter(|breaking| !breaking.over).map(|breaking| breaking.until);
         let probe = self.probe.as_ref().map(|probe| probe.until);
-        [warming, breaking, probe].into_iter().flatten().min()
+        [warming, breaking, probe, self.resuming].into_iter().flatten().min()
     }
 }

@@ -8,7 +8,7 @@ use crate::group::{Baseline, GroupView};
 use crate::protocol::Protocol;
 use crate::recorder::Push;
 use crate::response::{Contents, EncodedResponse};
-use crate::source::{Resource, ResourceSource, ViewId};
+use crate::source::{Resource, ResourceSource};
 use crate::wire::eds_name;
 use enum_map::EnumMap;
 use pilotfish_proto::ResourceType;
@@ -141,9 +141,9 @@ impl<S: ResourceSource> Stream<S> {
             self.dirty.remove(ty);
             return None;
         };
-        // Like istiod, a client is told nothing of secrets as long as it may see none: an answer without them would say that they are
-        // gone, and Envoy would go on without certificates while it is being found out what the client may read.
-        if ty == ResourceType::Secret && watch.membership.key.view == ViewId::NONE {
+        // An answer without secrets would say that they are gone, and Envoy would go on without certificates
+        // while it is being found out what the client may read.
+        if watch.is_undecided {
             self.dirty.remove(ty);
             return None;
         }
@@ -152,7 +152,7 @@ impl<S: ResourceSource> Stream<S> {
             self.dirty.remove(ty);
             return None;
         }
-        if !answer && self.order.holds(ty) {
+        if self.waits_for_clusters(ty, watch) {
             return None;
         }
         let settled = ty != ResourceType::Cluster || self.settled(looks);
@@ -165,8 +165,18 @@ impl<S: ResourceSource> Stream<S> {
         let response = if differs || answer { self.encode(ty, &plan, look) } else { None };
         let watch = self.watches[ty].as_mut()?;
         let before = if plan.held {
-            let mut after = watch.sent.clone();
-            plan.contents.apply(&mut after);
+            let mut after = look.view.entries.clone();
+            match (&self.order.breaking, ty) {
+                // In this way round it shares what the group has, and is compared again in no time.
+                (Some(breaking), ResourceType::Cluster) => {
+                    let held = breaking.clusters.iter().filter_map(|name| watch.sent.get(name));
+                    held.for_each(|resource| after.insert(Arc::clone(resource)));
+                }
+                _ => {
+                    after = watch.sent.clone();
+                    plan.contents.apply(&mut after);
+                }
+            }
             watch.in_step = None;
             std::mem::replace(&mut watch.sent, after)
         } else {
@@ -181,6 +191,35 @@ impl<S: ResourceSource> Stream<S> {
         Some(self.respond(ty, is, &plan.contents, &before, now))
     }
 
+    /// True for listeners and routes while clusters that they may refer to are not warm, or may still be
+    /// requested.
+    ///
+    /// Responses to subscriptions do not wait, except for the first one of a resumed stream: the client keeps
+    /// serving.
+    pub(super) fn waits_for_clusters(&self, ty: ResourceType, watch: &Watch) -> bool {
+        let refers = matches!(ty, ResourceType::Listener | ResourceType::Route);
+        let may_come = self.order.resuming.is_some() && self.watches[ResourceType::Cluster].is_none();
+        let can_wait = match watch.requested {
+            Requested::Nothing => true,
+            Requested::Names(_) => false,
+            Requested::All => self.order.resumes,
+        };
+        refers && can_wait && (self.order.warming.is_some() || may_come)
+    }
+
+    fn is_envoy(&self) -> bool {
+        self.connected.as_ref().is_some_and(|connected| connected.envoy)
+    }
+
+    /// True if a delta response lists an absent resource in `removed_resources` instead of sending its
+    /// stand-in.
+    ///
+    /// Envoy waits without a time-out for removed routes of a listener. It keeps removed endpoints, so those
+    /// that it has are replaced by an empty assignment.
+    fn tells_absent(&self, ty: ResourceType, sent: &Entries, name: &str) -> bool {
+        !self.is_envoy() || (ty == ResourceType::Endpoint && !sent.contains_key(name))
+    }
+
     /// Whether a type is sent as a whole or not at all.
     fn whole(&self, ty: ResourceType) -> bool {
         let grpc = self.connected.as_ref().is_some_and(|connected| connected.grpc);
@@ -192,13 +231,16 @@ impl<S: ResourceSource> Stream<S> {
         let watch = self.watches[ty].as_ref()?;
         let keeps = self.order.breaking.as_ref().is_some_and(|breaking| !breaking.clusters.is_empty());
         let filtered = ty == ResourceType::ExtensionConfig || (ty == ResourceType::Endpoint && keeps);
+        let is_envoy = self.is_envoy();
         if self.protocol == Protocol::Delta
             && !filtered
             && let Some(start) = self.baseline(ty, watch)
         {
             let response = self.shared(ty, look, start)?;
             let breaks = ty == ResourceType::Cluster && !response.contents.removed.is_empty();
-            if !breaks || start == Baseline::DeltaAll {
+            // Such a response is for Envoys.
+            let fits = is_envoy || !response.stands_in;
+            if fits && (!breaks || start == Baseline::DeltaAll) {
                 let contents = Arc::clone(&response.contents);
                 return Some(Plan { contents, response: Some(response), held: false });
             }
@@ -215,8 +257,8 @@ impl<S: ResourceSource> Stream<S> {
                 contents.upserts.retain(|r| !stays(&r.name) || !watch.sent.contains_key(&r.name));
                 held = contents.upserts.len() < all;
             }
-            // Envoy takes the removal of a filter's configuration for an error.
-            ResourceType::ExtensionConfig => contents.removed.clear(),
+            // Envoy answers every request with an error where a filter has lost its configuration.
+            ResourceType::ExtensionConfig if is_envoy => contents.removed.clear(),
             _ => {}
         }
         // Nobody shares this response, unless it is the first of its group.
@@ -249,12 +291,14 @@ impl<S: ResourceSource> Stream<S> {
         true
     }
 
-    /// Whether the client has acknowledged the newest listeners and routes.
+    /// True if the client has acknowledged the newest listeners and routes, and is not about to resume some.
     fn settled(&mut self, looks: &Looks) -> bool {
         let since = self.order.breaking.as_ref().map(|breaking| breaking.since);
         [ResourceType::Listener, ResourceType::Route].into_iter().all(|ty| {
             let whole = self.whole(ty) || self.protocol == Protocol::Delta;
-            let (Some(watch), Some(look)) = (&mut self.watches[ty], &looks.of[ty]) else { return true };
+            let (Some(watch), Some(look)) = (&mut self.watches[ty], &looks.of[ty]) else {
+                return self.order.resuming.is_none();
+            };
             let refused = match (&watch.rejection, since) {
                 (Some((at, _)), Some(since)) => *at >= since,
                 _ => false,
@@ -283,7 +327,11 @@ impl<S: ResourceSource> Stream<S> {
         let watch = self.watches[ty].as_ref()?;
         let (nonces, version) = (&self.fanout.nonces, look.view.version);
         if self.protocol == Protocol::Delta {
-            let contents = with_absent(ty, &plan.contents, watch, &look.view);
+            let mut contents = Contents::clone(&plan.contents);
+            contents.tell_absent(|resource| self.tells_absent(ty, &watch.sent, &resource.name));
+            if ty != ResourceType::ExtensionConfig || !self.is_envoy() {
+                add_absent(&mut contents, watch, &look.view);
+            }
             return Some(Arc::new(EncodedResponse::delta(ty, version, contents, nonces.next())));
         }
         if self.whole(ty) {
@@ -344,8 +392,8 @@ impl<S: ResourceSource> Stream<S> {
                 warming.endpoints.remove(name);
             }
         }
-        let referring =
-            [ResourceType::Listener, ResourceType::Route].iter().any(|ty| self.watches[*ty].is_some());
+        let referring = self.order.resuming.is_some()
+            || [ResourceType::Listener, ResourceType::Route].iter().any(|ty| self.watches[*ty].is_some());
         if before.is_empty() && !referring {
             return;
         }
@@ -396,13 +444,10 @@ fn is_whole(ty: ResourceType, grpc: bool) -> bool {
     ty.is_wildcard() || grpc
 }
 
-/// The contents with those of the requested names that do not exist.
-fn with_absent(ty: ResourceType, contents: &Contents, watch: &Watch, view: &GroupView) -> Contents {
-    let mut contents = contents.clone();
+/// Adds those of the requested names that do not exist.
+fn add_absent(contents: &mut Contents, watch: &Watch, view: &GroupView) {
     let absent: Vec<Arc<str>> = match &watch.requested {
-        Requested::Nothing => return contents,
-        // Envoy takes the removal of a filter's configuration for an error.
-        _ if ty == ResourceType::ExtensionConfig => return contents,
+        Requested::Nothing => return,
         Requested::All => view.absent(),
         Requested::Names(names) => {
             names.iter().filter(|name| !view.entries.contains_key(name)).cloned().collect()
@@ -412,5 +457,4 @@ fn with_absent(ty: ResourceType, contents: &Contents, watch: &Watch, view: &Grou
     // What the client has and keeps for now is told when it has to go.
     removed.extend(absent.into_iter().filter(|name| !watch.sent.contains_key(name)));
     contents.removed = removed.into_iter().collect();
-    contents
 }

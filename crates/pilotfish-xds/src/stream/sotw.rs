@@ -1,7 +1,7 @@
 //! State-of-the-world requests.
 
 use super::watch::{Acknowledged, Known, Requested, Watch};
-use super::{Stream, StreamError};
+use super::{Seen, Stream, StreamError};
 use crate::group::{GroupKey, SubscriptionKey};
 use crate::limits::Limit;
 use crate::source::ResourceSource;
@@ -44,12 +44,13 @@ impl<S: ResourceSource> Stream<S> {
         if let Some(old) = self.watches[ty].take() {
             self.fanout.leave(&old.membership);
         }
-        let (view, parts) = self.view(ty);
+        let Seen { view, parts, is_undecided } = self.view(ty);
         let key = GroupKey { ty, view, subscription };
         let Some(account) = self.account(subscription) else { return Ok(()) };
         let mut watch = Watch::new(self.fanout.subscribe_to(&self.mark, key, &parts, &names, &account)?);
         watch.fingerprint = request.names.fingerprint();
-        watch.named = named || !names.is_empty();
+        watch.is_undecided = is_undecided;
+        watch.named = named || !request.names.is_empty();
         self.watches[ty] = Some(Box::new(watch));
         self.dirty.add(ty);
         if let (ResourceType::Cluster, Some(endpoints)) = (ty, &mut self.watches[ResourceType::Endpoint]) {
@@ -76,7 +77,7 @@ impl<S: ResourceSource> Stream<S> {
         let Some(account) = self.account(subscription) else { return Ok(()) };
         let Some(watch) = &mut self.watches[ty] else { return Ok(()) };
         watch.fingerprint = fingerprint;
-        watch.named |= !names.is_empty();
+        watch.named |= !request.names.is_empty();
         if subscription == watch.membership.key.subscription {
             return Ok(());
         }
@@ -119,9 +120,10 @@ impl<S: ResourceSource> Stream<S> {
         names.sort_unstable();
         names.dedup();
         let star = names.contains(&"*");
-        names.retain(|name| *name != "*");
+        // No resource has the empty name, and no response could say so.
+        names.retain(|name| *name != "*" && !name.is_empty());
         // No names at all mean everything, unless the client once gave some.
-        let wildcard = star || (names.is_empty() && ty.is_wildcard() && !named);
+        let wildcard = star || (request.names.is_empty() && ty.is_wildcard() && !named);
         let mut subscription = SubscriptionKey::new(wildcard);
         names.iter().for_each(|name| subscription.add(self.fanout.hasher, name));
         self.check_limits(ty, subscription, Known::default())?;

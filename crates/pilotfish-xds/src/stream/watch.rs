@@ -1,11 +1,9 @@
 //! One type of one stream: its subscription, what was sent, and what was acknowledged or refused.
 
 use crate::entries::{Entries, NameSet};
-use crate::group::GroupKey;
 use crate::limits::{LimitExceeded, Taken};
 use crate::names::{Account, asked_bytes};
 use crate::response::{Contents, EncodedResponse};
-use crate::source::ViewId;
 use crate::status::{Lacking, Names, Rejection, SubscribedNames, TypeStatus};
 use crate::topology::Membership;
 use crate::wire::{hex, unhex};
@@ -141,6 +139,8 @@ pub(super) struct Watch {
     pub(super) requested: Requested,
     /// What that counts as, if it is much.
     pub(super) asked: Option<Taken>,
+    /// It is being found out if the client sees something of the type.
+    pub(super) is_undecided: bool,
     /// State of the world: the next request with the last nonce is answered with all resources, even if it looks like an ACK.
     pub(super) always_respond: bool,
     /// State of the world: fingerprint of the last request's names.
@@ -169,6 +169,7 @@ impl Watch {
             in_step: None,
             requested: Requested::All,
             asked: None,
+            is_undecided: false,
             always_respond: false,
             fingerprint: 0,
             named: false,
@@ -341,9 +342,8 @@ impl Watch {
     /// What the client lacks of how it is now; `None` where it has everything. `is_marked`: a publication concerns it that it has not looked
     /// at yet.
     pub(super) fn lacking(&self, is_marked: bool) -> Option<Lacking> {
-        let GroupKey { ty, view, .. } = self.membership.key;
-        // A client that may see no secrets is told nothing of them, so there is nothing to wait for.
-        let is_told = ty != ResourceType::Secret || view != ViewId::NONE;
+        // Without a decision on access there is no response to wait for.
+        let is_told = !self.is_undecided;
         let is_pending = is_marked
             || (is_told && self.in_step != Some(self.membership.group.seq()))
             || (is_told && self.requested.is_some())

@@ -1,7 +1,7 @@
 //! Types that are known by their URL only: always whole, always answered, one response at a time.
 
 use crate::support::{Memory, Peer, body, fanout, version};
-use pilotfish_proto::ResourceType::{self, Cluster};
+use pilotfish_proto::ResourceType::{self, Cluster, Route};
 use pilotfish_proto::envoy::service::discovery::v3 as discovery;
 use pilotfish_xds::{Collection, Fanout, Limit, Protocol, Resource, StreamError};
 use prost::Message;
@@ -13,7 +13,10 @@ fn set(fanout: &Arc<Fanout<Memory>>, things: &[(&str, &str)]) {
     let resource = |(name, content): &(&str, &str)| {
         let body = body(ResourceType::Listener, name, content);
         let name: Arc<str> = Arc::from(*name);
-        (name.clone(), Arc::new(Resource { name, version: version(&body), body, changed_at: 0 }))
+        (
+            name.clone(),
+            Arc::new(Resource { name, version: version(&body), body, changed_at: 0, stands_in: false }),
+        )
     };
     let collection: Collection = things.iter().map(resource).collect();
     fanout.source().collections.lock().insert(THINGS.to_owned(), Some(collection));
@@ -174,8 +177,6 @@ fn who_may_not_have_a_collection_and_who_asks_for_too_many_is_ended() {
     let refused = sotw(&mut Peer::sotw(&fanout), "config/secret", "", None);
     assert!(matches!(refused, Err(StreamError::Unauthenticated(_))), "{refused:?}");
     let mut peer = Peer::sotw(&fanout);
-    sotw(&mut peer, "neither", "", None).unwrap();
-    assert_eq!(list(&mut peer), None, "what is not served is not answered");
     let refused = (0..).find_map(|i| sotw(&mut peer, &format!("config/{i}"), "", None).err());
     let Some(StreamError::ResourceExhausted(exceeded)) = refused else { unreachable!("{refused:?}") };
     assert_eq!((exceeded.limit, exceeded.allowed), (Limit::Subscriptions, 128));
@@ -226,7 +227,8 @@ fn the_answer_to_a_question_is_sent_once_and_nothing_of_it_is_kept() {
         let answer = |text: &str| {
             let (name, body): (Arc<str>, _) =
                 ("page".into(), body(ResourceType::Listener, "page", &text.repeat(size)));
-            let weak = Arc::new(Resource { name: name.clone(), version: 1, body, changed_at: 0 });
+            let weak =
+                Arc::new(Resource { name: name.clone(), version: 1, body, changed_at: 0, stands_in: false });
             let collection = Collection::unit(name, Arc::clone(&weak));
             fanout.source().answers.lock().insert(THINGS.to_owned(), (collection, held.clone()));
             Arc::downgrade(&weak)
@@ -252,4 +254,82 @@ fn the_answer_to_a_question_is_sent_once_and_nothing_of_it_is_kept() {
         sotw(&mut peer, THINGS, "later", None).unwrap();
         assert!(list(&mut peer).is_some(), "a question does");
     }
+}
+
+#[test]
+fn types_that_nobody_serves_are_answered_at_once_with_nothing() {
+    const RUNTIME: &str = "type.googleapis.com/envoy.service.runtime.v3.Runtime";
+    let fanout = fanout();
+    let mut peer = Peer::sotw(&fanout);
+    sotw(&mut peer, RUNTIME, "", None).unwrap();
+    let (nonce, _, count) = list(&mut peer).unwrap();
+    assert_eq!(count, 0);
+    sotw(&mut peer, RUNTIME, &nonce, None).unwrap();
+    assert_eq!(list(&mut peer), None, "an acknowledgement is not answered");
+    let mut peer = Peer::delta(&fanout);
+    let subscribe = |peer: &mut Peer, nonce: &str, names: &[&str], known: &[&str]| {
+        peer.send_delta(discovery::DeltaDiscoveryRequest {
+            type_url: RUNTIME.into(),
+            response_nonce: nonce.into(),
+            resource_names_subscribe: names.iter().map(|name| (*name).to_owned()).collect(),
+            initial_resource_versions: known
+                .iter()
+                .map(|name| ((*name).to_owned(), "1".to_owned()))
+                .collect(),
+            ..Default::default()
+        })
+    };
+    subscribe(&mut peer, "", &["a", "b"], &["b", "c"]).unwrap();
+    let (nonce, new, gone) = difference(&mut peer).unwrap();
+    assert_eq!((new.len(), gone), (0, ["c", "a", "b"].map(str::to_owned).to_vec()));
+    subscribe(&mut peer, &nonce, &["d"], &[]).unwrap();
+    assert_eq!(difference(&mut peer).unwrap().2, ["d"]);
+    // However many it asks for, its stream goes on.
+    for i in 0..300 {
+        let mut request =
+            discovery::DeltaDiscoveryRequest { type_url: format!("unknown/{i}"), ..Default::default() };
+        request.type_url.push_str(&"x".repeat(i));
+        peer.send_delta(request).unwrap();
+    }
+    peer.ask(Cluster, &[]);
+    assert_eq!(std::iter::from_fn(|| difference(&mut peer)).count(), 128);
+}
+
+#[test]
+fn virtual_hosts_on_demand_are_answered_as_envoy_needs_it() {
+    let url = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
+    let fanout = fanout();
+    let mut peer = Peer::delta(&fanout);
+    peer.ask(Route, &["80", "90"]);
+    peer.settle();
+    let ask = |peer: &mut Peer, names: &[&str]| {
+        let request = discovery::DeltaDiscoveryRequest {
+            type_url: url.into(),
+            resource_names_subscribe: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..Default::default()
+        };
+        peer.send_delta(request).unwrap();
+        let frame = peer.stream.lock().poll_response(peer.now).unwrap().concat();
+        let got = discovery::DeltaDiscoveryResponse::decode(&frame[5..]).unwrap();
+        let ack = discovery::DeltaDiscoveryRequest {
+            type_url: url.into(),
+            response_nonce: got.nonce.clone(),
+            ..Default::default()
+        };
+        peer.send_delta(ack).unwrap();
+        got
+    };
+    let first = ask(&mut peer, &[]);
+    assert_eq!(
+        (first.resources.len(), first.removed_resources),
+        (0, vec!["80/none".into(), "90/none".into()])
+    );
+    let got = ask(&mut peer, &["80/a.test", "90/b.test"]);
+    assert_eq!(got.removed_resources.len(), 0, "requests would wait");
+    let names: Vec<&str> = got.resources.iter().map(|resource| resource.name.as_str()).collect();
+    assert_eq!(names, ["80/a.test", "90/b.test"]);
+    let has_alias_only = |resource: &discovery::Resource| {
+        resource.resource.is_none() && resource.aliases == [resource.name.clone()]
+    };
+    assert!(got.resources.iter().all(has_alias_only), "{got:?}");
 }

@@ -1,6 +1,8 @@
 //! Delta, rule by rule.
 
-use crate::support::{Got, Peer, WITHOUT_SECRETS, fanout, fanout_with};
+use crate::support::{
+    Got, Peer, REFUSED_SECRETS, WITHOUT_SECRETS, fanout, fanout_that_knows_absent, fanout_with,
+};
 use pilotfish_proto::ResourceType::{Cluster, Endpoint, ExtensionConfig, Listener, NameTable, Route, Secret};
 use pilotfish_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use pilotfish_xds::{ClientId, Fanout, Nack, Names, NoRecorder, Recorder, StreamError, StreamLimits};
@@ -136,27 +138,115 @@ fn every_first_subscription_is_answered_even_with_nothing() {
     }
     peer.ask(Secret, &["missing"]);
     assert_eq!(peer.settle()[0].removed, ["missing"]);
-    // Envoy takes the removal of a filter's configuration for an error.
+    // An Envoy would wait for it for ever.
     peer.ask(ExtensionConfig, &["missing"]);
     assert_eq!(peer.settle()[0].removed, Vec::<String>::new());
 }
 
 #[test]
-fn endpoints_and_routes_of_unknown_names_are_empty_and_come_when_they_exist() {
-    let fanout = fanout();
+fn absent_resources_are_removed_resources_and_come_when_they_exist() {
+    for ty in [Cluster, Endpoint, Listener, Route, Secret, ExtensionConfig] {
+        let fanout = fanout_that_knows_absent();
+        let mut peer = Peer::delta(&fanout);
+        peer.node.user_agent_name = "another client".into();
+        peer.ask(ty, &["x", "", "y"]);
+        let got = peer.settle();
+        assert_eq!(
+            (got.len(), got[0].names(), &got[0].removed[..]),
+            (1, vec![], &["", "x", "y"].map(str::to_owned)[..])
+        );
+        peer.ask(ty, &["z"]);
+        assert_eq!(peer.settle()[0].removed, ["z"]);
+        peer.ask(ty, &["x"]);
+        assert_eq!(peer.settle()[0].removed, ["x"], "asked once more");
+        fanout.source().set(0, ty, "x", "1");
+        publish(&fanout);
+        let got = peer.settle();
+        assert_eq!((got[0].names(), got[0].removed.len()), (vec!["x"], 0), "{}", ty.short());
+        fanout.source().remove(0, ty, "x");
+        publish(&fanout);
+        let got = peer.settle();
+        assert_eq!((got[0].names(), &got[0].removed[..]), (vec![], &["x".to_owned()][..]));
+        // And so after another client was sent them.
+        let mut back = Peer::delta(&fanout);
+        back.node.user_agent_name = "another client".into();
+        back.resume(ty, &["x", "y"], &[("x".into(), "0000000000000001".into())]);
+        let mut got = back.settle();
+        if ty == Cluster {
+            assert_eq!(got[0].removed, ["y"], "listeners and routes may refer to what it has");
+            back.later(Duration::from_secs(5));
+            got = back.settle();
+            got[0].removed.push("y".to_owned());
+        }
+        if matches!(ty, Listener | Route) {
+            assert!(got.is_empty(), "clusters may still be requested");
+            back.later(Duration::from_secs(5));
+            got = back.settle();
+        }
+        assert_eq!(got[0].removed, ["x", "y"], "{}", ty.short());
+    }
+}
+
+#[test]
+fn envoys_are_not_told_that_routes_are_absent_and_lose_endpoints_by_an_empty_assignment() {
+    let fanout = fanout_that_knows_absent();
     let mut peer = Peer::delta(&fanout);
     peer.ask(Endpoint, &["x"]);
     peer.ask(Route, &["80"]);
     let got = peer.settle();
-    assert_eq!((got[0].names(), got[1].names()), (vec!["x"], vec!["80"]));
+    assert_eq!((got[0].names(), &got[0].removed[..]), (vec![], &["x".to_owned()][..]));
+    assert_eq!((got[1].names(), got[1].removed.len()), (vec!["80"], 0), "a listener would wait for ever");
     fanout.source().set(0, Endpoint, "x", "10.0.0.1");
     publish(&fanout);
     assert_eq!(peer.settle()[0].names(), ["x"]);
+    // Two of them share a response.
+    let mut second = Peer::delta(&fanout);
+    second.ask(Endpoint, &["x"]);
+    second.settle();
+    fanout.source().remove(0, Endpoint, "x");
+    publish(&fanout);
+    for peer in [&mut peer, &mut second] {
+        let got = peer.settle();
+        assert_eq!((got[0].names(), got[0].removed.len()), (vec!["x"], 0), "it would keep what is removed");
+    }
+    // Among other changes, too.
+    peer.ask(Endpoint, &["y"]);
+    peer.settle();
+    fanout.source().set(0, Endpoint, "x", "10.0.0.2");
+    fanout.source().set(0, Endpoint, "y", "10.0.0.3");
+    publish(&fanout);
+    assert_eq!(peer.settle()[0].names(), ["x", "y"]);
+}
+
+#[test]
+fn secrets_that_a_client_will_never_see_are_answered_at_once() {
+    let fanout = fanout();
+    fanout.source().set(0, Secret, "a", "1");
+    fanout.source().move_client(ClientId(0), REFUSED_SECRETS);
+    fanout.source().move_client(ClientId(1), REFUSED_SECRETS);
+    publish(&fanout);
+    let mut delta = Peer::delta(&fanout);
+    delta.ask(Secret, &["a", "b"]);
+    let got = delta.settle();
+    assert_eq!((got.len(), &got[0].removed[..]), (1, &["a", "b"].map(str::to_owned)[..]));
+    delta.ask(Secret, &["c"]);
+    assert_eq!(delta.settle()[0].removed, ["c"]);
+    let mut sotw = Peer::sotw(&fanout);
+    sotw.ask(Secret, &["a"]);
+    let got = sotw.drain();
+    assert_eq!((got.len(), got[0].resources.len()), (1, 0));
+    // It is absent now, and pushed when it may be seen.
+    fanout.source().move_client(ClientId(0), 0);
+    publish(&fanout);
+    assert_eq!(delta.settle()[0].names(), ["a"]);
 }
 
 #[test]
 fn names_come_and_go() {
     let fanout = fanout();
+    for name in ["a", "b", "c"] {
+        fanout.source().set(0, Endpoint, name, "1");
+    }
     let mut peer = Peer::delta(&fanout);
     peer.ask(Endpoint, &["a", "b"]);
     peer.settle();
@@ -177,6 +267,9 @@ fn names_come_and_go() {
 #[test]
 fn an_ack_is_silent_and_a_subscription_in_it_is_not() {
     let fanout = fanout();
+    for name in ["a", "b"] {
+        fanout.source().set(0, Endpoint, name, "1");
+    }
     let mut peer = Peer::delta(&fanout);
     peer.ask(Endpoint, &["a"]);
     let got = peer.next().unwrap();
@@ -316,7 +409,9 @@ fn a_resumed_client_gets_what_differs() {
     let mut peer = Peer::delta(&fanout);
     peer.resume(Cluster, &["*"], &known(&before[0]));
     let got = peer.settle();
-    assert_eq!((got[0].names(), &got[0].removed[..]), (vec!["b"], &["c".to_owned()][..]));
+    assert_eq!((got[0].names(), got[0].removed.len()), (vec!["b"], 0));
+    peer.later(Duration::from_secs(5));
+    assert_eq!(peer.settle()[0].removed, ["c"], "no listener and no route is requested");
     // The endpoints of the changed cluster go again: Envoy waits for them and does not ask.
     peer.resume(Endpoint, &["a", "b", "c"], &known(&before[1]));
     assert_eq!(peer.settle()[0].names(), ["b"]);
@@ -351,7 +446,9 @@ fn a_vanished_endpoint_name_of_a_resumed_client_is_removed_and_foreign_versions_
     let have = |name: &str, version: &str| (name.to_owned(), version.to_owned());
     peer.resume(Cluster, &[], &[have("a", "2026-01-01T00:00:00Z/7"), have("gone", "x")]);
     let got = peer.settle();
-    assert_eq!((got[0].names(), &got[0].removed[..]), (vec!["a"], &["gone".to_owned()][..]));
+    assert_eq!((got[0].names(), got[0].removed.len()), (vec!["a"], 0));
+    peer.later(Duration::from_secs(5));
+    assert_eq!(peer.settle()[0].removed, ["gone"]);
     peer.resume(Secret, &["s"], &[have("s", "x")]);
     assert_eq!(peer.settle()[0].removed, ["s"]);
 }
@@ -519,7 +616,7 @@ fn streams_that_must_not_be_are_refused_with_the_reason() {
 }
 
 #[test]
-fn health_before_the_first_request_and_unknown_types_are_passed_over() {
+fn health_before_the_first_request_and_requests_without_a_type_are_passed_over() {
     use prost::Message;
     let fanout = fanout();
     let mut peer = Peer::delta(&fanout);
@@ -534,11 +631,7 @@ fn health_before_the_first_request_and_unknown_types_are_passed_over() {
     assert!(peer.settle().is_empty());
     let problem = pilotfish_proto::google::rpc::Status { message: "too slow".into(), ..Default::default() };
     peer.send_delta(DeltaDiscoveryRequest { error_detail: Some(problem), ..health }).unwrap();
-    peer.send_delta(DeltaDiscoveryRequest {
-        type_url: "type.googleapis.com/unknown".into(),
-        ..Default::default()
-    })
-    .unwrap();
+    peer.send_delta(DeltaDiscoveryRequest { type_url: "".into(), ..Default::default() }).unwrap();
     assert!(peer.settle().is_empty());
     let reported = fanout.source().reported.lock().clone();
     assert_eq!(reported, [None, Some("too slow".to_owned())], "only after the first request");

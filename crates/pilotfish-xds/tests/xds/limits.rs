@@ -85,6 +85,8 @@ fn what_a_client_says_it_has_counts_until_it_is_answered() {
     assert_eq!(more.map(|error| error.asked), Some(16), "all types together");
     let mut peer = Peer::delta(&fanout);
     peer.send_delta(known(Cluster, 8)).unwrap();
+    peer.settle();
+    peer.later(std::time::Duration::from_secs(5));
     assert_eq!(peer.settle()[0].removed.len(), 8);
     peer.send_delta(known(Listener, 8)).unwrap();
 }
@@ -104,6 +106,8 @@ fn what_clients_say_they_have_counts_for_all_of_an_address() {
     let refused = exceeded(other.send_delta(known()));
     assert_eq!(refused.map(|error| error.limit), Some(Limit::AddressSubscriptionBytes));
     drop(other);
+    one.settle();
+    one.later(std::time::Duration::from_secs(5));
     assert_eq!(one.settle()[0].removed.len(), 8);
     assert_eq!(fanout.subscription_bytes(), 0, "it is answered");
     let mut other = Peer::delta(&fanout);

@@ -1,6 +1,6 @@
 //! Make before break.
 
-use crate::support::{Memory, Peer, fanout};
+use crate::support::{Memory, Peer, body, fanout, version};
 use pilotfish_proto::ResourceType::{self, Cluster, Endpoint, Listener, Route};
 use pilotfish_xds::{Fanout, Protocol};
 use std::sync::Arc;
@@ -198,6 +198,11 @@ fn a_cluster_that_stays_for_now_is_not_told_to_be_absent() {
     let got = back.next().unwrap();
     assert_eq!(got.ty, Listener);
     back.ack(&got);
+    assert!(back.next().is_none(), "it may have routes");
+    back.ask(Route, &["80"]);
+    let got = back.next().unwrap();
+    assert_eq!(got.ty, Route);
+    back.ack(&got);
     assert_eq!(back.next().unwrap().removed, ["kept"]);
     assert!(back.next().is_none());
 }
@@ -211,4 +216,114 @@ fn types_of_one_change_come_in_order() {
     publish(&fanout);
     let types: Vec<_> = peer.drain().iter().map(|got| got.ty).collect();
     assert_eq!(types, [Cluster, Endpoint, Listener, Route]);
+}
+
+/// A delta client that has what [`synced`] has, from a stream that has ended, and the state of which is
+/// another one since.
+fn resumed(fanout: &Arc<Fanout<Memory>>, order: &[ResourceType], change: impl FnOnce()) -> Peer {
+    let mut had = Vec::new();
+    let mut before = Peer::delta(fanout);
+    for (ty, names) in [(Cluster, vec![]), (Endpoint, vec!["old"]), (Listener, vec![]), (Route, vec!["80"])] {
+        before.ask(ty, &names);
+        had.push((ty, names, before.settle().remove(0).resources));
+    }
+    drop(before);
+    change();
+    let mut peer = Peer::delta(fanout);
+    for ty in order {
+        let (_, names, have) = had.iter().find(|(other, ..)| other == ty).unwrap();
+        peer.resume(*ty, names, have);
+    }
+    peer
+}
+
+#[test]
+fn resumed_stream_keeps_removed_clusters_until_listeners_and_routes_are_acknowledged() {
+    let (fanout, _) = synced(Protocol::Delta);
+    let mut peer = resumed(&fanout, &[Cluster], || {
+        fanout.source().remove(0, Cluster, "old");
+        fanout.source().set(0, Route, "80", "direct response");
+        publish(&fanout);
+    });
+    let clusters = peer.next().unwrap();
+    assert_eq!((clusters.ty, clusters.removed.len()), (Cluster, 0));
+    peer.ack(&clusters);
+    assert!(peer.next().is_none(), "listeners and routes are not requested yet");
+    let had = |ty, name: &str, content: &str| {
+        vec![(name.to_owned(), format!("{:016x}", version(&body(ty, name, content))))]
+    };
+    peer.resume(Listener, &[], &had(Listener, "l", "1"));
+    let listeners = peer.next().unwrap();
+    assert_eq!((listeners.ty, listeners.resources.len()), (Listener, 0), "nothing differs");
+    peer.ack(&listeners);
+    assert!(peer.next().is_none(), "routes are not requested yet");
+    peer.resume(Route, &["80"], &had(Route, "80", "old"));
+    let routes = peer.next().unwrap();
+    assert_eq!((routes.ty, routes.names()), (Route, vec!["80"]));
+    assert!(peer.next().is_none());
+    peer.ack(&routes);
+    assert_eq!(peer.next().unwrap().removed, ["old"]);
+    assert!(peer.next().is_none() && peer.stream.lock().deadline().is_none());
+}
+
+#[test]
+fn resumed_listeners_and_routes_wait_for_clusters_in_any_order_of_requests() {
+    for order in [[Route, Listener, Endpoint, Cluster], [Endpoint, Listener, Route, Cluster]] {
+        let (fanout, _) = synced(Protocol::Delta);
+        let mut peer = resumed(&fanout, &order[..3], || replace(&fanout));
+        let got = peer.drain();
+        assert!(got.iter().all(|got| got.ty == Endpoint), "clusters are not requested yet: {got:?}");
+        got.iter().for_each(|got| peer.ack(got));
+        peer.resume(Cluster, &[], &[("old".into(), format!("{:016x}", version(&body(Cluster, "old", "1"))))]);
+        let clusters = peer.next().unwrap();
+        assert_eq!((clusters.ty, clusters.names(), clusters.removed.len()), (Cluster, vec!["new"], 0));
+        assert!(peer.next().is_none(), "the new cluster is not warm");
+        peer.ask(Endpoint, &["new"]);
+        let endpoints = peer.next().unwrap();
+        assert_eq!((endpoints.ty, endpoints.names()), (Endpoint, vec!["new"]));
+        peer.ack(&endpoints);
+        peer.ack(&clusters);
+        let referring = peer.settle();
+        let types: Vec<_> = referring.iter().map(|got| got.ty).collect();
+        assert_eq!(types[..2], [Listener, Route]);
+        assert_eq!((types[2], &referring[2].removed[..]), (Cluster, &["old".to_owned()][..]));
+    }
+}
+
+#[test]
+fn resumed_stream_waits_no_longer_than_the_deadline_for_types_that_never_come() {
+    let change = |fanout: &Arc<Fanout<Memory>>| {
+        fanout.source().remove(0, Cluster, "old");
+        fanout.source().set(0, Listener, "l", "2");
+        publish(fanout);
+    };
+    // A proxy of TCP has no routes.
+    let (fanout, _) = synced(Protocol::Delta);
+    let mut peer = resumed(&fanout, &[Cluster, Listener], || change(&fanout));
+    let got = peer.settle();
+    assert!(got.iter().all(|got| got.removed.is_empty()), "{got:?}");
+    peer.later(Duration::from_secs(5));
+    assert_eq!(peer.settle()[0].removed, ["old"]);
+    assert!(peer.stream.lock().deadline().is_none());
+    fanout.source().set(0, Cluster, "later", "1");
+    publish(&fanout);
+    peer.settle();
+    fanout.source().remove(0, Cluster, "later");
+    publish(&fanout);
+    assert_eq!(peer.settle()[0].removed, ["later"], "once over, it is not waited for again");
+    // And an Envoy with clusters of its own never requests any.
+    let (fanout, _) = synced(Protocol::Delta);
+    let mut peer = resumed(&fanout, &[Listener, Route], || change(&fanout));
+    assert!(peer.settle().iter().all(|got| got.resources.is_empty()));
+    peer.later(Duration::from_secs(5));
+    assert_eq!(peer.settle()[0].names(), ["l"]);
+}
+
+#[test]
+fn resumed_stream_without_differences_waits_for_nothing() {
+    let (fanout, _) = synced(Protocol::Delta);
+    let mut peer = resumed(&fanout, &[Cluster, Endpoint, Listener, Route], || {});
+    let got = peer.settle();
+    assert_eq!(got.iter().map(|got| got.ty).collect::<Vec<_>>(), [Cluster, Endpoint, Listener, Route]);
+    assert!(got.iter().all(|got| got.resources.is_empty() && got.removed.is_empty()), "{got:?}");
 }

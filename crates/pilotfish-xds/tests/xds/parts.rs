@@ -221,6 +221,9 @@ fn a_resource_that_moves_between_parts_is_never_gone() {
     }
     assert_eq!(one(early.settle()), is(&[("moves", "1")], &[]));
     publish(&fanout);
+    // It has no listeners, for which removals would wait.
+    joins.later(std::time::Duration::from_secs(5));
+    assert!(joins.settle().is_empty());
     fanout.source().remove(SHARED, Cluster, "moves");
     publish(&fanout);
     for peer in [&mut early, &mut joins, &mut fresh] {

@@ -1,6 +1,6 @@
 //! What must hold over any history of changes and requests.
 
-use crate::support::{Got, Memory, Peer, body, fanout, version};
+use crate::support::{Got, Memory, Peer, body, fanout, fanout_that_knows_absent, version};
 use pilotfish_proto::ResourceType::{self, Cluster, Endpoint, Listener, Route};
 use pilotfish_proto::envoy::service::discovery::v3 as discovery;
 use pilotfish_xds::{ClientId, Fanout, PeerInfo, Protocol};
@@ -243,7 +243,14 @@ impl Model {
                     expected.entry(name.clone()).or_insert(empty);
                 }
             }
-            prop_assert_eq!(&self.have[&ty], &expected, "{}", ty.short());
+            let mut have = self.have[&ty].clone();
+            if self.is_delta() && ty == Endpoint {
+                // It was told that they are absent, or it had them and has empty ones now.
+                let stands_in = |name: &str, is: &str| is == format!("{:016x}", version(&body(ty, name, "")));
+                have.retain(|name, is| !stands_in(name, is));
+                expected.retain(|name, is| !stands_in(name, is));
+            }
+            prop_assert_eq!(&have, &expected, "{}", ty.short());
         }
         prop_assert!(self.peer.next().is_none());
         prop_assert!(self.peer.stream.lock().deadline().is_none());
@@ -357,7 +364,7 @@ proptest! {
         views in prop_oneof![Just(Views::Alone), Just(Views::Composed)],
         (delta, sotw) in any::<(bool, bool)>(),
     ) {
-        let fanout = fanout();
+        let fanout = fanout_that_knows_absent();
         views.set_up(&fanout);
         let mut delta = Model::new(&fanout, Protocol::Delta, 0, delta);
         let mut sotw = Model::new(&fanout, Protocol::Sotw, 1, sotw);
@@ -384,8 +391,10 @@ proptest! {
         let mut peer = Peer::new(&fanout, if delta { Protocol::Delta } else { Protocol::Sotw });
         peer.ask(Cluster, &[]);
         for message in messages {
-            let _ = peer.stream.lock().on_message(&message, peer.now);
-            while peer.next().is_some() {}
+            let mut stream = peer.stream.lock();
+            let _ = stream.on_message(&message, peer.now);
+            // Not decoded: what is answered may be of any type.
+            while stream.poll_response(peer.now).is_some() {}
         }
         let stream = fanout.open(Protocol::Delta, PeerInfo::default());
         let _ = stream.lock().on_message(&[0x0a, 0x02, 0x0a, 0xff], peer.now);
@@ -427,31 +436,90 @@ proptest! {
         rounds in proptest::collection::vec((proptest::collection::btree_set(0..5_usize, 0..4), 0..6_usize), 1..12),
         sotw in any::<bool>(),
     ) {
-        let fanout = fanout();
+        let fanout = fanout_that_knows_absent();
         let mut envoy = Envoy::new(&fanout, if sotw { Protocol::Sotw } else { Protocol::Delta });
         for (services, polls) in rounds {
-            for (i, name) in NAMES.iter().enumerate() {
-                if services.contains(&i) {
-                    fanout.source().set(0, Cluster, name, "1");
-                    fanout.source().set(0, Endpoint, name, "1");
-                } else {
-                    fanout.source().remove(0, Cluster, name);
-                    fanout.source().remove(0, Endpoint, name);
-                }
-            }
-            let names: Vec<&str> = services.iter().map(|i| NAMES[*i]).collect();
-            fanout.source().set(0, Route, "80", &names.join(","));
-            fanout.publish(&fanout.source().commit());
+            serve(&fanout, &services);
             for _ in 0..polls {
                 envoy.poll()?;
             }
         }
-        while envoy.poll()? {}
-        let there: BTreeSet<String> = fanout.source().all(0, Cluster).into_keys().collect();
-        prop_assert_eq!(&envoy.clusters, &there);
-        let referred: BTreeSet<_> = envoy.route.iter().cloned().collect();
-        prop_assert_eq!(referred, envoy.clusters.clone(), "and everything arrives");
+        envoy.catch_up(&fanout)?;
     }
+
+    #[test]
+    fn a_route_never_refers_to_a_cluster_that_is_not_warm_after_reconnects_to_replicas_ahead_and_behind(
+        rounds in proptest::collection::vec(round(), 1..10),
+    ) {
+        // Each replica learns of changes in its own time.
+        let replicas = [fanout_that_knows_absent(), fanout_that_knows_absent()];
+        replicas.iter().for_each(|replica| serve(replica, &BTreeSet::new()));
+        let mut envoy = Envoy::new(&replicas[0], Protocol::Delta);
+        let mut at = 0;
+        for round in rounds {
+            for (replica, _) in replicas.iter().zip(round.learns).filter(|(_, learns)| *learns) {
+                serve(replica, &round.services);
+            }
+            for _ in 0..round.polls {
+                envoy.poll()?;
+            }
+            if let Some(Reconnect { replica, order, polls }) = round.reconnect {
+                at = replica;
+                envoy.reconnect(&replicas[at], &order, polls)?;
+            }
+        }
+        envoy.catch_up(&replicas[at])?;
+    }
+}
+
+/// What happens between a client and two replicas.
+#[derive(Clone, Debug)]
+struct Round {
+    services: BTreeSet<usize>,
+    /// The replicas that have them from now on.
+    learns: [bool; 2],
+    polls: usize,
+    reconnect: Option<Reconnect>,
+}
+
+#[derive(Clone, Debug)]
+struct Reconnect {
+    replica: usize,
+    /// In which order the types are requested.
+    order: Vec<ResourceType>,
+    /// Responses that the client reads after each request.
+    polls: [usize; 4],
+}
+
+fn round() -> impl Strategy<Value = Round> {
+    let services = proptest::collection::btree_set(0..5_usize, 0..4);
+    let order = Just(TYPES.to_vec()).prop_shuffle();
+    let reconnect = (0..2_usize, order, proptest::array::uniform4(0..3_usize))
+        .prop_map(|(replica, order, polls)| Reconnect { replica, order, polls });
+    (services, any::<[bool; 2]>(), 0..6_usize, proptest::option::of(reconnect))
+        .prop_map(|(services, learns, polls, reconnect)| Round { services, learns, polls, reconnect })
+}
+
+/// A cluster that no route refers to: no Envoy is without any.
+const ALWAYS: &str = "passthrough";
+
+/// From now on, there are these services, and a route to each.
+fn serve(fanout: &Fanout<Memory>, services: &BTreeSet<usize>) {
+    fanout.source().set(0, Cluster, ALWAYS, "1");
+    fanout.source().set(0, Endpoint, ALWAYS, "1");
+    for (i, name) in NAMES.iter().enumerate() {
+        if services.contains(&i) {
+            fanout.source().set(0, Cluster, name, "1");
+            fanout.source().set(0, Endpoint, name, "1");
+        } else {
+            fanout.source().remove(0, Cluster, name);
+            fanout.source().remove(0, Endpoint, name);
+        }
+    }
+    let names: Vec<&str> = services.iter().map(|i| NAMES[*i]).collect();
+    fanout.source().set(0, Listener, "l", "1");
+    fanout.source().set(0, Route, "80", &names.join(","));
+    fanout.publish(&fanout.source().commit());
 }
 
 /// A client that does what Envoy does: subscribes to endpoints of new clusters, and acknowledges clusters when all are warm.
@@ -463,6 +531,10 @@ struct Envoy {
     route: Vec<String>,
     unanswered: Vec<Got>,
     endpoints_nonce: String,
+    /// On a new stream, it requests clusters once those that it has are warm.
+    defers_clusters: bool,
+    /// The versions of what it has.
+    have: BTreeMap<ResourceType, BTreeMap<String, String>>,
 }
 
 impl Envoy {
@@ -479,20 +551,78 @@ impl Envoy {
             route: Vec::new(),
             unanswered: Vec::new(),
             endpoints_nonce: String::new(),
+            defers_clusters: false,
+            have: BTreeMap::new(),
         }
+    }
+
+    /// Opens another stream and requests there what it has.
+    fn reconnect(
+        &mut self,
+        fanout: &Arc<Fanout<Memory>>,
+        order: &[ResourceType],
+        polls: [usize; 4],
+    ) -> Result<(), TestCaseError> {
+        self.peer = Peer::new(fanout, Protocol::Delta);
+        self.unanswered.clear();
+        // What it has nothing of yet, it requests last and in the usual order.
+        let has_some = |ty: &ResourceType| self.have.get(ty).is_some_and(|have| !have.is_empty());
+        let known = order.iter().filter(|ty| has_some(ty)).chain(TYPES.iter().filter(|ty| !has_some(ty)));
+        let order: Vec<ResourceType> = known.copied().collect();
+        self.defers_clusters = !self.clusters.is_subset(&self.warm);
+        for (ty, polls) in order.iter().zip(polls) {
+            if *ty != Cluster || !self.defers_clusters {
+                self.request(*ty);
+            }
+            for _ in 0..polls {
+                self.poll()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Requests a type with what the client has of it.
+    fn request(&mut self, ty: ResourceType) {
+        let names: Vec<&str> = match ty {
+            Endpoint => self.subscribed.iter().map(String::as_str).collect(),
+            Route => vec!["80"],
+            _ => Vec::new(),
+        };
+        let have: Vec<_> =
+            self.have.get(&ty).into_iter().flatten().map(|(n, v)| (n.clone(), v.clone())).collect();
+        if ty != Endpoint || !names.is_empty() {
+            self.peer.resume(ty, &names, &have);
+        }
+    }
+
+    /// Takes everything that comes, and compares it with what there is.
+    fn catch_up(&mut self, fanout: &Fanout<Memory>) -> Result<(), TestCaseError> {
+        while self.poll()? {}
+        let there: BTreeSet<String> = fanout.source().all(0, Cluster).into_keys().collect();
+        prop_assert_eq!(&self.clusters, &there);
+        let referred: BTreeSet<_> = self.route.iter().cloned().chain([ALWAYS.to_owned()]).collect();
+        prop_assert_eq!(referred, self.clusters.clone(), "and everything arrives");
+        Ok(())
     }
 
     fn poll(&mut self) -> Result<bool, TestCaseError> {
         let Some(got) = self.peer.next() else { return Ok(false) };
+        let have = self.have.entry(got.ty).or_default();
+        have.extend(got.resources.iter().cloned());
+        got.removed.iter().for_each(|name| drop(have.remove(name)));
         match got.ty {
             Cluster => self.clusters_came(got)?,
             Endpoint => {
                 self.warm.extend(got.names().into_iter().map(str::to_owned));
+                // Envoy does not wait for what is said not to exist.
+                self.warm.extend(got.removed.iter().cloned());
                 self.endpoints_nonce.clone_from(&got.nonce);
                 self.answer(&got);
             }
             Route => {
-                self.route = contents_of_route(&got);
+                if !got.resources.is_empty() {
+                    self.route = contents_of_route(&got);
+                }
                 for name in &self.route {
                     prop_assert!(
                         self.clusters.contains(name),
@@ -507,6 +637,9 @@ impl Envoy {
         if self.clusters.is_subset(&self.warm) {
             for got in std::mem::take(&mut self.unanswered) {
                 self.answer(&got);
+            }
+            if std::mem::take(&mut self.defers_clusters) {
+                self.request(Cluster);
             }
         }
         Ok(true)
@@ -532,6 +665,9 @@ impl Envoy {
             self.subscribed.difference(&self.clusters).cloned().collect(),
         );
         self.subscribed.clone_from(&self.clusters);
+        if let Some(endpoints) = self.have.get_mut(&Endpoint) {
+            endpoints.retain(|name, _| self.clusters.contains(name));
+        }
         if self.peer.protocol == Protocol::Sotw {
             let all: Vec<&str> = self.subscribed.iter().map(String::as_str).collect();
             if !(new.is_empty() && gone.is_empty()) {

@@ -199,3 +199,17 @@ fn set_versions_are_hashes_of_the_content() {
     assert_eq!(version(["a", "b"]), version(["a", "b"]), "two replicas");
     assert_ne!(version(["a", "b"]), version(["b", "a"]));
 }
+
+#[test]
+fn the_empty_name_is_no_resource_and_not_everything() {
+    for ty in [Cluster, Endpoint, Listener, Route] {
+        let fanout = fanout();
+        fanout.source().set(0, ty, "a", "1");
+        let mut peer = Peer::sotw(&fanout);
+        peer.ask(ty, &[""]);
+        let got = one(peer.drain());
+        assert_eq!(got.names(), Vec::<&str>::new(), "{}", ty.short());
+        peer.answer(ty, &["", "a"], &got.nonce);
+        assert_eq!(one(peer.drain()).names(), ["a"]);
+    }
+}

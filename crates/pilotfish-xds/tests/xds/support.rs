@@ -67,6 +67,9 @@ pub(crate) struct Memory {
     pub(crate) answers: Mutex<BTreeMap<String, (Collection, Held)>>,
     /// The next state always waits for the one that is read.
     pub(crate) is_waited_for: AtomicBool,
+    /// What load assignments and routes of unknown names are: stand-ins, or, as most tests have it, all that
+    /// there is of them.
+    pub(crate) knows_absent: AtomicBool,
     /// Snapshots that were taken.
     pub(crate) snapshots: AtomicU64,
     /// Resources that were read.
@@ -86,8 +89,10 @@ impl Drop for Client {
     }
 }
 
-/// The class of clients that see no secrets.
+/// The class of clients of which it is not known yet if they see secrets.
 pub(crate) const WITHOUT_SECRETS: u32 = 7;
+/// The class of clients that never see any.
+pub(crate) const REFUSED_SECRETS: u32 = 8;
 
 pub(crate) fn view(class: u32, ty: ResourceType) -> ViewId {
     let at = ResourceType::ALL.iter().position(|other| *other == ty).unwrap();
@@ -141,6 +146,7 @@ impl Memory {
                 version: version(&body),
                 body,
                 changed_at: world.revision + 1,
+                stands_in: false,
             };
             world.resources.insert((view, Arc::clone(&name)), resource);
             ChangeKind::Upsert
@@ -185,6 +191,7 @@ impl Memory {
 pub(crate) struct Seen {
     world: Arc<World>,
     is_waited_for: bool,
+    is_absent: bool,
     /// Whether a wildcard is computed: where somebody waits, only in every second snapshot.
     is_prepared: bool,
     reads: Arc<AtomicU64>,
@@ -207,10 +214,14 @@ impl Snapshot<Client> for Seen {
         let class = self.world.classes.get(&client.id).copied().unwrap_or(0);
         let is_served = match ty {
             ResourceType::NameTable => false,
-            ResourceType::Secret => class != WITHOUT_SECRETS,
+            ResourceType::Secret => class != WITHOUT_SECRETS && class != REFUSED_SECRETS,
             _ => true,
         };
         is_served.then(|| view(class, ty))
+    }
+
+    fn is_undecided(&self, client: &Client, ty: ResourceType) -> bool {
+        ty == ResourceType::Secret && self.world.classes.get(&client.id) == Some(&WITHOUT_SECRETS)
     }
 
     fn parts(&self, view: ViewId) -> Arc<[ViewId]> {
@@ -228,7 +239,13 @@ impl Snapshot<Client> for Seen {
             let ty = type_of(view);
             matches!(ty, Endpoint | Route).then(|| {
                 let body = body(ty, name, "");
-                Resource { name: name.into(), version: version(&body), body, changed_at: 0 }
+                Resource {
+                    name: name.into(),
+                    version: version(&body),
+                    body,
+                    changed_at: 0,
+                    stands_in: self.is_absent,
+                }
             })
         })
     }
@@ -290,12 +307,20 @@ impl ResourceSource for Memory {
         let is_waited_for = self.is_waited_for.load(Ordering::SeqCst);
         let is_prepared = !is_waited_for || number.is_multiple_of(2);
         let (world, reads) = (Arc::clone(&self.world.lock()), Arc::clone(&self.reads));
-        Seen { world, is_waited_for, is_prepared, reads }
+        let is_absent = self.knows_absent.load(Ordering::SeqCst);
+        Seen { world, is_waited_for, is_absent, is_prepared, reads }
     }
 }
 
 pub(crate) fn fanout() -> Arc<Fanout<Memory>> {
     fanout_with(Arc::new(NoRecorder), StreamLimits::default())
+}
+
+/// A source that tells names of nothing from those of empty resources.
+pub(crate) fn fanout_that_knows_absent() -> Arc<Fanout<Memory>> {
+    let fanout = fanout();
+    fanout.source().knows_absent.store(true, Ordering::SeqCst);
+    fanout
 }
 
 pub(crate) fn fanout_with(recorder: Arc<dyn Recorder>, limits: StreamLimits) -> Arc<Fanout<Memory>> {
@@ -330,7 +355,11 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn new(fanout: &Arc<Fanout<Memory>>, protocol: Protocol) -> Self {
-        let node = Node { id: "sidecar~10.0.0.1~a.ns~ns.svc.cluster.local".into(), ..Default::default() };
+        let node = Node {
+            id: "sidecar~10.0.0.1~a.ns~ns.svc.cluster.local".into(),
+            user_agent_name: "envoy".into(),
+            ..Default::default()
+        };
         Self {
             stream: fanout.open(protocol, PeerInfo::default()),
             protocol,

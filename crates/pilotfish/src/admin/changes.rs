@@ -19,11 +19,15 @@ fn progress(change: &Change) -> ChangeProgress {
         what.push(change.summary());
     }
     let proxies = change.concerned.len();
+    let mut lacking = *change.lacking.lock();
     let after = match &*change.outcome.lock() {
         Some(Outcome::InForce(after)) => Some(*after),
+        Some(Outcome::Refused { by, .. }) => {
+            (lacking.missing, lacking.refusing) = (by.count(), by.count());
+            None
+        }
         Some(Outcome::Late { .. } | Outcome::Unwatched) | None => None,
     };
-    let lacking = *change.lacking.lock();
     // Where nobody was concerned, or all have left, nothing took any time.
     let seconds = after.filter(|after| !after.is_zero());
     ChangeProgress {
@@ -83,7 +87,11 @@ mod tests {
         assert_eq!(told(&case), (3, 1, 1, false, None));
         let mended = acknowledged(3, 2, None, 0.06);
         tracker.settle(&[has, acknowledged(2, 2, None, 0.04), mended], at(2) + Duration::from_millis(80));
-        assert_eq!(told(&case), (3, 3, 0, true, Some(0.06)));
+        assert_eq!(
+            told(&case),
+            (3, 2, 1, false, None),
+            "what the third one refused never was in force there"
+        );
     }
 
     #[test]

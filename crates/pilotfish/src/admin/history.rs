@@ -133,6 +133,13 @@ fn shown(change: &Change) -> api::Change {
             answer.outcome = api::Outcome::Late;
             answer.missing = *missing;
         }
+        Some(Outcome::Refused { by, superseded }) => {
+            answer.outcome = api::Outcome::Refused;
+            answer.refused = by.count();
+            let name = |(connection, ty): &(Arc<str>, ResourceType)| format!("{connection} ({})", ty.short());
+            answer.refused_by = by.connections.iter().map(name).collect();
+            answer.superseded_by = *superseded;
+        }
         Some(Outcome::Unwatched) => answer.outcome = api::Outcome::NotWatched,
     }
     answer

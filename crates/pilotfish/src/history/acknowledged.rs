@@ -1,7 +1,7 @@
 //! When all whom a change concerns have it: a state machine that is told how far clients are.
 
-use super::Change;
-use pilotfish_xds::{ClientId, Progress};
+use super::{Change, Refusal, RefusedBy};
+use pilotfish_xds::{ClientId, Progress, Types};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -29,6 +29,13 @@ pub(crate) enum Outcome {
         /// The first of them.
         clients: Vec<ClientId>,
     },
+    /// Nobody lacks it any more, but some refused it: it never was in force there.
+    Refused {
+        /// Refusing clients.
+        by: RefusedBy,
+        /// The next change of what they refused; `None` where all of them have left.
+        superseded: Option<u64>,
+    },
     /// There was too much to watch.
     Unwatched,
 }
@@ -46,11 +53,18 @@ pub(crate) struct Lacking {
 #[derive(Default)]
 pub(crate) struct Tracker {
     waiting: VecDeque<Arc<Change>>,
+    /// The newest revision that was added.
+    newest: u64,
+    /// Refusals of responses that have changes which are not added yet.
+    early: Vec<Refusal>,
 }
 
 impl Tracker {
     /// Watches a change from now on.
     pub(crate) fn add(&mut self, change: Arc<Change>) -> Option<Arc<Change>> {
+        self.newest = self.newest.max(change.revision);
+        self.early.iter().for_each(|refusal| note(refusal, &change));
+        self.early.retain(|refusal| refusal.until > self.newest);
         self.waiting.push_back(change);
         if self.waiting.len() <= WATCHED {
             return None;
@@ -59,6 +73,31 @@ impl Tracker {
         let given_up = self.waiting.remove(place)?;
         given_up.outcome.lock().get_or_insert(Outcome::Unwatched);
         Some(given_up)
+    }
+
+    /// Takes in who refused responses. To be called after their progress was looked at, so that no refusal is
+    /// missed that came before.
+    pub(crate) fn refused(&mut self, refusals: impl IntoIterator<Item = Refusal>) {
+        for refusal in refusals {
+            self.waiting.iter().for_each(|change| note(&refusal, change));
+            if refusal.until > self.newest && self.early.len() < WATCHED {
+                self.early.push(refusal);
+            }
+        }
+    }
+
+    /// For each change that somebody refused, the next one of what they refused.
+    fn superseding(&self) -> HashMap<u64, u64> {
+        let refused = self.waiting.iter().filter_map(|change| {
+            let by = change.refused_by.lock().clone();
+            (!by.is_empty()).then_some((change.revision, by))
+        });
+        let next = |(revision, by): (u64, RefusedBy)| {
+            let later = self.waiting.iter().filter(|later| later.revision > revision);
+            let of_same = later.filter(|later| by.is_concerned(|client| later.types_of(client)));
+            Some((revision, of_same.map(|later| later.revision).min()?))
+        };
+        refused.filter_map(next).collect()
     }
 
     /// Whether something is watched.
@@ -88,6 +127,7 @@ impl Tracker {
     pub(crate) fn settle(&mut self, progress: &[Progress], now: SystemTime) -> Vec<Arc<Change>> {
         let by_client: HashMap<ClientId, &Progress> =
             progress.iter().map(|progress| (progress.client, progress)).collect();
+        let superseding = self.superseding();
         let mut told = Vec::new();
         self.waiting.retain(|change| {
             let age = now.duration_since(change.at).unwrap_or_default();
@@ -101,7 +141,17 @@ impl Tracker {
             };
             let missing: Vec<ClientId> = lacking().map(|(client, _)| client).collect();
             let refusing = lacking().filter(|(_, lacking)| lacking.refused).count();
+            if refusing > 0 {
+                note_refusing(change, there());
+            }
             *change.lacking.lock() = Lacking { missing: missing.len(), refusing };
+            let by = change.refused_by.lock().clone();
+            if missing.is_empty() && !by.is_empty() {
+                let superseded = superseding.get(&change.revision).copied();
+                *change.outcome.lock() = Some(Outcome::Refused { by, superseded });
+                told.push(change.clone());
+                return false;
+            }
             if missing.is_empty() {
                 let last = there().filter_map(|(client, _)| client.acked_at).max();
                 let after = last.and_then(|last| last.duration_since(change.at).ok()).unwrap_or_default();
@@ -119,5 +169,25 @@ impl Tracker {
             age < GIVEN_UP
         });
         told
+    }
+}
+
+/// Notes a refusal with a change that it is of.
+fn note(refusal: &Refusal, change: &Change) {
+    if refusal.is_of(change.revision, change.types_of(refusal.client)) {
+        change.refused_by.lock().add(refusal.client, refusal.ty, Some(&refusal.connection));
+    }
+}
+
+/// Notes with a change who refuses it at the moment.
+fn note_refusing<'a>(change: &Change, there: impl Iterator<Item = (&'a Progress, Types)>) {
+    let mut refused_by = change.refused_by.lock();
+    for (client, types) in there {
+        for (ty, lacking) in &client.lacking {
+            let refuses = lacking.is_some_and(|lacking| lacking.refused && lacking.lacks(change.revision));
+            if refuses && types.contains(ty) {
+                refused_by.add(client.client, ty, None);
+            }
+        }
     }
 }

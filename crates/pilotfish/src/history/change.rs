@@ -1,6 +1,6 @@
 //! One publication: what changed by whom, and whom it concerns.
 
-use super::{Began, Lacking, Outcome, Published};
+use super::{Began, Lacking, Outcome, Published, RefusedBy};
 use parking_lot::Mutex;
 use pilotfish_model::{
     ChangeSet, Endpoint, Fact, Object, ObjectKey, Origin, ServiceEndpoints, ServiceKey, World,
@@ -39,6 +39,8 @@ pub(crate) struct Change {
     pub(crate) outcome: Mutex<Option<Outcome>>,
     /// Who lacks it: at first all that it concerns.
     pub(crate) lacking: Mutex<Lacking>,
+    /// Clients that refused it.
+    pub(crate) refused_by: Mutex<RefusedBy>,
     /// Whether it was late.
     pub(crate) was_late: AtomicBool,
 }
@@ -165,6 +167,7 @@ impl Change {
             types,
             outcome: Mutex::new(None),
             lacking,
+            refused_by: Mutex::default(),
             was_late: AtomicBool::new(false),
         }
     }

@@ -30,6 +30,8 @@ pub(crate) struct Many {
     pub(crate) slowest: Duration,
     /// How many were not in force everywhere.
     pub(crate) late: u64,
+    /// Number of changes that some client refused.
+    pub(crate) refused: u64,
     /// What the newest one changed.
     pub(crate) newest: String,
 }
@@ -55,9 +57,10 @@ impl ChangeLog {
         }
         let outcome = change.outcome.lock().clone();
         let is_late = matches!(outcome, Some(Outcome::Late { .. }));
+        let is_refused = matches!(outcome, Some(Outcome::Refused { .. }));
         // It has had a line, and gets another one when it is in force.
         let was_late = !is_late && change.was_late.load(Ordering::Relaxed);
-        if (change.is_configuration() || is_late || was_late) && self.lines < LINES {
+        if (change.is_configuration() || is_late || was_late || is_refused) && self.lines < LINES {
             self.lines += 1;
             return Some(Line::One(change.clone()));
         }
@@ -69,6 +72,7 @@ impl ChangeLog {
         many.changes += u64::from(!was_late);
         many.configuration += u64::from(change.is_configuration() && !was_late);
         many.late += u64::from(is_late);
+        many.refused += u64::from(is_refused);
         if let Some(Outcome::InForce(after)) = outcome {
             many.slowest = many.slowest.max(after);
         }

@@ -3,7 +3,7 @@
 //! ```text
 //! control loop ─ world, what differs, whom it concerns ─▶ noted ─ by the tracker, or by who asks ─▶ changes, each with what undoes it
 //!                                                            │
-//!                    Tracker ◀─ how far clients are ─────────┴──▶ ChangeLog ─▶ one line for each change, a few at a time
+//!             Tracker ◀─ how far clients are, who refused ───┴──▶ ChangeLog ─▶ one line for each change, a few at a time
 //! ```
 //!
 //! A change is kept as what it was before: pointers to values that the worlds shared. The world of an earlier revision is the newest one with
@@ -12,11 +12,13 @@
 mod acknowledged;
 mod change;
 mod lines;
+mod refusals;
 mod size;
 
 pub(crate) use acknowledged::{Lacking, Outcome, Tracker};
 pub(crate) use change::{Change, Item, ItemKind};
 pub(crate) use lines::{ChangeLog, Line, Many};
+pub(crate) use refusals::{Refusal, RefusedBy};
 
 use parking_lot::{Mutex, MutexGuard};
 use pilotfish_model::{ChangeSet, Fact, Kind, Update, World, WorldWriter};
@@ -40,6 +42,8 @@ pub(crate) struct History {
     /// Held while they are taken in, so that they come in order.
     turn: Mutex<()>,
     kept: Mutex<Kept>,
+    /// Refusals that the tracker has not taken yet.
+    refusals: Mutex<refusals::Inbox>,
     /// Told of each change.
     news: Notify,
 }
@@ -149,7 +153,13 @@ impl History {
             world: Arc::default(),
             revision: 0,
         };
-        Self { noted: Mutex::default(), turn: Mutex::new(()), kept: Mutex::new(kept), news: Notify::new() }
+        Self {
+            noted: Mutex::default(),
+            turn: Mutex::new(()),
+            kept: Mutex::new(kept),
+            refusals: Mutex::default(),
+            news: Notify::new(),
+        }
     }
 
     /// Keeps that many bytes at most from now on.
@@ -170,6 +180,16 @@ impl History {
             self.take_in();
         }
         self.news.notify_one();
+    }
+
+    /// Notes that a client refused a response. Called from streams' tasks: costs an allocation.
+    pub(crate) fn refused(&self, refusal: Refusal) {
+        self.refusals.lock().add(refusal);
+    }
+
+    /// Takes out the refusals since the last call.
+    pub(crate) fn refusals(&self) -> VecDeque<Refusal> {
+        self.refusals.lock().take()
     }
 
     /// Takes in what was noted. What it costs is proportional to the objects and shards of endpoints that differ.

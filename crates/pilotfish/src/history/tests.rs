@@ -297,7 +297,7 @@ fn a_change_is_in_force_when_the_last_one_that_it_concerns_has_it() {
 }
 
 #[test]
-fn a_change_that_somebody_refuses_is_late_once_and_in_force_when_a_later_one_mends_it() {
+fn a_change_that_somebody_lacks_is_late_once_and_in_force_when_it_is_acknowledged() {
     let mut case = Case::default();
     case.publish(vec![object("a", "one")], &[]);
     let change = case.publish(vec![object("a", "two")], &[1]);
@@ -313,6 +313,95 @@ fn a_change_that_somebody_refuses_is_late_once_and_in_force_when_a_later_one_men
     assert_eq!(tracker.settle(&[progress(1, 2, None, 7.0)], mended).len(), 1, "it is in force at last");
     assert_eq!(*change.outcome.lock(), Some(Outcome::InForce(Duration::from_secs(7))));
     assert!(tracker.settle(&[progress(1, 2, None, 7.0)], mended).is_empty(), "that is said once, too");
+}
+
+/// What became of a change that proxies 1 and 2 were sent, and that proxy 1 refused.
+fn refused(superseded: Option<u64>) -> Outcome {
+    let mut by = RefusedBy::default();
+    by.add(ClientId(1), ResourceType::Listener, Some(&"web-0".into()));
+    Outcome::Refused { by, superseded }
+}
+
+fn refusal(client: u64, ty: ResourceType, after: u64, until: u64) -> Refusal {
+    Refusal { client: ClientId(client), connection: format!("web-{}", client - 1).into(), ty, after, until }
+}
+
+#[test]
+fn refused_change_is_never_in_force() {
+    use ResourceType::{Listener, Route};
+    let soon = at(3) + Duration::from_millis(50);
+    // However soon the next change mends it, and in whatever order the tracker learns of both.
+    for early in [false, true] {
+        let mut case = Case::default();
+        case.publish(vec![object("a", "one")], &[]);
+        let bad = case.publish_by(vec![object("a", "two")], &[(1, Listener), (2, Listener)]);
+        let routes = case.publish_by(vec![object("a", "three")], &[(1, Route)]);
+        let mended = case.publish_by(vec![object("a", "four")], &[(1, Listener)]);
+        let mut tracker = Tracker::default();
+        if early {
+            tracker.refused([refusal(1, Listener, 1, 2)]);
+        }
+        for change in [&bad, &routes, &mended] {
+            tracker.add(change.clone());
+        }
+        if !early {
+            tracker.refused([refusal(1, Listener, 1, 2), refusal(1, Listener, 1, 2)]);
+        }
+        let told = tracker.settle(&[progress(1, 4, None, 0.02), progress(2, 4, None, 0.02)], soon);
+        assert_eq!(told.len(), 3);
+        assert_eq!(*bad.outcome.lock(), Some(refused(Some(4))));
+        for in_force in [&routes, &mended] {
+            assert!(matches!(*in_force.outcome.lock(), Some(Outcome::InForce(_))));
+        }
+        assert!(!tracker.is_waiting());
+    }
+}
+
+#[test]
+fn refused_change_is_not_in_force_when_the_refusing_client_leaves() {
+    let mut case = Case::default();
+    case.publish(vec![object("a", "one")], &[]);
+    let change = case.publish_by(vec![object("a", "two")], &[(1, ResourceType::Listener)]);
+    let mut tracker = Tracker::default();
+    tracker.add(change.clone());
+    tracker.refused([refusal(1, ResourceType::Listener, 1, 2)]);
+    let refusing = [refuses(1, ResourceType::Listener, 1, 2)];
+    assert!(tracker.settle(&refusing, at(2) + Duration::from_secs(1)).is_empty());
+    assert_eq!(tracker.settle(&[], at(2) + Duration::from_secs(2)).len(), 1);
+    assert_eq!(*change.outcome.lock(), Some(refused(None)));
+}
+
+#[test]
+fn refusal_is_of_changes_that_the_client_was_sent_by_that_type_since_its_last_acknowledgement() {
+    use ResourceType::{Listener, Route};
+    let mut case = Case::default();
+    case.publish(vec![object("a", "one")], &[]);
+    let before = case.publish_by(vec![object("a", "two")], &[(1, Listener)]);
+    let routes = case.publish_by(vec![object("a", "three")], &[(1, Route)]);
+    let others = case.publish_by(vec![object("a", "four")], &[(2, Listener)]);
+    let after = case.publish_by(vec![object("a", "five")], &[(1, Listener)]);
+    let mut tracker = Tracker::default();
+    let all = [&before, &routes, &others, &after];
+    for change in all {
+        tracker.add(change.clone());
+    }
+    tracker.refused([refusal(1, Listener, 2, 4)]);
+    tracker.settle(&[progress(1, 5, None, 0.02), progress(2, 5, None, 0.02)], at(6));
+    let in_force = all.map(|change| matches!(*change.outcome.lock(), Some(Outcome::InForce(_))));
+    assert_eq!(in_force, [true; 4]);
+}
+
+#[test]
+fn a_refused_change_has_a_line_of_its_own() {
+    let mut case = Case::default();
+    case.publish(vec![object("a", "one")], &[]);
+    let change = case.publish(vec![object("a", "two")], &[1]);
+    *change.outcome.lock() = Some(refused(Some(3)));
+    let (mut log, now) = (ChangeLog::default(), Instant::now());
+    assert!(matches!(log.add(&change, now), Some(Line::One(_))));
+    while matches!(log.add(&change, now), Some(Line::One(_))) {}
+    let Some(Line::Many(many)) = log.due(now + Duration::from_secs(10)) else { panic!("a line is due") };
+    assert_eq!((many.refused, many.late), (1, 0));
 }
 
 #[test]

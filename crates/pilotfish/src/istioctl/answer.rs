@@ -186,8 +186,13 @@ fn resource(name: String, any: &Any) -> (Arc<str>, Arc<Resource>) {
     let (name, body) = (Arc::<str>::from(name), any.encode_to_vec());
     let mut hasher = DefaultHasher::new();
     body.hash(&mut hasher);
-    let resource =
-        Resource { name: name.clone(), version: hasher.finish().max(1), body: body.into(), changed_at: 0 };
+    let resource = Resource {
+        name: name.clone(),
+        version: hasher.finish().max(1),
+        body: body.into(),
+        changed_at: 0,
+        stands_in: false,
+    };
     (name, Arc::new(resource))
 }
 

@@ -4,10 +4,11 @@ use super::looks::Looks;
 use super::subsystem::{StopOrder, Subsystem};
 use super::traces;
 use crate::control::Shared;
-use crate::history::{Change, ChangeLog, Line, Many, Outcome, Tracker};
+use crate::history::{Change, ChangeLog, Line, Many, Outcome, RefusedBy, Tracker};
 use crate::resources::Resources;
 use pilotfish_admin::Metrics;
 use pilotfish_otlp::Traces;
+use pilotfish_proto::ResourceType;
 use pilotfish_xds::{ClientId, ConnectionStatus, Fanout};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -60,6 +61,7 @@ impl Watcher {
             if self.tracker.is_waiting() && looks.next() <= began {
                 let progress = self.fanout.progress_of(&self.tracker.concerned());
                 looks.looked(began, Instant::now());
+                self.tracker.refused(self.shared.history().refusals());
                 for change in self.tracker.settle(&progress, SystemTime::now()) {
                     self.tell(&change);
                 }
@@ -104,11 +106,13 @@ impl Watcher {
         let outcome = change.outcome.lock().clone();
         let Some(outcome) = outcome else { return };
         // A late change has had its trace.
-        if matches!(outcome, Outcome::InForce(_)) && change.was_late.load(Ordering::Relaxed) {
+        let is_last_word = matches!(outcome, Outcome::InForce(_) | Outcome::Refused { .. });
+        if is_last_word && change.was_late.load(Ordering::Relaxed) {
             return;
         }
         let missing = match &outcome {
             Outcome::Late { clients, .. } => Some(names(&self.fanout.acknowledgements().1, clients, change)),
+            Outcome::Refused { by, .. } => Some(refused_by(by)),
             Outcome::InForce(_) | Outcome::Unwatched => None,
         };
         traces.send(traces::of_change(change, &outcome, missing, SystemTime::now()));
@@ -148,6 +152,7 @@ impl Watcher {
                     "some proxies have not acknowledged a change"
                 );
             }
+            Some(Outcome::Refused { by, superseded }) => write_refused(change, &by, superseded),
             Some(Outcome::Unwatched) | None => {
                 tracing::info!(
                     revision,
@@ -161,19 +166,60 @@ impl Watcher {
     }
 }
 
+fn write_refused(change: &Change, by: &RefusedBy, superseded_by: Option<u64>) {
+    let (revision, what, source) = (change.revision, change.summary(), change.sources());
+    let (proxies, refused, names) = (change.concerned.len(), by.count(), refused_by(by));
+    let superseded = superseded_by.is_some();
+    tracing::warn!(
+        revision,
+        what,
+        source,
+        proxies,
+        refused,
+        names,
+        superseded_by,
+        "{}",
+        if superseded {
+            "superseded: some proxies refused the change, and it never was in force there"
+        } else {
+            "the proxies that refused the change have left; it never was in force there"
+        }
+    );
+}
+
 fn write_many(many: &Many) {
-    let Many { revisions: (first, last), changes, configuration, slowest, late, newest } = many;
+    let Many { revisions: (first, last), changes, configuration, slowest, late, refused, newest } = many;
     let slowest = rounded(*slowest);
-    tracing::info!(
+    if late + refused == 0 {
+        tracing::info!(
+            first,
+            last,
+            changes,
+            configuration,
+            ?slowest,
+            newest,
+            "in force: several changes; pilotfish history lists them"
+        );
+        return;
+    }
+    tracing::warn!(
         first,
         last,
         changes,
         configuration,
         late,
+        refused,
         ?slowest,
         newest,
-        "in force: several changes; pilotfish history lists them"
+        "several changes, not all of them in force everywhere; pilotfish history lists them"
     );
+}
+
+/// Those who refused a change, with the types that they refused.
+fn refused_by(by: &RefusedBy) -> String {
+    const FEW: usize = 5;
+    let name = |(connection, ty): &(Arc<str>, ResourceType)| format!("{connection} ({})", ty.short());
+    by.connections.iter().take(FEW).map(name).collect::<Vec<_>>().join(", ")
 }
 
 /// Those who have not acknowledged a change, with what they say.

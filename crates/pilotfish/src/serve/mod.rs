@@ -253,8 +253,9 @@ fn stream_limits(settings: &Settings) -> StreamLimits {
         .with_all_node_bytes(settings.xds.max_all_node_bytes)
 }
 
-/// Lets lines about refusals name the objects that made what is refused.
+/// Lets lines about refusals name the objects that made what is refused, and the history say who refused it.
 fn name_suspects(recorder: &PrometheusRecorder, translator: &Arc<Translator>, shared: &Arc<Shared>) {
+    recorder.note_refusals(shared.history());
     let (translator, shared) = (translator.clone(), shared.clone());
     recorder.name_suspects(move |nack| {
         let mut names = nack.refused();

@@ -44,7 +44,7 @@ pub(super) fn of_change(change: &Change, outcome: &Outcome, names: Option<String
     let began = change.before_that;
     let end = match outcome {
         Outcome::InForce(after) => change.at + *after,
-        Outcome::Late { .. } => now,
+        Outcome::Late { .. } | Outcome::Refused { .. } => now,
         Outcome::Unwatched => change.at,
     };
     let text = |text: &str| Value::Text(text.to_owned());
@@ -69,16 +69,26 @@ pub(super) fn of_change(change: &Change, outcome: &Outcome, names: Option<String
             ],
         })
         .collect();
-    let mut deliver = Span::new("deliver", change.at, end);
-    if let Outcome::Late { missing, .. } = outcome {
-        let error = format!("{missing} of {} proxies have not acknowledged it", change.concerned.len());
-        root.error = Some(error.clone());
-        deliver.error = Some(error);
-        deliver.attributes.push(("pilotfish.missing", Value::Number(*missing as u64)));
-        deliver.attributes.extend(names.map(|names| ("pilotfish.missing.names", Value::Text(names))));
-    }
     let wait = Span::new("wait", began.received, began.computing);
     let compute = Span::new("compute", began.computing, change.at);
+    let mut deliver = Span::new("deliver", change.at, end);
+    let failure = match outcome {
+        Outcome::Late { missing, .. } => {
+            Some(("have not acknowledged", ["pilotfish.missing", "pilotfish.missing.names"], *missing, None))
+        }
+        Outcome::Refused { by, superseded } => {
+            Some(("refused", ["pilotfish.refused", "pilotfish.refused.names"], by.count(), *superseded))
+        }
+        Outcome::InForce(_) | Outcome::Unwatched => None,
+    };
+    if let Some((did, [key, key_of_names], count, superseded)) = failure {
+        let error = format!("{count} of {} proxies {did} it", change.concerned.len());
+        root.error = Some(error.clone());
+        deliver.error = Some(error);
+        deliver.attributes.push((key, Value::Number(count as u64)));
+        deliver.attributes.extend(names.map(|names| (key_of_names, Value::Text(names))));
+        deliver.attributes.extend(superseded.map(|by| ("pilotfish.superseded_by", Value::Number(by))));
+    }
     let parts = if matches!(outcome, Outcome::Unwatched) {
         vec![wait, compute]
     } else {
@@ -112,6 +122,7 @@ mod tests {
             types: [Types::ALL].into(),
             outcome: Mutex::new(None),
             lacking: Mutex::default(),
+            refused_by: Mutex::default(),
             was_late: AtomicBool::new(false),
         }
     }

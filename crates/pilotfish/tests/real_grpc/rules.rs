@@ -58,6 +58,13 @@ const ROUTES: &[(&str, &str, &str)] = &[
         "[{fault: {abort: {grpcStatus: RESOURCE_EXHAUSTED, percentage: {value: 100}}}, route: [{destination: {host: abort}}]}]",
         "RESOURCE_EXHAUSTED",
     ),
+    (
+        "unused",
+        "[{match: [{headers: {x: {exact: never}}}], route: [{destination: {host: unused, subset: missing}}]}, {route: [{destination: \
+         {host: unused}}]}]",
+        "echo",
+    ),
+    ("subset", "[{route: [{destination: {host: subset, subset: missing}}]}]", "UNAVAILABLE"),
     ("nobody", "[{route: [{destination: {host: missing}}]}]", "UNAVAILABLE"),
 ];
 

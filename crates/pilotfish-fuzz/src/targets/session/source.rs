@@ -73,7 +73,7 @@ pub(super) fn body(ty: ResourceType, name: &str, content: &str) -> Bytes {
 
 fn resource(ty: ResourceType, name: &str, content: &str, changed_at: u64) -> Resource {
     let body = body(ty, name, content);
-    Resource { name: name.into(), version: version(&body), body, changed_at }
+    Resource { name: name.into(), version: version(&body), body, changed_at, stands_in: false }
 }
 
 impl Memory {

@@ -5,7 +5,7 @@ use super::outbound::accounts;
 use super::view::GrpcClusters;
 use super::{load_balancer, names};
 use crate::engine::{Cx, EncodedResource};
-use crate::envoy::ClusterName;
+use crate::envoy::{ClusterName, NOWHERE, outbound_name};
 use crate::policy::destination_rule::{MergedDestinationRule, Policy, destination_rule_for};
 use crate::scope::ServiceIn;
 use pilotfish_config::networking::{ClientTlsMode, ConsistentHashLb, SimpleLb};
@@ -35,27 +35,27 @@ const ROOTS: &str = "ROOTCA";
 /// The largest ring that gRPC takes; Envoy's limit is the same.
 const MAX_RING_SIZE: u64 = 8 << 20;
 
-/// The cluster of that name; none for what is no name of a service's cluster, for a subset that no rule has, or where a rule that
-/// cannot be used says how to encrypt.
+/// The cluster of that name; none for what is no name of a service's cluster.
+///
+/// A client waits for each cluster of a route before it makes its first call to the host. So a cluster that a
+/// route may name is there, and without endpoints where calls to it have to fail: of a service that does not
+/// exist, of a subset that no rule has, or where a rule that cannot be used says how to encrypt.
 pub(super) fn clusters(cx: &Cx<'_>, view: &GrpcClusters, name: &str) -> Vec<EncodedResource> {
     let Some(parsed) = ClusterName::parse(name).filter(|parsed| !parsed.sni_dnat) else { return Vec::new() };
     let service = cx.get(&ServiceIn(view.scope.clone(), parsed.host.clone()));
     let Some(service) =
         Option::as_ref(&service).filter(|service| service.port(PortId::tcp(parsed.port)).is_some())
     else {
-        // A route may lead to a service that does not exist: its cluster is there, without endpoints.
-        let known =
-            parsed.subset.is_empty().then(|| EncodedResource::new(name, &eds_cluster(name), Vec::new()));
-        return known.into_iter().collect();
+        return failing(name, parsed.port, Vec::new());
     };
     let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
     let rule = destination_rule_for(cx, &view.scope.namespace, &key, &view.labels);
-    if rule.as_deref().is_some_and(|rule| rule.closed) {
-        return Vec::new();
-    }
+    let of_rule = rule.iter().flat_map(|rule| rule.provenance.iter().cloned());
+    let provenance: Vec<Origin> = std::iter::once(service.provenance.clone()).chain(of_rule).collect();
+    let is_closed = rule.as_deref().is_some_and(|rule| rule.closed);
     let is_subset = |rule: &MergedDestinationRule| rule.subset(&parsed.subset).is_some();
-    if !parsed.subset.is_empty() && !rule.as_deref().is_some_and(is_subset) {
-        return Vec::new();
+    if is_closed || (!parsed.subset.is_empty() && !rule.as_deref().is_some_and(is_subset)) {
+        return failing(name, parsed.port, provenance);
     }
     let policy =
         rule.as_deref().map_or_else(Policy::default, |rule| rule.policy_of(&parsed.subset, parsed.port));
@@ -63,7 +63,7 @@ pub(super) fn clusters(cx: &Cx<'_>, view: &GrpcClusters, name: &str) -> Vec<Enco
         && rule.as_ref().is_some_and(|rule| rule.requires_tls(&parsed.subset, parsed.port))
     {
         // gRPC takes no certificates from xDS, and a cluster without TLS would send what is to be protected in plaintext.
-        return Vec::new();
+        return failing(name, parsed.port, provenance);
     }
     let mut cluster = eds_cluster(name);
     if policy.tls.is_some_and(|tls| tls.mode == ClientTlsMode::IstioMutual) {
@@ -71,8 +71,16 @@ pub(super) fn clusters(cx: &Cx<'_>, view: &GrpcClusters, name: &str) -> Vec<Enco
     }
     apply_balancer(&mut cluster, &policy, view.least_request);
     apply_limits(&mut cluster, &policy);
-    let of_rule = rule.iter().flat_map(|rule| rule.provenance.iter().cloned());
-    let provenance: Vec<Origin> = std::iter::once(service.provenance.clone()).chain(of_rule).collect();
+    vec![EncodedResource::new(name, &cluster, provenance)]
+}
+
+/// The cluster of that name to which every call fails at once: its endpoints are those of a host that no
+/// service can have.
+fn failing(name: &str, port: u32, provenance: Vec<Origin>) -> Vec<EncodedResource> {
+    let mut cluster = eds_cluster(name);
+    if let Some(eds) = &mut cluster.eds_cluster_config {
+        eds.service_name = outbound_name(port, "", NOWHERE);
+    }
     vec![EncodedResource::new(name, &cluster, provenance)]
 }
 

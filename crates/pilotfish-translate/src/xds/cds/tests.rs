@@ -274,10 +274,34 @@ fn without_usable_authorities_nothing_is_sent_in_plaintext() {
     let client = Proxy { kind: ProxyKind::Grpc, ..sidecar("client-0", "shop") };
     let name = "outbound|80||web.shop.svc.cluster.local";
     let named = BatchOf(client, ResourceBatchKey::Named(name.into()));
-    let found = evaluate(&world, &named).resources.len();
-    assert_eq!(found, 0, "gRPC takes no authorities from xDS, so it gets no cluster");
+    // gRPC takes no authorities from xDS, so its cluster has no endpoints.
+    assert_eq!(endpoints_of_grpc(&evaluate(&world, &named)), NOWHERE_ON_80);
     let open = crate::testing::world([web.update()]);
-    assert_eq!(evaluate(&open, &named).resources.len(), 1);
+    assert_eq!(endpoints_of_grpc(&evaluate(&open, &named)), name);
+}
+
+const NOWHERE_ON_80: &str = "outbound|80||nowhere.invalid";
+
+/// The name of the endpoints of the only cluster.
+fn endpoints_of_grpc(batch: &ResourceBatch) -> String {
+    let [resource] = &*batch.resources else { panic!("one cluster") };
+    let packed = pilotfish_proto::Any::decode(resource.body.clone()).unwrap();
+    Cluster::decode(&*packed.value).unwrap().eds_cluster_config.unwrap().service_name
+}
+
+#[test]
+fn grpc_clusters_that_routes_may_name_in_vain_are_there_without_endpoints() {
+    let world = crate::testing::world([service("web", "shop").update()]);
+    let client = Proxy { kind: ProxyKind::Grpc, ..sidecar("client-0", "shop") };
+    for name in [
+        "outbound|80|missing|web.shop.svc.cluster.local",
+        "outbound|81||web.shop.svc.cluster.local",
+        "outbound|80||absent.shop.svc.cluster.local",
+        "outbound|80|v1|absent.shop.svc.cluster.local",
+    ] {
+        let named = BatchOf(client.clone(), ResourceBatchKey::Named(name.into()));
+        assert!(endpoints_of_grpc(&evaluate(&world, &named)).ends_with("||nowhere.invalid"), "{name}");
+    }
 }
 
 /// The hosts that the inbound clusters of a Pod name in their metadata, and whether they name a rule; `None` without metadata.

@@ -115,5 +115,5 @@ impl EndpointView {
 /// The load assignment of a cluster that is not there.
 pub(crate) fn empty(name: &Arc<str>) -> EncodedResource {
     let message = ClusterLoadAssignment { cluster_name: name.to_string(), ..Default::default() };
-    EncodedResource::new(name.clone(), &message, Vec::new())
+    EncodedResource::new(name.clone(), &message, Vec::new()).standing_in()
 }

@@ -9,7 +9,7 @@ use super::fault;
 use super::sidecar::{Hosts, virtual_hosts};
 use super::view::RouteView;
 use crate::engine::{Cx, EncodedResource};
-use crate::envoy::{ClusterName, outbound_name};
+use crate::envoy::{ClusterName, NOWHERE, outbound_name};
 use crate::scope::ServiceIn;
 use pilotfish_proto::envoy::config::route::v3::route::Action;
 use pilotfish_proto::envoy::config::route::v3::route_action::ClusterSpecifier;
@@ -19,9 +19,6 @@ use pilotfish_proto::envoy::config::route::v3::{
 };
 use pilotfish_proto::envoy::r#type::matcher::v3::RegexMatcher;
 use std::sync::Arc;
-
-/// A host that no service can have, whose cluster is without endpoints.
-const NOWHERE: &str = "nowhere.invalid";
 
 /// The route configuration of that name; `None` for a name that is no cluster's.
 pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>) -> Option<EncodedResource> {

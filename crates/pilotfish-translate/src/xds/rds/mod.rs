@@ -70,7 +70,7 @@ impl RouteView {
 pub(crate) fn empty(name: &Arc<str>) -> EncodedResource {
     let config =
         RouteConfiguration { name: name.to_string(), validate_clusters: Some(false), ..Default::default() };
-    EncodedResource::new(name.clone(), &config, Vec::new())
+    EncodedResource::new(name.clone(), &config, Vec::new()).standing_in()
 }
 
 /// The largest body of a direct response, in bytes.

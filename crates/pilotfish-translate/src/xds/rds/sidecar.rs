@@ -48,10 +48,16 @@ pub(super) fn is_meaningless(name: &str) -> bool {
     parse(name).is_none()
 }
 
-/// The route configuration of that name; an empty one for a name that means nothing.
+/// The route configuration of that name; one that stands in for it for a name that means nothing or a port
+/// without hosts.
 pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>) -> EncodedResource {
+    let mut is_there = true;
     let Hosts { hosts, provenance, refused } = match parse(name) {
-        Some(Name::Port(port)) => with_catch_all(view, cx, virtual_hosts(view, cx, port, name)),
+        Some(Name::Port(port)) => {
+            let known = virtual_hosts(view, cx, port, name);
+            is_there = !known.hosts.is_empty();
+            with_catch_all(view, cx, known)
+        }
         Some(Name::Sniffed(port)) => sniffed(view, cx, port, name),
         Some(Name::Explicit) => with_catch_all(view, cx, virtual_hosts(view, cx, 0, name)),
         None => return super::empty(name),
@@ -61,7 +67,8 @@ pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>
         ignore_port_in_host_matching: true,
         ..Default::default()
     };
-    finish(config, &hosts, provenance).without(refused)
+    let config = finish(config, &hosts, provenance).without(refused);
+    if is_there { config } else { config.standing_in() }
 }
 
 /// Adds what becomes of requests for other hosts, unless some virtual service has all hosts.

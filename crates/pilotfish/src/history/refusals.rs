@@ -1,0 +1,102 @@
+//! Refusals of changes: a refused change never was in force at that client, even if the client acknowledges a
+//! later change.
+
+use pilotfish_proto::ResourceType;
+use pilotfish_xds::{ClientId, Nack, Types};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// Refusals that wait for the tracker. Of more, the oldest are dropped: the tracker still sees who refuses at
+/// the moment.
+const WAITING: usize = 1_024;
+/// Clients that are named of those that refused a change.
+const NAMED: usize = 20;
+
+/// A response that a client refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// Refusing client.
+    pub(crate) client: ClientId,
+    /// Connection id, as in logs.
+    pub(crate) connection: Arc<str>,
+    /// The type of its resources.
+    pub(crate) ty: ResourceType,
+    /// The newest revision that the client had accepted of the type.
+    pub(crate) after: u64,
+    /// The revision of the response.
+    pub(crate) until: u64,
+}
+
+impl Refusal {
+    /// True if a change of that revision, which concerns the client by `types`, was in the response.
+    pub(super) fn is_of(&self, revision: u64, types: Types) -> bool {
+        self.after < revision && revision <= self.until && types.contains(self.ty)
+    }
+}
+
+impl From<&Nack<'_>> for Refusal {
+    fn from(nack: &Nack<'_>) -> Self {
+        Self {
+            client: nack.client,
+            connection: nack.connection.into(),
+            ty: nack.ty,
+            after: nack.after,
+            until: nack.revision,
+        }
+    }
+}
+
+/// Refusals on their way to the tracker.
+#[derive(Default)]
+pub(super) struct Inbox(VecDeque<Refusal>);
+
+impl Inbox {
+    /// Adds a refusal. A client that repeats itself adds nothing.
+    pub(super) fn add(&mut self, refusal: Refusal) {
+        if self.0.back() == Some(&refusal) {
+            return;
+        }
+        if self.0.len() == WAITING {
+            self.0.pop_front();
+        }
+        self.0.push_back(refusal);
+    }
+
+    pub(super) fn take(&mut self) -> VecDeque<Refusal> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+/// The clients that refused a change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RefusedBy {
+    clients: BTreeSet<(ClientId, ResourceType)>,
+    /// The connections of the first of them, with the type that each refused.
+    pub(crate) connections: Vec<(Arc<str>, ResourceType)>,
+}
+
+impl RefusedBy {
+    pub(super) fn is_empty(&self) -> bool {
+        self.clients.is_empty()
+    }
+
+    /// Adds a client; its connection, where that is known.
+    pub(super) fn add(&mut self, client: ClientId, ty: ResourceType, connection: Option<&Arc<str>>) {
+        let is_new = self.clients.insert((client, ty));
+        if let Some(connection) = connection.filter(|_| is_new && self.connections.len() < NAMED) {
+            self.connections.push((connection.clone(), ty));
+        }
+    }
+
+    /// Number of refusing clients; a client that refused several types counts once.
+    pub(crate) fn count(&self) -> usize {
+        let mut clients: Vec<ClientId> = self.clients.iter().map(|(client, _)| *client).collect();
+        clients.dedup();
+        clients.len()
+    }
+
+    /// True if one of the clients that `types_of` says a change concerns refused a type by which it does.
+    pub(super) fn is_concerned(&self, types_of: impl Fn(ClientId) -> Types) -> bool {
+        self.clients.iter().any(|(client, ty)| types_of(*client).contains(*ty))
+    }
+}
