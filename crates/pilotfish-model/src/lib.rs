@@ -17,6 +17,7 @@ mod object;
 mod protocol;
 mod provider;
 mod service;
+mod special_address;
 mod spiffe;
 pub mod topology;
 mod workload;
@@ -33,6 +34,7 @@ pub use service::{
     ClusterAddresses, DubboInterface, ExportTo, InboundBy, KubernetesAttributes, NodePorts, Port, PortId,
     Resolution, Service, ServiceVariant, TargetPort, TrafficDistribution,
 };
+pub use special_address::{SpecialAddress, destination_of};
 pub use spiffe::{SpiffeId, SpiffeIdError};
 pub use workload::{Workload, WorkloadKey, WorkloadKind};
 pub use world::{

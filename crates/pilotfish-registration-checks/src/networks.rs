@@ -1,14 +1,8 @@
 //! Which addresses checks may ask.
 
-use ipnet::{IpNet, Ipv6Net};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-/// Addresses at which clouds tell a machine its credentials and that are not link-local: AWS over IPv6, Alibaba, Azure.
-const METADATA: &[IpAddr] = &[
-    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
-    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
-    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
-];
+use ipnet::IpNet;
+use pilotfish_registration::{SpecialAddress, destination_of};
+use std::net::IpAddr;
 
 /// Which addresses checks may ask. By default all but those that are special to the machine that asks: loopback, link-local,
 /// multicast, broadcast, unspecified, and the metadata services of clouds.
@@ -49,31 +43,16 @@ impl Networks {
     /// Whether an address may be asked.
     #[must_use]
     pub fn allows(&self, address: IpAddr) -> bool {
-        // `::ffff:127.0.0.1` and `64:ff9b::7f00:1` lead to the same place as `127.0.0.1`.
-        let address = behind_nat64(address.to_canonical());
         if !self.only.is_empty() {
+            // `::ffff:127.0.0.1` and `64:ff9b::7f00:1` lead to the same place as `127.0.0.1`.
+            let address = destination_of(address);
             return self.only.iter().any(|network| network.contains(&address));
         }
-        if address.is_loopback() {
-            return self.loopback;
+        match SpecialAddress::of(address) {
+            None => true,
+            Some(SpecialAddress::Loopback) => self.loopback,
+            Some(_) => false,
         }
-        let is_special = match address {
-            IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast() || v4.octets()[0] == 0,
-            IpAddr::V6(v6) => v6.is_unicast_link_local(),
-        };
-        !(is_special || address.is_unspecified() || address.is_multicast() || METADATA.contains(&address))
-    }
-}
-
-/// The IPv4 address that an address of the well-known prefix of NAT64 (RFC 6052) leads to.
-fn behind_nat64(address: IpAddr) -> IpAddr {
-    const PREFIX: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96);
-    match address {
-        IpAddr::V6(v6) if PREFIX.contains(&v6) => {
-            let [.., a, b, c, d] = v6.octets();
-            Ipv4Addr::new(a, b, c, d).into()
-        }
-        other => other,
     }
 }
 

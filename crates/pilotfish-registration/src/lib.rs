@@ -33,6 +33,7 @@ pub use instance::{Check, CheckKind, Instance, InstanceKey, Port, Record, Record
 pub use leases::{LeaseEvent, LeaseTable};
 pub use limits::Limits;
 pub use liveness::LivenessSettings;
+pub use pilotfish_model::{SpecialAddress, destination_of};
 pub use registrar::{
     Caller, CheckResult, Deregister, Deregistered, Register, Registered, Registrar, RegistrarDriver,
     RegistrarError, RegistrarSettings, RegistrarStats, RenewalError, ServiceChanges, ServicesChanged, Watch,
@@ -44,5 +45,5 @@ pub use store::{
     WriteError, Written, store_events,
 };
 pub use text_map::TextMap;
-pub use validate::{instance_key, service_key};
+pub use validate::{check_host, check_short_host, instance_key, service_key};
 pub use violations::{FieldViolation, Violations};

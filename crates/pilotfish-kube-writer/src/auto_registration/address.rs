@@ -4,11 +4,9 @@
 //! of the cloud that answer nobody else, or to somebody else's workload.
 
 use super::entry::RegistrationRequest;
-use pilotfish_model::{Namespace, WorkloadKind, World};
+use pilotfish_model::{Namespace, SpecialAddress, WorkloadKind, World, destination_of};
 use std::net::IpAddr;
 
-/// Services of clouds for the machine itself, beside those in the link-local range.
-const OF_CLOUDS: [&str; 4] = ["100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254"];
 /// The Service of the API server, in the namespace `default`.
 const API_SERVER: &str = "kubernetes.default.svc.";
 
@@ -28,11 +26,11 @@ pub enum AddressRule {
 /// Says why.
 pub(super) fn check(request: &RegistrationRequest, rule: AddressRule, world: &World) -> Result<(), String> {
     let parsed: IpAddr = request.address.parse().map_err(|_| "it is no IP address".to_owned())?;
-    let found = parsed.to_canonical();
-    if let Some(what) = special(found) {
-        return Err(format!("it is {what}"));
+    if let Some(special) = SpecialAddress::of(parsed) {
+        return Err(format!("it is {special}"));
     }
-    if rule == AddressRule::Peer && request.peer.map(|peer| peer.to_canonical()) != Some(found) {
+    let found = destination_of(parsed);
+    if rule == AddressRule::Peer && request.peer.map(destination_of) != Some(found) {
         return Err("the proxy connects from another one (--workload-entry-address peer)".to_owned());
     }
     // As it is written where workloads and endpoints are known.
@@ -42,23 +40,6 @@ pub(super) fn check(request: &RegistrationRequest, rule: AddressRule, world: &Wo
     }
     let is_api_server = is_api_server(world, &text);
     if is_api_server { Err("the API server has it".to_owned()) } else { Ok(()) }
-}
-
-/// What an address is that no workload has towards others.
-fn special(address: IpAddr) -> Option<&'static str> {
-    let is_of_cloud = OF_CLOUDS.iter().any(|known| known.parse() == Ok(address));
-    let (is_link_local, is_reserved) = match address {
-        IpAddr::V4(v4) => (v4.is_link_local(), v4.is_broadcast() || v4.octets()[0] == 0),
-        IpAddr::V6(v6) => (v6.is_unicast_link_local(), v6.is_unspecified()),
-    };
-    let kinds = [
-        (is_reserved, "no address of one machine"),
-        (address.is_loopback(), "a loopback address"),
-        (address.is_multicast(), "a multicast address"),
-        (is_link_local, "a link-local address"),
-        (is_of_cloud, "an address of clouds' own services"),
-    ];
-    kinds.into_iter().find(|(is, _)| *is).map(|(_, what)| what)
 }
 
 /// Whether a Pod has the address, of those that clients of the network would reach under it. Networks may have equal addresses where
@@ -211,6 +192,9 @@ mod tests {
             ("169.254.169.254", Some("it is a link-local address")),
             ("::ffff:169.254.169.254", Some("it is a link-local address")),
             ("fe80::1", Some("it is a link-local address")),
+            ("64:ff9b::a9fe:a9fe", Some("it is a link-local address")),
+            ("64:ff9b:1::7f00:1", Some("it is a loopback address")),
+            ("64:ff9b::a01:1", Some("a Pod has it")),
             ("224.0.0.1", Some("it is a multicast address")),
             ("ff02::1", Some("it is a multicast address")),
             ("168.63.129.16", Some("it is an address of clouds' own services")),

@@ -9,12 +9,12 @@ mod texts;
 
 use crate::limits::{MAX_ADDRESSES, MAX_DRAIN, MAX_TTL, MAX_WEIGHT, MIN_TTL};
 use crate::{Instance, InstanceKey, Registration, Violations};
-use pilotfish_model::Locality;
+use pilotfish_model::{Locality, SpecialAddress};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use names::{instance_key, service_key};
+pub use names::{check_host, check_short_host, instance_key, service_key};
 
 impl Registration {
     /// The instance, once everything about it is right. `domain` is that of the cluster (`cluster.local`): `web` in namespace `default` and
@@ -28,6 +28,9 @@ impl Registration {
             wrong.extend(part);
             InstanceKey::new("", "", "")
         });
+        if let Err(message) = check_host(&key.service_key(), domain) {
+            wrong.add("service", message);
+        }
         let addresses = addresses(&self.addresses, &mut wrong);
         let ports = ports::ports(&self.ports, &mut wrong);
         let checks = checks::checks(self.checks, &ports, &mut wrong);
@@ -63,7 +66,8 @@ impl Registration {
     }
 }
 
-/// Addresses that something can be reached at: no wildcards, no groups, none twice.
+/// Addresses at which others reach one machine, none twice. Loopback is one where the whole mesh is on this
+/// machine, which the caller knows.
 fn addresses(given: &[String], wrong: &mut Violations) -> Vec<IpAddr> {
     if given.is_empty() {
         wrong.add("addresses", "at least one IP address is needed");
@@ -89,14 +93,9 @@ fn address(text: &str) -> Result<IpAddr, String> {
     let address: IpAddr = text
         .parse()
         .map_err(|_| format!("{} is no IP address: names are not resolved", texts::short(text)))?;
-    let address = address.to_canonical();
-    let is_broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
-    match address {
-        address if address.is_unspecified() => Err(format!("nothing can be reached at {address}")),
-        address if address.is_multicast() || is_broadcast => {
-            Err(format!("{address} stands for many and not for one instance"))
-        }
-        address => Ok(address),
+    match SpecialAddress::of(address) {
+        None | Some(SpecialAddress::Loopback) => Ok(address.to_canonical()),
+        Some(special) => Err(format!("{address} is {special}: others do not reach an instance there")),
     }
 }
 

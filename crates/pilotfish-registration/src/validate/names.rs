@@ -4,7 +4,7 @@
 use super::texts::short;
 use crate::limits::MAX_ID_BYTES;
 use crate::{InstanceKey, ServiceKey, Violations};
-use pilotfish_model::Hostname;
+use pilotfish_model::{CLUSTER_SET, Hostname};
 use std::sync::Arc;
 
 /// The key of an instance: namespace (empty for `default`), service and id, checked. A host name below `svc.DOMAIN` becomes the short name
@@ -71,6 +71,64 @@ fn service_name(namespace: &str, service: &str, domain: &str) -> Result<Arc<str>
             Err(format!("{service} is the service {name:?} of namespace {of:?}, and not of {namespace:?}"))
         }
         _ => Err(format!("{service} is no service of {domain}: NAME.NAMESPACE{suffix} is")),
+    }
+}
+
+/// Refuses names with dots that clients take for something else than the host that they spell: addresses, and
+/// forms of the names of Kubernetes Services, which belong to the namespace in them. Proxies and resolvers
+/// complete such names (`pay.payments` to `pay.payments.svc.cluster.local`), so that a second name of a host
+/// would take the traffic of the first.
+///
+/// # Errors
+/// With the name to use instead.
+pub fn check_host(key: &ServiceKey, domain: &str) -> Result<(), String> {
+    let ServiceKey { namespace, service } = key;
+    let labels: Vec<&str> = service.split('.').collect();
+    let (Some((name, rest)), Some(last)) = (labels.split_first(), labels.last()) else { return Ok(()) };
+    let Some(of) = rest.first() else { return Ok(()) };
+    let is_number = |label: &str| label.starts_with("0x") || label.bytes().all(|c| c.is_ascii_digit());
+    if is_number(last) {
+        return Err(format!("{service} is read as an IP address: name the service"));
+    }
+    let canonical =
+        || format!("use the service {name:?} of namespace {of:?}, which is {name}.{of}.svc.{domain}");
+    if labels.contains(&"svc") {
+        return Err(format!("{service} is a form of the name of a Kubernetes Service: {}", canonical()));
+    }
+    for owned in [domain, CLUSTER_SET] {
+        let is_below =
+            service.strip_suffix(owned).is_some_and(|above| above.is_empty() || above.ends_with('.'));
+        if is_below {
+            return Err(format!(
+                "{service} is below {owned}, whose hosts are Kubernetes Services: use a service and a namespace"
+            ));
+        }
+    }
+    if **last == **namespace { Err(short_of(&labels, domain)) } else { Ok(()) }
+}
+
+/// The error for `NAME.NAMESPACE` as the name of a service, or the name of a Pod before it.
+fn short_of(labels: &[&str], domain: &str) -> String {
+    let [.., name, namespace] = labels else { return String::new() };
+    let written = labels.join(".");
+    format!(
+        "{written} is short for {written}.svc.{domain}: use the service {name:?} of namespace {namespace:?}"
+    )
+}
+
+/// Refuses a name that is short for a Service of another namespace, of those that are known.
+///
+/// # Errors
+/// With the name to use instead.
+pub fn check_short_host(
+    key: &ServiceKey,
+    domain: &str,
+    has_namespace: impl FnOnce(&str) -> bool,
+) -> Result<(), String> {
+    let labels: Vec<&str> = key.service.split('.').collect();
+    match labels.as_slice() {
+        [_, .., namespace] if has_namespace(namespace) => Err(short_of(&labels, domain)),
+        _ => Ok(()),
     }
 }
 

@@ -1,7 +1,7 @@
 use crate::testing::{DOMAIN, registration};
 use crate::{
     FieldViolation, InstanceKey, Registration, RegistrationCheck, RegistrationCheckKind, RegistrationPort,
-    Violations, instance_key,
+    Violations, check_short_host, instance_key,
 };
 use std::time::Duration;
 
@@ -95,17 +95,85 @@ fn addresses_are_of_one_instance() {
         (vec!["web"], "addresses[0]: \"web\" is no IP address: names are not resolved"),
         (vec!["10.0.0.256"], "addresses[0]: \"10.0.0.256\" is no IP address: names are not resolved"),
         (vec!["10.0.0.1:80"], "addresses[0]: \"10.0.0.1:80\" is no IP address: names are not resolved"),
-        (vec!["0.0.0.0"], "addresses[0]: nothing can be reached at 0.0.0.0"),
-        (vec!["10.0.0.1", "::"], "addresses[1]: nothing can be reached at ::"),
-        (vec!["224.0.0.1"], "addresses[0]: 224.0.0.1 stands for many and not for one instance"),
-        (vec!["255.255.255.255"], "addresses[0]: 255.255.255.255 stands for many and not for one instance"),
-        (vec!["ff02::1"], "addresses[0]: ff02::1 stands for many and not for one instance"),
+        (
+            vec!["10.0.0.1", "::"],
+            "addresses[1]: :: is no address of one machine: others do not reach an instance there",
+        ),
+        (
+            vec!["ff02::1"],
+            "addresses[0]: ff02::1 is a multicast address: others do not reach an instance there",
+        ),
         (vec!["10.0.0.1", "::ffff:10.0.0.1"], "addresses[1]: 10.0.0.1 is there twice"),
         (vec!["10.0.0.1"; 17], "addresses: 17 addresses are more than 16"),
     ] {
         assert_eq!(wrong(|given| given.addresses = addresses.iter().map(|a| text(a)).collect()), [expected]);
     }
+    for special in ["0.0.0.0", "169.254.169.254", "fe80::1", "64:ff9b::a9fe:a9fe", "::ffff:255.255.255.255"] {
+        let said = wrong(|given| given.addresses = vec![text(special)]);
+        assert!(said.len() == 1 && said[0].contains("others do not reach an instance there"), "{said:?}");
+    }
     assert_eq!(wrong(|given| given.addresses = vec![text("::1"), text("127.0.0.1")]), [] as [String; 0]);
+}
+
+#[test]
+fn other_names_of_kubernetes_services_and_addresses_are_refused_with_the_name_to_use() {
+    let refused = |namespace: &str, service: &str| {
+        wrong(|given| {
+            given.namespace = text(namespace);
+            given.service = text(service);
+        })
+    };
+    let canonical =
+        "use the service \"pay\" of namespace \"payments\", which is pay.payments.svc.cluster.local";
+    for service in [
+        "pay.payments.svc",
+        "pay.payments.svc.cluster",
+        "pay.payments.svc.clusterset.local",
+        "pay.payments.svc.example.com",
+        "pay.payments.svc.cluster.local.example.com",
+        "pay.payments.x.svc.y",
+    ] {
+        let expected =
+            format!("service: {service} is a form of the name of a Kubernetes Service: {canonical}");
+        assert_eq!(refused("shop", service), [expected]);
+    }
+    for (service, part) in [
+        ("pay.shop", "pay.shop is short for pay.shop.svc.cluster.local: use the service \"pay\""),
+        ("pay-0.pay.shop", "use the service \"pay\" of namespace \"shop\""),
+        ("pay.cluster.local", "is below cluster.local"),
+        ("cluster.local", "is below cluster.local"),
+        ("10-0-0-1.payments.pod.cluster.local", "is below cluster.local"),
+        ("pay.clusterset.local", "is below clusterset.local"),
+        ("10.96.0.5", "is read as an IP address"),
+        ("127.1", "is read as an IP address"),
+        ("0.0x7f000001", "is read as an IP address"),
+        ("web.example.1", "is read as an IP address"),
+        ("pay.payments.svc.cluster.local", "is the service \"pay\" of namespace \"payments\""),
+        ("pay.payments.", "is not as DNS writes it"),
+        ("pay.payments.svc.cluster.local.", "is not as DNS writes it"),
+        ("PAY.payments", "is not as DNS writes it"),
+        ("pay.payments:80", "is no host name"),
+        ("[fd00::5]", "is no DNS label"),
+        ("fd00::5", "is no DNS label"),
+    ] {
+        let said = refused("shop", service);
+        assert!(said.len() == 1 && said[0].contains(part), "{service}: {said:?}");
+    }
+    for service in ["pay", "pay.example.com", "example.com", "svc-1.example.com", "mycluster.local"] {
+        assert_eq!(refused("shop", service), [] as [String; 0], "{service}");
+    }
+}
+
+#[test]
+fn a_short_form_of_a_known_namespace_is_refused() {
+    let check = |service: &str| {
+        check_short_host(&crate::ServiceKey::new("shop", service), DOMAIN, |name| name == "payments")
+    };
+    assert!(check("pay.payments").is_err_and(|said| said.contains("use the service \"pay\"")));
+    assert!(check("pay-0.pay.payments").is_err_and(|said| said.contains("use the service \"pay\"")));
+    for service in ["pay", "payments", "pay.internal", "payments.com"] {
+        assert_eq!(check(service), Ok(()), "{service}");
+    }
 }
 
 #[test]
