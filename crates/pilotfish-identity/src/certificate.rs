@@ -1,33 +1,33 @@
 //! SPIFFE identities of certificates.
 
 use crate::authentication::{Authenticated, Proof};
-use crate::validity;
+use crate::{der, spiffe, validity};
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
 /// The method of clients that prove who they are by a certificate, beside the [`Authenticator::name`](crate::Authenticator::name)s.
 pub const CERTIFICATE: &str = "certificate";
 
-/// The identities of one certificate that are taken; more are left out.
-const MAX_IDENTITIES: usize = 16;
-/// The longest identity, in bytes: the limit of the SPIFFE standard.
-const MAX_IDENTITY_BYTES: usize = 2048;
-
-/// The SPIFFE identities of a client: the URI names of its own certificate, which is the first of the chain that the handshake
-/// verified.
+/// The SPIFFE identity of a client: the one URI name of its own certificate, which is the first of the chain
+/// that the handshake verified. A certificate with several URIs proves nothing (X509-SVID, section 2):
+/// readers would disagree on which one counts.
 ///
 /// # Errors
-/// The reason why there are none.
+/// The reason why there is none.
 pub fn spiffe_ids(chain: Option<&[CertificateDer<'_>]>) -> Authenticated {
     let Some(own) = chain.and_then(<[_]>::first) else { return Err("none was presented".into()) };
-    let certificate = EndEntityCert::try_from(own).map_err(|error| error.to_string())?;
-    let names = certificate.valid_uri_names();
-    let identities = names.filter(|name| name.starts_with("spiffe://") && name.len() <= MAX_IDENTITY_BYTES);
-    let identities: Vec<String> = identities.take(MAX_IDENTITIES).map(str::to_owned).collect();
-    if identities.is_empty() {
-        return Err("it has no SPIFFE identity".into());
-    }
-    Ok(Proof { identities, cluster: None, until: validity::end(own) })
+    // Refuses what is no certificate, and extensions that are there twice.
+    EndEntityCert::try_from(own).map_err(|error| error.to_string())?;
+    let uris = der::uris(own).ok_or("its alternative names cannot be read")?;
+    let uri = match *uris.as_slice() {
+        [] => return Err("it has no SPIFFE identity".into()),
+        [uri] => uri,
+        _ => return Err(format!("it has {} URI names: a SPIFFE certificate has exactly one", uris.len())),
+    };
+    let refused = |reason: &str| format!("its URI name is no SPIFFE id: {reason}");
+    let id = std::str::from_utf8(uri).map_err(|error| refused(&error.to_string()))?;
+    spiffe::parts(id).map_err(refused)?;
+    Ok(Proof { identities: vec![id.to_owned()], cluster: None, until: validity::end(own) })
 }
 
 #[cfg(test)]
@@ -48,19 +48,41 @@ mod tests {
     }
 
     #[test]
-    fn identities_are_the_spiffe_names_of_the_first_certificate() {
+    fn the_identity_is_the_only_uri_of_the_first_certificate() {
         const WEB: &str = "spiffe://cluster.local/ns/shop/sa/web";
-        let long = format!("spiffe://{}", "a".repeat(MAX_IDENTITY_BYTES));
+        const CART: &str = "spiffe://cluster.local/ns/shop/sa/cart";
+        let none = || Err("it has no SPIFFE identity".to_owned());
+        let several = |n| Err(format!("it has {n} URI names: a SPIFFE certificate has exactly one"));
+        let invalid = |reason: &str| Err(format!("its URI name is no SPIFFE id: {reason}"));
         for (names, identities) in [
             (&[WEB][..], Ok(vec![WEB.to_owned()])),
-            (&["a.test", "https://a.test", WEB], Ok(vec![WEB.to_owned()])),
-            (&["a.test"], Err("it has no SPIFFE identity".to_owned())),
-            (&[long.as_str()], Err("it has no SPIFFE identity".to_owned())),
+            (&["a.test", WEB, "b.test"], Ok(vec![WEB.to_owned()])),
+            (&["a.test"], none()),
+            (&[], none()),
+            (&[WEB, CART], several(2)),
+            (&[WEB, WEB], several(2)),
+            (&["https://a.test/", WEB], several(2)),
+            (&[WEB, "urn:x:y", CART], several(3)),
+            (&["https://a.test/"], invalid("it does not begin with spiffe://")),
+            (
+                &["spiffe://cluster.local/ns/shop/sa/web?x=y"],
+                invalid("a part of its path is not of letters, digits, dots, dashes and underscores"),
+            ),
         ] {
             let chain = [certificate(names), certificate(&["spiffe://cluster.local/ns/other/sa/x"])];
             assert_eq!(spiffe_ids(Some(&chain)).map(|proof| proof.identities), identities, "{names:?}");
         }
         assert_eq!(spiffe_ids(None), Err("none was presented".to_owned()));
         assert_eq!(spiffe_ids(Some(&[])), Err("none was presented".to_owned()));
+    }
+
+    #[test]
+    fn a_uri_that_is_no_text_is_one_more_uri() {
+        const WEB: &str = "spiffe://cluster.local/ns/shop/sa/web";
+        let mut broken = certificate(&[WEB, "urn:aaaa"]).to_vec();
+        let at = broken.windows(8).position(|bytes| bytes == b"urn:aaaa").unwrap();
+        broken[at] = 0xff;
+        let refused = spiffe_ids(Some(&[broken.into()])).unwrap_err();
+        assert!(refused.starts_with("it has 2 URI names"), "{refused}");
     }
 }

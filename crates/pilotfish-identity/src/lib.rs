@@ -8,8 +8,8 @@
 //!
 //! - [`Tls`] holds the server's certificate and the authorities of clients' certificates. Both can be replaced while
 //!   connections go on.
-//! - The identities of a client with a verified certificate are the certificate's SPIFFE ids. For any other client they are those
-//!   of the first [`Authenticator`] that accepts the metadata of its request.
+//! - The identity of a client with a verified certificate is the certificate's SPIFFE id. For any other client the identities are
+//!   those of the first [`Authenticator`] that accepts the metadata of its request.
 //! - [`HalfOpen`] bounds the connections that have not come so far: strangers who are silent hold nobody up. [`Budget`] bounds what
 //!   clients share, [`Slots`] what each of them has, [`Pace`] and [`Metered`] how fast one is read.
 //!
@@ -19,12 +19,17 @@ mod authentication;
 mod budget;
 mod certificate;
 mod context;
+mod der;
 mod half_open;
+mod local;
 mod log_limit;
 mod meter;
 mod network;
 mod pace;
+mod rate;
+mod refusals;
 mod slots;
+mod spiffe;
 mod tls;
 mod validity;
 
@@ -33,9 +38,13 @@ pub use budget::{Budget, Exceeded, Shares};
 pub use certificate::{CERTIFICATE, spiffe_ids};
 pub use context::TlsContext;
 pub use half_open::{HalfOpen, Handshake};
+pub use local::{is_forwarding_header, is_this_machine};
 pub use log_limit::LogLimit;
 pub use meter::{FrameRates, KnownStream, KnownStreams, Metered, OnWait};
 pub use network::network_of;
 pub use pace::Pace;
+pub use rate::Rate;
+pub use refusals::{Attempt, Credential, RefusalLimit};
 pub use slots::{Slot, Slots};
+pub use spiffe::WorkloadId;
 pub use tls::{Authorities, Pem, ServerCertificate, Tls, TlsError};

@@ -1,53 +1,17 @@
 //! Until when a certificate is valid (RFC 5280, section 4.1.2.5): the handshake checks it, and what the certificate proved ends with it.
 
+use crate::der::{self, take};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-const INTEGER: u8 = 0x02;
-const SEQUENCE: u8 = 0x30;
-/// `[0] EXPLICIT`: the version.
-const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
 /// The end of a certificate's validity; `None` if that cannot be read.
 pub(crate) fn end(certificate: &[u8]) -> Option<SystemTime> {
-    let (mut certificate, _) = element(certificate, SEQUENCE)?;
-    let mut signed = take(&mut certificate, SEQUENCE)?;
-    if signed.first() == Some(&VERSION) {
-        take(&mut signed, VERSION)?;
-    }
-    take(&mut signed, INTEGER)?;
-    // Signature algorithm and issuer.
-    take(&mut signed, SEQUENCE)?;
-    take(&mut signed, SEQUENCE)?;
-    let mut validity = take(&mut signed, SEQUENCE)?;
+    let mut signed = der::after_issuer(certificate)?;
+    let mut validity = take(&mut signed, der::SEQUENCE)?;
     time(&mut validity)?;
     time(&mut validity)
-}
-
-/// The content of the element at the beginning, which has that tag, and what follows.
-fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    const LONG: u8 = 0x80;
-    let (found, rest) = der.split_first()?;
-    let (first, rest) = rest.split_first().filter(|_| *found == tag)?;
-    let (length, rest) = match first & LONG {
-        0 => (usize::from(*first), rest),
-        _ => {
-            let (bytes, rest) = rest.split_at_checked(usize::from(first & !LONG))?;
-            if bytes.is_empty() || bytes.len() > 4 {
-                return None;
-            }
-            (bytes.iter().fold(0, |length, byte| (length << 8) | usize::from(*byte)), rest)
-        }
-    };
-    rest.split_at_checked(length)
-}
-
-/// Takes that element.
-fn take<'a>(der: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
-    let (content, rest) = element(der, tag)?;
-    *der = rest;
-    Some(content)
 }
 
 /// `YYMMDDHHMMSSZ`, where years from 50 on are of the last century, or with four digits of the year.

@@ -10,7 +10,6 @@ use crate::identity::Who;
 use crate::json::{self, Outcome};
 use crate::limits::{AddressBudgets, Budget, Held, Limit};
 use crate::origin;
-use crate::rate::Rate;
 use crate::recorder::Protocol;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -18,7 +17,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use pilotfish_identity::{Authenticated, Authentication, CERTIFICATE, Call, HalfOpen, network_of};
+use pilotfish_identity::{Authenticated, Authentication, CERTIFICATE, Call, HalfOpen, RefusalLimit};
 use pilotfish_registration_api::v1::error::Code;
 use pilotfish_registration_api::v1::registration_service_server::RegistrationServiceServer;
 use pilotfish_registration_api::{LIMIT_HEADER, Routes, SERVICE};
@@ -53,7 +52,7 @@ pub(crate) struct Requests {
     /// Health and reflection, by the beginnings of their paths.
     pub(crate) services: Vec<(String, Handler)>,
     pub(crate) authentication: Arc<Authentication>,
-    pub(crate) refusals: Rate<std::net::IpAddr>,
+    pub(crate) refusals: RefusalLimit,
     pub(crate) budgets: AddressBudgets,
     /// Connections that have not made a request yet.
     pub(crate) unused: Arc<HalfOpen>,
@@ -256,27 +255,27 @@ impl Requests {
                 )),
             };
         }
-        let now = std::time::Instant::now();
-        if !self.refusals.has(&network_of(address), now) {
-            return Err(Failure::limit(
-                Limit::RefusalsPerSecond,
-                "too many refused credentials from this address",
-            ));
-        }
         let metadata = headers
             .iter()
             .filter_map(|(name, value)| Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned())));
         let call = Call::new(peer.address.to_string(), metadata.collect());
-        match self.authentication.run(reason, &call).await {
+        let credential = digest(bearer(call.metadata("authorization")).unwrap_or_default());
+        let begun = self.refusals.begin(address, credential, std::time::Instant::now());
+        let attempt = begun.map_err(|wait| Failure {
+            retry_after: Some(wait),
+            ..Failure::limit(Limit::RefusalsPerSecond, "too many refused credentials from this address")
+        })?;
+        let answer = self.authentication.run(reason, &call).await;
+        let now = std::time::Instant::now();
+        match answer {
             Ok((method, proof)) => {
-                let token =
-                    (method == TOKEN).then(|| bearer(call.metadata("authorization")).map(digest)).flatten();
+                attempt.accepted(now);
+                let token = (method == TOKEN).then_some(credential);
                 let who = Who::new(proof.identities, token, address);
                 who.ok_or_else(|| Failure::new(Code::Unauthenticated, "the credentials name nobody"))
             }
             Err(error) => {
-                // Counted; the next one may not be looked at.
-                let _ = self.refusals.take(network_of(address), now);
+                attempt.refused(now);
                 self.authentication.log_refusal(&call.address, &error);
                 Err(Failure::new(Code::Unauthenticated, error.to_string()))
             }

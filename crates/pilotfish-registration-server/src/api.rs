@@ -1,17 +1,17 @@
 //! What the API does, for gRPC and JSON alike: validation, rules, the registrar.
 
-use crate::access::{Access, Action, Grant};
+use crate::access::{Access, Action, Denied, Grant};
 use crate::convert;
 use crate::failure::Failure;
 use crate::identity::Who;
 use crate::limits::{Limit, ServerLimits};
-use crate::rate::Rate;
 use crate::recorder::Recorder;
-use pilotfish_identity::Slots;
+use pilotfish_identity::{Rate, Slots};
 use pilotfish_registration::limits::MAX_PAGE;
 use pilotfish_registration::{
-    Caller, Deregister, Deregistered, Filter, InstanceKey, Register, Registered, Registrar, Violations,
-    WatchError, instance_key, service_key,
+    Caller, Deregister, Deregistered, Filter, Instance, InstanceKey, Register, Registered, Registrar,
+    ServiceKey, SpecialAddress, Violations, WatchError, check_host, check_short_host, instance_key,
+    service_key,
 };
 use pilotfish_registration_api::v1::{self, error::Code};
 use prost::Message;
@@ -30,7 +30,6 @@ pub(crate) const RESPONSE_BYTES: usize = 1 << 20;
 pub(crate) struct Api {
     pub(crate) registrar: Registrar,
     pub(crate) access: Arc<Access>,
-    pub(crate) domain: String,
     pub(crate) limits: ServerLimits,
     pub(crate) bookmark_interval: Duration,
     pub(crate) rate: Rate<(Arc<str>, IpAddr)>,
@@ -180,7 +179,7 @@ impl Api {
     /// Which instances a list or watch means. An error where the client may read none of them.
     pub(crate) fn filter(&self, who: &Who, namespace: &str, service: &str) -> Result<Filter, Failure> {
         if !self.access.allows_some(who, Action::Read) {
-            return Err(denied(who, Action::Read, "anything"));
+            return Err(denied(who, Action::Read, "anything", &Denied::Rule));
         }
         let some = |text: &str| (!text.is_empty()).then(|| Arc::from(text));
         if namespace.is_empty() {
@@ -188,7 +187,7 @@ impl Api {
         }
         // A good name stands for that which is not said.
         let named = if service.is_empty() { "any" } else { service };
-        let key = service_key(namespace, named, &self.domain)?;
+        let key = service_key(namespace, named, self.domain())?;
         if service.is_empty() {
             return Ok(Filter { namespace: Some(key.namespace), service: None });
         }
@@ -197,7 +196,7 @@ impl Api {
     }
 
     pub(crate) fn may_read(&self, who: &Who, key: &InstanceKey) -> bool {
-        self.access.grant(who, Action::Read, key).is_some()
+        self.access.grant(who, Action::Read, key).is_ok()
     }
 
     /// Counts a limit that was met by a part of a request.
@@ -213,11 +212,76 @@ impl Api {
     }
 
     fn key(&self, namespace: &str, service: &str, id: &str) -> Result<InstanceKey, Failure> {
-        Ok(instance_key(namespace, service, id, &self.domain)?)
+        Ok(instance_key(namespace, service, id, self.domain())?)
+    }
+
+    fn domain(&self) -> &str {
+        &self.access.around().domain
     }
 
     fn granted(&self, who: &Who, action: Action, key: &InstanceKey) -> Result<Grant, Failure> {
-        self.access.grant(who, action, key).ok_or_else(|| denied(who, action, &key.service_key().to_string()))
+        self.access
+            .grant(who, action, key)
+            .map_err(|why| denied(who, action, &key.service_key().to_string(), &why))
+    }
+
+    /// Grants the registration of an instance. An instance that the client registered before somebody made an
+    /// object of the service stays its own.
+    fn granted_registration(&self, who: &Who, key: &InstanceKey) -> Result<Grant, Failure> {
+        match self.access.grant(who, Action::Register, key) {
+            Ok(grant) => Ok(grant),
+            Err(Denied::Owned(_)) if self.registered(who, key) => Ok(Grant { any_owner: false }),
+            Err(why) => Err(denied(who, Action::Register, &key.service_key().to_string(), &why)),
+        }
+    }
+
+    fn registered(&self, who: &Who, key: &InstanceKey) -> bool {
+        self.registrar.get(key).is_some_and(|view| view.record.owner == who.identity)
+    }
+
+    /// Checks of an instance that need to know the mesh and the listener.
+    fn check_place(&self, instance: &Instance) -> Result<(), Failure> {
+        let around = self.access.around();
+        let key = instance.key.service_key();
+        let has_namespace = |namespace: &str| {
+            let of_namespace = Filter { namespace: Some(namespace.into()), service: None };
+            namespace == "default" || around.mesh.has_namespace(namespace) || self.has_any(&of_namespace)
+        };
+        check_short_host(&key, &around.domain, has_namespace)
+            .map_err(|message| Failure::field("instance.service", message))?;
+        let is_loopback = |address| SpecialAddress::of(address) == Some(SpecialAddress::Loopback);
+        let foreign = instance.addresses.iter().position(|address| is_loopback(*address));
+        if let (Some(index), false) = (foreign, around.is_loopback) {
+            let message = "a loopback address: only a Pilotfish that listens on loopback itself takes those";
+            return Err(Failure::field(format!("instance.addresses[{index}]"), message));
+        }
+        Ok(())
+    }
+
+    /// A host with dots belongs to the namespace that has it first.
+    fn check_host_owner(&self, key: &ServiceKey) -> Result<(), Failure> {
+        if !key.service.contains('.') {
+            return Ok(());
+        }
+        let own =
+            Filter { namespace: Some(Arc::clone(&key.namespace)), service: Some(Arc::clone(&key.service)) };
+        let all = Filter { namespace: None, ..own.clone() };
+        if self.has_any(&own) {
+            return Ok(());
+        }
+        match self.registrar.list(&all, None, 1).instances.first() {
+            None => Ok(()),
+            Some(other) => {
+                let (host, namespace) = (&key.service, &other.record.instance.key.namespace);
+                let message =
+                    format!("{host} is registered in namespace {namespace:?}: a host has one namespace");
+                Err(Failure::new(Code::PermissionDenied, message))
+            }
+        }
+    }
+
+    fn has_any(&self, filter: &Filter) -> bool {
+        !self.registrar.list(filter, None, 1).instances.is_empty()
     }
 
     async fn register_all(
@@ -250,8 +314,10 @@ impl Api {
             Failure::from(all)
         };
         let instance = request.instance.ok_or_else(|| Failure::field("instance", "is missing"))?;
-        let instance = convert::read_instance(instance, &self.domain).map_err(nested)?;
-        let grant = self.granted(who, Action::Register, &instance.key)?;
+        let instance = convert::read_instance(instance, self.domain()).map_err(nested)?;
+        self.check_place(&instance)?;
+        let grant = self.granted_registration(who, &instance.key)?;
+        self.check_host_owner(&instance.key.service_key())?;
         self.access.check_instance(who, &instance).map_err(|reason| {
             Failure::new(Code::PermissionDenied, format!("{} may not register it: {reason}", who.identity))
         })?;
@@ -265,7 +331,14 @@ impl Api {
     ) -> Vec<Result<v1::RenewResponse, Failure>> {
         let prepare = |request: v1::RenewRequest| {
             let key = self.key(&request.namespace, &request.service, &request.id)?;
-            let grant = self.granted(who, Action::Register, &key)?;
+            check_host(&key.service_key(), self.domain())
+                .map_err(|message| Failure::field("service", message))?;
+            let grant = match self.access.grant(who, Action::Register, &key) {
+                // It was registered before: the registrar knows by whom.
+                Err(Denied::Owned(_)) => Grant { any_owner: false },
+                granted => granted
+                    .map_err(|why| denied(who, Action::Register, &key.service_key().to_string(), &why))?,
+            };
             Ok((key, grant))
         };
         let prepared: Vec<Prepared<InstanceKey>> = requests.into_iter().map(prepare).collect();
@@ -346,13 +419,13 @@ fn only<R>(results: Vec<Result<R, Failure>>) -> Result<R, Failure> {
     results.into_iter().next().unwrap_or_else(|| Err(Failure::new(Code::Internal, "there is no result")))
 }
 
-fn denied(who: &Who, action: Action, what: &str) -> Failure {
+fn denied(who: &Who, action: Action, what: &str, why: &Denied) -> Failure {
     let action = match action {
         Action::Register => "register",
         Action::Deregister => "deregister",
         Action::Read => "read",
     };
-    Failure::new(Code::PermissionDenied, format!("no rule allows {} to {action} {what}", who.identity))
+    Failure::new(Code::PermissionDenied, format!("{} may not {action} {what}: {why}", who.identity))
 }
 
 /// Where a page begins: after this instance.

@@ -1,15 +1,16 @@
 //! The listener: bound first, run later.
 
-use crate::access::{Access, AccessError, TokenFile};
+use crate::access::{Access, AccessError, Surroundings, TokenFile};
 use crate::answer::{Requests, handler};
 use crate::api::{Api, closed};
 use crate::connection;
 use crate::grpc::Grpc;
 use crate::limits::{Limit, ServerLimits, of_addresses};
-use crate::rate::Rate;
 use crate::recorder::Recorder;
 use crate::settings::ServerSettings;
-use pilotfish_identity::{Authentication, Authenticator, HalfOpen, LogLimit, Slots, TlsContext, network_of};
+use pilotfish_identity::{
+    Authentication, Authenticator, HalfOpen, LogLimit, Rate, RefusalLimit, Slots, TlsContext, network_of,
+};
 use pilotfish_registration::Registrar;
 use pilotfish_registration_api::v1::registration_service_server::RegistrationServiceServer;
 use pilotfish_registration_api::{DESCRIPTORS, Routes, SERVICE, openapi, page};
@@ -91,7 +92,9 @@ impl RegistrationServer {
         if settings.tls.is_none() && !address.ip().is_loopback() && !settings.allow_plaintext {
             return Err(ServerError::Plaintext { address });
         }
-        let access = Arc::new(Access::load(settings.access)?);
+        let is_loopback = address.ip().is_loopback();
+        let around = Surroundings { mesh: settings.mesh, domain: settings.domain, is_loopback };
+        let access = Arc::new(Access::load(settings.access, around)?);
         let anonymous = settings.tls.is_none() && settings.authenticators.is_empty() && !access.has_tokens();
         let mut authenticators: Vec<Arc<dyn Authenticator>> = Vec::new();
         if access.has_tokens() {
@@ -113,7 +116,6 @@ impl RegistrationServer {
         let api = Arc::new(Api {
             registrar,
             access,
-            domain: settings.domain,
             limits,
             bookmark_interval: settings.bookmark_interval,
             rate: Rate::new(limits.requests_per_second, limits.requests_per_second.saturating_mul(2)),
@@ -121,7 +123,6 @@ impl RegistrationServer {
             recorder,
             closing,
         });
-        let is_loopback = address.ip().is_loopback();
         let (health, requests) = requests(api, authentication, &settings.version, anonymous, is_loopback)?;
         let (listener, local) = listen(address).map_err(|source| ServerError::Bind { address, source })?;
         Ok(Bound {
@@ -157,7 +158,10 @@ fn requests(
         registration: registration.max_decoding_message_size(limits.request_bytes),
         services,
         authentication,
-        refusals: Rate::new(limits.refusals_per_second, limits.refusals_per_second.saturating_mul(10)),
+        refusals: RefusalLimit::new(
+            limits.refusals_per_second,
+            limits.refusals_per_second.saturating_mul(10),
+        ),
         budgets: of_addresses(&limits),
         unused: HalfOpen::new(limits.unused_connections),
         anonymous,

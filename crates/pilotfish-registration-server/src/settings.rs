@@ -2,6 +2,7 @@
 
 use crate::access::AccessFiles;
 use crate::limits::ServerLimits;
+use crate::mesh::{Mesh, NoMesh};
 use pilotfish_identity::{Authenticator, Tls};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,6 +22,8 @@ pub struct ServerSettings {
     pub authenticators: Vec<Arc<dyn Authenticator>>,
     /// The domain of the cluster, as in `web.default.svc.cluster.local`.
     pub domain: String,
+    /// The mesh that registrations are part of.
+    pub mesh: Arc<dyn Mesh>,
     /// Pilotfish's version, for the OpenAPI document.
     pub version: String,
     /// Limits of clients.
@@ -42,6 +45,7 @@ impl ServerSettings {
             access: AccessFiles::default(),
             authenticators: Vec::new(),
             domain: "cluster.local".to_owned(),
+            mesh: Arc::new(NoMesh),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             limits: ServerLimits::default(),
             bookmark_interval: Duration::from_secs(30),

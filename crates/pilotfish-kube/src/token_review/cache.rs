@@ -26,6 +26,11 @@ impl Key {
         key.copy_from_slice(hash.as_ref());
         Self(key)
     }
+
+    /// Returns the SHA-256 of cluster and token.
+    pub(super) fn digest(self) -> [u8; 32] {
+        self.0
+    }
 }
 
 pub(super) type Outcome = Result<ServiceAccount, ReviewError>;

@@ -12,7 +12,7 @@ use crate::remote::RemoteClients;
 use crate::request::RequestError;
 use cache::{Cache, Key, Outcome};
 use parking_lot::Mutex;
-use pilotfish_identity::{Slots, network_of};
+use pilotfish_identity::{RefusalLimit, Slots, network_of};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,6 +24,9 @@ use tokio::time::timeout;
 const AT_A_TIME: usize = 64;
 /// Requests for tokens from one address at a time (limit `address-reviews`).
 pub const ADDRESS_REVIEWS: usize = 16;
+/// Refused reviews of one address in a second (limit `address-reviews`): so many of its tokens that nobody
+/// has seen reach an API server.
+pub const ADDRESS_REFUSALS: u32 = 10;
 /// How long one may take, with the wait for its turn.
 const LIMIT: Duration = Duration::from_secs(5);
 /// The longest token, in bytes. Those of service accounts have about 1,000.
@@ -60,8 +63,8 @@ pub enum ReviewError {
     /// It is valid, but not a workload's.
     #[error("the token is not one of a service account")]
     NoServiceAccount,
-    /// Too many tokens of the client's address are under review.
-    #[error("too many tokens from this address are under review (limit address-reviews)")]
+    /// Too many tokens of the client's address are under review, or were refused a moment ago.
+    #[error("too many tokens from this address are under review or were refused (limit address-reviews)")]
     TooMany,
     /// The API server gave no verdict.
     #[error("the API server of cluster {cluster} cannot check the token now: {reason}")]
@@ -86,7 +89,10 @@ pub struct TokenReviewer {
     remote: RemoteClients,
     audiences: Vec<String>,
     turns: Turns,
-    addresses: Arc<Slots<IpAddr>>,
+    /// Reviews of tokens that are new, and of those that were good before: neither keeps the other from its
+    /// turn.
+    addresses: [Arc<Slots<IpAddr>>; 2],
+    refusals: RefusalLimit,
     cache: Mutex<Cache>,
 }
 
@@ -99,7 +105,8 @@ impl TokenReviewer {
             remote,
             audiences,
             turns: Turns::default(),
-            addresses: Slots::new(ADDRESS_REVIEWS),
+            addresses: [Slots::new(ADDRESS_REVIEWS), Slots::new(ADDRESS_REVIEWS)],
+            refusals: RefusalLimit::new(ADDRESS_REFUSALS, ADDRESS_REFUSALS),
             cache: Mutex::default(),
         }
     }
@@ -134,8 +141,20 @@ impl TokenReviewer {
         if let Some(known) = self.cache.lock().get(key, Instant::now()) {
             return known;
         }
-        let Some(_slot) = self.addresses.take(network_of(address)) else { return Err(ReviewError::TooMany) };
+        let attempt = self.refusals.begin(address, key.digest(), Instant::now());
+        let attempt = attempt.map_err(|_| ReviewError::TooMany)?;
+        let [new, known] = &self.addresses;
+        let slots = if attempt.is_known() { known } else { new };
+        let Some(_slot) = slots.take(network_of(address)) else {
+            attempt.undecided();
+            return Err(ReviewError::TooMany);
+        };
         let outcome = self.request(cluster, &client, token).await;
+        match &outcome {
+            Ok(_) => attempt.accepted(Instant::now()),
+            Err(error) if error.is_verdict() => attempt.refused(Instant::now()),
+            Err(_) => attempt.undecided(),
+        }
         // The API server accepted the token, so what it says of itself is true.
         let outcome = outcome.map(|account| ServiceAccount { expires, ..account });
         self.cache.lock().put(key, &outcome, Instant::now());
@@ -187,6 +206,7 @@ fn no_cluster(name: &str) -> ReviewError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn clusters_wait_for_none_but_themselves() {
@@ -215,5 +235,60 @@ mod tests {
         assert_eq!(reviewer.review(HERE, "", "t").await, Err(ReviewError::NoToken));
         let down = reviewer.review(HERE, "", "e30.e30.c2ln").await.unwrap_err();
         assert!(matches!(&down, ReviewError::Unavailable { cluster, .. } if cluster == "own"), "{down}");
+    }
+
+    /// An API server that knows one token, and how often it was asked.
+    fn api_server(good: String) -> (Client, Arc<AtomicUsize>) {
+        use http_body_util::BodyExt;
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counter = asked.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (good, counter) = (good.clone(), counter.clone());
+            async move {
+                counter.fetch_add(1, Ordering::Relaxed);
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let review: serde_json::Value = serde_json::from_slice(&body).unwrap();
+                let status = match review["spec"]["token"] == *good {
+                    true => serde_json::json!({"authenticated": true, "audiences": ["a"], "user": {
+                        "username": "system:serviceaccount:shop:web", "groups": ["system:serviceaccounts"]}}),
+                    false => serde_json::json!({"authenticated": false}),
+                };
+                let answer = serde_json::json!({"status": status}).to_string();
+                let response = http::Response::new(kube::client::Body::from(answer.into_bytes()));
+                Ok::<_, std::convert::Infallible>(response)
+            }
+        });
+        (Client::new(service, "default"), asked)
+    }
+
+    #[tokio::test]
+    async fn few_bad_tokens_of_an_address_reach_the_api_server_and_good_ones_go_on() {
+        use base64::Engine;
+        let token = |n: usize| {
+            let claims = format!(r#"{{"sub":"system:serviceaccount:shop:web","aud":["a"],"jti":{n}}}"#);
+            format!("e30.{}.c2ln", base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(claims))
+        };
+        let (client, asked) = api_server(token(0));
+        let reviewer = TokenReviewer::new(("own".into(), client), RemoteClients::default(), vec!["a".into()]);
+        assert!(reviewer.review(HERE, "", &token(0)).await.is_ok());
+        let began = Instant::now();
+        let mut refused = 0;
+        for n in 1..=300 {
+            match reviewer.review(HERE, "", &token(n)).await {
+                Err(ReviewError::Refused(_)) => refused += 1,
+                Err(ReviewError::TooMany) => {}
+                other => panic!("a bad token: {other:?}"),
+            }
+            // As after the minute for which the answer is known.
+            *reviewer.cache.lock() = Cache::default();
+            assert!(reviewer.review(HERE, "", &token(0)).await.is_ok(), "a token that was good before");
+        }
+        // Nothing here waits, but a machine may be slow.
+        let allowed = 10 + 10 * usize::try_from(began.elapsed().as_secs() + 1).unwrap();
+        assert!((10..=allowed).contains(&refused), "{refused}");
+        assert_eq!(asked.load(Ordering::Relaxed), 301 + refused);
+        let elsewhere = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
+        let another = reviewer.review(elsewhere, "", &token(301)).await;
+        assert!(matches!(another, Err(ReviewError::Refused(_))), "another address has its own: {another:?}");
     }
 }

@@ -3,14 +3,17 @@
 mod pattern;
 mod rules;
 mod tokens;
+mod unruled;
 
 use crate::identity::{ANONYMOUS, Who};
+use crate::mesh::Mesh;
 use arc_swap::ArcSwap;
-use pilotfish_identity::{Authenticated, Authenticator, Call};
+use pilotfish_identity::{Authenticated, Authenticator, Call, WorkloadId};
 use pilotfish_registration::{Instance, InstanceKey};
 pub(crate) use rules::Grant;
 use rules::Rules;
 use serde::Deserialize;
+use std::fmt;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -68,14 +71,53 @@ impl AccessError {
 pub struct AccessFiles {
     /// Tokens (YAML).
     pub tokens: Option<PathBuf>,
-    /// Rules (YAML). Without them, who is known may register, change what is its own, and read everything.
+    /// Rules (YAML). Without them, workloads register in their own namespace, and all clients read
+    /// everything.
     pub rules: Option<PathBuf>,
 }
 
+/// Facts that decide beside tokens and rules.
+pub(crate) struct Surroundings {
+    pub(crate) mesh: Arc<dyn Mesh>,
+    /// The domain of the cluster.
+    pub(crate) domain: String,
+    /// True if only this machine reaches the listener.
+    pub(crate) is_loopback: bool,
+}
+
+/// The reason why a client may not do something with an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Denied {
+    /// No rule allows it.
+    Rule,
+    /// There are no rules, and the instance is of another namespace than its client.
+    Namespace,
+    /// There are no rules, and the client is no workload of the mesh.
+    TrustDomain,
+    /// There are no rules, and the service is a host of its own.
+    Host,
+    /// There are no rules, and this object makes the service.
+    Owned(String),
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rule => "no rule allows it",
+            Self::Namespace => "without a rule, a workload registers in its own namespace only",
+            Self::TrustDomain => {
+                "without a rule, only workloads of the mesh's trust domain (spiffe://DOMAIN/ns/NAMESPACE/sa/ACCOUNT) register"
+            }
+            Self::Host => "a host with dots needs a rule that names it",
+            Self::Owned(owner) => return write!(f, "{owner} makes this service, which then needs a rule"),
+        })
+    }
+}
+
 /// Tokens and rules as they are now.
-#[derive(Debug)]
 pub(crate) struct Access {
     files: AccessFiles,
+    around: Surroundings,
     now: ArcSwap<Loaded>,
 }
 
@@ -91,9 +133,9 @@ type Digests = [Option<Digest>; 2];
 
 impl Access {
     /// Reads the files.
-    pub(crate) fn load(files: AccessFiles) -> Result<Self, AccessError> {
+    pub(crate) fn load(files: AccessFiles, around: Surroundings) -> Result<Self, AccessError> {
         let now = ArcSwap::from_pointee(parse(&files, read(&files)?)?);
-        Ok(Self { files, now })
+        Ok(Self { files, around, now })
     }
 
     /// Reads the files again; whether anything changed. Where that fails, what there was stays in force.
@@ -122,23 +164,32 @@ impl Access {
         who.token.is_none_or(|digest| now.tokens.identity(&digest).is_some_and(|name| *name == who.identity))
     }
 
-    /// What a client may do with an instance; `None` for not at all.
-    pub(crate) fn grant(&self, who: &Who, action: Action, key: &InstanceKey) -> Option<Grant> {
+    /// Returns what a client may do with an instance.
+    ///
+    /// # Errors
+    /// The reason why it may not.
+    pub(crate) fn grant(&self, who: &Who, action: Action, key: &InstanceKey) -> Result<Grant, Denied> {
         match &self.now.load().rules {
-            Some(rules) => rules.grant(&who.identities, action, key),
-            None => Some(Grant { any_owner: false }),
+            Some(rules) => rules.grant(&who.identities, action, key).ok_or(Denied::Rule),
+            None => unruled::check(who, action, key, &self.around).map(|()| Grant { any_owner: false }),
         }
     }
 
     /// Whether an instance whose key is granted may have its addresses and service account.
     pub(crate) fn check_instance(&self, who: &Who, instance: &Instance) -> Result<(), &'static str> {
+        let is_own = || is_own_account(&who.identities, instance, &*self.around.mesh);
         match &self.now.load().rules {
-            Some(rules) => rules.check_instance(&who.identities, instance),
+            Some(rules) => rules.check_instance(&who.identities, instance, is_own),
             // Nobody proved anything here, and nobody is protected from anybody.
             None if &*who.identity == ANONYMOUS => Ok(()),
-            None if is_own_account(&who.identities, instance) => Ok(()),
+            None if is_own() => Ok(()),
             None => Err("without a rule, a client registers its own service account only"),
         }
+    }
+
+    /// Facts that decide beside tokens and rules.
+    pub(crate) fn around(&self) -> &Surroundings {
+        &self.around
     }
 
     /// Whether a client may do this with anything.
@@ -147,16 +198,16 @@ impl Access {
     }
 }
 
-/// Whether an instance has no service account, or that of one of these SPIFFE ids in its own namespace.
-fn is_own_account(identities: &[String], instance: &Instance) -> bool {
-    let account = &*instance.service_account;
-    let suffix = format!("/ns/{}/sa/{account}", instance.key.namespace);
-    let is = |id: &String| {
-        id.strip_prefix("spiffe://")
-            .and_then(|id| id.strip_suffix(&suffix))
-            .is_some_and(|trust| !trust.contains('/'))
+/// True if an instance has no service account, or that of one of these SPIFFE ids in its own namespace. An
+/// account of another trust domain is another one.
+fn is_own_account(identities: &[String], instance: &Instance, mesh: &dyn Mesh) -> bool {
+    let is = |id: &WorkloadId<'_>| {
+        mesh.has_trust_domain(id.trust_domain)
+            && id.namespace == &*instance.key.namespace
+            && id.service_account == &*instance.service_account
     };
-    account.is_empty() || identities.iter().any(is)
+    instance.service_account.is_empty()
+        || identities.iter().filter_map(|id| WorkloadId::parse(id)).any(|id| is(&id))
 }
 
 /// The texts of tokens and rules.

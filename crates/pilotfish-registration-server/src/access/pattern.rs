@@ -9,6 +9,11 @@ impl Pattern {
         Self(text.to_owned())
     }
 
+    /// True if it has a dot, as patterns of hosts have.
+    pub(super) fn is_of_hosts(&self) -> bool {
+        self.0.contains('.')
+    }
+
     /// Whether a whole name matches. Its time is at most the product of both lengths.
     pub(super) fn matches(&self, name: &str) -> bool {
         let mut parts = self.0.split('*');

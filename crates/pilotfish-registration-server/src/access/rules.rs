@@ -100,7 +100,7 @@ impl Rules {
 
     /// What these identities may do with an instance; `None` for not at all.
     pub(super) fn grant(&self, identities: &[String], action: Action, key: &InstanceKey) -> Option<Grant> {
-        let granting = || self.of(identities, action).filter(|rule| rule.covers(key));
+        let granting = || self.of(identities, action).filter(|rule| rule.covers(action, key));
         granting().next()?;
         Some(Grant { any_owner: granting().any(|rule| rule.any_owner) })
     }
@@ -110,10 +110,12 @@ impl Rules {
         &self,
         identities: &[String],
         instance: &Instance,
+        is_own_account: impl Fn() -> bool,
     ) -> Result<(), &'static str> {
         let mut reason = "";
-        for rule in self.of(identities, Action::Register).filter(|rule| rule.covers(&instance.key)) {
-            match rule.check_instance(identities, instance) {
+        let register = Action::Register;
+        for rule in self.of(identities, register).filter(|rule| rule.covers(register, &instance.key)) {
+            match rule.check_instance(instance, &is_own_account) {
                 Ok(()) => return Ok(()),
                 Err(why) => reason = why,
             }
@@ -136,16 +138,26 @@ impl Rules {
 }
 
 impl Rule {
-    fn covers(&self, key: &InstanceKey) -> bool {
-        let one = |patterns: &[Pattern], name: &str| patterns.iter().any(|pattern| pattern.matches(name));
-        one(&self.namespaces, &key.namespace) && one(&self.services, &key.service)
+    /// True if the rule is about an instance. A host with dots is outside of every namespace: a pattern that
+    /// is not written for hosts does not let its clients register them.
+    fn covers(&self, action: Action, key: &InstanceKey) -> bool {
+        let is_host = action == Action::Register && key.service.contains('.');
+        self.namespaces.iter().any(|pattern| pattern.matches(&key.namespace))
+            && self
+                .services
+                .iter()
+                .any(|pattern| pattern.matches(&key.service) && (!is_host || pattern.is_of_hosts()))
     }
 
-    fn check_instance(&self, identities: &[String], instance: &Instance) -> Result<(), &'static str> {
+    fn check_instance(
+        &self,
+        instance: &Instance,
+        is_own_account: &impl Fn() -> bool,
+    ) -> Result<(), &'static str> {
         let account = &*instance.service_account;
         let accounts = match &self.service_accounts {
             Some(allowed) => account.is_empty() || allowed.iter().any(|pattern| pattern.matches(account)),
-            None => super::is_own_account(identities, instance),
+            None => is_own_account(),
         };
         if !accounts {
             return Err("no rule allows this service account");
@@ -196,7 +208,7 @@ mod tests {
 
     const FILE: &str = r#"
 rules:
-- identities: ["token/payments", "spiffe://cluster.local/ns/shop/*"]
+- identities: ["token/payments", "spiffe://cluster.local/ns/shop/*", "spiffe://other.org/ns/shop/sa/web"]
   namespaces: [shop]
   services: ["pay-*", payments]
   actions: [register, deregister]
@@ -241,6 +253,31 @@ rules:
     }
 
     #[test]
+    fn hosts_with_dots_need_a_pattern_that_is_written_for_hosts() {
+        use Action::{Deregister, Read, Register};
+        let granted = |services: &str, action, service: &str| {
+            let text = format!(
+                "rules:\n- identities: [a]\n  services: [{services}]\n  actions: [register, deregister, read]\n"
+            );
+            let key = InstanceKey::new("shop", service, "i");
+            Rules::parse(&text).unwrap().grant(&["a".to_owned()], action, &key).is_some()
+        };
+        for (services, action, service, expected) in [
+            ("'*'", Register, "web", true),
+            ("'*'", Register, "web.example.com", false),
+            ("'web*'", Register, "web.example.com", false),
+            ("'*com'", Register, "web.example.com", false),
+            ("'*.example.com'", Register, "web.example.com", true),
+            ("web.example.com", Register, "web.example.com", true),
+            ("'*.example.com'", Register, "web", false),
+            ("'*'", Read, "web.example.com", true),
+            ("'*'", Deregister, "web.example.com", true),
+        ] {
+            assert_eq!(granted(services, action, service), expected, "{services} {action:?} {service}");
+        }
+    }
+
+    #[test]
     fn addresses_and_service_accounts_are_part_of_a_rule() {
         let rules = Rules::parse(FILE).unwrap();
         let check = |identity: &str, address: &str, account: &str| {
@@ -250,15 +287,20 @@ rules:
             registration.ports =
                 vec![pilotfish_registration::RegistrationPort { number: 80, ..Default::default() }];
             let instance = registration.validate("cluster.local").unwrap();
-            rules.check_instance(&[identity.to_owned()], &instance)
+            let identities = [identity.to_owned()];
+            let is_own = || crate::access::is_own_account(&identities, &instance, &crate::mesh::NoMesh);
+            rules.check_instance(&identities, &instance, is_own)
         };
         let own = "spiffe://cluster.local/ns/shop/sa/web";
+        let foreign = "spiffe://other.org/ns/shop/sa/web";
         for (identity, address, account, expected) in [
             ("token/payments", "10.1.2.3", "", Ok(())),
-            ("token/payments", "169.254.169.254", "", Err("no rule allows these addresses")),
+            ("token/payments", "192.0.2.1", "", Err("no rule allows these addresses")),
             ("token/payments", "10.1.2.3", "web", Err("no rule allows this service account")),
             (own, "10.1.2.3", "web", Ok(())),
             (own, "10.1.2.3", "other", Err("no rule allows this service account")),
+            (foreign, "10.1.2.3", "", Ok(())),
+            (foreign, "10.1.2.3", "web", Err("no rule allows this service account")),
             ("token/agent", "192.0.2.1", "web-1", Ok(())),
             ("token/agent", "192.0.2.1", "admin", Err("no rule allows this service account")),
         ] {

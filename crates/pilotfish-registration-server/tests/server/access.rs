@@ -181,6 +181,117 @@ async fn guessing_tokens_is_slow() {
 }
 
 #[tokio::test]
+async fn wrong_tokens_do_not_delay_renewals_of_the_same_address() {
+    let directory = tempfile::tempdir().unwrap();
+    let harness = start(directory.path()).await;
+    let mut client = harness.grpc().await;
+    let web = "token-of-web-0123";
+    assert_eq!(code(&mut client, web, register("a")).await, Code::Ok);
+    let mut limited = 0;
+    for guess in 0..300 {
+        let status = client.renew(by(&format!("guess-{guess}"), renew("a"))).await.unwrap_err();
+        limited += usize::from(status.code() == Code::ResourceExhausted);
+        // On this connection, and on one of its own.
+        client.renew(by(web, renew("a"))).await.unwrap();
+        if guess % 50 == 0 {
+            harness.grpc().await.renew(by(web, renew("a"))).await.unwrap();
+        }
+    }
+    assert!(limited > 100, "guesses are limited all the same: {limited}");
+}
+
+#[tokio::test]
+async fn without_rules_a_token_registers_no_host_and_nothing_that_an_object_makes() {
+    struct Shop;
+    impl pilotfish_registration_server::Mesh for Shop {
+        fn has_trust_domain(&self, domain: &str) -> bool {
+            domain == "cluster.local"
+        }
+        fn has_namespace(&self, namespace: &str) -> bool {
+            namespace == "payments"
+        }
+        fn owner_of(&self, host: &str) -> Option<String> {
+            (host == "pay.payments.svc.cluster.local").then(|| "Service payments/pay".to_owned())
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let tokens = directory.path().join("tokens.yaml");
+    std::fs::write(&tokens, TOKENS).unwrap();
+    let access = AccessFiles { tokens: Some(tokens), rules: None };
+    let harness = Harness::with(RegistrarSettings::default(), |settings| {
+        settings.access = access;
+        settings.mesh = std::sync::Arc::new(Shop);
+    })
+    .await;
+    let mut client = harness.grpc().await;
+    for (namespace, service, expected) in [
+        ("shop", "web", Code::Ok),
+        ("payments", "web", Code::Ok),
+        ("payments", "pay", Code::PermissionDenied),
+        ("shop", "web.example.com", Code::PermissionDenied),
+        ("shop", "pay.payments", Code::InvalidArgument),
+        ("shop", "pay.payments.svc", Code::InvalidArgument),
+        ("shop", "10.96.0.5", Code::InvalidArgument),
+    ] {
+        let mut request = register("a");
+        let instance = request.instance.as_mut().unwrap();
+        (instance.namespace, instance.service) = (namespace.into(), service.into());
+        assert_eq!(code(&mut client, "token-of-web-0123", request).await, expected, "{namespace}/{service}");
+    }
+}
+
+#[tokio::test]
+async fn a_host_belongs_to_the_namespace_that_has_it_first() {
+    let harness = Harness::start().await;
+    let mut client = harness.grpc().await;
+    let of = |namespace: &str, service: &str, id: &str| {
+        let mut request = register(id);
+        let instance = request.instance.as_mut().unwrap();
+        (instance.namespace, instance.service) = (namespace.into(), service.into());
+        request
+    };
+    client.register(of("shop", "web.example.com", "a")).await.unwrap();
+    client.register(of("shop", "web.example.com", "b")).await.unwrap();
+    client.register(of("pay", "web", "a")).await.unwrap();
+    let refused = client.register(of("pay", "web.example.com", "a")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    assert!(refused.message().contains("\"shop\""), "{refused:?}");
+    // A short form of a service in a namespace that has registrations.
+    let refused = client.register(of("shop", "web.pay", "a")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused:?}");
+    for id in ["a", "b"] {
+        let gone = v1::DeregisterRequest {
+            namespace: "shop".into(),
+            service: "web.example.com".into(),
+            id: id.into(),
+            ..Default::default()
+        };
+        client.deregister(gone).await.unwrap();
+    }
+    client.register(of("pay", "web.example.com", "a")).await.unwrap();
+}
+
+#[tokio::test]
+async fn loopback_addresses_are_for_listeners_of_this_machine() {
+    for (address, expected) in [("127.0.0.1:0", Code::Ok), ("0.0.0.0:0", Code::InvalidArgument)] {
+        let harness = Harness::with(RegistrarSettings::default(), |settings| {
+            settings.address = address.parse().unwrap();
+            settings.allow_plaintext = true;
+        })
+        .await;
+        let endpoint = format!("http://127.0.0.1:{}", harness.address.port());
+        let channel = tonic::transport::Endpoint::from_shared(endpoint).unwrap().connect().await.unwrap();
+        let mut client = Client::new(channel);
+        for own in ["127.0.0.1", "::1", "64:ff9b::7f00:1"] {
+            let mut request = register("a");
+            request.instance.as_mut().unwrap().addresses = vec![own.into()];
+            let answer = client.register(request).await.map_or_else(|status| status.code(), |_| Code::Ok);
+            assert_eq!(answer, expected, "{own} at {address}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn impossible_settings_are_errors_at_start() {
     let (_store, events) = pilotfish_registration::testing::MemoryStore::open();
     let (registrar, _driver) = pilotfish_registration::Registrar::new(

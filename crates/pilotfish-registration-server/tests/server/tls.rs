@@ -95,6 +95,28 @@ async fn certificates_are_identities() {
 }
 
 #[tokio::test]
+async fn workloads_register_in_their_own_namespace_and_foreign_ones_nowhere() {
+    let authority = Authority::new();
+    let harness = start(&authority, AccessFiles::default()).await;
+    let code = async |id: &str, namespace: &str, account: &str| {
+        let mut client = connect(&harness, &authority, Some(authority.spiffe(id))).await.unwrap();
+        let service_account = account.into();
+        let instance = v1::Instance { namespace: namespace.into(), service_account, ..instance("a") };
+        let request = v1::RegisterRequest { instance: Some(instance), expected_revision: None };
+        client.register(request).await.map_or_else(|status| status.code(), |_| Code::Ok)
+    };
+    let web = "spiffe://cluster.local/ns/shop/sa/web";
+    assert_eq!(code(web, "shop", "web").await, Code::Ok);
+    assert_eq!(code(web, "default", "").await, Code::PermissionDenied);
+    for foreign in ["spiffe://other.org/ns/shop/sa/web", "spiffe://cluster.local/shop/web"] {
+        for account in ["", "web"] {
+            assert_eq!(code(foreign, "shop", account).await, Code::PermissionDenied, "{foreign} {account:?}");
+        }
+    }
+    assert_eq!(code("spiffe://cluster.local/ns/shop/sa/web?x=y", "shop", "").await, Code::Unauthenticated);
+}
+
+#[tokio::test]
 async fn clients_without_a_certificate_need_a_token() {
     let directory = tempfile::tempdir().unwrap();
     let tokens = directory.path().join("tokens.yaml");

@@ -1,6 +1,7 @@
 //! The node in the first request of a connected proxy, read once.
 
 use super::{Metadata, SecretAccess};
+use pilotfish_config::mesh::MeshConfig;
 use pilotfish_model::{ClusterId, Labels, Locality, Namespace, NetworkId};
 use pilotfish_proto::ValueKind;
 use pilotfish_proto::envoy::config::core::v3::Node;
@@ -107,6 +108,13 @@ impl Identity {
             namespace: namespace.into(),
             service_account: service_account.into(),
         })
+    }
+
+    /// True for an identity of the mesh's trust domain or an alias of it: namespaces of another domain are
+    /// others, whoever signed. An identity in node metadata has no domain.
+    #[must_use]
+    pub fn is_of_mesh(&self, mesh: &MeshConfig) -> bool {
+        self.trust_domain.is_empty() || mesh.has_trust_domain(&self.trust_domain)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::sources::Sources;
 use super::subsystem::{StopOrder, Subsystem};
+use super::tls::with_mesh;
 use crate::control::shared::{Follower, Shared};
 use crate::settings::Settings;
 use pilotfish_kube_writer::auto_registration::{
@@ -85,14 +86,12 @@ impl ProxyRegistrar {
         if proxy.meta(GROUP).is_empty() && proxy.meta(ENTRY).is_empty() {
             return Ok(None);
         }
-        let proof = proxy.identity.as_ref().map(|identity| PeerIdentity {
-            namespace: identity.namespace.as_str(),
-            service_account: &identity.service_account,
-        });
+        let world = (self.world)();
+        let proof = proof(proxy, &world)?;
         // Streams over a Unix socket have none.
         let address = peer.address.parse::<SocketAddr>().ok();
         let request = RegistrationRequest { peer: address.map(|address| address.ip()), ..applicant(proxy) };
-        self.registrar.connect(request, &(self.world)(), proof).map_err(|refused| match refused {
+        self.registrar.connect(request, &world, proof).map_err(|refused| match refused {
             RegistrationError::NotYours { .. } | RegistrationError::Address { .. } => {
                 ConnectError::PermissionDenied(refused.to_string())
             }
@@ -123,6 +122,21 @@ impl ProxyRegistrar {
             }
         }
     }
+}
+
+/// The identity that a proxy proved, as one of the mesh.
+fn proof<'p>(proxy: &'p Proxy, world: &World) -> Result<Option<PeerIdentity<'p>>, ConnectError> {
+    let Some(identity) = &proxy.identity else { return Ok(None) };
+    if !with_mesh(world, |mesh| identity.is_of_mesh(mesh)) {
+        let domain = &identity.trust_domain;
+        return Err(ConnectError::PermissionDenied(format!(
+            "the identity is of trust domain {domain:?}, whose namespaces are others: only workloads of the mesh register themselves"
+        )));
+    }
+    Ok(Some(PeerIdentity {
+        namespace: identity.namespace.as_str(),
+        service_account: &identity.service_account,
+    }))
 }
 
 const GROUP: &str = "AUTO_REGISTER_GROUP";
@@ -158,6 +172,33 @@ mod tests {
     use super::*;
     use pilotfish_proto::envoy::config::core::v3::{Locality, Node};
     use pilotfish_proto::{Struct, Value, ValueKind};
+
+    #[test]
+    fn a_workload_of_another_trust_domain_registers_nothing() {
+        use pilotfish_config::{MeshFile, mesh::MeshConfig};
+        use pilotfish_model::{Object, ObjectMeta, Update, WorldWriter};
+        let node = Node { id: "sidecar~10.0.0.1~vm.vms~vms.svc.cluster.local".into(), ..Node::default() };
+        let proves = |id: &str, world: &World| {
+            let proxy = Proxy::from_node(&node).unwrap().with_identities([id]).unwrap();
+            proof(&proxy, world).map(|proof| proof.is_some())
+        };
+        let (own, old, other) = (
+            "spiffe://cluster.local/ns/vms/sa/db",
+            "spiffe://old.local/ns/vms/sa/db",
+            "spiffe://other.org/ns/vms/sa/db",
+        );
+        let world = World::default();
+        assert_eq!(proves(own, &world), Ok(true));
+        for foreign in [old, other] {
+            assert!(matches!(proves(foreign, &world), Err(ConnectError::PermissionDenied(_))), "{foreign}");
+        }
+        let mut writer = WorldWriter::new();
+        let config = MeshConfig { trust_domain_aliases: vec!["old.local".into()], ..MeshConfig::default() };
+        writer.apply(Update::Object(Object::new(ObjectMeta::of(MeshFile::Config.key()), config)));
+        let (world, _) = writer.publish().unwrap();
+        assert_eq!((proves(own, &world), proves(old, &world)), (Ok(true), Ok(true)));
+        assert!(proves(other, &world).is_err());
+    }
 
     #[test]
     fn a_proxys_metadata_describes_its_workload() {

@@ -10,6 +10,7 @@
 //!
 //! A value counts once, for the client that claimed it first, until nobody claims it any more.
 
+use super::tls::with_mesh;
 use parking_lot::Mutex;
 use pilotfish_identity::network_of;
 use pilotfish_model::{Namespace, World};
@@ -43,7 +44,11 @@ impl NodeClaim {
         let networks = proxy.meta("REQUESTED_NETWORK_VIEW").to_owned();
         let certificates = files.iter().any(|path| !path.is_empty()).then_some(Self::Certificates(files));
         let networks = (!networks.is_empty()).then_some(Self::Networks(networks));
-        let is_invented = || proxy.identity.is_none() && !world.has_namespace(&proxy.namespace);
+        let is_proven = || {
+            let identity = proxy.identity.as_ref();
+            identity.is_some_and(|identity| with_mesh(world, |mesh| identity.is_of_mesh(mesh)))
+        };
+        let is_invented = || !is_proven() && !world.has_namespace(&proxy.namespace);
         let namespace = is_invented().then(|| Self::Namespace(proxy.namespace.clone()));
         [certificates, networks, namespace].into_iter().flatten().collect()
     }
@@ -254,6 +259,8 @@ mod tests {
         let world = World::default();
         let known = proxy("shop", &[]).with_identities(["spiffe://cluster.local/ns/shop/sa/web"]).unwrap();
         assert!(NodeClaim::of(&known, &world).is_empty());
+        let foreign = proxy("shop", &[]).with_identities(["spiffe://other.org/ns/shop/sa/web"]).unwrap();
+        assert_eq!(NodeClaim::of(&foreign, &world), [NodeClaim::Namespace("shop".into())]);
         assert_eq!(NodeClaim::of(&proxy("shop", &[]), &world), [NodeClaim::Namespace("shop".into())]);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::engine::{Cx, EncodedResource, Query, ResourceBatch, ResourceBatchKey, reference};
 use crate::policy::wasm::{NAME_PREFIX, extension_config};
-use crate::proxy::{Proxy, ProxyKind, SecretAccess};
+use crate::proxy::{Identity, Proxy, ProxyKind, SecretAccess};
 use pilotfish_config::extensions::WasmPlugin;
 use pilotfish_config::kubernetes::{Secret, SecretType};
 use pilotfish_model::{Namespace, Origin, Typed};
@@ -25,7 +25,10 @@ impl ExtensionView {
             return None;
         }
         // As in istiod, these are for all proxies of the namespace: the plugin names them, and they open an image.
-        let identity = proxy.identity.as_ref().filter(|_| proxy.secret_access != SecretAccess::Foreign);
+        let is_here = |identity: &&Identity| {
+            proxy.secret_access != SecretAccess::Foreign && identity.is_of_mesh(&cx.mesh())
+        };
+        let identity = proxy.identity.as_ref().filter(is_here);
         let pull_secrets =
             identity.filter(|_| *cx.get(&AnyPullSecret)).map(|identity| identity.namespace.clone());
         Some(Self { namespace: proxy.namespace.clone(), pull_secrets })
@@ -86,5 +89,36 @@ impl Query for AnyPullSecret {
 
     fn compute(&self, cx: &Cx<'_>) -> bool {
         cx.objects::<WasmPlugin>().any(|plugin| !plugin.image_pull_secret.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{evaluate, line, sidecar, world, yaml};
+
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    struct ViewOf(Proxy);
+
+    impl Query for ViewOf {
+        type Output = Option<Namespace>;
+
+        fn compute(&self, cx: &Cx<'_>) -> Option<Namespace> {
+            ExtensionView::of(cx, &self.0).and_then(|view| view.pull_secrets)
+        }
+    }
+
+    #[test]
+    fn pull_secrets_are_for_identities_of_the_mesh() {
+        let spec = "{url: 'oci://r/w', imagePullSecret: pull}";
+        let world = world(yaml(&line("extensions.istio.io/v1alpha1", "WasmPlugin", "shop", "w", spec)));
+        let proxy = sidecar("web-0", "shop");
+        let of = |domain: &str| {
+            let id = format!("spiffe://{domain}/ns/shop/sa/web");
+            evaluate(&world, &ViewOf(proxy.clone().with_identities([&*id]).unwrap())).as_ref().clone()
+        };
+        assert_eq!(of("cluster.local"), Some("shop".into()));
+        assert_eq!(of("elsewhere.example.com"), None);
+        assert_eq!(*evaluate(&world, &ViewOf(proxy.clone())), None);
     }
 }

@@ -16,7 +16,7 @@ mod references;
 pub(crate) use reference::SecretRef;
 
 use crate::engine::{Cx, EncodedResource, ResourceBatch, ResourceBatchKey};
-use crate::proxy::{Identity, Proxy, ProxyKind, SecretAccess};
+use crate::proxy::{Proxy, ProxyKind, SecretAccess};
 use crate::routing::gateway::RouterGateways;
 use crate::routing::gateway_api::grant_allows;
 use crate::routing::ir::GatewayId;
@@ -57,7 +57,7 @@ impl SecretView {
         let namespace = identity.namespace.clone();
         let right = match &proxy.secret_access {
             SecretAccess::Foreign => Right::Nothing,
-            _ if !is_of_mesh(cx, identity) => Right::Nothing,
+            _ if !identity.is_of_mesh(&cx.mesh()) => Right::Nothing,
             SecretAccess::Referenced => Right::Named,
             SecretAccess::Reviewed(reader) if cx.secret_access(reader)? => Right::All,
             SecretAccess::Reviewed(_) => Right::Authorities,
@@ -110,13 +110,6 @@ impl SecretView {
             SecretRef::ConfigMap { .. } => false,
         }
     }
-}
-
-/// Whether an identity is one of the mesh's trust domains: namespaces of another domain are others, whoever signed. One that a node
-/// claims has none.
-fn is_of_mesh(cx: &Cx<'_>, identity: &Identity) -> bool {
-    let domain = &*identity.trust_domain;
-    domain.is_empty() || cx.mesh().has_trust_domain(domain)
 }
 
 #[cfg(test)]

@@ -6,12 +6,14 @@
 
 mod checks;
 mod mapping;
+mod mesh;
 mod source;
 mod view;
 
 pub(crate) use view::view;
 
 use self::checks::CheckFeed;
+use self::mesh::PublishedMesh;
 use super::descriptors;
 use super::registries::Registries;
 use super::subsystem::{StopOrder, Subsystem, with_flag};
@@ -75,6 +77,7 @@ impl Registration {
             allow_plaintext: own.plaintext,
             access: AccessFiles { tokens: own.tokens.clone(), rules: own.rules.clone() },
             domain: domain.to_string(),
+            mesh: Arc::new(PublishedMesh(shared.clone())),
             version: super::VERSION.to_owned(),
             ..ServerSettings::new(own.address)
         };

@@ -4,7 +4,7 @@ use super::mapping::Mapping;
 use crate::control::shared::Shared;
 use crate::serve::tls::trust_domain;
 use pilotfish_model::ShardKey;
-use pilotfish_registration::{Registrar, ServiceKey, ServicesChanged};
+use pilotfish_registration::{Registrar, ServiceKey, ServicesChanged, check_host};
 use pilotfish_registry::{CatalogOptions, CatalogService, GuardSettings, LiveSource};
 use pilotfish_registry_client::{CatalogWriter, Product, SessionError, live};
 use std::convert::Infallible;
@@ -41,6 +41,11 @@ impl Registered {
     }
 
     fn service(&self, mapping: &Mapping, key: &ServiceKey) -> Option<CatalogService> {
+        // An earlier version, or another one on the same store, accepted names that are another service's.
+        if let Err(reason) = check_host(key, &self.domain) {
+            tracing::debug!(service = %key, reason, "a registered service is not served");
+            return None;
+        }
         let instances = self.registrar.service(key);
         (!instances.is_empty()).then(|| mapping.service(key, &instances))
     }

@@ -137,9 +137,16 @@ fn bearer(value: &str) -> Option<&str> {
 }
 
 pub(crate) fn trust_domain(world: &World) -> String {
-    let config = world.object(&MeshFile::Config.key()).and_then(|object| object.typed::<MeshConfig>());
-    let written = config.map(|config| config.trust_domain.clone()).unwrap_or_default();
+    let written = with_mesh(world, |mesh| mesh.trust_domain.clone());
     if written.is_empty() { MeshConfig::default().trust_domain } else { written }
+}
+
+/// Reads the mesh's settings, or their defaults.
+pub(crate) fn with_mesh<T>(world: &World, read: impl FnOnce(&MeshConfig) -> T) -> T {
+    match world.object(&MeshFile::Config.key()).and_then(|object| object.typed::<MeshConfig>()) {
+        Some(config) => read(&config),
+        None => read(&MeshConfig::default()),
+    }
 }
 
 impl Reload {

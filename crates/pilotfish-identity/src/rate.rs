@@ -1,16 +1,17 @@
-//! How fast clients may ask: a bucket for each, which fills by itself.
+//! Rates of clients: a token bucket for each.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// Clients that are remembered. Beyond it, those who have not asked for a while are forgotten; when there are none, all are.
+/// Clients that are remembered. Beyond it, those who have not asked for a while are forgotten; when there are
+/// none, all are.
 const MOST: usize = 65_536;
 
 /// Buckets of clients.
 #[derive(Debug)]
-pub(crate) struct Rate<K> {
+pub struct Rate<K> {
     per_second: f64,
     burst: f64,
     buckets: Mutex<HashMap<K, Bucket>>,
@@ -23,12 +24,17 @@ struct Bucket {
 }
 
 impl<K: Eq + Hash> Rate<K> {
-    pub(crate) fn new(per_second: u32, burst: u32) -> Self {
+    /// Buckets that fill at that rate, up to a burst.
+    #[must_use]
+    pub fn new(per_second: u32, burst: u32) -> Self {
         Self { per_second: f64::from(per_second), burst: f64::from(burst), buckets: Mutex::default() }
     }
 
-    /// Takes one; the error is how long to wait for the next.
-    pub(crate) fn take(&self, key: K, now: Instant) -> Result<(), Duration> {
+    /// Takes one.
+    ///
+    /// # Errors
+    /// The time until the next one.
+    pub fn take(&self, key: K, now: Instant) -> Result<(), Duration> {
         let mut buckets = self.buckets.lock();
         self.make_room(&mut buckets, now);
         let bucket = buckets.entry(key).or_insert(Bucket { left: self.burst, at: now });
@@ -43,9 +49,11 @@ impl<K: Eq + Hash> Rate<K> {
         Ok(())
     }
 
-    /// Whether there is one to take.
-    pub(crate) fn has(&self, key: &K, now: Instant) -> bool {
-        self.buckets.lock().get(key).is_none_or(|bucket| self.level(*bucket, now) >= 1.0)
+    /// Gives back what was taken for nothing.
+    pub fn give(&self, key: &K) {
+        if let Some(bucket) = self.buckets.lock().get_mut(key) {
+            bucket.left = (bucket.left + 1.0).min(self.burst);
+        }
     }
 
     fn level(&self, bucket: Bucket, now: Instant) -> f64 {
@@ -73,9 +81,11 @@ mod tests {
         let rate = Rate::new(10, 20);
         let start = Instant::now();
         assert_eq!((0..30).filter(|_| rate.take("a", start).is_ok()).count(), 20);
-        assert!(!rate.has(&"a", start) && rate.has(&"b", start));
+        assert!(rate.take("b", start).is_ok());
         let wait = rate.take("a", start).unwrap_err();
         assert!(wait > Duration::from_millis(90) && wait < Duration::from_millis(110), "{wait:?}");
+        rate.give(&"a");
+        assert!(rate.take("a", start).is_ok() && rate.take("a", start).is_err());
         let later = start + Duration::from_secs(1);
         assert_eq!((0..30).filter(|_| rate.take("a", later).is_ok()).count(), 10);
         let much_later = start + Duration::from_secs(100);
