@@ -260,7 +260,13 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "pilotfish-admin",
-        may: &["pilotfish-api", "pilotfish-dashboard", "pilotfish-listener", "pilotfish-model"],
+        may: &[
+            "pilotfish-api",
+            "pilotfish-dashboard",
+            "pilotfish-identity",
+            "pilotfish-listener",
+            "pilotfish-model",
+        ],
         never: &["tonic", "kube", "envoy-types", "notify"],
         never_named: &[],
     },

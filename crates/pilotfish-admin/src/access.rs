@@ -13,6 +13,7 @@ use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use pilotfish_identity::{is_forwarding_header, is_this_machine};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -140,7 +141,7 @@ pub(crate) async fn admit_links(State(access): State<Access>, request: Request, 
 
 /// Answers this machine alone, whoever sees the pages: what changes something is no page.
 pub(crate) async fn this_machine(request: Request, next: Next) -> Response {
-    if is_local(peer(&request)) {
+    if is_local(peer(&request), request.headers()) {
         return next.run(request).await;
     }
     refuse("the log level is changed from this machine only: use kubectl port-forward, or kill -HUP\n")
@@ -167,19 +168,22 @@ pub(crate) fn peer(request: &Request) -> Option<IpAddr> {
     request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip())
 }
 
-fn is_local(peer: Option<IpAddr>) -> bool {
-    peer.is_none_or(|peer| peer.to_canonical().is_loopback())
+/// True for a request of a user of this machine. Without a connection there is nobody else.
+fn is_local(peer: Option<IpAddr>, headers: &HeaderMap) -> bool {
+    peer.is_none_or(is_this_machine) && !headers.keys().any(|name| is_forwarding_header(name.as_str()))
 }
 
 fn check(access: Access, peer: Option<IpAddr>, headers: &HeaderMap) -> Result<(), &'static str> {
-    match (access, is_local(peer)) {
-        (Access::ThisMachine, false) => Err(
-            "debug pages are shown on this machine only: use kubectl port-forward, or --allow-remote-debug\n",
-        ),
-        (Access::Everybody, false) => Ok(()),
-        (_, true) if is_own(headers) => Ok(()),
-        (_, true) => Err("debug pages are not shown under this name: use 127.0.0.1 or localhost\n"),
+    if access == Access::ThisMachine && !is_local(peer, headers) {
+        return Err(
+            "debug pages are shown on this machine only, and not through proxies: use kubectl port-forward, or --allow-remote-debug\n",
+        );
     }
+    // A browser of this machine is asked by whichever name the page has that it shows.
+    if peer.is_none_or(|peer| peer.to_canonical().is_loopback()) && !is_own(headers) {
+        return Err("debug pages are not shown under this name: use 127.0.0.1 or localhost\n");
+    }
+    Ok(())
 }
 
 /// Whether the name in the request is one of this machine itself.
@@ -254,13 +258,32 @@ mod tests {
             (ThisMachine, "::1", "[::1]:15014", true),
             (ThisMachine, "::ffff:127.0.0.1", "localhost", true),
             (ThisMachine, "10.0.0.1", "10.0.0.2:15014", false),
+            (ThisMachine, "127.0.0.6", "127.0.0.1:15014", false),
+            (ThisMachine, "::ffff:127.0.0.2", "127.0.0.1:15014", false),
             (ThisMachine, "127.0.0.1", "evil.example.com:15014", false),
             (ThisMachine, "127.0.0.1", "localhost.example.com", false),
             (Everybody, "10.0.0.1", "pilotfish.istio-system:15014", true),
             (Everybody, "127.0.0.1", "evil.example.com", false),
+            (Everybody, "127.0.0.6", "pilotfish", false),
         ] {
             assert_eq!(allowed(access, peer, host), is_allowed, "{access:?} {peer} {host}");
         }
         assert!(check(ThisMachine, None, &HeaderMap::new()).is_ok());
+    }
+    #[test]
+    fn requests_that_a_proxy_passes_on_are_of_other_machines() {
+        for name in ["x-forwarded-for", "forwarded", "via", "x-real-ip", "x-envoy-external-address"] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, "localhost".parse().unwrap());
+            let checked = |access, headers: &HeaderMap| {
+                check(access, Some("127.0.0.1".parse().unwrap()), headers).is_ok()
+            };
+            assert!(checked(Access::ThisMachine, &headers));
+            headers.insert(name, "127.0.0.1".parse().unwrap());
+            assert!(!checked(Access::ThisMachine, &headers), "{name}");
+            assert!(checked(Access::Everybody, &headers), "{name}");
+            headers.insert(header::HOST, "evil.example.com".parse().unwrap());
+            assert!(!checked(Access::Everybody, &headers), "{name}: no way around the name");
+        }
     }
 }

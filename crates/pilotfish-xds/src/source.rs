@@ -70,6 +70,8 @@ pub type Held = Arc<dyn fmt::Debug + Send + Sync>;
 pub struct PeerInfo {
     /// `ip:port`, or the path of a Unix socket.
     pub address: String,
+    /// True if headers say that a proxy passed the request on: its client is elsewhere.
+    pub is_forwarded: bool,
     /// Authenticated identities (SPIFFE ids); empty on a plaintext connection.
     pub identities: Vec<String>,
     /// The cluster whose API server vouches for them, where that is known.

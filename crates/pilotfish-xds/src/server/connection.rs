@@ -16,7 +16,9 @@ use bytes::Bytes;
 use h2::server::{Connection as H2, SendResponse};
 use h2::{PingPong, RecvStream};
 use http::{HeaderMap, Method, Request};
-use pilotfish_identity::{Authentication, CERTIFICATE, Call, KnownStreams, Pace, Proof};
+use pilotfish_identity::{
+    Authentication, CERTIFICATE, Call, KnownStreams, Pace, Proof, is_forwarding_header,
+};
 use slab::Slab;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -50,6 +52,8 @@ type GaveWay = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// A client's request for an ADS stream. Its headers, which may hold credentials, are not kept any longer than it takes to look at them.
 struct StreamRequest {
     protocol: Protocol,
+    /// True if a proxy passed it on.
+    is_forwarded: bool,
     requests: RecvStream,
     respond: SendResponse<Bytes>,
 }
@@ -258,7 +262,8 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         }
         let Some(protocol) = protocol else { return self.open_other(request, respond) };
         let (head, requests) = request.into_parts();
-        let opened = StreamRequest { protocol, requests, respond };
+        let is_forwarded = head.headers.keys().any(|name| is_forwarding_header(name.as_str()));
+        let opened = StreamRequest { protocol, is_forwarded, requests, respond };
         match &self.client {
             None => self.admit(opened, Proof::default(), cx, now),
             Some(TlsClient { certificate: Ok(proof), .. }) => {
@@ -331,7 +336,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
 
     /// Opens the stream of a client that proved this.
     fn admit(&mut self, opened: StreamRequest, proof: Proof, cx: &Context<'_>, now: Instant) {
-        let StreamRequest { protocol, requests, mut respond } = opened;
+        let StreamRequest { protocol, is_forwarded, requests, mut respond } = opened;
         let Proof { identities, cluster, until } = proof;
         if let Some(left) = until.map(|until| until.duration_since(SystemTime::now()).unwrap_or_default())
             && let Some(end) = now.checked_add(left)
@@ -339,7 +344,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             self.ends = Some(self.ends.map_or(end, |known| known.min(end)));
         }
         let address = self.peer.to_string();
-        let peer = PeerInfo { address, identities, cluster };
+        let peer = PeerInfo { address, is_forwarded, identities, cluster };
         let place = match self.port.stream(self.peer.ip(), &peer) {
             Ok(place) => place,
             Err(error) => return self.refuse(&error.into(), respond),

@@ -15,6 +15,7 @@ mod messages;
 pub(crate) use answer::{Answerer, Budget};
 
 use parking_lot::Mutex;
+use pilotfish_identity::is_this_machine;
 use pilotfish_kube_writer::lease::replica_name;
 use pilotfish_xds::{Collection, CollectionState, ConnectError, Held, PeerInfo};
 use std::collections::BTreeMap;
@@ -91,11 +92,11 @@ impl Questions {
     pub(crate) fn connect(&self, peer: &PeerInfo) -> Asker {
         let address = peer.address.parse::<SocketAddr>();
         // A Unix socket is of this machine.
-        let is_local =
-            address.map_or(!peer.address.is_empty(), |address| address.ip().to_canonical().is_loopback());
+        let is_near = address.map_or(!peer.address.is_empty(), |address| is_this_machine(address.ip()));
+        let is_local = is_near && !peer.is_forwarded;
         let refusal = || {
             ConnectError::PermissionDenied(
-                "debug types are served to clients on this machine only: use kubectl port-forward, or --allow-remote-debug".into(),
+                "debug types are served to clients on this machine only, and not through proxies: use kubectl port-forward, or --allow-remote-debug".into(),
             )
         };
         let allowed = if is_local || self.from_anywhere { Ok(()) } else { Err(refusal()) };
@@ -178,6 +179,7 @@ mod tests {
             ("[::ffff:127.0.0.1]:4000", false, true),
             ("/var/run/xds.sock", false, true),
             ("10.0.0.1:4000", false, false),
+            ("127.0.0.6:4000", false, false),
             ("", false, false),
             ("10.0.0.1:4000", true, true),
         ] {
@@ -185,6 +187,10 @@ mod tests {
             assert_eq!(answer == Ok(true), is_allowed, "{address} {from_anywhere}: {answer:?}");
             assert_eq!(matches!(answer, Err(ConnectError::PermissionDenied(_))), !is_allowed, "{address}");
         }
+        let (questions, _queue) = Questions::new(false);
+        let peer = PeerInfo { address: "127.0.0.1:4000".into(), is_forwarded: true, ..PeerInfo::default() };
+        let refused = questions.ask(&questions.connect(&peer), "istio.io/debug/syncz", &[]);
+        assert!(matches!(refused, Err(ConnectError::PermissionDenied(_))), "{refused:?}");
     }
 
     #[test]
