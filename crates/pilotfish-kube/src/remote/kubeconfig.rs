@@ -4,7 +4,8 @@
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use std::collections::BTreeSet;
 
-/// Options of a kubeconfig that can be allowed, in Istio's words.
+/// Options of a kubeconfig that can be allowed, in Istio's words where Istio has them: it takes `oidc`,
+/// `http` and `proxyURL` unasked.
 const OPTIONS: &[&str] = &[
     "exec",
     "clientKey",
@@ -15,6 +16,9 @@ const OPTIONS: &[&str] = &[
     "gcp",
     "azure",
     "openstack",
+    "oidc",
+    "http",
+    "proxyURL",
 ];
 
 /// The options that are allowed although they are dangerous. None by default.
@@ -162,9 +166,7 @@ fn check_user(name: &str, user: &AuthInfo, allowed: &InsecureOptions) -> Result<
     };
     let is_set = |file: &Option<String>| file.as_deref().is_some_and(|file| !file.is_empty());
     if let Some(provider) = &user.auth_provider {
-        // OIDC runs nothing and reads no files.
-        let is_dangerous = provider.name != "oidc";
-        refuse(is_dangerous, &format!("auth-provider {:?}", provider.name), &provider.name)?;
+        refuse(true, &format!("auth-provider {:?}", provider.name), &provider.name)?;
     }
     refuse(user.exec.is_some(), "exec", "exec")?;
     refuse(is_set(&user.client_key), "client-key (a file)", "clientKey")?;
@@ -180,6 +182,12 @@ fn check_cluster(name: &str, cluster: &Cluster, allowed: &InsecureOptions) -> Re
         }),
         false => Ok(()),
     };
+    // Everything else than TLS shows the token to whoever is on the way.
+    let scheme = cluster.server.as_deref().and_then(|server| server.split_once("://"));
+    let is_https = scheme.is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("https"));
+    refuse(!is_https && cluster.server.is_some(), "a server without https", "http")?;
+    let proxy = cluster.proxy_url.as_deref().is_some_and(|proxy| !proxy.is_empty());
+    refuse(proxy, "proxy-url", "proxyURL")?;
     let authority = cluster.certificate_authority.as_deref().is_some_and(|file| !file.is_empty());
     refuse(authority, "certificate-authority (a file)", "certificateAuthority")?;
     let unverified = cluster.insecure_skip_tls_verify == Some(true);
@@ -202,6 +210,17 @@ mod tests {
     fn what_is_dangerous_is_refused_unless_allowed() {
         let server = "server: 'https://c'";
         let cases = [
+            ("server: 'http://c'", "token: t", "http", "a server without https of cluster \"k\""),
+            ("server: 'HTTP://c'", "token: t", "http", "a server without https of cluster \"k\""),
+            ("server: 'c:6443'", "token: t", "http", "a server without https of cluster \"k\""),
+            (
+                "server: 'https://c', proxy-url: 'http://p'",
+                "token: t",
+                "proxyURL",
+                "proxy-url of cluster \"k\"",
+            ),
+            (server, "auth-provider: {name: oidc}", "oidc", "auth-provider \"oidc\" of user \"u\""),
+            (server, "auth-provider: {name: azure}", "azure", "auth-provider \"azure\" of user \"u\""),
             (server, "exec: {command: aws}", "exec", "exec of user \"u\""),
             (server, "client-key: /k", "clientKey", "client-key (a file) of user \"u\""),
             (
@@ -240,12 +259,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_unused_is_refused_as_well_and_unknown_providers_cannot_be_allowed() {
+        let all = InsecureOptions::of(OPTIONS).unwrap();
+        let text = config("server: 'https://c'", "auth-provider: {name: mine}");
+        let refused = read(text.as_bytes(), &all).unwrap_err();
+        assert!(refused.hint().is_none() && refused.to_string().starts_with("auth-provider \"mine\""));
+        let other = text.replace(
+            "clusters: [",
+            "clusters: [{name: other, cluster: {server: 'http://169.254.169.254'}}, ",
+        );
+        let refused = read(other.as_bytes(), &InsecureOptions::default()).unwrap_err();
+        assert!(refused.to_string().starts_with("auth-provider"), "{refused}");
+        let other = other.replace("auth-provider: {name: mine}", "token: t");
+        let refused = read(other.as_bytes(), &InsecureOptions::default()).unwrap_err();
+        assert!(refused.to_string().starts_with("a server without https of cluster \"other\""), "{refused}");
+    }
+
+    #[test]
     fn tokens_and_certificates_in_the_text_are_fine() {
         for user in [
             "token: t",
             "client-certificate-data: YQ==, client-key-data: YQ==",
             "username: a, password: b",
-            "auth-provider: {name: oidc}",
             "",
         ] {
             let text = config("server: 'https://c', certificate-authority-data: YQ==", user);
