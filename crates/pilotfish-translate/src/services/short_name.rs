@@ -9,6 +9,22 @@ pub(crate) fn forms(host: &str, domain: &str) -> Vec<String> {
     }
 }
 
+/// The host of the Kubernetes Service that a client with that domain means by a name, or of whose Pod it is the
+/// name, if the name is a short form: `web`, `web.shop`, `web.shop.svc`, `web-0.web.shop`.
+#[must_use]
+pub(crate) fn full_name(name: &str, domain: &str) -> Option<String> {
+    let (own, suffix) = domain.split_at_checked(domain.find(".svc.")?)?;
+    if name.ends_with(suffix) {
+        return None;
+    }
+    let short = name.strip_suffix(".svc").unwrap_or(name);
+    let Some((above, namespace)) = short.rsplit_once('.') else {
+        return (short == name).then(|| format!("{short}.{own}{suffix}"));
+    };
+    let service = above.rsplit_once('.').map_or(above, |(_, service)| service);
+    Some(format!("{service}.{namespace}{suffix}"))
+}
+
 /// Of `web.shop.svc.cluster.local`: `web.shop` and `web.shop.svc`, in the own namespace also `web`. Only hosts below the client's
 /// own cluster domain have short forms.
 fn kubernetes_forms(host: &str, domain: &str, own_end: usize) -> Option<Vec<String>> {
@@ -38,7 +54,7 @@ fn forms_by_shared_suffix(host: &str, domain: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::forms;
+    use super::{forms, full_name};
 
     #[test]
     fn short_forms_depend_on_the_domain_of_the_client() {
@@ -57,5 +73,23 @@ mod tests {
         for (host, domain, want) in table {
             assert_eq!(forms(host, domain), *want, "{host} for {domain}");
         }
+    }
+
+    #[test]
+    fn a_short_form_leads_back_to_its_host() {
+        let (host, other) = ("web.shop.svc.cluster.local", "pay.svc.cluster.local");
+        for domain in ["shop.svc.cluster.local", other] {
+            for form in forms(host, domain) {
+                assert_eq!(full_name(&form, domain).as_deref(), Some(host), "{form} for {domain}");
+            }
+        }
+        assert_eq!(full_name("web", other).as_deref(), Some("web.pay.svc.cluster.local"));
+        for pod in ["web-0.web.shop", "web-0.web.shop.svc", "a.b.web.shop"] {
+            assert_eq!(full_name(pod, other).as_deref(), Some(host), "{pod}");
+        }
+        for name in ["web.svc", "web.shop.svc.cluster", "www.example.com", "web.shop.web", host] {
+            assert_ne!(full_name(name, other).as_deref(), Some(host), "{name}");
+        }
+        assert_eq!(full_name("web", "campus.net"), None);
     }
 }

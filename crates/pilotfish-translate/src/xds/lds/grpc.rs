@@ -126,10 +126,14 @@ impl GrpcView {
 
     /// The service of a host, which may be short: its first labels in the client's own namespace.
     fn find(&self, cx: &Cx<'_>, host: &str) -> Option<Arc<Service>> {
-        let full = self.full_name(host);
-        let mut names = std::iter::once(host).chain(full.as_deref());
         let find = |host: &Hostname| Option::clone(&cx.get(&ServiceIn(self.scope.clone(), host.clone())));
-        names.find_map(|name| alias::behind(cx, name, find).1)
+        let of = |name: &str| alias::behind(cx, name, find).1;
+        let written = of(host);
+        // As in domains of virtual hosts: a live registry's host does not take the short form of a service.
+        if written.as_ref().is_some_and(|service| service.provenance.as_object().is_some()) {
+            return written;
+        }
+        self.full_name(host).and_then(|full| of(&full)).or(written)
     }
 
     fn full_name(&self, host: &str) -> Option<String> {

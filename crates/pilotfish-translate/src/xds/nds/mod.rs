@@ -10,8 +10,8 @@ use headless::{HeadlessView, NamesOf};
 use pilotfish_model::{Origin, Provider, Resolution, Service, ServiceKey};
 use pilotfish_proto::istio::{NameInfo, NameTable};
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -58,6 +58,7 @@ impl NameTableView {
                 self.add(cx, service, &mut table);
             }
         }
+        table.drop_taken_short_names();
         let names = table.names.into_iter().map(|(name, (_, info))| (name, info)).collect();
         let message = NameTable { table: names };
         vec![EncodedResource::new("", &message, table.provenance)].into()
@@ -112,6 +113,8 @@ impl Query for AnyHeadless {
 #[derive(Default)]
 struct Table {
     names: BTreeMap<String, (Provider, NameInfo)>,
+    /// Hosts of live registries.
+    live: Vec<String>,
     provenance: Vec<Origin>,
 }
 
@@ -128,6 +131,9 @@ impl Table {
             namespace: text(service.namespace.as_str()),
         };
         self.provenance.push(service.provenance.clone());
+        if service.provenance.as_object().is_none() {
+            self.live.push(host.clone());
+        }
         match self.names.entry(host) {
             Entry::Vacant(free) => drop(free.insert((service.provider, new))),
             Entry::Occupied(mut held) => {
@@ -137,6 +143,26 @@ impl Table {
                     Ordering::Equal if service.addresses.is_empty() => held.ips.extend(new.ips),
                     Ordering::Equal | Ordering::Greater => {}
                 }
+            }
+        }
+    }
+
+    /// Takes away hosts of live registries that agents would answer in place of a Kubernetes Service of that
+    /// short name.
+    fn drop_taken_short_names(&mut self) {
+        if self.live.is_empty() {
+            return;
+        }
+        let short = |info: &NameInfo| format!("{}.{}", info.shortname, info.namespace);
+        let taken: BTreeSet<String> = self
+            .names
+            .values()
+            .filter(|(_, info)| !info.shortname.is_empty())
+            .map(|(_, info)| short(info))
+            .collect();
+        for host in std::mem::take(&mut self.live) {
+            if taken.contains(host.strip_suffix(".svc").unwrap_or(&host)) {
+                self.names.remove(&host);
             }
         }
     }

@@ -54,6 +54,25 @@ fn services_are_listed_with_their_addresses() {
 }
 
 #[test]
+fn hosts_of_live_registries_are_not_answered_for_the_short_name_of_a_service() {
+    let registered = |host: &str| {
+        service("x", "evil").with(addressed(&["10.66.0.1"])).with(|service| {
+            service.hostname = pilotfish_model::Hostname::parse(host).unwrap();
+            let shard = ShardKey::new(pilotfish_model::Provider::new(2, "registration"), "c");
+            service.provenance = pilotfish_model::Origin::registered(shard, host);
+        })
+    };
+    let pay = service("pay", "payments")
+        .with(addressed(&["10.96.0.1"]))
+        .with(|service| service.has_short_name = true);
+    let hosts = ["pay.payments", "pay.payments.svc", "free.payments", "pay.example.com"];
+    let services = hosts.map(|host| registered(host).update());
+    let table = table(&sidecar("a", "shop"), services.into_iter().chain([pay.update()]));
+    let names: Vec<_> = table.keys().map(String::as_str).collect();
+    assert_eq!(names, ["free.payments", "pay.example.com", "pay.payments.svc.cluster.local"]);
+}
+
+#[test]
 fn a_headless_service_has_the_addresses_of_its_ready_pods() {
     let db = service("db", "shop").with(|service| service.resolution = Resolution::Passthrough);
     let pod = |address: &str, name: &str, cluster: &str, health| {

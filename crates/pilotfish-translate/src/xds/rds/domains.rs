@@ -14,19 +14,55 @@ pub(super) struct Domains<'a> {
     taken: BTreeSet<String>,
     /// Full names of services and of their virtual hosts.
     known: BTreeSet<String>,
+    /// Services of live registries whose full name has the form of a short one, with their ports, until
+    /// [`Self::settle`].
+    ambiguous: Vec<(Hostname, u32)>,
+    /// Hosts that give way to the service of which they are the short form.
+    yielding: BTreeSet<Hostname>,
     /// Short forms among the domains that were handed out.
     short: BTreeSet<String>,
 }
 
 impl<'a> Domains<'a> {
     pub(super) fn new(view: &'a RouteView, ignore_port: bool) -> Self {
-        Self { view, ignore_port, taken: BTreeSet::new(), known: BTreeSet::new(), short: BTreeSet::new() }
+        Self {
+            view,
+            ignore_port,
+            taken: BTreeSet::new(),
+            known: BTreeSet::new(),
+            ambiguous: Vec::new(),
+            yielding: BTreeSet::new(),
+            short: BTreeSet::new(),
+        }
     }
 
-    /// Notes the full name of a service: no short form of another takes it.
+    /// Notes the full name of a service: no short form of another takes it, unless a live registry made up a
+    /// name that is one.
     pub(super) fn know(&mut self, service: &Service, port: u32) {
-        self.known.insert(service.hostname.as_str().to_owned());
-        self.known.insert(host_port(service.hostname.as_str(), port));
+        let is_live = service.provenance.as_object().is_none();
+        if is_live && short_name::full_name(service.hostname.as_str(), &self.view.dns_domain).is_some() {
+            return self.ambiguous.push((service.hostname.clone(), port));
+        }
+        self.know_host(&service.hostname, port);
+    }
+
+    fn know_host(&mut self, host: &Hostname, port: u32) {
+        self.known.insert(host.as_str().to_owned());
+        self.known.insert(host_port(host.as_str(), port));
+    }
+
+    /// Decides between full names of live registries and the short forms of services, once all are known.
+    /// Clients that may register a host must not take the requests of clients that call a Kubernetes Service
+    /// by its short name.
+    pub(super) fn settle(&mut self) {
+        for (host, port) in std::mem::take(&mut self.ambiguous) {
+            let full = short_name::full_name(host.as_str(), &self.view.dns_domain);
+            if full.is_some_and(|full| self.known.contains(&full)) {
+                self.yielding.insert(host);
+            } else {
+                self.know_host(&host, port);
+            }
+        }
     }
 
     /// Keeps of these domains those that no virtual host has yet, and takes them.
@@ -53,7 +89,8 @@ impl<'a> Domains<'a> {
     pub(super) fn of_service(&mut self, service: &Service, aliases: &[Hostname], port: u32) -> Vec<String> {
         let mut domains = Vec::new();
         let mut short = Vec::new();
-        for name in std::iter::once(&service.hostname).chain(aliases) {
+        let names = std::iter::once(&service.hostname).chain(aliases);
+        for name in names.filter(|name| !self.yielding.contains(*name)) {
             self.push(&mut domains, name.as_str(), port);
             self.push(&mut domains, &format!("{name}."), port);
             for form in short_name::forms(name.as_str(), &self.view.dns_domain) {

@@ -113,6 +113,7 @@ fn planned_hosts(view: &RouteView, cx: &Cx<'_>, port: u32, plan: &Plan) -> Hosts
         planned.services.iter().for_each(|service| building.domains.know(service, planned.port));
     }
     others.iter().for_each(|(port, service)| building.domains.know(service, *port));
+    building.domains.settle();
     for (planned, rules) in &planned {
         building.add_ruled(planned, rules);
     }

@@ -4,9 +4,12 @@ use crate::engine::{Cx, Query, ResourceBatch, ResourceBatchKey};
 use crate::proxy::{InterceptionMode, Proxy, ProxyKind};
 use crate::testing::{TestService, evaluate, labels, line, of_service_entry, service, sidecar, world, yaml};
 use pilotfish_config::{Limits, read};
-use pilotfish_model::{ChangeSet, Hostname, Locality, Object, Update, World, WorldWriter};
+use pilotfish_model::{
+    ChangeSet, Hostname, Locality, Object, Origin, Provider, ShardKey, Update, World, WorldWriter,
+};
 use pilotfish_proto::envoy::config::route::v3::RouteConfiguration;
 use prost::Message;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The view of a proxy, as a question.
@@ -157,6 +160,40 @@ fn a_short_form_never_hides_the_full_name_of_another() {
         |name: &str| config.virtual_hosts.iter().find(|host| host.name == name).unwrap().domains.clone();
     assert_eq!(domains("web.shop:80"), ["web.shop", "web.shop."]);
     assert!(!domains("web.shop.svc.cluster.local:80").contains(&"web.shop".to_owned()));
+}
+
+#[test]
+fn hosts_of_live_registries_take_no_short_form_of_a_service() {
+    let registered = |host: &str| {
+        service("x", "evil").with(|service| {
+            service.hostname = pilotfish_model::Hostname::parse(host).unwrap();
+            let shard = ShardKey::new(Provider::new(2, "registration"), "c");
+            service.provenance = Origin::registered(shard, host);
+        })
+    };
+    let taken = ["pay.payments", "pay.payments.svc", "pay-0.pay.payments", "pay-0.pay.payments.svc"];
+    let free = ["free.payments", "pay.example.com", "web.consul"];
+    let others = taken.into_iter().chain(free);
+    let services = others.map(|host| registered(host).update());
+    let world = world(services.chain([service("pay", "payments").update()]));
+    for (client, short) in [("shop", None), ("payments", Some("pay"))] {
+        let view = view(&world, &sidecar("client-0", client));
+        let config = decode(&evaluate(&world, &RouteOf(view, "80".into())));
+        let domains: BTreeMap<&str, &[String]> =
+            config.virtual_hosts.iter().map(|host| (&*host.name, &*host.domains)).collect();
+        let pay = domains["pay.payments.svc.cluster.local:80"];
+        for form in
+            ["pay.payments", "pay.payments.svc", "pay.payments.svc.cluster.local"].iter().chain(&short)
+        {
+            assert!(pay.iter().any(|domain| domain == form), "{form} in {client}: {pay:?}");
+        }
+        for host in taken {
+            assert!(!domains.contains_key(&*format!("{host}:80")), "{client}: {domains:?}");
+        }
+        for host in free {
+            assert!(domains[&*format!("{host}:80")].iter().any(|domain| domain == host), "{client} {host}");
+        }
+    }
 }
 
 #[test]
