@@ -186,6 +186,15 @@ async fn what_is_wrong_is_told_and_ends_the_program() {
     assert_eq!(code, Some(2), "{printed}");
     assert!(printed.contains("labels"), "the field is named: {printed}");
 
+    // The port is never opened.
+    let mut command = scene.command("silent", &free_port().to_string(), &[]);
+    command.arg("--").arg(&scene.python).args(["-c", "import time; time.sleep(3.5)"]);
+    let mut silent = Program::start(&mut command, scene.log("silent"));
+    assert_eq!(silent.ended().await, Some(1), "{}", silent.printed());
+    for said in ["nothing answers at the program's port yet", "was never registered"] {
+        assert!(silent.printed().contains(said), "{}", silent.printed());
+    }
+
     let mut command = scene.command("one", "1", &[]);
     command.args(["--", "no-such-program"]);
     let mut missing = Program::start(&mut command, scene.log("missing"));

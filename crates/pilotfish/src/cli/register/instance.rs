@@ -2,14 +2,54 @@
 
 use super::args::{Register, ServerArgs};
 use anyhow::{Result, bail};
+use pilotfish_registration::FieldViolation;
 use pilotfish_registration_client::{
     Check, ClientOptions, GrpcCheck, HttpCheck, Instance, Port, TcpCheck, check,
 };
+use pilotfish_registration_server::read_instance;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+/// An address to check the other flags with.
+const EXAMPLE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+
+/// Flags by the fields of an instance that they fill.
+const FLAGS: [(&str, &str); 15] = [
+    ("ports[0].number", "--port"),
+    ("ports[0].service_port", "--service-port"),
+    ("ports[0].protocol", "--protocol"),
+    ("service_account", "--service-account"),
+    ("service", "--service"),
+    ("namespace", "--namespace"),
+    ("id", "--id"),
+    ("addresses", "--address"),
+    ("labels", "--label"),
+    ("metadata", "--metadata"),
+    ("locality", "--locality"),
+    ("network", "--network"),
+    ("weight", "--weight"),
+    ("ttl", "--ttl"),
+    ("checks", "--check"),
+];
+
 impl Register {
+    /// Checks what can be checked without the server: that refuses the rest.
+    ///
+    /// # Errors
+    /// With all flags that are wrong.
+    pub(super) fn check(&self) -> Result<()> {
+        let instance = self.instance(self.address.unwrap_or(EXAMPLE))?;
+        // The server's domain is not known here; in a full name it stands behind the namespace.
+        let domain = self.service.split_once(".svc.").map_or("cluster.local", |(_, domain)| domain);
+        let Err(wrong) = read_instance(instance, domain) else { return Ok(()) };
+        let lines = wrong.listed().iter().map(|FieldViolation { field, message }| {
+            let flag = FLAGS.iter().find(|(known, _)| field.starts_with(known));
+            format!("{} ({field}): {message}", flag.map_or("", |(_, flag)| flag))
+        });
+        bail!(lines.collect::<Vec<_>>().join("\n"))
+    }
+
     /// The instance, at that address.
     pub(super) fn instance(&self, address: IpAddr) -> Result<Instance> {
         let host = std::env::var("HOSTNAME").ok().or_else(host_name).unwrap_or_else(|| address.to_string());
@@ -149,6 +189,38 @@ mod tests {
         assert_eq!(kinds[0], check::Kind::Tcp(TcpCheck {}));
         assert_eq!(kinds[1], check::Kind::Http(http));
         assert_eq!(kinds[2], check::Kind::Grpc(GrpcCheck { service: "web".into() }));
+    }
+
+    #[test]
+    fn flags_are_checked_before_anything_is_started() {
+        for (flags, expected) in [
+            (&["--label", "a key=x"][..], "--label (labels[\"a key\"]): "),
+            (&["--namespace", "Shop"], "--namespace (namespace): "),
+            (&["--id", "a b"], "--id (id): "),
+            (&["--address", "169.254.169.254"], "--address (addresses[0]): "),
+            (&["--protocol", "quick"], "--protocol (ports[0].protocol): "),
+            (&["--ttl", "1ms"], "--ttl (ttl): "),
+            (&["--service-account", "A"], "--service-account (service_account): "),
+            (&["--service", "Web_1"], "--service (service): \"Web_1\" is no DNS label"),
+            (&["--service", "web.default.svc"], "--service (service): "),
+        ] {
+            let mut register = parse(&[]);
+            match flags {
+                ["--service", name] => register.service = (*name).to_owned(),
+                flags => register = parse(flags),
+            }
+            let error = register.check().unwrap_err().to_string();
+            assert!(error.starts_with(expected) && !error.contains('\n'), "{flags:?}: {error}");
+        }
+        let mut register = parse(&["--namespace", "Shop", "--ttl", "1ms"]);
+        assert_eq!(register.check().unwrap_err().to_string().lines().count(), 2, "all are told");
+        register = parse(&["--address", "127.0.0.1"]);
+        for service in
+            ["web", "web.example.com", "web.default.svc.cluster.local", "web.default.svc.k8s.example"]
+        {
+            register.service = service.to_owned();
+            assert!(register.check().is_ok(), "{service}");
+        }
     }
 
     #[test]

@@ -21,8 +21,10 @@ use tokio::time::{Instant, sleep, timeout};
 const TRY_PORT: Duration = Duration::from_millis(50);
 /// How long one such try may take.
 const TRY_TIME: Duration = Duration::from_secs(1);
-/// How often it is said that the port does not answer.
-const SAY: Duration = Duration::from_secs(10);
+/// Time until the log says that the port does not answer, and between repetitions.
+const SAY: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(10)];
+/// The exit code for a program that was never registered, in place of its own 0.
+const NEVER_REGISTERED: u8 = 1;
 /// How long a deregistration may take; then the lease ends by itself.
 const GOODBYE: Duration = Duration::from_secs(3);
 
@@ -39,13 +41,19 @@ impl Register {
     /// # Errors
     /// When the program cannot be started, or the server refuses the instance.
     pub(crate) async fn run(self) -> Result<ExitCode> {
+        self.check()?;
         let client = Client::new(self.server.options())?;
         let address = self.address(&client).await?;
         let instance = self.instance(address)?;
         let mut signals = Signals::listen()?;
         let mut program = Program::start(&self.command, self.port.get())?;
-        match before(&mut program, &mut signals, SocketAddr::new(address, self.port.get())).await? {
-            Some(status) => Ok(exit_code(status).into()),
+        let port = SocketAddr::new(address, self.port.get());
+        match before(&mut program, &mut signals, port).await? {
+            Some(status) => {
+                let name = program.name();
+                tracing::warn!("{name} ended and was never registered: nothing answered at {port} (--port)");
+                Ok(failed(status).into())
+            }
             None => serve(&client, instance, program, signals, self.drain).await,
         }
     }
@@ -84,12 +92,13 @@ async fn before(
 /// Resolves when a connection to the port is accepted.
 async fn answers(port: SocketAddr, program: String) {
     let mut said = Instant::now();
+    let [mut wait, again] = SAY;
     loop {
         if let Ok(Ok(_connection)) = timeout(TRY_TIME, TcpStream::connect(port)).await {
             return;
         }
-        if said.elapsed() >= SAY {
-            said = Instant::now();
+        if said.elapsed() >= wait {
+            (said, wait) = (Instant::now(), again);
             tracing::warn!(program, %port, "nothing answers at the program's port yet; it is registered as soon as something does");
         }
         sleep(TRY_PORT).await;
@@ -131,11 +140,28 @@ async fn serve(
         if ends(signal) {
             // What it gets from now on is its own matter.
             let status = to_the_end(&mut program, &mut signals).await?;
-            return Ok(exit_code(status).into());
+            return Ok(code(&name, status, was_registered).into());
         }
     };
     leave(&mut registration, &name, Some(Duration::ZERO)).await;
-    Ok(exit_code(status).into())
+    Ok(code(&name, status, was_registered).into())
+}
+
+/// The exit code for how the program ended, which fails where it was never registered.
+fn code(name: &str, status: ExitStatus, was_registered: bool) -> u8 {
+    if was_registered {
+        return exit_code(status);
+    }
+    tracing::warn!("{name} was never registered: the program ended before the server took it (--server)");
+    failed(status)
+}
+
+/// The program's exit code, or the one for a failure where that is 0.
+fn failed(status: ExitStatus) -> u8 {
+    match exit_code(status) {
+        0 => NEVER_REGISTERED,
+        code => code,
+    }
 }
 
 async fn changed(state: &mut watch::Receiver<State>) {
