@@ -70,6 +70,7 @@ impl Mesh {
             ca_certificate: certificates.of("server", "root-cert.pem"),
             client_certificate: certificates.of("stranger", "cert-chain.pem"),
             client_key: certificates.of("stranger", "key.pem"),
+            unproven: certificates.unproven(),
             config,
         };
         let arguments = arguments(&target, cluster.as_ref(), folder.path(), &certificates);
@@ -196,6 +197,19 @@ fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
+/// URIs of certificates that prove nothing.
+const UNPROVEN: [&[&str]; 9] = [
+    &["spiffe://cluster.local/ns/bench/sa/stranger", "spiffe://cluster.local/ns/bench/sa/default"],
+    &["spiffe://cluster.local/ns/bench/sa/stranger", "https://cluster.local/"],
+    &["spiffe://cluster.local/ns/bench/sa/stranger?x=y"],
+    &["spiffe://cluster.local/ns/bench/sa/stranger#x"],
+    &["spiffe://me@cluster.local/ns/bench/sa/stranger"],
+    &["spiffe://cluster.local:443/ns/bench/sa/stranger"],
+    &["spiffe://cluster.local/ns/bench/sa/../sa/stranger"],
+    &["spiffe://cluster.local//ns/bench/sa/stranger"],
+    &["spiffe://cluster.local/ns/b%65nch/sa/stranger"],
+];
+
 /// Folders with the certificates of one authority.
 struct Certificates(PathBuf);
 
@@ -207,7 +221,18 @@ impl Certificates {
             authority
                 .issue(&format!("spiffe://cluster.local/ns/{NAMESPACE}/sa/{account}"), &folder.join(name));
         }
+        for (number, uris) in UNPROVEN.iter().enumerate() {
+            authority.write(authority.with_uris(uris), &folder.join(format!("unproven-{number}")));
+        }
         Self(folder.to_path_buf())
+    }
+
+    fn unproven(&self) -> Vec<(PathBuf, PathBuf)> {
+        let of = |number| {
+            let who = format!("unproven-{number}");
+            (self.of(&who, "cert-chain.pem"), self.of(&who, "key.pem"))
+        };
+        (0..UNPROVEN.len()).map(of).collect()
     }
 
     fn of(&self, who: &str, file: &str) -> PathBuf {
@@ -229,6 +254,9 @@ fn arguments(
     add("--tls-cert-file", path(&certificates.of("server", "cert-chain.pem")));
     add("--tls-key-file", path(&certificates.of("server", "key.pem")));
     add("--ca-cert-file", path(&target.ca_certificate));
+    // Attackers of the pages come from other addresses, and more must not make them less bearable.
+    arguments.push("--allow-remote-debug".to_owned());
+    let mut add = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
     // Honest proxies stay connected longer than a run lasts.
     add("--max-identity-age", "24h".to_owned());
     if let Some(registration) = target.registration {

@@ -23,6 +23,9 @@ pub struct Target {
     pub client_certificate: PathBuf,
     /// Its key, in PEM.
     pub client_key: PathBuf,
+    /// Chains and keys, in PEM, of the same authority that prove no identity: with several URIs, or one that
+    /// is no SPIFFE id.
+    pub unproven: Vec<(PathBuf, PathBuf)>,
     /// The folder of YAML that is watched. An attack that writes here removes its files at its end.
     pub config: PathBuf,
 }

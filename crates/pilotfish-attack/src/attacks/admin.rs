@@ -8,7 +8,7 @@ use futures::FutureExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::http1::{ask, get, post};
-use super::{REST, crowd, from_elsewhere};
+use super::{REST, crowd, from_address, from_elsewhere};
 use crate::{Attack, Counts, Deadline, Tally, Target};
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -29,7 +29,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "admin-questions",
-        what: "60 clients of this machine that ask for plans of 1 MiB, for the ways of requests, records, histories and profiles",
+        what: "60 clients that ask for plans of 1 MiB, for the ways of requests, records, histories and profiles",
         run: |target, deadline| questions(target, deadline).boxed(),
     },
     Attack {
@@ -41,6 +41,11 @@ pub(super) const ATTACKS: &[Attack] = &[
         name: "admin-other-sites",
         what: "What a page of another site can have a browser of this machine ask for: pages, plans, profiles, and to turn the log off",
         run: |target, deadline| other_sites(target, deadline).boxed(),
+    },
+    Attack {
+        name: "admin-forwarded",
+        what: "Changes of the log's filter from other loopback addresses, and through proxies on this machine",
+        run: |target, deadline| forwarded(target, deadline).boxed(),
     },
     Attack {
         name: "admin-limits",
@@ -170,6 +175,37 @@ async fn other_sites(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     Ok(counts.tally())
 }
 
+async fn forwarded(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    /// The last part of the address that the request comes from, and what a proxy adds to it. 127.0.0.6 is
+    /// where Istio's inbound listeners connect from for clients elsewhere.
+    const SAID: [(u8, &str); 8] = [
+        (6, ""),
+        (66, ""),
+        (1, "x-forwarded-for: 192.0.2.1\r\n"),
+        (1, "x-forwarded-for: 127.0.0.1\r\n"),
+        (1, "forwarded: for=192.0.2.1\r\n"),
+        (1, "via: 1.1 proxy\r\n"),
+        (1, "x-real-ip: 192.0.2.1\r\n"),
+        (1, "x-envoy-external-address: 192.0.2.1\r\n"),
+    ];
+    let counts = Counts::new();
+    for number in (0_usize..).take_while(|number| *number < SAID.len() || !deadline.passed()) {
+        let (last, said) = SAID.get(number % SAID.len()).copied().unwrap_or_default();
+        let body = r#"{"filter":"off"}"#;
+        let request = format!(
+            "POST /api/v1/log HTTP/1.1\r\nhost: localhost\r\n{said}connection: close\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        counts.sent(request.len());
+        let status = ask(from_address(last, target.admin).await?, request.as_bytes()).await?;
+        ensure!(status == 403, "the log is changed by 127.0.0.{last} with {said:?}: {status}");
+        counts.refused(status);
+        tokio::time::sleep(REST).await;
+    }
+    Ok(counts.tally())
+}
+
 /// A request with a head of so many bytes.
 fn head_of(bytes: usize) -> Vec<u8> {
     let (begin, end) =
@@ -198,7 +234,8 @@ async fn limits(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     loop {
         for (request, statuses) in &cases {
             counts.sent(request.len());
-            let status = ask(from_elsewhere(target.admin).await?, request).await?;
+            // Filters of logs are changed from this machine only.
+            let status = ask(from_address(1, target.admin).await?, request).await?;
             let line = String::from_utf8_lossy(request.get(..40).unwrap_or_default()).into_owned();
             ensure!(statuses.contains(&status), "{} bytes of {line:?}: {status}", request.len());
             counts.status(status);

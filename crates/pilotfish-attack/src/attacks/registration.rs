@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use futures::FutureExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::crowd;
 use super::http1::{ask, post};
+use super::{REST, crowd};
 use crate::dialer::Dialer;
 use crate::wire::{field, incomplete};
 use crate::{Attack, Counts, Deadline, Tally, Target};
@@ -32,7 +32,72 @@ pub(super) const ATTACKS: &[Attack] = &[
         what: "1,000 watches and heartbeat streams that nobody reads",
         run: |target, deadline| watches(target, deadline).boxed(),
     },
+    Attack {
+        name: "registration-names",
+        what: "Names that proxies and resolvers take for a Kubernetes Service of another namespace, and addresses that are no machine's",
+        run: |target, deadline| names(target, deadline).boxed(),
+    },
 ];
+
+/// Names under which clients reach `echo` in the namespace `shop`, or which no host has.
+const NAMES: [&str; 14] = [
+    "echo.shop",
+    "echo.shop.svc",
+    "echo.shop.svc.cluster",
+    "echo.shop.svc.cluster.local",
+    "echo.shop.svc.clusterset.local",
+    "echo.shop.svc.example.com",
+    "echo.cluster.local",
+    "echo.default",
+    "echo.shop.",
+    "ECHO.shop",
+    "*.shop",
+    "127.0.1.1",
+    "127.1",
+    "echo.attack",
+];
+/// Addresses that stand for another machine to each that connects to them.
+const ADDRESSES: [&str; 8] = [
+    "169.254.169.254",
+    "::ffff:169.254.169.254",
+    "64:ff9b::a9fe:a9fe",
+    "fd00:ec2::254",
+    "fe80::1",
+    "0.0.0.0",
+    "255.255.255.255",
+    "ff02::1",
+];
+
+/// A registration in the namespace of attackers.
+fn registration(service: &str, address: &str) -> Vec<u8> {
+    let path = format!("/v1/namespaces/attack/services/{service}/instances/a");
+    let body = format!(r#"{{"addresses":["{address}"],"ports":[{{"number":8080}}],"ttl":"5s"}}"#);
+    let head = format!("PUT {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+    format!("{head}content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+        .into_bytes()
+}
+
+async fn names(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    let Some(address) = target.registration else { return Ok(Tally::skipped(NONE)) };
+    let counts = Counts::new();
+    let names = NAMES.map(|name| (name, "192.0.2.1"));
+    let all: Vec<_> = names.into_iter().chain(ADDRESSES.map(|address| ("web", address))).collect();
+    let send = async |service: &str, at: &str| {
+        let request = registration(service, at);
+        counts.sent(request.len());
+        ask(TcpStream::connect(address).await.context("cannot connect")?, &request).await
+    };
+    for number in (0_usize..).take_while(|number| *number < all.len() || !deadline.passed()) {
+        let (service, at) = all.get(number % all.len()).copied().context("there are some")?;
+        let status = send(service, at).await?;
+        ensure!(status == 400, "{service} at {at} is registered: {status}");
+        counts.refused(status);
+        ensure!(send("honest", "192.0.2.1").await? == 200, "an honest registration is refused");
+        counts.answered();
+        tokio::time::sleep(REST).await;
+    }
+    Ok(counts.tally())
+}
 
 const NONE: &str = "there is no registration API";
 const LARGEST: usize = 4 << 20;

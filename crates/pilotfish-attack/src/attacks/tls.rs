@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
+use pilotfish_proto::ResourceType;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::crowd;
-use crate::dialer::{Dialer, hello};
+use super::{REST, crowd};
+use crate::dialer::{DELTA, Dialer, hello};
+use crate::wire::{Node, delta};
 use crate::{Attack, Counts, Deadline, Tally, Target};
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -23,7 +25,32 @@ pub(super) const ATTACKS: &[Attack] = &[
         what: "Handshakes in records of one byte, messages of 16 MiB that are said to come, and garbage",
         run: |target, deadline| records(target, deadline).boxed(),
     },
+    Attack {
+        name: "tls-identities",
+        what: "Certificates of the right authority with two identities, or with one that is not written as SPIFFE ids are",
+        run: |target, deadline| identities(target, deadline).boxed(),
+    },
 ];
+
+async fn identities(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    let counts = Counts::new();
+    let first = delta(Some(&Node::numbered(0)), ResourceType::Cluster.type_url(), &[], &[]);
+    let all = &target.unproven;
+    for number in (0_usize..).take_while(|number| *number < all.len() || !deadline.passed()) {
+        let (chain, key) = all.get(number % all.len()).context("there are some")?;
+        let dialer = Dialer::with_certificate(target.tls_xds, &target.ca_certificate, chain, key)?;
+        let mut client = dialer.connect().await?;
+        let mut stream = client.open(DELTA, &[]).await?;
+        // A refused stream takes nothing.
+        let _ = stream.send(&first);
+        counts.sent(first.len());
+        let words = stream.end().await;
+        ensure!(words.contains("proves no identity"), "{} is taken for a proof: {words}", chain.display());
+        counts.refused(words);
+        tokio::time::sleep(REST).await;
+    }
+    Ok(counts.tally())
+}
 
 async fn handshakes(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     let (counts, dialers) = (Counts::new(), [Dialer::nameless(&target)?, Dialer::known(&target)?]);

@@ -81,6 +81,18 @@ impl Authority {
         self.sign(workload(identity))
     }
 
+    /// A certificate and its key, in PEM, with these URIs in place of one identity.
+    ///
+    /// # Panics
+    /// When one is no URI.
+    #[must_use]
+    pub fn with_uris(&self, uris: &[&str]) -> (String, String) {
+        let mut params = workload("spiffe://cluster.local/replaced");
+        let uri = |uri: &&str| SanType::URI((*uri).try_into().expect("it is a URI"));
+        params.subject_alt_names = uris.iter().map(uri).collect();
+        self.sign(params)
+    }
+
     /// The same, but its time is over.
     ///
     /// # Panics

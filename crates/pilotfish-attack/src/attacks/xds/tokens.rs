@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use anyhow::Result;
 use base64::Engine;
@@ -19,6 +20,9 @@ pub(super) const ATTACKS: &[Attack] = &[Attack {
     what: "Streams with tokens that nobody gave out, each another one: junk, and such as only an API server can refuse",
     run: |target, deadline| junk_tokens(target, deadline).boxed(),
 }];
+
+/// Refused tokens of an address that reach the API server in a second; the burst is as large.
+const REVIEWS_PER_SECOND: u64 = 10;
 
 /// A token that nobody signed.
 fn token(number: u64) -> String {
@@ -41,6 +45,7 @@ async fn junk_tokens(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     if target.webhook.is_none() {
         return Ok(Tally::skipped("there is no API server that could review tokens"));
     }
+    let began = Instant::now();
     let (counts, dialer, next) = (Counts::new(), Dialer::nameless(&target)?, Arc::new(AtomicU64::new(0)));
     let shared = counts.clone();
     crowd(8, deadline, &counts, move |index| {
@@ -62,5 +67,13 @@ async fn junk_tokens(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
         }
     })
     .await;
-    Ok(counts.tally())
+    let tally = counts.tally();
+    let reviewed = tally.refusals.iter().filter(|(words, _)| words.contains("the token is not accepted"));
+    let reviewed: u64 = reviewed.map(|(_, count)| count).sum();
+    let allowed = REVIEWS_PER_SECOND * (began.elapsed().as_secs() + 2);
+    anyhow::ensure!(
+        reviewed <= allowed,
+        "the API server was asked about {reviewed} junk tokens, not {allowed}"
+    );
+    Ok(tally)
 }
