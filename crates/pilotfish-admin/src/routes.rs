@@ -53,7 +53,7 @@ pub trait ControlPlane: Send + Sync + 'static {
 pub const ENDPOINTS: &[(&str, &str)] = &[
     ("adsz", "Connected proxies, what they subscribe to and what they acknowledged"),
     ("config_dump", "Everything that one proxy gets: ?proxyID=NAME.NAMESPACE [&include_eds=true]"),
-    ("configz", "Configuration objects in force: [?kind=VirtualService] [&namespace=shop]"),
+    ("configz", "Configuration objects in force: [?kind=VirtualService] [&namespace=shop] [&name=web]"),
     ("endpointShardz", "The same as endpointz"),
     ("endpointz", "Endpoints by host, namespace and registry: [?host=PART]"),
     ("inject", "The template of the sidecars that are added to Pods"),
@@ -240,6 +240,7 @@ async fn endpointz<C: ControlPlane>(
 struct ConfigzQuery {
     kind: Option<String>,
     namespace: Option<String>,
+    name: Option<String>,
 }
 
 async fn configz<C: ControlPlane>(State(admin): Shared<C>, Query(query): Query<ConfigzQuery>) -> Response {
@@ -254,6 +255,7 @@ async fn configz<C: ControlPlane>(State(admin): Shared<C>, Query(query): Query<C
         is_shown(object.key().kind)
             && query.kind.as_ref().is_none_or(|name| is_named(name, object.key().kind))
             && query.namespace.as_ref().is_none_or(|namespace| object.key().namespace == **namespace)
+            && query.name.as_ref().is_none_or(|name| *object.key().name == **name)
     };
     let objects = world.all_objects().filter(wanted);
     let list: Vec<_> = objects.map(|object| views::object(object, admin.plane.spec(object))).collect();
@@ -261,7 +263,7 @@ async fn configz<C: ControlPlane>(State(admin): Shared<C>, Query(query): Query<C
 }
 
 /// Secrets are never shown.
-fn is_shown(kind: Kind) -> bool {
+pub(crate) fn is_shown(kind: Kind) -> bool {
     kind != Kind::Secret
 }
 

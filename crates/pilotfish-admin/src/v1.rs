@@ -4,7 +4,7 @@ mod services;
 
 use crate::access;
 use crate::process;
-use crate::routes::{Admin, ControlPlane, Shared};
+use crate::routes::{Admin, ControlPlane, Shared, is_shown};
 use axum::extract::{DefaultBodyLimit, Path, Query, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -12,10 +12,10 @@ use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router, middleware};
 use pilotfish_api::v1::{
     Acknowledgement, Change, ChangeProgress, Failure, FailureKind, GuardAcceptance, History, LogFilter,
-    Memory, MemoryKind, NamespaceMap, Overview, Page, Plan, PlanRequest, Proxy, ProxyConfig, Section,
-    ServiceDetail, ServiceMap, ServiceRow, Status, Why, WhyEndpoint, WhyObject,
+    Memory, MemoryKind, NamespaceMap, ObjectName, Overview, Page, Plan, PlanRequest, Proxy, ProxyConfig,
+    Section, ServiceDetail, ServiceMap, ServiceRow, Status, Why, WhyEndpoint, WhyObject,
 };
-use pilotfish_model::ServiceKey;
+use pilotfish_model::{Object, ServiceKey};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -230,6 +230,7 @@ pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
         .route("/endpoints", get(services::endpoints::<C>))
         .route("/registries", get(registries::<C>))
         .route("/problems", get(problems::<C>))
+        .route("/objects", get(objects::<C>))
         .route("/acknowledgements", get(acknowledgements::<C>))
         .route("/record", get(record::<C>))
         .route("/overview", get(overview::<C>))
@@ -429,6 +430,20 @@ async fn problems<C: ControlPlane + Operations>(
             && (query.has_name(&problem.object) || query.has_name(&problem.message))
             && query.severity.as_deref().is_none_or(|severity| problem.severity == severity)
     });
+    Json(query.page(list)).into_response()
+}
+
+/// Names of objects, `VirtualService shop/catalog`, by kind.
+async fn objects<C: ControlPlane + Operations>(
+    State(admin): Shared<C>,
+    Query(query): Query<ListQuery>,
+) -> Response {
+    let world = admin.plane.world();
+    let keys = world.all_objects().map(Object::key);
+    let wanted = keys.filter(|key| is_shown(key.kind) && query.has_namespace(key.namespace.as_str()));
+    let mut list: Vec<ObjectName> = wanted.map(ToString::to_string).collect();
+    list.retain(|name| query.has_name(name));
+    list.sort_unstable();
     Json(query.page(list)).into_response()
 }
 

@@ -16,7 +16,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// The object that is edited.
 const EDITED: &str = "edited-by-hand";
 /// What dashboard pages ask for, in a mesh of many services.
-const PAGES: [&str; 11] = [
+const PAGES: [&str; 12] = [
     "/dashboard/",
     "/api/v1/overview",
     "/api/v1/map",
@@ -26,6 +26,7 @@ const PAGES: [&str; 11] = [
     "/api/v1/proxies?limit=50",
     "/api/v1/registries",
     "/api/v1/problems?limit=50",
+    "/api/v1/objects?name=svc-1&limit=6",
     "/api/v1/history?limit=20",
     "/api/v1/samples",
 ];

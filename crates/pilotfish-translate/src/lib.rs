@@ -56,6 +56,6 @@ pub use routing::RefusedDelegate;
 pub use status::{StatusTranslator, kinds};
 pub use translator::{
     Change, Changes, Client, ClientId, GatewayConsidered, GatewaySelection, GatewaysConsidered, HostRoutes,
-    HostSeen, Snapshot, Translator, Unranked, Unseen, ViewId,
+    HostSeen, Snapshot, SubsetLabels, Translator, Unranked, Unseen, ViewId,
 };
 pub use xds::eds::Unsent;

@@ -7,6 +7,7 @@
 )]
 
 mod dashboard {
+    pub(crate) mod finding;
     pub(crate) mod large;
     pub(crate) mod pages;
     pub(crate) mod why;
@@ -16,6 +17,21 @@ mod dashboard {
 mod refusing;
 
 use pilotfish_testkit::real::{Browser, Pilotfish, Tool};
+
+/// Parts of graphs that are outside of their frame, and texts that are outside of their box.
+const OVERFLOWING: &str = "[...document.querySelectorAll('.graph svg')].flatMap((svg) => {
+    const frame = svg.viewBox.baseVal;
+    const outside = (part, box) => {
+        const { x, y, width, height } = part.getBBox();
+        return x < box.x - 1 || y < box.y - 1 || x + width > box.x + box.width + 1 || y + height > box.y + box.height + 1;
+    };
+    const parts = [...svg.querySelectorAll('rect, text, .edge path')].filter((part) => outside(part, frame));
+    const texts = [...svg.querySelectorAll('.node')].flatMap((node) => {
+        const box = node.querySelector('rect').getBBox();
+        return [...node.querySelectorAll('text')].filter((text) => outside(text, box));
+    });
+    return [...parts, ...texts].map((part) => part.outerHTML);
+})";
 
 /// A dashboard that is looked at.
 struct Dashboard {
@@ -75,6 +91,8 @@ impl Dashboard {
             self.browser.evaluate(wider).await.as_i64().unwrap() <= 0,
             "{what}: it is wider than its window"
         );
+        let overflowing = self.browser.evaluate(OVERFLOWING).await;
+        assert_eq!(overflowing.as_array().map(Vec::len), Some(0), "{what}: {overflowing:#}");
         let script = format!("{}; true", self.axe);
         self.browser.evaluate(&script).await;
         let run = "axe.run().then(({violations}) => violations.map(({id, help, nodes}) => \

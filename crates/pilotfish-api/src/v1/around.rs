@@ -88,7 +88,7 @@ pub struct Destination {
     pub namespace: String,
     /// The subset; empty for all.
     pub subset: String,
-    /// How many endpoints the service has, and how many of them are healthy.
+    /// Endpoints of the service, or of the subset alone.
     pub endpoints: usize,
     /// How many of them are healthy, or of a health that nobody checks.
     pub healthy: usize,
@@ -125,6 +125,9 @@ pub struct NamespaceRow {
     pub empty: usize,
     /// Endpoints.
     pub endpoints: usize,
+    /// Endpoints that are healthy, or of a health that nobody checks.
+    #[serde(default)]
+    pub healthy_endpoints: usize,
     /// Workloads.
     pub workloads: usize,
     /// Connected proxies.
@@ -180,6 +183,9 @@ pub struct ServiceRoute {
     /// The subset there, if one is named.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub subset: String,
+    /// The service with the endpoints of that subset alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_subset: Option<RoutedService>,
     /// The gateways of the route, without `mesh`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<String>,

@@ -24,13 +24,13 @@ export function address(path, query) {
   return text ? `${path}?${text}` : path;
 }
 
-/** Asks the API. */
+/** Asks the API, or, by a path that begins with a slash, a debug page. */
 export async function get(path, query, signal) {
   const timeout = AbortSignal.timeout(TIMEOUT);
   const signals = signal ? AbortSignal.any([signal, timeout]) : timeout;
   let response;
   try {
-    response = await fetch(`/api/v1/${address(path, query)}`, { signal: signals, cache: "no-store" });
+    response = await fetch(address(path.startsWith("/") ? path : `/api/v1/${path}`, query), { signal: signals, cache: "no-store" });
   } catch (error) {
     if (signal?.aborted) throw error;
     const late = timeout.aborted;

@@ -80,9 +80,10 @@ function chart({ title, show, lines, points, least }) {
       label,
       stroke: colour(`--series-${series}`),
       width: 1.6,
-      spanGaps: true,
+      // Latencies are known only of seconds with pushes: a line between them would invent the others.
+      spanGaps: points !== true,
       dash: series === 2 ? [5, 4] : undefined,
-      points: { show: (plot) => points === true && plot.data[0].length < 90, size: 4 },
+      points: { show: points === true, size: 4 },
     });
     return new window.uPlot({
       width: width(),
@@ -90,7 +91,7 @@ function chart({ title, show, lines, points, least }) {
       legend: { show: false },
       cursor: { show: false },
       scales: { y: { range: (_, min, max) => [0, Math.max(max ?? 0, least) * 1.15] } },
-      axes: [axis, { ...axis, size: 62, values: (_, all) => all.map(show) }],
+      axes: [{ ...axis, values: (_, all) => all.map((second) => format.clock(second * 1_000)) }, { ...axis, size: 62, values: (_, all) => all.map(show) }],
       series: [{}, ...lines.map(line)],
     }, data, place);
   }

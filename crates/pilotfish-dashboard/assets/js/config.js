@@ -3,7 +3,9 @@
 import { h, replace } from "./dom.js";
 import { get } from "./api.js";
 import * as format from "./format.js";
-import { failure, lines } from "./parts.js";
+import { failure, folded } from "./parts.js";
+import { copyCommand } from "./command.js";
+import { objectNames } from "./names.js";
 import { filters } from "./filters.js";
 import { yaml } from "./yaml.js";
 
@@ -50,6 +52,7 @@ export function config(place, proxy, signal) {
     }
   }
 
+  form.append(copyCommand(() => ["config", proxy.name, values.section || types[0][0], values.resource]));
   replace(place, form, list);
   show();
 }
@@ -76,8 +79,8 @@ function details(one) {
   const text = one.resource === undefined || one.resource === null ? "" : yaml(one.resource);
   return [
     h("p", { class: "quiet" }, `version ${one.version}`),
-    one.madeBy.length > 0 && h("div", {}, h("h3", {}, "Made by"), lines(one.madeBy)),
-    one.leftOut?.length > 0 && h("div", {}, h("h3", {}, "Left out"), lines(one.leftOut)),
+    one.madeBy.length > 0 && h("div", {}, h("h3", {}, "Made by"), objectNames(one.madeBy)),
+    one.leftOut?.length > 0 && h("div", {}, h("h3", {}, "Left out"), folded(one.leftOut)),
     h("pre", { class: "yaml", tabindex: "0", role: "group", "aria-label": `${one.name} as YAML` }, text),
   ];
 }

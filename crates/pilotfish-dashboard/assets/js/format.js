@@ -1,7 +1,8 @@
 // Numbers and times as people read them.
 
 const NUMBER = new Intl.NumberFormat("en");
-const TIME = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const TIME = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" });
+const CLOCK = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 
 export const number = (value) => NUMBER.format(value);
 
@@ -38,6 +39,9 @@ export function time(value) {
   const date = new Date(value);
   return Number.isNaN(date.getTime()) ? "" : TIME.format(date);
 }
+
+/** `15:04:05`. */
+export const clock = (milliseconds) => CLOCK.format(milliseconds);
 
 /** `3 min ago`; empty for a time that is not known. */
 export function ago(value) {

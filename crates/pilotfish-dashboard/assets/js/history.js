@@ -1,27 +1,48 @@
 // What was published lately of something.
 
-import { h } from "./dom.js";
+import { h, replace } from "./dom.js";
 import { get } from "./api.js";
 import * as format from "./format.js";
-import { badge, table } from "./parts.js";
+import { badge, section, table } from "./parts.js";
+import { copyCommand } from "./command.js";
+import { timeRange } from "./timerange.js";
 
 const OUTCOMES = { "in-force": ["good", "in force"], pending: ["busy", "pending"], late: ["bad", "late"], refused: ["bad", "refused"], "not-watched": ["none", "not watched"] };
 
 const COLUMNS = [
-  { name: "Revision", cell: (row) => row.revision },
-  { name: "When", cell: (row) => h("time", { datetime: row.at, title: format.time(row.at) }, format.ago(row.at)) },
+  { name: "Revision", class: "word", cell: (row) => row.revision },
+  { name: "When", class: "word", cell: (row) => h("time", { datetime: row.at, title: format.time(row.at) }, format.ago(row.at)) },
   { name: "What", cell: (row) => row.summary },
-  { name: "Became", cell: (row) => badge(...(OUTCOMES[row.outcome] ?? ["none", row.outcome])) },
+  { name: "Became", class: "word", cell: (row) => badge(...(OUTCOMES[row.outcome] ?? ["none", row.outcome])) },
   { name: "Proxies", class: "right opt", cell: (row) => format.number(row.proxies) },
 ];
 
-/** The last publications that concern something, as a table; `null` where none are kept. */
-export async function history(query, signal) {
-  try {
-    const { items } = await get("history", { ...query, limit: 20 }, signal);
-    return table("Last changes", COLUMNS, items, "Nothing of it changed since the oldest publication that is kept.");
-  } catch {
-    // The page is complete without it.
-    return null;
-  }
+/** Changes that are asked for: a time range is chosen among them. */
+const ASKED = 100;
+
+/**
+ * The last publications that concern something, with a choice of the time and the command that lists them. Answers with what
+ * asks for them again: `load(query, words)`. The choice is left alone meanwhile.
+ */
+export function history(place, signal) {
+  let items = [];
+  let command = [];
+  let shown = null;
+  const list = h("div");
+  const { control, within } = timeRange("history-time", () => draw());
+  const draw = () => replace(list, table("Last changes", COLUMNS, items.filter((one) => within(one.at)), "No changes recorded."));
+  return async (query, words) => {
+    try {
+      ({ items } = await get("history", { ...query, limit: ASKED }, signal));
+    } catch {
+      // The page is complete without it.
+      return;
+    }
+    command = words;
+    draw();
+    if (!shown) {
+      shown = section("History", h("div", { class: "filters" }, control, copyCommand(() => command)), list);
+      replace(place, shown);
+    }
+  };
 }

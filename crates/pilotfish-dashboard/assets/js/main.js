@@ -14,6 +14,8 @@ import * as why from "./pages/why.js";
 import * as registries from "./pages/registries.js";
 import * as problems from "./pages/problems.js";
 import * as changes from "./pages/changes.js";
+import * as object from "./pages/object.js";
+import { search } from "./search.js";
 
 /** Pages by the first part of the address; `one`, where a name follows. */
 const PAGES = {
@@ -25,6 +27,8 @@ const PAGES = {
   changes: { page: changes, title: "Changes" },
   registries: { page: registries, title: "Registries" },
   problems: { page: problems, title: "Problems" },
+  // Objects have pages of their own, and no list.
+  objects: { one: object, title: "Object" },
 };
 
 const main = document.getElementById("main");
@@ -34,7 +38,7 @@ let first = true;
 
 function navigation() {
   const item = ([path, { title }]) => h("li", {}, h("a", { href: `#/${path}`, "data-page": path }, title));
-  return h("nav", { "aria-label": "Pages" }, h("ul", {}, Object.entries(PAGES).map(item)));
+  return h("nav", { "aria-label": "Pages" }, h("ul", {}, Object.entries(PAGES).filter(([, { page }]) => page).map(item)));
 }
 
 function themes() {
@@ -59,6 +63,7 @@ function frame() {
   replace(
     top,
     h("a", { class: "brand", href: "#/" }, h("img", { src: document.querySelector("link[rel=icon]").getAttribute("href"), alt: "", width: 28, height: 28 }), "Pilotfish"),
+    search(),
     navigation(),
     h("div", { class: "status" }, connection, about, themes()),
   );
@@ -72,7 +77,7 @@ function go({ parts, query }) {
   for (const anchor of top.querySelectorAll("nav a")) {
     if (anchor.dataset.page === path) anchor.setAttribute("aria-current", "page"); else anchor.removeAttribute("aria-current");
   }
-  if (!entry || (name && !entry.one)) {
+  if (!entry || (name ? !entry.one : !entry.page)) {
     document.title = "Not found – Pilotfish";
     replace(main, h("h1", {}, "There is no such page"), h("p", {}, h("a", { href: "#/" }, "To the overview")));
     return;

@@ -2,12 +2,14 @@
 
 import * as format from "./format.js";
 import { link } from "./router.js";
+import { serviceHealth as how } from "./health.js";
+import { objectAddress } from "./names.js";
 
 const CALLERS = 8;
 const ROUTES = 8;
 const LOCALITIES = 8;
+const DESTINATIONS = 12;
 
-const how = ({ endpoints, healthy }) => (endpoints === 0 ? "none" : healthy === 0 ? "bad" : healthy < endpoints ? "doubt" : "good");
 const healthNote = ({ endpoints, healthy }) => (endpoints === 0 ? "no endpoints" : `${format.number(healthy)} of ${format.number(endpoints)} healthy`);
 
 /** What `graph` draws of `/api/v1/service`. */
@@ -25,19 +27,19 @@ export function neighbourhood(detail) {
   const toMe = callers(detail, add);
   const entry = own.length === 0 ? [self] : [];
   for (const [at, route] of own.slice(0, ROUTES).entries()) {
-    const id = add({ id: `route-${at}`, label: route.madeBy[0] ?? "route", note: `route of ${route.hosts.length > 1 ? format.count(route.hosts.length, "host") : "this host"}`, how: "busy" });
+    const id = add({ id: `route-${at}`, label: route.madeBy[0] ?? "route", note: `route of ${route.hosts.length > 1 ? format.count(route.hosts.length, "host") : "this host"}`, how: "busy", href: objectAddress(route.madeBy[0]) });
     if (route.gateways.includes("mesh")) entry.push(id);
     for (const gateway of route.gateways.filter((one) => one !== "mesh")) {
       edges.push({ from: add({ id: `gateway-${gateway}`, label: gateway, note: "gateway", how: "none" }), to: id });
     }
-    for (const to of route.destinations) edges.push({ from: id, to: target(to, detail, add), label: to.subset });
+    destinations(id, route, detail, add, edges);
   }
   // Where the routes are for gateways only, callers in the mesh go to the service itself.
   for (const from of toMe) for (const to of entry.length ? entry : [self]) edges.push({ from, to });
 
   for (const [at, route] of routes.filter((one) => !one.own).slice(0, ROUTES).entries()) {
-    const id = add({ id: `other-${at}`, label: route.madeBy[0] ?? "route", note: `route of ${route.hosts.slice(0, 2).join(", ")}`, how: "busy" });
-    edges.push({ from: id, to: self });
+    const id = add({ id: `other-${at}`, label: route.madeBy[0] ?? "route", note: `route of ${route.hosts.slice(0, 2).join(", ")}`, how: "busy", href: objectAddress(route.madeBy[0]) });
+    destinations(id, { destinations: route.destinations.filter((to) => to.host === service.host) }, detail, add, edges);
   }
   for (const [at, one] of localities.slice(0, LOCALITIES).entries()) {
     edges.push({ from: self, to: add({ id: `locality-${at}`, label: one.locality || "no locality", note: healthNote(one), how: how(one) }) });
@@ -76,8 +78,23 @@ function callers({ callers, service }, add) {
   return shown;
 }
 
+/** Lines from a route to where it leads; a subset is a box of its own, with its own endpoints, before its service. */
+function destinations(id, route, detail, add, edges) {
+  for (const to of route.destinations.slice(0, DESTINATIONS)) {
+    const whole = target(to, detail, add);
+    if (!to.subset || !to.namespace) {
+      edges.push({ from: id, to: whole, label: to.subset });
+      continue;
+    }
+    const subset = add({ id: `subset ${to.host} ${to.subset} ${to.endpoints} ${to.healthy}`, label: `subset ${to.subset}`, note: healthNote(to), how: to.endpoints === 0 ? "bad" : how(to), title: to.host });
+    edges.push({ from: id, to: subset }, { from: subset, to: whole });
+  }
+  const left = route.destinations.length - DESTINATIONS;
+  if (left > 0) edges.push({ from: id, to: add({ id: `more ${id}`, label: `${format.number(left)} more destinations`, note: "see its routes" }) });
+}
+
 function target(to, { service }, add) {
   if (to.host === service.host) return "self";
   if (!to.namespace) return add({ id: `to-${to.host}`, label: to.host, note: "no such service", how: "bad" });
-  return add({ id: `to-${to.host}`, label: short(to.host, to.namespace), note: `${to.namespace}: ${healthNote(to)}`, how: how(to), title: to.host, href: link(["services", to.host], { namespace: to.namespace }) });
+  return add({ id: `to-${to.host}`, label: short(to.host, to.namespace), note: to.subset ? `service of ${to.namespace}` : `${to.namespace}: ${healthNote(to)}`, how: to.subset ? "none" : how(to), title: to.host, href: link(["services", to.host], { namespace: to.namespace }) });
 }

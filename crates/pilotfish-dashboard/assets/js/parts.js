@@ -3,6 +3,7 @@
 import { h } from "./dom.js";
 import * as format from "./format.js";
 import { Failure } from "./api.js";
+import { serviceHealth } from "./health.js";
 
 const MARKS = { good: "●", busy: "◐", bad: "■", doubt: "▲", none: "○" };
 
@@ -18,10 +19,8 @@ export const state = (name) => badge(STATES[name] ?? "none", name);
 /** How a service is, by its endpoints. */
 export function health(service) {
   const { endpoints, healthy } = service;
-  if (endpoints === 0) return badge("none", "no endpoints");
-  if (healthy === 0) return badge("bad", `0 of ${format.number(endpoints)}`);
-  if (healthy < endpoints) return badge("doubt", `${format.number(healthy)} of ${format.number(endpoints)}`);
-  return badge("good", `${format.number(healthy)} of ${format.number(endpoints)}`);
+  const text = endpoints === 0 ? "no endpoints" : `${format.number(healthy)} of ${format.number(endpoints)}`;
+  return badge(serviceHealth(service), text);
 }
 
 /** How an endpoint is. */
@@ -57,6 +56,12 @@ export function failure(error) {
 
 /** Texts, one below the other. */
 export const lines = (texts) => h("ul", { class: "lines" }, texts.map((text) => h("li", {}, text)));
+
+/** Items, one below the other, of which the first are shown and the others fold. */
+export function folded(items, shown = 5) {
+  if (items.length <= shown + 1) return lines(items);
+  return [lines(items.slice(0, shown)), h("details", {}, h("summary", {}, `${format.number(items.length - shown)} more`), lines(items.slice(shown)))];
+}
 
 /** Names with values. */
 export function facts(pairs) {

@@ -4,6 +4,9 @@ import { h, replace, announce } from "./dom.js";
 import { get } from "./api.js";
 import { amend, read } from "./router.js";
 import { badge, failure } from "./parts.js";
+import { copyCommand } from "./command.js";
+import { objectName } from "./names.js";
+import { suggest } from "./suggest.js";
 
 const METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
 
@@ -17,7 +20,18 @@ export function whyForm(place, { proxy, label, signal }) {
   const headers = h("input", { id: "why-header", name: "header", autocomplete: "off", spellcheck: "false", placeholder: "x-user=alice, end-user=bob", value: query.getAll("header").join(", ") });
   const gateway = h("input", { id: "why-gateway", name: "gateway", type: "checkbox", checked: query.get("gateway") === "true" });
   const answer = h("div", { class: "answer" });
+  const proxies = suggest(from, "why-proxies", async (text) => (await get("proxies", { name: text, limit: 20 }, signal)).items.map((one) => one.name));
+  const hosts = suggest(to, "why-hosts", async (text) => (await get("services", { host: text, limit: 20 }, signal)).items.map((one) => one.host));
   const field = (control, text, kind = "") => h("div", { class: `field ${kind}` }, h("label", { for: control.id }, text), control);
+
+  /** The words of `pilotfish why`; headers as the field has them. */
+  const command = () => [
+    "why", label ?? from.value.trim(), "--to", to.value.trim(),
+    path.value.trim() && ["--path", path.value.trim()],
+    method.value !== "GET" && ["--method", method.value],
+    headers.value.split(",").map((one) => one.trim()).filter(Boolean).map((one) => ["--header", one]),
+    !proxy && gateway.checked && "--gateway",
+  ].flat(2);
 
   async function ask() {
     const asked = { to: to.value.trim(), path: path.value.trim(), method: method.value, header: headers.value.split(",").map((one) => one.trim()).filter(Boolean), gateway: !proxy && gateway.checked };
@@ -49,6 +63,9 @@ export function whyForm(place, { proxy, label, signal }) {
       field(headers, "Headers", "wide"),
       !proxy && h("div", { class: "field check" }, gateway, h("label", { for: gateway.id }, "a gateway that is not connected")),
       h("button", { type: "submit", class: "main" }, "Why?"),
+      copyCommand(command),
+      proxies,
+      hosts,
     ),
     answer,
   );
@@ -82,7 +99,7 @@ function step(one) {
       "div",
       {},
       h("div", { class: "said" }, one.chosen && h("strong", {}, one.chosen), one.chosen && one.text && ": ", one.text),
-      one.decidedBy?.length > 0 && h("div", { class: "by" }, `by ${one.decidedBy.join(", ")}`),
+      one.decidedBy?.length > 0 && h("div", { class: "by" }, "by ", one.decidedBy.map((name, at) => [at > 0 && ", ", objectName(name)])),
       one.others?.length > 0 && others(one.others),
     ),
   );

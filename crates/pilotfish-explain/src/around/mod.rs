@@ -8,9 +8,9 @@ pub use namespaces::namespaces;
 pub use routed::service_map;
 pub use service::service;
 
-use pilotfish_model::{Endpoint, HealthStatus, Namespace};
+use pilotfish_model::{Endpoint, HealthStatus, Namespace, ServiceKey, label_subset};
 use pilotfish_proto::envoy::config::core::v3::Node;
-use pilotfish_translate::Proxy;
+use pilotfish_translate::{Proxy, Snapshot};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -25,6 +25,32 @@ fn sidecar_of(namespace: &Namespace) -> Option<Arc<Proxy>> {
 
 fn is_healthy(endpoint: &Endpoint) -> bool {
     matches!(endpoint.health, HealthStatus::Healthy | HealthStatus::Unknown)
+}
+
+/// Endpoints of a service, or of a subset of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct EndpointCounts {
+    endpoints: usize,
+    healthy: usize,
+}
+
+/// Counts the endpoints that a route leads to, for clients of a namespace. A subset that none of their
+/// DestinationRules has is without endpoints: no cluster has its name.
+fn count(snapshot: &Snapshot<'_>, client: &Namespace, to: &ServiceKey, subset: &str) -> EndpointCounts {
+    let mut counts = EndpointCounts::default();
+    let subsets = (!subset.is_empty()).then(|| snapshot.subsets_of(client, to));
+    let wanted = subsets.as_ref().map(|subsets| subsets.get(subset));
+    for endpoint in snapshot.world().endpoints_of(to).into_iter().flat_map(|all| all.iter()) {
+        let is_in = match wanted {
+            None => true,
+            Some(labels) => labels.is_some_and(|labels| label_subset(labels, &endpoint.attributes.labels)),
+        };
+        if is_in {
+            counts.endpoints += 1;
+            counts.healthy += usize::from(is_healthy(endpoint));
+        }
+    }
+    counts
 }
 
 #[cfg(test)]

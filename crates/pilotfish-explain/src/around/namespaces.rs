@@ -63,6 +63,7 @@ fn rows(world: &World, proxies: &ProxyCounts) -> BTreeMap<Namespace, NamespaceRo
             healthy += usize::from(is_healthy(endpoint));
         }
         row.endpoints += endpoints;
+        row.healthy_endpoints += healthy;
         row.services += services.len();
         let count = match (endpoints, healthy) {
             (0, _) => &mut row.empty,

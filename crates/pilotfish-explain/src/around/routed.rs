@@ -1,9 +1,9 @@
 //! Where routes lead, from service to service.
 
-use super::is_healthy;
+use super::count;
 use pilotfish_api::v1::{NamespaceLink, RoutedService, ServiceMap, ServiceRoute};
 use pilotfish_model::{Hostname, Namespace, ServiceKey, World};
-use pilotfish_translate::{HostRoutes, Translator};
+use pilotfish_translate::{HostRoutes, Snapshot, Translator};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Routes of a map of one namespace.
@@ -68,6 +68,10 @@ pub fn service_map(translator: &Translator, namespace: &str) -> ServiceMap {
     let snapshot = translator.snapshot();
     let (world, routes) = (snapshot.world().clone(), snapshot.all_routes());
     drop(snapshot);
+    // A snapshot for each row: publications do not wait for all of them.
+    let row = |client: &Namespace, key: &ServiceKey, subset: &str| {
+        service(&translator.snapshot(), client, key, subset)
+    };
     let mut map = ServiceMap { namespace: namespace.to_owned(), ..ServiceMap::default() };
     map.truncated = routes.len() > LOOKED_AT;
     for routes in routes.iter().take(LOOKED_AT) {
@@ -82,7 +86,7 @@ pub fn service_map(translator: &Translator, namespace: &str) -> ServiceMap {
             }
             map.routes.push(ServiceRoute {
                 from: match &from {
-                    Source::Service(key) => service(&world, key),
+                    Source::Service(key) => row(&key.namespace, key, ""),
                     Source::Host(host, of) => RoutedService {
                         host: host.to_string(),
                         namespace: of.to_string(),
@@ -90,7 +94,8 @@ pub fn service_map(translator: &Translator, namespace: &str) -> ServiceMap {
                     },
                 },
                 is_service: matches!(from, Source::Service(_)),
-                to: service(&world, &to),
+                to: row(&routes.namespace, &to, ""),
+                to_subset: (!subset.is_empty()).then(|| row(&routes.namespace, &to, &subset)),
                 subset,
                 gateways: routes
                     .gateways
@@ -123,12 +128,13 @@ fn pairs(world: &World, routes: &HostRoutes) -> BTreeSet<(Source, ServiceKey, St
     found
 }
 
-fn service(world: &World, key: &ServiceKey) -> RoutedService {
-    let all = world.endpoints_of(key);
+/// A service with the endpoints that clients of a namespace reach in it, or in a subset of it.
+fn service(snapshot: &Snapshot<'_>, client: &Namespace, key: &ServiceKey, subset: &str) -> RoutedService {
+    let counts = count(snapshot, client, key, subset);
     RoutedService {
         host: key.hostname.to_string(),
         namespace: key.namespace.to_string(),
-        endpoints: all.map_or(0, |all| all.iter().count()),
-        healthy: all.map_or(0, |all| all.iter().filter(|one| is_healthy(one)).count()),
+        endpoints: counts.endpoints,
+        healthy: counts.healthy,
     }
 }

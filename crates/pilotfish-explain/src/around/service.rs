@@ -1,6 +1,6 @@
 //! What there is around one service.
 
-use super::{ProxyCounts, is_healthy, sidecar_of};
+use super::{ProxyCounts, count, is_healthy, sidecar_of};
 use crate::why::unseen;
 use pilotfish_api::v1::{Caller, Destination, Dropped, LocalityRow, RouteRow, ServiceDetail, ServiceRow};
 use pilotfish_model::{Hostname, Labels, Namespace, Service, ServiceKey, World};
@@ -34,7 +34,8 @@ pub fn service(
     detail.callers = callers(translator, &world, key, proxies);
     let snapshot = translator.snapshot();
     let routes = snapshot.routes_of(&key.hostname);
-    detail.routes = routes.iter().take(ROUTES).map(|routes| route(&world, &key.hostname, routes)).collect();
+    detail.routes =
+        routes.iter().take(ROUTES).map(|routes| route(&snapshot, &key.hostname, routes)).collect();
     let client = snapshot.client_policies_of(&key.namespace, key);
     detail.client_policies = client.iter().map(ToString::to_string).collect();
     let mut policies: Vec<String> = Vec::new();
@@ -106,17 +107,19 @@ fn callers(translator: &Translator, world: &World, key: &ServiceKey, proxies: &P
     workloads.into_iter().take(CALLERS).filter_map(caller).collect()
 }
 
-fn route(world: &World, host: &Hostname, routes: &HostRoutes) -> RouteRow {
+fn route(snapshot: &Snapshot<'_>, host: &Hostname, routes: &HostRoutes) -> RouteRow {
     let destination = |(to, subset): &(String, String)| {
         let host = Hostname::parse(to).ok();
-        let key = host.and_then(|to| world.services_of_host(&to).next().map(|(key, _)| key.clone()));
-        let all = key.as_ref().and_then(|key| world.endpoints_of(key));
+        let key =
+            host.and_then(|to| snapshot.world().services_of_host(&to).next().map(|(key, _)| key.clone()));
+        let counts =
+            key.as_ref().map(|key| count(snapshot, &routes.namespace, key, subset)).unwrap_or_default();
         Destination {
             host: to.clone(),
             namespace: key.as_ref().map(|key| key.namespace.to_string()).unwrap_or_default(),
             subset: subset.clone(),
-            endpoints: all.map_or(0, |all| all.iter().count()),
-            healthy: all.map_or(0, |all| all.iter().filter(|one| is_healthy(one)).count()),
+            endpoints: counts.endpoints,
+            healthy: counts.healthy,
         }
     };
     RouteRow {

@@ -106,8 +106,76 @@ fn routes_are_those_of_the_host_and_those_that_lead_to_it() {
         .collect();
     assert_eq!(
         to,
-        [("nobody.shop.svc.cluster.local", "", "", 0, 0), ("web.shop.svc.cluster.local", "shop", "v1", 2, 1)]
+        [("nobody.shop.svc.cluster.local", "", "", 0, 0), ("web.shop.svc.cluster.local", "shop", "v1", 1, 1)]
     );
+}
+
+/// Routes of `web` to subsets, and a rule of another namespace with a subset of the same name.
+const SUBSETS: &str = "
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: own, namespace: shop}
+spec:
+  hosts: [web]
+  http:
+  - route:
+    - {destination: {host: web, subset: v1}, weight: 1}
+    - {destination: {host: web, subset: any}, weight: 1}
+    - {destination: {host: web, subset: none}, weight: 1}
+    - {destination: {host: web, subset: undefined}, weight: 1}
+    - {destination: {host: web}, weight: 1}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: web, namespace: shop}
+spec:
+  host: web
+  subsets: [{name: v1, labels: {app: web}}, {name: any}, {name: none, labels: {app: other}}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: away, namespace: stock}
+spec: {hosts: [db], tcp: [{route: [{destination: {host: web.shop.svc.cluster.local, subset: v1}}]}]}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: web, namespace: stock}
+spec: {host: web.shop.svc.cluster.local, subsets: [{name: v1, labels: {app: other}}]}
+";
+
+#[test]
+fn subset_counts_its_own_endpoints_for_the_clients_of_its_route() {
+    let mut scene = Scene::new();
+    for objects in [SHOP, MESH, SUBSETS] {
+        scene.apply(objects).unwrap();
+    }
+    let translator = Translator::new();
+    translator.publish(scene.world(), &ChangeSet::default());
+    let key = ServiceKey {
+        hostname: Hostname::of_kubernetes_service("web", "shop", "cluster.local").unwrap(),
+        namespace: "shop".into(),
+    };
+    let detail = service(&translator, &key, ServiceRow::default(), &proxies());
+    let mut of_detail: Vec<(String, usize, usize)> = Vec::new();
+    for route in detail.routes.iter().filter(|route| route.made_by[0].ends_with("/own")) {
+        of_detail.extend(route.destinations.iter().map(|to| (to.subset.clone(), to.endpoints, to.healthy)));
+    }
+    let row = |subset: &str, endpoints, healthy| (subset.to_owned(), endpoints, healthy);
+    let subsets = [row("any", 2, 1), row("none", 0, 0), row("undefined", 0, 0), row("v1", 1, 1)];
+    assert_eq!(of_detail[0], row("", 2, 1), "without a subset it is the whole service");
+    assert_eq!(of_detail[1..], subsets);
+    let map = service_map(&translator, "shop");
+    let to_itself = map.routes.iter().filter(|one| one.made_by[0].ends_with("/own"));
+    let of_map: Vec<_> = to_itself
+        .map(|one| {
+            let to = one.to_subset.clone().unwrap();
+            assert_eq!((one.to.endpoints, one.to.healthy), (2, 1), "the box is that of the whole service");
+            (one.subset.clone(), to.endpoints, to.healthy)
+        })
+        .collect();
+    assert_eq!(of_map, subsets);
+    let away = map.routes.iter().find(|one| one.made_by[0].ends_with("/away")).unwrap();
+    assert_eq!(away.to_subset.clone().unwrap().endpoints, 0, "clients of stock follow the rule of stock");
 }
 
 #[test]
@@ -147,6 +215,8 @@ fn namespaces_have_links_where_they_do_not_see_everything_or_something_is_shown_
     assert_eq!(links, [("pay", "shop", 1), ("shop", "stock", 1), ("stock", "shop", 0)]);
     let routed: Vec<usize> = map.links.iter().map(|link| link.routed).collect();
     assert_eq!(routed, [0, 0, 1], "a route of stock leads to shop");
+    let shop = &map.namespaces[1];
+    assert_eq!((shop.endpoints, shop.healthy_endpoints), (2, 1));
     let rows: Vec<(&str, usize, usize, bool)> =
         map.namespaces.iter().map(|row| (row.name.as_str(), row.degraded, row.empty, row.sees_all)).collect();
     assert_eq!(rows, [("pay", 0, 0, false), ("shop", 1, 0, true), ("stock", 0, 1, false)]);

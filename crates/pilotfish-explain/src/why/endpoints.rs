@@ -186,7 +186,7 @@ impl Walk<'_> {
             Unsent::NoAddress => "it has no address, and no gateway leads to its network".to_owned(),
             Unsent::NotInSubset => {
                 let subset = Parts::of(cluster).map(|parts| parts.subset).unwrap_or_default();
-                format!("it has not the labels of subset {subset}")
+                format!("its labels do not match subset {subset}")
             }
             Unsent::GatewayNeedsMtls => {
                 format!("it is in network {network}, whose gateways need mutual TLS, and it has none")

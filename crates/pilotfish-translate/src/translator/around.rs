@@ -16,7 +16,7 @@ use pilotfish_config::networking::{Destination, VirtualService};
 use pilotfish_config::security::{AuthorizationPolicy, RequestAuthentication};
 use pilotfish_config::telemetry::Telemetry;
 use pilotfish_model::{Hostname, Kind, Labels, Namespace, ObjectKey, Origin, Service, ServiceKey};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Routes for a host, or that lead to it: of a VirtualService, an Ingress, or a route of the Gateway API.
@@ -185,6 +185,23 @@ impl Query for ClientPoliciesOf {
     }
 }
 
+/// The labels of the subsets of a service, by name, for clients of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct SubsetsOf(Namespace, ServiceKey);
+
+impl Query for SubsetsOf {
+    type Output = SubsetLabels;
+
+    fn compute(&self, cx: &Cx<'_>) -> SubsetLabels {
+        let rules = cx.get(&DestinationRulesFor::new(&self.0, self.1.clone()));
+        let subsets = rules.inbound().into_iter().flat_map(|rule| &rule.subsets);
+        subsets.map(|subset| (subset.name.clone(), subset.labels.clone())).collect()
+    }
+}
+
+/// Labels that endpoints of a subset have, by the name of the subset.
+pub type SubsetLabels = BTreeMap<String, BTreeMap<String, String>>;
+
 impl Snapshot<'_> {
     /// The services that a proxy sees, one for each host.
     #[must_use]
@@ -214,6 +231,12 @@ impl Snapshot<'_> {
     #[must_use]
     pub fn policies_on(&self, namespace: &Namespace, labels: &Labels) -> Arc<Vec<Origin>> {
         self.translator.memo.get(&self.current, &PoliciesOn(namespace.clone(), labels.clone())).0
+    }
+
+    /// The subsets of a service for clients of a namespace, where no workload selector says otherwise.
+    #[must_use]
+    pub fn subsets_of(&self, client: &Namespace, service: &ServiceKey) -> Arc<SubsetLabels> {
+        self.translator.memo.get(&self.current, &SubsetsOf(client.clone(), service.clone())).0
     }
 
     /// The DestinationRules that clients of a namespace use for a service, where no workload selector says otherwise.

@@ -10,7 +10,7 @@ mod explain;
 mod gateways;
 pub(crate) mod view;
 
-pub use around::HostRoutes;
+pub use around::{HostRoutes, SubsetLabels};
 pub(crate) use budget::{MAX_PROXY_BYTES, MAX_PROXY_RESOURCES};
 pub use explain::{HostSeen, Unranked, Unseen};
 pub use gateways::{GatewayConsidered, GatewaySelection, GatewaysConsidered};

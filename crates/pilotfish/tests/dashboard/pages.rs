@@ -14,7 +14,7 @@ const ROUTE: &str = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nm
 /// A name that would be a script, if it ever became markup.
 const STRANGE: &str = "<img src=x onerror=document.title=1>";
 
-async fn shop() -> Option<(Pilotfish, Fleet, Dashboard)> {
+pub(super) async fn shop() -> Option<(Pilotfish, Fleet, Dashboard)> {
     let pilotfish = Pilotfish::start(env!("CARGO_BIN_EXE_pilotfish"), &[("shop.yaml", SHOP)]).await;
     let target = SocketAddr::from(([127, 0, 0, 1], pilotfish.xds_port()));
     let mut nodes = vec![node(0, "shop"), node(1, "shop"), node(2, "stock")];
@@ -38,9 +38,11 @@ const PAGES: &[(&str, &str)] = &[
     ("proxies/nobody", "no proxy is named"),
     ("why?proxy=client-0.shop&to=web", "it reaches 1 endpoint"),
     ("why?address=10.0.0.2", "it is not ready"),
-    ("changes", "concerns no proxy"),
+    ("changes", "concerned no proxy"),
     ("registries", "Kubernetes/Kubernetes"),
     ("problems", "VirtualService shop/broken"),
+    ("objects/DestinationRule%2Fshop%2Fweb", "maxConnections: 10"),
+    ("objects/VirtualService%2Fshop%2Fbroken", "What is wrong with it"),
     ("nothing", "There is no such page"),
 ];
 

@@ -8,6 +8,8 @@ import { failure, section, state, table } from "../parts.js";
 import { changeList } from "../changes.js";
 import { link } from "../router.js";
 import { filters } from "../filters.js";
+import { copyCommand } from "../command.js";
+import { timeRange } from "../timerange.js";
 
 export function open({ root, signal, title }) {
   const list = h("div");
@@ -20,15 +22,22 @@ export function open({ root, signal, title }) {
       if (!signal.aborted) replace(waiting, failure(error));
     }
   };
+  let newest = [];
+  const { control, within } = timeRange("changes-time", () => draw());
+  const draw = () => {
+    const shown = newest.filter((one) => within(one.at));
+    replace(list, newest.length > 0 && shown.length === 0 ? h("p", { class: "quiet" }, "No changes recorded in this time.") : changeList(shown));
+  };
   const { form, values } = filters([{ name: "of", label: "Revision or object (empty for the newest)", hint: "VirtualService/shop/catalog" }], ({ of }) => ask(of));
   replace(
     root,
     h("h1", {}, title),
     section("Who has it", form, waiting),
-    section("On their way", h("p", { class: "quiet" }, "Each publication of the control plane, the newest first, with how many of the proxies that it concerns have acknowledged it."), list),
+    section("On their way", h("p", { class: "quiet" }, "Each publication of the control plane, the newest first, with how many of the proxies that it concerns have acknowledged it."), h("div", { class: "filters" }, control, copyCommand(() => ["history"])), list),
   );
   live.follow("changes", (changes) => {
-    replace(list, changeList(changes));
+    newest = changes;
+    draw();
     ask(values.of);
   }, signal);
   ask(values.of);
@@ -38,9 +47,9 @@ function acknowledged({ revision, current, proxies, acknowledged, missing = [] }
   const all = acknowledged === proxies;
   const columns = [
     { name: "Proxy", cell: (row) => h("a", { href: link(["proxies", row.proxy]) }, row.proxy) },
-    { name: "Type", cell: (row) => row.resourceType },
-    { name: "State", cell: (row) => state(row.state) },
-    { name: "Since", cell: (row) => format.ago(row.since) },
+    { name: "Type", class: "word", cell: (row) => row.resourceType },
+    { name: "State", class: "word", cell: (row) => state(row.state) },
+    { name: "Since", class: "word", cell: (row) => format.ago(row.since) },
     { name: "It says", cell: (row) => row.reason ?? "" },
   ];
   return [

@@ -6,12 +6,13 @@ import * as live from "../live.js";
 import { amend } from "../router.js";
 import { filters } from "../filters.js";
 import { rows } from "../rows.js";
+import { copyCommand } from "../command.js";
 
 /**
  * `path`: what of the API is listed. `fields`: the filters. `columns`: as `rows` takes them; the first one is the order where nothing else is chosen.
- * `state(numbers)`: of the overview, what differs when the list may.
+ * `command(values)`: the words of the command that lists the same. `state(numbers)`: of the overview, what differs when the list may.
  */
-export function open({ root, query, signal, title }, { path, caption, noun, fields, columns, state }) {
+export function open({ root, query, signal, title }, { path, caption, noun, fields, columns, state, command }) {
   let list = null;
   let sort = query.get("sort") ?? columns[0].sort;
   const { form, values } = filters(fields, () => list.reload(true));
@@ -25,6 +26,7 @@ export function open({ root, query, signal, title }, { path, caption, noun, fiel
     } });
     replace(place, list.element);
   }
+  form.append(copyCommand(() => command(values).flat()));
   replace(root, h("h1", {}, title), form, place);
   show();
   live.followPart("overview", state, throttle(1_000, () => list.reload()), signal);

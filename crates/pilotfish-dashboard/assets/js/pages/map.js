@@ -9,6 +9,7 @@ import { link } from "../router.js";
 import { badge, failure, section } from "../parts.js";
 import { filters } from "../filters.js";
 import { graph } from "../graph.js";
+import { namespaceHealth, serviceHealth } from "../health.js";
 
 const TILES = 240;
 /** Namespaces of a picture with arrows. */
@@ -21,7 +22,7 @@ export function open({ root, query, signal, title }) {
 }
 
 function legend() {
-  return h("p", { class: "legend" }, badge("good", "all endpoints healthy"), badge("doubt", "some are not"), badge("bad", "none is"), badge("none", "no endpoints"));
+  return h("p", { class: "legend" }, badge("good", "healthy"), badge("doubt", "over 10 % of endpoints are not"), badge("bad", "none is, or half of the services are down"), badge("none", "no endpoints"));
 }
 
 function namespaces(root, signal) {
@@ -65,10 +66,11 @@ function reloads(load, signal) {
   live.followPart("overview", (numbers) => numbers.revision, throttle(5_000, load), signal);
 }
 
-const trouble = (one) => (one.unhealthy > 0 ? 2 : one.degraded > 0 ? 1 : 0);
+/** The worst first: by colour, then by what is out at all. */
+const trouble = (one) => ({ bad: 3, doubt: 2 })[namespaceHealth(one)] ?? (one.unhealthy + one.degraded > 0 ? 1 : 0);
 
 function namespaceTile(one) {
-  const how = one.unhealthy > 0 ? "bad" : one.degraded > 0 ? "doubt" : one.healthy > 0 ? "good" : "none";
+  const how = namespaceHealth(one);
   const notes = [
     one.unhealthy > 0 && `${format.number(one.unhealthy)} unhealthy`,
     one.degraded > 0 && `${format.number(one.degraded)} degraded`,
@@ -114,7 +116,7 @@ function tilesOf({ items, total }) {
 }
 
 function serviceTile(one) {
-  const how = one.endpoints === 0 ? "none" : one.healthy === 0 ? "bad" : one.healthy < one.endpoints ? "doubt" : "good";
+  const how = serviceHealth(one);
   const note = one.endpoints === 0 ? "no endpoints" : `${format.number(one.healthy)} of ${format.number(one.endpoints)} healthy`;
   return h("a", { class: `tile ${how}`, href: link(["services", one.host], { namespace: one.namespace }) }, h("strong", {}, short(one)), h("span", { class: "note" }, note));
 }
@@ -138,7 +140,21 @@ function services(root, namespace, signal) {
   reloads(load, signal);
 }
 
-const health = (one) => (one.endpoints === 0 ? "none" : one.healthy === 0 ? "bad" : one.healthy < one.endpoints ? "doubt" : "good");
+/** Lines of a route. A subset of another service is a box before it, with its own endpoints; one of the same service is a box after it. */
+function routeEdges(one, box, add) {
+  const [from, to] = [box(one.from, one.isService), box(one.to, true)];
+  if (!one.toSubset) return [{ from, to, routed: true }];
+  const { endpoints, healthy } = one.toSubset;
+  const subset = add({
+    id: `subset ${one.to.namespace} ${one.to.host} ${one.subset} ${endpoints} ${healthy}`,
+    label: `${short(one.to)}, ${one.subset}`,
+    note: endpoints === 0 ? "subset without endpoints" : `${format.number(healthy)} of ${format.number(endpoints)} healthy`,
+    how: endpoints === 0 ? "bad" : serviceHealth(one.toSubset),
+    title: `subset ${one.subset} of ${one.to.host}`,
+  });
+  const lines = [{ from, to: subset, routed: true }];
+  return from === to ? lines : [...lines, { from: subset, to }];
+}
 
 /** Arrows between the services of a namespace and others where routes lead, and from the namespaces that see this one by scope. */
 async function routePicture(namespace, signal) {
@@ -152,11 +168,11 @@ async function routePicture(namespace, signal) {
     id: `service ${one.namespace} ${one.host}`,
     label: one.namespace === namespace ? short(one) : one.host,
     note: isService ? `${format.number(one.healthy)} of ${format.number(one.endpoints)} healthy` : "host of a route",
-    how: isService ? health(one) : "none",
+    how: isService ? serviceHealth(one) : "none",
     title: `${one.host} of ${one.namespace}`,
     href: isService ? link(["services", one.host], { namespace: one.namespace }) : undefined,
   });
-  const edges = around.routes.map((one) => ({ from: box(one.from, one.isService), to: box(one.to, true), label: one.subset ?? "", routed: true }));
+  const edges = around.routes.flatMap((one) => routeEdges(one, box, add));
   const callers = map.links.filter((one) => one.to === namespace && one.services > 0);
   if (callers.length > 0) {
     const all = add({ id: "all", label: `services of ${namespace}`, note: "by scope", how: "none" });
@@ -172,7 +188,8 @@ async function routePicture(namespace, signal) {
     edges.length > 0 ? "Bold arrows are routes: what is sent to one goes to the other. The others are namespaces whose Sidecar or exportTo names services of this one." : "No route leads from its services or to them, and no Sidecar or exportTo names them.",
     around.truncated && " There are more routes than are drawn.",
   );
-  const drawn = edges.filter((one) => nodes.has(one.from) && nodes.has(one.to));
+  const pairs = new Map(edges.filter((one) => nodes.has(one.from) && nodes.has(one.to)).map((one) => [`${one.from} ${one.to} ${one.label ?? ""}`, one]));
+  const drawn = [...pairs.values()];
   if (drawn.length === 0) return words;
   return [words, await graph({ label: `Who calls whom in ${namespace}`, nodes: [...nodes.values()], edges: drawn })];
 }
@@ -199,7 +216,7 @@ async function scopePicture(map) {
   const rows = new Map(map.namespaces.map((one) => [one.name, one]));
   const nodes = [...chosen].map((name) => {
     const one = rows.get(name) ?? {};
-    const how = one.unhealthy > 0 ? "bad" : one.degraded > 0 ? "doubt" : one.healthy > 0 ? "good" : "none";
+    const how = one.services ? namespaceHealth(one) : "none";
     const note = one.sidecar ?? (one.seesAll ? "sees everything" : format.count(one.services ?? 0, "service"));
     return { id: name, label: name, note, how, href: link(["map"], { in: name }) };
   });

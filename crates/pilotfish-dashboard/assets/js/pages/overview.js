@@ -4,27 +4,82 @@ import { h, replace } from "../dom.js";
 import * as live from "../live.js";
 import * as format from "../format.js";
 import { badge, figure, section } from "../parts.js";
+import { copyCommand } from "../command.js";
+import { link } from "../router.js";
+import { shareHealth } from "../health.js";
 import { charts } from "../charts.js";
 import { changeList } from "../changes.js";
 
 export function open({ root, signal, title }) {
-  const state = h("p", {}, badge("busy", "waiting for the first numbers"));
+  const state = h("div", { class: "verdict" }, badge("busy", "waiting for the first numbers"));
   const figures = h("div", { class: "figures" });
   const changes = h("div");
   const drawn = h("div", { class: "charts" });
-  const last = section("Last changes", changes, h("p", {}, h("a", { href: "#/changes" }, "All that are remembered")));
+  const last = section("Last changes", changes, h("p", {}, h("a", { href: "#/changes" }, "All changes")));
   replace(root, h("h1", {}, title), state, figures, last, h("h2", {}, "Live"), drawn);
+  let known = "";
   live.follow("overview", (numbers) => {
-    replace(state, readiness(numbers));
+    const next = JSON.stringify(verdict(numbers));
+    if (next !== known) replace(state, verdictCard(verdict(numbers)));
+    known = next;
     replace(figures, tiles(numbers));
   }, signal);
   live.follow("changes", (all) => replace(changes, changeList(all.slice(0, 5), 2)), signal);
   charts(drawn, signal);
 }
 
-function readiness(numbers) {
-  if (numbers.ready) return badge("good", "ready");
-  return [badge("bad", "not ready"), ` It waits for ${numbers.waitingFor.join(", ")}.`];
+const LEVELS = { well: "good", degraded: "doubt", notReady: "bad" };
+
+/** Causes that are shown before the others fold. */
+const CAUSES = 5;
+
+/** Where each kind of cause is looked into. */
+const CAUSE_PAGES = {
+  notReady: () => "#/registries",
+  silentSource: () => "#/problems",
+  refusal: ({ subject }) => (subject ? link(["proxies", subject]) : "#/proxies?state=rejected"),
+  registry: () => "#/registries",
+  object: () => "#/problems?severity=error",
+  conflict: () => "#/problems",
+  unusableEntries: () => "#/registries",
+};
+
+/** The verdict of the control plane, and the services that nobody can reach: level, summary, and causes with where each leads. */
+function verdict(numbers) {
+  const { level, summary, causes = [], more = 0 } = numbers.verdict ?? fromNumbers(numbers);
+  const all = causes.map((one) => ({ text: [one.subject, one.message].filter(Boolean).join(": "), href: (CAUSE_PAGES[one.kind] ?? CAUSE_PAGES.conflict)(one), how: one.kind === "unusableEntries" || one.kind === "conflict" ? "doubt" : "bad" }));
+  if (more > 0) all.push({ text: `${format.number(more)} more`, href: "#/problems", how: "doubt" });
+  if (numbers.servicesUnhealthy > 0) {
+    all.push({ text: `${format.count(numbers.servicesUnhealthy, "service has", "services have")} endpoints, none of them healthy`, href: "#/services?health=unhealthy", how: shareHealth(numbers.servicesUnhealthy, numbers.services - numbers.servicesEmpty) === "good" ? "doubt" : "bad" });
+  }
+  if (level === "well" && all.length > 0) return { level: "degraded", summary: "the control plane is well, services are not", all };
+  return { level, summary, all };
+}
+
+/** The verdict of a control plane whose overview has none: from its numbers. */
+function fromNumbers(n) {
+  const causes = [
+    ...(n.ready ? [] : n.waitingFor.map((what) => ({ kind: "notReady", message: `waits for ${what}` }))),
+    n.proxiesRejected > 0 && { kind: "refusal", message: `${format.count(n.proxiesRejected, "proxy refuses", "proxies refuse")} something` },
+    n.registriesWell < n.registries && { kind: "registry", message: `${format.count(n.registries - n.registriesWell, "registry is", "registries are")} in trouble` },
+    n.errors > 0 && { kind: "object", message: `${format.count(n.errors, "object has", "objects have")} errors` },
+  ].filter(Boolean);
+  const level = !n.ready ? "notReady" : causes.length > 0 ? "degraded" : "well";
+  return { level, summary: { notReady: "not ready", degraded: "ready, and not all is well", well: "ready, all is well" }[level], causes };
+}
+
+/** The state in one line, and below it what is wrong, the worst first, each with the way to it. */
+function verdictCard({ level, summary, all }) {
+  const item = ({ text, href, how }) => h("li", {}, badge(how, how === "bad" ? "error" : "warning"), " ", h("a", { href }, text));
+  const [state, counts] = summary.split(/:(.*)/s);
+  const list = (some) => h("ul", { class: "lines causes" }, some.map(item));
+  return h(
+    "section",
+    { "aria-label": "State of the control plane", class: `state ${LEVELS[level] ?? "none"}` },
+    h("p", { class: "summary" }, badge(LEVELS[level] ?? "none", state), counts && h("span", {}, counts.trim()), copyCommand(() => ["status"])),
+    all.length > 0 && list(all.slice(0, CAUSES)),
+    all.length > CAUSES && h("details", {}, h("summary", {}, `${format.number(all.length - CAUSES)} more`), list(all.slice(CAUSES))),
+  );
 }
 
 /** Several numbers that are not zero, as words. */
@@ -38,10 +93,10 @@ function tiles(n) {
   const sick = n.endpoints - n.healthy;
   return [
     figure("#/proxies?sort=state", "Proxies", format.number(n.proxies), proxies, n.proxiesRejected ? "bad" : n.proxiesPending ? "busy" : "good"),
-    figure("#/services?sort=health", "Services", format.number(n.services), services, n.servicesUnhealthy ? "bad" : n.servicesEmpty ? "doubt" : "good"),
-    figure("#/services?sort=health", "Endpoints", format.number(n.endpoints), sick ? `${format.number(sick)} not healthy` : "all healthy", sick ? "doubt" : "good"),
+    figure("#/services?sort=health", "Services", format.number(n.services), services, shareHealth(n.servicesUnhealthy, n.services - n.servicesEmpty)),
+    figure("#/services?sort=health", "Endpoints", format.number(n.endpoints), sick ? `${format.number(sick)} not healthy` : "all healthy", shareHealth(sick, n.endpoints)),
     figure("#/map", "Namespaces", format.number(n.namespaces), "who may call whom"),
     figure("#/registries", "Registries", format.number(n.registries), n.registriesWell === n.registries ? "all well" : `${n.registries - n.registriesWell} in trouble`, n.registriesWell === n.registries ? "good" : "bad"),
-    figure("#/problems", "Problems", format.number(n.errors + n.warnings), words([[n.errors, "errors"], [n.warnings, "warnings"]]) || "none", n.errors ? "bad" : n.warnings ? "doubt" : "good"),
+    figure("#/problems", "Problems", format.number(n.errors + n.warnings), [[n.errors, "error"], [n.warnings, "warning"]].filter(([value]) => value > 0).map((one) => format.count(...one)).join(", ") || "none", n.errors ? "bad" : n.warnings ? "doubt" : "good"),
   ];
 }

@@ -6,6 +6,8 @@ import * as live from "../live.js";
 import * as format from "../format.js";
 import { badge, failure } from "../parts.js";
 import { filters } from "../filters.js";
+import { copyCommand } from "../command.js";
+import { objectName } from "../names.js";
 
 const SEVERITIES = [["", "any"], ["error", "errors"], ["warning", "warnings"]];
 const IN_FORCE = { "last-good": "its last good version is in force", dropped: "nothing of it is in force", closed: "it closes what it is for", newest: "it is in force as it is" };
@@ -22,6 +24,7 @@ export function open({ root, signal, title }) {
     { name: "namespace", label: "Namespace", hint: "shop" },
     { name: "name", label: "Object or message contains", hint: "VirtualService" },
   ], () => load(0));
+  form.append(copyCommand(() => ["problems", values.namespace && ["-n", values.namespace]].flat()));
   replace(root, h("h1", {}, title), form, note, list, more);
 
   async function load(offset) {
@@ -44,12 +47,13 @@ export function open({ root, signal, title }) {
   live.followPart("overview", state, throttle(2_000, () => load(0)), signal);
 }
 
-function problem(one) {
+/** One problem as an item of a list. */
+export function problem(one) {
   const how = one.severity === "error" ? "bad" : "doubt";
   return h(
     "li",
     { class: "card" },
-    h("div", {}, badge(how, one.severity), " ", h("strong", {}, one.object || one.place)),
+    h("div", {}, badge(how, one.severity), " ", h("strong", {}, objectName(one.object || one.place))),
     h("p", {}, one.path && h("code", {}, one.path), one.path && ": ", one.message),
     one.hint && h("p", {}, one.hint),
     h("p", { class: "quiet" }, [one.object && one.place, IN_FORCE[one.inForce] ?? one.inForce].filter(Boolean).join("; ")),

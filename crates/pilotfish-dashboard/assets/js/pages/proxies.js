@@ -20,9 +20,9 @@ const COLUMNS = [
   { name: "Proxy", sort: "name", class: "w3", cell: (row) => h("a", { href: link(["proxies", row.connection]), title: row.connection }, row.name) },
   { name: "State", sort: "state", class: "w1", cell: (row) => state(row.state) },
   { name: "Kind", class: "w1 opt", cell: (row) => row.kind },
-  { name: "Has", class: "opt w3", cell: (row) => h("span", { title: resources(row) }, notSynced(row.types) || resources(row)) },
+  { name: "Has", class: "opt", cell: (row) => h("span", { title: resources(row) }, notSynced(row.types) || resources(row)) },
   { name: "Revision", class: "opt w1 right", cell: (row) => row.revision },
-  { name: "Version", class: "opt w2", cell: (row) => row.version },
+  { name: "Version", class: "opt w1", cell: (row) => row.version },
   { name: "Connected", class: "opt w1", cell: (row) => h("time", { datetime: row.connectedAt, title: format.time(row.connectedAt) }, format.ago(row.connectedAt)) },
 ];
 
@@ -33,5 +33,5 @@ const FIELDS = [
 ];
 
 export function open(page) {
-  list.open(page, { path: "proxies", caption: "Proxies", noun: ["proxy", "proxies"], fields: FIELDS, columns: COLUMNS, state: (numbers) => numbers.proxiesState });
+  list.open(page, { path: "proxies", caption: "Proxies", noun: ["proxy", "proxies"], command: ({ namespace }) => ["proxies", namespace && ["-n", namespace]], fields: FIELDS, columns: COLUMNS, state: (numbers) => numbers.proxiesState });
 }

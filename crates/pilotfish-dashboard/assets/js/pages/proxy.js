@@ -4,15 +4,17 @@ import { h, replace, throttle } from "../dom.js";
 import { get } from "../api.js";
 import * as live from "../live.js";
 import * as format from "../format.js";
-import { facts, failure, lines, section, state, table } from "../parts.js";
+import { facts, failure, folded, section, state, table } from "../parts.js";
 import { config } from "../config.js";
 import { history } from "../history.js";
+import { copyCommand } from "../command.js";
+import { objectNames } from "../names.js";
 import { whyForm } from "../whyform.js";
 
 const COLUMNS = [
-  { name: "Type", cell: (row) => row.name },
-  { name: "State", cell: (row) => state(row.state) },
-  { name: "Since", cell: (row) => h("time", { datetime: row.since, title: format.time(row.since) }, format.ago(row.since)) },
+  { name: "Type", class: "word", cell: (row) => row.name },
+  { name: "State", class: "word", cell: (row) => state(row.state) },
+  { name: "Since", class: "word", cell: (row) => h("time", { datetime: row.since, title: format.time(row.since) }, format.ago(row.since)) },
   { name: "Behind by", class: "opt", cell: (row) => (row.lagSeconds === undefined ? "" : format.span(row.lagSeconds)) },
   { name: "Resources", class: "right", cell: (row) => format.number(row.resources) },
   { name: "Subscribed", class: "right opt", cell: (row) => (row.subscribed === undefined ? "all" : format.number(row.subscribed)) },
@@ -24,13 +26,14 @@ const COLUMNS = [
 
 export async function open({ root, name, signal }) {
   const heading = h("h1", {}, name);
+  const command = h("p");
   const about = h("div");
   const refused = h("div");
   const types = h("div");
   const sent = h("div");
   const why = h("div");
   const past = h("div");
-  replace(root, heading, about, refused, section("What it has", types), section("Why does a request fail?", why), section("What it was sent", sent), past);
+  replace(root, heading, command, about, refused, section("What it has", types), section("Why does a request fail?", why), section("What it was sent", sent), past);
 
   async function load() {
     try {
@@ -49,12 +52,11 @@ export async function open({ root, name, signal }) {
   const proxy = await load();
   if (!proxy || signal.aborted) return;
   document.title = `${proxy.name} – Pilotfish`;
+  replace(command, copyCommand(() => ["proxies", proxy.name]));
   config(sent, proxy, signal);
   whyForm(why, { proxy: proxy.connection, label: proxy.name, signal });
-  const remember = async () => {
-    const changes = await history({ proxy: proxy.connection }, signal);
-    replace(past, changes && section("History", changes));
-  };
+  const changes = history(past, signal);
+  const remember = () => changes({ proxy: proxy.connection }, ["history", proxy.name]);
   remember();
   const again = throttle(1_000, () => {
     load();
@@ -84,8 +86,8 @@ function rejection({ name, rejection }) {
     h("p", {}, `Since ${format.time(rejection.at)}. What it had before stays in force. It says:`),
     h("p", { class: "quote" }, rejection.reason),
     facts([
-      ["Resources", lines(rejection.resources)],
-      ["Made by", rejection.madeBy?.length ? lines(rejection.madeBy) : ""],
+      ["Resources", h("div", {}, folded(rejection.resources))],
+      ["Made by", rejection.madeBy?.length ? h("div", {}, objectNames(rejection.madeBy)) : ""],
     ]),
     rejection.error !== rejection.reason && h("details", {}, h("summary", {}, "All that it said"), h("p", { class: "quote" }, rejection.error)),
   );

@@ -4,6 +4,7 @@ import { h, replace, throttle } from "../dom.js";
 import { get } from "../api.js";
 import * as live from "../live.js";
 import * as format from "../format.js";
+import { copyCommand } from "../command.js";
 import { badge, facts, failure, lines, section, table } from "../parts.js";
 
 export async function open({ root, signal, title }) {
@@ -14,7 +15,7 @@ export async function open({ root, signal, title }) {
     try {
       const { items } = await get("registries", { limit: 500 }, signal);
       const now = [];
-      replace(place, items.length ? items.map((one) => registry(one, now)) : h("p", { class: "quiet" }, "There is no registry."));
+      replace(place, h("p", {}, copyCommand(() => ["registries", "--status"])), items.length ? items.map((one) => registry(one, now)) : h("p", { class: "quiet" }, "There is no registry."));
       ages = now;
     } catch (error) {
       if (!signal.aborted) replace(place, failure(error));
@@ -40,6 +41,7 @@ function condition(one) {
   if (one.givenUp) return badge("doubt", "went on without it");
   if (!one.synced) return badge("busy", "waits for its first list");
   if (one.source?.held) return badge("doubt", "holds an answer back");
+  if (one.source?.problemCount > 0) return badge("doubt", `synced, ${format.count(one.source.problemCount, "entry", "entries")} ignored`);
   return badge("good", "synced");
 }
 

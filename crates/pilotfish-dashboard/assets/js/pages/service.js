@@ -5,22 +5,24 @@ import { get } from "../api.js";
 import * as live from "../live.js";
 import * as format from "../format.js";
 import { link } from "../router.js";
-import { endpointHealth, facts, failure, health, lines, section, table } from "../parts.js";
+import { endpointHealth, facts, failure, folded, health, lines, section, table } from "../parts.js";
 import { graph } from "../graph.js";
 import { neighbourhood } from "../neighbourhood.js";
 import { history } from "../history.js";
+import { copyCommand } from "../command.js";
+import { madeBy, objectName, objectNames } from "../names.js";
 import { rows } from "../rows.js";
 import { shownTo } from "./services.js";
 
 const ENDPOINTS = [
-  { name: "Address", class: "w2 address", cell: (row) => h("a", { href: link(["why"], { address: row.address }), class: "mono" }, row.address ? `${row.address}${row.port ? `:${row.port}` : ""}` : "by gateway only") },
+  { name: "Address", class: "address", cell: (row) => h("a", { href: link(["why"], { address: row.address }), class: "mono" }, row.address ? `${row.address}${row.port ? `:${row.port}` : ""}` : "by gateway only") },
   { name: "Health", class: "w1", cell: (row) => endpointHealth(row.health) },
-  { name: "Port", class: "opt w1", cell: (row) => row.portName },
-  { name: "Locality", class: "opt w2", cell: (row) => row.locality },
+  { name: "Port", class: "opt w0", cell: (row) => row.portName },
+  { name: "Locality", class: "opt w1", cell: (row) => row.locality },
   { name: "Weight", class: "opt right w0", cell: (row) => row.weight || "" },
-  { name: "Network", class: "opt w1", cell: (row) => row.network },
-  { name: "Workload", class: "opt w2", cell: (row) => row.workload },
-  { name: "Made by", class: "opt w2", cell: (row) => h("span", { title: `${format.provenance(row.provenance)}, ${row.registry}` }, format.provenance(row.provenance)) },
+  { name: "Network", class: "opt w0", cell: (row) => row.network },
+  { name: "Workload", class: "opt w1", cell: (row) => row.workload },
+  { name: "Made by", class: "opt", cell: (row) => madeBy(row.provenance, `${format.provenance(row.provenance)}, ${row.registry}`) },
 ];
 
 export async function open({ root, name, query, signal }) {
@@ -29,6 +31,7 @@ export async function open({ root, name, query, signal }) {
   const picture = h("div");
   const callers = h("div");
   const past = h("div");
+  const remember = history(past, signal);
   const routes = h("div");
   const policies = h("div");
   const endpoints = rows({
@@ -39,7 +42,7 @@ export async function open({ root, name, query, signal }) {
     signal,
   });
   endpoints.element.classList.add("low");
-  replace(root, h("h1", {}, name), about, section("Around it", picture), section("Endpoints", endpoints.element), section("Routes", routes), section("Policies", policies), section("Who may call it", callers), past);
+  replace(root, h("h1", {}, name), about, section("Around it", picture), section("Endpoints", h("p", {}, copyCommand(() => ["endpoints", name, namespace && ["-n", namespace]].flat())), endpoints.element), section("Routes", routes), section("Policies", policies), section("Who may call it", callers), past);
 
   async function load() {
     let detail;
@@ -55,8 +58,8 @@ export async function open({ root, name, query, signal }) {
     replace(callers, callerTable(detail));
     replace(picture, await graph(neighbourhood(detail)));
     const { kind, namespace: home, name: object } = detail.service.provenance;
-    const changes = kind && await history({ object: `${kind}/${home}/${object}` }, signal);
-    replace(past, changes && section("History", changes));
+    const named = `${kind}/${home}/${object}`;
+    if (kind) await remember({ object: named }, ["history", named]);
   }
 
   await load();
@@ -79,10 +82,10 @@ function summary({ service, labels, selector, identities, localities, others }) 
       ["Addresses", service.addresses.join(", ")],
       ["Resolution", service.resolution],
       ["Shown to", shownTo(service.exportTo)],
-      ["Made by", format.provenance(service.provenance)],
+      ["Made by", madeBy(service.provenance)],
       ["Selects", pairs(selector)],
       ["Labels", pairs(labels)],
-      ["Localities", localities.filter((one) => one.locality).map((one) => `${one.locality} (${one.healthy} of ${one.endpoints})`).join(", ")],
+      ["Localities", localityTexts(localities)],
       ["Ask", h("a", { href: link(["why"], { to: service.host }) }, "why a request fails")],
       ["Identities", identities.length > 3 ? `${identities.slice(0, 3).join(", ")} and ${identities.length - 3} more` : identities.join(", ")],
     ]),
@@ -90,11 +93,16 @@ function summary({ service, labels, selector, identities, localities, others }) 
   ];
 }
 
+function localityTexts(localities) {
+  const known = localities.filter((one) => one.locality);
+  return known.length > 0 && folded(known.map((one) => `${one.locality} (${one.healthy} of ${one.endpoints})`));
+}
+
 const ROUTES = [
-  { name: "Made by", cell: (row) => row.madeBy.join(", ") },
+  { name: "Made by", cell: (row) => row.madeBy.map((name, at) => [at > 0 && ", ", objectName(name)]) },
   { name: "For", cell: (row) => (row.own ? "this host" : row.hosts.join(", ")) },
   { name: "Gateways", class: "opt", cell: (row) => row.gateways.map((one) => (one === "mesh" ? "mesh (sidecars)" : one)).join(", ") },
-  { name: "Leads to", cell: (row) => lines(row.destinations.map(destination)) },
+  { name: "Leads to", cell: (row) => folded(row.destinations.map(destination)) },
 ];
 
 function destination(to) {
@@ -109,15 +117,15 @@ function policyLists({ clientPolicies, workloadPolicies }) {
   return h(
     "div",
     { class: "two" },
-    h("div", {}, h("h3", {}, "Of clients"), clientPolicies.length ? lines(clientPolicies) : h("p", { class: "quiet" }, "No DestinationRule.")),
-    h("div", {}, h("h3", {}, "On its workloads"), workloadPolicies.length ? lines(workloadPolicies) : h("p", { class: "quiet" }, "None selects them.")),
+    h("div", {}, h("h3", {}, "Of clients"), clientPolicies.length ? objectNames(clientPolicies) : h("p", { class: "quiet" }, "No DestinationRule.")),
+    h("div", {}, h("h3", {}, "On its workloads"), workloadPolicies.length ? objectNames(workloadPolicies) : h("p", { class: "quiet" }, "None selects them.")),
   );
 }
 
 const CALLERS = [
-  { name: "Namespace", cell: (row) => row.namespace },
+  { name: "Namespace", cell: (row) => h("a", { href: link(["map"], { in: row.namespace }) }, row.namespace) },
   { name: "Sees it", cell: (row) => (row.sees ? "yes" : "no") },
-  { name: "Because", cell: (row) => row.why || (row.sidecar ? `${row.sidecar} imports it` : row.sees ? "it is shown to it" : "") },
+  { name: "Because", cell: (row) => row.why || (row.sidecar ? [objectName(row.sidecar), " imports it"] : row.sees ? "it is shown to it" : "") },
   { name: "Workloads", class: "right opt", cell: (row) => format.number(row.workloads) },
   { name: "Proxies", class: "right opt", cell: (row) => format.number(row.proxies) },
 ];

@@ -1,9 +1,9 @@
 // All services as a list.
 
 import { h } from "../dom.js";
-import * as format from "../format.js";
 import { link } from "../router.js";
 import { health } from "../parts.js";
+import { madeBy } from "../names.js";
 import * as list from "./list.js";
 
 const HEALTH = [["", "any"], ["healthy", "healthy"], ["degraded", "some endpoints are not healthy"], ["unhealthy", "no endpoint is healthy"], ["empty", "no endpoints"]];
@@ -11,10 +11,10 @@ const HEALTH = [["", "any"], ["healthy", "healthy"], ["degraded", "some endpoint
 const COLUMNS = [
   { name: "Host", sort: "host", class: "w3", cell: (row) => h("a", { href: link(["services", row.host], { namespace: row.namespace }), title: row.host }, row.host) },
   { name: "Endpoints", sort: "health", class: "w1", cell: health },
-  { name: "Namespace", sort: "namespace", class: "w1 opt", cell: (row) => row.namespace },
-  { name: "Ports", class: "opt w2", cell: (row) => row.ports.map((port) => `${port.number} ${port.protocol}`).join(", ") },
+  { name: "Namespace", sort: "namespace", class: "w1 opt", cell: (row) => h("a", { href: link(["map"], { in: row.namespace }) }, row.namespace) },
+  { name: "Ports", class: "opt w1", cell: (row) => row.ports.map((port) => `${port.number} ${port.protocol}`).join(", ") },
   { name: "Shown to", class: "opt w1", cell: (row) => shownTo(row.exportTo) },
-  { name: "Made by", class: "opt w2", cell: (row) => format.provenance(row.provenance) },
+  { name: "Made by", class: "opt", cell: (row) => madeBy(row.provenance) },
 ];
 
 /** What `exportTo` says, in words. */
@@ -33,5 +33,5 @@ const FIELDS = [
 ];
 
 export function open(page) {
-  list.open(page, { path: "services", caption: "Services", noun: ["service", "services"], fields: FIELDS, columns: COLUMNS, state: (numbers) => numbers.revision });
+  list.open(page, { path: "services", caption: "Services", noun: ["service", "services"], command: ({ host, namespace, registry }) => ["services", host, namespace && ["-n", namespace], registry && ["--registry", registry]], fields: FIELDS, columns: COLUMNS, state: (numbers) => numbers.revision });
 }

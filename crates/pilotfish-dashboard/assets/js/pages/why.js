@@ -6,6 +6,8 @@ import { amend } from "../router.js";
 import { badge, failure, section, table } from "../parts.js";
 import { link } from "../router.js";
 import { whyForm } from "../whyform.js";
+import { copyCommand } from "../command.js";
+import { objectName } from "../names.js";
 
 export function open({ root, query, signal, title }) {
   const request = h("div");
@@ -32,7 +34,7 @@ function addressForm(place, query, signal) {
     event.preventDefault();
     ask();
   };
-  replace(place, h("form", { class: "filters", "aria-label": "An address", onsubmit: submit }, h("div", { class: "field" }, h("label", { for: "why-address" }, "IP address"), input), h("button", { type: "submit", class: "main" }, "Look up")), answer);
+  replace(place, h("form", { class: "filters", "aria-label": "An address", onsubmit: submit }, h("div", { class: "field" }, h("label", { for: "why-address" }, "IP address"), input), h("button", { type: "submit", class: "main" }, "Look up"), copyCommand(() => ["why", "endpoint", input.value.trim()])), answer);
   if (input.value) ask();
 }
 
@@ -40,5 +42,5 @@ const COLUMNS = [
   { name: "Service", cell: (row) => h("a", { href: link(["services", row.host], { namespace: row.namespace }) }, row.host) },
   { name: "Traffic", cell: (row) => (row.serves ? badge("good", "gets it") : badge("bad", "does not")) },
   { name: "Because", cell: (row) => row.rule },
-  { name: "Made by", class: "opt", cell: (row) => row.madeBy },
+  { name: "Made by", class: "opt", cell: (row) => objectName(row.madeBy) },
 ];
