@@ -6,6 +6,7 @@
 //! would come from this machine under the site's own name (DNS rebinding), so that name is looked at. Nor may it have them made, or change
 //! something, without reading the answer ([`cross_site`]).
 
+use crate::abandoned::Abandoned;
 use crate::turns::Turns;
 use crate::{Metrics, cross_site};
 use axum::body::{Body, Bytes};
@@ -77,6 +78,10 @@ impl Pages {
             Err(limit) => return self.later(limit, "too many pages are being made"),
         };
         let runtime = Handle::current();
+        let abandoned = Abandoned::default();
+        let _waiting = abandoned.waiting();
+        let mut request = request;
+        request.extensions_mut().insert(abandoned);
         let made = tokio::task::spawn_blocking(move || {
             // Also for a client that is gone: until then it takes its processor.
             let _turn = turn;

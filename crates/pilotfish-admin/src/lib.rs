@@ -3,6 +3,7 @@
 //! The server knows nothing of registries, translation or xDS: it is served from a [`ControlPlane`], which the binary
 //! implements. Paths and field names follow istiod's.
 
+mod abandoned;
 mod access;
 mod catalogue;
 mod change_metrics;
@@ -25,6 +26,7 @@ mod v1;
 mod views;
 mod webhook_metrics;
 
+pub use abandoned::Abandoned;
 pub use access::Access;
 pub use catalogue::MetricDescription;
 pub use change_metrics::ChangeMetrics;

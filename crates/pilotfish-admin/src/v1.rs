@@ -2,6 +2,7 @@
 
 mod services;
 
+use crate::abandoned::Abandoned;
 use crate::access;
 use crate::process;
 use crate::routes::{Admin, ControlPlane, Shared, is_shown};
@@ -9,7 +10,7 @@ use axum::extract::{DefaultBodyLimit, Path, Query, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
-use axum::{Json, Router, middleware};
+use axum::{Extension, Json, Router, middleware};
 use pilotfish_api::v1::{
     Acknowledgement, Change, ChangeProgress, Failure, FailureKind, GuardAcceptance, History, LogFilter,
     Memory, MemoryKind, NamespaceMap, ObjectName, Overview, Page, Plan, PlanRequest, Proxy, ProxyConfig,
@@ -72,7 +73,7 @@ pub trait Operations: Send + Sync + 'static {
     ///
     /// # Errors
     /// When it cannot be computed now.
-    fn plan(&self, request: PlanRequest) -> Result<Plan, Failure>;
+    fn plan(&self, request: PlanRequest, abandoned: &Abandoned) -> Result<Plan, Failure>;
 
     /// Where a request of a proxy goes.
     ///
@@ -483,10 +484,12 @@ fn question<T: DeserializeOwned>(what: &str, headers: &HeaderMap, body: &[u8]) -
 
 async fn plan<C: ControlPlane + Operations>(
     State(admin): Shared<C>,
+    Extension(abandoned): Extension<Abandoned>,
     headers: HeaderMap,
     body: axum::body::Bytes,
 ) -> Response {
-    answer(question("a plan", &headers, &body).and_then(|request| admin.plane.plan(request)))
+    let request = question("a plan", &headers, &body);
+    answer(request.and_then(|request| admin.plane.plan(request, &abandoned)))
 }
 
 #[derive(Deserialize)]

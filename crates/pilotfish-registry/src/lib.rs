@@ -38,8 +38,10 @@ pub use live::{
 };
 pub use objects::{BatchSender, Delivery, ObjectSettings, ObjectSource};
 pub use pilotfish_source::{Failure, GuardSettings, Health, HeldLoss, ShownLoss};
-pub use registry::{Import, Mesh, ObjectEvent, Registry, RegistryOutput, RegistryUpdate, WorkloadChange};
+pub use registry::{
+    Import, Mesh, ObjectEvent, RefusedObject, Registry, RegistryOutput, RegistryUpdate, WorkloadChange,
+};
 pub use report::{SourceReport, SourceState};
-pub use service_entry::ServiceEntryRegistry;
+pub use service_entry::{NAMESPACE_ENDPOINTS, ServiceEntryRegistry, endpoint_count};
 pub use settings::{MultiClusterServices, RegistrySettings};
 pub use table::{Input, KUBERNETES, RegistryTable, RegistryType, SERVICE_ENTRY, UnknownRegistry};

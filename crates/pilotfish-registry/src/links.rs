@@ -31,7 +31,7 @@ impl fmt::Display for Name {
 
 /// A relation between names, read from the left: which slices mention a pod, which pods run on a node. One flat set, since
 /// there are many links and few for each name.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Links(BTreeSet<(Name, Name)>);
 
 impl Links {

@@ -14,6 +14,12 @@ pub(crate) struct Pool<T: ?Sized> {
 /// How many values there are before the first sweep for those without a holder.
 const SWEEP_AT: usize = 1024;
 
+impl<T: ?Sized> Clone for Pool<T> {
+    fn clone(&self) -> Self {
+        Self { known: self.known.clone(), sweep_at: self.sweep_at }
+    }
+}
+
 impl<T: ?Sized> Default for Pool<T> {
     fn default() -> Self {
         Self { known: HashSet::new(), sweep_at: SWEEP_AT }

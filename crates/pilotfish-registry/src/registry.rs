@@ -101,6 +101,17 @@ pub enum RegistryUpdate {
     Gateways(Arc<[NetworkGateway]>),
 }
 
+/// An object that a registry does not put in force, because of what objects are together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedObject {
+    /// Kind, namespace and name.
+    pub key: ObjectKey,
+    /// File and line, or the cluster.
+    pub origin: Arc<str>,
+    /// The reason, with figures.
+    pub message: String,
+}
+
 /// What differs when a registry settles.
 #[derive(Debug, Default)]
 pub struct RegistryOutput {
@@ -123,6 +134,14 @@ impl RegistryOutput {
 pub trait Registry: Send {
     /// Which shard of every service is this registry's.
     fn shard(&self) -> &ShardKey;
+
+    /// Another registry in the same state, for those who ask what would be. It costs pointers.
+    fn copy(&self) -> Box<dyn Registry>;
+
+    /// The objects that were not put in force when it settled last.
+    fn refused(&self) -> Arc<[RefusedObject]> {
+        Arc::default()
+    }
 
     /// The kinds of objects of its feed that it wants to see.
     fn kinds(&self) -> &'static [Kind] {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// Selectors of one kind of owner, by namespace. Each is filed under its first label only, since labels that match a
 /// selector must contain that one; what is found there is compared in full.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SelectorIndex<O> {
     selectors: BTreeMap<O, (Namespace, Labels)>,
     /// Sorted lists: most have one entry, for which a list needs far less memory than a set.

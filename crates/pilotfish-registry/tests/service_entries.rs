@@ -373,3 +373,96 @@ fn an_entry_that_multiplies_beyond_reason_costs_itself_alone() {
     assert_eq!(world.service_count(), 1);
     assert_eq!(support::endpoints(&world, "good.com"), ["http good.com:80"]);
 }
+
+fn multiplied(name: &str, hosts: usize, ports: usize, endpoints: usize) -> String {
+    let list =
+        |count: usize, one: &dyn Fn(usize) -> String| (0..count).map(one).collect::<Vec<_>>().join(", ");
+    let hosts = list(hosts, &|n| format!("h{n}.{name}.example.com"));
+    let ports = list(ports, &|n| format!("{{number: {}, name: tcp-{n}, protocol: TCP}}", n + 1));
+    let endpoints = list(endpoints, &|n| format!("{{address: 10.0.{}.{}}}", n / 250, n % 250));
+    se(name, &format!("{{hosts: [{hosts}], resolution: STATIC, ports: [{ports}], endpoints: [{endpoints}]}}"))
+}
+
+#[test]
+fn hosts_of_an_entry_share_one_list_of_endpoints() {
+    let mut scene = Scene::new();
+    for (text, count) in [(multiplied("e", 30, 4, 5), 20), (multiplied("e", 30, 4, 6), 24)] {
+        scene.apply(&text).unwrap();
+        let world = scene.world();
+        let list = |n: usize| {
+            let shards =
+                &world.endpoints_of(&support::short_key(&format!("h{n}.e.example.com"))).unwrap().shards;
+            shards.values().next().unwrap().clone()
+        };
+        let first = list(0);
+        assert_eq!(first.len(), count);
+        assert!((0..30).all(|n| std::sync::Arc::ptr_eq(&list(n), &first)));
+        // What another entry adds to one host leaves the others as they are.
+        scene
+            .apply(&se("f", &format!("{{hosts: [h3.e.example.com], {PORTS}, resolution: STATIC}}")))
+            .unwrap();
+        let world = scene.world();
+        assert_eq!(endpoints_of(&world, "h3.e.example.com").len(), count);
+        scene.delete(pilotfish_model::ObjectKey::new(pilotfish_model::Kind::ServiceEntry, "ns", "f"));
+    }
+}
+
+/// The entries in force and the figures of the others follow from the objects, not from their order.
+#[test]
+fn entries_beyond_the_bound_of_their_namespace_are_not_in_force_and_named() {
+    let big = |name: &str| multiplied(name, 40, 50, 95);
+    let names = |scene: &Scene| -> Vec<String> {
+        let refused = scene.controller.refused_objects();
+        refused.iter().flat_map(|all| all.iter()).map(|refused| refused.key.name.to_string()).collect()
+    };
+    let hosts = |scene: &mut Scene| scene.world().service_count();
+    let mut scene = Scene::new();
+    for name in ["d", "b", "f", "a", "e", "c"] {
+        scene.apply(&big(name)).unwrap();
+        scene.world();
+    }
+    assert_eq!((names(&scene), hosts(&mut scene)), (vec!["f".to_owned()], 200));
+    let message = scene.controller.refused_objects()[0][0].message.clone();
+    assert!(message.contains("multiply to 190000, beside 950000 of older"), "{message}");
+    // One that is small fits.
+    scene.apply(&multiplied("g", 1, 1, 1)).unwrap();
+    assert_eq!((hosts(&mut scene), names(&scene)), (201, vec!["f".to_owned()]));
+    scene.apply(&multiplied("a", 40, 50, 10)).unwrap();
+    assert_eq!((hosts(&mut scene), names(&scene).len()), (241, 0), "room for all of them");
+    scene.apply(&big("a")).unwrap();
+    let world = scene.world();
+    let mut fresh = Scene::new();
+    let texts = ["a", "b", "c", "d", "e", "f"].map(big).into_iter().chain([multiplied("g", 1, 1, 1)]);
+    texts.for_each(|text| fresh.apply(&text).unwrap());
+    let all = |world: &pilotfish_model::World| format!("{:?}", world.services().collect::<Vec<_>>());
+    assert_eq!(all(&world), all(&fresh.world()));
+    assert_eq!(names(&scene), names(&fresh));
+}
+
+#[test]
+fn selected_workloads_count_for_the_bound() {
+    let mut scene = Scene::new();
+    let ports: Vec<String> =
+        (1..=100).map(|n| format!("{{number: {n}, name: tcp-{n}, protocol: TCP}}")).collect();
+    let hosts: Vec<String> = (0..600).map(|n| format!("h{n}.example.com")).collect();
+    let spec = format!(
+        "{{hosts: [{}], resolution: STATIC, workloadSelector: {{labels: {{app: a}}}}, ports: [{}]}}",
+        hosts.join(", "),
+        ports.join(", ")
+    );
+    scene.apply(&se("e", &spec)).unwrap();
+    for n in 0..20 {
+        let entry = we(&format!("w{n}"), &format!("{{address: 10.0.0.{n}, labels: {{app: a}}}}"));
+        scene.apply(&entry).unwrap();
+        let is_in_force = scene.world().service_count() > 0;
+        assert_eq!(is_in_force, (n + 1) * 60_000 <= 1_000_000, "{n}");
+    }
+    scene.delete(pilotfish_model::ObjectKey::new(pilotfish_model::Kind::WorkloadEntry, "ns", "w3"));
+    assert_eq!(scene.world().service_count(), 0);
+    for n in 4..8 {
+        let key = format!("w{n}");
+        scene.delete(pilotfish_model::ObjectKey::new(pilotfish_model::Kind::WorkloadEntry, "ns", &*key));
+    }
+    let world = scene.world();
+    assert_eq!((world.service_count(), endpoints_of(&world, "h1.example.com").len()), (600, 1_500));
+}

@@ -55,7 +55,7 @@ fn what_is_tried_is_what_then_happens() {
         }
         let before = whole(&scene.world());
         twin.world();
-        let WhatIf { updates, objects } = scene.controller.what_if(tried(change));
+        let WhatIf { updates, objects } = scene.controller.clone().what_if(tried(change));
         assert_eq!(objects, 1, "{change}");
         twin.apply(change).unwrap();
         let real = twin.controller.settle();
@@ -76,7 +76,7 @@ fn an_object_that_is_the_same_is_no_change() {
     let mut scene = Scene::new();
     scene.apply(SHOP).unwrap();
     scene.world();
-    let WhatIf { updates, objects } = scene.controller.what_if(tried(SHOP));
+    let WhatIf { updates, objects } = scene.controller.clone().what_if(tried(SHOP));
     assert_eq!((updates.len(), objects), (0, 0));
 }
 
@@ -87,7 +87,7 @@ fn an_object_can_be_tried_away() {
     let before = whole(&scene.world());
     let keys: Vec<ObjectKey> = objects(SHOP).unwrap().iter().map(|object| object.key().clone()).collect();
     let away: BTreeMap<ObjectKey, Option<Object>> = keys.into_iter().map(|key| (key, None)).collect();
-    let WhatIf { updates, objects } = scene.controller.what_if(away);
+    let WhatIf { updates, objects } = scene.controller.clone().what_if(away);
     assert_eq!(objects, 3);
     let gone =
         updates.iter().any(|update| matches!(update, Update::Services(_, services) if services.is_empty()));

@@ -6,13 +6,14 @@
 
 mod access;
 mod dashboard;
+mod plan;
 mod ready;
 
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
 use pilotfish_admin::{
-    Access, ConfigAsked, ControlPlane, ENDPOINTS, Feed, HistoryQuery, Metrics, Operations, ProblemLines,
-    WaitFor, WhyQuery, router,
+    Abandoned, Access, ConfigAsked, ControlPlane, ENDPOINTS, Feed, HistoryQuery, Metrics, Operations,
+    ProblemLines, WaitFor, WhyQuery, router,
 };
 use pilotfish_api as api;
 use pilotfish_api::v1::{self, Failure};
@@ -22,7 +23,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::UnboundedSender;
 use tower::ServiceExt;
 
 const MESH: &str = include_str!("mesh.yaml");
@@ -37,6 +39,8 @@ struct Fixture {
     silent_for: Duration,
     /// What is wrong is known when this says so.
     problems_wait: Option<Mutex<Receiver<()>>>,
+    /// Is sent false when a plan starts and true when it ends because its client has left.
+    plans: Option<UnboundedSender<bool>>,
 }
 
 impl ControlPlane for Fixture {
@@ -273,7 +277,15 @@ impl Operations for Fixture {
         Ok(v1::ProxyConfig { proxy, ..v1::ProxyConfig::default() })
     }
 
-    fn plan(&self, request: v1::PlanRequest) -> Result<v1::Plan, Failure> {
+    fn plan(&self, request: v1::PlanRequest, abandoned: &Abandoned) -> Result<v1::Plan, Failure> {
+        if let Some(plans) = &self.plans {
+            let _ = plans.send(abandoned.is_abandoned());
+            let start = Instant::now();
+            while !abandoned.is_abandoned() && start.elapsed() < Duration::from_secs(20) {
+                std::thread::yield_now();
+            }
+            let _ = plans.send(abandoned.is_abandoned());
+        }
         Ok(v1::Plan { objects: request.files.len(), ..v1::Plan::default() })
     }
 
@@ -361,6 +373,7 @@ fn fixture() -> Fixture {
         injects: true,
         silent_for: Duration::ZERO,
         problems_wait: None,
+        plans: None,
     }
 }
 

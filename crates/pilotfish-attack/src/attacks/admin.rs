@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use futures::FutureExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::config::multiplied_entry;
 use super::http1::{ask, get, post};
 use super::{REST, crowd, from_address, from_elsewhere};
 use crate::{Attack, Counts, Deadline, Tally, Target};
@@ -31,6 +32,12 @@ pub(super) const ATTACKS: &[Attack] = &[
         name: "admin-questions",
         what: "60 clients that ask for plans of 1 MiB, for the ways of requests, records, histories and profiles",
         run: |target, deadline| questions(target, deadline).boxed(),
+    },
+    Attack {
+        name: "admin-multiplied-plans",
+        what: "8 clients of this machine that ask for plans of ServiceEntries that multiply to 192,000 and to 11,520,000 endpoints, and \
+               leave after a moment",
+        run: |target, deadline| multiplied_plans(target, deadline).boxed(),
     },
     Attack {
         name: "admin-events",
@@ -115,6 +122,36 @@ async fn questions(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
             let socket = from_elsewhere(address).await?;
             counts.sent(request.len());
             counts.status(ask(socket, &request).await?);
+            Ok(())
+        }
+    })
+    .await;
+    Ok(counts.tally())
+}
+
+async fn multiplied_plans(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    /// Time after which every second client leaves.
+    const PATIENCE: Duration = Duration::from_millis(300);
+    let (counts, address) = (Counts::new(), target.admin);
+    let plan = |entries: usize| -> Arc<[u8]> {
+        let text: String = (0..entries).map(|entry| multiplied_entry(entry, 0)).collect();
+        let file = serde_json::json!({"files": [{"name": "a.yaml", "text": text}]}).to_string();
+        [post("/api/v1/plan", file.len()), file.into_bytes()].concat().into()
+    };
+    let all = [plan(1), plan(60)];
+    let shared = counts.clone();
+    crowd(8, deadline, &counts, move |index| {
+        let (counts, request) = (shared.clone(), all.get(index / 2 % 2).cloned());
+        async move {
+            let request = request.context("there are two")?;
+            let socket = from_elsewhere(address).await?;
+            counts.sent(request.len());
+            let answer = ask(socket, &request);
+            if index.is_multiple_of(2) {
+                counts.status(answer.await?);
+            } else if let Ok(status) = tokio::time::timeout(PATIENCE, answer).await {
+                counts.status(status?);
+            }
             Ok(())
         }
     })

@@ -27,6 +27,11 @@ pub(super) const ATTACKS: &[Attack] = &[
         run: |target, deadline| write(target, deadline, hosts_by_routes).boxed(),
     },
     Attack {
+        name: "multiplied-endpoints",
+        what: "60 ServiceEntries of 5 KiB, each of 400 hosts, 20 ports and 24 endpoints, of which ten change again and again",
+        run: |target, deadline| write(target, deadline, multiplied_endpoints).boxed(),
+    },
+    Attack {
         name: "yaml-aliases",
         what: "A file of YAML whose aliases stand for gigabytes",
         run: |target, deadline| write(target, deadline, yaml_aliases).boxed(),
@@ -129,6 +134,29 @@ fn hosts_by_routes(version: usize) -> String {
             "  - {{match: [{{uri: {{prefix: /{n}/}}}}], route: [{{destination: {{host: svc-2.bench.svc.cluster.local}}}}]}}"
         );
     }
+    text
+}
+
+fn multiplied_endpoints(version: usize) -> String {
+    (0..60).map(|entry| multiplied_entry(entry, if entry < 10 { version } else { 0 })).collect()
+}
+
+/// A ServiceEntry whose hosts, ports and endpoints multiply to nearly what one object may have.
+pub(super) fn multiplied_entry(entry: usize, version: usize) -> String {
+    let mut text = object("ServiceEntry", &format!("attack-{entry}"));
+    text.push_str("  resolution: STATIC\n  hosts: [");
+    for host in 0..400 {
+        let _ = write!(text, "h{host}.e{entry}.io,");
+    }
+    text.push_str("]\n  ports: [");
+    for port in 1..=20 {
+        let _ = write!(text, "{{number: {port}, name: tcp-{port}, protocol: TCP}},");
+    }
+    text.push_str("]\n  endpoints: [");
+    for endpoint in 0..24 {
+        let _ = write!(text, "{{address: 10.{}.{entry}.{endpoint}}},", version % 250);
+    }
+    text.push_str("]\n");
     text
 }
 

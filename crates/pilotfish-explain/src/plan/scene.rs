@@ -32,7 +32,7 @@ impl Held {
 pub fn held(translator: &Translator, subjects: &[Subject]) -> Vec<Held> {
     let clients: Vec<Client> =
         subjects.iter().map(|subject| translator.connect(subject.proxy.clone())).collect();
-    read_all(translator, &clients, subjects, None)
+    read_all(translator, &clients, subjects, None, &|| false).unwrap_or_default()
 }
 
 /// All proxies, in the order of the subjects.
@@ -42,15 +42,21 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    pub(super) fn open(empty: &Translator, planned: &Planned, subjects: &[Subject]) -> Self {
+    /// Reads all proxies in both worlds; `None` if cancelled.
+    pub(super) fn open(
+        empty: &Translator,
+        planned: &Planned,
+        subjects: &[Subject],
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Option<Self> {
         let translator = empty.scratch();
         translator.publish(planned.before.clone(), &ChangeSet::default());
         let clients: Vec<Client> =
             subjects.iter().map(|subject| translator.connect(subject.proxy.clone())).collect();
-        let before = read_all(&translator, &clients, subjects, None);
+        let before = read_all(&translator, &clients, subjects, None, is_cancelled)?;
         translator.publish(planned.after.clone(), &planned.changes);
-        let after = read_all(&translator, &clients, subjects, Some(&before));
-        Self { held: before.into_iter().zip(after).collect() }
+        let after = read_all(&translator, &clients, subjects, Some(&before), is_cancelled)?;
+        Some(Self { held: before.into_iter().zip(after).collect() })
     }
 }
 
@@ -59,19 +65,28 @@ fn read_all(
     clients: &[Client],
     subjects: &[Subject],
     before: Option<&[Held]>,
-) -> Vec<Held> {
+    is_cancelled: &dyn Fn() -> bool,
+) -> Option<Vec<Held>> {
     let snapshot = translator.snapshot();
-    let mut reader =
-        Reader { snapshot, whole: HashMap::new(), named: HashMap::new(), referred: HashMap::new() };
+    let mut reader = Reader {
+        snapshot,
+        is_cancelled,
+        whole: HashMap::new(),
+        named: HashMap::new(),
+        referred: HashMap::new(),
+    };
     let held = |(place, (client, subject))| {
         let before: Option<&Held> = before.and_then(|before: &[Held]| before.get(place));
-        reader.read(client, subject, before)
+        let held = reader.read(client, subject, before);
+        (!is_cancelled()).then_some(held)
     };
     clients.iter().zip(subjects).enumerate().map(held).collect()
 }
 
 struct Reader<'a> {
     snapshot: Snapshot<'a>,
+    /// Once it is, resources are left out: nobody gets the result.
+    is_cancelled: &'a dyn Fn() -> bool,
     /// Types that a view has as a whole.
     whole: HashMap<ViewId, Arc<Resources>>,
     named: HashMap<(ViewId, BTreeSet<Arc<str>>), Arc<Resources>>,
@@ -113,19 +128,21 @@ impl Reader<'_> {
     }
 
     fn whole(&mut self, view: ViewId) -> Arc<Resources> {
-        let snapshot = &self.snapshot;
+        let (snapshot, is_cancelled) = (&self.snapshot, self.is_cancelled);
         let read = || {
             let names = snapshot.names(view);
-            let found = names.iter().filter_map(|name| Some((name.clone(), snapshot.get(view, name)?)));
+            let wanted = names.iter().take_while(|_| !is_cancelled());
+            let found = wanted.filter_map(|name| Some((name.clone(), snapshot.get(view, name)?)));
             Arc::new(found.collect())
         };
         self.whole.entry(view).or_insert_with(read).clone()
     }
 
     fn named(&mut self, view: ViewId, names: BTreeSet<Arc<str>>) -> Arc<Resources> {
-        let snapshot = &self.snapshot;
+        let (snapshot, is_cancelled) = (&self.snapshot, self.is_cancelled);
         let read = |names: &BTreeSet<Arc<str>>| {
-            let found = names.iter().filter_map(|name| Some((name.clone(), snapshot.get(view, name)?)));
+            let wanted = names.iter().take_while(|_| !is_cancelled());
+            let found = wanted.filter_map(|name| Some((name.clone(), snapshot.get(view, name)?)));
             Arc::<Resources>::new(found.collect())
         };
         let found = self.named.get(&(view, names.clone())).cloned();

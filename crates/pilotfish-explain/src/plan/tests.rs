@@ -84,3 +84,39 @@ fn plaintext_that_is_allowed_again_is_dangerous() {
         "{plan:#?}"
     );
 }
+
+#[test]
+fn plan_ends_when_it_is_cancelled_wherever_it_is() {
+    let rule = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: web, namespace: shop}\nspec:\n  \
+                hosts: [web]\n  http:\n  - timeout: 3s\n    route: [{destination: {host: web}}]\n";
+    let (planned, subjects) = planned(|scene| scene.apply(rule).unwrap());
+    let asked = std::cell::Cell::new(0);
+    let after = |count: usize| {
+        asked.set(0);
+        plan_until(&Translator::new(), &planned, &subjects, &|| {
+            asked.set(asked.get() + 1);
+            asked.get() > count
+        })
+    };
+    let whole = after(usize::MAX).unwrap();
+    let all = asked.get();
+    assert_eq!(whole, plan(&Translator::new(), &planned, &subjects));
+    assert!(all > 10, "{all}");
+    assert!((0..all).all(|count| after(count).is_none()));
+}
+
+#[test]
+fn plan_lists_and_counts_up_to_its_bounds() {
+    let hosts = |from: usize| -> String {
+        let hosts: Vec<String> = (from..from + LISTED).map(|n| format!("h{n}.example.com")).collect();
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: e, namespace: shop}}\nspec: {{hosts: [{}], \
+             resolution: STATIC, ports: [{{number: 1, name: tcp, protocol: TCP}}], endpoints: [{{address: 10.9.9.9}}]}}\n",
+            hosts.join(", ")
+        )
+    };
+    let plan = of(|scene| scene.apply(&hosts(0)).unwrap());
+    assert!(plan.resources > LISTED && plan.truncated, "{}", plan.resources);
+    assert_eq!(plan.changes.len(), LISTED);
+    assert_eq!((plan.proxies_changed, plan.impact.len()), (1, 1));
+}

@@ -10,6 +10,28 @@ use std::sync::Arc;
 pub struct WorldWriter {
     next: World,
     changes: ChangeSet,
+    /// The last two lists of endpoints that were compared: hosts that share a list change together.
+    compared: Option<Compared>,
+}
+
+type List = Arc<[Arc<Endpoint>]>;
+
+/// Two lists of endpoints and how they differ.
+struct Compared {
+    before: Option<List>,
+    after: Option<List>,
+    difference: Arc<ShardDifference>,
+}
+
+impl Compared {
+    fn is_of(&self, before: Option<&List>, after: Option<&List>) -> bool {
+        let same = |a: Option<&List>, b: Option<&List>| match (a, b) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (None, None) => true,
+            _ => false,
+        };
+        same(self.before.as_ref(), before) && same(self.after.as_ref(), after)
+    }
 }
 
 impl WorldWriter {
@@ -22,19 +44,19 @@ impl WorldWriter {
     /// A writer that goes on from a published world.
     #[must_use]
     pub fn at(world: &World) -> Self {
-        Self { next: world.clone(), changes: ChangeSet::default() }
+        Self { next: world.clone(), ..Self::default() }
     }
 
     /// Another writer that goes on from the world of this one: for those who ask what would be.
     #[must_use]
     pub fn fork(&self) -> Self {
-        Self { next: self.next.clone(), changes: ChangeSet::default() }
+        Self { next: self.next.clone(), ..Self::default() }
     }
 
     /// A writer that goes on from a world.
     #[must_use]
     pub fn of(world: &World) -> Self {
-        Self { next: world.clone(), changes: ChangeSet::default() }
+        Self { next: world.clone(), ..Self::default() }
     }
 
     /// The world as it would be published now.
@@ -101,14 +123,14 @@ impl WorldWriter {
         self.changed(Fact::Service(key));
     }
 
-    fn set_shard(&mut self, key: ServiceKey, shard: ShardKey, endpoints: Option<&Arc<[Arc<Endpoint>]>>) {
-        let old = self.next.endpoints.get(&key);
-        let before = old.and_then(|old| old.shards.get(&shard)).cloned();
-        if before.as_ref() == endpoints {
+    fn set_shard(&mut self, key: ServiceKey, shard: ShardKey, endpoints: Option<&List>) {
+        let old = self.next.endpoints.get(&key).cloned();
+        let before = old.as_ref().and_then(|old| old.shards.get(&shard));
+        let difference = self.difference(before, endpoints);
+        if difference.is_none {
             return;
         }
-        let difference = ShardDifference::of(before.as_deref(), endpoints.map(|endpoints| &**endpoints));
-        let mut new = old.map(|old| ServiceEndpoints::clone(old)).unwrap_or_default();
+        let mut new = old.as_ref().map(|old| ServiceEndpoints::clone(old)).unwrap_or_default();
         match endpoints {
             Some(endpoints) => new.shards.insert(shard, endpoints.clone()),
             None => new.shards.remove(&shard),
@@ -130,13 +152,23 @@ impl WorldWriter {
         self.changed(Fact::Endpoints(key));
     }
 
-    fn index_addresses(
-        &mut self,
-        key: &ServiceKey,
-        difference: &ShardDifference<'_>,
-        new: &ServiceEndpoints,
-    ) {
-        let (mut gone, come) = difference.addresses();
+    /// The difference between two lists, computed once for hosts that share them.
+    fn difference(&mut self, before: Option<&List>, after: Option<&List>) -> Arc<ShardDifference> {
+        if let Some(known) = self.compared.as_ref().filter(|known| known.is_of(before, after)) {
+            return known.difference.clone();
+        }
+        let mut difference = ShardDifference { is_none: before == after, ..ShardDifference::default() };
+        if !difference.is_none {
+            difference.find(before.map_or(&[], |list| list), after.map_or(&[], |list| list));
+        }
+        let difference = Arc::new(difference);
+        let (before, after) = (before.cloned(), after.cloned());
+        self.compared = Some(Compared { before, after, difference: difference.clone() });
+        difference
+    }
+
+    fn index_addresses(&mut self, key: &ServiceKey, difference: &ShardDifference, new: &ServiceEndpoints) {
+        let mut gone: BTreeSet<&Arc<str>> = difference.gone.iter().collect();
         if !gone.is_empty() {
             // Another port or another shard may have the address still.
             for kept in new.iter().flat_map(|endpoint| endpoint.addresses.iter()) {
@@ -146,9 +178,9 @@ impl WorldWriter {
         let key = Arc::new(key.clone());
         for gone in gone {
             self.next.endpoints_at.remove(&(gone.clone(), key.clone()));
-            self.changed(Fact::EndpointsAt(gone));
+            self.changed(Fact::EndpointsAt(gone.clone()));
         }
-        for come in come {
+        for come in difference.come.iter().cloned() {
             if self.next.endpoints_at.insert((come.clone(), key.clone())).is_none() {
                 self.changed(Fact::EndpointsAt(come));
             }
@@ -207,37 +239,41 @@ impl WorldWriter {
 
 /// The endpoints in which one shard of a service differs from before. Registries keep the pointers of endpoints that stay
 /// as they are, so a change of one endpoint among ten thousand is found without comparing contents.
-struct ShardDifference<'a> {
-    removed: Vec<&'a Endpoint>,
-    added: Vec<&'a Endpoint>,
+#[derive(Default)]
+struct ShardDifference {
+    /// The lists are equal.
+    is_none: bool,
+    removed_identities: BTreeSet<SpiffeId>,
+    added_identities: BTreeSet<SpiffeId>,
+    /// Addresses that may be gone.
+    gone: Vec<Arc<str>>,
+    /// Addresses that may be new.
+    come: Vec<Arc<str>>,
 }
 
-impl<'a> ShardDifference<'a> {
-    fn of(before: Option<&'a [Arc<Endpoint>]>, after: Option<&'a [Arc<Endpoint>]>) -> Self {
-        let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
+impl ShardDifference {
+    fn find(&mut self, before: &[Arc<Endpoint>], after: &[Arc<Endpoint>]) {
         let pointers = |list: &[Arc<Endpoint>]| list.iter().map(Arc::as_ptr).collect::<HashSet<_>>();
-        let only_in = |list: &'a [Arc<Endpoint>], others: &HashSet<*const Endpoint>| {
+        fn only_in<'a>(list: &'a [Arc<Endpoint>], others: &HashSet<*const Endpoint>) -> Vec<&'a Endpoint> {
             list.iter().filter(|endpoint| !others.contains(&Arc::as_ptr(endpoint))).map(|e| &**e).collect()
+        }
+        let (removed, added) = (only_in(before, &pointers(after)), only_in(after, &pointers(before)));
+        let identities = |list: &[&Endpoint]| -> BTreeSet<SpiffeId> {
+            list.iter().filter_map(|endpoint| endpoint.attributes.identity.clone()).collect()
         };
-        Self { removed: only_in(before, &pointers(after)), added: only_in(after, &pointers(before)) }
+        let addresses = |list: &[&Endpoint]| -> BTreeSet<Arc<str>> {
+            list.iter().flat_map(|endpoint| endpoint.addresses.iter().cloned()).collect()
+        };
+        let (old, new) = (addresses(&removed), addresses(&added));
+        (self.removed_identities, self.added_identities) = (identities(&removed), identities(&added));
+        self.gone = old.difference(&new).cloned().collect();
+        self.come = new.difference(&old).cloned().collect();
     }
 
     /// Whether the identities of the whole service may differ from the `known` ones.
     fn may_change_identities(&self, known: &BTreeSet<SpiffeId>) -> bool {
-        let identities = |list: &[&'a Endpoint]| -> BTreeSet<&'a SpiffeId> {
-            list.iter().filter_map(|endpoint| endpoint.attributes.identity.as_ref()).collect()
-        };
-        let (removed, added) = (identities(&self.removed), identities(&self.added));
-        added.iter().any(|identity| !known.contains(identity)) || !removed.is_subset(&added)
-    }
-
-    /// The addresses that may be gone, and those that may be new.
-    fn addresses(&self) -> (BTreeSet<Arc<str>>, BTreeSet<Arc<str>>) {
-        let addresses = |list: &[&Endpoint]| -> BTreeSet<Arc<str>> {
-            list.iter().flat_map(|endpoint| endpoint.addresses.iter().cloned()).collect()
-        };
-        let (removed, added) = (addresses(&self.removed), addresses(&self.added));
-        (removed.difference(&added).cloned().collect(), added.difference(&removed).cloned().collect())
+        let (removed, added) = (&self.removed_identities, &self.added_identities);
+        added.iter().any(|identity| !known.contains(identity)) || !removed.is_subset(added)
     }
 }
 

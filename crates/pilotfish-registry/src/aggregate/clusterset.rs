@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Which imported host stands for which Service; one for each, by their common name and namespace.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct ClusterSet {
     /// The Service, and the provider of the registries that import it: only their shards have its endpoints.
     service_of: BTreeMap<ServiceKey, (ServiceKey, Provider)>,

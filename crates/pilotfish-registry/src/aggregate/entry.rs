@@ -1,7 +1,7 @@
 //! A registry in its place in the aggregate, with all that it has.
 
 use crate::live::RegistryBatch;
-use crate::registry::{Import, Registry, RegistryOutput, RegistryUpdate};
+use crate::registry::{Import, RefusedObject, Registry, RegistryOutput, RegistryUpdate};
 use pilotfish_model::{
     ClusterId, Endpoint, Kind, NetworkGateway, Provider, Service, ServiceKey, ShardKey, Workload, WorkloadKey,
 };
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// All that a registry has now: the last good state, which a failure leaves as it is.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct RegistryState {
     pub(super) services: BTreeMap<ServiceKey, Arc<[Arc<Service>]>>,
     pub(super) endpoints: BTreeMap<ServiceKey, Arc<[Arc<Endpoint>]>>,
@@ -22,7 +22,7 @@ pub(super) struct RegistryState {
 }
 
 /// The parts of the world that a registry's changes touched.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Touched {
     pub(super) services: BTreeSet<ServiceKey>,
     pub(super) endpoints: BTreeSet<(ServiceKey, ShardKey)>,
@@ -56,7 +56,19 @@ pub(super) enum EntryInput {
     Live(Health),
 }
 
+impl Clone for EntryInput {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Objects { registry, feed, dirty } => {
+                Self::Objects { registry: registry.copy(), feed: feed.clone(), dirty: *dirty }
+            }
+            Self::Live(health) => Self::Live(health.clone()),
+        }
+    }
+}
+
 /// A registry in its place, with all that it has.
+#[derive(Clone)]
 pub(super) struct RegistryEntry {
     shard: ShardKey,
     pub(super) input: EntryInput,
@@ -91,6 +103,14 @@ impl RegistryEntry {
         match &self.input {
             EntryInput::Objects { registry, .. } => registry.kinds().contains(&kind),
             EntryInput::Live(_) => false,
+        }
+    }
+
+    /// The objects that the state machine does not put in force. Live registries have none.
+    pub(super) fn refused(&self) -> Arc<[RefusedObject]> {
+        match &self.input {
+            EntryInput::Objects { registry, .. } => registry.refused(),
+            EntryInput::Live(_) => Arc::default(),
         }
     }
 

@@ -8,6 +8,7 @@ use pilotfish_source::Health;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+#[derive(Clone)]
 struct Source {
     name: Arc<str>,
     status: Health,
@@ -17,7 +18,7 @@ struct Source {
 
 /// An object as its sources have it: by the place of the source in the feed, in order. The first one counts. Nearly all have
 /// just one, for which a list needs far less memory than a map.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Versions(Vec<(usize, Object)>);
 
 impl Versions {
@@ -67,7 +68,7 @@ pub struct Applied {
 }
 
 /// See the module's description.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Feed {
     sources: Vec<Option<Source>>,
     objects: BTreeMap<ObjectKey, Versions>,
@@ -164,21 +165,11 @@ impl Feed {
             .collect()
     }
 
-    /// Puts another version in the place of the one that counts, or takes that away, whatever lists are under way. Returns the one
-    /// before. For those who put it back.
-    pub(super) fn replace(
-        &mut self,
-        key: &ObjectKey,
-        object: Option<Object>,
-        out: &mut Vec<ObjectEvent>,
-    ) -> Option<Object> {
-        let first = self.objects.get(key).and_then(Versions::first);
-        let (place, before) = match first {
-            Some((place, before)) => (*place, Some(before.clone())),
-            None => (0, None),
-        };
+    /// Puts another version in the place of the one that counts, or takes that away, whatever lists are
+    /// under way.
+    pub(super) fn replace(&mut self, key: &ObjectKey, object: Option<Object>, out: &mut Vec<ObjectEvent>) {
+        let place = self.objects.get(key).and_then(Versions::first).map_or(0, |(place, _)| *place);
         self.change(place, key.clone(), object, out);
-        before
     }
 
     /// The version of an object that counts.

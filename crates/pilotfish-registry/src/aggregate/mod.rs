@@ -22,7 +22,7 @@ mod read;
 mod what_if;
 
 use crate::live::RegistryBatch;
-use crate::registry::{Mesh, ObjectEvent, Registry, WorkloadChange};
+use crate::registry::{Mesh, ObjectEvent, RefusedObject, Registry, WorkloadChange};
 use clusterset::ClusterSet;
 use entry::{EntryInput, Rank, RegistryEntry, Touched};
 pub use feed::Applied;
@@ -96,7 +96,8 @@ pub struct UnknownSource {
 #[error("there is no live registry {0}; its message was left out")]
 pub struct NoLiveRegistry(pub ShardKey);
 
-/// See the module's description.
+/// See the module's description. A copy costs pointers; [`AggregateController::what_if`] consumes one.
+#[derive(Clone)]
 pub struct AggregateController {
     settings: AggregateSettings,
     feeds: BTreeMap<Arc<str>, Feed>,
@@ -303,6 +304,13 @@ impl AggregateController {
     /// The services that are refused, because registries of several types have them.
     pub fn refused(&self) -> impl Iterator<Item = &Conflict> {
         self.conflicts().filter(|_| self.settings.merge == MergePolicy::Refuse)
+    }
+
+    /// The objects that registries do not put in force, because of what objects are together.
+    #[must_use]
+    pub fn refused_objects(&self) -> Vec<Arc<[RefusedObject]>> {
+        let all = self.entries.values().map(RegistryEntry::refused);
+        all.filter(|refused| !refused.is_empty()).collect()
     }
 
     /// Services that registries of several types have: which registry wins.

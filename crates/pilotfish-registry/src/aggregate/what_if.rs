@@ -1,7 +1,5 @@
-//! What would be if objects were others: tried on the registries as they are, and taken back.
-//!
-//! The result of a controller depends on the objects that there are and not on their order, so what is taken back leaves nothing. Trying
-//! costs what the objects touch.
+//! Dry runs: the effect of other objects, computed in a copy of the registries, so that nothing is left of
+//! it and nobody waits for it.
 
 use super::AggregateController;
 use pilotfish_model::{Object, ObjectKey, ObjectMeta, Update};
@@ -18,39 +16,31 @@ pub struct WhatIf {
 }
 
 impl AggregateController {
-    /// What would follow if these objects of the configuration feed were so, or (`None`) were not there. Everything that came before is
-    /// settled, and nothing is changed.
+    /// Settles with these objects of the configuration feed, or (`None`) without them. Consumes a copy of a
+    /// settled controller.
     #[must_use]
-    pub fn what_if(&mut self, objects: BTreeMap<ObjectKey, Option<Object>>) -> WhatIf {
+    pub fn what_if(mut self, objects: BTreeMap<ObjectKey, Option<Object>>) -> WhatIf {
         self.trying = true;
-        let mut before = Vec::new();
+        let mut count = 0;
         for (key, object) in objects {
-            before.extend(self.put(&key, object).map(|old| (key, old)));
+            count += usize::from(self.put(&key, object));
         }
-        let updates = self.settle();
-        let count = before.len();
-        for (key, old) in before.into_iter().rev() {
-            self.put(&key, old);
-        }
-        // The way back is the same way.
-        drop(self.settle());
-        self.trying = false;
-        WhatIf { updates, objects: count }
+        WhatIf { updates: self.settle(), objects: count }
     }
 
-    /// Puts an object in the place of another one. Returns the one before; the outer `None` where they are equal.
-    fn put(&mut self, key: &ObjectKey, object: Option<Object>) -> Option<Option<Object>> {
+    /// Puts an object in the place of another one. Returns false where they are equal.
+    fn put(&mut self, key: &ObjectKey, object: Option<Object>) -> bool {
         let feed = self.settings.config_feed.clone();
-        let known = self.feeds.get_mut(&feed)?;
+        let Some(known) = self.feeds.get_mut(&feed) else { return false };
         let current = known.object(key);
         let object = object.map(|object| aged(object, current));
         if object.as_ref() == current {
-            return None;
+            return false;
         }
         let mut events = Vec::new();
-        let before = known.replace(key, object, &mut events);
+        known.replace(key, object, &mut events);
         self.route(&feed, &events);
-        Some(before)
+        true
     }
 }
 

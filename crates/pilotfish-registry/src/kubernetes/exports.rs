@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The ServiceExports and ServiceImports of a cluster.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Exports {
     exported: BTreeSet<Name>,
     imported: BTreeMap<ServiceKey, Import>,

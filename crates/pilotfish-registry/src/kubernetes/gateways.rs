@@ -19,7 +19,7 @@ const REMOTE_CLASS: &str = "istio-remote";
 type Ports = (NetworkId, u32, u32);
 
 /// All gateways of a cluster by the object that they come from, and their last update.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct GatewaySet {
     by_object: BTreeMap<(Kind, Name), Vec<NetworkGateway>>,
     offered: Arc<[NetworkGateway]>,

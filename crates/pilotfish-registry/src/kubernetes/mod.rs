@@ -53,6 +53,7 @@ const KINDS: &[Kind] = &[
 type EntryKey = (Name, ShardKey);
 
 /// A Service with what was made of it. One whose object is gone leaves when the registry settles.
+#[derive(Clone)]
 struct ServiceState {
     object: Option<Typed<KubernetesService>>,
     model: Option<Arc<Service>>,
@@ -62,6 +63,7 @@ struct ServiceState {
 }
 
 /// An EndpointSlice with its endpoints.
+#[derive(Clone)]
 struct SliceState {
     object: Option<Typed<EndpointSlice>>,
     owner: Option<Name>,
@@ -69,13 +71,14 @@ struct SliceState {
 }
 
 /// A Pod as the model has it.
+#[derive(Clone)]
 struct PodState {
     object: Option<Typed<Pod>>,
     workload: Option<Arc<Workload>>,
 }
 
 /// Values that many Pods or Services have in common.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Pools {
     labels: Pool<LabelMap>,
     ports: Pool<BTreeMap<Arc<str>, u32>>,
@@ -95,7 +98,7 @@ impl Pools {
 }
 
 /// What must be recomputed.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Dirty {
     pods: BTreeSet<Name>,
     services: BTreeSet<Name>,
@@ -104,6 +107,7 @@ struct Dirty {
 }
 
 /// See the module's description.
+#[derive(Clone)]
 pub struct KubernetesRegistry {
     shard: ShardKey,
     settings: RegistrySettings,
@@ -284,6 +288,10 @@ impl KubernetesRegistry {
 impl Registry for KubernetesRegistry {
     fn shard(&self) -> &ShardKey {
         &self.shard
+    }
+
+    fn copy(&self) -> Box<dyn Registry> {
+        Box::new(self.clone())
     }
 
     fn kinds(&self) -> &'static [Kind] {

@@ -6,7 +6,7 @@ use pilotfish_model::{Labels, Locality, Typed, label_subset};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 struct NodeState {
     labels: Labels,
     locality: Locality,
@@ -14,7 +14,7 @@ struct NodeState {
 }
 
 /// What is known of the nodes of a cluster.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Nodes(BTreeMap<Arc<str>, NodeState>);
 
 /// What a change of a node means for others.

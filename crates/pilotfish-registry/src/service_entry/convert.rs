@@ -15,8 +15,6 @@ use std::sync::Arc;
 
 const CONNECT_STRATEGY: &str = "istio.io/connect-strategy";
 const UNIX: &str = "unix://";
-/// The most endpoints of one entry. A small text can multiply to billions.
-const MAX_ENDPOINTS: usize = 1 << 20;
 
 /// What a ServiceEntry's conversion depends on beside the ServiceEntry.
 pub(super) struct Context<'a> {
@@ -49,13 +47,8 @@ pub(super) type Hosts = Vec<(Hostname, Vec<Arc<Service>>)>;
 /// those that are computed from the name are not.
 pub(super) fn services(object: &Typed<ServiceEntry>, context: &Context<'_>) -> Hosts {
     let mut hosts: Hosts = Vec::new();
-    let count = endpoint_count(object);
-    if count > MAX_ENDPOINTS {
-        tracing::warn!(object = %object.key(), count,
-            "hosts, addresses, ports and endpoints multiply to more than {MAX_ENDPOINTS} endpoints, the ServiceEntry is left out");
-        return hosts;
-    }
     let addresses = addresses(&object.addresses);
+    let ports: Arc<[Port]> = object.ports.iter().map(port).collect();
     for host in &object.hosts {
         let hostname = match Hostname::parse(host) {
             Ok(hostname) => hostname,
@@ -70,7 +63,7 @@ pub(super) fn services(object: &Typed<ServiceEntry>, context: &Context<'_>) -> H
         let name = written(host, &hostname);
         let services = addresses
             .iter()
-            .map(|address| Arc::new(service(object, context, (&hostname, &name), address.clone())))
+            .map(|address| Arc::new(service(object, context, (&hostname, &name), address.clone(), &ports)))
             .collect();
         hosts.push((hostname, services));
     }
@@ -83,9 +76,11 @@ fn written(text: &str, hostname: &Hostname) -> Arc<str> {
     if text == hostname.as_str() { hostname.text() } else { text.into() }
 }
 
-/// How many endpoints an entry makes of those that it lists: each host has them for each address and port.
-fn endpoint_count(entry: &ServiceEntry) -> usize {
-    [entry.hosts.len(), entry.addresses.len(), entry.ports.len(), entry.endpoints.len()]
+/// Endpoints of an entry: each host has those that it lists and selects, for each address and port.
+#[must_use]
+pub fn endpoint_count(entry: &ServiceEntry, selected: usize) -> usize {
+    let endpoints = entry.endpoints.len().saturating_add(selected);
+    [entry.hosts.len(), entry.addresses.len(), entry.ports.len(), endpoints]
         .into_iter()
         .fold(1, |product, count| product.saturating_mul(count.max(1)))
 }
@@ -95,6 +90,7 @@ fn service(
     context: &Context<'_>,
     (hostname, name): (&Hostname, &Arc<str>),
     address: Arc<str>,
+    ports: &Arc<[Port]>,
 ) -> Service {
     let meta = object.meta();
     let selector =
@@ -111,7 +107,7 @@ fn service(
         headless: false,
         names_for_tls: true,
         resolution: resolution(object.resolution),
-        ports: object.ports.iter().map(port).collect(),
+        ports: ports.clone(),
         addresses: ClusterAddresses::new(),
         auto_addresses_stored: auto_addresses.iter().any(|address| !address.is_empty()),
         dubbo: None,
@@ -190,6 +186,11 @@ pub(super) fn takes_address(service: &Service) -> bool {
         && service.resolution != Resolution::Passthrough
 }
 
+/// True for an entry whose hosts are their own endpoints, by their names.
+pub(super) fn is_own_endpoint(entry: &ServiceEntry) -> bool {
+    entry.endpoints.is_empty() && entry.workload_selector.is_none() && resolves_names(entry)
+}
+
 /// The endpoints that an entry has without a selector, the same for each of its addresses.
 pub(super) fn endpoints(
     object: &Typed<ServiceEntry>,
@@ -197,7 +198,7 @@ pub(super) fn endpoints(
     context: &Context<'_>,
 ) -> Vec<Arc<Endpoint>> {
     let provenance = Origin::object(object.key().clone(), context.settings.cluster.clone());
-    if object.endpoints.is_empty() && object.workload_selector.is_none() && resolves_names(object) {
+    if is_own_endpoint(object) {
         let is_it = |host: &&String| Hostname::parse(host).is_ok_and(|host| host == *hostname);
         let address =
             object.hosts.iter().find(is_it).map_or_else(|| hostname.text(), |host| written(host, hostname));

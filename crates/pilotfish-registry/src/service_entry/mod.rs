@@ -6,15 +6,21 @@
 //! recomputes the selectors that it matches or matched, and nothing else.
 
 mod addresses;
+mod budget;
 mod convert;
 mod workload;
 
 use crate::labels;
 use crate::links::{self, Name};
-use crate::registry::{Mesh, ObjectEvent, Registry, RegistryOutput, RegistryUpdate, WorkloadChange};
+use crate::registry::{
+    Mesh, ObjectEvent, RefusedObject, Registry, RegistryOutput, RegistryUpdate, WorkloadChange,
+};
 use crate::selector::SelectorIndex;
 use crate::settings::RegistrySettings;
 use addresses::AddressPair;
+use budget::Budget;
+pub use budget::NAMESPACE_ENDPOINTS;
+pub use convert::endpoint_count;
 use pilotfish_config::networking::{ServiceEntry, WorkloadEntry};
 use pilotfish_model::{
     ClusterId, Endpoint, ExportTo, Hostname, Kind, LabelMap, Namespace, Object, PortId, Provider, Resolution,
@@ -28,7 +34,7 @@ use std::sync::Arc;
 type Candidate = (Namespace, WorkloadKey, ShardKey);
 
 /// A ServiceEntry with what was made of it. One whose object is gone leaves when the registry settles.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct EntryState {
     object: Option<Typed<ServiceEntry>>,
     /// The age under which it is filed.
@@ -36,32 +42,56 @@ struct EntryState {
     hosts: convert::Hosts,
     /// When it has a selector: the workloads that it selects.
     selected: BTreeSet<Candidate>,
+    /// Endpoints that its hosts share.
+    endpoints: SharedEndpoints,
+    /// Endpoints with the name of the entry, for hosts that are exported apart.
+    named_endpoints: SharedEndpoints,
+}
+
+/// A list of endpoints as it was made last.
+#[derive(Clone, Default)]
+struct SharedEndpoints {
+    list: Option<Arc<[Arc<Endpoint>]>>,
+    /// True if it is to be made again.
+    is_stale: bool,
+}
+
+impl EntryState {
+    fn endpoints_changed(&mut self) {
+        self.endpoints.is_stale = true;
+        self.named_endpoints.is_stale = true;
+    }
 }
 
 /// A WorkloadEntry as the model has it.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct WorkloadEntryState {
     object: Option<Typed<WorkloadEntry>>,
     workload: Option<Arc<Workload>>,
 }
 
 /// The last update of one host and namespace.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Offered {
     services: Arc<[Arc<Service>]>,
     endpoints: Arc<[Arc<Endpoint>]>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Dirty {
     entries: BTreeSet<Name>,
     workload_entries: BTreeSet<Name>,
+    /// Entries that select more or fewer workloads.
+    selections: BTreeSet<Name>,
+    /// Entries whose services are to be made again.
+    converted: BTreeSet<Name>,
     hosts: BTreeSet<ServiceKey>,
     /// The hosts that take an address by their name may be others now.
     allocation: bool,
 }
 
 /// See the module's description.
+#[derive(Clone)]
 pub struct ServiceEntryRegistry {
     shard: ShardKey,
     settings: RegistrySettings,
@@ -76,6 +106,8 @@ pub struct ServiceEntryRegistry {
     selecting: SelectorIndex<Name>,
     allocated: BTreeMap<ServiceKey, AddressPair>,
     offered: BTreeMap<ServiceKey, Offered>,
+    budget: Budget,
+    refused: Arc<[RefusedObject]>,
     dirty: Dirty,
 }
 
@@ -106,6 +138,8 @@ impl ServiceEntryRegistry {
             selecting: SelectorIndex::default(),
             allocated: BTreeMap::new(),
             offered: BTreeMap::new(),
+            budget: Budget::default(),
+            refused: Arc::default(),
             dirty: Dirty::default(),
         }
     }
@@ -157,6 +191,8 @@ impl ServiceEntryRegistry {
                 state.selected.insert(key.clone());
             }
             if is_selected || was_selected {
+                state.endpoints_changed();
+                self.dirty.selections.insert(name.clone());
                 self.dirty.hosts.extend(keys_of(&name.namespace, &state.hosts));
             }
         }
@@ -187,10 +223,55 @@ impl ServiceEntryRegistry {
         }
     }
 
-    fn settle_entries(&mut self) {
+    /// Selects workloads for entries that changed, and finds which entries are beyond the bound of their
+    /// namespace.
+    fn settle_budget(&mut self) {
         for name in std::mem::take(&mut self.dirty.entries) {
+            match self.entries.get(&name).and_then(|state| state.object.clone()) {
+                Some(object) => {
+                    let selected = self.select(&name, &object);
+                    if let Some(state) = self.entries.get_mut(&name) {
+                        state.selected = selected;
+                        state.endpoints_changed();
+                    }
+                }
+                None => self.selecting.remove(&name),
+            }
+            self.dirty.selections.insert(name.clone());
+            self.dirty.converted.insert(name);
+        }
+        for name in std::mem::take(&mut self.dirty.selections) {
+            let cost = self.entries.get(&name).and_then(|state| {
+                let object = state.object.as_ref()?;
+                Some((object.meta().created, convert::endpoint_count(object, state.selected.len())))
+            });
+            self.budget.set(&name, cost);
+        }
+        if let Some(flipped) = self.budget.settle() {
+            self.dirty.converted.extend(flipped);
+            self.refused = self.refusals();
+        }
+    }
+
+    fn refusals(&self) -> Arc<[RefusedObject]> {
+        let refused = self.budget.refused().iter().filter_map(|(name, refused)| {
+            let object = self.entries.get(name)?.object.as_ref()?;
+            let message = format!(
+                "hosts, addresses, ports and endpoints multiply to {}, beside {} of older ServiceEntries of the namespace, and at most \
+                 {NAMESPACE_ENDPOINTS} are allowed in all (limit namespace-endpoints)",
+                refused.endpoints, refused.older
+            );
+            Some(RefusedObject { key: object.key().clone(), origin: object.meta().origin.clone(), message })
+        });
+        refused.collect()
+    }
+
+    fn settle_entries(&mut self) {
+        self.settle_budget();
+        for name in std::mem::take(&mut self.dirty.converted) {
             let Some(state) = self.entries.get(&name) else { continue };
-            let object = state.object.clone();
+            let is_gone = state.object.is_none();
+            let object = state.object.clone().filter(|_| !self.budget.refuses(&name));
             let old = (state.created, state.hosts.clone());
             let new = object.as_ref().map_or((0, Vec::new()), |object| {
                 (object.meta().created, convert::services(object, &self.context(&name.namespace)))
@@ -203,14 +284,10 @@ impl ServiceEntryRegistry {
             };
             self.dirty.allocation |= allocated(&old) != allocated(&new);
             self.file(&name, &old, &new);
-            let Some(object) = object else {
-                self.selecting.remove(&name);
+            if is_gone {
                 self.entries.remove(&name);
-                continue;
-            };
-            let selected = self.select(&name, &object);
-            if let Some(state) = self.entries.get_mut(&name) {
-                ((state.created, state.hosts), state.selected) = (new, selected);
+            } else if let Some(state) = self.entries.get_mut(&name) {
+                (state.created, state.hosts) = new;
             }
         }
     }
@@ -346,30 +423,26 @@ impl ServiceEntryRegistry {
         !is_public || services.any(|service| service.export_to != first.export_to)
     }
 
-    /// The endpoints of all entries of a host; each address of an entry brings them once more.
-    fn build_endpoints(&self, key: &ServiceKey) -> Arc<[Arc<Endpoint>]> {
+    /// The endpoints of all entries of a host; each address of an entry brings them once more. Hosts that
+    /// have the endpoints of one entry share its list.
+    fn build_endpoints(&mut self, key: &ServiceKey) -> Arc<[Arc<Endpoint>]> {
         let exported_apart = self.exported_apart(key);
+        let names: Vec<Name> = self.entries_of(key).cloned().collect();
         let mut all = Vec::new();
         // A proxy that takes one answer at a time can have one endpoint for each port.
         let mut taken: BTreeSet<Option<PortId>> = BTreeSet::new();
-        for name in self.entries_of(key) {
+        for name in &names {
             if exported_apart {
                 taken.clear();
             }
-            let Some(state) = self.entries.get(name) else { continue };
-            let Some(object) = &state.object else { continue };
-            let inline = convert::endpoints(object, &key.hostname, &self.context(&name.namespace));
-            let selected = state
-                .selected
-                .iter()
-                .filter_map(|candidate| self.candidates.get(candidate))
-                .flat_map(|workload| convert::of_workload(object, workload, self.settings.dual_stack));
-            let mut endpoints: Vec<Arc<Endpoint>> = inline.into_iter().chain(selected).collect();
-            for endpoint in endpoints.iter_mut().filter(|_| exported_apart) {
-                Arc::make_mut(&mut Arc::make_mut(endpoint).attributes).entry = Some(name.name.clone());
+            let endpoints = self.endpoints_of(name, key, exported_apart);
+            let services = self.services_of(name, key);
+            let one_for_each = |service: &Arc<Service>| service.resolution == Resolution::DNSRoundRobin;
+            if names.len() == 1 && services.len() == 1 && !services.iter().any(one_for_each) {
+                return endpoints;
             }
-            for service in self.services_of(name, key) {
-                let one_for_each = service.resolution == Resolution::DNSRoundRobin;
+            for service in services {
+                let one_for_each = one_for_each(service);
                 let usable = endpoints
                     .iter()
                     .filter(|endpoint| !one_for_each || taken.insert(endpoint.service_port_id));
@@ -378,6 +451,51 @@ impl ServiceEntryRegistry {
         }
         all.into()
     }
+
+    /// The endpoints that an entry has for one of its hosts, with its name where it is exported apart from
+    /// others: the same list for all hosts, but where the host itself is the endpoint.
+    fn endpoints_of(&mut self, name: &Name, key: &ServiceKey, exported_apart: bool) -> Arc<[Arc<Endpoint>]> {
+        let Some(state) = self.entries.get(name) else { return Arc::default() };
+        let Some(object) = &state.object else { return Arc::default() };
+        let known = if exported_apart { &state.named_endpoints } else { &state.endpoints };
+        if let Some(known) = known.list.as_ref().filter(|_| !known.is_stale) {
+            return known.clone();
+        }
+        let inline = convert::endpoints(object, &key.hostname, &self.context(&name.namespace));
+        let selected = state
+            .selected
+            .iter()
+            .filter_map(|candidate| self.candidates.get(candidate))
+            .flat_map(|workload| convert::of_workload(object, workload, self.settings.dual_stack));
+        let mut new: Vec<Arc<Endpoint>> = inline.into_iter().chain(selected).collect();
+        for endpoint in new.iter_mut().filter(|_| exported_apart) {
+            Arc::make_mut(&mut Arc::make_mut(endpoint).attributes).entry = Some(name.name.clone());
+        }
+        if convert::is_own_endpoint(object) {
+            return new.into();
+        }
+        let endpoints = kept(known.list.as_ref(), new);
+        if let Some(state) = self.entries.get_mut(name) {
+            let known = if exported_apart { &mut state.named_endpoints } else { &mut state.endpoints };
+            *known = SharedEndpoints { list: Some(endpoints.clone()), is_stale: false };
+        }
+        endpoints
+    }
+}
+
+/// The list before, or its pointers in the places where endpoints are equal: lists of many hosts are then
+/// compared by pointers.
+fn kept(before: Option<&Arc<[Arc<Endpoint>]>>, mut new: Vec<Arc<Endpoint>>) -> Arc<[Arc<Endpoint>]> {
+    let Some(before) = before else { return new.into() };
+    let mut is_equal = before.len() == new.len();
+    for (new, old) in new.iter_mut().zip(before.iter()) {
+        if new == old {
+            new.clone_from(old);
+        } else {
+            is_equal = false;
+        }
+    }
+    if is_equal { before.clone() } else { new.into() }
 }
 
 /// Whether an entry can use a workload: a host name or a Unix socket only where the proxy resolves names.
@@ -397,8 +515,16 @@ impl Registry for ServiceEntryRegistry {
         &self.shard
     }
 
+    fn copy(&self) -> Box<dyn Registry> {
+        Box::new(self.clone())
+    }
+
     fn kinds(&self) -> &'static [Kind] {
         self.kinds
+    }
+
+    fn refused(&self) -> Arc<[RefusedObject]> {
+        self.refused.clone()
     }
 
     fn apply(&mut self, event: &ObjectEvent) {

@@ -22,6 +22,7 @@ use crate::control::shared::{self, Shared};
 use crate::resources::Resources;
 use crate::serve::registration;
 use crate::serve::webhooks::WebhookView;
+use parking_lot::Mutex;
 use pilotfish_admin::{ControlPlane, ProblemLines};
 use pilotfish_api as api;
 use pilotfish_config::{Effective, ProblemReport, Severity};
@@ -54,6 +55,8 @@ pub(crate) struct AdminState {
     pub(crate) control: mpsc::WeakSender<ControlMessage>,
     /// What proxies refuse.
     pub(crate) refusals: Refusals,
+    /// Held by the plan that is being made.
+    pub(crate) plans: Mutex<()>,
 }
 
 /// Names that `/debug/adsz` lists for each type; more are counted.

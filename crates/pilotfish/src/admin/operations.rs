@@ -4,7 +4,7 @@ use super::proxies::{REFUSALS, add_objects, add_sharers, find, name, proxy};
 use super::{AdminState, changes, history, overview, plan, waiting};
 use crate::cli::logging::{self, LogControl};
 use crate::record::Recordable;
-use pilotfish_admin::{ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};
+use pilotfish_admin::{Abandoned, ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};
 use pilotfish_api::v1::{
     Acknowledgement, Change, ChangeProgress, ConfigResource, Dropped, Failure, FailureKind, GuardAcceptance,
     History, LogFilter, MemoryKind, NamespaceMap, Overview, Plan, PlanRequest, Proxy, ProxyConfig, Section,
@@ -112,8 +112,8 @@ impl Operations for AdminState {
         Ok(config)
     }
 
-    fn plan(&self, request: PlanRequest) -> Result<Plan, Failure> {
-        plan::of_running(self, &request)
+    fn plan(&self, request: PlanRequest, abandoned: &Abandoned) -> Result<Plan, Failure> {
+        plan::of_running(self, &request, abandoned)
     }
 
     fn why(&self, query: &WhyQuery) -> Result<Why, Failure> {

@@ -3,12 +3,16 @@
 use super::operations::object_key;
 use super::proxies::name;
 use super::{AdminState, problem};
-use crate::control::{ControlMessage, Supposed};
+use crate::control::{ControlMessage, Fork, Supposed};
+use pilotfish_admin::Abandoned;
 use pilotfish_api::v1::{Failure, FailureKind, Plan, PlanFile, PlanRequest, Severity};
 use pilotfish_config::file::{FileChange, FileContent, FileRole, FileState};
+use pilotfish_config::kubernetes::EndpointSlice;
+use pilotfish_config::networking::ServiceEntry;
 use pilotfish_config::{Limits, SourceEvent};
-use pilotfish_explain::{Planned, Subject, plan};
+use pilotfish_explain::{Planned, Subject, plan_until};
 use pilotfish_model::{Object, ObjectKey};
+use pilotfish_registry::endpoint_count;
 use pilotfish_translate::{ClientId, Proxy};
 use pilotfish_xds::{ConnectionStatus, Names};
 use std::collections::BTreeMap;
@@ -16,14 +20,34 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// How long the control loop may take to say what would be.
+/// Timeout of the copy of the control loop's state.
 const LONGEST: Duration = Duration::from_secs(20);
+/// Timeout of the wait for the plan before.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Objects of a plan.
+pub(crate) const OBJECTS: usize = 10_000;
+/// Endpoints of its ServiceEntries and EndpointSlices, multiplied as they become clusters.
+pub(crate) const ENDPOINTS: usize = 200_000;
 
-/// The plan of a request, or what is wrong with its files.
-pub(super) fn of_running(state: &AdminState, request: &PlanRequest) -> Result<Plan, Failure> {
+/// The plan of a request, or what is wrong with its files. One is made at a time, on the thread of its
+/// request and on a copy of the state, for as long as its client waits.
+pub(super) fn of_running(
+    state: &AdminState,
+    request: &PlanRequest,
+    abandoned: &Abandoned,
+) -> Result<Plan, Failure> {
     if !state.resources.is_ready() {
         let failure = Failure::new(FailureKind::Unavailable, "the control plane is not ready yet");
         return Err(failure.hint("/ready says what it waits for"));
+    }
+    let Some(_turn) = state.plans.try_lock_for(PATIENCE) else {
+        let failure = Failure::new(FailureKind::Unavailable, "another plan is being made (limit plans)");
+        return Err(failure.hint("try again"));
+    };
+    let is_abandoned = || abandoned.is_abandoned();
+    let left = || Failure::new(FailureKind::Unavailable, "the client has left");
+    if is_abandoned() {
+        return Err(left());
     }
     let mut objects = BTreeMap::new();
     for deleted in &request.delete {
@@ -33,10 +57,40 @@ pub(super) fn of_running(state: &AdminState, request: &PlanRequest) -> Result<Pl
         Ok(read) => objects.extend(read.into_iter().map(|(key, object)| (key, Some(object)))),
         Err(plan) => return Ok(*plan),
     }
+    check_size(&objects)?;
     let revision = state.fanout.revision();
-    let Supposed { before, after, changes, objects } = suppose(state, objects)?;
+    let fork = fork(state)?;
+    if is_abandoned() {
+        return Err(left());
+    }
+    let Supposed { before, after, changes, objects } = fork.suppose(objects);
     let planned = Planned { before, after, changes, objects };
-    Ok(Plan { revision: Some(revision), ..plan(&state.translator, &planned, &subjects(state)) })
+    let plan = plan_until(&state.translator, &planned, &subjects(state), &is_abandoned).ok_or_else(left)?;
+    Ok(Plan { revision: Some(revision), ..plan })
+}
+
+/// # Errors
+/// When the objects are too many, or multiply to too much.
+fn check_size(objects: &BTreeMap<ObjectKey, Option<Object>>) -> Result<(), Failure> {
+    let endpoints = objects.values().flatten().map(endpoints).fold(0, usize::saturating_add);
+    for (count, most, what) in [(objects.len(), OBJECTS, "objects"), (endpoints, ENDPOINTS, "endpoints")] {
+        if count > most {
+            let message =
+                format!("the plan has {count} {what}, and at most {most} are allowed (limit plan-{what})");
+            return Err(Failure::new(FailureKind::Invalid, message).hint("plan fewer files at a time"));
+        }
+    }
+    Ok(())
+}
+
+/// Endpoints that an object multiplies to.
+fn endpoints(object: &Object) -> usize {
+    if let Some(entry) = object.typed::<ServiceEntry>() {
+        return endpoint_count(&entry, 0);
+    }
+    object
+        .typed::<EndpointSlice>()
+        .map_or(0, |slice| slice.endpoints.len().saturating_mul(slice.ports.len().max(1)))
 }
 
 /// The objects of files; as a plan that says what is wrong where they have errors.
@@ -62,13 +116,14 @@ pub(crate) fn read(files: &[PlanFile]) -> Result<BTreeMap<ObjectKey, Object>, Bo
     Ok(events.into_iter().filter_map(object).collect())
 }
 
-fn suppose(state: &AdminState, objects: BTreeMap<ObjectKey, Option<Object>>) -> Result<Supposed, Failure> {
+/// A copy of the control loop's state.
+fn fork(state: &AdminState) -> Result<Box<Fork>, Failure> {
     let busy = |what: &str| {
         Failure::new(FailureKind::Unavailable, format!("the control loop {what}")).hint("try again")
     };
     let (answer, answered) = mpsc::sync_channel(1);
     let control = state.control.upgrade().ok_or_else(|| busy("has ended"))?;
-    let sent = control.try_send(ControlMessage::WhatIf { objects, answer });
+    let sent = control.try_send(ControlMessage::Fork { answer });
     sent.map_err(|_| busy("has too much to do"))?;
     drop(control);
     answered.recv_timeout(LONGEST).map_err(|_| busy("has not answered in time"))
@@ -91,4 +146,52 @@ pub(super) fn subject(
         Names::Wildcard => None,
     });
     Some(Subject { name: name(connection).to_owned(), proxy: Proxy::clone(proxy), names: names.collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str) -> Result<(), Failure> {
+        let files = [PlanFile { name: "a.yaml".to_owned(), text: text.to_owned() }];
+        let objects = read(&files).expect("it is valid");
+        check_size(&objects.into_iter().map(|(key, object)| (key, Some(object))).collect())
+    }
+
+    fn entry(name: usize, hosts: usize, endpoints: usize) -> String {
+        let hosts: Vec<String> = (0..hosts).map(|n| format!("h{n}.s{name}.example.com")).collect();
+        let endpoints: Vec<String> = (0..endpoints).map(|n| format!("{{address: 10.0.0.{n}}}")).collect();
+        format!(
+            "---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: s{name}, namespace: n{name}}}\nspec: {{hosts: \
+             [{}], resolution: STATIC, ports: [{{number: 1, name: tcp, protocol: TCP}}, {{number: 2, name: tcp-2, protocol: TCP}}], \
+             endpoints: [{}]}}\n",
+            hosts.join(", "),
+            endpoints.join(", ")
+        )
+    }
+
+    #[test]
+    fn plan_that_multiplies_is_refused_with_the_figure_before_anything_is_made_of_it() {
+        let entries = |count: usize| (0..count).map(|n| entry(n, 500, 40)).collect::<String>();
+        assert_eq!(check(&entries(5)), Ok(()));
+        let failure = check(&entries(6)).unwrap_err();
+        assert!(failure.error.contains("240000 endpoints, and at most 200000"), "{failure:?}");
+        assert!(failure.error.contains("limit plan-endpoints"), "{failure:?}");
+        let many: String = (0..=OBJECTS)
+            .map(|n| format!("---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: n{n}}}\n"))
+            .collect();
+        let failure = check(&many).unwrap_err();
+        assert!(failure.error.contains("10001 objects"), "{failure:?}");
+    }
+
+    #[test]
+    fn page_of_limits_has_those_of_plans() {
+        let page = include_str!("../../../../docs/limits.md");
+        for row in [
+            format!("| Objects of a plan (`plan-objects`) | {OBJECTS} |"),
+            format!("| Endpoints of a plan (`plan-endpoints`) | {ENDPOINTS} |"),
+        ] {
+            assert!(page.contains(&row), "{row}");
+        }
+    }
 }

@@ -1,10 +1,11 @@
 //! Debounce: when changes go out. A lone change goes at once, a burst is gathered, and a busy namespace delays no other.
 //!
 //! A bucket is a namespace and a class: endpoints are gathered for milliseconds, configuration for tens of milliseconds, each
-//! with a ceiling. Pure: time comes in.
+//! with a ceiling. Due updates of a namespace go out in slices; updates that arrived together stay together.
+//! Pure: time comes in.
 
 use pilotfish_model::{Namespace, Update};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 /// What a change is about: endpoints are urgent and cheap, configuration is neither.
@@ -44,11 +45,20 @@ impl Default for Windows {
     }
 }
 
+/// Updates of one namespace after which the rest of it waits for the next publication.
+const SLICE: usize = 2_000;
+
+/// Changes of one bucket that arrived together.
+#[derive(Debug)]
+struct Group {
+    number: u64,
+    arrived: Instant,
+    updates: Vec<Update>,
+}
+
 #[derive(Debug, Default)]
 struct Bucket {
-    updates: Vec<Update>,
-    /// When the oldest waiting change came.
-    first: Option<Instant>,
+    groups: VecDeque<Group>,
     /// When the newest change came, waiting or not.
     last: Option<Instant>,
     due: Option<Instant>,
@@ -58,50 +68,70 @@ struct Bucket {
 #[derive(Debug)]
 pub(crate) struct Debouncer {
     windows: Windows,
-    buckets: BTreeMap<(Namespace, Class), Bucket>,
+    buckets: BTreeMap<Namespace, BTreeMap<Class, Bucket>>,
+    /// Number of pushes so far.
+    pushes: u64,
 }
 
 impl Debouncer {
     /// Debouncer with these windows.
     #[must_use]
     pub(crate) fn new(windows: Windows) -> Self {
-        Self { windows, buckets: BTreeMap::new() }
+        Self { windows, buckets: BTreeMap::new(), pushes: 0 }
     }
 
     /// Takes in changes that arrived together.
     pub(crate) fn push(&mut self, updates: Vec<Update>, now: Instant) {
+        self.pushes += 1;
         for update in updates {
             let (namespace, class) = bucket_of(&update);
             let window = match class {
                 Class::Endpoints => self.windows.endpoints,
                 Class::Config => self.windows.config,
             };
-            let bucket = self.buckets.entry((namespace, class)).or_default();
+            let bucket = self.buckets.entry(namespace).or_default().entry(class).or_default();
             bucket.arrive(window, now);
-            bucket.updates.push(update);
+            bucket.add(self.pushes, update, now);
         }
     }
 
     /// When the next change is due; `None` when nothing waits.
     #[must_use]
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        self.buckets.values().filter_map(|bucket| bucket.due).min()
+        self.all().filter_map(|bucket| bucket.due).min()
     }
 
     /// Since when the oldest change waits; `None` when nothing does.
     #[must_use]
     pub(crate) fn oldest(&self) -> Option<Instant> {
-        self.buckets.values().filter_map(|bucket| bucket.first).min()
+        self.all().filter_map(Bucket::first).min()
     }
 
-    /// Takes out everything that is due, and since when the oldest of it waited.
+    fn all(&self) -> impl Iterator<Item = &Bucket> {
+        self.buckets.values().flat_map(BTreeMap::values)
+    }
+
+    /// Takes out a slice of each namespace of what is due, and since when the oldest of it waited.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<(Vec<Update>, Instant)> {
         let mut updates = Vec::new();
         let mut oldest: Option<Instant> = None;
-        for bucket in self.buckets.values_mut() {
-            if bucket.due.is_some_and(|due| due <= now) {
-                updates.append(&mut bucket.updates);
-                oldest = [oldest, bucket.first.take()].into_iter().flatten().min();
+        for buckets in self.buckets.values_mut() {
+            let mut due: Vec<&mut Bucket> =
+                buckets.values_mut().filter(|bucket| bucket.due.is_some_and(|due| due <= now)).collect();
+            let already = updates.len();
+            // Updates that arrived together are of both classes and go together.
+            while updates.len() - already < SLICE
+                && let Some(number) =
+                    due.iter().filter_map(|bucket| Some(bucket.groups.front()?.number)).min()
+            {
+                for bucket in &mut due {
+                    if let Some(group) = bucket.groups.pop_front_if(|group| group.number == number) {
+                        oldest = Some(oldest.map_or(group.arrived, |oldest| oldest.min(group.arrived)));
+                        updates.extend(group.updates);
+                    }
+                }
+            }
+            for bucket in due.iter_mut().filter(|bucket| bucket.groups.is_empty()) {
                 bucket.due = None;
             }
         }
@@ -111,16 +141,21 @@ impl Debouncer {
 
     /// Takes out everything, due or not: at the end of the first lists, and at the end.
     pub(crate) fn take_all(&mut self) -> Vec<Update> {
-        std::mem::take(&mut self.buckets).into_values().flat_map(|bucket| bucket.updates).collect()
+        let buckets = std::mem::take(&mut self.buckets).into_values().flat_map(BTreeMap::into_values);
+        buckets.flat_map(|bucket| bucket.groups).flat_map(|group| group.updates).collect()
     }
 
     /// A bucket that has been quiet for a while is as good as new.
     fn forget_quiet(&mut self, now: Instant) {
         let windows = self.windows;
         let long = windows.config.quiet.max(windows.endpoints.quiet);
-        self.buckets.retain(|_, bucket| {
+        let is_new = |bucket: &Bucket| {
             bucket.due.is_some()
                 || bucket.last.is_some_and(|last| now.saturating_duration_since(last) <= long)
+        };
+        self.buckets.retain(|_, buckets| {
+            buckets.retain(|_, bucket| is_new(bucket));
+            !buckets.is_empty()
         });
     }
 }
@@ -131,9 +166,21 @@ impl Bucket {
         let together = self.last == Some(now) && self.due == Some(now);
         let busy =
             !together && self.last.is_some_and(|last| now.saturating_duration_since(last) < window.quiet);
-        let first = *self.first.get_or_insert(now);
+        let first = self.first().unwrap_or(now);
         self.due = Some(if busy { (now + window.quiet).min(first + window.ceiling) } else { now });
         self.last = Some(now);
+    }
+
+    fn add(&mut self, number: u64, update: Update, arrived: Instant) {
+        match self.groups.back_mut().filter(|group| group.number == number) {
+            Some(group) => group.updates.push(update),
+            None => self.groups.push_back(Group { number, arrived, updates: vec![update] }),
+        }
+    }
+
+    /// Arrival of the oldest waiting change.
+    fn first(&self) -> Option<Instant> {
+        self.groups.front().map(|group| group.arrived)
     }
 }
 
@@ -231,6 +278,33 @@ mod tests {
         debouncer.push(endpoint("busy"), start + ms(1));
         assert_eq!(debouncer.take_due(start + ms(1)).unwrap().0.len(), 2);
         assert_eq!(debouncer.take_all().len(), 1);
+    }
+
+    #[test]
+    fn much_of_a_namespace_goes_in_slices_that_keep_together_what_arrived_together() {
+        let start = Instant::now();
+        let mut debouncer = Debouncer::new(Windows::default());
+        for _ in 0..5 {
+            let group: Vec<Update> =
+                (0..600).flat_map(|_| [config("busy"), endpoint("busy")].concat()).collect();
+            debouncer.push(group, start);
+        }
+        let mut slices = Vec::new();
+        let mut now = start;
+        while let Some(due) = debouncer.next_due() {
+            now = now.max(due);
+            debouncer.push(config("calm"), now);
+            let (updates, _) = debouncer.take_due(now).unwrap();
+            let busy = |update: &&Update| bucket_of(update).0 == "busy";
+            slices.push(updates.iter().filter(busy).count());
+            if slices.len() == 1 {
+                assert_eq!(updates.len(), 2_401, "the other one does not wait");
+            }
+            if slices.iter().sum::<usize>() == 6_000 {
+                break;
+            }
+        }
+        assert_eq!(slices, [2_400, 2_400, 1_200]);
     }
 
     #[test]

@@ -33,6 +33,7 @@ const MOST_ADDRESSES: usize = 32;
 pub type LookupResult = Result<Vec<IpAddr>, String>;
 
 /// What is known of names.
+#[derive(Clone)]
 pub(super) struct GatewayNames {
     names: BTreeMap<Arc<str>, Name>,
     /// When names are looked up next; not those that are looked up now.
@@ -45,6 +46,7 @@ pub(super) struct GatewayNames {
     beyond: usize,
 }
 
+#[derive(Clone)]
 struct Name {
     addresses: Vec<IpAddr>,
     backoff: Backoff,

@@ -9,9 +9,11 @@
 //! [`Control::step`] is all of it: it waits for nothing and reads no clock that counts. [`Control::run`] only brings messages and the
 //! time; a simulation can bring both.
 
+mod backlog;
 mod changed;
 pub(crate) mod debouncer;
 pub(crate) mod findings;
+mod fork;
 mod gateway_names;
 mod observer;
 pub(crate) mod pulse;
@@ -22,11 +24,13 @@ pub(crate) mod shared;
 mod tests;
 
 pub use debouncer::{Window, Windows};
+pub use fork::{Fork, Supposed};
 pub use gateway_names::LookupResult;
 pub use observer::{ControlObserver, Inbound, Trigger};
 pub use remote::RemoteRegistries;
 pub use shared::{Follower, Shared};
 
+use crate::control::backlog::{Backlog, Source};
 use crate::control::debouncer::Debouncer;
 use crate::control::gateway_names::{Answered, GatewayNames};
 use crate::control::remote::{REMOTE_SECRETS, cluster_source, feed_of};
@@ -37,12 +41,11 @@ use pilotfish_config::{Effective, ProblemReport, Severity, SourceBatch, SourceEv
 use pilotfish_kube::access_review::Verdict;
 use pilotfish_kube::remote::{ClusterGeneration, RemoteEvent};
 use pilotfish_model::ShardKey;
-use pilotfish_model::{ChangeSet, Kind, NetworkGateway, Object, ObjectKey, Update, World, WorldWriter};
-use pilotfish_registry::{AggregateController, LiveInput, NoLiveRegistry, ReadObject, WhatIf};
+use pilotfish_model::{Kind, NetworkGateway, ObjectKey, Update, WorldWriter};
+use pilotfish_registry::{AggregateController, LiveInput, NoLiveRegistry, ReadObject, RefusedObject};
 use pilotfish_source::{Health, Jitter};
 use pilotfish_translate::{RefusedDelegate, Translator};
 use pilotfish_xds::Fanout;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
@@ -69,12 +72,10 @@ pub enum ControlMessage {
     },
     /// Readiness has waited long enough for the first list of a live registry.
     RegistryTimeout(ShardKey),
-    /// Somebody asks what would be if objects were others, or (`None`) were not there.
-    WhatIf {
-        /// The objects.
-        objects: BTreeMap<ObjectKey, Option<Object>>,
+    /// Somebody asks for a copy of the state, to compute what would be.
+    Fork {
         /// Takes the answer.
-        answer: std::sync::mpsc::SyncSender<Supposed>,
+        answer: std::sync::mpsc::SyncSender<Box<Fork>>,
     },
     /// Somebody asks what was read of an object. It is answered when everything that was read before the question is published.
     Read {
@@ -99,6 +100,9 @@ const TIDY: Duration = Duration::from_secs(1);
 /// Of how many of these times one looks at all results, if nothing was published since the time before.
 const TIDY_ALL: u32 = 10;
 
+/// Messages that are taken in before the next step.
+const TAKEN_AT_ONCE: usize = 64;
+
 /// A question that waits until everything before it is published.
 struct Question {
     key: ObjectKey,
@@ -108,18 +112,6 @@ struct Question {
 
 /// Questions that wait. One more has no answer, as has one that comes when the loop has ended.
 const QUESTIONS: usize = 64;
-
-/// A world that is not, beside the one that is.
-pub struct Supposed {
-    /// The world as it is.
-    pub before: Arc<World>,
-    /// The world as it would be.
-    pub after: Arc<World>,
-    /// What differs between them.
-    pub changes: ChangeSet,
-    /// How many objects differ.
-    pub objects: usize,
-}
 
 /// The time of a step.
 #[derive(Clone, Copy, Debug)]
@@ -158,6 +150,8 @@ pub struct Control {
     controller: AggregateController,
     /// How remote clusters become registries.
     remote: RemoteRegistries,
+    /// Events of sources that wait for their turn.
+    backlog: Backlog,
     debouncer: Debouncer,
     writer: WorldWriter,
     /// The gateways between networks as registries name them.
@@ -169,6 +163,8 @@ pub struct Control {
     observer: Arc<dyn ControlObserver>,
     /// As it was reported.
     refused: Arc<Vec<RefusedDelegate>>,
+    /// Objects that registries refused, as they were reported.
+    refused_objects: Vec<Arc<[RefusedObject]>>,
     /// Whether sources have had any object but mesh-wide settings.
     has_objects: bool,
     /// Whether the state of registries may differ from the published one by more than counts of objects.
@@ -196,6 +192,7 @@ impl Control {
         Self {
             controller,
             remote,
+            backlog: Backlog::default(),
             debouncer,
             writer,
             gateways: Arc::default(),
@@ -204,6 +201,7 @@ impl Control {
             outputs,
             observer,
             refused: Arc::default(),
+            refused_objects: Vec::new(),
             has_objects: false,
             registries_changed: false,
             questions: Vec::new(),
@@ -219,6 +217,12 @@ impl Control {
         tidy.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             self.outputs.shared.pulse().beat(Instant::now());
+            // All that came is taken in before anything is computed: what is costly waits for its turn in a
+            // queue of its namespace.
+            for message in std::iter::from_fn(|| messages.try_recv().ok()).take(TAKEN_AT_ONCE) {
+                self.handle(message, Now::read());
+                next = Some(Instant::now());
+            }
             let due = async {
                 match next {
                     Some(due) => tokio::time::sleep_until(Instant::into(due)).await,
@@ -258,11 +262,15 @@ impl Control {
         if let Some(message) = message {
             self.handle(message, now);
         }
+        self.work(now.instant);
         self.look_up(now.instant);
         self.publish(now.instant);
         self.answer_questions();
         if std::mem::take(&mut self.registries_changed) {
             self.outputs.shared.set_registries(&self.controller);
+        }
+        if !self.backlog.is_empty() {
+            return Some(now.instant);
         }
         // Before the first complete lists no change is due.
         let changes = self.debouncer.next_due().filter(|_| self.outputs.resources.is_ready());
@@ -274,7 +282,7 @@ impl Control {
         if self.questions.is_empty() || !self.outputs.resources.is_ready() {
             return;
         }
-        let oldest = self.debouncer.oldest();
+        let oldest = [self.debouncer.oldest(), self.backlog.oldest()].into_iter().flatten().min();
         let is_due = |question: &mut Question| oldest.is_none_or(|oldest| question.asked < oldest);
         for question in self.questions.extract_if(.., is_due) {
             // Nobody waits any more where it took too long.
@@ -306,20 +314,9 @@ impl Control {
         }
     }
 
-    /// The world as it would be with other objects. What waits to be published is in neither.
-    fn suppose(&mut self, objects: BTreeMap<ObjectKey, Option<Object>>) -> Supposed {
-        debug_assert!(self.controller.settle().is_empty(), "each message is settled");
-        let WhatIf { updates, objects } = self.controller.what_if(objects);
-        let before = Arc::new(self.writer.world().clone());
-        let mut writer = self.writer.fork();
-        for update in updates {
-            writer.apply(match update {
-                Update::NetworkGateways(gateways) => Update::NetworkGateways(self.names.resolve(&gateways)),
-                other => other,
-            });
-        }
-        let (after, changes) = writer.publish().unwrap_or_else(|| (before.clone(), ChangeSet::default()));
-        Supposed { before, after, changes, objects }
+    /// A copy of the state, without updates that wait to be published.
+    fn fork(&self) -> Fork {
+        Fork { controller: self.controller.clone(), writer: self.writer.fork(), names: self.names.clone() }
     }
 
     fn handle_name(&mut self, name: &Arc<str>, result: LookupResult, now: Instant) {
@@ -343,9 +340,9 @@ impl Control {
         match message {
             ControlMessage::Batch { feed, source, batch } => {
                 self.handle_problems(&source, &batch);
-                self.handle_batch(&feed, &source, batch);
+                self.handle_batch(&(feed, source), batch, now.instant);
             }
-            ControlMessage::Remote(event) => self.handle_remote(event, now.time),
+            ControlMessage::Remote(event) => self.handle_remote(event, now),
             ControlMessage::Registry { shard, input } => {
                 if let Err(error) = self.handle_live(&shard, input, now.time) {
                     tracing::error!(%error, "a source without a registry");
@@ -357,9 +354,9 @@ impl Control {
                 }
                 self.registries_changed = true;
             }
-            ControlMessage::WhatIf { objects, answer } => {
+            ControlMessage::Fork { answer } => {
                 // Nobody waits any more where it took too long.
-                let _ = answer.try_send(self.suppose(objects));
+                let _ = answer.try_send(Box::new(self.fork()));
             }
             ControlMessage::Read { key, answer } => {
                 if self.questions.len() < QUESTIONS {
@@ -371,9 +368,26 @@ impl Control {
             }
             ControlMessage::GatewayName { name, result } => self.handle_name(&name, result, now.instant),
         }
+        self.settle(now.instant);
+    }
+
+    /// Applies the next slice of what waits.
+    fn work(&mut self, now: Instant) {
+        let slice = self.backlog.take_slice();
+        if slice.is_empty() {
+            return;
+        }
+        for (source, event) in slice {
+            self.apply_event(&source, event);
+        }
+        self.settle(now);
+    }
+
+    fn settle(&mut self, now: Instant) {
         let updates = self.controller.settle();
-        let updates = updates.into_iter().map(|update| self.resolve(update, now.instant)).collect();
-        self.debouncer.push(updates, now.instant);
+        let updates = updates.into_iter().map(|update| self.resolve(update, now)).collect();
+        self.debouncer.push(updates, now);
+        self.report_refused_objects();
     }
 
     /// Applies content first, then health: a registry that is in sync has settled all that it sent.
@@ -413,26 +427,41 @@ impl Control {
         }
     }
 
-    fn forget_problems(&self, generation: &ClusterGeneration) {
+    fn forget(&mut self, generation: &ClusterGeneration) {
+        self.backlog.forget_feed(&feed_of(generation));
         self.outputs.shared.remove_problems(&feed_of(generation));
         self.observer.rejected_objects(self.outputs.shared.rejected());
     }
 
-    fn handle_batch(&mut self, feed: &str, source: &str, batch: SourceBatch) {
+    /// Applies events before the first lists are complete; afterwards they wait for the turn of their
+    /// namespace.
+    fn handle_batch(&mut self, source: &Source, batch: SourceBatch, now: Instant) {
         for event in batch.events {
             let inbound = Inbound::of(&event);
             self.observer.received(inbound);
             self.registries_changed |= inbound == Inbound::Source;
             self.has_objects |= is_object_of_users(&event);
-            if let SourceEvent::Failed { reason, .. } = &event {
-                self.log_failure(feed, source, reason);
+            if !self.outputs.resources.is_ready() {
+                self.apply_event(source, event);
+            } else if let Some(event) = self.backlog.push(source, event, now) {
+                // An event about the source itself is about all that it sent before.
+                for before in self.backlog.take_source(source) {
+                    self.apply_event(source, before);
+                }
+                self.apply_event(source, event);
             }
-            let kind = observer::kind_of(&event);
-            match (self.controller.source_event(feed, source, event), kind) {
-                (Ok(applied), Some(kind)) => self.observer.applied(kind, applied),
-                (Ok(_), None) => {}
-                (Err(error), _) => tracing::error!(%error, "a source without a feed"),
-            }
+        }
+    }
+
+    fn apply_event(&mut self, (feed, source): &Source, event: SourceEvent) {
+        if let SourceEvent::Failed { reason, .. } = &event {
+            self.log_failure(feed, source, reason);
+        }
+        let kind = observer::kind_of(&event);
+        match (self.controller.source_event(feed, source, event), kind) {
+            (Ok(applied), Some(kind)) => self.observer.applied(kind, applied),
+            (Ok(_), None) => {}
+            (Err(error), _) => tracing::error!(%error, "a source without a feed"),
         }
     }
 
@@ -450,31 +479,32 @@ impl Control {
         }
     }
 
-    fn handle_remote(&mut self, event: RemoteEvent, time: SystemTime) {
+    fn handle_remote(&mut self, event: RemoteEvent, now: Now) {
         self.registries_changed = true;
         match event {
             RemoteEvent::Secrets(batch) => {
                 let feed = self.remote.config_feed.clone();
                 self.handle_problems(REMOTE_SECRETS, &batch);
-                self.handle_batch(&feed, REMOTE_SECRETS, batch);
+                self.handle_batch(&(feed, REMOTE_SECRETS.into()), batch, now.instant);
             }
             RemoteEvent::Batch(generation, batch) => {
                 // Two generations of a cluster know of different problems, and those of one go with it.
                 self.handle_problems(&feed_of(&generation), &batch);
-                self.handle_batch(&feed_of(&generation), &cluster_source(&generation.cluster), batch);
+                let source = (feed_of(&generation).into(), cluster_source(&generation.cluster).into());
+                self.handle_batch(&source, batch, now.instant);
             }
             RemoteEvent::Opened(generation) => self.remote.open(&mut self.controller, &generation),
             RemoteEvent::GivenUp(generation, reason) => {
                 self.observer.remote_cluster_timed_out();
-                self.remote.give_up(&mut self.controller, &generation, &reason, time);
+                self.remote.give_up(&mut self.controller, &generation, &reason, now.time);
             }
             RemoteEvent::Closed(generation) => {
                 self.controller.remove_feed(&feed_of(&generation));
-                self.forget_problems(&generation);
+                self.forget(&generation);
             }
             RemoteEvent::Removed(cluster, generations) => {
                 self.remote.remove(&mut self.controller, &cluster, &generations);
-                generations.iter().for_each(|generation| self.forget_problems(generation));
+                generations.iter().for_each(|generation| self.forget(generation));
                 self.observer.remote_cluster_removed(&cluster);
             }
         }
@@ -566,6 +596,19 @@ impl Control {
         self.refused = refused;
     }
 
+    /// Reports objects that registries do not put in force because of what their namespace has together.
+    fn report_refused_objects(&mut self) {
+        let refused = self.controller.refused_objects();
+        if refused == self.refused_objects {
+            return;
+        }
+        let reports = refused.iter().flat_map(|refused| refused.iter()).map(refused_object).collect();
+        let problems = SourceProblems { reports, ..SourceProblems::default() };
+        self.outputs.shared.set_problems(REGISTRIES, &Arc::new(problems));
+        self.observer.rejected_objects(self.outputs.shared.rejected());
+        self.refused_objects = refused;
+    }
+
     /// Now and then, drops resources without a subscription.
     fn drop_unwanted(&self, revision: u64) {
         const EVERY: u64 = 256;
@@ -580,6 +623,22 @@ impl Control {
 
 /// Where problems come from that no source sees.
 const TRANSLATION: &str = "translation";
+/// Name of the problems that registries report.
+const REGISTRIES: &str = "registries";
+
+fn refused_object(refused: &RefusedObject) -> ProblemReport {
+    ProblemReport {
+        severity: Severity::Error,
+        file: if refused.origin.is_empty() { REGISTRIES.into() } else { refused.origin.clone() },
+        document: 0,
+        line: 0,
+        object: Some(refused.key.clone()),
+        path: "spec".to_owned(),
+        message: refused.message.clone(),
+        hint: Some("the object is not in force until older ones go or shrink".to_owned()),
+        effective: Effective::Dropped,
+    }
+}
 
 fn refused_delegate(refused: &RefusedDelegate) -> ProblemReport {
     let RefusedDelegate { root, delegate } = refused;

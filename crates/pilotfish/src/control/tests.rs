@@ -479,3 +479,116 @@ fn questions_that_wait_are_limited_as_the_page_says() {
     assert!(kept.iter().all(|answer| *answer == Err(waits)));
     assert_eq!(ask(), Err(std::sync::mpsc::TryRecvError::Disconnected), "one more has no answer at once");
 }
+
+/// A ServiceEntry that makes so many services with two ports and so many endpoints each.
+fn multiplied(namespace: &str, name: &str, hosts: usize, endpoints: usize) -> SourceEvent {
+    let hosts = (0..hosts).map(|n| format!("h{n}.{name}.{namespace}.example.com")).collect();
+    let port = |number| pilotfish_config::networking::ServicePort {
+        number,
+        name: format!("tcp-{number}"),
+        protocol: "TCP".to_owned(),
+        ..Default::default()
+    };
+    let endpoint = |n: usize| pilotfish_config::networking::WorkloadEntry {
+        address: format!("10.0.{}.{}", n / 250, n % 250),
+        ..Default::default()
+    };
+    let spec = ServiceEntry {
+        hosts,
+        ports: vec![port(1), port(2)],
+        resolution: pilotfish_config::networking::Resolution::Static,
+        endpoints: (0..endpoints).map(endpoint).collect(),
+        ..ServiceEntry::default()
+    };
+    SourceEvent::Apply(Object::new(ObjectMeta::of(ObjectKey::new(ServiceEntry::KIND, namespace, name)), spec))
+}
+
+#[test]
+fn costly_changes_of_a_namespace_delay_another_one_by_a_slice() {
+    let mut case = Case::new();
+    case.send(vec![SourceEvent::Listed]);
+    let count = |case: &Case, namespace: &str| {
+        case.shared.world().services().filter(|(key, _)| key.namespace == namespace).count()
+    };
+    let costly: Vec<_> = (0..20).map(|n| multiplied("costly", &format!("e{n:02}"), 600, 4)).collect();
+    let next = case.after(500).send(costly);
+    assert_eq!(next, Some(Duration::ZERO), "there is more to do at once");
+    assert_eq!(count(&case, "costly"), 1_200, "two objects, each of them whole");
+    case.after(1).send(vec![multiplied("calm", "web", 1, 1)]);
+    assert_eq!(count(&case, "calm"), 1);
+    let mut seen = Vec::new();
+    for _ in 0..80 {
+        case.after(5).wait();
+        let world = case.shared.world();
+        for (key, _) in world.services() {
+            let endpoints = world.endpoints_of(key).map_or(0, |all| all.iter().count());
+            assert!(endpoints == 8 || key.namespace == "calm", "{key} is whole: {endpoints}");
+        }
+        seen.push(count(&case, "costly"));
+    }
+    assert_eq!(seen.last(), Some(&12_000));
+    seen.dedup();
+    assert!(seen.len() > 4 && seen.iter().all(|count| count % 600 == 0), "{seen:?}");
+    assert_eq!(case.wait(), None, "nothing is left");
+}
+
+#[test]
+fn entry_that_changes_while_it_waits_is_applied_once_in_its_newest_version() {
+    let mut case = Case::new();
+    case.send(vec![SourceEvent::Listed]);
+    case.after(500).send((0..9).map(|n| multiplied("costly", &format!("e{n}"), 600, 1)).collect());
+    case.send(vec![multiplied("costly", "e8", 1, 1)]);
+    let key = |n: usize| SourceEvent::Delete(ObjectKey::new(ServiceEntry::KIND, "costly", format!("e{n}")));
+    case.send(vec![key(0), key(7)]);
+    case.notes.take();
+    for _ in 0..100 {
+        case.after(20).wait();
+    }
+    assert_eq!(case.shared.world().service_count(), 6 * 600 + 1);
+    // What a source says of itself is about all that it sent before.
+    case.after(500).send((0..9).map(|n| multiplied("costly", &format!("f{n}"), 600, 1)).collect());
+    case.send(vec![SourceEvent::ListBegan(ServiceEntry::KIND), multiplied("costly", "g", 1, 1)]);
+    case.send(vec![SourceEvent::ListEnded(ServiceEntry::KIND)]);
+    for _ in 0..100 {
+        case.after(20).wait();
+    }
+    assert_eq!(case.shared.world().service_count(), 1, "the list has one object");
+}
+
+#[test]
+fn entries_beyond_the_bound_of_a_namespace_are_problems_until_they_fit() {
+    let mut case = Case::new();
+    case.send(vec![SourceEvent::Listed]);
+    let send = |case: &mut Case, event| {
+        case.after(500).send(vec![event]);
+        case.shared.problems()
+    };
+    for n in 0..5 {
+        assert!(send(&mut case, multiplied("shop", &format!("e{n}"), 500, 180)).is_empty());
+    }
+    let problems = send(&mut case, multiplied("shop", "late", 500, 180));
+    let [problem] = &problems[..] else { panic!("{problems:?}") };
+    assert_eq!((&*problem.object.as_ref().unwrap().name, problem.effective), ("late", Effective::Dropped));
+    assert!(problem.message.contains("180000") && problem.message.contains("900000"), "{problem}");
+    assert_eq!(case.shared.world().service_count(), 2_500);
+    let key = ObjectKey::new(ServiceEntry::KIND, "shop", "e0");
+    assert!(send(&mut case, SourceEvent::Delete(key)).is_empty());
+    assert_eq!(case.shared.world().service_count(), 2_500);
+}
+
+#[test]
+fn plan_computes_on_a_copy_and_leaves_nothing() {
+    let mut case = Case::new();
+    case.send(vec![multiplied("shop", "a", 3, 1), SourceEvent::Listed]);
+    let (answer, answered) = std::sync::mpsc::sync_channel(1);
+    case.control.step(Some(ControlMessage::Fork { answer }), case.now);
+    let fork = answered.try_recv().unwrap();
+    // What happens meanwhile is in neither of its worlds.
+    case.after(500).send(vec![multiplied("shop", "b", 5, 1)]);
+    let SourceEvent::Apply(object) = multiplied("shop", "c", 7, 1) else { unreachable!() };
+    let Supposed { before, after, objects, .. } =
+        fork.suppose([(object.key().clone(), Some(object))].into_iter().collect());
+    assert_eq!((before.service_count(), after.service_count(), objects), (3, 10, 1));
+    case.after(500).wait();
+    assert_eq!(case.shared.world().service_count(), 8);
+}

@@ -38,6 +38,7 @@ use crate::suspects::{self, Refused};
 use analysis::Analysis;
 use anyhow::Result;
 use auto_registration::AutoRegistration;
+use parking_lot::Mutex;
 use pilotfish_admin::{Access, Feed, Metrics};
 use pilotfish_model::ClusterDomain;
 use pilotfish_registry::MultiClusterServices;
@@ -113,7 +114,6 @@ impl Bound {
         let control = Control::new(controller, remote, settings.xds.windows, outputs, recorder.clone());
         let analysis = Analysis::new(&settings, &shared);
         let webhooks = Webhooks::bind(&settings, &recorder, &analysis).await?;
-        let view = webhooks.as_ref().map(Webhooks::view);
         let (secure, reload) = tls::open(&settings, &sources, webhooks.as_ref(), &shared, &recorder)?.unzip();
         let xds = xds::bind(&settings.xds, fanout.clone(), secure, settings.registration.is_some())?;
         let configuration = configuration::subsystem(&resources, &fanout, &shared);
@@ -122,10 +122,11 @@ impl Bound {
             resources,
             fanout: fanout.clone(),
             translator,
-            webhooks: view,
+            webhooks: webhooks.as_ref().map(Webhooks::view),
             registrar: registration.as_ref().map(Registration::registrar),
             control: messages.downgrade(),
             refusals: Refusals::default(),
+            plans: Mutex::default(),
         });
         let registered = registration.as_ref().map(Registration::address);
         let addresses = addresses(&xds, &admin, webhooks.as_ref(), registered);
