@@ -120,7 +120,12 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "pilotfish-registration-server",
-        may: &["pilotfish-identity", "pilotfish-registration", "pilotfish-registration-api"],
+        may: &[
+            "pilotfish-identity",
+            "pilotfish-registration",
+            "pilotfish-registration-api",
+            "pilotfish-source",
+        ],
         never: &["kube", "notify", "envoy-types", "redb", "pilotfish-xds", "pilotfish-translate"],
         never_named: &["axum", "h2", "pilotfish-model"],
     },

@@ -545,3 +545,155 @@ fn a_link_to_a_folder_elsewhere_is_reported_and_not_walked_through() {
         "{reports:?}"
     );
 }
+
+/// Creates, under a name, something that is not a regular file.
+type Put = fn(&Path);
+
+#[test]
+fn what_is_no_regular_file_is_a_problem_of_its_name_and_holds_up_nothing() {
+    let pipe = |path: &Path| {
+        rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    };
+    let cases: [(&str, Put); 6] = [
+        ("a pipe", pipe),
+        ("a pipe", |path| {
+            let target = path.with_extension("fifo");
+            rustix::fs::mknodat(rustix::fs::CWD, &target, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+                .unwrap();
+            std::os::unix::fs::symlink(target, path).unwrap();
+        }),
+        ("a socket", |path| drop(std::os::unix::net::UnixListener::bind(path).unwrap())),
+        ("a device", |path| std::os::unix::fs::symlink("/dev/zero", path).unwrap()),
+        ("a file of the kernel", |path| std::os::unix::fs::symlink("/proc/kmsg", path).unwrap()),
+        ("a file of the kernel", |path| std::os::unix::fs::symlink("/proc/self/mountinfo", path).unwrap()),
+    ];
+    let folder = folder();
+    let (good, odd) = (folder.path().join("good.yaml"), folder.path().join("odd.yaml"));
+    put(&good, &route("web", "first"));
+    // Some are there at the start, the others come later.
+    for (number, (kind, make)) in cases.into_iter().enumerate() {
+        let at_start = number % 2 == 0;
+        if at_start {
+            make(&odd);
+        }
+        let mut consumer = Consumer::of(vec![folder.path().to_owned()]);
+        if !at_start {
+            make(&odd);
+        }
+        let named = format!("odd.yaml: cannot be read: is {kind}, not a regular file");
+        consumer.until(&named, |consumer| {
+            consumer.problems.reports.iter().any(|report| report.to_string().contains(&named))
+        });
+        let host = format!("host-{number}");
+        put(&good, &route("web", &host));
+        consumer.until_hosts(&[("web", &host)]);
+        fs::remove_file(&odd).unwrap();
+        consumer.until("end of the problem", |consumer| consumer.problems.reports.is_empty());
+    }
+}
+
+/// A consumer of a source that takes a file away the moment that it counts as complete, so that nothing but the rule keeps it.
+fn hasty(path: &Path) -> Consumer {
+    let mut settings = FileSourceSettings::new(vec![path.to_owned()]);
+    settings.timing.settle = Duration::ZERO;
+    Consumer::with(settings)
+}
+
+/// Waits until changes are noticed by events.
+fn until_watched(consumer: &mut Consumer, dir: &Path, host: &str) {
+    put(dir.join("other.yaml"), &route("other", host));
+    consumer.until("watching", |consumer| consumer.hosts.get("other").is_some_and(|other| other == host));
+}
+
+/// A writer that has the file open, and what it wrote so far.
+type Begin = fn(&Path) -> fs::File;
+
+#[test]
+fn nothing_of_a_file_is_taken_away_while_it_is_open_for_writing() {
+    use std::io::Write as _;
+    use std::os::unix::fs::PermissionsExt as _;
+    let begins: [(&str, Begin); 5] = [
+        ("emptied", |path| fs::File::create(path).unwrap()),
+        ("half-written", |path| {
+            let mut file = fs::File::create(path).unwrap();
+            file.write_all(&route("web", "half").as_bytes()[..40]).unwrap();
+            file
+        }),
+        ("emptied and its mode changed", |path| {
+            let file = fs::File::create(path).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o640)).unwrap();
+            file
+        }),
+        ("half-written and read by somebody", |path| {
+            let mut file = fs::File::create(path).unwrap();
+            file.write_all(b"kind: Vir").unwrap();
+            fs::read(path).unwrap();
+            file
+        }),
+        ("overwritten without being emptied", |path| {
+            let mut file = fs::OpenOptions::new().write(true).open(path).unwrap();
+            file.write_all(b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n---\n").unwrap();
+            file
+        }),
+    ];
+    for linked in [false, true] {
+        let (dir, elsewhere) = (folder(), folder());
+        let (web, other) = (dir.path().join("web.yaml"), dir.path().join("other.yaml"));
+        let written = if linked { elsewhere.path().join("real") } else { web.clone() };
+        put(&written, &route("web", "first"));
+        if linked {
+            std::os::unix::fs::symlink(&written, &web).unwrap();
+        }
+        let mut consumer = hasty(dir.path());
+        until_watched(&mut consumer, dir.path(), "watched");
+        let mut web_host = "first".to_owned();
+        for (number, (name, begin)) in begins.into_iter().enumerate() {
+            let mut file = begin(&written);
+            // Later changes of another file are in force, and so would be this one.
+            for round in 0..3 {
+                let host = format!("{number}-{round}");
+                put(&other, &route("other", &host));
+                consumer.until_hosts(&[("other", &host), ("web", &web_host)]);
+            }
+            web_host = format!("web-{number}");
+            let text = route("web", &web_host);
+            file.set_len(0).unwrap();
+            std::io::Seek::rewind(&mut file).unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            let problems = &consumer.problems.reports;
+            assert!(problems.is_empty(), "{name}, linked {linked}: {problems:?}");
+            drop(file);
+            consumer.until_hosts(&[("other", &format!("{number}-2")), ("web", &web_host)]);
+        }
+    }
+}
+
+#[test]
+fn a_file_that_stays_open_for_writing_is_a_problem_until_it_is_closed_or_replaced() {
+    let dir = folder();
+    let (web, temporary) = (dir.path().join("web.yaml"), dir.path().join("web.tmp"));
+    for (number, is_closed) in [true, false].into_iter().enumerate() {
+        put(&web, &route("web", "first"));
+        let mut settings = FileSourceSettings::new(vec![dir.path().to_owned()]);
+        settings.timing.write_timeout = Duration::from_millis(20);
+        let mut consumer = Consumer::with(settings);
+        let host = format!("web-{number}");
+        until_watched(&mut consumer, dir.path(), &host);
+        let file = fs::File::create(&web).unwrap();
+        let named = "web.yaml: cannot be read: it has been open for writing for";
+        consumer.until(named, |consumer| {
+            let reports: Vec<_> = consumer.problems.reports.iter().map(ToString::to_string).collect();
+            reports.iter().any(|text| text.contains(named) && text.ends_with("the last good version stays in force"))
+        });
+        assert_eq!(consumer.hosts.get("web").map(String::as_str), Some("first"));
+        if is_closed {
+            std::io::Write::write_all(&mut &file, route("web", &host).as_bytes()).unwrap();
+            drop(file);
+        } else {
+            put(&temporary, &route("web", &host));
+            fs::rename(&temporary, &web).unwrap();
+        }
+        consumer.until_hosts(&[("other", &host), ("web", &host)]);
+        consumer.until("end of the problem", |consumer| consumer.problems.reports.is_empty());
+    }
+}

@@ -5,8 +5,9 @@ use crate::mapping::{Mapping, Priorities};
 use crate::plan::PlanOptions;
 use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, LiveSettingsError, RegistryOption};
 use pilotfish_registry_client::{Scheme, Server, Target};
+use pilotfish_source::read_regular_text;
 use std::collections::BTreeSet;
-use std::io::Read;
+use std::path::Path;
 use std::time::Duration;
 
 const SCHEMES: &[Scheme] = &[Scheme { name: "dns", port: 53, is_tls: false }];
@@ -122,10 +123,7 @@ fn entries(settings: &mut LiveSettings, mistakes: &mut Vec<String>) -> Vec<Entry
 }
 
 fn lines(file: &str) -> Result<String, String> {
-    let mut text = String::new();
-    let mut read = std::fs::File::open(file).map_err(|error| error.to_string())?.take(MAX_FILE + 1);
-    read.read_to_string(&mut text).map_err(|error| error.to_string())?;
-    if text.len() as u64 > MAX_FILE { Err(format!("more than {MAX_FILE} bytes")) } else { Ok(text) }
+    read_regular_text(Path::new(file), MAX_FILE).map_err(|error| error.to_string())
 }
 
 fn plan(settings: &mut LiveSettings, mistakes: &mut Vec<String>) -> PlanOptions {

@@ -3,7 +3,8 @@
 pub use kube::Client;
 use kube::Config;
 use kube::client::ClientBuilder;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use pilotfish_source::RegularFile;
 use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -109,6 +110,8 @@ pub async fn of_context(path: Option<&Path>, context: Option<&str>) -> Result<Cl
 
 async fn from_file(path: &Path) -> Result<Config, ClientError> {
     let fail = |error| ClientError::Kubeconfig { path: path.display().to_string(), error: Box::new(error) };
+    let opened = RegularFile::open(path).map_err(|error| KubeconfigError::ReadConfig(error.into(), path.to_owned()));
+    opened.map_err(fail)?;
     let file = Kubeconfig::read_from(path).map_err(fail)?;
     Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(fail)
 }

@@ -2,7 +2,7 @@
 
 use crate::codes::{Failure, FailureClass};
 use parking_lot::Mutex;
-use pilotfish_source::SecretFile;
+use pilotfish_source::{FileReader, SecretFile};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +30,7 @@ pub struct Credentials {
     /// The id of a user whose token is asked for, with the token of the source.
     pub(crate) operator: Option<String>,
     state: Mutex<State>,
+    reader: FileReader,
 }
 
 #[derive(Default)]
@@ -55,7 +56,7 @@ impl Credentials {
             TokenSource::Text(text) => state.text = Some(text.clone()),
             TokenSource::File(path) => state.file = Some((Arc::new(Mutex::new(SecretFile::new(path))), None)),
         }
-        Self { source, operator, state: Mutex::new(state) }
+        Self { source, operator, state: Mutex::new(state), reader: FileReader::default() }
     }
 
     /// The token of the source. The last good one stays while a file cannot be read.
@@ -68,7 +69,7 @@ impl Credentials {
                 None => return Ok(state.text.clone()),
             }
         };
-        let read = tokio::task::spawn_blocking(move || {
+        let read = self.reader.run(move || {
             let mut file = file.lock();
             let result = file.read().map(drop);
             (result, file.content().and_then(|content| content.as_str().map(Arc::<str>::from)))

@@ -13,6 +13,7 @@ use pilotfish_identity::{
 };
 use pilotfish_registration::Registrar;
 use pilotfish_registration_api::v1::registration_service_server::RegistrationServiceServer;
+use pilotfish_source::FileReader;
 use pilotfish_registration_api::{DESCRIPTORS, Routes, SERVICE, openapi, page};
 use std::future::Future;
 use std::io;
@@ -275,14 +276,14 @@ async fn reload(api: Arc<Api>, interval: Duration) {
         return;
     }
     let mut closing = api.closing.clone();
-    let mut is_broken = false;
+    let (mut is_broken, reader) = (false, FileReader::default());
     loop {
         tokio::select! {
             () = closed(&mut closing) => return,
             () = tokio::time::sleep(interval) => {}
         }
         let access = Arc::clone(&api.access);
-        let Ok(reloaded) = tokio::task::spawn_blocking(move || access.reload()).await else { continue };
+        let reloaded = reader.run(move || access.reload()).await.unwrap_or_else(|error| Err(error.into()));
         match reloaded {
             Ok(changed) if changed || is_broken => {
                 tracing::info!("tokens and rules of registrations were read again");

@@ -4,6 +4,7 @@ use crate::places::{Place, Places};
 use crate::{Server, TlsError, TlsOptions};
 use hyper_util::client::legacy::connect::{Connected, Connection as HttpConnection};
 use hyper_util::rt::TokioIo;
+use pilotfish_source::FileReader;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -52,13 +53,14 @@ pub enum ConnectError {
 #[derive(Clone, Debug, Default)]
 pub struct Connector {
     tls: Option<Arc<TlsOptions>>,
+    files: FileReader,
 }
 
 impl Connector {
     /// Plain TCP without options, else TLS.
     #[must_use]
     pub fn new(tls: Option<TlsOptions>) -> Self {
-        Self { tls: tls.map(Arc::new) }
+        Self { tls: tls.map(Arc::new), files: FileReader::default() }
     }
 
     /// Whether connections are TLS.
@@ -84,8 +86,7 @@ impl Connector {
         let name = tls.server_name(&server.host)?;
         let (options, handshake) =
             (tls.clone(), |source| ConnectError::Handshake { server: server.to_string(), source });
-        let config = tokio::task::spawn_blocking(move || options.config()).await;
-        let config = config.map_err(|error| handshake(io::Error::other(error)))??;
+        let config = self.files.run(move || options.config()).await.map_err(handshake)??;
         let stream = TlsConnector::from(config).connect(name, stream).await.map_err(handshake)?;
         Ok(Connection::Tls(Box::new(stream)))
     }

@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 use pilotfish_registry::LiveSettings;
-use pilotfish_source::{Secret, SecretFile, SecretFileError};
+use pilotfish_source::{FileReader, Secret, SecretFile, SecretFileError};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -19,15 +19,16 @@ pub enum SecretError {
     /// It is no text.
     #[error("the secret is not UTF-8, or holds characters that no header may have")]
     NotText,
-    /// Reading was interrupted.
+    /// The file system does not answer.
     #[error("the file was not read: {0}")]
-    Task(#[from] tokio::task::JoinError),
+    Task(#[from] std::io::Error),
 }
 
 /// A secret that an option names: in a file, which is read again when it is asked for and 5 s old, or in the environment.
 #[derive(Clone, Debug)]
 pub struct SecretOption {
     source: Source,
+    reader: FileReader,
 }
 
 #[derive(Clone, Debug)]
@@ -47,7 +48,7 @@ impl SecretOption {
             (None, Some(text)) => Source::Text(text.into()),
             (None, None) => Source::None,
         };
-        Self { source }
+        Self { source, reader: FileReader::default() }
     }
 
     /// Whether there is one to read.
@@ -66,7 +67,7 @@ impl SecretOption {
             Source::Text(text) => return Ok(Some(text.clone())),
             Source::File(file) => file.clone(),
         };
-        let secret = tokio::task::spawn_blocking(move || reread(&file)).await??;
+        let secret = self.reader.run(move || reread(&file)).await??;
         let text = secret.as_str().filter(|text| !text.contains(char::is_control));
         text.map(|text| Some(text.into())).ok_or(SecretError::NotText)
     }

@@ -13,7 +13,10 @@
 //! | [`Health`] | whether a source is in sync, since when it fails and why |
 //! | [`LossGuard`] | whether a read that lacks most of what there was is believed |
 //! | [`HeldLosses`] | what guards hold back, for people |
+//! | [`Heartbeat`] | for how long a source has been silent |
 //! | [`coalescer()`] | the newest value of each key, for a reader that is slower than its writers |
+//! | [`FileReader`] | a read on a thread of its own, with a deadline |
+//! | [`RegularFile`] | the content of a file, without ever waiting for a pipe or a device |
 //! | [`SecretFile`] | a token, password or key in a file that changes |
 //!
 //! A loop around a request usually looks like this:
@@ -39,20 +42,26 @@ mod backoff;
 mod coalescer;
 mod deadlines;
 mod error;
+mod file_reader;
 mod health;
 mod held_losses;
+mod heartbeat;
 mod jitter;
 mod loss_guard;
 mod rate_limiter;
+mod regular_file;
 mod secret_file;
 
 pub use backoff::{Backoff, BackoffPolicy};
 pub use coalescer::{CoalescingReceiver, CoalescingSender, coalescer};
 pub use deadlines::DeadlineQueue;
 pub use error::{Classify, ErrorClass, error_chain, one_line};
+pub use file_reader::FileReader;
 pub use health::{Failure, Health};
 pub use held_losses::{GuardBoard, HeldLosses, ShownLoss};
+pub use heartbeat::{Heartbeat, SILENT_AFTER};
 pub use jitter::Jitter;
 pub use loss_guard::{GuardSettings, HeldLoss, LOSS_FLOOR, LossGuard, LossVerdict, ReadExtent};
 pub use rate_limiter::RateLimiter;
+pub use regular_file::{RegularFile, RegularFileError, check_type, read_regular_file, read_regular_text};
 pub use secret_file::{Secret, SecretFile, SecretFileError, SecretState};

@@ -1,9 +1,8 @@
 //! A secret in a file that is replaced from time to time: a token, a password, a certificate or a key.
 
-use crate::{Health, error_chain};
+use crate::{FileReader, Health, RegularFileError, error_chain, read_regular_file};
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -49,8 +48,13 @@ pub enum SecretFileError {
         source: io::Error,
     },
     /// It is a folder, a pipe or a device.
-    #[error("{0} is not a regular file")]
-    NotAFile(PathBuf),
+    #[error("{path} is {kind}, not a regular file")]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+        /// The kind of thing that is there.
+        kind: &'static str,
+    },
     /// It has no content, or a line break only: usually it is being written.
     #[error("{0} is empty")]
     Empty(PathBuf),
@@ -144,16 +148,16 @@ impl SecretFile {
     async fn publish(mut self, every: Duration, sender: watch::Sender<SecretState>) {
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let reader = FileReader::default();
         loop {
             tokio::select! {
                 _ = ticks.tick() => {}
                 () = sender.closed() => return,
             }
             let (path, limit) = (self.path.clone(), self.limit);
-            let read = tokio::task::spawn_blocking(move || read_limited(&path, limit)).await;
-            let read = read.unwrap_or_else(|error| {
-                Err(SecretFileError::Read { path: self.path.clone(), source: io::Error::other(error) })
-            });
+            let read = reader.run(move || read_limited(&path, limit)).await;
+            let read = read
+                .unwrap_or_else(|source| Err(SecretFileError::Read { path: self.path.clone(), source }));
             let result = read.and_then(|read| self.accept(read));
             sender.send_if_modified(|state| state.take(&self, &result));
         }
@@ -201,17 +205,12 @@ impl SecretState {
 
 /// Reads at most `limit` bytes of a regular file.
 fn read_limited(path: &Path, limit: u64) -> Result<Vec<u8>, SecretFileError> {
-    let fail = |source| SecretFileError::Read { path: path.to_owned(), source };
-    // Asked before it is opened: opening a pipe waits for its writer.
-    if !std::fs::metadata(path).map_err(fail)?.is_file() {
-        return Err(SecretFileError::NotAFile(path.to_owned()));
-    }
-    let mut content = Vec::new();
-    File::open(path).map_err(fail)?.take(limit.saturating_add(1)).read_to_end(&mut content).map_err(fail)?;
-    match u64::try_from(content.len()) {
-        Ok(length) if length <= limit => Ok(content),
-        _ => Err(SecretFileError::TooLarge { path: path.to_owned(), limit }),
-    }
+    let path = || path.to_owned();
+    read_regular_file(&path(), limit).map_err(|error| match error {
+        RegularFileError::Io(source) => SecretFileError::Read { path: path(), source },
+        RegularFileError::NotRegular(kind) => SecretFileError::NotAFile { path: path(), kind },
+        RegularFileError::TooLarge { limit } => SecretFileError::TooLarge { path: path(), limit },
+    })
 }
 
 #[cfg(test)]
@@ -276,7 +275,7 @@ mod tests {
             assert_eq!(text(&file), Some("good"));
         }
         let mut folder = SecretFile::new(folder.path());
-        assert!(matches!(folder.read(), Err(SecretFileError::NotAFile(_))));
+        assert!(matches!(folder.read(), Err(SecretFileError::NotAFile { .. })));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! counts as changed.
 
 use super::scanner::Walked;
-use notify::event::{AccessKind, AccessMode, ModifyKind};
+use notify::event::{AccessKind, AccessMode, CreateKind, ModifyKind};
 use notify::{Event, EventKind};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -16,10 +16,31 @@ const MOST: usize = 8_192;
 /// How far the writing of a changed file had come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WriteState {
-    /// It was closed after writing, or put in place by rename.
+    /// Closed after writing, put in place by rename, or removed.
     Complete,
-    /// It is still being written to.
+    /// Written to, and not closed yet.
     Writing,
+    /// Created and not opened yet: a link, as a rule.
+    Created,
+    /// Only its attributes changed.
+    Touched,
+}
+
+impl WriteState {
+    /// The state of a path after an event; `None` if the event changes nothing.
+    fn after(before: Option<Self>, kind: &EventKind) -> Option<Self> {
+        match kind {
+            EventKind::Access(AccessKind::Close(AccessMode::Write)) => Some(Self::Complete),
+            // Who creates a file opens it for writing with the same call.
+            EventKind::Access(AccessKind::Open(_)) if before == Some(Self::Created) => Some(Self::Writing),
+            EventKind::Access(_) => None,
+            EventKind::Create(CreateKind::Folder) => Some(Self::Complete),
+            EventKind::Create(_) => Some(Self::Created),
+            EventKind::Modify(ModifyKind::Data(_)) => Some(Self::Writing),
+            EventKind::Modify(ModifyKind::Metadata(_)) => before.is_none().then_some(Self::Touched),
+            _ => Some(Self::Complete),
+        }
+    }
 }
 
 /// What changed since the scanner last took it.
@@ -58,14 +79,12 @@ impl ChangeQueue {
 
     /// Takes in an event of the watcher.
     pub(super) fn record(&self, event: notify::Result<Event>) {
-        let Some(state) = event.as_ref().map_or(Some(WriteState::Complete), |event| write_state(&event.kind))
-        else {
-            return;
-        };
         let mut changes = self.lock();
         match event {
             Ok(event) if !event.need_rescan() => {
                 for path in event.paths {
+                    let before = changes.paths.get(&path).copied();
+                    let Some(state) = WriteState::after(before, &event.kind) else { return };
                     if changes.paths.len() >= MOST && !changes.paths.contains_key(&path) {
                         changes.everything = true;
                         break;
@@ -136,16 +155,6 @@ impl ChangeQueue {
     }
 }
 
-/// What an event means for the file; `None` when its content stays the same.
-fn write_state(kind: &EventKind) -> Option<WriteState> {
-    match kind {
-        EventKind::Access(AccessKind::Close(AccessMode::Write)) => Some(WriteState::Complete),
-        EventKind::Access(_) => None,
-        EventKind::Create(_) | EventKind::Modify(ModifyKind::Data(_)) => Some(WriteState::Writing),
-        _ => Some(WriteState::Complete),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,15 +212,39 @@ mod tests {
     }
 
     #[test]
-    fn the_last_event_of_a_path_counts() {
-        let queue = ChangeQueue::default();
-        let path = Path::new("/a");
-        let writing = EventKind::Modify(ModifyKind::Data(notify::event::DataChange::Any));
-        queue.record(Ok(Event::new(writing).add_path(path.to_owned())));
-        queue.record(written(path));
-        let read = EventKind::Access(AccessKind::Open(AccessMode::Read));
-        queue.record(Ok(Event::new(read).add_path(path.to_owned())));
-        let changes = queue.wait(Instant::now(), Duration::ZERO, Duration::ZERO);
-        assert_eq!(changes.paths.get(path), Some(&WriteState::Complete));
+    fn a_path_is_complete_once_it_is_closed_after_the_last_write() {
+        use notify::event::{DataChange, MetadataKind, RemoveKind, RenameMode};
+        use WriteState::{Complete, Created, Touched, Writing};
+        let open = EventKind::Access(AccessKind::Open(AccessMode::Any));
+        let write = EventKind::Modify(ModifyKind::Data(DataChange::Any));
+        let close = EventKind::Access(AccessKind::Close(AccessMode::Write));
+        let close_read = EventKind::Access(AccessKind::Close(AccessMode::Read));
+        let create = EventKind::Create(CreateKind::File);
+        let attributes = EventKind::Modify(ModifyKind::Metadata(MetadataKind::Any));
+        let rename = EventKind::Modify(ModifyKind::Name(RenameMode::To));
+        let remove = EventKind::Remove(RemoveKind::File);
+        let cases: [(&[EventKind], Option<WriteState>); 13] = [
+            (&[open, close_read], None),
+            (&[write], Some(Writing)),
+            (&[write, attributes, open, close_read], Some(Writing)),
+            (&[write, close], Some(Complete)),
+            (&[write, close, attributes], Some(Complete)),
+            (&[write, close, write], Some(Writing)),
+            (&[create], Some(Created)),
+            (&[create, attributes], Some(Created)),
+            (&[create, open], Some(Writing)),
+            (&[create, open, close], Some(Complete)),
+            (&[remove, create, open], Some(Writing)),
+            (&[write, rename], Some(Complete)),
+            (&[attributes], Some(Touched)),
+        ];
+        for (events, expected) in cases {
+            let (queue, path) = (ChangeQueue::default(), Path::new("/a"));
+            for kind in events {
+                queue.record(Ok(Event::new(*kind).add_path(path.to_owned())));
+            }
+            let changes = queue.wait(Instant::now(), Duration::ZERO, Duration::ZERO);
+            assert_eq!(changes.paths.get(path).copied(), expected, "{events:?}");
+        }
     }
 }

@@ -17,9 +17,10 @@ mod state;
 mod validate;
 mod walk;
 mod watch;
+mod writes;
 
 pub use once::{OnceError, ReadText, read_once};
 pub use path::FilePath;
-pub use source::{FileSource, FileSourceSettings, OpenError, RunningFileSource, Timing};
+pub use source::{FileHeartbeats, FileSource, FileSourceSettings, OpenError, RunningFileSource, Timing};
 pub use state::{FileChange, FileContent, FileRole, FileState};
 pub use validate::{ValidateSummary, validate_paths};

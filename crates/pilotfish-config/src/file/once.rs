@@ -2,6 +2,7 @@
 
 use super::state::FileContent;
 use super::walk::{Found, read_file, walk};
+use pilotfish_source::Heartbeat;
 use std::path::{Path, PathBuf};
 
 /// A file.
@@ -58,7 +59,7 @@ pub fn read_once(paths: &[PathBuf], file_bytes: u64, limit: u64) -> Result<Vec<R
 /// The files of a folder.
 fn of_folder(folder: &Path) -> Result<Vec<PathBuf>, OnceError> {
     let mut found = Found::default();
-    walk(folder, &mut found);
+    walk(folder, &mut found, &Heartbeat::paused());
     if let Some((path, reason)) = found.unreadable.into_iter().next() {
         return Err(OnceError::Unreadable { path, reason });
     }

@@ -5,11 +5,13 @@ use super::parallel;
 use super::path::FilePath;
 use super::state::{FileChange, FileContent, FileRole, FileState};
 use super::walk::{Found, Signature, is_config_file, is_hidden, read_file, walk};
+use super::source::Timing;
 use super::watch::Watch;
+use super::writes::OpenWrites;
 use crate::problem::ObjectCheck;
 use crate::source::{SourceBatch, SourceEvent, SourceProblems};
 use crate::{Limits, ReadFile};
-use pilotfish_source::{GuardSettings, HeldLosses, LossGuard, LossVerdict, ReadExtent};
+use pilotfish_source::{GuardSettings, HeldLosses, Heartbeat, LossGuard, LossVerdict, ReadExtent, check_type};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -37,6 +39,9 @@ impl Root {
         let meta = fs::metadata(&path)?;
         if meta.is_dir() && role != FileRole::Objects {
             return Err(io::Error::new(io::ErrorKind::IsADirectory, "is a folder, a file is needed"));
+        }
+        if !meta.is_dir() {
+            check_type(meta.file_type())?;
         }
         Ok(Self { named: named.to_owned(), path, role, is_folder: meta.is_dir() })
     }
@@ -80,6 +85,52 @@ struct Pending {
     due: Instant,
     /// Since when the file is away.
     absent_since: Option<Instant>,
+    /// The file as a walk found it, without any event, and when: it counts once it stays so.
+    unconfirmed: Option<(Signature, Instant)>,
+}
+
+impl Pending {
+    fn at(due: Instant) -> Self {
+        Self { due, absent_since: None, unconfirmed: None }
+    }
+
+    /// The next time to read a file that has not stayed as it is for long enough; `None` when it has.
+    fn confirm(&self, signature: Option<Signature>, now: Instant, wait: Duration) -> Option<Self> {
+        let ((before, since), signature) = (self.unconfirmed?, signature?);
+        let since = if before == signature { since } else { now };
+        let due = since + wait;
+        (now < due).then(|| Self { unconfirmed: Some((signature, since)), ..Self::at(due) })
+    }
+}
+
+/// A file as it was when it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Known {
+    /// `None` if it could not be read.
+    signature: Option<Signature>,
+    /// True if every later change shows in the signature: the file was not touched just before.
+    is_settled: bool,
+}
+
+impl Known {
+    /// A file to be read again as soon as that is possible.
+    const UNREAD: Self = Self { signature: None, is_settled: false };
+
+    /// True if the file has not changed since.
+    fn is(&self, now: Signature) -> bool {
+        self.is_settled && self.signature == Some(now)
+    }
+}
+
+/// The reason why all files are compared with what was read of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trigger {
+    /// Nothing was read before, so nothing can be lost.
+    Start,
+    /// A folder or link changed: files that it brought are complete.
+    Event,
+    /// No event tells which files changed, so none tells that they are complete.
+    Walk,
 }
 
 /// What a walk through all roots found, at some time.
@@ -90,13 +141,13 @@ pub(super) struct Walked {
 }
 
 impl Walked {
-    fn through(roots: &[Root]) -> Self {
+    fn through(roots: &[Root], alive: &Heartbeat) -> Self {
         let mut found = Found::default();
         let mut failures = Vec::new();
         for root in roots {
             match root.unreadable() {
                 Some(failure) => failures.push(failure),
-                None if root.is_folder => walk(&root.path, &mut found),
+                None if root.is_folder => walk(&root.path, &mut found, alive),
                 None => fs::metadata(&root.path).iter().for_each(|meta| found.file(&root.path, meta, true)),
             }
         }
@@ -108,14 +159,15 @@ impl Walked {
 pub(super) struct Scanner {
     roots: Arc<[Root]>,
     limits: Limits,
-    settle: Duration,
+    timing: Timing,
+    heartbeat: Heartbeat,
     state: FileState,
-    /// The files that were read, as they were then; `None` when they must be read again: the file could not be read, or was
-    /// touched so recently that a further change might not show.
-    known: BTreeMap<FilePath, Option<Signature>>,
+    known: BTreeMap<FilePath, Known>,
     pending: BTreeMap<FilePath, Pending>,
     folders: BTreeSet<PathBuf>,
     link_folders: BTreeSet<PathBuf>,
+    links: BTreeMap<FilePath, PathBuf>,
+    writes: OpenWrites,
     watch: Option<Watch>,
     failure: Option<Arc<str>>,
     problems: Arc<SourceProblems>,
@@ -127,16 +179,25 @@ pub(super) struct Scanner {
 }
 
 impl Scanner {
-    pub(super) fn new(roots: Vec<Root>, limits: Limits, checks: Vec<ObjectCheck>, settle: Duration) -> Self {
+    pub(super) fn new(
+        roots: Vec<Root>,
+        limits: Limits,
+        checks: Vec<ObjectCheck>,
+        timing: Timing,
+        heartbeat: Heartbeat,
+    ) -> Self {
         Self {
             roots: roots.into(),
             state: FileState::new(limits.clone()).with_checks(checks),
             limits,
-            settle,
+            timing,
+            heartbeat,
             known: BTreeMap::new(),
             pending: BTreeMap::new(),
             folders: BTreeSet::new(),
             link_folders: BTreeSet::new(),
+            links: BTreeMap::new(),
+            writes: OpenWrites::new(timing.write_timeout),
             watch: None,
             failure: None,
             problems: Arc::default(),
@@ -175,7 +236,7 @@ impl Scanner {
         self.watch = Some(Watch::new(queue));
         let (folders, link_folders) = (self.folders.clone(), self.link_folders.clone());
         self.watch_folders([&folders, &link_folders]);
-        self.rescan(now, clock, false)
+        self.rescan(now, clock, Trigger::Event)
     }
 
     pub(super) fn state(&self) -> &FileState {
@@ -184,7 +245,7 @@ impl Scanner {
 
     /// When the next file is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.pending.values().map(|pending| pending.due).min()
+        self.pending.values().map(|pending| pending.due).chain(self.writes.next_due()).min()
     }
 
     /// The time until the next full scan: shorter when not everything can be watched.
@@ -195,39 +256,79 @@ impl Scanner {
 
     /// Reads what changed and what is due.
     pub(super) fn poll_changes(&mut self, changes: Changes, now: Instant, clock: SystemTime) -> SourceBatch {
-        let mut everything = changes.everything;
+        let mut trigger = None;
         for (path, state) in changes.paths {
-            match self.affected(&path) {
-                Affected::Nothing => {}
-                Affected::Everything => everything = true,
-                Affected::File => {
-                    let due = if state == WriteState::Writing { now + self.settle } else { now };
-                    let path = FilePath::from(&*path);
-                    let absent_since = self.pending.get(&path).and_then(|pending| pending.absent_since);
-                    self.pending.insert(path, Pending { due, absent_since });
-                }
+            if self.take_change(&path, state, now) == Affected::Everything {
+                trigger = Some(Trigger::Event);
             }
         }
-        match changes.walked {
-            _ if everything => self.rescan(now, clock, false),
-            Some(walked) => self.compare(walked, now, clock, false),
-            None => self.read_due(now, clock, false),
+        if changes.everything {
+            self.distrust_events(now);
+            trigger = Some(Trigger::Walk);
+        }
+        let mut batch = match (trigger, changes.walked) {
+            (Some(trigger), _) => self.rescan(now, clock, trigger),
+            (None, Some(walked)) => self.compare(walked, now, clock, Trigger::Walk),
+            (None, None) => self.read_due(now, clock, Trigger::Walk),
+        };
+        self.report_open_writes(now, &mut batch);
+        batch
+    }
+
+    /// Notes when to read a file that changed. Returns what has to be read because of it now.
+    fn take_change(&mut self, path: &Path, state: WriteState, now: Instant) -> Affected {
+        let affected = self.affected(path);
+        let file = FilePath::from(path);
+        let is_target = affected == Affected::Everything && self.links.values().any(|target| target == path);
+        if (affected == Affected::File || is_target) && !self.writes.note(&file, state, now) {
+            self.pending.remove(&file);
+            return Affected::Nothing;
+        }
+        if affected == Affected::File {
+            let wait = if state == WriteState::Created { self.timing.settle } else { Duration::ZERO };
+            let absent_since = self.pending.get(&file).and_then(|pending| pending.absent_since);
+            self.pending.insert(file, Pending { absent_since, ..Pending::at(now + wait) });
+        }
+        affected
+    }
+
+    /// Events were lost, perhaps the one that tells that a file was closed.
+    fn distrust_events(&mut self, now: Instant) {
+        for path in self.writes.take_all() {
+            let found = fs::metadata(&*path).ok().map(|meta| (Signature::of(&meta), now));
+            let due = now + self.timing.confirm;
+            self.pending.insert(path, Pending { unconfirmed: found, ..Pending::at(due) });
         }
     }
 
-    /// Walks through all roots; files that changed are read. At the `start` there is nothing to wait for.
-    pub(super) fn rescan(&mut self, now: Instant, clock: SystemTime, start: bool) -> SourceBatch {
-        self.compare(Walked::through(&self.roots), now, clock, start)
+    /// Reports files that are not closed in time; what was read of them before stays.
+    fn report_open_writes(&mut self, now: Instant, batch: &mut SourceBatch) {
+        let seconds = self.timing.write_timeout.as_secs();
+        let reason = format!(
+            "it has been open for writing for {seconds} s, and is read once it is closed or replaced by rename"
+        );
+        let mut unreadable = Vec::new();
+        for path in self.writes.take_overdue(now) {
+            let links = self.links.iter().filter(|(_, target)| **target == *path).map(|(link, _)| link);
+            let own = root_of(&self.roots, &path).map(|_| &path);
+            unreadable.extend(links.chain(own).map(|path| (path.to_path_buf(), reason.clone())));
+        }
+        self.report_unreadable(unreadable, batch);
+    }
+
+    /// Walks through all roots; files that changed are read.
+    pub(super) fn rescan(&mut self, now: Instant, clock: SystemTime, trigger: Trigger) -> SourceBatch {
+        self.compare(Walked::through(&self.roots, &self.heartbeat), now, clock, trigger)
     }
 
     /// A walk that needs nothing else of the scanner, for another thread. What it finds may be older than what was read meanwhile.
-    pub(super) fn walk(&self) -> impl FnOnce() -> Walked + Send + 'static {
+    pub(super) fn walk(&self, alive: Heartbeat) -> impl FnOnce() -> Walked + Send + 'static {
         let roots = Arc::clone(&self.roots);
-        move || Walked::through(&roots)
+        move || Walked::through(&roots, &alive)
     }
 
     /// Reads what differs from what a walk found. Files are looked at once more then, so that an old walk makes nothing old.
-    fn compare(&mut self, walked: Walked, now: Instant, clock: SystemTime, start: bool) -> SourceBatch {
+    fn compare(&mut self, walked: Walked, now: Instant, clock: SystemTime, trigger: Trigger) -> SourceBatch {
         let Walked { mut found, mut failure } = walked;
         // What came into a folder before it was watched is found by walking once more. A folder that grows faster than
         // that is found complete at the latest by the next rescan.
@@ -235,18 +336,24 @@ impl Scanner {
             if !self.watch_folders([&found.folders, &found.link_folders]) {
                 break;
             }
-            Walked { found, failure } = Walked::through(&self.roots);
+            Walked { found, failure } = Walked::through(&self.roots, &self.heartbeat);
         }
+        self.writes.forget_replaced();
         for path in self.differing(&found, failure.is_some()) {
+            if self.is_open(&path, &found) {
+                continue;
+            }
             let is_back = found.files.contains_key(&path) && self.held.contains(&path);
-            let pending = self.pending.entry(path).or_insert(Pending { due: now, absent_since: None });
+            let unconfirmed = self.unconfirmed(&path, &found, trigger).map(|signature| (signature, now));
+            let wait = if unconfirmed.is_some() { self.timing.confirm } else { Duration::ZERO };
+            let pending = self.pending.entry(path).or_insert(Pending { unconfirmed, ..Pending::at(now + wait) });
             if is_back {
                 pending.due = now;
             }
         }
         let unreadable: Vec<_> = found.unreadable.into_iter().collect();
-        (self.folders, self.link_folders) = (found.folders, found.link_folders);
-        let mut batch = self.read_due(now, clock, start);
+        (self.folders, self.link_folders, self.links) = (found.folders, found.link_folders, found.links);
+        let mut batch = self.read_due(now, clock, trigger);
         self.report_unreadable(unreadable, &mut batch);
         self.report_failure(failure, clock, &mut batch);
         batch
@@ -264,7 +371,7 @@ impl Scanner {
         // Mostly none are, and comparing paths in order is quicker than looking for each.
         let mut pairs = found.files.iter().zip(&self.known);
         let is_same = found.files.len() == self.known.len()
-            && pairs.all(|((path, signature), (known, read))| path == known && Some(*signature) == *read);
+            && pairs.all(|((path, signature), (known, read))| path == known && read.is(*signature));
         if is_same {
             return Vec::new();
         }
@@ -272,9 +379,26 @@ impl Scanner {
             |path: &&FilePath| !found.files.contains_key(*path) && !self.is_hidden_by(path, found, failure);
         let gone = self.known.keys().filter(is_gone);
         let has_changed =
-            |(path, signature): &(&FilePath, &Signature)| self.known.get(*path) != Some(&Some(**signature));
+            |(path, signature): &(&FilePath, &Signature)| !self.known.get(*path).is_some_and(|known| known.is(**signature));
         let changed = found.files.iter().filter(has_changed).map(|(path, _)| path);
         changed.chain(gone).cloned().collect()
+    }
+
+    /// True if the file, or the one that it leads to, is open for writing.
+    fn is_open(&self, path: &FilePath, found: &Found) -> bool {
+        self.writes.has(path) || found.links.get(path).is_some_and(|target| self.writes.has(target))
+    }
+
+    /// The signature that a differing file has to keep before it is read: nothing else tells that it was written completely.
+    fn unconfirmed(&self, path: &FilePath, found: &Found, trigger: Trigger) -> Option<Signature> {
+        let signature = found.files.get(path)?;
+        let known = self.known.get(path).and_then(|known| known.signature);
+        let is_same_file = known.is_some_and(|known| known.identity() == signature.identity());
+        match trigger {
+            Trigger::Start => None,
+            Trigger::Event => is_same_file.then_some(*signature),
+            Trigger::Walk => Some(*signature),
+        }
     }
 
     /// Whether a file that was not found may still be there, because its root or folder could not be read.
@@ -285,7 +409,7 @@ impl Scanner {
     }
 
     /// Reads every file that is due and applies what is complete.
-    fn read_due(&mut self, now: Instant, clock: SystemTime, start: bool) -> SourceBatch {
+    fn read_due(&mut self, now: Instant, clock: SystemTime, trigger: Trigger) -> SourceBatch {
         let due: Vec<_> = self
             .pending
             .iter()
@@ -298,7 +422,7 @@ impl Scanner {
         for (path, found) in due.into_iter().zip(found) {
             let (Some(pending), Some(found)) = (self.pending.remove(&path), found) else { continue };
             self.held.remove(&path);
-            match self.classify(&path, pending, found, (now, clock), start) {
+            match self.classify(&path, pending, found, (now, clock), trigger) {
                 Outcome::Unchanged => {}
                 Outcome::Retry(pending) => drop(self.pending.insert(path, pending)),
                 Outcome::Changed(change) => changes.push(change),
@@ -341,8 +465,8 @@ impl Scanner {
             }
             LossVerdict::Hold(held) => {
                 for change in absent {
-                    self.known.insert(change.path.clone(), None);
-                    let pending = Pending { due: held.until, absent_since: Some(now) };
+                    self.known.insert(change.path.clone(), Known::UNREAD);
+                    let pending = Pending { absent_since: Some(now), ..Pending::at(held.until) };
                     self.pending.insert(change.path.clone(), pending);
                     self.held.insert(change.path);
                 }
@@ -360,13 +484,14 @@ impl Scanner {
 
     /// How one file is read; gives `None` for one that belongs to no root. It may be called from any thread.
     fn reading(&self) -> impl Fn(&FilePath) -> Option<FoundFile> + Sync + use<'_> {
-        let Self { roots, limits, state, known, .. } = self;
+        let Self { roots, limits, state, known, heartbeat, .. } = self;
         move |path| {
+            heartbeat.beat(Instant::now());
             let root = root_of(roots, path)?;
             let (name, role) = (root.name_of(path), root.role);
             let content = match read_file(path, limits.file_bytes) {
-                (FileContent::Bytes(_), signature)
-                    if signature.is_some() && known.get(path) == Some(&signature) =>
+                (FileContent::Bytes(_), Some(signature))
+                    if known.get(path).is_some_and(|known| known.is(signature)) =>
                 {
                     FoundContent::Unchanged
                 }
@@ -390,7 +515,7 @@ impl Scanner {
         pending: Pending,
         found: FoundFile,
         (now, clock): (Instant, SystemTime),
-        start: bool,
+        trigger: Trigger,
     ) -> Outcome {
         let FoundFile { name, role, content } = found;
         let change = |content| Outcome::Changed(FileChange { path: path.clone(), name, role, content });
@@ -406,25 +531,31 @@ impl Scanner {
             FoundContent::Absent => {
                 // Editors take a file away before they put the new one in its place.
                 let since = pending.absent_since.unwrap_or(now);
-                if now.saturating_duration_since(since) < self.settle {
-                    return Outcome::Retry(Pending { due: since + self.settle, absent_since: Some(since) });
+                let settle = self.timing.settle;
+                if now.saturating_duration_since(since) < settle {
+                    return Outcome::Retry(Pending { absent_since: Some(since), ..Pending::at(since + settle) });
                 }
                 self.known.remove(path);
                 change(FileContent::Absent)
             }
             FoundContent::Other(other, signature) => {
-                let first =
-                    self.known.insert(path.clone(), signature) != Some(signature) || signature.is_none();
+                let known = Known { signature, is_settled: true };
+                let first = self.known.insert(path.clone(), known) != Some(known) || signature.is_none();
                 if first { change(other) } else { Outcome::Unchanged }
             }
             FoundContent::Read(read, signature) => {
+                if let Some(later) = pending.confirm(signature, now, self.timing.confirm) {
+                    return Outcome::Retry(later);
+                }
                 // A file that was touched just now and makes no sense is likely to be written to still.
                 let senseless = !read.rejected.is_empty() || read.objects.is_empty();
-                let age = signature.and_then(|signature| signature.age(clock)).unwrap_or(self.settle);
-                if senseless && !start && age < self.settle {
-                    return Outcome::Retry(Pending { due: now + (self.settle - age), absent_since: None });
+                let settle = self.timing.settle;
+                let age = signature.and_then(|signature| signature.age(clock)).unwrap_or(settle);
+                if senseless && trigger != Trigger::Start && age < settle {
+                    return Outcome::Retry(Pending::at(now + (settle - age)));
                 }
-                self.known.insert(path.clone(), signature.filter(|signature| !signature.is_fresh(clock)));
+                let is_settled = signature.is_some_and(|signature| !signature.is_fresh(clock));
+                self.known.insert(path.clone(), Known { signature, is_settled });
                 change(FileContent::Read(read))
             }
         }
@@ -438,7 +569,7 @@ impl Scanner {
             let (name, role) = (root.name_of(&path), root.role);
             let path = FilePath::from(&*path);
             // Looked at again when it becomes readable, and taken away when it is gone.
-            self.known.insert(path.clone(), None);
+            self.known.insert(path.clone(), Known::UNREAD);
             changes.push(FileChange { path, name, role, content: FileContent::Unreadable(reason) });
         }
         if !changes.is_empty() {
@@ -541,7 +672,8 @@ mod tests {
 
     fn scanner(folder: &Path) -> Scanner {
         let roots = vec![Root::open(folder, FileRole::Objects).unwrap()];
-        Scanner::new(roots, Limits::default(), Vec::new(), Duration::ZERO)
+        let timing = Timing { settle: Duration::ZERO, ..Timing::default() };
+        Scanner::new(roots, Limits::default(), Vec::new(), timing, Heartbeat::paused())
     }
 
     fn service(folder: &Path, name: &str, port: u16) {
@@ -559,8 +691,8 @@ mod tests {
         let mut scanner = scanner(path);
         let times = || (Instant::now(), SystemTime::now());
         let (now, clock) = times();
-        assert_eq!(scanner.rescan(now, clock, true).events.len(), 3);
-        let old = scanner.walk()();
+        assert_eq!(scanner.rescan(now, clock, Trigger::Start).events.len(), 3);
+        let old = scanner.walk(Heartbeat::paused())();
         service(path, "a", 8_080);
         fs::remove_file(path.join("b.yaml")).unwrap();
         service(path, "d", 80);
@@ -572,7 +704,7 @@ mod tests {
         // One that is gone is given a moment to come back.
         assert_eq!(batch.events.len() + rest.events.len(), 3, "{:?} {:?}", batch.events, rest.events);
         assert_eq!(scanner.state().objects().len(), 3);
-        let newest = scanner.walk()();
+        let newest = scanner.walk(Heartbeat::paused())();
         let (now, clock) = times();
         let rest = scanner.poll_changes(Changes { walked: Some(newest), ..Changes::default() }, now, clock);
         assert!(rest.events.is_empty(), "{:?}", rest.events);
@@ -584,13 +716,16 @@ mod tests {
         let path = folder.path();
         service(path, "a", 80);
         let mut scanner = scanner(path);
-        assert_eq!(scanner.rescan(Instant::now(), SystemTime::now(), true).events.len(), 1);
+        assert_eq!(scanner.rescan(Instant::now(), SystemTime::now(), Trigger::Start).events.len(), 1);
         service(path, "a", 8_080);
         let more = path.join("more");
         fs::create_dir(&more).unwrap();
         service(&more, "b", 80);
         let batch = scanner.watch(Arc::default(), Instant::now(), SystemTime::now());
-        assert_eq!((batch.events.len(), scanner.state().objects().len()), (2, 2), "{:?}", batch.events);
+        assert_eq!((batch.events.len(), scanner.state().objects().len()), (1, 2), "{:?}", batch.events);
+        let confirmed = Instant::now() + scanner.timing.confirm;
+        let batch = scanner.poll_changes(Changes::default(), confirmed, SystemTime::now());
+        assert_eq!(batch.events.len(), 1, "no event tells that it is closed, so it has to stay as it is: {batch:?}");
     }
 
     #[test]
@@ -600,11 +735,11 @@ mod tests {
         fs::create_dir(&path).unwrap();
         service(&path, "a", 80);
         let mut scanner = scanner(&path);
-        assert_eq!(scanner.rescan(Instant::now(), SystemTime::now(), true).events.len(), 1);
-        let walked = scanner.walk()();
+        assert_eq!(scanner.rescan(Instant::now(), SystemTime::now(), Trigger::Start).events.len(), 1);
+        let walked = scanner.walk(Heartbeat::paused())();
         fs::remove_dir_all(&path).unwrap();
         scanner.watch = Some(Watch::new(Arc::default()));
-        let batch = scanner.compare(walked, Instant::now(), SystemTime::now(), false);
+        let batch = scanner.compare(walked, Instant::now(), SystemTime::now(), Trigger::Walk);
         assert!(matches!(&*batch.events, [SourceEvent::Failed { .. }]), "{:?}", batch.events);
         assert_eq!(scanner.state().objects().len(), 1, "it keeps what it had");
     }
@@ -616,8 +751,9 @@ mod tests {
             names.iter().for_each(|name| service(&path.join(folder), name, 80));
         }
         let mut scanner = scanner(path);
+        scanner.timing.confirm = Duration::ZERO;
         let now = Instant::now();
-        assert_eq!(scanner.rescan(now, SystemTime::now(), true).events.len(), 7);
+        assert_eq!(scanner.rescan(now, SystemTime::now(), Trigger::Start).events.len(), 7);
         (scanner, now)
     }
 
@@ -699,5 +835,52 @@ mod tests {
         events(&mut scanner, now, true);
         assert_eq!((scanner.losses.holds(), scanner.state().objects().len()), (0, 7));
         assert_eq!(scanner.state().files(), 7);
+    }
+    /// Without events, as on a network file system: walks find what changed.
+    #[test]
+    fn a_file_that_changed_without_an_event_counts_once_it_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        service(path, "a", 80);
+        let mut scanner = scanner(path);
+        let start = Instant::now();
+        assert_eq!(scanner.rescan(start, SystemTime::now(), Trigger::Start).events.len(), 1);
+        let clock = SystemTime::now() + Duration::from_secs(5);
+        let mut walk = |after| {
+            let walked = Some(scanner.walk(Heartbeat::paused())());
+            let now = start + scanner.timing.confirm.mul_f64(after);
+            scanner.poll_changes(Changes { walked, ..Changes::default() }, now, clock).events.len()
+        };
+        fs::write(path.join("a.yaml"), "").unwrap();
+        assert_eq!((walk(0.0), walk(0.9)), (0, 0), "emptied, and perhaps about to be written");
+        fs::write(path.join("a.yaml"), "apiVersion: v1\n").unwrap();
+        assert_eq!((walk(1.1), walk(2.0)), (0, 0), "written to meanwhile");
+        service(path, "a", 8_080);
+        service(path, "b", 80);
+        assert_eq!((walk(2.2), walk(3.1)), (0, 0));
+        assert_eq!(walk(3.3), 2, "complete, and a new file too");
+        fs::write(path.join("a.yaml"), "").unwrap();
+        assert_eq!((walk(4.0), walk(5.1)), (0, 1), "emptied for good");
+    }
+
+    #[test]
+    fn when_events_are_lost_an_open_file_counts_once_it_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        service(path, "a", 80);
+        let mut scanner = scanner(path);
+        let start = Instant::now();
+        scanner.rescan(start, SystemTime::now(), Trigger::Start);
+        let clock = SystemTime::now() + Duration::from_secs(5);
+        let mut poll = |after: f64, changes: Changes| {
+            scanner.poll_changes(changes, start + scanner.timing.confirm.mul_f64(after), clock).events.len()
+        };
+        fs::write(path.join("a.yaml"), "").unwrap();
+        let writing = [(path.join("a.yaml"), WriteState::Writing)];
+        assert_eq!(poll(0.0, Changes { paths: writing.into(), ..Changes::default() }), 0);
+        service(path, "a", 8_080);
+        assert_eq!(poll(5.0, Changes::default()), 0, "it is not closed, as far as is known");
+        assert_eq!(poll(6.0, Changes { everything: true, ..Changes::default() }), 0);
+        assert_eq!((poll(6.9, Changes::default()), poll(7.0, Changes::default())), (0, 1));
     }
 }

@@ -2,13 +2,13 @@
 
 use super::change_queue::ChangeQueue;
 use super::rescan::Rescan;
-use super::scanner::{Root, Scanner};
+use super::scanner::{Root, Scanner, Trigger};
 use super::state::FileRole;
 use crate::problem::ObjectCheck;
 use crate::source::{Effective, ProblemReport, SourceBatch, SourceEvent, SourceProblems};
 use crate::{Limits, MeshFile};
-use pilotfish_source::{GuardSettings, HeldLosses};
-use std::panic;
+use pilotfish_source::{GuardSettings, HeldLosses, Heartbeat};
+use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -18,6 +18,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 /// Polling interval for acceptances of held losses, while there are any.
 const ACCEPTANCE_POLL: Duration = Duration::from_millis(250);
+
+/// Interval of the heartbeats of a source without changes.
+const BEAT: Duration = Duration::from_secs(5);
 
 /// What to read, and when.
 #[derive(Clone, Debug)]
@@ -38,6 +41,23 @@ pub struct FileSourceSettings {
     pub guard: GuardSettings,
     /// Where those that wait are shown and accepted.
     pub losses: HeldLosses,
+    /// Where the source says that it is alive.
+    pub heartbeats: FileHeartbeats,
+}
+
+/// The heartbeats of a file source. A file system that does not answer silences them.
+#[derive(Clone, Debug)]
+pub struct FileHeartbeats {
+    /// Of the thread that reads changed files.
+    pub reading: Heartbeat,
+    /// Of the thread that walks through all folders from time to time.
+    pub walking: Heartbeat,
+}
+
+impl Default for FileHeartbeats {
+    fn default() -> Self {
+        Self { reading: Heartbeat::paused(), walking: Heartbeat::paused() }
+    }
 }
 
 impl FileSourceSettings {
@@ -55,6 +75,7 @@ impl FileSourceSettings {
             timing,
             guard,
             losses,
+            heartbeats: FileHeartbeats::default(),
         }
     }
 }
@@ -69,6 +90,10 @@ pub struct Timing {
     pub ceiling: Duration,
     /// How long a file that is half written, or gone, is given to become whole. A complete file does not wait.
     pub settle: Duration,
+    /// How long a file that changed without an event has to stay as it is to count as complete.
+    pub confirm: Duration,
+    /// Time after which a file that is still open for writing is reported.
+    pub write_timeout: Duration,
     /// How often everything is scanned, for what a watcher cannot notice (network file systems).
     pub rescan: Duration,
 }
@@ -79,6 +104,8 @@ impl Default for Timing {
             quiet: Duration::from_millis(2),
             ceiling: Duration::from_millis(20),
             settle: Duration::from_millis(80),
+            confirm: Duration::from_secs(2),
+            write_timeout: Duration::from_secs(60),
             rescan: Duration::from_secs(10),
         }
     }
@@ -117,6 +144,7 @@ pub struct FileSource {
     timing: Timing,
     /// Acceptances of held losses by operators.
     acceptances: watch::Receiver<u64>,
+    heartbeats: FileHeartbeats,
     first: SourceBatch,
 }
 
@@ -129,13 +157,14 @@ impl FileSource {
         let roots = roots(&settings)?;
         let queue = Arc::new(ChangeQueue::default());
         let timing = settings.timing;
-        let acceptances = settings.losses.acceptances();
-        let mut scanner = Scanner::new(roots, settings.limits, settings.checks, timing.settle)
+        let (acceptances, heartbeats) = (settings.losses.acceptances(), settings.heartbeats);
+        let alive = heartbeats.reading.clone();
+        let mut scanner = Scanner::new(roots, settings.limits, settings.checks, timing, alive)
             .with_guard(settings.guard, settings.losses);
-        let mut first = scanner.rescan(Instant::now(), SystemTime::now(), true);
+        let mut first = scanner.rescan(Instant::now(), SystemTime::now(), Trigger::Start);
         reject_broken_mesh(&first)?;
         first.events.push(SourceEvent::Listed);
-        Ok(Self { scanner, queue, timing, acceptances, first })
+        Ok(Self { scanner, queue, timing, acceptances, heartbeats, first })
     }
 
     /// What is wrong with the files as they were read.
@@ -183,10 +212,10 @@ impl FileSource {
         let mut rescan = Rescan::At(self.next_rescan());
         loop {
             let deadline = self.scanner.next_due().into_iter().chain(rescan.due()).min();
-            let mut deadline = deadline.unwrap_or_else(|| Instant::now() + self.timing.rescan);
-            if self.scanner.is_holding() {
-                deadline = deadline.min(Instant::now() + ACCEPTANCE_POLL);
-            }
+            let (now, alive) = (Instant::now(), &self.heartbeats.reading);
+            alive.beat(now);
+            let patience = if self.scanner.is_holding() { ACCEPTANCE_POLL } else { BEAT };
+            let deadline = deadline.unwrap_or(now + patience).min(now + patience);
             let mut changes = self.queue.wait(deadline, self.timing.quiet, self.timing.ceiling);
             if changes.stop {
                 return;
@@ -217,21 +246,32 @@ impl FileSource {
 
     /// Starts a walk on a thread of its own: with many files it takes long, and changes would wait for it. Gives false when there is no thread.
     fn walk_aside(&self) -> bool {
-        let (queue, walk) = (self.queue.clone(), self.scanner.walk());
+        let alive = self.heartbeats.walking.clone();
+        let (queue, walk) = (self.queue.clone(), self.scanner.walk(alive.clone()));
         let builder = thread::Builder::new().name("pilotfish-walk".to_owned());
-        // One that panics is done once more on the source's own thread, whose end is noticed.
-        builder.spawn(move || queue.walked(panic::catch_unwind(walk).ok())).is_ok()
+        let body = move || {
+            alive.beat(Instant::now());
+            // One that panics is done once more on the source's own thread, whose end is noticed.
+            let walked = panic::catch_unwind(AssertUnwindSafe(walk)).ok();
+            alive.pause();
+            queue.walked(walked);
+        };
+        builder.spawn(body).is_ok()
     }
 
     /// Waits while the channel is full; gives false when the source is to end.
     fn deliver(&self, batch: SourceBatch, runtime: &Runtime, batches: &mpsc::Sender<SourceBatch>) -> bool {
-        runtime.block_on(async {
+        // The control loop has a heartbeat of its own.
+        self.heartbeats.reading.pause();
+        let sent = runtime.block_on(async {
             tokio::select! {
                 biased;
                 sent = batches.send(batch) => sent.is_ok(),
                 () = self.queue.stopped() => false,
             }
-        })
+        });
+        self.heartbeats.reading.beat(Instant::now());
+        sent
     }
 }
 

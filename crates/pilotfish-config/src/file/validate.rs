@@ -1,9 +1,10 @@
 //! Checking files without serving them.
 
-use super::scanner::Scanner;
+use super::scanner::{Scanner, Trigger};
 use super::source::{FileSourceSettings, OpenError, roots};
 use crate::source::SourceProblems;
 use pilotfish_model::{Kind, Object};
+use pilotfish_source::Heartbeat;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -36,8 +37,8 @@ impl ValidateSummary {
 pub fn validate_paths(settings: &FileSourceSettings) -> Result<ValidateSummary, OpenError> {
     let roots = roots(settings)?;
     let (limits, checks) = (settings.limits.clone(), settings.checks.clone());
-    let mut scanner = Scanner::new(roots, limits, checks, settings.timing.settle);
-    let batch = scanner.rescan(Instant::now(), SystemTime::now(), true);
+    let mut scanner = Scanner::new(roots, limits, checks, settings.timing, Heartbeat::paused());
+    let batch = scanner.rescan(Instant::now(), SystemTime::now(), Trigger::Start);
     let mut objects = BTreeMap::new();
     let state = scanner.state();
     for key in state.objects().keys().filter(|key| !state.is_closed(key)) {

@@ -4,10 +4,11 @@ use super::path::FilePath;
 use super::state::FileContent;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use pilotfish_source::{Heartbeat, RegularFile, RegularFileError, check_type};
+use std::fs::{self, Metadata};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Levels of folders below a PATH.
 const DEPTH: usize = 32;
@@ -45,6 +46,11 @@ impl Signature {
         let whole_seconds = modified.subsec_nanos() == 0 && changed.subsec_nanos() == 0;
         let tick = if whole_seconds { Duration::from_secs(2) } else { Duration::from_millis(20) };
         since(now).saturating_sub(modified.max(changed)) < tick
+    }
+
+    /// Device and inode.
+    pub(super) fn identity(&self) -> (u64, u64) {
+        self.identity
     }
 
     /// How long ago the file was written to; `None` when clocks disagree.
@@ -89,6 +95,8 @@ pub(super) struct Found {
     pub(super) folders: BTreeSet<PathBuf>,
     /// The folders that links to files lead into.
     pub(super) link_folders: BTreeSet<PathBuf>,
+    /// Links to files, with the file that each leads to.
+    pub(super) links: BTreeMap<FilePath, PathBuf>,
     /// Folders and files that could not be read, and why.
     pub(super) unreadable: BTreeMap<PathBuf, String>,
     /// Folders already walked through, by where they really are: links may lead in circles.
@@ -109,14 +117,14 @@ pub(super) fn is_config_file(path: &Path) -> bool {
 
 /// Walks through a folder. A link to a folder outside of it is not followed: whoever may write there would choose what else of the machine is
 /// read. Links to files, and those between folders inside, as Kubernetes makes them in volumes, are.
-pub(super) fn walk(folder: &Path, found: &mut Found) {
+pub(super) fn walk(folder: &Path, found: &mut Found, alive: &Heartbeat) {
     match fs::canonicalize(folder) {
-        Ok(root) => walk_level(&root, folder, found, 0),
+        Ok(root) => walk_level(&root, folder, found, alive, 0),
         Err(error) => found.unreadable(folder, &error),
     }
 }
 
-fn walk_level(root: &Path, folder: &Path, found: &mut Found, depth: usize) {
+fn walk_level(root: &Path, folder: &Path, found: &mut Found, alive: &Heartbeat, depth: usize) {
     let real = match fs::canonicalize(folder) {
         Ok(real) => real,
         Err(error) => return found.unreadable(folder, &error),
@@ -135,6 +143,7 @@ fn walk_level(root: &Path, folder: &Path, found: &mut Found, depth: usize) {
     };
     found.folders.insert(folder.to_owned());
     for entry in entries {
+        alive.beat(Instant::now());
         let entry = match entry {
             Ok(entry) => entry,
             Err(error) => return found.unreadable(folder, &error),
@@ -145,11 +154,16 @@ fn walk_level(root: &Path, folder: &Path, found: &mut Found, depth: usize) {
         let path = entry.path();
         let is_folder = || entry.file_type().is_ok_and(|file_type| file_type.is_dir());
         match fs::metadata(&path) {
-            Ok(meta) if meta.is_dir() => walk_level(root, &path, found, depth + 1),
+            Ok(meta) if meta.is_dir() => walk_level(root, &path, found, alive, depth + 1),
             Ok(meta) if meta.is_file() && is_config_file(&path) => {
                 // The folder tells whether it is a link without another look at the file.
                 let may_be_link = entry.file_type().map_or(true, |file_type| file_type.is_symlink());
                 found.file(&path, &meta, may_be_link);
+            }
+            Ok(meta) if is_config_file(&path) => {
+                if let Err(error) = check_type(meta.file_type()) {
+                    found.unreadable(&path, &error.into());
+                }
             }
             Ok(_) => {}
             // A link to nowhere, or gone meanwhile: as if it were not there.
@@ -167,6 +181,7 @@ impl Found {
         let is_link = may_be_link && fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink());
         if let Some(real) = is_link.then(|| fs::canonicalize(path).ok()).flatten() {
             self.link_folders.extend(real.parent().map(Path::to_owned));
+            self.links.insert(path.into(), real);
         }
     }
 
@@ -177,28 +192,20 @@ impl Found {
 
 /// Reads a file, but no more than the limit.
 pub(super) fn read_file(path: &Path, limit: u64) -> (FileContent, Option<Signature>) {
-    match try_read(path, limit) {
-        Ok((content, signature)) => (content, Some(signature)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => (FileContent::Absent, None),
-        Err(error) => (FileContent::Unreadable(error.to_string()), None),
-    }
-}
-
-fn try_read(path: &Path, limit: u64) -> io::Result<(FileContent, Signature)> {
-    let file = File::open(path)?;
-    let meta = file.metadata()?;
-    let signature = Signature::of(&meta);
-    if !meta.is_file() {
-        return Ok((FileContent::Unreadable("not a file".to_owned()), signature));
-    }
-    let mut bytes = Vec::new();
-    if meta.len() <= limit {
-        file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
-    }
-    let size = meta.len().max(bytes.len() as u64);
-    if size > limit {
-        let reason = format!("it has {} MB, more than the limit of {} MB", size >> 20, limit >> 20);
-        return Ok((FileContent::Unreadable(reason), signature));
-    }
-    Ok((FileContent::Bytes(bytes), signature))
+    let file = match RegularFile::open(path) {
+        Ok(file) => file,
+        Err(error) if error.is_absent() => return (FileContent::Absent, None),
+        Err(error) => return (FileContent::Unreadable(error.to_string()), None),
+    };
+    let (size, signature) = (file.metadata().len(), Signature::of(file.metadata()));
+    let content = match file.read(limit) {
+        Ok(bytes) => FileContent::Bytes(bytes),
+        Err(RegularFileError::TooLarge { limit }) => FileContent::Unreadable(format!(
+            "it has {} MB, more than the limit of {} MB",
+            size.max(limit) >> 20,
+            limit >> 20
+        )),
+        Err(error) => FileContent::Unreadable(error.to_string()),
+    };
+    (content, Some(signature))
 }

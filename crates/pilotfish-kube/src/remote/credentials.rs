@@ -7,9 +7,9 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::config::{Cluster, KubeConfigOptions, Kubeconfig};
 use kube::{Api, Config};
-use pilotfish_source::error_chain;
+use pilotfish_source::{error_chain, read_regular_file};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -124,6 +124,9 @@ async fn target(settings: &CredentialSettings) -> Result<Target, CredentialError
     Ok(Target { client, cluster, server })
 }
 
+/// Size limit of a file with certificate authorities.
+const AUTHORITY_BYTES: u64 = 1 << 20;
+
 /// The certificate authority of a kubeconfig in base64.
 fn authority_of(cluster: &Cluster) -> Result<Option<String>, CredentialError> {
     if let Some(data) = cluster.certificate_authority_data.clone().filter(|data| !data.is_empty()) {
@@ -133,7 +136,7 @@ fn authority_of(cluster: &Cluster) -> Result<Option<String>, CredentialError> {
         return Ok(None);
     };
     let bytes =
-        std::fs::read(path).map_err(|error| CredentialError::Kubeconfig(format!("{path}: {error}")))?;
+        read_regular_file(Path::new(path), AUTHORITY_BYTES).map_err(|error| CredentialError::Kubeconfig(format!("{path}: {error}")))?;
     Ok(Some(base64(&ByteString(bytes))))
 }
 

@@ -1,6 +1,7 @@
 //! Kubeconfigs of remote clusters in a folder: `ID.yaml` or `ID.yml` for each cluster. It is read again and again, which also
 //! finds what links bring, as those of a mounted Secret.
 
+use pilotfish_source::{FileReader, read_regular_file};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,14 +31,10 @@ pub(super) type Files = BTreeMap<Arc<str>, File>;
 ///
 /// # Errors
 /// When it cannot be listed: its files are unknown then, not gone.
-pub(super) async fn read(folder: PathBuf) -> Result<Files, String> {
+pub(super) async fn read(reader: &FileReader, folder: PathBuf) -> Result<Files, String> {
     let failed = folder.display().to_string();
-    let read = tokio::task::spawn_blocking(move || list(&folder)).await;
-    match read {
-        Ok(Ok(files)) => Ok(files),
-        Ok(Err(error)) => Err(format!("{failed}: {error}")),
-        Err(error) => Err(format!("{failed}: {error}")),
-    }
+    let read = reader.run(move || list(&folder)).await;
+    read.flatten().map_err(|error| format!("{failed}: {error}"))
 }
 
 fn list(folder: &Path) -> std::io::Result<Files> {
@@ -62,14 +59,7 @@ fn cluster_of(path: &Path) -> Option<Arc<str>> {
 }
 
 fn content(path: &Path) -> Result<Vec<u8>, String> {
-    let metadata = fs::metadata(path).map_err(|error| error.to_string())?;
-    if !metadata.is_file() {
-        return Err("not a file".into());
-    }
-    if metadata.len() > LARGEST {
-        return Err(format!("larger than {LARGEST} bytes"));
-    }
-    fs::read(path).map_err(|error| error.to_string())
+    read_regular_file(path, LARGEST).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use pilotfish_config::{SourceBatch, SourceEvent, SourceProblems};
 use pilotfish_model::Kind;
-use pilotfish_source::error_chain;
+use pilotfish_source::{FileReader, error_chain};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -155,12 +155,12 @@ impl Remotes {
     async fn follow_folder(mut self, folder: PathBuf) -> Result<(), Closed> {
         let mut again = tokio::time::interval(folder::INTERVAL);
         again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut before = None;
+        let (mut before, reader) = (None, FileReader::default());
         let out = self.out.clone();
         loop {
             tokio::select! {
                 _ = again.tick() => {
-                    let files = folder::read(folder.clone()).await;
+                    let files = folder::read(&reader, folder.clone()).await;
                     if before.as_ref() != Some(&files) {
                         self.apply_files(&files).await?;
                         before = Some(files);

@@ -10,6 +10,7 @@ use crate::mesh::Mesh;
 use arc_swap::ArcSwap;
 use pilotfish_identity::{Authenticated, Authenticator, Call, WorkloadId};
 use pilotfish_registration::{Instance, InstanceKey};
+use pilotfish_source::{RegularFileError, read_regular_text};
 pub(crate) use rules::Grant;
 use rules::Rules;
 use serde::Deserialize;
@@ -22,7 +23,7 @@ use tokens::Tokens;
 pub(crate) use tokens::{Digest, digest};
 
 /// Bytes of a file of tokens or rules.
-const FILE_BYTES: usize = 4 << 20;
+const FILE_BYTES: u64 = 4 << 20;
 
 /// What a client does with an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -47,6 +48,9 @@ pub enum AccessError {
         /// Why.
         source: std::io::Error,
     },
+    /// The file system does not answer.
+    #[error("cannot read the files")]
+    Task(#[from] std::io::Error),
     /// It is not of the form that docs/registration.md describes.
     #[error("{0}")]
     Invalid(String),
@@ -219,16 +223,11 @@ fn read(files: &AccessFiles) -> Result<Texts, AccessError> {
 }
 
 fn read_one(path: &Path) -> Result<String, AccessError> {
-    use std::io::Read;
-    let failed = |source| AccessError::Read { path: path.to_owned(), source };
-    let file = std::fs::File::open(path).map_err(failed)?;
-    let mut text = String::new();
-    file.take(FILE_BYTES as u64 + 1).read_to_string(&mut text).map_err(failed)?;
-    if text.len() > FILE_BYTES {
-        let reason = format!("it has more than {FILE_BYTES} bytes");
-        return Err(AccessError::InvalidFile { path: path.to_owned(), reason });
-    }
-    Ok(text)
+    let path = || path.to_owned();
+    read_regular_text(&path(), FILE_BYTES).map_err(|error| match error {
+        RegularFileError::Io(source) => AccessError::Read { path: path(), source },
+        other => AccessError::InvalidFile { path: path(), reason: other.to_string() },
+    })
 }
 
 fn digests(texts: &Texts) -> Digests {

@@ -11,6 +11,7 @@ use pilotfish_config::networking::Gateway;
 use pilotfish_config::status::Controllers;
 use pilotfish_config::{Limits, ProblemReport, Severity, lines_of};
 use pilotfish_model::{ChangeSet, ClusterDomain, Kind, Object, ObjectKey, World};
+use pilotfish_source::read_regular_file;
 use pilotfish_translate::{Analyzer, Completeness, Finding, Known, Level};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -96,7 +97,7 @@ fn placed(findings: Vec<Finding>, origins: &Origins) -> Vec<(Finding, String)> {
     let mut out = Vec::new();
     for (file, findings) in by_file {
         // A file that is gone meanwhile has no lines to offer but those of its objects.
-        let bytes = std::fs::read(&file).unwrap_or_default();
+        let bytes = read_regular_file(file.as_ref(), Limits::default().file_bytes).unwrap_or_default();
         let fields: Vec<_> = findings.iter().map(|(line, finding)| (*line, finding.path.as_str())).collect();
         let lines = lines_of(&bytes, &Limits::default(), &fields);
         let mut placed: Vec<_> =

@@ -41,7 +41,11 @@ use crate::serve::webhooks::WebhookSettings;
 use check::Check;
 use clap::Args;
 use pilotfish_registry::RegistryTable;
+use pilotfish_source::read_regular_text;
 use std::path::PathBuf;
+
+/// Size limit of the settings file in bytes.
+const SETTINGS_BYTES: u64 = 4 << 20;
 
 /// Declares the groups, once: each is flattened into the flags, read from the settings file and merged with it.
 macro_rules! groups {
@@ -113,8 +117,8 @@ impl ServeArgs {
     pub(crate) fn with_file(self) -> Result<Self, Mistakes> {
         let Some(path) = self.settings.clone() else { return Ok(self) };
         let named = |error: String| format!("--settings {}: {error}", path.display());
-        let text =
-            std::fs::read_to_string(&path).map_err(|error| Mistakes(vec![named(error.to_string())]))?;
+        let text = read_regular_text(&path, SETTINGS_BYTES);
+        let text = text.map_err(|error| Mistakes(vec![named(error.to_string())]))?;
         self.with_text(&text).map_err(|errors| Mistakes(errors.into_iter().map(named).collect()))
     }
 

@@ -17,6 +17,7 @@ use pilotfish_config::mesh::MeshConfig;
 use pilotfish_identity::{Authenticated, Authenticator, Call, Proof, ServerCertificate, Tls};
 use pilotfish_kube::token_review::{ReviewError, TokenReviewer};
 use pilotfish_model::{SpiffeId, World};
+use pilotfish_source::FileReader;
 use pilotfish_xds::{Limit, Recorder, TlsListenerConfig};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -162,10 +163,11 @@ impl Reload {
     /// Polls the files, and puts in force what is good. Does not end.
     async fn run(self) {
         let Self { listener, files, mut state, tls, refused, kept } = self;
+        let reader = FileReader::default();
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;
             let own = files.clone();
-            let read = tokio::task::spawn_blocking(move || own.read()).await;
+            let read = reader.run(move || own.read()).await;
             let read = read.unwrap_or_else(|error| Err(anyhow::anyhow!("reading files: {error}")));
             let outcome = state.step(read.map_err(|error| format!("{error:#}")), |pems| {
                 let (certificate, authorities) = pems.material(kept.as_ref())?;
