@@ -14,7 +14,7 @@ use prometheus::{
     Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry, TextEncoder,
 };
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The short name of a resource type, as `cds`: the label `type`.
 pub type XdsType = &'static str;
@@ -73,6 +73,7 @@ pub struct Metrics {
     /// The metrics of webhooks.
     pub webhooks: WebhookMetrics,
     registries: Registries,
+    source_silence: GaugeVec,
     /// Of the registration API.
     pub registration_api: RegistrationApiMetrics,
     services: IntGauge,
@@ -269,6 +270,7 @@ impl Metrics {
             log_lines_dropped: r.counter("pilotfish_log_lines_dropped", LOG_LINES)?,
             webhooks: WebhookMetrics::new(r)?,
             registries: Registries::new(r)?,
+            source_silence: source_silence(r)?,
             registration_api: RegistrationApiMetrics::new(r)?,
             services: r.gauge("pilot_services", "Services known")?,
             virtual_services: r.gauge("pilot_virt_services", "VirtualServices known")?,
@@ -304,6 +306,14 @@ impl Metrics {
             if let Some(source) = &registry.source {
                 self.registries.set_source(name, source);
             }
+        }
+    }
+
+    /// Sets for how long sources have given no sign of life.
+    pub fn set_source_silence(&self, sources: &[(String, Duration)]) {
+        self.source_silence.reset();
+        for (source, silent_for) in sources {
+            self.source_silence.with_label_values(&[source.as_str()]).set(silent_for.as_secs_f64());
         }
     }
 
@@ -417,6 +427,11 @@ impl Registries {
         self.failures.with_label_values(name).inc_by(source.failures);
         self.holds.with_label_values(name).inc_by(source.holds);
     }
+}
+
+fn source_silence(r: &Catalogue) -> Result<GaugeVec, prometheus::Error> {
+    const HELP: &str = "Seconds since a source gave a sign of life";
+    r.register(GaugeVec::new(Opts::new("pilotfish_source_silent_seconds", HELP), &["source"]))
 }
 
 fn limits_exceeded(r: &Catalogue) -> Result<IntCounterVec, prometheus::Error> {

@@ -16,6 +16,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use parking_lot::Mutex;
 use pilotfish_api as api;
+use pilotfish_api::v1::{PlaneLevel, PlaneVerdict};
 use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,6 +37,7 @@ const LINE_BYTES: usize = 1_024;
 pub struct ProblemLines {
     lines: Vec<String>,
     count: usize,
+    verdict: Option<PlaneVerdict>,
 }
 
 impl ProblemLines {
@@ -53,6 +55,25 @@ impl ProblemLines {
         if more > 0 {
             self.lines.push(format!("and {more} more of this kind: /debug/problemz lists them"));
         }
+    }
+
+    /// With the verdict that was made of the same facts.
+    #[must_use]
+    pub fn with_verdict(self, verdict: PlaneVerdict) -> Self {
+        Self { verdict: Some(verdict), ..self }
+    }
+
+    /// The verdict, for an answer about readiness that may be newer.
+    fn verdict(&self, ready: bool, told: bool) -> Option<PlaneVerdict> {
+        let mut verdict = self.verdict.clone()?;
+        if ready == (verdict.level == PlaneLevel::NotReady) {
+            verdict = PlaneVerdict::new(ready, verdict.causes);
+        }
+        if !told {
+            verdict.more += verdict.causes.len();
+            verdict.causes.clear();
+        }
+        Some(verdict)
     }
 
     /// The lines that are shown.
@@ -116,6 +137,7 @@ impl Prepared {
         let problems = self.problems(plane, told).await;
         readiness.waiting_for_count = readiness.waiting_for.len();
         readiness.problem_count = problems.count();
+        readiness.verdict = problems.verdict(readiness.ready, told);
         if told {
             readiness.waiting_for.truncate(LINES);
             readiness.waiting_for.iter_mut().for_each(|text| *text = cut(text));
@@ -165,6 +187,22 @@ impl Prepared {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_verdict_agrees_with_readiness_and_names_causes_only_to_those_who_see_debug_pages() {
+        use pilotfish_api::v1::{Cause, CauseKind};
+        let cause = Cause::new(CauseKind::Registry, "Consul/east", "cannot be read");
+        let lines = ProblemLines::default().with_verdict(PlaneVerdict::new(true, vec![cause.clone()]));
+        let summary = "ready, and not all is well: 1 registry is in trouble";
+        let told = lines.verdict(true, true).unwrap();
+        assert_eq!((told.summary.as_str(), told.causes), (summary, vec![cause]));
+        let numbers = lines.verdict(true, false).unwrap();
+        assert_eq!((numbers.summary.as_str(), numbers.causes, numbers.more), (summary, vec![], 1));
+        let drained = lines.verdict(false, false).unwrap();
+        assert_eq!(drained.level, PlaneLevel::NotReady);
+        assert!(drained.summary.starts_with("not ready"), "{drained:?}");
+        assert_eq!(ProblemLines::default().verdict(true, true), None, "nothing is known yet");
+    }
 
     #[test]
     fn lines_are_few_and_short_and_all_are_counted() {

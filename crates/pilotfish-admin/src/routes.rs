@@ -26,6 +26,8 @@ pub trait ControlPlane: Send + Sync + 'static {
     fn readiness(&self) -> api::Readiness;
     /// What is wrong, for `/ready`. It may take a while: one thread at a time asks.
     fn readiness_problems(&self) -> ProblemLines;
+    /// For how long each source has given no sign of life, by name.
+    fn source_silence(&self) -> Vec<(String, Duration)>;
     /// How registries are, by name.
     fn registries(&self) -> Vec<api::Registry>;
     /// What is registered with this process; `None` where nothing can be.
@@ -160,6 +162,7 @@ async fn metrics_text<C: ControlPlane>(State(admin): Shared<C>, request: Request
     let make = move || {
         this.metrics.set_registries(&this.plane.registries());
         this.metrics.set_dropped_log_lines(this.plane.dropped_log_lines());
+        this.metrics.set_source_silence(&this.plane.source_silence());
         if let Some(all) = this.plane.registration() {
             this.metrics.set_registration(&all);
         }

@@ -19,6 +19,9 @@ use std::sync::Arc;
 pub struct Readiness {
     /// Whether every registry handed over its first complete list and the process is not draining.
     pub ready: bool,
+    /// The verdict: its causes only for those who see debug pages. `None` before it was made for the first time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<v1::PlaneVerdict>,
     /// What is missing, by name, with the reason where one is known: the first 50.
     pub waiting_for: Vec<String>,
     /// How many are missing.

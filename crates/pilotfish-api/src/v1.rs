@@ -12,6 +12,7 @@ mod process;
 mod proxies;
 mod services;
 mod status;
+mod verdict;
 mod wait;
 mod why;
 
@@ -28,6 +29,7 @@ pub use process::{GuardAcceptance, LogFilter, Memory, MemoryKind, Profile, Threa
 pub use proxies::{Proxy, ProxyType, Rejection, State};
 pub use services::{EndpointRow, ServicePort, ServiceRow};
 pub use status::{Refusal, Status};
+pub use verdict::{Cause, CauseKind, PlaneLevel, PlaneVerdict};
 pub use wait::{Acknowledgement, NotAcknowledged, WaitedObject};
 pub use why::{Dropped, Reached, Step, Verdict, Why, WhyEndpoint, WhyObject, WhyService};
 

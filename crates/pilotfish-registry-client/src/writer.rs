@@ -1,6 +1,7 @@
 //! What a session tells.
 
 use crate::SessionError;
+use pilotfish_model::ShardKey;
 use pilotfish_registry::{Catalog, CatalogService, Change, RegistrySender, SourceReport};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -62,6 +63,12 @@ impl CatalogWriter {
         if self.failure.take().is_some() {
             self.sender.synced();
         }
+    }
+
+    /// The registry that is written to, for the log.
+    #[must_use]
+    pub fn registry(&self) -> &ShardKey {
+        self.catalog.shard()
     }
 
     /// Counts a request to the product, or a message from one that pushes.

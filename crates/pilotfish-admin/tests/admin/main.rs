@@ -63,6 +63,10 @@ impl ControlPlane for Fixture {
         problems
     }
 
+    fn source_silence(&self) -> Vec<(String, Duration)> {
+        vec![("files".to_owned(), Duration::from_millis(1_500))]
+    }
+
     fn registries(&self) -> Vec<api::Registry> {
         let known = api::Registry {
             name: "Kubernetes/Kubernetes".into(),

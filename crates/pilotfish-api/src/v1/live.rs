@@ -12,6 +12,9 @@ pub struct Overview {
     pub revision: u64,
     /// Whether proxies are served.
     pub ready: bool,
+    /// The verdict, with the top causes.
+    #[serde(default)]
+    pub verdict: super::PlaneVerdict,
     /// What readiness waits for.
     pub waiting_for: Vec<String>,
     /// Namespaces that have services.

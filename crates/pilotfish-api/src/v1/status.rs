@@ -14,6 +14,9 @@ pub struct Status {
     pub revision: u64,
     /// Whether proxies are served.
     pub ready: bool,
+    /// The verdict, with the top causes.
+    #[serde(default)]
+    pub verdict: super::PlaneVerdict,
     /// What readiness waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting_for: Vec<String>,
@@ -58,6 +61,7 @@ impl Status {
     /// Whether proxies are served, and nothing is refused, unreadable or not in force.
     #[must_use]
     pub fn is_well(&self) -> bool {
-        self.ready && self.rejected == 0 && self.sources.is_empty() && self.objects.is_empty()
+        let is_served = self.ready && self.verdict.level == super::PlaneLevel::Well;
+        is_served && self.rejected == 0 && self.sources.is_empty() && self.objects.is_empty()
     }
 }

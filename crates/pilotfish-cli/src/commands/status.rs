@@ -40,7 +40,9 @@ fn text(status: &v1::Status, screen: &Screen) -> String {
         (true, false) => ("ready, and not all is well", Colour::Doubtful),
         (true, true) => ("ready, all is well", Colour::Good),
     };
-    let mut out = format!("{replica}  {}\n", screen.paint(word, colour));
+    // Older servers send no verdict.
+    let summary = Some(status.verdict.summary.as_str()).filter(|summary| !summary.is_empty());
+    let mut out = format!("{replica}  {}\n", screen.paint(summary.unwrap_or(word), colour));
     let _ = writeln!(out, "  version   {version}");
     let _ = writeln!(out, "  revision  {revision}");
     let _ = writeln!(out, "  proxies   {proxies} connected, {pending} pending, {rejected} rejected");
@@ -136,6 +138,12 @@ mod tests {
         ] {
             assert_eq!(code(&bad), ExitCode::FAILURE, "{bad:?}");
         }
+        let cause = v1::Cause::new(v1::CauseKind::UnusableEntries, "Etcd/east", "/a: no JSON");
+        let verdict = v1::PlaneVerdict::new(true, vec![cause]);
+        let unusable = v1::Status { verdict, ..well() };
+        assert_eq!(code(&unusable), ExitCode::FAILURE);
+        let text = super::text(&unusable, &Screen::plain());
+        assert!(text.starts_with("pilotfish-0  ready, and not all is well: 1 registry entry cannot be used\n"), "{text}");
         let doubtful = v1::Status { findings: vec!["2 warnings".into()], pending: 1, ..well() };
         assert_eq!(code(&doubtful), ExitCode::SUCCESS, "doubts and what is on its way are no failure");
     }

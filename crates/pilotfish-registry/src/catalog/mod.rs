@@ -210,7 +210,7 @@ impl Catalog {
             self.entries.insert(id, converted);
         }
         let batch = self.publish(touched);
-        self.problems.log();
+        self.problems.log(self.converter.shard());
         batch
     }
 

@@ -1,6 +1,6 @@
 //! What is wrong with what a product has: kept by service, so that what is mended is gone, and logged once.
 
-use pilotfish_model::ServiceKey;
+use pilotfish_model::{ServiceKey, ShardKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -94,15 +94,13 @@ impl Problems {
     }
 
     /// Logs what is new.
-    pub(super) fn log(&mut self) {
+    pub(super) fn log(&mut self, registry: &ShardKey) {
         for problem in self.new.drain(..) {
-            tracing::warn!(%problem, "a registry has something that cannot be used");
+            tracing::warn!(%registry, %problem, "a registry has something that cannot be used");
         }
         if self.unlogged > 0 {
-            tracing::warn!(
-                more = self.unlogged,
-                "a registry has more that cannot be used; see /debug/registryz"
-            );
+            let more = self.unlogged;
+            tracing::warn!(%registry, more, "a registry has more that cannot be used: see `pilotfish problems`");
             self.unlogged = 0;
         }
     }

@@ -10,6 +10,7 @@ mod overview;
 pub(crate) mod plan;
 mod proxies;
 mod refusals;
+mod verdict;
 mod waiting;
 
 pub(crate) use config_dump::resources_of;
@@ -88,7 +89,11 @@ impl ControlPlane for AdminState {
         let sources = self.shared.source_problems();
         let reports = sources.iter().flat_map(|source| &source.reports);
         lines.add(reports.filter(|report| report.severity == Severity::Error));
-        lines
+        lines.with_verdict(verdict::verdict(self))
+    }
+
+    fn source_silence(&self) -> Vec<(String, Duration)> {
+        self.shared.source_silence(Instant::now()).into_iter().collect()
     }
 
     fn registries(&self) -> Vec<api::Registry> {
@@ -112,7 +117,8 @@ impl ControlPlane for AdminState {
     }
 
     fn problems(&self) -> Vec<api::Problem> {
-        let mut problems: Vec<api::Problem> = self.shared.problems().iter().map(problem).collect();
+        let mut problems = verdict::problems(self);
+        problems.extend(self.shared.problems().iter().map(problem));
         let snapshot = self.translator.snapshot();
         problems.extend(snapshot.refusals().iter().map(|refusal| left_out(refusal, snapshot.world())));
         let found = self.shared.findings();

@@ -1,6 +1,6 @@
 //! Everything in numbers.
 
-use super::{AdminState, proxies, refusals};
+use super::{AdminState, proxies, refusals, verdict};
 use crate::serve::VERSION;
 use pilotfish_admin::ControlPlane;
 use pilotfish_api::Registry;
@@ -22,6 +22,7 @@ pub(super) fn overview(state: &AdminState) -> Overview {
         version: VERSION.to_owned(),
         revision: world.revision(),
         ready: readiness.ready,
+        verdict: verdict::verdict(state),
         waiting_for: readiness.waiting_for,
         registries_state: registries_state(&registries),
         registries: registries.len(),
@@ -47,6 +48,7 @@ pub(super) fn status(state: &AdminState) -> Status {
         version: VERSION.to_owned(),
         revision: state.fanout.revision(),
         ready: readiness.ready,
+        verdict: verdict::verdict(state),
         waiting_for: readiness.waiting_for,
         proxies: counts.proxies,
         pending: counts.proxies_pending,

@@ -28,19 +28,22 @@ pub(super) struct Refused {
 impl Refused {
     /// A line for each.
     pub(super) fn lines(&self) -> Vec<String> {
-        let line = |refusal: &Refusal| {
-            let made_by = match suspects::in_words(&refusal.made_by) {
-                none if none.is_empty() => none,
-                words => format!(", made by {words}"),
-            };
-            format!("{} refuses {}: {}{made_by}", refusal.proxy, refusal.resource_type, refusal.reason)
-        };
+        let line = |refusal: &Refusal| format!("{} {}", refusal.proxy, in_words(refusal));
         let mut lines: Vec<String> = self.list.iter().map(line).collect();
         if self.more > 0 {
             lines.push(format!("{} more proxies refuse something", self.more));
         }
         lines
     }
+}
+
+/// `refuses listeners: no such filter, made by EnvoyFilter shop/bad`.
+pub(super) fn in_words(refusal: &Refusal) -> String {
+    let made_by = match suspects::in_words(&refusal.made_by) {
+        none if none.is_empty() => none,
+        words => format!(", made by {words}"),
+    };
+    format!("refuses {}: {}{made_by}", refusal.resource_type, refusal.reason)
 }
 
 /// What connected proxies refuse, a second old at most.

@@ -16,10 +16,10 @@ pub(crate) mod findings;
 mod fork;
 mod gateway_names;
 mod observer;
-pub(crate) mod pulse;
 pub(crate) mod remote;
 mod report_log;
 pub(crate) mod shared;
+pub(crate) mod trouble;
 #[cfg(test)]
 mod tests;
 

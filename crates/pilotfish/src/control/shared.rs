@@ -2,16 +2,17 @@
 
 use crate::control::changed::ChangedObjects;
 use crate::control::findings::{ANALYSIS, Findings};
-use crate::control::pulse::Pulse;
 use crate::control::report_log::ReportLog;
+use crate::control::trouble::{self, Silence};
 use crate::history::History;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use pilotfish_api as api;
+use pilotfish_api::v1::{Cause, CauseKind};
 use pilotfish_config::{Effective, ProblemReport, Severity, SourceProblems};
 use pilotfish_model::{ChangeSet, ObjectKey, ShardKey, World};
 use pilotfish_registry::{AggregateController, Conflict, ShownLoss, SourceReport, SourceState};
-use pilotfish_source::{GuardBoard, Health, HeldLosses};
+use pilotfish_source::{GuardBoard, Health, Heartbeat, HeldLosses, SILENT_AFTER};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +39,9 @@ pub struct Shared {
     /// What is logged of them, by source, and of findings.
     logs: Mutex<BTreeMap<String, ReportLog>>,
     draining: AtomicBool,
-    pulse: Pulse,
+    pulse: Heartbeat,
+    /// Of sources, by their names.
+    heartbeats: Mutex<Vec<(Arc<str>, Heartbeat)>>,
     followers: Mutex<Vec<Weak<Pending>>>,
     changed: Mutex<ChangedObjects>,
     history: Arc<History>,
@@ -90,8 +93,8 @@ impl Pending {
 }
 
 impl Shared {
-    /// Whether the control loop is alive.
-    pub(crate) fn pulse(&self) -> &Pulse {
+    /// The heartbeat of the control loop.
+    pub(crate) fn pulse(&self) -> &Heartbeat {
         &self.pulse
     }
 
@@ -261,36 +264,45 @@ impl Shared {
         self.gateways.store(Arc::new(problems));
     }
 
-    /// What is wrong with registries, for `/ready`: those that cannot be read, those that readiness no longer waits for, where
-    /// services of two registries are refused, those, and gateways between networks whose names cannot be resolved.
+    /// Adds the heartbeat of a source. One that has several is as silent as the most silent of them.
+    pub(crate) fn add_heartbeat(&self, source: &str, heartbeat: Heartbeat) {
+        self.heartbeats.lock().push((source.into(), heartbeat));
+    }
+
+    /// For how long each source has given no sign of life.
+    pub(crate) fn source_silence(&self, now: Instant) -> BTreeMap<String, Duration> {
+        let mut sources = BTreeMap::new();
+        for (source, heartbeat) in self.heartbeats.lock().iter() {
+            let longest: &mut Duration = sources.entry(source.to_string()).or_default();
+            *longest = heartbeat.silent_for(now).max(*longest);
+        }
+        sources
+    }
+
+    /// The sources that have been silent for too long, and the control loop if it has.
+    pub(crate) fn silences(&self, now: Instant) -> Vec<Silence> {
+        let own = ("the control loop".to_owned(), self.pulse.silent_for(now));
+        let all = std::iter::once(own).chain(self.source_silence(now));
+        all.filter(|(_, silent_for)| *silent_for >= SILENT_AFTER)
+            .map(|(source, silent_for)| Silence { source, silent_for })
+            .collect()
+    }
+
+    /// What is wrong with sources and registries: those that are silent or cannot be read, those that readiness no longer waits for, entries
+    /// that cannot be used, services of two registries that are refused, and gateways whose names cannot be resolved.
+    pub(crate) fn source_causes(&self, now: Instant) -> Vec<Cause> {
+        let mut causes: Vec<_> = self.silences(now).iter().map(Silence::cause).collect();
+        let (conflicts, gateways) = (self.conflicts.load(), self.gateways.load());
+        let conflicts = conflicts.refused.iter().chain(gateways.iter());
+        causes.extend(conflicts.map(|text| Cause::new(CauseKind::Conflict, "", text)));
+        causes.extend(self.registries().iter().flat_map(trouble::of_registry));
+        causes
+    }
+
+    /// The same in lines, for `/ready`.
     #[must_use]
     pub fn registry_problems(&self) -> Vec<String> {
-        let mut problems = self.conflicts.load().refused.clone();
-        problems.extend(self.gateways.load().iter().cloned());
-        for registry in self.registries().iter() {
-            let name = &registry.name;
-            if let Some(held) = registry.source.as_ref().and_then(|source| source.held.as_ref()) {
-                problems.push(format!("{name}: {held}"));
-            }
-            // The registries that read its objects tell of its failures.
-            if registry.source.as_ref().is_some_and(|source| source.objects.is_some()) {
-                continue;
-            }
-            let since = registry.failing_since.as_deref().unwrap_or_default();
-            match (&registry.failure, registry.synced) {
-                (Some(reason), true) => problems.push(format!(
-                    "{name}: cannot be read since {since} ({reason}); its last good state stays in force"
-                )),
-                (Some(reason), false) => {
-                    problems.push(format!("{name}: cannot be read since {since} ({reason})"))
-                }
-                (None, _) if registry.given_up => {
-                    problems.push(format!("{name}: not in sync yet; readiness no longer waits for it"));
-                }
-                (None, _) => {}
-            }
-        }
-        problems
+        self.source_causes(Instant::now()).iter().map(ToString::to_string).collect()
     }
 
     /// Everything that is wrong with the content of sources, by source.

@@ -9,6 +9,7 @@ use pilotfish_model::ShardKey;
 use pilotfish_registry::{
     AggregateController, AggregateSettings, Input, LiveSource, RegistryReceiver, RegistrySender, channel,
 };
+use pilotfish_source::Heartbeat;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -82,7 +83,9 @@ impl Registries {
         let subsystems = live.map(|(shard, source, timeout)| {
             let (sender, receiver) = channel();
             shared.add_report(&shard, receiver.report().clone());
-            subsystem(shard, source, (sender, receiver), timeout, messages.clone())
+            let alive = Heartbeat::default();
+            shared.add_heartbeat(&shard.to_string(), alive.clone());
+            subsystem(shard, (source, alive), (sender, receiver), timeout, messages.clone())
         });
         let subsystems = subsystems.collect();
         (self.controller, self.feed, subsystems)
@@ -93,7 +96,7 @@ impl Registries {
 /// the process stops.
 fn subsystem(
     shard: ShardKey,
-    source: Box<dyn LiveSource>,
+    (source, alive): (Box<dyn LiveSource>, Heartbeat),
     (sender, receiver): (RegistrySender, RegistryReceiver),
     timeout: Option<Duration>,
     messages: mpsc::Sender<ControlMessage>,
@@ -101,7 +104,7 @@ fn subsystem(
     let waiting = (shard.clone(), messages.clone());
     Subsystem::new(format!("the source of the registry {shard}"), StopOrder::Abort)
         .task(|_| async move {
-            source.run(sender).await;
+            alive.accompany(source.run(sender)).await;
             Ok(())
         })
         .task(|_| forward(shard, receiver, messages))
@@ -158,7 +161,7 @@ mod tests {
         let mut subsystems = crate::serve::Subsystems::default();
         subsystems.add(subsystem(
             shard.clone(),
-            Box::new(Failing),
+            (Box::new(Failing), Heartbeat::default()),
             channel(),
             Some(Duration::from_secs(30)),
             messages,
@@ -180,7 +183,7 @@ mod tests {
         let (messages, mut inbox) = mpsc::channel(8);
         let shard = ShardKey::new(Provider::new(2, "test"), "c");
         let mut subsystems = crate::serve::Subsystems::default();
-        subsystems.add(subsystem(shard, Box::new(Failing), channel(), None, messages));
+        subsystems.add(subsystem(shard, (Box::new(Failing), Heartbeat::default()), channel(), None, messages));
         let _running = subsystems.start();
         assert!(matches!(inbox.recv().await, Some(ControlMessage::Registry { .. })));
         let later = tokio::time::timeout(Duration::from_secs(86_400), inbox.recv()).await;

@@ -19,7 +19,7 @@ use pilotfish_kube::remote::{RemoteClients, RemoteSettings, Remotes};
 use pilotfish_kube::{KubeSource, KubeSourceSettings};
 use pilotfish_model::{Object, ObjectMeta};
 use pilotfish_registry::{BatchSender, Input, ObjectSettings, ObjectSource, SourceReport};
-use pilotfish_source::GuardBoard;
+use pilotfish_source::{GuardBoard, Heartbeat};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -56,7 +56,10 @@ impl Sources {
         let sources = &settings.sources;
         let files = if sources.has_files() {
             controller.add_source(feed, FILES);
-            Some(FileSource::open(file_settings(settings, shared.guards()))?)
+            let settings = file_settings(settings, shared.guards());
+            shared.add_heartbeat(FILES, settings.heartbeats.reading.clone());
+            shared.add_heartbeat(FILES, settings.heartbeats.walking.clone());
+            Some(FileSource::open(settings)?)
         } else {
             None
         };
@@ -88,17 +91,32 @@ impl Sources {
     }
 
     /// A subsystem for each; what they read goes to `messages`.
-    pub(crate) fn subsystems(self, messages: mpsc::Sender<ControlMessage>) -> Vec<Subsystem> {
+    pub(crate) fn subsystems(
+        self,
+        messages: mpsc::Sender<ControlMessage>,
+        shared: &Shared,
+    ) -> Vec<Subsystem> {
+        let heartbeat = |source: &str| {
+            let heartbeat = Heartbeat::default();
+            shared.add_heartbeat(source, heartbeat.clone());
+            heartbeat
+        };
         let mut subsystems = Vec::new();
         let Forwarding { feed, messages } = &Forwarding { feed: self.feed, messages };
         let forwarding = || Forwarding { feed: feed.clone(), messages: messages.clone() };
         subsystems.extend(self.files.map(|files| file_source(files, forwarding())));
         if let Some((client, settings)) = self.cluster {
-            subsystems.push(cluster(client.clone(), settings.source.clone(), forwarding()));
-            subsystems.push(remote_clusters(client, settings, forwarding().messages));
+            let name = cluster_source(&settings.source.cluster);
+            let alive = heartbeat(&name);
+            subsystems.push(cluster(name, client.clone(), settings.source.clone(), alive, forwarding()));
+            let alive = heartbeat(REMOTE_SECRETS);
+            subsystems.push(remote_clusters(client, settings, alive, forwarding().messages));
         }
         let registries = self.registries.into_iter();
-        subsystems.extend(registries.map(|source| object_source(source, forwarding())));
+        subsystems.extend(registries.map(|source| {
+            let alive = heartbeat(&source.name);
+            object_source(source, alive, forwarding())
+        }));
         subsystems.extend(self.defaults.map(|object| default_objects(object, forwarding())));
         subsystems
     }
@@ -113,22 +131,28 @@ fn file_source(files: FileSource, forwarding: Forwarding) -> Subsystem {
     })
 }
 
-fn cluster(client: Client, settings: KubeSourceSettings, forwarding: Forwarding) -> Subsystem {
-    let name = cluster_source(&settings.cluster);
+fn cluster(
+    name: String,
+    client: Client,
+    settings: KubeSourceSettings,
+    alive: Heartbeat,
+    forwarding: Forwarding,
+) -> Subsystem {
     let (batches, received) = mpsc::channel(WAITING);
     source(format!("the source of {name}"))
-        .task(|_| async move { Ok(KubeSource::new(client, settings, batches).run().await?) })
+        .task(|_| async move { Ok(alive.accompany(KubeSource::new(client, settings, batches).run()).await?) })
         .task(|_| forwarding.run(name.into(), received))
 }
 
 fn remote_clusters(
     client: Client,
     settings: RemoteSettings,
+    alive: Heartbeat,
     messages: mpsc::Sender<ControlMessage>,
 ) -> Subsystem {
     let (events, mut received) = mpsc::channel(WAITING);
     source("watching remote clusters")
-        .task(|_| async move { Ok(Remotes::new(client, settings, events).run().await?) })
+        .task(|_| async move { Ok(alive.accompany(Remotes::new(client, settings, events).run()).await?) })
         .task(|_| async move {
             while let Some(event) = received.recv().await {
                 if messages.send(ControlMessage::Remote(event)).await.is_err() {
@@ -160,7 +184,7 @@ fn object_sources(settings: &RegistriesSettings) -> Result<Vec<RegistrySource>> 
     Ok(sources)
 }
 
-fn object_source(registry: RegistrySource, forwarding: Forwarding) -> Subsystem {
+fn object_source(registry: RegistrySource, alive: Heartbeat, forwarding: Forwarding) -> Subsystem {
     let RegistrySource { name, source: object_source, report } = registry;
     let (batches, received) = mpsc::channel(WAITING);
     let sender = BatchSender::new(report, move |batch| {
@@ -169,7 +193,7 @@ fn object_source(registry: RegistrySource, forwarding: Forwarding) -> Subsystem 
     });
     source(format!("the source of {name}"))
         .task(|_| async move {
-            object_source.run(sender).await;
+            alive.accompany(object_source.run(sender)).await;
             Ok(())
         })
         .task(|_| forwarding.run(name, received))
