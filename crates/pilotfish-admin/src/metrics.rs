@@ -73,7 +73,6 @@ pub struct Metrics {
     /// The metrics of webhooks.
     pub webhooks: WebhookMetrics,
     registries: Registries,
-    source_silence: GaugeVec,
     /// Of the registration API.
     pub registration_api: RegistrationApiMetrics,
     services: IntGauge,
@@ -270,7 +269,6 @@ impl Metrics {
             log_lines_dropped: r.counter("pilotfish_log_lines_dropped", LOG_LINES)?,
             webhooks: WebhookMetrics::new(r)?,
             registries: Registries::new(r)?,
-            source_silence: source_silence(r)?,
             registration_api: RegistrationApiMetrics::new(r)?,
             services: r.gauge("pilot_services", "Services known")?,
             virtual_services: r.gauge("pilot_virt_services", "VirtualServices known")?,
@@ -311,9 +309,9 @@ impl Metrics {
 
     /// Sets for how long sources have given no sign of life.
     pub fn set_source_silence(&self, sources: &[(String, Duration)]) {
-        self.source_silence.reset();
+        self.registries.silence.reset();
         for (source, silent_for) in sources {
-            self.source_silence.with_label_values(&[source.as_str()]).set(silent_for.as_secs_f64());
+            self.registries.silence.with_label_values(&[source.as_str()]).set(silent_for.as_secs_f64());
         }
     }
 
@@ -363,6 +361,7 @@ struct Registries {
     held: IntGaugeVec,
     problems: IntGaugeVec,
     objects: IntGaugeVec,
+    silence: GaugeVec,
     requests: IntCounterVec,
     failures: IntCounterVec,
     holds: IntCounterVec,
@@ -388,6 +387,7 @@ impl Registries {
                 "pilotfish_registry_problems",
                 "Things of a product that cannot be used as they are",
             )?,
+            silence: source_silence(r)?,
             requests: counters(
                 "pilotfish_registry_requests_total",
                 "Requests to a product, or messages from it",

@@ -552,14 +552,21 @@ type Put = fn(&Path);
 #[test]
 fn what_is_no_regular_file_is_a_problem_of_its_name_and_holds_up_nothing() {
     let pipe = |path: &Path| {
-        rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+            .unwrap();
     };
     let cases: [(&str, Put); 6] = [
         ("a pipe", pipe),
         ("a pipe", |path| {
             let target = path.with_extension("fifo");
-            rustix::fs::mknodat(rustix::fs::CWD, &target, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
-                .unwrap();
+            rustix::fs::mknodat(
+                rustix::fs::CWD,
+                &target,
+                rustix::fs::FileType::Fifo,
+                rustix::fs::Mode::RWXU,
+                0,
+            )
+            .unwrap();
             std::os::unix::fs::symlink(target, path).unwrap();
         }),
         ("a socket", |path| drop(std::os::unix::net::UnixListener::bind(path).unwrap())),
@@ -683,7 +690,9 @@ fn a_file_that_stays_open_for_writing_is_a_problem_until_it_is_closed_or_replace
         let named = "web.yaml: cannot be read: it has been open for writing for";
         consumer.until(named, |consumer| {
             let reports: Vec<_> = consumer.problems.reports.iter().map(ToString::to_string).collect();
-            reports.iter().any(|text| text.contains(named) && text.ends_with("the last good version stays in force"))
+            reports
+                .iter()
+                .any(|text| text.contains(named) && text.ends_with("the last good version stays in force"))
         });
         assert_eq!(consumer.hosts.get("web").map(String::as_str), Some("first"));
         if is_closed {

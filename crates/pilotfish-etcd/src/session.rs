@@ -33,7 +33,8 @@ impl Product for Etcd {
             if rereads > REREADS {
                 return Err(SessionError::new("etcd compacts faster than its keys can be read"));
             }
-            tracing::info!("etcd compacted what had not been read; everything is read again");
+            let registry = catalog.registry();
+            tracing::info!(%registry, "etcd compacted what had not been read; everything is read again");
             header = self.read_all(&client, catalog).await?;
         }
     }

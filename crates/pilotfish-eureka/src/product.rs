@@ -21,6 +21,8 @@ use tokio::time::{Instant, sleep};
 const MAX_REQUESTS: usize = 2;
 /// All of 100,000 instances with much metadata.
 const MAX_BYTES: usize = 512 << 20;
+/// Unreadable instances that are remembered at most.
+const MAX_UNREADABLE: usize = 1_000;
 const FULL_TIMEOUT: Duration = Duration::from_secs(30);
 const DELTA_TIMEOUT: Duration = Duration::from_secs(10);
 /// By which part of the interval requests of many processes are spread.
@@ -33,6 +35,8 @@ pub(crate) struct Eureka {
     /// Which server is asked.
     current: usize,
     jitter: Jitter,
+    /// Instances that could not be read, in words.
+    unreadable: BTreeSet<Arc<str>>,
 }
 
 /// Why a question has no answer.
@@ -61,7 +65,7 @@ fn hint(status: StatusCode) -> &'static str {
 impl Eureka {
     pub(crate) fn new(settings: Settings) -> Self {
         let client = HttpClient::new(settings.connector.clone(), MAX_REQUESTS);
-        Self { settings, client, current: 0, jitter: Jitter::default() }
+        Self { settings, client, current: 0, jitter: Jitter::default(), unreadable: BTreeSet::new() }
     }
 
     /// Asks the servers one after the other until one has an answer. Another server may be behind, so that it is asked for everything.
@@ -96,13 +100,31 @@ impl Eureka {
         if is_held { Ask::Full } else { follower.next(Instant::now()) }
     }
 
+    /// Notes instances that cannot be read. What a full answer no longer has is forgotten.
+    fn note_unreadable(&mut self, read: &[String], ask: Ask, catalog: &mut CatalogWriter) {
+        let now: BTreeSet<Arc<str>> = read.iter().map(|text| text.as_str().into()).collect();
+        if matches!(ask, Ask::Full) {
+            for gone in std::mem::take(&mut self.unreadable).difference(&now) {
+                catalog.note(gone, None);
+            }
+        }
+        for text in now {
+            if self.unreadable.len() < MAX_UNREADABLE {
+                catalog.note(&text, Some(format!("left out: {text}").into()));
+                self.unreadable.insert(text);
+            }
+        }
+    }
+
     async fn ask_server(
-        &self,
+        &mut self,
         follower: &mut Follower,
-        catalog: &CatalogWriter,
+        catalog: &mut CatalogWriter,
         ask: Ask,
     ) -> Result<News, AskError> {
-        let Some(server) = self.settings.servers.get(self.current) else { return Ok(News::AskForEverything) };
+        let Some(server) = &self.settings.servers.get(self.current).cloned() else {
+            return Ok(News::AskForEverything);
+        };
         let path = match ask {
             Ask::Full => format!("{}/apps{}", self.settings.path, self.settings.query),
             Ask::Delta => format!("{}/apps/delta{}", self.settings.path, self.settings.query),
@@ -121,9 +143,7 @@ impl Eureka {
         let read = tokio::task::spawn_blocking(move || Applications::read(&answer.body)).await;
         let read = read.unwrap_or_else(|error| Err(serde::de::Error::custom(error)));
         let read = read.map_err(|source| AskError::Read { server: server.to_string(), path, source })?;
-        for unreadable in &read.unreadable {
-            tracing::warn!(%server, "left out: {unreadable}");
-        }
+        self.note_unreadable(&read.unreadable, ask, catalog);
         match ask {
             Ask::Delta => Ok(follower.delta(read, Instant::now())),
             Ask::Full => follower

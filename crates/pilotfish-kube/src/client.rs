@@ -110,7 +110,8 @@ pub async fn of_context(path: Option<&Path>, context: Option<&str>) -> Result<Cl
 
 async fn from_file(path: &Path) -> Result<Config, ClientError> {
     let fail = |error| ClientError::Kubeconfig { path: path.display().to_string(), error: Box::new(error) };
-    let opened = RegularFile::open(path).map_err(|error| KubeconfigError::ReadConfig(error.into(), path.to_owned()));
+    let opened =
+        RegularFile::open(path).map_err(|error| KubeconfigError::ReadConfig(error.into(), path.to_owned()));
     opened.map_err(fail)?;
     let file = Kubeconfig::read_from(path).map_err(fail)?;
     Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(fail)

@@ -25,6 +25,8 @@ pub(crate) struct Shared {
     pub(crate) seen: watch::Sender<u64>,
     /// The session, or why there is none.
     session: RwLock<Result<Arc<Session>, Arc<str>>>,
+    /// Why the last write was refused; `None` once one succeeded.
+    refused: Mutex<Option<Arc<str>>>,
     /// Who wanted to be renewed while that could not be done, and when last.
     missed: Mutex<HashMap<InstanceKey, Instant>>,
     revoke: mpsc::Sender<i64>,
@@ -39,6 +41,7 @@ impl Shared {
             keys,
             seen: watch::Sender::new(0),
             session: RwLock::new(Err("etcd was not read yet".into())),
+            refused: Mutex::default(),
             missed: Mutex::default(),
             revoke,
         };
@@ -52,6 +55,21 @@ impl Shared {
 
     pub(crate) fn set_session(&self, session: Result<Arc<Session>, Arc<str>>) {
         *self.session.write() = session;
+    }
+
+    /// Why writes are refused although etcd can be reached, such as a quota that is used up.
+    pub(crate) fn refused(&self) -> Option<Arc<str>> {
+        self.refused.lock().clone()
+    }
+
+    /// Takes in how a write of a value ended. Says so in the log when that is another.
+    pub(crate) fn set_refused(&self, reason: Option<&str>) {
+        let before = std::mem::replace(&mut *self.refused.lock(), reason.map(Arc::from));
+        match (before, reason) {
+            (None, Some(reason)) => tracing::error!(reason, "etcd refuses to write registrations"),
+            (Some(_), None) => tracing::info!("etcd writes registrations again"),
+            _ => {}
+        }
     }
 
     /// Waits until events up to a revision were handed on. False when that takes too long.

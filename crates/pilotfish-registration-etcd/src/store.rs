@@ -142,7 +142,7 @@ impl Store for EtcdStore {
         };
         let trouble = match self.shared.session() {
             Err(why) => Some(why.to_string()),
-            Ok(_) => broken,
+            Ok(_) => self.shared.refused().map(|why| format!("etcd refuses writes: {why}")).or(broken),
         };
         StoreDescription { kind: "etcd", place: self.place.clone(), bytes: None, trouble }
     }

@@ -159,7 +159,7 @@ async fn round(
     attempts: Vec<Attempt>,
     done: &mut Vec<Done>,
 ) -> Vec<Attempt> {
-    let planned = grant(session, attempts, done).await;
+    let planned = grant(shared, session, attempts, done).await;
     if planned.is_empty() {
         return Vec::new();
     }
@@ -169,15 +169,19 @@ async fn round(
     });
     let mut success: Vec<RequestOp> = operations.collect();
     let is_put = |plan: &Plan| plan.record == Change::Put || matches!(plan.lease, LeaseChange::Grant(_));
-    if planned.iter().any(|(_, plan)| is_put(plan)) {
+    let has_put = planned.iter().any(|(_, plan)| is_put(plan));
+    if has_put {
         let put = PutRequest { key: shared.keys.quota(), ..Default::default() };
         success.push(Operation::Put(put).into());
     }
     let request = TxnRequest { success, ..Default::default() };
     let response = match session.client.transaction(request).await {
         Ok(response) => response,
-        Err(error) => return failed(session, planned, &error, done),
+        Err(error) => return failed(shared, session, planned, &error, done),
     };
+    if has_put {
+        shared.set_refused(None);
+    }
     let revision = response.header.map(|header| unsigned(header.revision)).unwrap_or_default();
     let (mut again, mut extending) = (Vec::new(), Vec::new());
     let mut responses = response.responses.into_iter();
@@ -207,7 +211,12 @@ async fn round(
 }
 
 /// Makes a plan for each, and grants the leases that they want.
-async fn grant(session: &Session, attempts: Vec<Attempt>, done: &mut Vec<Done>) -> Vec<(Attempt, Plan)> {
+async fn grant(
+    shared: &Shared,
+    session: &Session,
+    attempts: Vec<Attempt>,
+    done: &mut Vec<Done>,
+) -> Vec<(Attempt, Plan)> {
     let granting = attempts.into_iter().map(|mut attempt| async move {
         let plan = attempt.plan();
         let LeaseChange::Grant(ttl) = plan.lease else { return Ok((attempt, plan)) };
@@ -228,7 +237,7 @@ async fn grant(session: &Session, attempts: Vec<Attempt>, done: &mut Vec<Done>) 
         match result {
             Ok(one) => planned.push(one),
             Err((attempt, error)) => {
-                let answer = Err(failure(session, &error));
+                let answer = Err(failure(shared, session, &error));
                 done.push(Done { attempt, answer });
             }
         }
@@ -236,13 +245,15 @@ async fn grant(session: &Session, attempts: Vec<Attempt>, done: &mut Vec<Done>) 
     planned
 }
 
-fn failure(session: &Session, error: &CallError) -> Failure {
+fn failure(shared: &Shared, session: &Session, error: &CallError) -> Failure {
     let why = session.failed(error);
+    shared.set_refused(Some(&why));
     if matches!(error, CallError::NoSpace(_)) { Failure::Full(why) } else { Failure::Unavailable(why) }
 }
 
 /// A transaction failed as a whole, so that nothing of it happened, or nobody knows.
 fn failed(
+    shared: &Shared,
     session: &Session,
     planned: Vec<(Attempt, Plan)>,
     error: &CallError,
@@ -260,7 +271,7 @@ fn failed(
             CallError::NoSpace(_) if matches!(plan.answer, Answer::Changed) && attempt.json().is_empty() => {
                 try_again(attempt, &mut again, done);
             }
-            error => done.push(Done { attempt, answer: Err(failure(session, error)) }),
+            error => done.push(Done { attempt, answer: Err(failure(shared, session, error)) }),
         }
     }
     again

@@ -13,8 +13,8 @@ use pilotfish_identity::{
 };
 use pilotfish_registration::Registrar;
 use pilotfish_registration_api::v1::registration_service_server::RegistrationServiceServer;
-use pilotfish_source::FileReader;
 use pilotfish_registration_api::{DESCRIPTORS, Routes, SERVICE, openapi, page};
+use pilotfish_source::FileReader;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};

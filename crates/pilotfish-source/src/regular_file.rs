@@ -1,5 +1,7 @@
 //! Reading files that others put there. A pipe, device or socket in the place of a file is an error, never a wait.
 
+#[cfg(target_os = "linux")]
+use rustix::fs::FsWord;
 use rustix::fs::OFlags;
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -123,10 +125,9 @@ pub fn check_type(file_type: FileType) -> Result<(), RegularFileError> {
 #[cfg(target_os = "linux")]
 fn is_of_kernel(file: &File) -> io::Result<bool> {
     // proc, sysfs, debugfs, tracefs, securityfs, cgroup and cgroup2.
-    const KERNEL: [u32; 7] =
+    const KERNEL: [FsWord; 7] =
         [0x9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163, 0x7363_6673, 0x0027_e0eb, 0x6367_7270];
-    let kind = rustix::fs::fstatfs(file)?.f_type;
-    Ok(KERNEL.iter().any(|known| i64::from(*known) == i64::from(kind)))
+    Ok(KERNEL.contains(&rustix::fs::fstatfs(file)?.f_type))
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -156,8 +156,8 @@ impl SecretFile {
             }
             let (path, limit) = (self.path.clone(), self.limit);
             let read = reader.run(move || read_limited(&path, limit)).await;
-            let read = read
-                .unwrap_or_else(|source| Err(SecretFileError::Read { path: self.path.clone(), source }));
+            let read =
+                read.unwrap_or_else(|source| Err(SecretFileError::Read { path: self.path.clone(), source }));
             let result = read.and_then(|read| self.accept(read));
             sender.send_if_modified(|state| state.take(&self, &result));
         }

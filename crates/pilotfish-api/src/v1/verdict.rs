@@ -43,7 +43,7 @@ pub struct Cause {
     pub kind: CauseKind,
     /// The name of the source, registry, proxy or object; may be empty.
     pub subject: String,
-    /// What is wrong with it, and what happens now.
+    /// The fault, and what happens now.
     pub message: String,
     /// Number of things that the cause stands for.
     pub count: usize,
@@ -160,12 +160,7 @@ mod tests {
                 PlaneLevel::Degraded,
                 "ready, and not all is well: 1 proxy refuses something, 1 registry is in trouble, 2 objects are not in force",
             ),
-            (
-                false,
-                vec![cause(SilentSource, 1)],
-                PlaneLevel::NotReady,
-                "not ready: 1 source is silent",
-            ),
+            (false, vec![cause(SilentSource, 1)], PlaneLevel::NotReady, "not ready: 1 source is silent"),
         ];
         for (ready, causes, level, summary) in cases {
             let verdict = PlaneVerdict::new(ready, causes);

@@ -2,6 +2,7 @@
 
 mod admin;
 mod config;
+mod files;
 mod frames;
 mod http1;
 mod http2;
@@ -34,7 +35,7 @@ pub fn all() -> Vec<Attack> {
         registration::ATTACKS,
         webhook::ATTACKS,
     ];
-    [xds::all(), config::ATTACKS.to_vec(), of_ports.concat()].concat()
+    [xds::all(), config::ATTACKS.to_vec(), files::ATTACKS.to_vec(), of_ports.concat()].concat()
 }
 
 /// How long an attacker rests after an attempt: the point is what an attempt costs the server, not how many fit into a second of a machine

@@ -143,7 +143,10 @@ mod tests {
         let unusable = v1::Status { verdict, ..well() };
         assert_eq!(code(&unusable), ExitCode::FAILURE);
         let text = super::text(&unusable, &Screen::plain());
-        assert!(text.starts_with("pilotfish-0  ready, and not all is well: 1 registry entry cannot be used\n"), "{text}");
+        assert!(
+            text.starts_with("pilotfish-0  ready, and not all is well: 1 registry entry cannot be used\n"),
+            "{text}"
+        );
         let doubtful = v1::Status { findings: vec!["2 warnings".into()], pending: 1, ..well() };
         assert_eq!(code(&doubtful), ExitCode::SUCCESS, "doubts and what is on its way are no failure");
     }

@@ -31,7 +31,7 @@ impl WriteState {
     fn after(before: Option<Self>, kind: &EventKind) -> Option<Self> {
         match kind {
             EventKind::Access(AccessKind::Close(AccessMode::Write)) => Some(Self::Complete),
-            // Who creates a file opens it for writing with the same call.
+            // A file is created and opened for writing by one call.
             EventKind::Access(AccessKind::Open(_)) if before == Some(Self::Created) => Some(Self::Writing),
             EventKind::Access(_) => None,
             EventKind::Create(CreateKind::Folder) => Some(Self::Complete),
@@ -213,8 +213,8 @@ mod tests {
 
     #[test]
     fn a_path_is_complete_once_it_is_closed_after_the_last_write() {
-        use notify::event::{DataChange, MetadataKind, RemoveKind, RenameMode};
         use WriteState::{Complete, Created, Touched, Writing};
+        use notify::event::{DataChange, MetadataKind, RemoveKind, RenameMode};
         let open = EventKind::Access(AccessKind::Open(AccessMode::Any));
         let write = EventKind::Modify(ModifyKind::Data(DataChange::Any));
         let close = EventKind::Access(AccessKind::Close(AccessMode::Write));

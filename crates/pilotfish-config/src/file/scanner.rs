@@ -3,15 +3,17 @@
 use super::change_queue::{ChangeQueue, Changes, WriteState};
 use super::parallel;
 use super::path::FilePath;
+use super::source::Timing;
 use super::state::{FileChange, FileContent, FileRole, FileState};
 use super::walk::{Found, Signature, is_config_file, is_hidden, read_file, walk};
-use super::source::Timing;
 use super::watch::Watch;
 use super::writes::OpenWrites;
 use crate::problem::ObjectCheck;
 use crate::source::{SourceBatch, SourceEvent, SourceProblems};
 use crate::{Limits, ReadFile};
-use pilotfish_source::{GuardSettings, HeldLosses, Heartbeat, LossGuard, LossVerdict, ReadExtent, check_type};
+use pilotfish_source::{
+    GuardSettings, Heartbeat, HeldLosses, LossGuard, LossVerdict, ReadExtent, check_type,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -346,7 +348,8 @@ impl Scanner {
             let is_back = found.files.contains_key(&path) && self.held.contains(&path);
             let unconfirmed = self.unconfirmed(&path, &found, trigger).map(|signature| (signature, now));
             let wait = if unconfirmed.is_some() { self.timing.confirm } else { Duration::ZERO };
-            let pending = self.pending.entry(path).or_insert(Pending { unconfirmed, ..Pending::at(now + wait) });
+            let pending =
+                self.pending.entry(path).or_insert(Pending { unconfirmed, ..Pending::at(now + wait) });
             if is_back {
                 pending.due = now;
             }
@@ -378,8 +381,9 @@ impl Scanner {
         let is_gone =
             |path: &&FilePath| !found.files.contains_key(*path) && !self.is_hidden_by(path, found, failure);
         let gone = self.known.keys().filter(is_gone);
-        let has_changed =
-            |(path, signature): &(&FilePath, &Signature)| !self.known.get(*path).is_some_and(|known| known.is(**signature));
+        let has_changed = |(path, signature): &(&FilePath, &Signature)| {
+            !self.known.get(*path).is_some_and(|known| known.is(**signature))
+        };
         let changed = found.files.iter().filter(has_changed).map(|(path, _)| path);
         changed.chain(gone).cloned().collect()
     }
@@ -533,7 +537,10 @@ impl Scanner {
                 let since = pending.absent_since.unwrap_or(now);
                 let settle = self.timing.settle;
                 if now.saturating_duration_since(since) < settle {
-                    return Outcome::Retry(Pending { absent_since: Some(since), ..Pending::at(since + settle) });
+                    return Outcome::Retry(Pending {
+                        absent_since: Some(since),
+                        ..Pending::at(since + settle)
+                    });
                 }
                 self.known.remove(path);
                 change(FileContent::Absent)
@@ -725,7 +732,11 @@ mod tests {
         assert_eq!((batch.events.len(), scanner.state().objects().len()), (1, 2), "{:?}", batch.events);
         let confirmed = Instant::now() + scanner.timing.confirm;
         let batch = scanner.poll_changes(Changes::default(), confirmed, SystemTime::now());
-        assert_eq!(batch.events.len(), 1, "no event tells that it is closed, so it has to stay as it is: {batch:?}");
+        assert_eq!(
+            batch.events.len(),
+            1,
+            "no event tells that it is closed, so it has to stay as it is: {batch:?}"
+        );
     }
 
     #[test]

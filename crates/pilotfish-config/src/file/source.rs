@@ -7,7 +7,7 @@ use super::state::FileRole;
 use crate::problem::ObjectCheck;
 use crate::source::{Effective, ProblemReport, SourceBatch, SourceEvent, SourceProblems};
 use crate::{Limits, MeshFile};
-use pilotfish_source::{GuardSettings, HeldLosses, Heartbeat};
+use pilotfish_source::{GuardSettings, Heartbeat, HeldLosses};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -2,9 +2,9 @@
 
 use super::path::FilePath;
 use super::state::FileContent;
+use pilotfish_source::{Heartbeat, RegularFile, RegularFileError, check_type};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use pilotfish_source::{Heartbeat, RegularFile, RegularFileError, check_type};
 use std::fs::{self, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};

@@ -32,8 +32,7 @@ impl OpenWrites {
     pub(super) fn note(&mut self, path: &FilePath, state: WriteState, now: Instant) -> bool {
         match state {
             WriteState::Writing => {
-                let begin =
-                    || OpenWrite { since: now, identity: identity_of(path), is_reported: false };
+                let begin = || OpenWrite { since: now, identity: identity_of(path), is_reported: false };
                 self.files.entry(path.clone()).or_insert_with(begin);
                 false
             }

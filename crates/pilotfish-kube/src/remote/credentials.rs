@@ -135,8 +135,8 @@ fn authority_of(cluster: &Cluster) -> Result<Option<String>, CredentialError> {
     let Some(path) = cluster.certificate_authority.as_ref().filter(|path| !path.is_empty()) else {
         return Ok(None);
     };
-    let bytes =
-        read_regular_file(Path::new(path), AUTHORITY_BYTES).map_err(|error| CredentialError::Kubeconfig(format!("{path}: {error}")))?;
+    let bytes = read_regular_file(Path::new(path), AUTHORITY_BYTES)
+        .map_err(|error| CredentialError::Kubeconfig(format!("{path}: {error}")))?;
     Ok(Some(base64(&ByteString(bytes))))
 }
 

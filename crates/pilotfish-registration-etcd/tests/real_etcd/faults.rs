@@ -253,9 +253,16 @@ async fn a_quota_that_is_used_up_is_said() {
     assert!(matches!(full, WriteError::Full(_)), "{full:?}");
     let refused = store.write(put(leased("c", 600))).await;
     assert!(matches!(refused, Err(WriteError::Full(_))), "{refused:?}");
+    let trouble = || store.store.describe().trouble.unwrap_or_default();
+    assert!(trouble().starts_with("etcd refuses writes: "), "{}", trouble());
     assert_eq!(store.renew("a").await, Ok(()));
     let (removed, refused) = tokio::join!(store.write(remove(key("b"))), store.write(put(leased("d", 600))));
     assert!(removed.unwrap().changed);
     assert!(matches!(refused, Err(WriteError::Full(_))), "{refused:?}");
+    assert!(
+        trouble().starts_with("etcd refuses writes: "),
+        "a removal says nothing of writes: {}",
+        trouble()
+    );
     assert_eq!(store.told().disconnections, 0);
 }

@@ -47,7 +47,8 @@ fn refused(refused: &Refused) -> Vec<Cause> {
         .map(|refusal| Cause::new(CauseKind::Refusal, &refusal.proxy, refusals::in_words(refusal)))
         .collect();
     if refused.more > 0 {
-        let more = Cause::new(CauseKind::Refusal, "", format!("{} more proxies refuse something", refused.more));
+        let more =
+            Cause::new(CauseKind::Refusal, "", format!("{} more proxies refuse something", refused.more));
         causes.push(Cause { count: refused.more, ..more });
     }
     causes
@@ -124,7 +125,8 @@ mod tests {
 
     #[test]
     fn what_is_waited_for_is_a_cause_only_while_not_ready() {
-        let waiting = |ready| api::Readiness { ready, waiting_for: vec!["Consul/east".into()], ..Default::default() };
+        let waiting =
+            |ready| api::Readiness { ready, waiting_for: vec!["Consul/east".into()], ..Default::default() };
         assert_eq!(waited_for(&waiting(false))[0].to_string(), "waits for Consul/east");
         assert_eq!(waited_for(&waiting(true)), []);
     }

@@ -19,9 +19,9 @@ mod observer;
 pub(crate) mod remote;
 mod report_log;
 pub(crate) mod shared;
-pub(crate) mod trouble;
 #[cfg(test)]
 mod tests;
+pub(crate) mod trouble;
 
 pub use debouncer::{Window, Windows};
 pub use fork::{Fork, Supposed};

@@ -288,7 +288,7 @@ impl Shared {
             .collect()
     }
 
-    /// What is wrong with sources and registries: those that are silent or cannot be read, those that readiness no longer waits for, entries
+    /// Causes of the verdict by sources and registries: those that are silent or cannot be read, those that readiness no longer waits for, entries
     /// that cannot be used, services of two registries that are refused, and gateways whose names cannot be resolved.
     pub(crate) fn source_causes(&self, now: Instant) -> Vec<Cause> {
         let mut causes: Vec<_> = self.silences(now).iter().map(Silence::cause).collect();
@@ -299,7 +299,7 @@ impl Shared {
         causes
     }
 
-    /// The same in lines, for `/ready`.
+    /// Lines of these causes, for `/ready`.
     #[must_use]
     pub fn registry_problems(&self) -> Vec<String> {
         self.source_causes(Instant::now()).iter().map(ToString::to_string).collect()

@@ -1,4 +1,4 @@
-//! What is wrong with sources, registries and the store of registrations, as causes of the verdict.
+//! Causes of the verdict by sources, registries and the store of registrations.
 
 use pilotfish_api as api;
 use pilotfish_api::v1::{Cause, CauseKind};
@@ -24,7 +24,7 @@ impl Silence {
     }
 }
 
-/// What is wrong with a registry's source. Of a source of objects, the registries that read them report its failure.
+/// Causes by a registry's source. Of a source of objects, the registries that read them report its failure.
 pub(crate) fn of_registry(registry: &api::Registry) -> Vec<Cause> {
     let mut causes = Vec::new();
     let name = &registry.name;
@@ -63,8 +63,7 @@ pub(crate) fn unusable_entries(registry: &api::Registry) -> Vec<api::Problem> {
     let Some(source) = &registry.source else { return Vec::new() };
     let entry = |message: String| problem("warning", &registry.name, message);
     let listed = source.problems.iter().take(LISTED_ENTRIES);
-    let mut problems: Vec<_> =
-        listed.map(|text| entry(format!("an entry cannot be used: {text}"))).collect();
+    let mut problems: Vec<_> = listed.map(|text| entry(format!("an entry cannot be used: {text}"))).collect();
     let more = source.problem_count.saturating_sub(problems.len());
     if more > 0 {
         problems.push(entry(format!("{more} more entries cannot be used")));
@@ -74,7 +73,12 @@ pub(crate) fn unusable_entries(registry: &api::Registry) -> Vec<api::Problem> {
 
 /// A problem of something that is no object.
 pub(crate) fn problem(severity: &str, place: &str, message: String) -> api::Problem {
-    api::Problem { severity: severity.to_owned(), place: place.to_owned(), message, ..api::Problem::default() }
+    api::Problem {
+        severity: severity.to_owned(),
+        place: place.to_owned(),
+        message,
+        ..api::Problem::default()
+    }
 }
 
 #[cfg(test)]
@@ -82,7 +86,12 @@ mod tests {
     use super::*;
 
     fn registry(source: api::RegistrySource) -> api::Registry {
-        api::Registry { name: "Etcd/east".into(), synced: true, source: Some(source), ..api::Registry::default() }
+        api::Registry {
+            name: "Etcd/east".into(),
+            synced: true,
+            source: Some(source),
+            ..api::Registry::default()
+        }
     }
 
     #[test]
@@ -104,7 +113,10 @@ mod tests {
         };
         let source = |source| registry(source);
         let cases = [
-            (failing(true), "Etcd/east: cannot be read since noon (refused); its last good state stays in force"),
+            (
+                failing(true),
+                "Etcd/east: cannot be read since noon (refused); its last good state stays in force",
+            ),
             (failing(false), "Etcd/east: cannot be read since noon (refused)"),
             (
                 api::Registry { given_up: true, ..well.clone() },

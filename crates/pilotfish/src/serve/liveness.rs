@@ -16,16 +16,21 @@ pub(super) fn subsystem(shared: &Arc<Shared>) -> Subsystem {
         let mut known = BTreeSet::new();
         loop {
             tokio::time::sleep(CHECK).await;
-            known = report(known, &shared.silences(Instant::now()));
+            known = report(&known, &shared.silences(Instant::now()));
         }
     })
 }
 
 /// Logs what differs from before. Returns the sources that are silent now.
-fn report(before: BTreeSet<String>, silences: &[Silence]) -> BTreeSet<String> {
-    for Silence { source, silent_for } in silences.iter().filter(|silence| !before.contains(&silence.source)) {
+fn report(before: &BTreeSet<String>, silences: &[Silence]) -> BTreeSet<String> {
+    for Silence { source, silent_for } in silences.iter().filter(|silence| !before.contains(&silence.source))
+    {
         let seconds = silent_for.as_secs();
-        tracing::error!(source, seconds, "a source gives no sign of life; its last good state stays in force");
+        tracing::error!(
+            source,
+            seconds,
+            "a source gives no sign of life; its last good state stays in force"
+        );
     }
     let now: BTreeSet<_> = silences.iter().map(|silence| silence.source.clone()).collect();
     for source in before.difference(&now) {

@@ -136,7 +136,6 @@ impl Bound {
         subsystems.add(lookups::subsystem(names, messages.clone()));
         subsystems.extend(reviews.map(|reviews| secret_access::subsystem(reviews, messages.clone())));
         subsystems.add(analysis.subsystem());
-        subsystems.add(liveness::subsystem(&shared));
         subsystems.extend(status::subsystem(&settings, &sources, &shared, &metrics));
         subsystems.extend(exports::subsystem(&settings, &sources, &shared));
         subsystems.extend(revocation::subsystem(&settings, &sources, &fanout));

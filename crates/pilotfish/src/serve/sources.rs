@@ -3,6 +3,7 @@
 //! Where two have an object of the same kind, namespace and name, the one that was named more explicitly counts: files
 //! before the cluster, the cluster before those registries in their order, and they before defaults.
 
+use super::liveness;
 use super::registries::Registries;
 use super::subsystem::{StopOrder, Subsystem};
 use crate::control::ControlMessage;
@@ -94,14 +95,14 @@ impl Sources {
     pub(crate) fn subsystems(
         self,
         messages: mpsc::Sender<ControlMessage>,
-        shared: &Shared,
+        shared: &Arc<Shared>,
     ) -> Vec<Subsystem> {
         let heartbeat = |source: &str| {
             let heartbeat = Heartbeat::default();
             shared.add_heartbeat(source, heartbeat.clone());
             heartbeat
         };
-        let mut subsystems = Vec::new();
+        let mut subsystems = vec![liveness::subsystem(shared)];
         let Forwarding { feed, messages } = &Forwarding { feed: self.feed, messages };
         let forwarding = || Forwarding { feed: feed.clone(), messages: messages.clone() };
         subsystems.extend(self.files.map(|files| file_source(files, forwarding())));
