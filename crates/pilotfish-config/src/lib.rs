@@ -7,6 +7,7 @@ mod problem;
 mod read;
 mod source;
 pub mod status;
+mod unknown;
 mod validate;
 mod yaml;
 
@@ -23,4 +24,5 @@ pub use read::{
     read_live, read_mesh_file, served,
 };
 pub use source::{Effective, ProblemReport, SourceBatch, SourceEvent, SourceProblems};
+pub use unknown::{About, UNKNOWN_RULES, UnknownRule};
 pub use validate::{MAX_REGEX_BYTES, OBJECT_LIMITS, ObjectLimit, is_regex, refused_by_re2};

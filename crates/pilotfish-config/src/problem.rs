@@ -64,6 +64,12 @@ impl Problem {
         Self { hint, ..self }
     }
 
+    /// True if a part is said to be missing, or to be there beside another.
+    pub(crate) fn is_about_presence(&self) -> bool {
+        const TEXTS: [&str; 3] = ["must be set", "is empty", "must not be set"];
+        TEXTS.iter().any(|text| self.message.contains(text))
+    }
+
     /// Whether the object is rejected for it.
     #[must_use]
     pub fn is_error(&self) -> bool {

@@ -241,11 +241,11 @@ fn a_broken_file_keeps_its_last_good_version_and_is_reported() {
     let file = dir.path().join("a.yaml");
     put(&file, &route("a", "one"));
     let mut consumer = Consumer::of(vec![dir.path().to_owned()]);
-    put(&file, &route("a", "two").replace("hosts", "hots"));
+    put(&file, &route("a", "two").replace("http", "htpt"));
     consumer.until("a problem", |consumer| consumer.problems.errors() > 0);
     assert_eq!(consumer.hosts.get("a").map(String::as_str), Some("one"));
     let report = consumer.problems.reports[0].to_string();
-    assert!(report.contains("spec.hots: no such field (did you mean \"hosts\"?)"), "{report}");
+    assert!(report.contains("spec: one of http, tls and tcp must be set"), "{report}");
     put(&file, &route("a", "two"));
     consumer.until_hosts(&[("a", "two")]);
     consumer.until("no problem", |consumer| consumer.problems.errors() == 0);
@@ -473,7 +473,7 @@ fn what_is_wrong_at_the_start_is_reported() {
 fn validation_counts_and_reports() {
     let dir = folder();
     put(dir.path().join("a.yaml"), &route("a", "one"));
-    put(dir.path().join("b.yaml"), &route("b", "one").replace("hosts", "hots"));
+    put(dir.path().join("b.yaml"), &route("b", "one").replace("http", "htpt"));
     let summary = validate_paths(&FileSourceSettings::new(vec![dir.path().to_owned()])).unwrap();
     assert_eq!(
         (summary.files, summary.objects.values().sum::<usize>(), summary.problems.errors()),

@@ -109,7 +109,7 @@ const DESTINATION_RULE: Limits = &[
     ("**.httpCookie.attributes[]", Required(&["name"])),
     ("**.warmup", Required(&["duration"])),
     ("**.warmup.minimumPercent", PERCENT),
-    ("**.warmup.aggression", AtLeast(1)),
+    ("**.warmup.aggression", AtLeast(0)),
     ("**.retryBudget.percent", PERCENT),
     ("**.maxEjectionPercent", PERCENT),
     ("**.minHealthPercent", PERCENT),

@@ -1,9 +1,10 @@
 //! The table of kinds: which type each has, where in the object it is read from, and how it is completed and checked.
 
-use crate::path::{FieldPath, Path};
+use crate::path::Path;
 use crate::problem::{Checker, Problem};
+use crate::unknown::{Settled, settle};
 use crate::validate::Refused;
-use crate::yaml::{Decoded, Mode, Node, decode_all};
+use crate::yaml::Node;
 use crate::{extensions, gateway_api, kubernetes, mesh, networking, security, telemetry};
 use pilotfish_model::{Kind, KindSpec, Object, ObjectMeta};
 use serde::de::DeserializeOwned;
@@ -11,9 +12,9 @@ use serde::de::DeserializeOwned;
 /// Where in an object the content of a kind is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In `spec` alone, as in Istio's kinds, where unknown fields are rejected.
+    /// In `spec` alone, as in Istio's kinds, whose types have every field.
     Spec,
-    /// The object as a whole, as in Kubernetes' kinds, where unknown fields are ignored.
+    /// The object as a whole, as in Kubernetes' kinds, whose types have the fields that are used.
     Object,
     /// The whole document without `apiVersion` and metadata, as in mesh config files.
     Document,
@@ -97,14 +98,25 @@ macro_rules! with_type {
 
 pub(super) use with_type;
 
-/// Reads the content of an object of a kind, checks it, and gives the object when nothing is wrong with it.
-pub(crate) fn read_object(kind: Kind, root: &Node, meta: ObjectMeta, deleting: bool) -> Decoded<Object> {
+/// An object when nothing is wrong with it, and what is wrong or doubtful.
+pub(crate) struct ReadContent {
+    pub(crate) object: Option<Object>,
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// Reads the content of an object of a kind and checks it.
+pub(crate) fn read_object(kind: Kind, root: &Node, meta: ObjectMeta, deleting: bool) -> ReadContent {
     with_type!(kind, T => read_as::<T>(root, meta, deleting))
 }
 
 /// What stands in for an object of a kind that cannot be used in full; `None` for kinds that guard nothing.
 pub(crate) fn closed(kind: Kind, refused: &Refused<'_>, meta: ObjectMeta) -> Option<Object> {
     with_type!(kind, T => <T as Content>::closed(refused).map(|content| Object::new(meta, content)))
+}
+
+/// The tree of an object of a kind with the changes that follow from unknown parts.
+pub(crate) fn prepared(kind: Kind, root: &Node) -> Node {
+    with_type!(kind, T => crate::unknown::prepared::<T>(root))
 }
 
 /// What is done with the type of a kind that is only known at run time, see [`visit_kind`].
@@ -129,35 +141,21 @@ pub fn validate(object: &Object) -> Vec<Problem> {
     })
 }
 
-fn read_as<T: Content>(root: &Node, mut meta: ObjectMeta, deleting: bool) -> Decoded<Object> {
-    let decoded: Decoded<T> = match T::PLACE {
-        Place::Document => decode_all(root, Mode::Mesh, &[]),
-        Place::Object => decode_all(root, Mode::Lenient, &[]),
-        Place::Spec => match root.get("spec") {
-            Some(spec) => decode_all(spec, Mode::Strict, &["spec"]),
-            None => decode_all(&Node::null(root.line), Mode::Strict, &["spec"]),
-        },
-    };
-    let mut problems = decoded.problems;
-    let object = decoded.value.map(|mut content| {
+fn read_as<T: Content>(root: &Node, mut meta: ObjectMeta, deleting: bool) -> ReadContent {
+    let Settled { value, mut problems } = settle(root, |content: &mut T| {
         content.complete(root, deleting);
-        let unreadable: Vec<FieldPath> = problems
-            .iter()
-            .filter(|problem| problem.is_error())
-            .map(|problem| problem.path.clone())
-            .collect();
-        let mut found = check(&content, &meta);
-        // A mistyped field is missing elsewhere: what follows from that would only hide the mistake.
-        found.retain(|problem| !unreadable.iter().any(|field| problem.path.may_follow_from(field)));
-        problems.extend(found.into_iter().map(|problem| {
-            let line = root.line_of(&problem.path);
-            problem.at_line(line)
-        }));
+        check(content, &meta)
+    });
+    for problem in &mut problems {
+        let line = problem.line.unwrap_or_else(|| root.line_of(&problem.path));
+        problem.line = Some(line);
+    }
+    let rejected = problems.iter().any(Problem::is_error);
+    let object = value.filter(|_| !rejected).map(|mut content| {
         content.compact(&mut meta);
         Object::new(meta, content)
     });
-    let rejected = problems.iter().any(Problem::is_error);
-    Decoded { value: object.filter(|_| !rejected), problems }
+    ReadContent { object, problems }
 }
 
 fn check<T: Content>(content: &T, meta: &ObjectMeta) -> Vec<Problem> {

@@ -182,7 +182,7 @@ impl ReadFile {
         };
         let decoded = read_object(kind, node, meta, deleting);
         problems.extend(decoded.problems);
-        match decoded.value {
+        match decoded.object {
             Some(object) => {
                 let found = context.checks.iter().flat_map(|check| check(&object));
                 problems.extend(found.map(|problem| {

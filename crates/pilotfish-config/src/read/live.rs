@@ -29,7 +29,7 @@ pub fn read_live(kind: Kind, origin: &Arc<str>, json: &[u8]) -> Result<ReadObjec
     let Some(meta) = meta else { return rejected(key, problems) };
     let decoded = read_object(kind, &root, meta, deleting);
     problems.extend(decoded.problems);
-    match decoded.value {
+    match decoded.object {
         Some(object) => Ok(ReadObject { object, document: 0, line: 0, warnings: without_lines(problems) }),
         None => rejected(key, problems),
     }
@@ -82,23 +82,23 @@ mod tests {
     #[test]
     fn mistakes_are_told_in_the_order_of_the_object_as_those_of_a_file_are() {
         let json = r#"{"apiVersion": "networking.istio.io/v1", "kind": "Gateway", "metadata": {"name": "a", "namespace": "b"},
-            "spec": {"servers": [7, {"hosts": ["x"], "port": {"number": 80, "name": "a", "protocol": "HTTP", "unknown": 1}}]}}"#;
+            "spec": {"servers": [7, {"hosts": ["x"], "port": {"number": 80, "name": "a", "protocol": "HTTP", "targetPort": "unknown"}}]}}"#;
         let live = read_live(Kind::Gateway, &origin(), json.as_bytes()).unwrap_err();
         let file = crate::read("a.yaml", json.as_bytes(), &crate::Limits::default());
         assert_eq!(file.rejected[0].problems.iter().map(|problem| problem.line).max(), Some(Some(2)));
         let paths = |rejected: &Rejected| {
             rejected.problems.iter().map(|problem| problem.path.to_string()).collect::<Vec<_>>()
         };
-        assert_eq!(paths(&live)[..2], ["spec.servers[0]", "spec.servers[1].port.unknown"]);
+        assert_eq!(paths(&live)[..2], ["spec.servers[0]", "spec.servers[1].port.targetPort"]);
         assert_eq!(paths(&live), paths(&file.rejected[0]));
     }
 
     #[test]
     fn a_refused_object_is_named_without_lines() {
-        let json = br#"{"metadata": {"name": "a", "namespace": "n"}, "spec": {"hosts": ["a"], "http": [{"tmeout": "1s"}]}}"#;
+        let json = br#"{"metadata": {"name": "a", "namespace": "n"}, "spec": {"hosts": ["a"], "http": [{"timeout": "soon"}]}}"#;
         let rejected = read_live(Kind::VirtualService, &origin(), json).unwrap_err();
         assert_eq!(rejected.key.unwrap().to_string(), "VirtualService n/a");
-        assert_eq!(rejected.problems[0].path.to_string(), "spec.http[0].tmeout");
+        assert_eq!(rejected.problems[0].path.to_string(), "spec.http[0].timeout");
         assert_eq!(rejected.problems[0].line, None);
     }
 

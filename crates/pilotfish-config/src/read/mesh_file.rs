@@ -113,7 +113,7 @@ fn document(read: &mut ReadFile, which: MeshFile, file: &str, root: &Node, offse
     let decoded = read_object(which.kind(), root, meta, false);
     let shifted = |problem: Problem| Problem { line: problem.line.map(|line| line + offset), ..problem };
     let problems: Vec<_> = decoded.problems.into_iter().map(shifted).collect();
-    match decoded.value {
+    match decoded.object {
         Some(object) => read.objects.push(ReadObject { object, document: 1, line, warnings: problems }),
         None => {
             read.rejected.push(Rejected { key: Some(which.key()), document: 1, line, problems, closed: None })

@@ -48,7 +48,7 @@ pub(crate) struct ReadMetadata {
 pub(crate) fn read_metadata(kind: Kind, root: &Node, origin: Arc<str>) -> ReadMetadata {
     let null = Node::null(root.line);
     let node = root.get("metadata").unwrap_or(&null);
-    let decoded = decode::<Metadata>(node, Mode::Lenient, &["metadata"]);
+    let decoded = decode::<Metadata>(node, Mode::Partial, &["metadata"]);
     let mut problems = decoded.problems;
     let Some(metadata) = decoded.value else {
         return ReadMetadata { key: key_of_broken(kind, node), meta: None, deleting: false, problems };

@@ -16,7 +16,9 @@ mod wasm_plugin;
 pub use fields::regex::{MAX_REGEX_BYTES, is_regex};
 pub use limits::{OBJECT_LIMITS, ObjectLimit};
 
-pub(crate) use closed::{Refused, closed_object};
+pub(crate) use closed::{Refused, Trust, closed_object};
+pub(crate) use gateway_api::routes::HTTP_METHODS;
+pub(crate) use security::authorization::{ATTRIBUTES, is_attribute};
 
 use crate::kinds;
 use crate::kinds::content::{Content, Place};
@@ -125,7 +127,7 @@ fn nothing<T>(_content: &T, _at: &Path<'_>, _meta: &ObjectMeta, _checker: &mut C
 
 /// The part of `status` that is read; what is wrong with it is no fault of who wrote the object.
 fn status<T: DeserializeOwned + Default>(object: &Node) -> T {
-    let status = object.get("status").map(|status| decode(status, Mode::Lenient, &["status"]));
+    let status = object.get("status").map(|status| decode(status, Mode::Partial, &["status"]));
     status.and_then(|status| status.value).unwrap_or_default()
 }
 

@@ -8,35 +8,69 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visit
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
-/// How strictly a type is read.
+/// Treatment of unknown fields. Unknown values of enums are noted in every mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Unknown fields are rejected.
-    Strict,
-    /// Unknown fields are warned about, as a file may be of a newer Istio, and names may be written as in the proto
-    /// file (`trust_domain`): istiod reads mesh config this way.
+    /// The type has every field of its kind: others are noted as unknown.
+    Complete,
+    /// As `Complete`; names may be written as in the proto file (`trust_domain`): istiod reads mesh config this way.
     Mesh,
-    /// Unknown fields are ignored, as Kubernetes clients do.
-    Lenient,
+    /// The type has only the fields that are used: others are passed over, as Kubernetes clients do.
+    Partial,
 }
 
-/// What decoding gave: the value if it could be made, and everything that was wrong.
+/// A field, or a value of an enum, that the type does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unknown {
+    pub(crate) path: FieldPath,
+    pub(crate) line: u32,
+    pub(crate) part: UnknownPart,
+    /// A known name that is close to what is written.
+    pub(crate) hint: Option<String>,
+}
+
+/// The part of an object that is unknown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum UnknownPart {
+    /// A field.
+    Field,
+    /// The field that is set of a oneof, so that its choice is unknown.
+    Choice,
+    /// The value of an enum, as written.
+    Value(String),
+}
+
+/// Result of decoding: the value if it could be made, and everything that was wrong or unknown.
 pub(crate) struct Decoded<T> {
     pub(crate) value: Option<T>,
     pub(crate) problems: Vec<Problem>,
+    /// Left out of the value: unknown fields as if they were not written, unknown values as if their field was not.
+    pub(crate) unknown: Vec<Unknown>,
 }
 
 /// Decodes a node as `T`; `prefix` is where the node is in its object.
 pub(crate) fn decode<T: DeserializeOwned>(node: &Node, mode: Mode, prefix: &[&str]) -> Decoded<T> {
+    let decoded = decode_once(node, mode, prefix);
+    let is_value = |unknown: &&Unknown| matches!(unknown.part, UnknownPart::Value(_));
+    let values: Vec<&Unknown> = decoded.unknown.iter().filter(is_value).collect();
+    if values.is_empty() {
+        return decoded;
+    }
+    // An enum has no variant for "not written": the first reading puts another one there, the second has no such field.
+    let mut rest = node.clone();
+    for unknown in values.into_iter().rev() {
+        rest.remove(unknown.path.segments().get(prefix.len()..).unwrap_or_default());
+    }
+    Decoded { unknown: decoded.unknown, ..decode_once(&rest, mode, prefix) }
+}
+
+fn decode_once<T: DeserializeOwned>(node: &Node, mode: Mode, prefix: &[&str]) -> Decoded<T> {
     let prefix = prefix.iter().map(|name| Segment::Field((*name).into())).collect();
-    let context = Context {
-        mode,
-        path: RefCell::new(prefix),
-        line: Cell::new(node.line),
-        problems: RefCell::default(),
-    };
+    let context =
+        Context { mode, path: RefCell::new(prefix), line: Cell::new(node.line), unknown: RefCell::default() };
     let result = T::deserialize(Decoder { node, context: &context });
-    let mut problems = context.problems.into_inner();
+    let mut problems = Vec::new();
+    let unknown = context.unknown.into_inner();
     let value = match result {
         Ok(value) => Some(value),
         Err(Error { message, hint }) => {
@@ -46,7 +80,7 @@ pub(crate) fn decode<T: DeserializeOwned>(node: &Node, mode: Mode, prefix: &[&st
             None
         }
     };
-    Decoded { value, problems }
+    Decoded { value, problems, unknown }
 }
 
 /// How many fields that cannot be read are looked for in one object: each costs one more reading.
@@ -82,6 +116,9 @@ pub(crate) fn decode_all<T: DeserializeOwned>(node: &Node, mode: Mode, prefix: &
     for problem in &mut decoded.problems {
         problem.line = problem.line.and_then(|place| lines.get(place as usize)).copied();
     }
+    for unknown in &mut decoded.unknown {
+        unknown.line = lines.get(unknown.line as usize).copied().unwrap_or_default();
+    }
     decoded
 }
 
@@ -90,7 +127,7 @@ struct Context {
     mode: Mode,
     path: RefCell<Vec<Segment>>,
     line: Cell<u32>,
-    problems: RefCell<Vec<Problem>>,
+    unknown: RefCell<Vec<Unknown>>,
 }
 
 impl Context {
@@ -108,20 +145,29 @@ impl Context {
         Ok(value)
     }
 
-    fn unknown_field(&self, entry: &Entry, fields: &'static [&'static str]) {
-        if self.problems.borrow().len() >= MOST_PROBLEMS {
-            return;
-        }
+    /// Notes a field of the current object.
+    fn unknown_field(&self, entry: &Entry, known: &[&str], part: UnknownPart) {
         let mut segments = self.path.borrow().clone();
         segments.push(Segment::Field(entry.key.clone()));
-        let hint = did_you_mean(&entry.key, fields.iter().copied());
-        let path = FieldPath::new(segments);
-        let problem = match self.mode {
-            Mode::Mesh => Problem::warning(path, "no such field, it is ignored"),
-            Mode::Strict | Mode::Lenient => Problem::error(path, "no such field"),
-        };
-        let problem = problem.at_line(entry.line).with_hint(hint);
-        self.problems.borrow_mut().push(problem);
+        let hint = self.hint(&entry.key, known);
+        self.note(Unknown { path: FieldPath::new(segments), line: entry.line, part, hint });
+    }
+
+    /// Notes the value of the current field.
+    fn unknown_value(&self, text: &str, known: &[&str]) {
+        let path = FieldPath::new(self.path.borrow().clone());
+        let hint = self.hint(text, known);
+        self.note(Unknown { path, line: self.line.get(), part: UnknownPart::Value(shorten(text)), hint });
+    }
+
+    /// A known name that is close. Looked for as often as problems are listed: it costs the product of the lengths.
+    fn hint(&self, written: &str, known: &[&str]) -> Option<String> {
+        let is_listed = self.unknown.borrow().len() < MOST_PROBLEMS;
+        is_listed.then(|| did_you_mean(written, known.iter().copied())).flatten()
+    }
+
+    fn note(&self, unknown: Unknown) {
+        self.unknown.borrow_mut().push(unknown);
     }
 }
 
@@ -361,33 +407,28 @@ impl<'de> de::Deserializer<'de> for Decoder<'_> {
         match &self.node.value {
             // A oneof written as an object: `{exact: /a}`; `{}` is the variant without a name.
             NodeValue::Mapping(entries) if variants.contains(&"") => {
-                let mut set = entries.iter().filter(|entry| !entry.value.is_null());
-                let (first, second) = (set.next(), set.next());
-                if second.is_some() {
-                    return Err(Error::new(format!("only one of {} may be set", listed(variants))));
+                let set = entries.iter().filter(|entry| !entry.value.is_null());
+                let (known, unknown): (Vec<&Entry>, Vec<&Entry>) =
+                    set.partition(|entry| variants.contains(&&*entry.key));
+                for entry in unknown {
+                    let part = if known.is_empty() { UnknownPart::Choice } else { UnknownPart::Field };
+                    self.context.unknown_field(entry, variants, part);
                 }
-                let Some(entry) = first else { return visitor.visit_enum("".into_deserializer()) };
-                if !variants.contains(&&*entry.key) {
-                    let hint = did_you_mean(&entry.key, variants.iter().copied());
-                    self.context.path.borrow_mut().push(Segment::Field(entry.key.clone()));
-                    self.context.line.set(entry.line);
-                    return Err(Error {
-                        hint,
-                        ..Error::new(format!("no such field, must be one of {}", listed(variants)))
-                    });
+                match *known {
+                    [] => visitor.visit_enum("".into_deserializer()),
+                    [entry] => visitor.visit_enum(OneOf { entry, context: self.context }),
+                    _ => Err(Error::new(format!("only one of {} may be set", listed(variants)))),
                 }
-                visitor.visit_enum(OneOf { entry, context: self.context })
             }
             _ if variants.contains(&"") => {
                 Err(Error::expected(&format!("an object with one of {}", listed(variants)), self.node))
             }
             NodeValue::Plain(text) | NodeValue::Quoted(text) => {
-                if !variants.contains(&&**text) {
-                    let hint = did_you_mean(text, variants.iter().copied());
-                    let message = format!("{:?} is none of {}", shorten(text), listed(variants));
-                    return Err(Error { message, hint });
+                if variants.contains(&&**text) {
+                    return visitor.visit_enum((**text).into_deserializer());
                 }
-                visitor.visit_enum((**text).into_deserializer())
+                self.context.unknown_value(text, variants);
+                visitor.visit_enum(variants.first().copied().unwrap_or_default().into_deserializer())
             }
             _ => Err(Error::expected(&format!("one of {}", listed(variants)), self.node)),
         }
@@ -451,13 +492,13 @@ impl<'de> de::MapAccess<'de> for Fields<'_> {
             let known = fields.iter().copied().find(|field| **field == *entry.key);
             let known = match self.context.mode {
                 Mode::Mesh => known.or_else(|| camel_case(&entry.key, fields.iter().copied())),
-                Mode::Strict | Mode::Lenient => known,
+                Mode::Complete | Mode::Partial => known,
             };
             match known {
                 Some(_) if entry.value.is_null() => {}
                 Some(field) => return seed.deserialize(Key { text: field }).map(Some),
-                None if self.context.mode == Mode::Lenient => {}
-                None => self.context.unknown_field(entry, fields),
+                None if self.context.mode == Mode::Partial => {}
+                None => self.context.unknown_field(entry, fields, UnknownPart::Field),
             }
         }
         Ok(None)

@@ -108,20 +108,51 @@ impl Node {
 
     /// Puts nothing in the place of what a path leads to. Returns whether it leads to something.
     pub(crate) fn forget(&mut self, path: &[Segment]) -> bool {
-        let mut node = self;
-        for segment in path {
-            let inner = match (segment, &mut node.value) {
-                (Segment::Field(name) | Segment::Key(name), NodeValue::Mapping(entries)) => {
-                    entries.iter_mut().find(|entry| entry.key == *name).map(|entry| &mut entry.value)
-                }
-                (Segment::Index(index), NodeValue::Sequence(items)) => items.get_mut(*index),
-                _ => None,
-            };
-            let Some(inner) = inner else { return false };
-            node = inner;
+        let found = self.at_mut(path);
+        let is_there = found.is_some();
+        if let Some(node) = found {
+            node.value = NodeValue::Plain("".into());
         }
-        node.value = NodeValue::Plain("".into());
-        true
+        is_there
+    }
+
+    /// The part that a path leads to.
+    pub(crate) fn at(&self, path: &[Segment]) -> Option<&Node> {
+        path.iter().try_fold(self, |node, segment| match segment {
+            Segment::Field(name) | Segment::Key(name) => node.get(name),
+            Segment::Index(index) => node.items().get(*index),
+        })
+    }
+
+    /// Takes away the field, key or item that a path leads to.
+    pub(crate) fn remove(&mut self, path: &[Segment]) {
+        let Some((last, home)) = path.split_last() else { return };
+        match (last, self.at_mut(home).map(|node| &mut node.value)) {
+            (Segment::Field(name) | Segment::Key(name), Some(NodeValue::Mapping(entries))) => {
+                entries.retain(|entry| entry.key != *name);
+            }
+            (Segment::Index(index), Some(NodeValue::Sequence(items))) if *index < items.len() => {
+                items.remove(*index);
+            }
+            _ => {}
+        }
+    }
+
+    /// Puts another node where a path leads to.
+    pub(crate) fn replace(&mut self, path: &[Segment], with: Node) {
+        if let Some(node) = self.at_mut(path) {
+            *node = with;
+        }
+    }
+
+    fn at_mut(&mut self, path: &[Segment]) -> Option<&mut Node> {
+        path.iter().try_fold(self, |node, segment| match (segment, &mut node.value) {
+            (Segment::Field(name) | Segment::Key(name), NodeValue::Mapping(entries)) => {
+                entries.iter_mut().find(|entry| entry.key == *name).map(|entry| &mut entry.value)
+            }
+            (Segment::Index(index), NodeValue::Sequence(items)) => items.get_mut(*index),
+            _ => None,
+        })
     }
 
     /// Puts the place of each part, in order, where its line is. Returns the lines by place.

@@ -209,9 +209,9 @@ fn load_balancers() {
                 "warmup: {duration: 1s, minimumPercent: 10}",
             ),
             (
-                "warmup: {duration: 1s, aggression: 0.5}",
-                &at("warmup.aggression: 0.5 is below 1"),
-                "warmup: {duration: 1s, aggression: 1}",
+                "warmup: {duration: 1s, aggression: 0}",
+                &at("warmup.aggression: 0 is not above 0"),
+                "warmup: {duration: 1s, aggression: 0.01}",
             ),
             (
                 "localityLbSetting: {distribute: [{from: a, to: {a: 50, b: 40}}]}",

@@ -42,9 +42,8 @@ fn gateways() {
                 &good,
             ),
             (
-                "hosts: [a.b], port: {number: 80, name: http, protocol: FTP}",
-                "spec.servers[0].port.protocol: \"FTP\" is not a protocol, HTTP, HTTPS, HTTP2, GRPC, GRPC-WEB, TCP, TLS, MONGO, \
-             REDIS, MYSQL, UDP",
+                "hosts: [a.b], port: {number: 80, name: http, protocol: \"no protocol\"}",
+                "spec.servers[0].port.protocol: \"no protocol\" is not a protocol, HTTP, HTTPS, HTTP2, GRPC, GRPC-WEB, TCP, TLS, MONGO, REDIS, MYSQL, UDP",
                 &good,
             ),
             (

@@ -73,7 +73,7 @@ fn mesh_config() {
             ),
             (
                 "trustDomian: a",
-                "warning: trustDomian: no such field, it is ignored (did you mean \"trustDomain\"?)",
+                "warning: trustDomian: unknown to this version: it is ignored (did you mean \"trustDomain\"?)",
                 "trust_domain: a",
             ),
         ],

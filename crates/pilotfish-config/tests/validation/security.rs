@@ -245,7 +245,7 @@ fn authorization_policies() {
             ),
             (
                 "when: [{key: source.ips, values: [a]}]",
-                "spec.rules[0].when[0].key: \"source.ips\" is not an attribute (did you mean \"source.ip\"?)",
+                "warning: spec.rules[0].when[0].key: \"source.ips\" is unknown to this version: the rule matches nothing (did you mean \"source.ip\"?)",
                 "when: [{key: source.namespace, values: [a]}]",
             ),
             (

@@ -58,8 +58,7 @@ fn service_entries() {
             ),
             (
                 "hosts: [a.b], ports: [{number: 1, name: x, protocol: FTP}]",
-                "spec.ports[0].protocol: \"FTP\" is not a protocol, HTTP, HTTPS, HTTP2, GRPC, GRPC-WEB, TCP, TLS, MONGO, REDIS, \
-             MYSQL, UDP",
+                "warning: spec.ports[0].protocol: \"FTP\" is unknown to this version: it counts as not set (did you mean \"HTTP\"?)",
                 "hosts: [a.b], ports: [{number: 1, name: x, protocol: http2}]",
             ),
             (

@@ -47,12 +47,12 @@ spec:
     assert_eq!(
         found,
         [
-            "7 spec.http[0].tmeout",
             "8 spec.http[0].match[0].uri",
             "10 spec.http[1].timeout",
             "11 spec.http[1].match[0].port",
             "9 spec.http[0].route[0].weight",
             "13 spec.http[2].fault.abort.percentage.value",
+            "7 spec.http[0].tmeout",
         ]
     );
 }

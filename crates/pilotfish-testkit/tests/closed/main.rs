@@ -30,7 +30,7 @@ use call::Call;
 use dice::Dice;
 use mesh::Mesh;
 use pilotfish_config::file::{FileChange, FileContent, FileRole, FileState};
-use pilotfish_config::{Effective, Limits, Severity, SourceEvent};
+use pilotfish_config::{Effective, Limits, ProblemReport, Severity, SourceEvent};
 use pilotfish_model::ObjectKey;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -160,8 +160,18 @@ fn never_opens(guard: &Guard) {
         let without = (guard.admitted)(&mesh, &calls);
         would_open += usize::from(!without.is_subset(&whole));
         for (place, way, broken) in breakages(&object, guard.below, &mut dice) {
-            let Some(events) = refused(&broken) else { continue };
-            keeps_last_good(&object, &broken);
+            let events = match refused(&broken) {
+                Some(events) => {
+                    keeps_last_good(&object, &broken);
+                    events
+                }
+                // Another value in place of the whole structure is no field of a newer version.
+                None if matches!(way, 1 | 7) => continue,
+                None => match with_unknown(&broken) {
+                    Some(events) => events,
+                    None => continue,
+                },
+            };
             mesh.replace(&key, events);
             let admitted = (guard.admitted)(&mesh, &calls);
             let opened: Vec<&String> = admitted.difference(&whole).collect();
@@ -220,6 +230,14 @@ fn refused(object: &Value) -> Option<Vec<SourceEvent>> {
         assert!(said, "{effective:?}: {text}");
     }
     (!reports.is_empty()).then_some(events)
+}
+
+/// What a start with an object brings into force in which only something is unknown.
+fn with_unknown(object: &Value) -> Option<Vec<SourceEvent>> {
+    let mut state = FileState::new(Limits::default());
+    let events = state.apply(vec![file(object)]);
+    let is_unknown = |report: &ProblemReport| report.message.contains("unknown to this version");
+    state.problems().reports.iter().any(is_unknown).then_some(events)
 }
 
 /// With a last good version, nothing changes at all.

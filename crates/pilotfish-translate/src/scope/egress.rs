@@ -70,7 +70,8 @@ impl Imports {
             let Some((namespace, host)) = entry.split_once('/') else { continue };
             let Ok(host) = Hostname::parse(host) else { continue };
             let (namespace, target) = match namespace {
-                "~" => continue,
+                "~" if host.as_str() == "*" => continue,
+                "~" => ("*", &mut out.excluded),
                 "*" => {
                     out.everywhere.get_or_insert_default().add(&host, 0);
                     continue;
@@ -225,6 +226,11 @@ mod tests {
             (&["~/*"], "own", "x.com", false),
             (&["*/*", "~a/x.com"], "a", "x.com", false),
             (&["*/*", "~a/x.com"], "b", "x.com", true),
+            (&["*/*", "~*/x.com"], "b", "x.com", false),
+            (&["*/*", "~/x.com"], "b", "x.com", false),
+            (&["*/*", "~/*"], "b", "x.com", true),
+            (&["*/*", "!b/x.com"], "b", "x.com", true),
+            (&["~b/x.com"], "a", "x.com", false),
             (&["no-slash"], "a", "x.com", false),
         ];
         for (entries, namespace, name, want) in table {

@@ -1,6 +1,6 @@
 //! PeerAuthentication and RequestAuthentication.
 
-use super::{Refused, Scope, has_only, items, part, plain};
+use super::{Refused, Scope, Trust, has_only, items, part, plain};
 use crate::path::Path;
 use crate::problem::Checker;
 use crate::security::{JwtRule, MutualTls, MutualTlsMode, PeerAuthentication, RequestAuthentication};
@@ -15,14 +15,20 @@ impl PeerAuthentication {
     /// The policy with what cannot be used closed: mutual TLS where the mode is not known.
     pub(crate) fn closed(refused: &Refused<'_>) -> Option<Self> {
         let Refused { spec, trust, .. } = *refused;
-        let known = trust.parts_if(has_only(spec, &["selector", "mtls", "portLevelMtls"]));
         let everything = Self { closed: true, ..Self::default() };
-        let Some(scope) = Scope::of(spec).filter(|_| known) else { return Some(everything) };
+        let usable = trust == Trust::Parts && (spec.is_mapping() || spec.is_null());
+        let Some(scope) = Scope::of(spec).filter(|_| usable) else { return Some(everything) };
         let (ports, unknown_port) = ports(spec.get("portLevelMtls"));
         let selects = scope.selector.as_ref().is_some_and(|selector| !selector.match_labels.is_empty());
         if !selects && (unknown_port || !ports.is_empty()) {
             // Ports are for single workloads, so a selector is missing.
             return Some(everything);
+        }
+        let is_whole = scope.is_whole && has_only(spec, &["selector", "mtls", "portLevelMtls"]);
+        if !is_whole {
+            // Known labels select more workloads than are meant; without any, it would give way to policies for single workloads.
+            let strict = || Self { selector: scope.selector.clone(), mtls: Some(STRICT), ..Self::default() };
+            return Some(if selects || scope.is_whole { strict() } else { everything });
         }
         let mtls = plain::<Option<MutualTls>>(spec.get("mtls")).unwrap_or(Some(STRICT));
         let mtls = if unknown_port { Some(STRICT) } else { mtls };
@@ -53,13 +59,13 @@ impl RequestAuthentication {
         let Refused { spec, trust, .. } = *refused;
         let scope = Scope::of(spec);
         let fields = [&Scope::FIELDS[..], &["jwtRules"]].concat();
-        let known = trust.parts_if(has_only(spec, &fields));
+        let is_whole = has_only(spec, &fields) && scope.as_ref().is_some_and(|scope| scope.is_whole);
         // Other workloads, which a wider scope reaches, must not accept the tokens.
-        let usable = |node| part(Some(node), jwt_rule).filter(|_| scope.is_some());
-        let rules = items(spec.get("jwtRules")).filter(|_| known);
+        let usable = |node| part(Some(node), jwt_rule).filter(|_| is_whole);
+        let rules = items(spec.get("jwtRules")).filter(|_| trust == Trust::Parts && spec.is_mapping());
         let rules: Option<Vec<JwtRule>> = rules
             .and_then(|rules| rules.iter().map(|node| usable(node).or_else(|| refusing(node))).collect());
-        let Scope { selector, target_ref, target_refs } = scope.unwrap_or_default();
+        let Scope { selector, target_ref, target_refs, .. } = scope.unwrap_or_default();
         let closed = rules.is_none();
         Some(Self { selector, target_ref, target_refs, jwt_rules: rules.unwrap_or_default(), closed })
     }

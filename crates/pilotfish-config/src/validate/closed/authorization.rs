@@ -1,11 +1,10 @@
 //! AuthorizationPolicy.
 
-use super::{Refused, Scope, has_only, items, part, plain};
+use super::{Refused, Scope, Trust, has_only, items, known_part, part, plain};
 use crate::security::{AuthorizationAction as Action, AuthorizationPolicy, AuthorizationProvider, Rule};
 use crate::validate::limits;
 use crate::validate::security::authorization::{condition, from, rule, to};
 use crate::yaml::Node;
-use serde::de::DeserializeOwned;
 
 impl AuthorizationPolicy {
     /// The policy with what cannot be used closed.
@@ -13,14 +12,14 @@ impl AuthorizationPolicy {
         let Refused { spec, trust, .. } = *refused;
         let scope = Scope::of(spec);
         let fields = [&Scope::FIELDS[..], &["rules", "action", "provider"]].concat();
-        let known = trust.parts_if(has_only(spec, &fields));
+        let is_whole = has_only(spec, &fields) && scope.as_ref().is_some_and(|scope| scope.is_whole);
         // A policy whose action is not known may have been one that denies.
         let action = plain::<Option<Action>>(spec.get("action")).map(Option::unwrap_or_default);
         let rules = match action {
-            Some(Action::Allow) if known && scope.is_some() => allowing(spec),
+            Some(Action::Allow) if trust == Trust::Parts && is_whole => allowing(spec),
             // Allowing nothing leaves what other policies allow, for workloads that this one was not for as well.
             Some(Action::Allow) => Vec::new(),
-            Some(action) if known => excluding(spec, action),
+            Some(action) if trust == Trust::Parts && spec.is_mapping() => excluding(spec, action),
             _ => vec![Rule::default()],
         };
         // Parts that can be used may still be too many together.
@@ -29,9 +28,10 @@ impl AuthorizationPolicy {
             Some(Action::Allow) => Vec::new(),
             _ => vec![Rule::default()],
         };
-        let Scope { selector, target_ref, target_refs } = scope.unwrap_or_default();
+        let Scope { selector, target_ref, target_refs, .. } = scope.unwrap_or_default();
         // Without a name, or with an unknown one, there is no provider, and what would be sent to it is denied.
-        let provider: Option<AuthorizationProvider> = plain(spec.get("provider")).unwrap_or_default();
+        let provider: Option<AuthorizationProvider> =
+            known_part(spec.get("provider"), |_, _, _| {}).and_then(|known| known.value);
         let action = action.unwrap_or(Action::Deny);
         Some(Self { selector, target_ref, target_refs, rules, action, provider })
     }
@@ -43,24 +43,33 @@ fn allowing(spec: &Node) -> Vec<Rule> {
     items(spec.get("rules")).unwrap_or_default().iter().filter_map(usable).collect()
 }
 
-/// The rules without the conditions that cannot be used; without a usable list, one that matches everything.
+/// The rules with their known conditions; without a usable list, one that matches everything.
 fn excluding(spec: &Node, action: Action) -> Vec<Rule> {
     let rules = items(spec.get("rules")).unwrap_or_default();
     if rules.is_empty() {
         return vec![Rule::default()];
     }
-    rules.iter().map(|rule| widened(rule, action)).collect()
+    let widened = rules.iter().map(|node| (node, widened(node, action)));
+    // An audit of every request would tell nothing of the requests that were meant, and admits none.
+    let says_nothing = |node: &Node, rule: &Rule| {
+        action == Action::Audit
+            && *rule == Rule::default()
+            && !(node.is_mapping() && node.entries().is_empty())
+    };
+    widened.filter(|(node, rule)| !says_nothing(node, rule)).map(|(_, rule)| rule).collect()
 }
 
-/// A rule that matches at least what was meant: a list of alternatives of which one is unknown may hold always.
+/// A rule that matches at least what was meant: it keeps what is known of its conditions. A list of alternatives of which one has no
+/// known condition may hold always.
 fn widened(node: &Node, action: Action) -> Rule {
     let custom = action == Action::Custom;
     let when = items(node.get("when")).unwrap_or_default().iter();
     Rule {
         from: all(node.get("from"), |node| {
-            part(Some(node), |value, at, checker| from(value, custom, at, checker))
+            known_part(Some(node), |value, at, checker| from(value, custom, at, checker))
+                .map(|known| known.value)
         }),
-        to: all(node.get("to"), |node| part(Some(node), to)),
+        to: all(node.get("to"), |node| known_part(Some(node), to).map(|known| known.value)),
         when: when
             .filter_map(|node| part(Some(node), |value, at, checker| condition(value, custom, at, checker)))
             .collect(),
@@ -68,7 +77,7 @@ fn widened(node: &Node, action: Action) -> Rule {
 }
 
 /// All items, or none when one of them cannot be used: an empty list is no condition.
-fn all<T: DeserializeOwned>(node: Option<&Node>, read: impl Fn(&Node) -> Option<T>) -> Vec<T> {
+fn all<T>(node: Option<&Node>, read: impl Fn(&Node) -> Option<T>) -> Vec<T> {
     let read: Option<Vec<T>> = items(node).unwrap_or_default().iter().map(read).collect();
     read.unwrap_or_default()
 }

@@ -1,13 +1,14 @@
 //! Gateway of Istio.
 
-use super::{Refused, has_only, is_sound, items, part, plain};
+use super::{Refused, Trust, is_sound, items, known_part, plain};
 use crate::networking::{Gateway, Port, Server, ServerTlsSettings};
 use crate::path::Path;
 use crate::problem::Checker;
+use crate::unknown::narrows;
 use crate::validate::limits;
 use crate::validate::networking::gateway::{place, server};
 use crate::yaml::Node;
-use pilotfish_model::Protocol;
+use pilotfish_model::{Kind, Protocol};
 
 impl Gateway {
     /// The gateway with what cannot be used closed: its TLS servers refuse connections, so that these do not come to servers
@@ -15,13 +16,16 @@ impl Gateway {
     pub(crate) fn closed(refused: &Refused<'_>) -> Option<Self> {
         let Refused { spec, trust, .. } = *refused;
         let selector = plain(spec.get("selector"));
-        let known = trust.parts_if(has_only(spec, &["servers", "selector"])) && selector.is_some();
-        let usable = |node| known.then(|| part(Some(node), server)).flatten();
-        let servers = items(spec.get("servers")).unwrap_or_default().iter();
-        let mut gateway = Self {
-            servers: servers.filter_map(|node| usable(node).or_else(|| refusing(node))).collect(),
-            selector: selector.unwrap_or_default(),
+        let known = trust == Trust::Parts && selector.is_some();
+        let usable = |index: usize, node: &Node| {
+            let at = Path::ROOT.field("spec");
+            let at = at.field("servers");
+            let refuses = !known || narrows::<Server>(Kind::Gateway, &at.index(index).to_field_path(), node);
+            if refuses { None } else { known_part(Some(node), server).map(|known| known.value) }
         };
+        let servers = items(spec.get("servers")).unwrap_or_default().iter().enumerate();
+        let servers = servers.filter_map(|(index, node)| usable(index, node).or_else(|| refusing(node)));
+        let mut gateway = Self { servers: servers.collect(), selector: selector.unwrap_or_default() };
         limits::cut_gateway(&mut gateway);
         Some(gateway)
     }

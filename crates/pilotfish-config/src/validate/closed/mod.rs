@@ -14,7 +14,7 @@ mod authorization;
 mod destination_rule;
 mod gateway;
 
-use crate::kinds::content::closed;
+use crate::kinds::content::{closed, prepared};
 use crate::path::Path;
 use crate::problem::{Checker, Problem};
 use crate::read::metadata::{ReadMetadata, read_metadata};
@@ -31,17 +31,11 @@ use std::sync::Arc;
 pub(crate) enum Trust {
     /// A part that can be used means what it says.
     Parts,
-    /// Something about the object as a whole is not known (its version, an annotation, a field): nothing that it allows counts.
+    /// Something about the object as a whole is wrong (its version, an annotation): nothing that it allows counts.
     Scope,
 }
 
-impl Trust {
-    fn parts_if(self, known: bool) -> bool {
-        self == Self::Parts && known
-    }
-}
-
-/// An object that was refused.
+/// An object that was refused, or has something unknown where that must not be ignored.
 pub(crate) struct Refused<'a> {
     pub(crate) spec: &'a Node,
     pub(crate) trust: Trust,
@@ -67,8 +61,9 @@ pub(crate) fn closed_object(
         Some(meta) => meta,
         None => ObjectMeta { origin: origin.clone(), ..ObjectMeta::of(key?) },
     };
+    let tree = prepared(kind, root);
     let null = Node::null(root.line);
-    let spec = root.get("spec").unwrap_or(&null);
+    let spec = tree.get("spec").unwrap_or(&null);
     let reason =
         problems.iter().find(|problem| problem.is_error()).map(Problem::to_string).unwrap_or_default();
     closed(kind, &Refused { spec, trust, reason }, meta)
@@ -84,21 +79,38 @@ fn is_sound(problems: &[Problem]) -> bool {
     !problems.iter().any(Problem::is_error)
 }
 
-/// A part as it is written, or its default where nothing is; `None` when it cannot be used.
+/// A part as it is written, or its default where nothing is; `None` when it cannot be used, or has something unknown.
 fn part<T: DeserializeOwned + Default>(
     node: Option<&Node>,
     check: impl FnOnce(&T, &Path<'_>, &mut Checker),
 ) -> Option<T> {
-    let value = match node.filter(|node| !node.is_null()) {
-        None => T::default(),
+    known_part(node, check).filter(|part| part.is_whole).map(|part| part.value)
+}
+
+/// What is known of a part, or its default where nothing is; `None` when that cannot be used.
+fn known_part<T: DeserializeOwned + Default>(
+    node: Option<&Node>,
+    check: impl FnOnce(&T, &Path<'_>, &mut Checker),
+) -> Option<Known<T>> {
+    let known = match node.filter(|node| !node.is_null()) {
+        None => Known { value: T::default(), is_whole: true },
         Some(node) => {
-            let decoded = decode::<T>(node, Mode::Strict, &[]);
-            decoded.value.filter(|_| is_sound(&decoded.problems))?
+            let decoded = decode::<T>(node, Mode::Complete, &[]);
+            let value = decoded.value.filter(|_| is_sound(&decoded.problems))?;
+            Known { value, is_whole: decoded.unknown.is_empty() }
         }
     };
     let mut checker = Checker::default();
-    check(&value, &Path::ROOT, &mut checker);
-    is_sound(&checker.into_problems()).then_some(value)
+    check(&known.value, &Path::ROOT, &mut checker);
+    is_sound(&checker.into_problems()).then_some(known)
+}
+
+/// The known content of a part.
+#[derive(Default)]
+struct Known<T> {
+    value: T,
+    /// Nothing of it is unknown.
+    is_whole: bool,
 }
 
 /// As [`part`], for parts that only their type can be wrong of.
@@ -127,6 +139,8 @@ struct Scope {
     selector: Option<WorkloadSelector>,
     target_ref: Option<PolicyTargetReference>,
     target_refs: Vec<PolicyTargetReference>,
+    /// Nothing of it is unknown: else the policy is for some of these workloads only.
+    is_whole: bool,
 }
 
 impl Scope {
@@ -135,10 +149,14 @@ impl Scope {
 
     /// `None` when it cannot be told: the policy may be for any workload that it could be for.
     fn of(spec: &Node) -> Option<Self> {
+        let selector: Known<Option<WorkloadSelector>> = known_part(spec.get("selector"), |_, _, _| {})?;
+        let target_ref = known_part(spec.get("targetRef"), |_, _, _| {})?;
+        let target_refs = known_part(spec.get("targetRefs"), |_, _, _| {})?;
         let scope = Self {
-            selector: plain(spec.get("selector"))?,
-            target_ref: plain(spec.get("targetRef"))?,
-            target_refs: plain(spec.get("targetRefs"))?,
+            is_whole: selector.is_whole && target_ref.is_whole && target_refs.is_whole,
+            selector: selector.value,
+            target_ref: target_ref.value,
+            target_refs: target_refs.value,
         };
         let mut checker = Checker::default();
         let written = Targets {

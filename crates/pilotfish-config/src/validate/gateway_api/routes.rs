@@ -51,9 +51,11 @@ fn http_rule(rule: &HttpRouteRule, at: &Path<'_>, checker: &mut Checker) {
     }
 }
 
+/// The methods of HTTP that a match may name.
+pub(crate) const HTTP_METHODS: [&str; 9] =
+    ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+
 fn http_match(value: &HttpRouteMatch, at: &Path<'_>, checker: &mut Checker) {
-    const METHODS: [&str; 9] =
-        ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
     const LONGEST: usize = 1_024;
     let (path, path_at) = (value.path.value.as_str(), at.field("path"));
     let path_at = path_at.field("value");
@@ -77,8 +79,8 @@ fn http_match(value: &HttpRouteMatch, at: &Path<'_>, checker: &mut Checker) {
         value_match(parameter, at, checker);
     });
     unique(&value.query_params, &parameters, "name", checker, |parameter| Some(&parameter.name));
-    if let Some(method) = value.method.as_deref().filter(|method| !METHODS.contains(method)) {
-        let message = format!("{} is not a method of HTTP, {}", quoted(method), METHODS.join(", "));
+    if let Some(method) = value.method.as_deref().filter(|method| !HTTP_METHODS.contains(method)) {
+        let message = format!("{} is not a method of HTTP, {}", quoted(method), HTTP_METHODS.join(", "));
         checker.error(&at.field("method"), message);
     }
 }

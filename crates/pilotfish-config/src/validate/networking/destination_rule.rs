@@ -155,8 +155,8 @@ fn warmup(settings: &WarmupConfiguration, at: &Path<'_>, checker: &mut Checker) 
     if let Some(value) = settings.minimum_percent {
         percent(value, &at.field("minimumPercent"), checker);
     }
-    if let Some(value) = settings.aggression.filter(|value| *value < 1.0) {
-        checker.error(&at.field("aggression"), format!("{value} is below 1"));
+    if let Some(value) = settings.aggression.filter(|value| *value <= 0.0) {
+        checker.error(&at.field("aggression"), format!("{value} is not above 0"));
     }
 }
 

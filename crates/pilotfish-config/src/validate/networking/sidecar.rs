@@ -165,14 +165,19 @@ fn egress_port(listener: &IstioEgressListener, port: &Port, at: &Path<'_>, check
     }
 }
 
-/// `namespace/host`; the namespace may be `*`, `.` or `~`.
+/// `namespace/host`; the namespace may be `*`, `.` or `~`. After `~` it is one whose hosts are left out.
 fn egress_host(host: &str, at: &Path<'_>, checker: &mut Checker) {
-    let Some((namespace, name)) = host.split_once('/') else {
+    let Some((written, name)) = host.split_once('/') else {
         let message = format!("{} is not of the form namespace/host", quoted(host));
         return checker.error_with_hint(at, message, format!("for example {}", quoted(&format!("*/{host}"))));
     };
-    if !matches!(namespace, "*" | "." | "~") && !is_dns_label(namespace) {
-        checker.error(at, format!("{} is not a namespace, \"*\", \".\" or \"~\"", quoted(namespace)));
+    let namespace = written.strip_prefix('~').unwrap_or(written);
+    let is_known = matches!(namespace, "" | "*" | ".") && !written.is_empty() || is_dns_label(namespace);
+    if !is_known && written.starts_with(|c: char| c.is_ascii_punctuation()) {
+        // As the name of a namespace it selects nothing.
+        checker.warning(at, format!("{} is unknown to this version: it is ignored", quoted(host)));
+    } else if !is_known {
+        checker.error(at, format!("{} is not a namespace, \"*\", \".\" or \"~\"", quoted(written)));
     }
     gateway::host_part(name, false, at, checker);
 }
@@ -180,7 +185,9 @@ fn egress_host(host: &str, at: &Path<'_>, checker: &mut Checker) {
 fn duplicate_hosts(hosts: &[String], own: &str, at: &Path<'_>, checker: &mut Checker) {
     let mut seen: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (index, host) in hosts.iter().enumerate() {
-        let Some((namespace, name)) = host.split_once('/') else { continue };
+        let Some((namespace, name)) = host.split_once('/').filter(|_| !host.starts_with('~')) else {
+            continue;
+        };
         let names = seen.entry(if namespace == "." { own } else { namespace }).or_default();
         let covered = names.contains("*") || (name == "*" && !names.is_empty());
         if !names.insert(name) || covered {

@@ -330,6 +330,26 @@ const KEYED: [(&str, Attribute); 3] = [
     ("experimental.envoy.filters.", Attribute::Text),
 ];
 
+/// The attributes, those with a key without it.
+pub(crate) const ATTRIBUTES: [&str; 14] = {
+    let mut names = [""; 14];
+    let mut next = 0;
+    while next < PLAIN.len() {
+        names[next] = PLAIN[next].0;
+        next += 1;
+    }
+    while next < names.len() {
+        names[next] = KEYED[next - PLAIN.len()].0;
+        next += 1;
+    }
+    names
+};
+
+/// True for an attribute of a request or a connection that policies may ask for.
+pub(crate) fn is_attribute(key: &str) -> bool {
+    attribute(key) != Attribute::Unknown
+}
+
 fn attribute(key: &str) -> Attribute {
     if let Some((_, kind)) = PLAIN.iter().find(|(name, _)| *name == key) {
         return *kind;

@@ -1,0 +1,96 @@
+//! Changes of an object's tree whose places are those of the object as it is written.
+
+use crate::path::{FieldPath, Segment};
+use crate::yaml::Node;
+use std::collections::BTreeSet;
+
+/// Parts that are replaced or left out.
+pub(super) struct Edits {
+    /// The tree with the replaced parts.
+    tree: Node,
+    left_out: BTreeSet<Vec<Segment>>,
+}
+
+impl Edits {
+    pub(super) fn of(root: &Node) -> Self {
+        Self { tree: root.clone(), left_out: BTreeSet::new() }
+    }
+
+    pub(super) fn replace(&mut self, path: &[Segment], with: impl FnOnce(&Node) -> Node) {
+        if let Some(node) = self.tree.at(path) {
+            let node = with(node);
+            self.tree.replace(path, node);
+        }
+    }
+
+    pub(super) fn leave_out(&mut self, path: &[Segment]) {
+        self.left_out.insert(path.to_vec());
+    }
+
+    /// True if nothing is left of the list.
+    pub(super) fn is_emptied(&self, list: &[Segment]) -> bool {
+        let count = self.tree.at(list).map_or(0, |list| list.items().len());
+        count > 0 && self.left_out_of(list).count() == count
+    }
+
+    /// The changed tree.
+    pub(super) fn apply(&self) -> Node {
+        let mut tree = self.tree.clone();
+        for path in self.left_out.iter().rev() {
+            tree.remove(path);
+        }
+        tree
+    }
+
+    /// The place in the object as it is written of a place in the changed tree.
+    pub(super) fn original(&self, path: &FieldPath) -> FieldPath {
+        let mut original: Vec<Segment> = Vec::new();
+        for segment in path.segments() {
+            let segment = match segment {
+                Segment::Index(index) => {
+                    let mut index = *index;
+                    // In ascending order: each one that is missing before moves the place on.
+                    for missing in self.left_out_of(&original) {
+                        index += usize::from(missing <= index);
+                    }
+                    Segment::Index(index)
+                }
+                other => other.clone(),
+            };
+            original.push(segment);
+        }
+        FieldPath::new(original)
+    }
+
+    /// The items of a list that are left out, in ascending order.
+    fn left_out_of<'a>(&'a self, list: &'a [Segment]) -> impl Iterator<Item = usize> + 'a {
+        self.left_out.iter().filter_map(move |path| match path.split_last() {
+            Some((Segment::Index(index), home)) if home == list => Some(*index),
+            _ => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_those_of_the_written_object() {
+        let root: Node = serde_json::from_str(r#"{"a": [{"b": 0}, {"b": 1}, {"b": 2}, {"b": 3}]}"#).unwrap();
+        let mut edits = Edits::of(&root);
+        let place = |text: &str| FieldPath::parse(text);
+        for path in ["a[0]", "a[2]"] {
+            edits.leave_out(place(path).segments());
+        }
+        let left = edits.apply();
+        assert_eq!(left.get("a").unwrap().items().len(), 2);
+        assert_eq!(edits.original(&place("a[0].b")), place("a[1].b"));
+        assert_eq!(edits.original(&place("a[1].b")), place("a[3].b"));
+        assert!(!edits.is_emptied(place("a").segments()));
+        for path in ["a[1]", "a[3]"] {
+            edits.leave_out(place(path).segments());
+        }
+        assert!(edits.is_emptied(place("a").segments()));
+    }
+}

@@ -1,0 +1,246 @@
+//! Fields and values that this version does not know: objects of newer versions, and typing errors.
+//!
+//! Nothing unknown makes an object invalid. It counts as not written, with a warning, unless the table says otherwise: ignoring a part
+//! of a structure that restricts access would widen it. A part that means nothing without the unknown one is left out, too.
+//!
+//! ```text
+//! tree ── decode ──▶ unknown parts ── table of rules ──▶ ignored, replaced, left out ── decode, check ──▶ content
+//!                                          └───────────▶ closed form of the object (validate/closed)
+//! ```
+//!
+//! Only the object decides: what is in force does not depend on its earlier versions.
+
+mod edits;
+mod pattern;
+mod rules;
+mod texts;
+
+pub use rules::{About, UNKNOWN_RULES, UnknownRule};
+
+use crate::kinds::content::{Content, Place};
+use crate::path::{FieldPath, Segment};
+use crate::problem::{MOST_PROBLEMS, Problem};
+use crate::validate::{Refused, Trust};
+use crate::yaml::{Decoded, Mode, Node, Unknown, UnknownPart, decode, decode_all};
+use edits::Edits;
+use pilotfish_model::Kind;
+use rules::Effect;
+use serde::de::DeserializeOwned;
+
+/// The content of an object, and what is wrong with it; without an error there is content.
+pub(crate) struct Settled<T> {
+    pub(crate) value: Option<T>,
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// Rounds in which parts are left out that mean nothing without an unknown one: each goes one structure up.
+const MOST_ROUNDS: usize = 8;
+
+/// Reads the content of an object. `check` completes it, and gives what is wrong with it.
+pub(crate) fn settle<T: Content>(root: &Node, check: impl Fn(&mut T) -> Vec<Problem>) -> Settled<T> {
+    let kind = T::KIND;
+    let decoded = decode_content::<T>(root);
+    let unknown = unknown_in::<T>(root, decoded.unknown);
+    let (mut value, mut problems) = (decoded.value, decoded.problems);
+    if unknown.is_empty() {
+        let found = value.as_mut().map(check).unwrap_or_default();
+        add_found(&mut problems, found);
+        return Settled { value, problems };
+    }
+    let mut verdict = Verdict::of(kind, root, &unknown);
+    let mut found = Vec::new();
+    for _ in 0..MOST_ROUNDS {
+        if verdict.is_changed {
+            let decoded = decode_content::<T>(&verdict.edits.apply());
+            (value, problems) = (decoded.value, decoded.problems);
+        }
+        found = value.as_mut().map(&check).unwrap_or_default();
+        for problem in found.iter_mut().chain(&mut problems) {
+            problem.path = verdict.edits.original(&problem.path);
+        }
+        if !verdict.leave_out_meaningless(kind, &found) {
+            break;
+        }
+    }
+    found.retain(|problem| !verdict.explains(problem));
+    add_found(&mut problems, found);
+    let narrows = verdict.narrowed.first().map(|(reason, _)| reason.clone());
+    problems.extend(verdict.problems);
+    if let Some(reason) = narrows.filter(|_| !problems.iter().any(Problem::is_error)) {
+        let tree = verdict.edits.apply();
+        let null = Node::null(root.line);
+        let spec = tree.get("spec").unwrap_or(&null);
+        value = T::closed(&Refused { spec, trust: Trust::Parts, reason });
+    }
+    Settled { value, problems }
+}
+
+/// The tree of an object with the changes that follow from unknown parts, for its closed form.
+pub(crate) fn prepared<T: Content>(root: &Node) -> Node {
+    let unknown = unknown_in::<T>(root, decode_content::<T>(root).unknown);
+    Verdict::of(T::KIND, root, &unknown).edits.apply()
+}
+
+/// True if something unknown in a part of an object of that kind makes the closed form stand in for it. `at` is the part's place.
+pub(crate) fn narrows<T: DeserializeOwned>(kind: Kind, at: &FieldPath, part: &Node) -> bool {
+    decode::<T>(part, Mode::Complete, &[]).unknown.into_iter().any(|unknown| {
+        let path: Vec<Segment> = [at.segments(), unknown.path.segments()].concat();
+        let within = |path: &[Segment]| part.at(path.get(at.segments().len()..)?);
+        let rule = rules::find(kind, within, &Unknown { path: FieldPath::new(path), ..unknown });
+        rule.is_some_and(|(rule, _)| matches!(rule.effect, Effect::Narrow))
+    })
+}
+
+/// All that is unknown and told: not the fields of Kubernetes' kinds that are merely not used.
+fn unknown_in<T: Content>(root: &Node, mut decoded: Vec<Unknown>) -> Vec<Unknown> {
+    let is_told = |unknown: &Unknown| {
+        T::PLACE != Place::Object
+            || matches!(unknown.part, UnknownPart::Value(_))
+            || rules::find(T::KIND, |path| root.at(path), unknown).is_some()
+    };
+    decoded.retain(is_told);
+    decoded.extend(texts::unknown(T::KIND, root));
+    decoded
+}
+
+fn decode_content<T: Content>(root: &Node) -> Decoded<T> {
+    let null = Node::null(root.line);
+    match T::PLACE {
+        Place::Document => decode_all(root, Mode::Mesh, &[]),
+        Place::Object if rules::has_complete_structures(T::KIND) => decode_all(root, Mode::Complete, &[]),
+        Place::Object => decode_all(root, Mode::Partial, &[]),
+        Place::Spec => decode_all(root.get("spec").unwrap_or(&null), Mode::Complete, &["spec"]),
+    }
+}
+
+/// A mistyped field is missing elsewhere: what follows from that would only hide the mistake.
+fn add_found(problems: &mut Vec<Problem>, mut found: Vec<Problem>) {
+    let unreadable: Vec<FieldPath> =
+        problems.iter().filter(|problem| problem.is_error()).map(|problem| problem.path.clone()).collect();
+    found.retain(|problem| !unreadable.iter().any(|field| problem.path.may_follow_from(field)));
+    problems.extend(found);
+}
+
+/// Consequences of the unknown parts of an object.
+struct Verdict {
+    problems: Vec<Problem>,
+    edits: Edits,
+    is_changed: bool,
+    /// Unknown parts for which a closed form stands in.
+    narrowed: Vec<(String, FieldPath)>,
+    /// Other unknown parts, and what was left out because of them.
+    ignored: Vec<FieldPath>,
+}
+
+impl Verdict {
+    fn of(kind: Kind, root: &Node, unknown: &[Unknown]) -> Self {
+        let mut verdict = Self {
+            problems: Vec::new(),
+            edits: Edits::of(root),
+            is_changed: false,
+            narrowed: Vec::new(),
+            ignored: Vec::new(),
+        };
+        for part in unknown {
+            verdict.add(kind, root, part);
+        }
+        verdict
+    }
+
+    fn add(&mut self, kind: Kind, root: &Node, part: &Unknown) {
+        let found = rules::find(kind, |path| root.at(path), part);
+        let (effect, says) = match found {
+            Some((rule, _)) => (rule.effect, rule.says),
+            None if matches!(part.part, UnknownPart::Value(_)) => (Effect::Ignore, "it counts as not set"),
+            None => (Effect::Ignore, "it is ignored"),
+        };
+        let path = part.path.segments();
+        let structure = found.and_then(|(_, length)| path.get(..length)).unwrap_or(path);
+        let home = structure.split_last().map_or(structure, |(_, home)| home);
+        let text = match &part.part {
+            UnknownPart::Value(value) => format!("{value:?} is unknown to this version: {says}"),
+            UnknownPart::Field | UnknownPart::Choice => format!("unknown to this version: {says}"),
+        };
+        let problem = match effect {
+            Effect::Refuse => Problem::error(part.path.clone(), text),
+            _ => Problem::warning(part.path.clone(), text),
+        };
+        if problem.is_error() || self.problems.len() < MOST_PROBLEMS {
+            self.problems.push(problem.at_line(part.line).with_hint(part.hint.clone()));
+        }
+        match effect {
+            Effect::Ignore if matches!(part.part, UnknownPart::Value(_)) => self.edits.leave_out(path),
+            Effect::Ignore | Effect::Refuse => {}
+            Effect::Narrow => return self.narrowed.push((part.path.to_string(), part.path.clone())),
+            Effect::Remove => self.edits.leave_out(structure),
+            Effect::RemoveWithLast => {
+                self.edits.leave_out(structure);
+                if self.edits.is_emptied(home) {
+                    self.edits.leave_out(home.split_last().map_or(home, |(_, around)| around));
+                }
+            }
+            Effect::Replace(with) => self.edits.replace(structure, |node| with(node, part)),
+            Effect::ReplaceParent(with) => self.edits.replace(home, with),
+        }
+        self.is_changed |=
+            !matches!(effect, Effect::Ignore | Effect::Refuse) || matches!(part.part, UnknownPart::Value(_));
+        // A field that is close to a known one is a typing error where something is missing.
+        if part.hint.is_none() || part.part != UnknownPart::Field {
+            self.ignored.push(part.path.clone());
+        }
+    }
+
+    /// Leaves out what is incomplete without something unknown. Returns whether there was such a part.
+    fn leave_out_meaningless(&mut self, kind: Kind, found: &[Problem]) -> bool {
+        let mut meaningless: Vec<FieldPath> = Vec::new();
+        for problem in found.iter().filter(|problem| problem.is_error() && problem.is_about_presence()) {
+            let unknown = self.ignored.iter().filter(|unknown| problem.path.may_follow_from(unknown));
+            let mut parts = unknown.map(|unknown| incomplete(&problem.path, unknown));
+            meaningless.extend(parts.find(|part| is_optional(part) && !self.ignored.contains(part)));
+        }
+        meaningless.sort();
+        meaningless.dedup();
+        for part in &meaningless {
+            let path = part.segments();
+            let is_route =
+                kind == Kind::VirtualService && pattern::matched("spec.http[*]", path) == Some(path.len());
+            let says = if is_route {
+                self.edits.replace(path, rules::answering_500);
+                "answers with 500: what it does is unknown to this version"
+            } else {
+                self.edits.leave_out(path);
+                "is left out: a part that it needs is unknown to this version"
+            };
+            self.problems.push(Problem::warning(part.clone(), says));
+            self.ignored.push(part.clone());
+        }
+        self.is_changed |= !meaningless.is_empty();
+        !meaningless.is_empty()
+    }
+
+    /// True for a problem that only says again that something is unknown.
+    fn explains(&self, problem: &Problem) -> bool {
+        let by_narrowed = self.narrowed.iter().any(|(_, unknown)| {
+            problem.path == *unknown || problem.is_about_presence() && problem.path.may_follow_from(unknown)
+        });
+        let is_around = |unknown: &FieldPath| unknown.segments().starts_with(problem.path.segments());
+        by_narrowed || !problem.is_error() && self.ignored.iter().any(is_around)
+    }
+}
+
+/// The smallest structure that lacks something because a part of it is unknown.
+fn incomplete(lacking: &FieldPath, unknown: &FieldPath) -> FieldPath {
+    let (lacking, unknown) = (lacking.segments(), unknown.segments());
+    let home = unknown.split_last().map_or(unknown, |(_, home)| home);
+    let part = if home.starts_with(lacking) { lacking } else { home };
+    FieldPath::new(part.to_vec())
+}
+
+/// False for the object as a whole and its `spec`.
+fn is_optional(part: &FieldPath) -> bool {
+    match part.segments() {
+        [] => false,
+        [Segment::Field(only)] => **only != *"spec",
+        _ => true,
+    }
+}

@@ -1,0 +1,506 @@
+//! The table of what an unknown field or value means where ignoring it would be wrong.
+
+use super::pattern;
+use crate::path::Segment;
+use crate::yaml::{Entry, Node, NodeValue, Unknown, UnknownPart};
+use pilotfish_model::Kind;
+
+/// One row of the table of what is unknown: a structure, and the consequence of something unknown in it. The first row that fits counts.
+#[derive(Debug)]
+pub struct UnknownRule {
+    /// The kinds that have the structure.
+    pub kinds: &'static [Kind],
+    /// Patterns of paths: the structure, and all that is below.
+    pub at: &'static [&'static str],
+    /// The unknown parts that the row is about.
+    pub about: About,
+    pub(super) only_if: Condition,
+    pub(super) effect: Effect,
+    /// The consequence, in one sentence.
+    pub says: &'static str,
+}
+
+impl UnknownRule {
+    /// The actions of policies that the row is for; nothing for all.
+    #[must_use]
+    pub fn actions(&self) -> &'static [&'static str] {
+        match self.only_if {
+            Condition::Action(actions) => actions,
+            Condition::Always | Condition::Structure(_) | Condition::Near(_) => &[],
+        }
+    }
+}
+
+/// The unknown parts that a row is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// Fields and values.
+    Anything,
+    /// Fields alone.
+    Fields,
+    /// Values of enums alone.
+    Values,
+    /// The only field that is set of a oneof.
+    Choices,
+}
+
+impl About {
+    /// The word for it in the documentation.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Anything => "a field or value",
+            Self::Fields => "a field",
+            Self::Values => "a value",
+            Self::Choices => "the form",
+        }
+    }
+}
+
+/// A condition of a row.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Condition {
+    Always,
+    /// On the structure.
+    Structure(fn(&Node) -> bool),
+    /// One of these actions of a policy.
+    Action(&'static [&'static str]),
+    /// The field is spelled nearly like one of these.
+    Near(&'static [&'static str]),
+}
+
+/// The consequence of a row.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Effect {
+    /// The field counts as not written.
+    Ignore,
+    /// The closed form of the object stands in for it.
+    Narrow,
+    /// The object is invalid.
+    Refuse,
+    /// The structure is taken away.
+    Remove,
+    /// The item is taken away; with the last one goes the structure around the list.
+    RemoveWithLast,
+    /// Another structure is in its place.
+    Replace(fn(&Node, &Unknown) -> Node),
+    /// The structure around it is replaced.
+    ReplaceParent(fn(&Node) -> Node),
+}
+
+use About::{Anything, Choices, Fields, Values};
+use Effect::{Ignore, Narrow, Refuse, Remove, RemoveWithLast, Replace, ReplaceParent};
+
+/// The fields of a DestinationRule that hold TLS settings.
+const HOLDING_TLS: &[&str] = &[
+    "trafficPolicy",
+    "portLevelSettings",
+    "subsets",
+    "tls",
+    "mode",
+    "clientCertificate",
+    "privateKey",
+    "caCertificates",
+    "credentialName",
+    "subjectAltNames",
+    "sni",
+    "caCrl",
+];
+const RULES: &[&str] = &["spec.rules[*]"];
+/// The kinds of routes of the Gateway API that have filters.
+const REQUEST_ROUTES: &[Kind] = &[Kind::HttpRoute, Kind::GrpcRoute];
+
+const fn row(
+    kinds: &'static [Kind],
+    at: &'static [&'static str],
+    about: About,
+    effect: Effect,
+    says: &'static str,
+) -> UnknownRule {
+    UnknownRule { kinds, at, about, only_if: Condition::Always, effect, says }
+}
+
+/// A row for a part of AuthorizationPolicies with one of these actions.
+const fn policy(
+    at: &'static [&'static str],
+    actions: &'static [&'static str],
+    says: &'static str,
+) -> UnknownRule {
+    let only_if = Condition::Action(actions);
+    UnknownRule { kinds: &[Kind::AuthorizationPolicy], at, about: Anything, only_if, effect: Narrow, says }
+}
+
+/// What is unknown and in no row counts as not written.
+pub static UNKNOWN_RULES: &[UnknownRule] = &[
+    // Structures that restrict access: ignoring a part of them must not widen it.
+    row(
+        &[Kind::AuthorizationPolicy],
+        &["spec.action"],
+        Values,
+        Refuse,
+        "the policy is invalid, and closed without a last good version: it denies every request",
+    ),
+    policy(RULES, &["ALLOW"], "the rule matches nothing"),
+    policy(
+        RULES,
+        &["DENY"],
+        "the rule keeps its known restrictions and denies more, without any left every request",
+    ),
+    policy(
+        RULES,
+        &["CUSTOM"],
+        "the rule keeps its known restrictions and asks about more, without any left about all",
+    ),
+    policy(
+        RULES,
+        &["AUDIT"],
+        "the rule keeps its known restrictions and audits more, without any left nothing",
+    ),
+    policy(&["spec"], &["ALLOW"], "the policy allows nothing, at all workloads that it may be for"),
+    policy(
+        &["spec"],
+        &["DENY", "CUSTOM", "AUDIT"],
+        "the policy applies as far as it is known, to all workloads that it may be for",
+    ),
+    row(
+        &[Kind::PeerAuthentication],
+        &["spec"],
+        Anything,
+        Narrow,
+        "mutual TLS is required: at the port, or by all workloads that the policy may select",
+    ),
+    row(
+        &[Kind::RequestAuthentication],
+        &["spec.jwtRules[*]"],
+        Anything,
+        Narrow,
+        "tokens of its issuer are refused, or all requests if the place of tokens is unknown",
+    ),
+    row(
+        &[Kind::RequestAuthentication],
+        &["spec"],
+        Anything,
+        Narrow,
+        "tokens of the policy's issuers are refused where it may apply",
+    ),
+    row(
+        &[Kind::Gateway],
+        &["spec.servers[*].tls.ecdhCurves", "spec.servers[*].tls.alpnProtocols"],
+        Fields,
+        Ignore,
+        "it is ignored: it restricts no client",
+    ),
+    row(
+        &[Kind::Sidecar],
+        &["spec.ingress[*].tls.ecdhCurves", "spec.ingress[*].tls.alpnProtocols"],
+        Fields,
+        Ignore,
+        "it is ignored: it restricts no client",
+    ),
+    row(&[Kind::Gateway], &["spec.servers[*].tls.mode"], Values, Narrow, "the server refuses connections"),
+    row(
+        &[Kind::Gateway],
+        &["spec.servers[*].tls.minProtocolVersion"],
+        Values,
+        Replace(|_, _| text("TLSV1_3")),
+        "TLS 1.3 is required",
+    ),
+    row(
+        &[Kind::Sidecar],
+        &["spec.ingress[*].tls.minProtocolVersion"],
+        Values,
+        Replace(|_, _| text("TLSV1_3")),
+        "TLS 1.3 is required",
+    ),
+    row(
+        &[Kind::MeshConfig],
+        &["meshMTLS.minProtocolVersion", "tlsDefaults.minProtocolVersion"],
+        Values,
+        Replace(|_, _| text("TLSV1_3")),
+        "TLS 1.3 is required",
+    ),
+    UnknownRule {
+        kinds: &[Kind::Gateway],
+        at: &["spec.servers[*].tls"],
+        about: Fields,
+        only_if: Condition::Structure(checks_clients),
+        effect: Narrow,
+        says: "a server that checks certificates of clients refuses connections; for others the field is ignored",
+    },
+    row(
+        &[Kind::Sidecar],
+        &["spec.ingress[*].tls.mode"],
+        Values,
+        ReplaceParent(without_clients),
+        "the listener refuses connections",
+    ),
+    UnknownRule {
+        kinds: &[Kind::Sidecar],
+        at: &["spec.ingress[*].tls"],
+        about: Fields,
+        only_if: Condition::Structure(checks_clients),
+        effect: Replace(|tls, _| without_clients(tls)),
+        says: "a listener that checks certificates of clients refuses connections; for others the field is ignored",
+    },
+    row(
+        &[Kind::DestinationRule],
+        &["spec.**.tls.mode"],
+        Values,
+        Narrow,
+        "nothing is sent to the host: it may have been meant to be encrypted",
+    ),
+    UnknownRule {
+        kinds: &[Kind::DestinationRule],
+        at: &["spec.**.tls"],
+        about: Fields,
+        only_if: Condition::Structure(|tls| tls.get("mode").is_none_or(Node::is_null)),
+        effect: Narrow,
+        says: "without a mode beside it, nothing is sent to the host",
+    },
+    UnknownRule {
+        kinds: &[Kind::DestinationRule],
+        at: &["spec"],
+        about: Fields,
+        only_if: Condition::Near(HOLDING_TLS),
+        effect: Narrow,
+        says: "spelled nearly like a field that holds TLS settings, nothing is sent to the host",
+    },
+    row(
+        &[Kind::BackendTlsPolicy],
+        &["spec.validation"],
+        Anything,
+        Narrow,
+        "connections to the policy's targets fail",
+    ),
+    row(
+        &[Kind::KubernetesGateway],
+        &["spec.listeners[*].tls.mode"],
+        Values,
+        ReplaceParent(without_certificate),
+        "the listener is not served, and refuses connections to its hosts",
+    ),
+    row(
+        &[Kind::KubernetesGateway],
+        &["spec.listeners[*].tls.frontendValidation", "spec.tls.frontend.**.validation"],
+        Fields,
+        Replace(without_authority),
+        "listeners that check clients by it are not served",
+    ),
+    row(
+        &[Kind::KubernetesGateway],
+        &["spec.listeners[*].allowedRoutes"],
+        Anything,
+        Replace(|_, _| fields([("namespaces", fields([("from", text("None"))]))])),
+        "the listener accepts no routes",
+    ),
+    row(&[Kind::ReferenceGrant], &["spec.from[*]", "spec.to[*]"], Fields, Remove, "the item grants nothing"),
+    // Parts of requests and backends that decide where requests go.
+    row(
+        REQUEST_ROUTES,
+        &["spec.rules[*].filters[*]", "spec.rules[*].backendRefs[*].filters[*]"],
+        Values,
+        Replace(unknown_filter),
+        "requests of the rule, or for the backend, get 500",
+    ),
+    row(
+        REQUEST_ROUTES,
+        &["spec.rules[*].matches[*]"],
+        Values,
+        RemoveWithLast,
+        "the match is left out, and with its last match the rule",
+    ),
+    row(
+        &[Kind::VirtualService],
+        &["spec.http[*].match[*]"],
+        Choices,
+        Replace(|_, _| fields([("uri", fields([("exact", text("unknown"))]))])),
+        "the match never holds",
+    ),
+    UnknownRule {
+        kinds: &[Kind::VirtualService],
+        at: &["spec.http[*].redirect"],
+        about: Anything,
+        only_if: Condition::Structure(changes_nothing_known),
+        effect: ReplaceParent(answering_500),
+        says: "a redirect without any known part answers with 500",
+    },
+    // Values whose place in the object has no reading without them.
+    row(
+        &[Kind::MeshConfig],
+        &["outboundTrafficPolicy"],
+        Values,
+        Remove,
+        "the mesh's default is in force: ALLOW_ANY",
+    ),
+    row(
+        &[Kind::Sidecar],
+        &["spec.outboundTrafficPolicy"],
+        Values,
+        Remove,
+        "the policy of the mesh is in force",
+    ),
+    row(
+        &[Kind::MeshConfig],
+        &["discoverySelectors[*].matchExpressions[*]"],
+        Values,
+        Remove,
+        "the expression is left out, so that more namespaces take part",
+    ),
+    row(&[Kind::MeshConfig], &["serviceScopeConfigs[*]"], Values, Remove, "the item is left out"),
+    row(
+        &[Kind::ServiceEntry],
+        &["spec.resolution"],
+        Values,
+        ReplaceParent(resolved_by_endpoints),
+        "its endpoints decide: STATIC for addresses and selected ones, DNS for names, NONE without any",
+    ),
+    row(
+        &[Kind::Telemetry],
+        &["spec.metrics[*].overrides[*]"],
+        Values,
+        Remove,
+        "the override is left out, as it would apply to other metrics",
+    ),
+    row(&[Kind::EnvoyFilter], &["spec.configPatches[*]"], Values, Remove, "the patch is left out"),
+    row(
+        &[Kind::Service, Kind::EndpointSlice],
+        &["spec.ports[*]", "ports[*]"],
+        Values,
+        Remove,
+        "the port is left out",
+    ),
+    row(
+        &[Kind::EndpointSlice],
+        &["addressType"],
+        Values,
+        Refuse,
+        "the slice is invalid, as Kubernetes demands",
+    ),
+];
+
+/// The row for something unknown, and the length of the beginning of its path that is the row's structure.
+///
+/// `at` gives the part of the object at a path.
+pub(super) fn find<'a>(
+    kind: Kind,
+    at: impl Fn(&[Segment]) -> Option<&'a Node>,
+    unknown: &Unknown,
+) -> Option<(&'static UnknownRule, usize)> {
+    let fits = |about: About| match about {
+        Anything => true,
+        Fields => !matches!(unknown.part, UnknownPart::Value(_)),
+        Values => matches!(unknown.part, UnknownPart::Value(_)),
+        Choices => unknown.part == UnknownPart::Choice,
+    };
+    let path = unknown.path.segments();
+    UNKNOWN_RULES.iter().filter(|rule| rule.kinds.contains(&kind) && fits(rule.about)).find_map(|rule| {
+        let length = rule.at.iter().find_map(|pattern| pattern::matched(pattern, path))?;
+        let holds = match rule.only_if {
+            Condition::Always => true,
+            Condition::Structure(holds) => path.get(..length).and_then(&at).is_some_and(holds),
+            Condition::Action(actions) => actions.contains(&action(&at)),
+            Condition::Near(names) => names.iter().any(|name| {
+                unknown.hint.as_ref().is_some_and(|hint| hint.contains(&format!("{name:?}")))
+            }),
+        };
+        holds.then_some((rule, length))
+    })
+}
+
+/// The action of a policy.
+fn action<'a>(at: impl Fn(&[Segment]) -> Option<&'a Node>) -> &'a str {
+    let written = at(&[Segment::Field("spec".into()), Segment::Field("action".into())]);
+    written.filter(|node| !node.is_null()).map_or("ALLOW", |node| node.text().unwrap_or_default())
+}
+
+/// True for kinds whose types have only the fields that are used, but every field of some structure in the table.
+pub(super) fn has_complete_structures(kind: Kind) -> bool {
+    UNKNOWN_RULES.iter().any(|rule| rule.kinds.contains(&kind) && matches!(rule.about, Anything | Fields))
+}
+
+/// True for TLS settings of a server that asks clients for certificates, or may be meant to: without a mode.
+fn checks_clients(tls: &Node) -> bool {
+    match tls.get("mode").and_then(Node::text) {
+        None => tls.get("httpsRedirect").is_none_or(Node::is_null),
+        Some(mode) => matches!(mode, "MUTUAL" | "OPTIONAL_MUTUAL" | "ISTIO_MUTUAL"),
+    }
+}
+
+/// True for a redirect to where it comes from, as far as it is known.
+fn changes_nothing_known(redirect: &Node) -> bool {
+    let is_set = |field| redirect.get(field).is_some_and(|node| !node.is_null());
+    let port = redirect.get("derivePort").and_then(Node::text);
+    !["uri", "authority", "scheme", "port"].into_iter().any(is_set)
+        && !matches!(port, Some("FROM_PROTOCOL_DEFAULT" | "FROM_REQUEST_PORT"))
+}
+
+fn text(text: &str) -> Node {
+    Node { line: 0, value: NodeValue::Quoted(text.into()) }
+}
+
+fn list(items: impl IntoIterator<Item = Node>) -> Node {
+    Node { line: 0, value: NodeValue::Sequence(items.into_iter().collect()) }
+}
+
+fn fields<'a>(entries: impl IntoIterator<Item = (&'a str, Node)>) -> Node {
+    let entry = |(key, value): (&str, Node)| Entry { key: key.into(), line: 0, value };
+    Node { line: 0, value: NodeValue::Mapping(entries.into_iter().map(entry).collect()) }
+}
+
+/// The node with other fields in place of those that it has.
+fn with<'a>(node: &Node, changed: impl IntoIterator<Item = (&'a str, Node)>) -> Node {
+    let mut entries: Vec<Entry> = node.entries().to_vec();
+    for (key, value) in changed {
+        entries.retain(|entry| *entry.key != *key);
+        entries.push(Entry { key: key.into(), line: node.line, value });
+    }
+    Node { line: node.line, value: NodeValue::Mapping(entries) }
+}
+
+/// TLS settings by which no certificate of a client is accepted: none has this hash.
+fn without_clients(tls: &Node) -> Node {
+    with(tls, [("mode", text("MUTUAL")), ("verifyCertificateHash", list([text(&"0".repeat(64))]))])
+}
+
+/// TLS of a listener of the Gateway API whose certificate cannot be found.
+fn without_certificate(tls: &Node) -> Node {
+    let nothing = fields([("group", text("unknown")), ("kind", text("Unknown")), ("name", text("unknown"))]);
+    with(tls, [("mode", text("Terminate")), ("certificateRefs", list([nothing])), ("options", fields([]))])
+}
+
+/// A check of certificates of clients whose authority cannot be found.
+fn without_authority(validation: &Node, _: &Unknown) -> Node {
+    let nothing = fields([("group", text("unknown")), ("kind", text("Unknown")), ("name", text("unknown"))]);
+    with(validation, [("caCertificateRefs", list([nothing])), ("mode", text("AllowValidOnly"))])
+}
+
+/// A filter of a type that is not served.
+fn unknown_filter(_: &Node, unknown: &Unknown) -> Node {
+    let UnknownPart::Value(value) = &unknown.part else { return fields([]) };
+    let extension = fields([("group", text("unknown")), ("kind", text(value)), ("name", text(value))]);
+    fields([("type", text("ExtensionRef")), ("extensionRef", extension)])
+}
+
+/// A route of a VirtualService for the same requests, answered with an error.
+pub(super) fn answering_500(route: &Node) -> Node {
+    let kept = ["name", "match"].into_iter().filter_map(|field| Some((field, route.get(field)?.clone())));
+    let answer = fields([("status", Node { line: 0, value: NodeValue::Plain("500".into()) })]);
+    fields(kept.chain([("directResponse", answer)]))
+}
+
+/// The spec of a ServiceEntry with the resolution that its endpoints need.
+fn resolved_by_endpoints(spec: &Node) -> Node {
+    let endpoints = spec.get("endpoints").map_or(&[][..], Node::items);
+    let is_ip = |endpoint: &Node| {
+        let address = endpoint.get("address").and_then(Node::text).unwrap_or_default();
+        address.parse::<std::net::IpAddr>().is_ok() || address.starts_with("unix://")
+    };
+    let selects = spec.get("workloadSelector").is_some_and(|selector| !selector.is_null());
+    let resolution = match (endpoints, selects) {
+        ([], false) => "NONE",
+        ([], true) => "STATIC",
+        (endpoints, _) if endpoints.iter().all(is_ip) => "STATIC",
+        _ => "DNS",
+    };
+    with(spec, [("resolution", text(resolution))])
+}
