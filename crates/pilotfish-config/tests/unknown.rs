@@ -323,6 +323,32 @@ fn what_newer_versions_have_costs_nothing_else() {
     }
 }
 
+#[test]
+fn objects_of_kinds_that_are_not_served_are_named() {
+    use pilotfish_config::file::{FileChange, FileContent, FileRole, FileState};
+    let text = "apiVersion: extensions.istio.io/v1alpha1\nkind: TrafficExtension\nmetadata: {name: lua, namespace: shop}\n---\n\
+                apiVersion: gateway.networking.k8s.io/v1alpha2\nkind: UDPRoute\nmetadata: {name: dns, namespace: shop}\n---\n\
+                apiVersion: gateway.networking.k8s.io/v1\nkind: ListenerSet\nmetadata: {name: more}\n---\n\
+                apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n";
+    let mut state = FileState::new(Limits::default());
+    let content = FileContent::Bytes(text.as_bytes().to_vec());
+    let path = std::path::Path::new("a.yaml").into();
+    state.apply(vec![FileChange { path, name: "a.yaml".into(), role: FileRole::Objects, content }]);
+    let problems = state.problems();
+    let told: Vec<String> = problems.reports.iter().map(ToString::to_string).collect();
+    let says = "has no effect: this version does not serve its kind";
+    assert_eq!(
+        told,
+        [
+            format!("a.yaml:1: TrafficExtension shop/lua {says}"),
+            format!("a.yaml:5: UDPRoute shop/dns {says}"),
+            format!("a.yaml:9: ListenerSet more {says}"),
+        ]
+    );
+    assert_eq!(problems.errors(), 0);
+    assert_eq!(problems.ignored.values().sum::<usize>(), 4);
+}
+
 #[path = "../../pilotfish-crd/tests/support/schema.rs"]
 #[allow(dead_code, reason = "shared with the tests of definitions")]
 mod schema;

@@ -261,7 +261,9 @@ fn unreadable_entry(file: &Arc<str>, role: FileRole, reason: &str, before: &File
 /// What a file holds now, completed by last good versions of what is broken in it. What has none and guards something is closed.
 fn read_entry(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry {
     let mut objects: BTreeMap<ObjectKey, Object> = BTreeMap::new();
-    let mut reports = Vec::new();
+    let unserved = read.unserved.iter();
+    let mut reports: Vec<ProblemReport> =
+        unserved.map(|(document, problem)| ProblemReport::new(file, *document, problem)).collect();
     for item in read.objects {
         let key = item.object.key().clone();
         reports.extend(item.warnings.iter().map(|problem| ProblemReport {

@@ -22,6 +22,8 @@ pub struct ReadFile {
     pub rejected: Vec<Rejected>,
     /// How many objects of kinds that are not read there are, by `apiVersion kind`.
     pub ignored: BTreeMap<String, usize>,
+    /// Those among them whose kind belongs to Istio or to the Gateway API: by document, a warning that names the object.
+    pub unserved: Vec<(u32, Problem)>,
     /// Whether a part of the file could not even be taken apart, so that objects may be missing from both lists.
     pub incomplete: bool,
 }
@@ -206,7 +208,25 @@ impl ReadFile {
             let problem = Problem::error(FieldPath::default(), message);
             return self.reject(document, node, problem.at_line(line).with_hint(Some(hint)));
         }
+        if group.ends_with(".istio.io") || GATEWAY_API_GROUPS.contains(&group) {
+            self.unserved.push((document, unserved(node, kind)));
+        }
         let name = format!("{} {}", printable(api_version), printable(kind));
         *self.ignored.entry(name).or_default() += 1;
     }
+}
+
+/// The groups of the Gateway API, that of its experiments included.
+const GATEWAY_API_GROUPS: [&str; 2] = ["gateway.networking.k8s.io", "gateway.networking.x-k8s.io"];
+
+/// The warning for an object of a kind that is not served.
+fn unserved(node: &Node, kind: &str) -> Problem {
+    let text = |name| node.get("metadata").and_then(|metadata| metadata.get(name)).and_then(Node::text);
+    let name = printable(text("name").unwrap_or("without a name"));
+    let name = match text("namespace") {
+        Some(namespace) => format!("{}/{name}", printable(namespace)),
+        None => name.into_owned(),
+    };
+    let message = format!("{} {name} has no effect: this version does not serve its kind", printable(kind));
+    Problem::warning(FieldPath::default(), message).at_line(node.line)
 }
