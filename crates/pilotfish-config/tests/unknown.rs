@@ -1,5 +1,11 @@
 //! Fields and values that this version does not know: one test for each row of the table, and properties of all kinds.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use pilotfish_config::{
     Limits, MeshFile, ReadFile, UNKNOWN_RULES, UnknownRule, read, read_mesh_file, spec_json,
@@ -416,17 +422,24 @@ fn unknown_fields_at_random_places_change_nothing_outside_of_the_table() {
             fields.insert(FIELD.to_owned(), values[dice.roll(values.len())].clone());
             let after = read_value(&changed);
             // In a map with free keys, or in a free value, it is known.
-            let told: Vec<String> =
-                warnings(&after).into_iter().filter(|text| text.contains("unknown to this version")).collect();
+            let told: Vec<String> = warnings(&after)
+                .into_iter()
+                .filter(|text| text.contains("unknown to this version"))
+                .collect();
             let is_invalid = !after.rejected.is_empty();
-            let is_map = told.is_empty() && (is_invalid || spec_json(&after.objects[0].object) != spec_json(&whole.object));
+            let is_map = told.is_empty()
+                && (is_invalid || spec_json(&after.objects[0].object) != spec_json(&whole.object));
             if is_map {
                 continue;
             }
             assert!(!is_invalid, "{place}: {:?}\n{changed}", after.rejected);
             if told.iter().all(|text| text.ends_with("unknown to this version: it is ignored")) {
                 ignored += 1;
-                assert_eq!(spec_json(&after.objects[0].object), spec_json(&whole.object), "{place}\n{changed}");
+                assert_eq!(
+                    spec_json(&after.objects[0].object),
+                    spec_json(&whole.object),
+                    "{place}\n{changed}"
+                );
             } else {
                 restricted += 1;
             }

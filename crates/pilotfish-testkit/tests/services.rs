@@ -240,34 +240,41 @@ fn aliases() -> String {
         + &alias("second", "bare", "")
 }
 
+fn stock(port: u16) -> String {
+    format!("outbound|{port}||stock.shop.svc.cluster.local")
+}
+
+/// A destination in a route of a VirtualService.
+fn to(alias: &str, port: u16) -> String {
+    format!("{{destination: {{host: {alias}, port: {{number: {port}}}}}}}")
+}
+
+/// Rules of a VirtualService that lead to an alias, and the clusters that they must name.
+fn rules_to(alias: &str) -> [(String, Vec<String>); 4] {
+    let mirror = format!("{{host: {alias}, port: {{number: 8080}}}}");
+    let streams = format!(
+        "tcp: [{{match: [{{port: 8081}}], route: [{}]}}], tls: [{{match: [{{port: 8082, sniHosts: [web]}}], route: [{}]}}]",
+        to(alias, 8081),
+        to(alias, 8082)
+    );
+    let weighted = format!(
+        "http: [{{route: [{}, {}]}}]",
+        to(alias, 8080).replace("}}}", "}}, weight: 1}"),
+        to(alias, 8081).replace("}}}", "}}, weight: 2}")
+    );
+    [
+        (format!("http: [{{route: [{}]}}]", to(alias, 8080)), vec![stock(8080)]),
+        (weighted, vec![]),
+        (format!("http: [{{mirror: {mirror}, route: [{{destination: {{host: web}}}}]}}]"), vec![stock(8080)]),
+        (streams, vec![stock(8081), stock(8082)]),
+    ]
+}
+
 #[test]
 fn routes_to_an_alias_lead_to_the_named_port_of_what_is_behind_it() {
-    let stock = |port: u16| format!("outbound|{port}||stock.shop.svc.cluster.local");
     for alias in ["nick", "bare", "second"] {
-        let to = |port: u16| format!("{{destination: {{host: {alias}, port: {{number: {port}}}}}}}");
-        let mirror = format!("{{host: {alias}, port: {{number: 8080}}}}");
-        let streams = format!(
-            "tcp: [{{match: [{{port: 8081}}], route: [{}]}}], tls: [{{match: [{{port: 8082, sniHosts: [web]}}], route: [{}]}}]",
-            to(8081),
-            to(8082)
-        );
-        let rules = [
-            (format!("http: [{{route: [{}]}}]", to(8080)), vec![stock(8080)]),
-            (
-                format!(
-                    "http: [{{route: [{}, {}]}}]",
-                    to(8080).replace("}}}", "}}, weight: 1}"),
-                    to(8081).replace("}}}", "}}, weight: 2}")
-                ),
-                vec![],
-            ),
-            (
-                format!("http: [{{mirror: {mirror}, route: [{{destination: {{host: web}}}}]}}]"),
-                vec![stock(8080)],
-            ),
-            (streams, vec![stock(8081), stock(8082)]),
-        ];
-        for (rule, clusters) in rules {
+        let to = |port: u16| to(alias, port);
+        for (rule, clusters) in rules_to(alias) {
             let rule = istio("VirtualService", "web", &format!("{{hosts: [web], {rule}}}"));
             let narrow = istio("Sidecar", "default", "{egress: [{hosts: ['./web.shop.svc.cluster.local']}]}");
             for (scope, what) in [(String::new(), "all"), (narrow, "web only")] {

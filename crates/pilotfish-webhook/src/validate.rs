@@ -123,8 +123,7 @@ mod tests {
         Validator::new(Vec::new()).review(&parse(body.as_bytes()).unwrap())
     }
 
-    const BAD: &str =
-        r#"{"metadata":{"name":"a","namespace":"n"},"spec":{"hosts":["a"],"http":[{"timeout":"soon","route":[{"destination":{"host":"b"}}]}]}}"#;
+    const BAD: &str = r#"{"metadata":{"name":"a","namespace":"n"},"spec":{"hosts":["a"],"http":[{"timeout":"soon","route":[{"destination":{"host":"b"}}]}]}}"#;
 
     #[test]
     fn a_mistake_is_reported_with_its_field() {
@@ -166,7 +165,8 @@ mod tests {
         let object = BAD.replace(r#""timeout":"soon""#, r#""tmeout":"1s""#);
         let response = review("CREATE", "VirtualService", &object);
         assert!(response.allowed, "{response:?}");
-        let warning = "spec.http[0].tmeout: unknown to this version: it is ignored (did you mean \"timeout\"?)";
+        let warning =
+            "spec.http[0].tmeout: unknown to this version: it is ignored (did you mean \"timeout\"?)";
         assert_eq!(response.warnings, [warning]);
     }
 

@@ -399,9 +399,9 @@ pub(super) fn find<'a>(
             Condition::Always => true,
             Condition::Structure(holds) => path.get(..length).and_then(&at).is_some_and(holds),
             Condition::Action(actions) => actions.contains(&action(&at)),
-            Condition::Near(names) => names.iter().any(|name| {
-                unknown.hint.as_ref().is_some_and(|hint| hint.contains(&format!("{name:?}")))
-            }),
+            Condition::Near(names) => names
+                .iter()
+                .any(|name| unknown.hint.as_ref().is_some_and(|hint| hint.contains(&format!("{name:?}")))),
         };
         holds.then_some((rule, length))
     })
