@@ -206,9 +206,16 @@ impl Client {
                 .hint("--admin-address names another one; 15014 is the default port of `serve`")
         };
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-        // Ends with the request: its errors are those of the request.
         let connection = tokio::spawn(connection);
-        let response = sender.send_request(request).await.map_err(broken)?;
+        let response = match sender.send_request(request).await {
+            Ok(response) => response,
+            // The connection ended before the request was written, and has the reason.
+            Err(error) if error.is_canceled() => {
+                let ended = connection.await.ok().and_then(Result::err);
+                return Err(broken(ended.unwrap_or(error)));
+            }
+            Err(error) => return Err(broken(error)),
+        };
         let status = response.status();
         let too_large = || {
             CliError::new(format!("the answer is larger than {} MiB", LARGEST_ANSWER >> 20))

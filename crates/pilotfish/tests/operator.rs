@@ -153,10 +153,10 @@ async fn a_plan_is_what_then_happens_and_wait_returns_when_it_has() {
     let (code, text) = operator.ask(&["plan", "--delete", "EndpointSlice/n0/web-1"]);
     assert_eq!(code, Some(4), "{text}");
     assert!(text.contains("DANGER web.n0.svc.cluster.local:80 loses its last endpoint"), "{text}");
-    std::fs::write(&file, ROUTE.replace("timeout", "timeuot")).unwrap();
+    std::fs::write(&file, ROUTE.replace("3s", "soon")).unwrap();
     let (code, text) = operator.ask(&["plan", path]);
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("timeuot"), "{text}");
+    assert!(text.contains("soon"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

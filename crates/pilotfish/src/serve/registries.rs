@@ -183,7 +183,13 @@ mod tests {
         let (messages, mut inbox) = mpsc::channel(8);
         let shard = ShardKey::new(Provider::new(2, "test"), "c");
         let mut subsystems = crate::serve::Subsystems::default();
-        subsystems.add(subsystem(shard, (Box::new(Failing), Heartbeat::default()), channel(), None, messages));
+        subsystems.add(subsystem(
+            shard,
+            (Box::new(Failing), Heartbeat::default()),
+            channel(),
+            None,
+            messages,
+        ));
         let _running = subsystems.start();
         assert!(matches!(inbox.recv().await, Some(ControlMessage::Registry { .. })));
         let later = tokio::time::timeout(Duration::from_secs(86_400), inbox.recv()).await;

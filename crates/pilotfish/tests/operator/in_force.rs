@@ -80,15 +80,15 @@ async fn wait_waits_for_a_generation_that_is_not_read_yet() {
     let sent = operator.ask(&["config", "client-0.n0", "routes", "80"]).1;
     assert!(sent.contains("timeout: 7s"), "it is sent when wait returns: {sent}");
     // A version that is refused says so, with the one that is in force.
-    pilotfish.write("route.yaml", &route(6, "7s").replace("timeout", "timeuot"));
+    pilotfish.write("route.yaml", &route(6, "soon"));
     eventually("the object is refused", || async {
         let problems = operator.ask(&["problems"]).1;
-        if problems.contains("timeuot") { Ok(()) } else { Err(problems) }
+        if problems.contains("soon") { Ok(()) } else { Err(problems) }
     })
     .await;
     let (code, text) = wait("6", "200ms").await.unwrap();
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("generation 5 is in force, from ") && text.contains("timeuot"), "{text}");
+    assert!(text.contains("generation 5 is in force, from ") && text.contains("soon"), "{text}");
     // Most files have none.
     pilotfish.write("route.yaml", ROUTE);
     let message = eventually("the object without a generation is read", || async {
