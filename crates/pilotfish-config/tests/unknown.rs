@@ -247,76 +247,79 @@ fn the_documentation_has_every_row() {
     assert_eq!(found, rows, "\n{}\n", rows.join("\n"));
 }
 
+/// Kinds, contents with something of a newer version, and what of them must be in force.
+const NEWER: &[(&str, &str, &str)] = &[
+    (
+        "DestinationRule",
+        "{host: a, trafficPolicy: {connectionPool: {http: {http2KeepAlive: {interval: 1s}, maxRetries: 7}}}}",
+        "\"maxRetries\":7",
+    ),
+    (
+        "DestinationRule",
+        "{host: a, trafficPolicy: {loadBalancer: {zoneAwareLbSetting: {enabled: true}}, tls: {mode: SIMPLE}}}",
+        "SIMPLE",
+    ),
+    (
+        "DestinationRule",
+        "{host: a, trafficPolicy: {loadBalancer: {simple: FUTURE, warmup: {duration: 1s}}}}",
+        "warmup",
+    ),
+    (
+        "DestinationRule",
+        "{host: a, trafficPolicy: {loadBalancer: {consistentHash: {futureKey: {}}}}}",
+        "host",
+    ),
+    (
+        "Sidecar",
+        "{egress: [{hosts: ['*/*', '~ns/*', '~./a.example', '~*/b.example', '~/c.example', '!ns/x.example']}]}",
+        "egress",
+    ),
+    (
+        "VirtualService",
+        "{hosts: [a], http: [{rewrite: {future: {}}, route: [{destination: {host: b}}]}]}",
+        "destination",
+    ),
+    (
+        "VirtualService",
+        "{hosts: [a], http: [{corsPolicy: {allowOrigins: [{glob: x}, {exact: y}]}, route: [{destination: {host: b}}]}]}",
+        "\"exact\":\"y\"",
+    ),
+    (
+        "VirtualService",
+        "{hosts: [a], http: [{futureAction: {}}, {route: [{destination: {host: b}}]}]}",
+        "\"status\":500",
+    ),
+    (
+        "EnvoyFilter",
+        "{configPatches: [{applyTo: CLUSTER, patch: {operation: MERGE_AND_REPLACE_LIST, value: {}}}]}",
+        "",
+    ),
+    (
+        "Telemetry",
+        "{tracing: [{disableContextPropagation: true, randomSamplingPercentage: 10}]}",
+        "randomSamplingPercentage",
+    ),
+    ("ServiceEntry", "{hosts: [a.example], ports: [{number: 80, name: a, protocol: FUTURE}]}", "80"),
+    (
+        "Gateway",
+        "{selector: {a: b}, servers: [{port: {number: 80, name: a, protocol: FUTURE}, hosts: ['*']}, {port: {number: 81, name: b, protocol: HTTP}, hosts: ['*']}]}",
+        "81",
+    ),
+    (
+        "MeshConfig",
+        "{accessLogEncoding: FUTURE, futureField: {a: 1}, rootNamespace: r}",
+        "\"rootNamespace\":\"r\"",
+    ),
+    (
+        "HTTPRoute",
+        "{rules: [{matches: [{method: QUERY}, {path: {value: /a}}], backendRefs: [{name: b, port: 80}]}]}",
+        "/a",
+    ),
+];
+
 #[test]
 fn what_newer_versions_have_costs_nothing_else() {
-    for (kind, content, kept) in [
-        (
-            "DestinationRule",
-            "{host: a, trafficPolicy: {connectionPool: {http: {http2KeepAlive: {interval: 1s}, maxRetries: 7}}}}",
-            "\"maxRetries\":7",
-        ),
-        (
-            "DestinationRule",
-            "{host: a, trafficPolicy: {loadBalancer: {zoneAwareLbSetting: {enabled: true}}, tls: {mode: SIMPLE}}}",
-            "SIMPLE",
-        ),
-        (
-            "DestinationRule",
-            "{host: a, trafficPolicy: {loadBalancer: {simple: FUTURE, warmup: {duration: 1s}}}}",
-            "warmup",
-        ),
-        (
-            "DestinationRule",
-            "{host: a, trafficPolicy: {loadBalancer: {consistentHash: {futureKey: {}}}}}",
-            "host",
-        ),
-        (
-            "Sidecar",
-            "{egress: [{hosts: ['*/*', '~ns/*', '~./a.example', '~*/b.example', '~/c.example', '!ns/x.example']}]}",
-            "egress",
-        ),
-        (
-            "VirtualService",
-            "{hosts: [a], http: [{rewrite: {future: {}}, route: [{destination: {host: b}}]}]}",
-            "destination",
-        ),
-        (
-            "VirtualService",
-            "{hosts: [a], http: [{corsPolicy: {allowOrigins: [{glob: x}, {exact: y}]}, route: [{destination: {host: b}}]}]}",
-            "\"exact\":\"y\"",
-        ),
-        (
-            "VirtualService",
-            "{hosts: [a], http: [{futureAction: {}}, {route: [{destination: {host: b}}]}]}",
-            "\"status\":500",
-        ),
-        (
-            "EnvoyFilter",
-            "{configPatches: [{applyTo: CLUSTER, patch: {operation: MERGE_AND_REPLACE_LIST, value: {}}}]}",
-            "",
-        ),
-        (
-            "Telemetry",
-            "{tracing: [{disableContextPropagation: true, randomSamplingPercentage: 10}]}",
-            "randomSamplingPercentage",
-        ),
-        ("ServiceEntry", "{hosts: [a.example], ports: [{number: 80, name: a, protocol: FUTURE}]}", "80"),
-        (
-            "Gateway",
-            "{selector: {a: b}, servers: [{port: {number: 80, name: a, protocol: FUTURE}, hosts: ['*']}, {port: {number: 81, name: b, protocol: HTTP}, hosts: ['*']}]}",
-            "81",
-        ),
-        (
-            "MeshConfig",
-            "{accessLogEncoding: FUTURE, futureField: {a: 1}, rootNamespace: r}",
-            "\"rootNamespace\":\"r\"",
-        ),
-        (
-            "HTTPRoute",
-            "{rules: [{matches: [{method: QUERY}, {path: {value: /a}}], backendRefs: [{name: b, port: 80}]}]}",
-            "/a",
-        ),
-    ] {
+    for (kind, content, kept) in NEWER.iter().copied() {
         let file = read_one(kind, content);
         assert!(file.rejected.is_empty(), "{content}: {:?}", file.rejected);
         let told = warnings(&file);

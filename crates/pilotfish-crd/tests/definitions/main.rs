@@ -116,7 +116,7 @@ fn recorded_objects_are_taken_whole() {
 fn reader_and_schema_agree_on_changed_objects() {
     let definitions = definitions();
     let (mut seen, mut wrong) = (BTreeSet::new(), Vec::new());
-    let (mut taken, mut refused) = (0, 0);
+    let (mut taken, mut refused, mut newer) = (0, 0, 0);
     for (kind, object) in recorded() {
         for (place, change, changed) in changes(&object) {
             if !seen.insert((kind, place.clone(), change)) {
@@ -130,6 +130,11 @@ fn reader_and_schema_agree_on_changed_objects() {
             } else {
                 refused += 1
             }
+            // A newer version may have it: the reader warns of what the schema, which is of this version, does not take.
+            if accepted && is_newer(&file) && !verdict.is_clean() {
+                newer += 1;
+                continue;
+            }
             if let Some(complaint) = disagreement(kind, &place, change, accepted, &verdict) {
                 wrong
                     .push(format!("{kind} {place} {change:?}: {complaint}\n    reader: {:?}", file.rejected));
@@ -137,7 +142,16 @@ fn reader_and_schema_agree_on_changed_objects() {
         }
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), seen.len(), wrong.join("\n"));
-    assert!(taken > 300 && refused > 1_500, "{taken} taken, {refused} refused: not much was tried");
+    assert!(
+        taken > 300 && refused > 1_000 && newer > 200,
+        "{taken} taken, {refused} refused, {newer} newer: not much was tried"
+    );
+}
+
+/// True if the reader warned of something that is unknown to this version.
+fn is_newer(file: &ReadFile) -> bool {
+    let warnings = file.objects.iter().flat_map(|read| &read.warnings);
+    warnings.into_iter().any(|warning| warning.to_string().contains("unknown to this version"))
 }
 
 fn disagreement(

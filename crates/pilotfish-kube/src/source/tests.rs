@@ -101,7 +101,8 @@ fn problems_come_and_go_with_their_objects() {
 #[test]
 fn a_policy_that_was_never_good_is_closed() {
     let mut state = state();
-    let broken = br#"{"metadata": {"name": "a", "namespace": "shop"}, "spec": {"rules": [{"form": []}]}}"#;
+    let broken =
+        br#"{"metadata": {"name": "a", "namespace": "shop"}, "spec": {"rules": [{"from": "everybody"}]}}"#;
     let refused = read_live(Kind::AuthorizationPolicy, &"cluster test".into(), broken).unwrap_err();
     let (key, closed) = (refused.key.unwrap(), refused.closed);
     let change = Change::Rejected { key, problems: refused.problems, last_good: false, closed };

@@ -167,7 +167,7 @@ fn only_what_differs_is_told() {
 #[test]
 fn an_object_that_is_closed_is_sent_as_one_that_cannot_be_used() {
     let json = br#"{"metadata": {"name": "a", "namespace": "n"},
-        "spec": {"host": "a", "trafficPolicy": {"tls": {"mode": "STRICTER"}}}}"#;
+        "spec": {"host": "a", "trafficPolicy": {"tls": {"mode": ["SIMPLE"]}}}}"#;
     let closed = read_live(Kind::DestinationRule, &"x".into(), json).unwrap_err().closed.unwrap();
     let served = of_object(&closed, "n/a".into()).unwrap();
     let error = read_back(McpKind::of(Kind::DestinationRule).unwrap(), &served.any).unwrap_err();
