@@ -181,7 +181,7 @@ pub static UNKNOWN_RULES: &[UnknownRule] = &[
         &["spec"],
         Anything,
         Narrow,
-        "tokens of the policy's issuers are refused where it may apply",
+        "tokens of the policy's issuers are refused where it may apply, and all requests if it has none",
     ),
     row(
         &[Kind::Gateway],

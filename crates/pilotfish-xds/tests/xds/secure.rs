@@ -184,7 +184,7 @@ async fn a_client_is_identified_by_its_certificate_or_else_by_an_authenticator()
     assert!(status(&code).1.ends_with(reason), "{code:?}");
     let nameless = server.client(Some("https://web.test")).await;
     let refused = ask(&nameless, None).await;
-    assert!(status(&refused).1.contains("certificate: it has no SPIFFE identity"), "{refused:?}");
+    assert!(status(&refused).1.contains("certificate: its URI name is no SPIFFE id"), "{refused:?}");
     assert_eq!(status(&ask(&nameless, Some("ok")).await).0, "", "the next proof counts");
 }
 

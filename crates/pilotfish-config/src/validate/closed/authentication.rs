@@ -63,6 +63,8 @@ impl RequestAuthentication {
         // Other workloads, which a wider scope reaches, must not accept the tokens.
         let usable = |node| part(Some(node), jwt_rule).filter(|_| is_whole);
         let rules = items(spec.get("jwtRules")).filter(|_| trust == Trust::Parts && spec.is_mapping());
+        // Without a known rule, something unknown may be what demands tokens.
+        let rules = rules.filter(|rules| is_whole || !rules.is_empty());
         let rules: Option<Vec<JwtRule>> = rules
             .and_then(|rules| rules.iter().map(|node| usable(node).or_else(|| refusing(node))).collect());
         let Scope { selector, target_ref, target_refs, .. } = scope.unwrap_or_default();
