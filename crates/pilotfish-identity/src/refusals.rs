@@ -35,7 +35,7 @@ pub struct Attempt<'a> {
 }
 
 impl RefusalLimit {
-    /// So many refusals of an address in a second, and so many in a burst.
+    /// Limit of `per_second` refusals of an address, with bursts of `burst`.
     #[must_use]
     pub fn new(per_second: u32, burst: u32) -> Self {
         Self { rate: Rate::new(per_second, burst), accepted: Mutex::default() }

@@ -27,7 +27,7 @@ pub struct SourceState {
     pub failures: u64,
     /// Losses held back by the guard since the start; see [`SourceReport::losses`].
     pub holds: u64,
-    /// What is held back now.
+    /// Loss that is held back now.
     pub held: Option<ShownLoss>,
     /// Objects that a source of objects has; `None` for one that has services.
     pub objects: Option<usize>,

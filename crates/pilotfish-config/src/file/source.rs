@@ -90,7 +90,7 @@ pub struct Timing {
     pub ceiling: Duration,
     /// How long a file that is half written, or gone, is given to become whole. A complete file does not wait.
     pub settle: Duration,
-    /// How long a file that changed without an event has to stay as it is to count as complete.
+    /// Time without a further change after which a file that changed without an event counts as complete.
     pub confirm: Duration,
     /// Time after which a file that is still open for writing is reported.
     pub write_timeout: Duration,

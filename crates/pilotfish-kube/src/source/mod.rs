@@ -59,7 +59,7 @@ pub struct KubeSourceSettings {
     pub observer: Arc<dyn Observer>,
     /// Spreads requests over time.
     pub jitter: Jitter,
-    /// Which lists that lack objects wait for a second one.
+    /// Settings of the guard against lists that lack most objects.
     pub guard: GuardSettings,
     /// Where those that wait are shown and accepted.
     pub board: GuardBoard,

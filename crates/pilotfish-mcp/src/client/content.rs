@@ -29,7 +29,7 @@ pub(crate) struct ContentSettings {
     pub(crate) checks: Vec<ObjectCheck>,
     /// Objects of other revisions are left out.
     pub(crate) revision: Option<String>,
-    /// Which answers that lack resources wait for a second one.
+    /// Settings of the guard against answers that lack most resources.
     pub(crate) guard: GuardSettings,
     /// Resources of one kind; more are an error.
     pub(crate) most_resources: usize,

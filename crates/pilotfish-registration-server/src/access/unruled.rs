@@ -1,4 +1,4 @@
-//! What clients may do where there are no rules.
+//! Rights of clients without configured rules.
 //!
 //! | Client | Registers |
 //! |---|---|
@@ -36,7 +36,7 @@ pub(super) fn check(
     }
 }
 
-/// Whether one of the client's SPIFFE ids is a workload's of the namespace.
+/// Accepts clients with a SPIFFE id of a workload in the namespace.
 fn workload_in(who: &Who, namespace: &str, around: &Surroundings) -> Result<(), Denied> {
     let mut of_mesh = who
         .identities

@@ -4,7 +4,7 @@
 use pilotfish_proto::envoy::config::route::v3::route_match::PathSpecifier;
 use pilotfish_proto::envoy::r#type::matcher::v3::{RegexMatchAndSubstitute, RegexMatcher};
 
-/// How Envoy replaces a prefix.
+/// Fields of a route action that replace a prefix.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum PathReplacement {
     /// `prefix_rewrite`
