@@ -75,14 +75,14 @@ fn the_last_good_version_stays_while_the_text_is_broken() {
     assert_eq!(
         problems(&state),
         [
-            "x.yaml:11: VirtualService shop/b: spec: one of http, tls and tcp must be set; the last good version stays in force",
+            "x.yaml:11: VirtualService shop/b: spec: one of http, tls and tcp must be set (\"htpt\" in line 13 is unknown: did you mean \"http\"?); the last good version stays in force",
             "x.yaml:13: VirtualService shop/b: spec.htpt: unknown to this version: it is ignored (did you mean \"http\"?)"
         ]
     );
     // Broken from the start: there is no last good version.
     let new = route("c", "one").replace("http:", "htpt:");
     assert!(events(&mut state, vec![text("y.yaml", &new)]).is_empty());
-    assert!(problems(&state)[2].ends_with("one of http, tls and tcp must be set; it is left out"));
+    assert!(problems(&state)[2].ends_with("did you mean \"http\"?); it is left out"));
     assert_eq!(events(&mut state, vec![text("x.yaml", &good)]), ["+a(one)"]);
     assert_eq!(problems(&state).len(), 2, "{:?}", problems(&state));
 }

@@ -333,6 +333,34 @@ fn what_newer_versions_have_costs_nothing_else() {
 }
 
 #[test]
+fn an_error_names_the_mistyped_field_that_caused_it() {
+    let two = |first: &str| {
+        format!(
+            "{{hosts: [web], http: [{{route: [{{destination: {{host: a}}, {first}}}, {{destination: {{host: b}}}}]}}]}}"
+        )
+    };
+    for (kind, content, hint) in [
+        (
+            "VirtualService",
+            two("wieght: 50"),
+            Some("\"wieght\" in line 4 is unknown: did you mean \"weight\"?"),
+        ),
+        ("VirtualService", two("headers: {requst: {}}"), Some("\"requst\" in line 4")),
+        ("VirtualService", two("somethingElse: 50"), None),
+        (
+            "ServiceEntry",
+            "{host: [a.example], ports: [{number: 80, name: a}]}".into(),
+            Some("did you mean \"hosts\"?"),
+        ),
+    ] {
+        let file = read_one(kind, &content);
+        let error = file.rejected[0].problems.iter().find(|problem| problem.is_error()).unwrap();
+        assert_eq!(error.hint.is_some(), hint.is_some(), "{error}");
+        assert!(error.to_string().contains(hint.unwrap_or_default()), "{error}");
+    }
+}
+
+#[test]
 fn objects_of_kinds_that_are_not_served_are_named() {
     use pilotfish_config::file::{FileChange, FileContent, FileRole, FileState};
     let text = "apiVersion: extensions.istio.io/v1alpha1\nkind: TrafficExtension\nmetadata: {name: lua, namespace: shop}\n---\n\

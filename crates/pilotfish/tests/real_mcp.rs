@@ -95,14 +95,15 @@ async fn the_adapter_of_the_page_feeds_services_and_may_go_away() {
     becomes(&pilotfish, web, &["127.0.0.1:8001"]).await;
 
     let two = ["127.0.0.1:8001", "127.0.0.2:8002"];
-    scene.services(&json!([service("web", &two), service("shop", &["127.0.0.1:9001"])]));
+    let depot = service("depot", &["127.0.0.1:9002"]);
+    scene.services(&json!([service("web", &two), service("shop", &["127.0.0.1:9001"]), depot]));
     becomes(&pilotfish, web, &two).await;
     becomes(&pilotfish, shop, &["127.0.0.1:9001"]).await;
 
     // One that is wrong costs itself, and the adapter learns why.
     let mut wrong = service("shop", &["127.0.0.1:9001"]);
     wrong["host"] = json!("no host!");
-    scene.services(&json!([service("web", &two[..1]), wrong]));
+    scene.services(&json!([service("web", &two[..1]), wrong, depot]));
     becomes(&pilotfish, web, &two[..1]).await;
     becomes(&pilotfish, shop, &["127.0.0.1:9001"]).await;
     eventually("the refusal is with the adapter", || async {
@@ -111,7 +112,7 @@ async fn the_adapter_of_the_page_feeds_services_and_may_go_away() {
     })
     .await;
 
-    // Gone, then back without services: everything stays until that was said twice.
+    // Gone, then back without services: all three stay until that was said twice.
     drop(adapter);
     eventually("the failure is seen", || async {
         let ready = pilotfish.page("/ready").await?;
@@ -122,7 +123,7 @@ async fn the_adapter_of_the_page_feeds_services_and_may_go_away() {
     scene.services(&json!([]));
     let _adapter = scene.start();
     becomes(&pilotfish, web, &[]).await;
-    assert!(pilotfish.printed().contains("are kept until a second list says so too"));
+    assert!(pilotfish.printed().contains("it stays in force until a second read confirms the loss"));
     eventually("the failure is over", || async {
         let ready = pilotfish.page("/ready").await?;
         if ready.contains("cannot be read since") { Err(ready) } else { Ok(()) }

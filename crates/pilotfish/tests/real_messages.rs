@@ -18,7 +18,9 @@ async fn a_broken_file_is_reported_with_its_place_while_traffic_goes_on() {
         if ready.contains("wieght") { Ok(ready) } else { Err(ready) }
     })
     .await;
-    for part in ["routes.yaml:", "VirtualService shop/catalog", "weight", "last good version"] {
+    for part in
+        ["routes.yaml:", "VirtualService shop/catalog", "did you mean \\\"weight\\\"?", "last good version"]
+    {
         assert!(ready.contains(part), "{part:?} in {ready}");
     }
     load.answers(50).await;

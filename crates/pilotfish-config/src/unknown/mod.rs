@@ -64,6 +64,9 @@ pub(crate) fn settle<T: Content>(root: &Node, check: impl Fn(&mut T) -> Vec<Prob
     }
     found.retain(|problem| !verdict.explains(problem));
     add_found(&mut problems, found);
+    for problem in problems.iter_mut().filter(|problem| problem.is_error() && problem.hint.is_none()) {
+        problem.hint = mistyped_within(&problem.path, &unknown);
+    }
     let narrows = verdict.narrowed.first().map(|(reason, _)| reason.clone());
     problems.extend(verdict.problems);
     if let Some(reason) = narrows.filter(|_| !problems.iter().any(Problem::is_error)) {
@@ -119,6 +122,20 @@ fn add_found(problems: &mut Vec<Problem>, mut found: Vec<Problem>) {
         problems.iter().filter(|problem| problem.is_error()).map(|problem| problem.path.clone()).collect();
     found.retain(|problem| !unreadable.iter().any(|field| problem.path.may_follow_from(field)));
     problems.extend(found);
+}
+
+/// Names the mistyped field that an error is likely about: one within its structure, or one that means the missing field.
+fn mistyped_within(path: &FieldPath, unknown: &[Unknown]) -> Option<String> {
+    let place = path.segments();
+    unknown.iter().find_map(|unknown| {
+        let hint = unknown.hint.as_deref().filter(|_| !matches!(unknown.part, UnknownPart::Value(_)))?;
+        let (Segment::Field(written), home) = unknown.path.segments().split_last()? else { return None };
+        let is_missing = |(last, around): (&Segment, &[Segment])| {
+            around == home && matches!(last, Segment::Field(name) if hint.contains(&format!("{name:?}")))
+        };
+        let is_cause = home.starts_with(place) || place.split_last().is_some_and(is_missing);
+        is_cause.then(|| format!("{written:?} in line {} is unknown: {hint}", unknown.line))
+    })
 }
 
 /// Consequences of the unknown parts of an object.
