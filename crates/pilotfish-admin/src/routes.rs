@@ -6,7 +6,7 @@ use crate::readiness::{Prepared, ProblemLines};
 use crate::v1::{self, Operations};
 use crate::{Feed, Metrics, dashboard, feed, profile, views};
 use axum::extract::{Query, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -126,6 +126,7 @@ pub fn router<C: ControlPlane + Operations>(
         .merge(pages)
         .merge(lasting)
         .merge(files)
+        .layer(middleware::map_response(for_this_site))
         .with_state(Arc::new(Admin {
             metrics_page: MetricsPage::new(metrics.clone()),
             readiness: Prepared::new(access),
@@ -134,6 +135,18 @@ pub fn router<C: ControlPlane + Operations>(
             feed,
             version,
         }))
+}
+
+/// Headers of every answer: a browser takes none for another type than it says, and gives none to pages of other sites.
+async fn for_this_site(mut response: Response) -> Response {
+    const HEADERS: [(HeaderName, &str); 2] = [
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ];
+    for (name, value) in HEADERS {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
 }
 
 /// Whether a restart would help: the control loop says by itself that it is alive.

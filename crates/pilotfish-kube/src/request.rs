@@ -46,7 +46,7 @@ impl RequestError {
     }
 
     fn without_status(class: ErrorClass, message: String) -> Self {
-        Self { class, status: None, retry_after: Duration::ZERO, message }
+        Self { class, status: None, retry_after: Duration::ZERO, message: one_line(&message) }
     }
 }
 
@@ -139,6 +139,20 @@ mod tests {
             let error = of(code, 0);
             assert_eq!((error.class(), error.status, error.retry_after), (class, Some(code), Duration::ZERO));
             assert_eq!(error.to_string(), format!("{code}: it says"));
+        }
+    }
+
+    #[test]
+    fn messages_are_one_line_of_limited_length() {
+        let long = "line\n".repeat(10_000);
+        let errors = [
+            RequestError::of_status(500, &long, 0),
+            RequestError::transient(&long),
+            RequestError::rejected(&long),
+            kube::Error::Service(long.clone().into()).into(),
+        ];
+        for error in errors {
+            assert!(error.message.len() <= 500 && !error.message.contains('\n'), "{}", error.message.len());
         }
     }
 

@@ -5,7 +5,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::ConnectInfo;
 use axum::response::{IntoResponse, Response};
-use http::{Request, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -176,15 +176,31 @@ async fn answer(
     activity.works();
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(ConnectInfo(peer));
-    let response = match timeout(limit, router.oneshot(request)).await {
-        Ok(response) => response.unwrap_or_else(|never| match never {}),
-        Err(_) => {
-            on_limit("request-time");
-            (StatusCode::SERVICE_UNAVAILABLE, "no answer in time\n").into_response()
+    let response = if has_several_hosts(request.headers()) {
+        refuse_hosts()
+    } else {
+        match timeout(limit, router.oneshot(request)).await {
+            Ok(response) => response.unwrap_or_else(|never| match never {}),
+            Err(_) => {
+                on_limit("request-time");
+                (StatusCode::SERVICE_UNAVAILABLE, "no answer in time\n").into_response()
+            }
         }
     };
     activity.waits();
     Ok(response.map(|body| Body::new(Taken { body, activity })))
+}
+
+/// True if who checks the host and who uses it could mean different ones.
+fn has_several_hosts(headers: &HeaderMap) -> bool {
+    headers.get_all(header::HOST).iter().nth(1).is_some()
+}
+
+/// RFC 9112, 3.2: a server answers such a request with 400.
+fn refuse_hosts() -> Response {
+    let mut response = (StatusCode::BAD_REQUEST, "the request has several Host headers\n").into_response();
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// A body whose parts the client takes: a connection that takes them does not idle, however long the answer is. A stream of events that

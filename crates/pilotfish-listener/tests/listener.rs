@@ -72,6 +72,19 @@ async fn ask(io: &mut TcpStream, path: &str) -> String {
     String::from_utf8_lossy(&text[..read]).lines().next().unwrap_or_default().to_owned()
 }
 
+#[tokio::test]
+async fn a_request_with_several_hosts_is_refused() {
+    let running = start(LIMITS).await;
+    for (hosts, status) in [(1, "200"), (2, "400"), (3, "400")] {
+        let mut io = connect(running.address).await;
+        let request = format!("GET / HTTP/1.1\r\n{}\r\n", "host: a\r\n".repeat(hosts));
+        io.write_all(request.as_bytes()).await.unwrap();
+        let mut text = vec![0; 4_096];
+        let read = soon(io.read(&mut text)).await.unwrap();
+        assert_eq!(String::from_utf8_lossy(&text[..read]).split(' ').nth(1), Some(status), "{hosts} hosts");
+    }
+}
+
 async fn connect(address: SocketAddr) -> TcpStream {
     TcpStream::connect(address).await.unwrap()
 }

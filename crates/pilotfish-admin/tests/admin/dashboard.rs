@@ -29,6 +29,17 @@ async fn the_address_leads_to_the_dashboard() {
 }
 
 #[tokio::test]
+async fn no_answer_is_for_pages_of_other_sites() {
+    for path in
+        ["/debug/configz", "/api/v1/services", "/api/v1/none", "/metrics", "/ready", "/none", "/dashboard/"]
+    {
+        let (_, headers, _) = ask(path, &[]).await;
+        assert_eq!(headers["x-content-type-options"], "nosniff", "{path}");
+        assert_eq!(headers["cross-origin-resource-policy"], "same-origin", "{path}");
+    }
+}
+
+#[tokio::test]
 async fn the_page_may_do_little_and_its_files_are_kept() {
     let (status, headers, page) = ask("/dashboard/", &[]).await;
     assert_eq!(status, StatusCode::OK);
