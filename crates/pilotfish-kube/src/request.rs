@@ -36,17 +36,17 @@ impl RequestError {
     /// Something that passes: no connection, or no answer.
     #[must_use]
     pub fn transient(message: impl fmt::Display) -> Self {
-        Self::without_status(ErrorClass::Transient, message.to_string())
+        Self::without_status(ErrorClass::Transient, &message.to_string())
     }
 
     /// A request that cannot be sent, or an answer that cannot be read: a retry does not help.
     #[must_use]
     pub fn rejected(message: impl fmt::Display) -> Self {
-        Self::without_status(ErrorClass::Rejected, message.to_string())
+        Self::without_status(ErrorClass::Rejected, &message.to_string())
     }
 
-    fn without_status(class: ErrorClass, message: String) -> Self {
-        Self { class, status: None, retry_after: Duration::ZERO, message: one_line(&message) }
+    fn without_status(class: ErrorClass, message: &str) -> Self {
+        Self { class, status: None, retry_after: Duration::ZERO, message: one_line(message) }
     }
 }
 
