@@ -17,6 +17,7 @@ mod output;
 mod table;
 mod terminal;
 mod time;
+mod words;
 
 pub use client::{Client, Connection};
 pub use commands::plan::{PlanArgs, show as show_plan};
@@ -27,3 +28,4 @@ pub use error::CliError;
 pub use output::{Format, Output, Screen};
 pub use terminal::cleaned;
 pub use time::parse_duration;
+pub use words::counted;

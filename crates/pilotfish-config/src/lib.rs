@@ -18,7 +18,7 @@ pub use kinds::{
     telemetry, validate, visit_kind, whole_spec_json,
 };
 pub use path::FieldPath;
-pub use problem::{ObjectCheck, Problem, Severity, did_you_mean, nearest};
+pub use problem::{ObjectCheck, Problem, Severity, did_you_mean, nearest, unknown_name};
 pub use read::{
     Limits, MeshFile, ReadFile, ReadObject, Rejected, Served, is_object_name, lines_of, read, read_checked,
     read_live, read_mesh_file, served,

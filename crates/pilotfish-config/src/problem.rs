@@ -145,6 +145,23 @@ pub fn did_you_mean<'a>(written: &str, candidates: impl Iterator<Item = &'a str>
     nearest(written, candidates).map(|candidate| format!("did you mean {candidate:?}?"))
 }
 
+/// Most names that an error lists.
+const LISTED: usize = 12;
+
+/// `there is no WHAT "x"`, with the nearest known name, or with all of them where none is near and they are few.
+/// `list` is the command that lists more.
+#[must_use]
+pub fn unknown_name(what: &str, written: &str, known: &[&str], list: &str) -> String {
+    let text = format!("there is no {what} {written:?}");
+    match (did_you_mean(written, known.iter().copied()), known.len()) {
+        (Some(hint), _) => format!("{text} ({hint})"),
+        (None, 0) => format!("{text}; there are none"),
+        (None, 1) => format!("{text}; known is {}", known.join(", ")),
+        (None, 2..=LISTED) => format!("{text}; known are {}", known.join(", ")),
+        (None, count) => format!("{text}; `{list}` lists all {count}"),
+    }
+}
+
 /// The candidate that is close enough to what was written to be what was meant.
 pub fn nearest<'a>(written: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // Texts this long are no mistyped names, and comparing costs the product of the lengths.
@@ -164,6 +181,22 @@ pub fn nearest<'a>(written: &str, candidates: impl Iterator<Item = &'a str>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unknown_names_come_with_the_nearest_or_with_a_short_list() {
+        let many: Vec<String> = (0..30).map(|n| format!("option{n:02}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).chain(["port", "protocol"]).collect();
+        for (written, known, text) in [
+            ("prot", &many[..], "there is no option \"prot\" (did you mean \"port\"?)"),
+            ("Protokol", &many, "there is no option \"Protokol\" (did you mean \"protocol\"?)"),
+            ("zzz", &many, "there is no option \"zzz\"; `pilotfish x` lists all 32"),
+            ("zzz", &["a", "b"], "there is no option \"zzz\"; known are a, b"),
+            ("zzz", &["a"], "there is no option \"zzz\"; known is a"),
+            ("zzz", &[], "there is no option \"zzz\"; there are none"),
+        ] {
+            assert_eq!(unknown_name("option", written, known, "pilotfish x"), text);
+        }
+    }
 
     #[test]
     fn hints_name_only_what_is_close() {

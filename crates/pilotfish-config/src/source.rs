@@ -158,7 +158,10 @@ impl fmt::Display for ProblemReport {
                 let what = self.object.as_ref().map_or("nothing passes where it would hold", closed);
                 write!(f, "; until it is mended, {what}")
             }
-            (Effective::Dropped, Severity::Error) => f.write_str("; it is left out"),
+            (Effective::Dropped, Severity::Error) => match &self.object {
+                Some(object) => write!(f, "; this {} is not applied", object.kind.name()),
+                None => f.write_str("; it is not applied"),
+            },
             _ => Ok(()),
         }
     }

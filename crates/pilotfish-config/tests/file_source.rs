@@ -463,7 +463,7 @@ fn what_is_wrong_at_the_start_is_reported() {
     let error = FileSource::open(settings).err().unwrap().to_string();
     let expected = format!(
         "{}:1: MeshConfig default: connectTimeout: \"soon\" is not a duration, write it like 5s, 1.5s, 100ms or 1h30m; \
-         it is left out",
+         this MeshConfig is not applied",
         mesh.display()
     );
     assert_eq!(error, expected);

@@ -82,7 +82,7 @@ fn the_last_good_version_stays_while_the_text_is_broken() {
     // Broken from the start: there is no last good version.
     let new = route("c", "one").replace("http:", "htpt:");
     assert!(events(&mut state, vec![text("y.yaml", &new)]).is_empty());
-    assert!(problems(&state)[2].ends_with("did you mean \"http\"?); it is left out"));
+    assert!(problems(&state)[2].ends_with("did you mean \"http\"?); this VirtualService is not applied"));
     assert_eq!(events(&mut state, vec![text("x.yaml", &good)]), ["+a(one)"]);
     assert_eq!(problems(&state).len(), 2, "{:?}", problems(&state));
 }
@@ -158,7 +158,7 @@ fn the_first_of_two_objects_by_path_counts() {
     assert!(events(&mut state, vec![text("z.yaml", &route("a", "z"))]).is_empty());
     assert_eq!(
         problems(&state),
-        ["z.yaml:1: VirtualService shop/a: is also at m.yaml:1, which counts; this one is left out"]
+        ["z.yaml:1: VirtualService shop/a: is also at m.yaml:1, which counts; this one is not applied"]
     );
     assert_eq!(events(&mut state, vec![text("b.yaml", &route("a", "b"))]), ["+a(b)"]);
     assert_eq!(problems(&state).len(), 2);
@@ -170,7 +170,7 @@ fn the_first_of_two_objects_by_path_counts() {
     assert_eq!(events(&mut state, vec![text("q.yaml", &twice)]), ["+q(first)"]);
     assert_eq!(
         problems(&state),
-        ["q.yaml:8: VirtualService shop/q: is also at q.yaml:1, which counts; this one is left out"]
+        ["q.yaml:8: VirtualService shop/q: is also at q.yaml:1, which counts; this one is not applied"]
     );
 }
 

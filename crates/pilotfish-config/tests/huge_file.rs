@@ -27,7 +27,7 @@ fn a_huge_file_is_refused_without_reading_it() {
     let grown = peak() - before;
     let report = summary.problems.reports[0].to_string();
     assert!(
-        report.ends_with("cannot be read: it has 100 MB, more than the limit of 64 MB; it is left out"),
+        report.ends_with("cannot be read: it has 100 MB, more than the limit of 64 MB; it is not applied"),
         "{report}"
     );
     assert!(grown < 16 << 10, "{grown} KB more for a file that is not read");

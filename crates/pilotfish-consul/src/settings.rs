@@ -294,14 +294,14 @@ mod tests {
             (&[("tagSeparator", "")], "tagSeparator: it is empty"),
             (
                 &[("caFile", "x")],
-                "caFile, certFile, keyFile and serverName are for TLS: the address needs its scheme",
+                "caFile, certFile, keyFile and serverName need TLS: begin the address with https://, or with this registry's scheme for TLS",
             ),
         ] {
             assert_eq!(take("http://consul", options).unwrap_err(), want);
         }
         let unknown = take("http://consul", &[("datacentre", "x")]).unwrap_err();
         assert!(
-            unknown.starts_with("there is no option \"datacentre\"; known are datacenters, services"),
+            unknown.starts_with("there is no option \"datacentre\" (did you mean \"datacenters\"?)"),
             "{unknown}"
         );
     }

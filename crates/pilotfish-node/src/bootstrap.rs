@@ -25,26 +25,32 @@ pub enum Bootstrap {
 
 const ENVOY_EXAMPLES: &str = "Examples:
   pilotfish bootstrap envoy --name client-1 --namespace shop > envoy.json && envoy -c envoy.json
-  pilotfish bootstrap envoy --interception none --label app=client    # listeners bind their ports; no iptables needed
+  pilotfish bootstrap envoy --interception none --label app=client
+      # listeners bind their ports; no iptables needed
 
-  # Over TLS, with a certificate that has the SPIFFE identity of the namespace (read at the start), or with a token
-  pilotfish bootstrap envoy --namespace shop --xds-address pilotfish.istio-system.svc:15012 --xds-ca-file root-cert.pem \\
+  # Over TLS, with a certificate that has the SPIFFE identity of the namespace (read at the start),
+  # or with a token
+  pilotfish bootstrap envoy --namespace shop --xds-address pilotfish.istio-system.svc:15012 \\
+    --xds-ca-file root-cert.pem \\
     --xds-cert-file cert-chain.pem --xds-key-file key.pem > envoy.json
-  pilotfish bootstrap envoy --namespace shop --xds-address pilotfish.istio-system.svc:15012 --xds-ca-file root-cert.pem \\
+  pilotfish bootstrap envoy --namespace shop --xds-address pilotfish.istio-system.svc:15012 \\
+    --xds-ca-file root-cert.pem \\
     --xds-token-file /var/run/secrets/tokens/istio-token > envoy.json";
 
 const GRPC_EXAMPLES: &str = "Examples:
   pilotfish bootstrap grpc --namespace shop > grpc.json
   GRPC_XDS_BOOTSTRAP=grpc.json python client.py     # dials xds:///catalog.shop.svc.cluster.local:80
 
-  # A server: its address is that of its endpoint, so that its ports and the policies for it are found
+  # A server: its address is that of its endpoint, so that its ports and the policies for it are
+  # found
   pilotfish bootstrap grpc --namespace shop --ip 10.0.0.71 --label app=catalog > grpc.json
 
   # Mutual TLS, for clients and servers: a folder with cert-chain.pem, key.pem and root-cert.pem
   pilotfish bootstrap grpc --namespace shop --certificates ./certificates > grpc.json
 
   # To Pilotfish over TLS, with a certificate or a token
-  pilotfish bootstrap grpc --namespace shop --xds-address pilotfish.istio-system.svc:15012 --xds-ca-file root-cert.pem \\
+  pilotfish bootstrap grpc --namespace shop --xds-address pilotfish.istio-system.svc:15012 \\
+    --xds-ca-file root-cert.pem \\
     --xds-cert-file cert-chain.pem --xds-key-file key.pem > grpc.json";
 
 /// The certificate provider that clusters and listeners name.
@@ -59,7 +65,7 @@ pub struct Identity {
     #[arg(long, default_value = "client")]
     name: String,
     /// The namespace whose configuration it gets
-    #[arg(long, default_value = "default")]
+    #[arg(long, default_value = "default", value_parser = namespace)]
     namespace: String,
     /// The client's address: that of its workload in the registry
     #[arg(long, default_value = "127.0.0.1")]
@@ -138,6 +144,19 @@ enum XdsProtocol {
 pub fn pair(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("not KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
+}
+
+/// Reads the name of a namespace.
+///
+/// # Errors
+/// When it is no label of DNS: no namespace has such a name, so the client would get nothing.
+fn namespace(text: &str) -> Result<String, String> {
+    let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let is_label = (1..=63).contains(&text.len()) && text.chars().all(known);
+    if is_label && !text.starts_with('-') && !text.ends_with('-') {
+        return Ok(text.to_owned());
+    }
+    Err("not a namespace: 1 to 63 of a-z, 0-9 and '-', which neither begins nor ends it".to_owned())
 }
 
 impl Bootstrap {
@@ -463,6 +482,16 @@ mod tests {
 
     fn bootstrap(args: &[&str]) -> Value {
         Cli::try_parse_from([&["x"], args].concat()).unwrap().bootstrap.json().unwrap()
+    }
+
+    #[test]
+    fn names_that_no_namespace_has_are_refused() {
+        for good in ["shop", "a", "a-1", &"x".repeat(63)] {
+            assert_eq!(namespace(good).as_deref(), Ok(good));
+        }
+        for bad in ["", "Shop", "a.b", "-a", "a-", "a_b", "a~b", "sh op", &"x".repeat(64)] {
+            assert!(namespace(bad).is_err(), "{bad:?}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::keys::Keys;
 use pilotfish_etcd_client::{LOGIN_OPTIONS, Servers};
 use pilotfish_model::{Provider, ShardKey};
-use pilotfish_registry::{LiveSettings, LiveSettingsError, RegistryOption, RegistrySettings};
+use pilotfish_registry::{LiveSettings, LiveSettingsError, RegistryOption, RegistrySettings, unknown_option};
 use pilotfish_registry_client::TLS_OPTIONS;
 
 /// The options of the store, for `--help` and its page.
@@ -47,9 +47,8 @@ impl EtcdStoreSettings {
         }
         let known: Vec<&str> =
             ETCD_STORE_OPTIONS.iter().copied().flatten().map(|option| option.name).collect();
-        let known = known.join(", ");
         mistakes.extend(
-            settings.options.keys().map(|option| format!("there is no option {option:?}; known are {known}")),
+            settings.options.keys().map(|option| unknown_option(option, &known, "pilotfish serve --help")),
         );
         match servers {
             Some(servers) if mistakes.is_empty() => Ok(Self { servers, keys: Keys::new(&prefix) }),
@@ -115,7 +114,7 @@ mod tests {
         let told = read("ftp://a?prefix=/&caFile=x&user=u&userNmae=v");
         for wanted in [
             "the scheme \"ftp\"",
-            "caFile, certFile, keyFile and serverName are for TLS",
+            "caFile, certFile, keyFile and serverName need TLS",
             "user needs passwordFile",
             "prefix=/: it must name something",
             "there is no option \"userNmae\"; known are prefix, user, passwordFile, caFile",

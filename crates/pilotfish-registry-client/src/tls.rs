@@ -81,7 +81,7 @@ impl TlsOptions {
         if !is_tls {
             if [&ca, &cert, &key, &server_name].into_iter().any(Option::is_some) {
                 mistakes.push(
-                    "caFile, certFile, keyFile and serverName are for TLS: the address needs its scheme"
+                    "caFile, certFile, keyFile and serverName need TLS: begin the address with https://, or with this registry's scheme for TLS"
                         .to_owned(),
                 );
             }

@@ -34,7 +34,7 @@ pub use catalog::{
 pub use kubernetes::KubernetesRegistry;
 pub use live::{
     LiveInput, LiveSettings, LiveSettingsError, LiveSource, RegistryBatch, RegistryReceiver, RegistrySender,
-    channel,
+    channel, unknown_option,
 };
 pub use objects::{BatchSender, Delivery, ObjectSettings, ObjectSource};
 pub use pilotfish_source::{Failure, GuardSettings, Health, HeldLoss, ShownLoss};

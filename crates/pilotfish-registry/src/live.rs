@@ -78,15 +78,17 @@ impl LiveSettings {
     /// When an option is left that the source did not take.
     pub fn finish(self, entry: &RegistryType) -> Result<(), LiveSettingsError> {
         let known: Vec<&str> = entry.all_options().map(|option| option.name).collect();
-        let known = if known.is_empty() {
-            "it has none".to_owned()
-        } else {
-            format!("known are {}", known.join(", "))
-        };
+        let list = format!("pilotfish registries {}", entry.name.to_ascii_lowercase());
         let mistakes: Vec<String> =
-            self.options.keys().map(|option| format!("there is no option {option:?}; {known}")).collect();
+            self.options.keys().map(|option| unknown_option(option, &known, &list)).collect();
         if mistakes.is_empty() { Ok(()) } else { Err(LiveSettingsError(mistakes)) }
     }
+}
+
+/// Mistake of an option that a registry or store does not have. `list` is the command that lists its options.
+#[must_use]
+pub fn unknown_option(option: &str, known: &[&str], list: &str) -> String {
+    pilotfish_config::unknown_name("option", option, known, list)
 }
 
 /// What a live source found: whole values by key, for its own shard.
@@ -383,7 +385,7 @@ mod tests {
         let entry = RegistryType { options: OPTIONS, ..crate::KUBERNETES };
         assert_eq!(
             taken.finish(&entry).unwrap_err().to_string(),
-            "there is no option \"namspace\"; known are namespace"
+            "there is no option \"namspace\" (did you mean \"namespace\"?)"
         );
     }
 }

@@ -74,7 +74,7 @@ pub struct RegistryTable(Vec<(Provider, &'static RegistryType)>);
 
 /// A name that no registry has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no registry {name:?}; known are {}", known.join(", "))]
+#[error("{}", pilotfish_config::unknown_name("registry", .name, .known, "pilotfish registries"))]
 pub struct UnknownRegistry {
     /// The name.
     pub name: String,

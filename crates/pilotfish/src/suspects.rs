@@ -21,6 +21,16 @@ pub(crate) struct Refused<'a, N> {
     pub(crate) after: u64,
     /// The revision of the response that it refuses.
     pub(crate) until: u64,
+    /// Reason that the proxy gives.
+    pub(crate) reason: &'a str,
+}
+
+/// Reason of Envoy where another process on its machine has the port: no object is wrong.
+const PORT_IN_USE: &str = "Address already in use";
+
+/// Returns true if the machine of the proxy causes the refusal, and no object does.
+fn is_of_machine(reason: &str) -> bool {
+    reason.contains(PORT_IN_USE)
 }
 
 /// The objects that made what is refused, the most suspect first.
@@ -29,6 +39,9 @@ pub(crate) fn of<N: AsRef<str>>(
     snapshot: &Snapshot<'_>,
     shared: &Shared,
 ) -> Vec<String> {
+    if is_of_machine(refused.reason) {
+        return Vec::new();
+    }
     let resources = refused.names.iter().filter_map(|name| snapshot.get(refused.view, name.as_ref()));
     let origins: BTreeSet<Origin> =
         resources.flat_map(|resource| resource.provenance.iter().cloned().collect::<Vec<_>>()).collect();
@@ -112,6 +125,19 @@ fn rank(kind: Kind) -> u8 {
 mod tests {
     use super::*;
     use pilotfish_model::{Provider, ShardKey};
+    use pilotfish_translate::Translator;
+
+    #[test]
+    fn a_port_that_another_process_has_suspects_no_object() {
+        let bind =
+            "Error adding/updating listener(s) 0.0.0.0_80: cannot bind '0.0.0.0:80': Address already in use";
+        assert!(is_of_machine(bind));
+        assert!(!is_of_machine("Error adding/updating listener(s) 0.0.0.0_80: error adding filter"));
+        let (snapshots, shared) = (Translator::new(), Shared::default());
+        let refused: Refused<'_, &str> =
+            Refused { view: ViewId(0), names: &["0.0.0.0_80"], after: 0, until: 1, reason: bind };
+        assert!(of(&refused, &snapshots.snapshot(), &shared).is_empty());
+    }
 
     fn key(kind: Kind, name: &str) -> ObjectKey {
         ObjectKey::new(kind, "shop", name)

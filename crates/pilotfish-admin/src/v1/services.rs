@@ -10,6 +10,7 @@ use pilotfish_api::v1::{EndpointRow, Failure, FailureKind, Page, ServicePort, Se
 use pilotfish_model::{Endpoint, HealthStatus, Hostname, Service, ServiceKey, ShardKey, World};
 use serde::Deserialize;
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A service of a list, before anything of it is written.
@@ -70,8 +71,10 @@ pub(super) async fn services<C: ControlPlane + Operations>(
         (!query.without_endpoints || one.healthy == 0)
             && query.health.as_deref().is_none_or(|health| one.health().as_str() == health)
     });
-    if list.is_empty() && known_host(&world, query.host.as_deref()).is_none() {
-        return answer::<()>(Err(unknown_host(&world, query.host.as_deref())));
+    if list.is_empty()
+        && let Some(unknown) = unknown_filter(&world, &query)
+    {
+        return answer::<()>(Err(unknown));
     }
     match query.sort.as_deref() {
         Some("health") => list.sort_by_key(Listed::health),
@@ -164,8 +167,10 @@ pub(super) async fn endpoints<C: ControlPlane + Operations>(
             }
         }
     }
-    if list.is_empty() && known_host(&world, query.host.as_deref()).is_none() {
-        return answer::<()>(Err(unknown_host(&world, query.host.as_deref())));
+    if list.is_empty()
+        && let Some(unknown) = unknown_filter(&world, &query)
+    {
+        return answer::<()>(Err(unknown));
     }
     let Page { items, total, next, replica } = query.page(list);
     let items: Vec<EndpointRow> =
@@ -177,6 +182,19 @@ pub(super) async fn endpoints<C: ControlPlane + Operations>(
 fn known_host<'a>(world: &'a World, wanted: Option<&'a str>) -> Option<&'a str> {
     let Some(wanted) = wanted else { return Some("") };
     world.services().map(|(key, _)| key.hostname.as_str()).find(|host| host.contains(wanted))
+}
+
+/// The failure of a list that is empty because nothing has the host or the namespace that it is filtered by.
+fn unknown_filter(world: &World, query: &ListQuery) -> Option<Failure> {
+    if known_host(world, query.host.as_deref()).is_none() {
+        return Some(unknown_host(world, query.host.as_deref()));
+    }
+    let namespace = query.namespace.as_deref().filter(|namespace| !namespace.is_empty())?;
+    if world.has_namespace(&namespace.into()) {
+        return None;
+    }
+    let known: BTreeSet<&str> = world.services().map(|(key, _)| key.namespace.as_str()).collect();
+    Some(Failure::unknown("namespace", namespace, known))
 }
 
 fn unknown_host(world: &World, wanted: Option<&str>) -> Failure {

@@ -12,13 +12,16 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 pub(super) const EXAMPLES: &str = "Examples:
-  pilotfish config web-0.shop                           what it has, by name, with the objects that made it
+  pilotfish config web-0.shop                           what it has, by name, with the objects that
+                                                        made it
   pilotfish config web-0.shop routes 80                 one resource, in Envoy's YAML
   pilotfish config web-0.shop clusters catalog          those whose name contains this
   pilotfish config web-0.shop endpoints --full          all of them, whole
-  pilotfish config web-0.shop routes 80 --at 41         what it would have had at an earlier revision
+  pilotfish config web-0.shop routes 80 --at 41         what it would have had at an earlier
+                                                        revision
   pilotfish config web-0.shop clusters --watch          again and again
-  pilotfish config web-0.shop --diff --envoy-admin 127.0.0.1:15000     against what the proxy says that it has
+  pilotfish config web-0.shop --diff --envoy-admin 127.0.0.1:15000
+      against what the proxy says that it has
   pilotfish config web-0.shop listeners -o json | jq '.resources[].resource'
 
 Private keys are never shown.";

@@ -5,16 +5,20 @@ use crate::error::CliError;
 use crate::output::{Colour, Screen};
 use crate::table::{Cell, Table};
 use crate::time::about;
+use crate::words::counted;
 use clap::Args;
 use pilotfish_api::v1::{Change, Changed, History as Answer, Outcome};
 use std::fmt::Write;
 use std::process::ExitCode;
 
 pub(super) const EXAMPLES: &str = "Examples:
-  pilotfish history                                     what changed lately, by whom, and when it was in force
+  pilotfish history                                     what changed lately, by whom, and when it
+                                                        was in force
   pilotfish history VirtualService/shop/catalog         the changes of one object
-  pilotfish history web-0.shop                          the changes that concerned a connected proxy, since it connected
-  pilotfish history --revision 42                       one change, with diffs and those that have not acknowledged it
+  pilotfish history web-0.shop                          the changes that concerned a connected
+                                                        proxy, since it connected
+  pilotfish history --revision 42                       one change, with diffs and those that have
+                                                        not acknowledged it
   pilotfish history --endpoints --watch
 
 Then: pilotfish config web-0.shop routes --at 41, pilotfish why web-0.shop --to catalog --at 41";
@@ -115,7 +119,8 @@ fn on(replica: &str) -> String {
 }
 
 fn one_text(change: &Change, screen: &Screen) -> String {
-    let mut out = format!("revision {} at {}: {} proxies", change.revision, change.at, change.proxies);
+    let mut out =
+        format!("revision {} at {}: {}", change.revision, change.at, counted(change.proxies, "proxy"));
     let _ = match (change.outcome, change.in_force_seconds) {
         (Outcome::InForce, Some(seconds)) => writeln!(out, ", in force after {:.3} s", seconds),
         (Outcome::InForce, None) => writeln!(out, ", in force"),

@@ -24,45 +24,45 @@ use std::process::ExitCode;
 /// Commands that ask a running control plane.
 #[derive(Subcommand, Debug)]
 pub enum Commands {
-    /// Shows connected proxies: what they have, what they lack, and what they refused
+    /// List connected proxies: resources in sync, pending and refused
     #[command(after_help = proxies::EXAMPLES)]
     Proxies(proxies::Proxies),
-    /// Shows services, with their ports, endpoints and what made them
+    /// List services, with their ports, endpoints and the objects that made them
     #[command(after_help = services::EXAMPLES)]
     Services(services::Services),
-    /// Shows endpoints, with health, locality, weight and what made them
+    /// List endpoints, with health, locality, weight and the objects that made them
     #[command(after_help = endpoints::EXAMPLES)]
     Endpoints(endpoints::Endpoints),
-    /// Shows objects whose newest version is not in force, or that are doubtful
+    /// List objects whose newest version is not in force, or that are doubtful
     #[command(after_help = problems::EXAMPLES)]
     Problems(problems::Problems),
-    /// Shows what one proxy was sent, in Envoy's YAML, with the objects that made it
+    /// Show the configuration of one proxy, in Envoy's YAML, with the objects that made it
     #[command(after_help = config::EXAMPLES)]
     Config(config::Config),
-    /// Shows what changed lately, by which source, whom it concerned, and when it was in force
+    /// List latest changes: by which source, for which proxies, and when they were in force
     #[command(after_help = history::EXAMPLES)]
     History(history::History),
-    /// Shows what the memory of a control plane is for
+    /// Show how a control plane uses its memory
     Memory(process::Memory),
-    /// Shows which threads of a control plane take the processors
+    /// Show the CPU time of the threads of a control plane
     #[command(after_help = process::PROFILE_EXAMPLES)]
     Profile(process::Profile),
-    /// Shows or changes which logs a control plane writes
+    /// Show or change the log level of a control plane
     #[command(after_help = process::LOG_EXAMPLES)]
     Log(process::Log),
-    /// Writes what is kept of the past into a file, for `replay` and for reports of defects
+    /// Write the history into a file, for `replay` and for reports of defects
     #[command(after_help = record::EXAMPLES)]
     Record(record::Record),
-    /// Shows whether all is well: readiness, what proxies refuse, sources that fail, objects that are not in force
+    /// Show readiness, refusals, failing sources and objects that are not in force
     #[command(after_help = status::EXAMPLES)]
     Status(status::Status),
-    /// Shows a control plane at a glance, again and again: proxies, changes, registries, processors
+    /// Watch a control plane: proxies, changes, registries, CPU
     #[command(after_help = top::EXAMPLES)]
     Top(top::Top),
-    /// Waits until proxies have acknowledged a change, or names those that have not
+    /// Wait until all proxies have acknowledged a change, or name those that have not
     #[command(after_help = wait::EXAMPLES)]
     Wait(wait::Wait),
-    /// Explains where a request of a proxy goes, or why an address is an endpoint of a service or is not
+    /// Explain where a request goes, or which services an address is an endpoint of
     #[command(after_help = why::EXAMPLES, args_conflicts_with_subcommands = true)]
     Why(Box<why::Why>),
 }

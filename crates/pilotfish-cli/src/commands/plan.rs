@@ -4,6 +4,7 @@
 use crate::client::Connection;
 use crate::error::CliError;
 use crate::output::{Colour, Output, Screen};
+use crate::words::{counted, is_or_are};
 use clap::Args;
 use pilotfish_api::v1::{Plan, PlanFile, PlanRequest, Severity};
 use std::fmt::Write;
@@ -81,7 +82,8 @@ pub fn show(plan: &Plan, output: Output, lines: usize) -> Result<(), CliError> {
 fn text(plan: &Plan, lines: usize, screen: &Screen) -> String {
     let mut out = String::new();
     if plan.severity == Severity::Invalid {
-        let line = format!("the files have {} errors, and nothing is planned:", plan.problems.len());
+        let line =
+            format!("the files have {}, and nothing is planned:", counted(plan.problems.len(), "error"));
         let _ = writeln!(out, "{}", screen.paint(&line, Colour::Bad));
         for problem in &plan.problems {
             let _ = writeln!(
@@ -110,12 +112,12 @@ fn text(plan: &Plan, lines: usize, screen: &Screen) -> String {
             .collect();
         let sections = sections.into_iter().collect::<Vec<_>>().join(", ");
         let who = examples(&impact.names, impact.proxies);
-        let _ = writeln!(out, "{who}: {} resources ({sections})", impact.changes.len());
+        let _ = writeln!(out, "{who}: {} ({sections})", counted(impact.changes.len(), "resource"));
     }
     for change in &plan.changes {
         let head = format!("{} {} {}", change.what, change.section, change.name);
         let by = examples(&change.made_by, change.made_by.len());
-        let _ = writeln!(out, "\n{head}, for {} proxies, by {by}", change.proxies);
+        let _ = writeln!(out, "\n{head}, for {}, by {by}", counted(change.proxies, "proxy"));
         diff(&change.diff, lines, screen, &mut out);
     }
     if plan.truncated {
@@ -126,26 +128,27 @@ fn text(plan: &Plan, lines: usize, screen: &Screen) -> String {
 
 fn blast_radius(plan: &Plan) -> (String, Colour) {
     let Plan { proxies, proxies_changed, resources, objects, .. } = plan;
+    let gets = if *proxies_changed == 1 { "gets" } else { "get" };
+    let (all, by) = (counted(*proxies, "proxy"), counted(*objects, "object"));
+    let what =
+        format!("{proxies_changed} of {all} {gets} {} from {by}", counted(*resources, "changed resource"));
     match plan.severity {
         Severity::Nothing if *objects == 0 => {
             ("nothing changes: the objects are in force as they are".to_owned(), Colour::Good)
         }
         Severity::Nothing => {
-            (format!("{objects} objects change, and no resource of {proxies} proxies"), Colour::Good)
+            let change = if *objects == 1 { "changes" } else { "change" };
+            (format!("{by} {change}, and no resource of {all}"), Colour::Good)
         }
         Severity::Dangerous => (
             format!(
-                "{proxies_changed} of {proxies} proxies get {resources} changed resources from {objects} objects; {} changes are dangerous",
-                plan.dangers.len()
+                "{what}; {} {} dangerous",
+                counted(plan.dangers.len(), "change"),
+                is_or_are(plan.dangers.len())
             ),
             Colour::Bad,
         ),
-        _ => (
-            format!(
-                "{proxies_changed} of {proxies} proxies get {resources} changed resources from {objects} objects; nothing is dangerous"
-            ),
-            Colour::Doubtful,
-        ),
+        _ => (format!("{what}; nothing is dangerous"), Colour::Doubtful),
     }
 }
 
@@ -211,9 +214,9 @@ mod tests {
     fn the_blast_radius_is_first_then_dangers_then_diffs() {
         assert_eq!(
             text(&plan(), 2, &Screen::plain()),
-            "4 of 9 proxies get 1 changed resources from 1 objects; 1 changes are dangerous\n\
+            "4 of 9 proxies get 1 changed resource from 1 object; 1 change is dangerous\n\
              DANGER the route of web goes (web-0.shop, web-1.shop, web-2.shop and 1 more)\n\
-             web-0.shop, web-1.shop, web-2.shop and 1 more: 1 resources (routes)\n\n\
+             web-0.shop, web-1.shop, web-2.shop and 1 more: 1 resource (routes)\n\n\
              changed routes 80, for 4 proxies, by VirtualService shop/web\n@@ -1 +1 @@\n-a: 1\n... 1 more lines; --lines shows them\n"
         );
     }

@@ -19,7 +19,8 @@ pub(super) const LOG_EXAMPLES: &str = "Examples:
 A SIGHUP turns debug logs on, and the next one off again.";
 
 pub(super) const PROFILE_EXAMPLES: &str = "Examples:
-  pilotfish profile                                5 s, by thread: `control` computes changes, `tokio` threads serve streams
+  pilotfish profile                                5 s, by thread: `control` computes changes,
+                                                   `tokio` threads serve streams
   pilotfish profile --for 30s
 
 By function, where perf is there: perf record -g -p $(pidof pilotfish) -- sleep 5";
@@ -130,7 +131,9 @@ fn profile_text(profile: &Times, screen: &Screen) -> String {
             share(thread.system_seconds).into(),
         ]);
     }
-    let all = format!("{:.2} s of processors in {:.1} s\n", profile.cpu_seconds, profile.seconds);
+    // The counters of the kernel are coarse: a difference of nothing may be slightly below zero.
+    let used = profile.cpu_seconds.max(0.0).abs();
+    let all = format!("{used:.2} s of CPU time in {:.1} s\n", profile.seconds);
     if table.is_empty() { all } else { all + &table.text(screen) }
 }
 
@@ -152,5 +155,9 @@ mod tests {
             vec![ThreadTime { id: 7, name: "control".into(), user_seconds: 1.0, system_seconds: 0.5 }];
         let text = profile_text(&Times { seconds: 5.0, cpu_seconds: 1.5, threads }, &Screen::plain());
         assert!(text.ends_with("control  7   30 %  20 %  10 %\n"), "{text}");
+        for cpu_seconds in [-0.004, -0.0, 0.0] {
+            let idle = Times { seconds: 5.0, cpu_seconds, threads: Vec::new() };
+            assert_eq!(profile_text(&idle, &Screen::plain()), "0.00 s of CPU time in 5.0 s\n");
+        }
     }
 }

@@ -6,6 +6,7 @@ use crate::error::CliError;
 use crate::output::{Colour, Screen};
 use crate::table::{Cell, Table};
 use crate::time::about;
+use crate::words::counted;
 use clap::{Args, ValueEnum};
 use pilotfish_api::v1::{Page, Proxy, ProxyType, State};
 use std::fmt::Write;
@@ -13,7 +14,8 @@ use std::process::ExitCode;
 
 pub(super) const EXAMPLES: &str = "Examples:
   pilotfish proxies                          all that are connected
-  pilotfish proxies web-0.shop               one of them, type by type, with what it refused in its own words
+  pilotfish proxies web-0.shop               one of them, type by type, with what it refused in its
+                                             own words
   pilotfish proxies --state rejected         those that refused something
   pilotfish proxies --watch                  again and again
   pilotfish proxies -o json | jq '.items[].name'";
@@ -206,7 +208,7 @@ fn row(ty: &ProxyType) -> [Cell; 9] {
         ty.subscribed.map_or_else(|| "all".to_owned(), |count| count.to_string()).into(),
         ty.revision.to_string().into(),
         ty.view.map(|view| view.to_string()).unwrap_or_default().into(),
-        ty.shared_with.map(|count| format!("{count} proxies")).unwrap_or_default().into(),
+        ty.shared_with.map(|count| counted(count, "proxy")).unwrap_or_default().into(),
     ]
 }
 
@@ -280,7 +282,7 @@ mod tests {
             "web-0.shop  rejected  revision 7",
             "  no such filter\n",
             "  made by: EnvoyFilter shop/bad\n",
-            "3     1 proxies\n",
+            "3     1 proxy\n",
         ] {
             assert!(text.contains(part), "{part:?} in {text}");
         }

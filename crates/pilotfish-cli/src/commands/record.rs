@@ -4,18 +4,26 @@ use crate::client::Connection;
 use crate::error::CliError;
 use crate::output::say;
 use clap::Args;
+use std::fs::{OpenOptions, Permissions};
 use std::io::Write;
-use std::path::PathBuf;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 pub(super) const EXAMPLES: &str = "Examples:
-  pilotfish record defect.jsonl                 what is kept: the oldest revision, and each change since
+  pilotfish record defect.jsonl                 what is kept: the oldest revision, and each change
+                                                since
   pilotfish record defect.jsonl --from 41
   pilotfish record - | zstd > defect.jsonl.zst
-  pilotfish replay defect.jsonl                 in a fresh control plane: does every proxy get the same?
+  pilotfish replay defect.jsonl                 in a fresh control plane: does every proxy get the
+                                                same?
 
-A record has services, endpoints, workloads and configuration of all namespaces, and the nodes of connected proxies. Secrets are left out; what
-an EnvoyFilter holds is not. Attach it to a report only where that may be seen.";
+A record has services, endpoints, workloads and configuration of all namespaces, and the nodes of
+connected proxies. Secrets are left out, and values of env in WasmPlugins are redacted; what an
+EnvoyFilter holds is not. Only its owner can read the file. Attach it only where it may be seen.";
+
+/// Permissions of a record: it has the configuration of all namespaces.
+const PRIVATE: u32 = 0o600;
 
 /// Writes a record.
 #[derive(Args, Clone, Debug)]
@@ -38,11 +46,42 @@ impl Record {
             std::io::stdout().lock().write_all(&record)?;
             return Ok(ExitCode::SUCCESS);
         }
-        std::fs::write(&self.file, &record)
+        write_private(&self.file, &record)
             .map_err(|error| CliError::new(format!("{}: {error}", self.file.display())))?;
         let kib = record.len().div_ceil(1 << 10);
         // The file is what was asked for; this is for people.
         say(&format!("{}: {kib} KiB, without Secrets", self.file.display()));
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Writes a file that only its owner can read, also where it was there with wider permissions.
+fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE).open(path)?;
+    // The mode counts for new files only. Pipes and devices keep theirs.
+    if file.metadata()?.is_file() {
+        file.set_permissions(Permissions::from_mode(PRIVATE))?;
+    }
+    file.write_all(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_readable_by_their_owner_only() {
+        let folder = std::env::temp_dir().join(format!("pilotfish-record-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (new, old) = (folder.join("new"), folder.join("old"));
+        std::fs::write(&old, "longer than before").unwrap();
+        std::fs::set_permissions(&old, Permissions::from_mode(0o644)).unwrap();
+        for path in [&new, &old] {
+            write_private(path, b"record").unwrap();
+            assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o777, PRIVATE);
+            assert_eq!(std::fs::read(path).unwrap(), b"record");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+        write_private(Path::new("/dev/null"), b"record").unwrap();
     }
 }

@@ -5,6 +5,7 @@ use crate::error::CliError;
 use crate::output::{Colour, Screen};
 use crate::table::{Cell, Table};
 use crate::time::about;
+use crate::words::counted;
 use pilotfish_api::Registry;
 use pilotfish_api::v1::{GuardAcceptance, Page};
 use std::fmt::Write;
@@ -56,9 +57,9 @@ fn text(page: &Page<Registry>, screen: &Screen) -> String {
         if !registry.losers.is_empty() {
             let _ = writeln!(
                 out,
-                "{} loses {} services to other registries",
+                "{} loses {} to other registries",
                 registry.name,
-                registry.losers.len()
+                counted(registry.losers.len(), "service")
             );
         }
     }

@@ -10,11 +10,13 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 pub(super) const EXAMPLES: &str = "Examples:
-  pilotfish status                    is it ready, what do proxies refuse, which sources fail, which objects are not in force?
+  pilotfish status                    is it ready, what do proxies refuse, which sources fail, which
+                                      objects are not in force?
   pilotfish status --watch
   pilotfish status -o json | jq '.refused[].madeBy[0]'
 
-The exit code is 0 when all is well, 1 when it is not ready, or something is refused, unreadable or not in force.";
+The exit code is 0 when all is well, 1 when it is not ready, or something is refused, unreadable or
+not in force.";
 
 /// Shows whether all is well.
 #[derive(Args, Clone, Debug)]

@@ -8,6 +8,7 @@ use crate::output::{Colour, Screen};
 use crate::table::{Cell, Table};
 use crate::terminal::{cut, one_line};
 use crate::time::{about, parse_duration};
+use crate::words::counted;
 use clap::Args;
 use keys::{Keys, quits};
 use pilotfish_api::v1::{History, Memory, Outcome, Overview, Page, Profile, Proxy, State};
@@ -173,7 +174,7 @@ impl View {
 
     fn proxies(&self, screen: &Screen, out: &mut String) {
         let Overview { proxies, proxies_pending: pending, proxies_rejected: rejected, .. } = self.overview;
-        let line = format!("{proxies} proxies, {pending} pending, {rejected} rejected");
+        let line = format!("{}, {pending} pending, {rejected} rejected", counted(proxies, "proxy"));
         let colour = if rejected > 0 { Colour::Bad } else { Colour::Good };
         let _ = writeln!(out, "\n{}", screen.paint(&line, colour));
         for proxy in self.behind.iter().take(ROWS) {

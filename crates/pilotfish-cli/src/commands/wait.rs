@@ -13,16 +13,19 @@ use tokio::time::Instant;
 
 pub(super) const EXAMPLES: &str = "Examples:
   pilotfish wait                                        until all proxies have what is in force now
-  pilotfish wait VirtualService/shop/catalog            until those that this object concerns have it as it was read last
+  pilotfish wait VirtualService/shop/catalog            until those that this object concerns have
+                                                        it as it was read last
   pilotfish wait --revision 42 --timeout 10s
 
 After a write to an API server, wait for the generation that it made: the object may not be read yet
   generation=$(kubectl apply -f routes.yaml -o jsonpath='{.metadata.generation}')
   pilotfish wait VirtualService/shop/catalog --generation $generation && ./smoke-test
 
-Of several replicas, the one that is asked answers, for the proxies that are connected to it: its name is in the answer.
+Of several replicas, the one that is asked answers, for the proxies that are connected to it: its
+name is in the answer.
 
-The exit code is 0 when all have acknowledged, 1 when some have not within the time: they are named, with what they say.";
+The exit code is 0 when all have acknowledged, 1 when some have not within the time: they are named,
+with what they say.";
 
 /// Waits until a change is in force.
 #[derive(Args, Clone, Debug)]

@@ -12,16 +12,22 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 pub(super) const EXAMPLES: &str = "Examples:
-  pilotfish why web-0.shop --to catalog                         a short name, as an application of that proxy would use it
+  pilotfish why web-0.shop --to catalog
+      a short name, as an application of that proxy would use it
   pilotfish why web-0.shop --to payment.example.com:443
-  pilotfish why front.istio-ingress --to https://shop.example.com/cart   through a gateway; tls:// for TLS that is no HTTP
+  pilotfish why front.istio-ingress --to https://shop.example.com/cart
+      through a gateway; tls:// for TLS that is no HTTP
   pilotfish why web-0.shop --to catalog:80 --path /v2/items --header x-user=tester
   pilotfish why web-0.shop --to catalog --at 41                 at an earlier revision
-  pilotfish why client.shop --to catalog --files ./mesh         about files, without a control plane: for a sidecar of that Pod
-  pilotfish why no config VirtualService/shop/catalog           whom an object reaches, or why nobody
-  pilotfish why endpoint 10.0.0.7                               which services an address is in, and what kept it out of others
+  pilotfish why client.shop --to catalog --files ./mesh
+      about files, without a control plane: for a sidecar of that Pod
+  pilotfish why no config VirtualService/shop/catalog
+      whom an object reaches, or why nobody
+  pilotfish why endpoint 10.0.0.7
+      which services an address is in, and what kept it out of others
 
-The exit code is 0 when the request reaches an endpoint, 1 when it does not.";
+The last line is the verdict. The exit code is 0 when the request reaches a service, 1 when it does
+not.";
 
 /// Explains where a request goes.
 #[derive(Args, Clone, Debug)]
@@ -211,8 +217,7 @@ fn text(answer: &Answer, is_noted: bool, screen: &Screen) -> String {
         let note = "not connected: answered for the proxy that this Pod would have";
         let _ = writeln!(out, "{}", screen.paint(note, Colour::Doubtful));
     }
-    let colour = if answer.reaches { Colour::Good } else { Colour::Bad };
-    let _ = writeln!(out, "{}\n", screen.paint(&answer.outcome, colour));
+    out.push('\n');
     for step in &answer.steps {
         step_text(step, screen, &mut out);
     }
@@ -221,6 +226,8 @@ fn text(answer: &Answer, is_noted: bool, screen: &Screen) -> String {
         let _ = writeln!(out, "  not sent to this proxy:");
         drops(&answer.dropped, screen, &mut out);
     }
+    let colour = if answer.reaches { Colour::Good } else { Colour::Bad };
+    let _ = writeln!(out, "\n{}", screen.paint(&format!("verdict: {}", answer.outcome), colour));
     out
 }
 
@@ -292,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_has_the_outcome_first_and_what_was_dropped_last() {
+    fn an_answer_ends_with_its_verdict() {
         let step = |step: &str, verdict, text: &str| Step {
             step: step.into(),
             verdict,
@@ -311,9 +318,10 @@ mod tests {
         };
         let text = text(&answer, false, &Screen::plain());
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[..2], ["web-0.shop -> GET http://catalog:80/", "503: no endpoint"]);
-        assert_eq!(lines[3], "ok route        x: prefix /");
-        assert_eq!(lines[4], "                by VirtualService shop/catalog");
-        assert_eq!(lines.last(), Some(&"                not 10.0.0.1:80: it is not ready"));
+        assert_eq!(lines[..2], ["web-0.shop -> GET http://catalog:80/", ""]);
+        assert_eq!(lines[2], "ok route        x: prefix /");
+        assert_eq!(lines[3], "                by VirtualService shop/catalog");
+        let end = ["                not 10.0.0.1:80: it is not ready", "", "verdict: 503: no endpoint"];
+        assert_eq!(lines[lines.len() - 3..], end);
     }
 }

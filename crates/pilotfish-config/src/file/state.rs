@@ -327,7 +327,7 @@ fn duplicate(key: &ObjectKey, object: &Object, winner: &Object) -> ProblemReport
         line,
         object: Some(key.clone()),
         path: String::new(),
-        message: format!("is also at {}, which counts; this one is left out", winner.meta.origin),
+        message: format!("is also at {}, which counts; this one is not applied", winner.meta.origin),
         hint: None,
         effective: Effective::Dropped,
     }

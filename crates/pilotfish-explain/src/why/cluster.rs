@@ -13,6 +13,9 @@ use std::collections::BTreeSet;
 pub(super) const NO_ORIGINAL_ADDRESS: &str = "it would go on to its original address, and nothing intercepts connections for this proxy, so there is none but the proxy's own";
 pub(super) const NOWHERE: &str = "503 or a closed connection: there is no address to go on to";
 
+/// The cluster of connections to what no service has.
+pub(super) const PASSTHROUGH: &str = "PassthroughCluster";
+
 /// `outbound|80|v1|web.shop.svc.cluster.local`.
 pub(super) struct Parts<'a> {
     pub(super) port: &'a str,
@@ -47,12 +50,12 @@ impl Walk<'_> {
 
     fn cluster(&self, way: &Way, name: &str, answer: &mut Why) -> Next<()> {
         match name {
-            "PassthroughCluster" if self.knows_no_original_address() => {
+            PASSTHROUGH if self.knows_no_original_address() => {
                 let text = format!("not known to the mesh: {NO_ORIGINAL_ADDRESS}");
                 answer.steps.push(step("cluster", Verdict::Ends, name, text));
                 return Next::End(NOWHERE.to_owned());
             }
-            "PassthroughCluster" => {
+            PASSTHROUGH => {
                 let text =
                     "not known to the mesh: the connection goes on to its original address, without policies";
                 answer.steps.push(step("cluster", Verdict::Doubtful, name, text));

@@ -29,6 +29,7 @@ pub use request::Request;
 pub(crate) use service::unseen;
 
 use crate::resource::json;
+use cluster::PASSTHROUGH;
 use pilotfish_api::Registry;
 use pilotfish_api::v1::{Dropped, Failure, Step, Verdict, Why};
 use pilotfish_model::{ObjectKey, Origin, PortId, Service, World};
@@ -93,6 +94,8 @@ struct Way {
     as_http: bool,
     /// What a route writes into `:authority`.
     rewritten_host: Option<String>,
+    /// Reason why the request is for no service: nothing has the host, the proxy does not see it, or it lacks the port.
+    missed: Option<String>,
     /// Headers, by lower-case name, that a route changes in a way that is not followed.
     unsure: BTreeSet<String>,
 }
@@ -109,21 +112,8 @@ impl Walk<'_> {
     fn go(&self, request: &Request, answer: &mut Why) {
         let way = Way { tls: request.tls, ..self.service(request, &mut answer.steps) };
         answer.request = way.words();
-        answer.outcome = match self.follow(&way, answer) {
-            Next::On(()) => {
-                answer.reaches = true;
-                let endpoints = answer.endpoints.len();
-                let doubts = answer.steps.iter().filter(|step| step.verdict == Verdict::Doubtful).count();
-                let doubts =
-                    if doubts == 0 { String::new() } else { format!("; {doubts} steps are doubtful") };
-                match endpoints {
-                    0 => format!("it leaves as it is{doubts}"),
-                    1 => format!("it reaches 1 endpoint{doubts}"),
-                    count => format!("it reaches one of {count} endpoints{doubts}"),
-                }
-            }
-            Next::End(outcome) => outcome,
-        };
+        let next = self.follow(&way, answer);
+        (answer.reaches, answer.outcome) = verdict(next, &way, answer);
     }
 
     fn follow(&self, way: &Way, answer: &mut Why) -> Next<()> {
@@ -193,6 +183,34 @@ impl Walk<'_> {
 
     fn is_router(&self) -> bool {
         self.proxy.kind == ProxyKind::Router
+    }
+}
+
+/// Verdict of a walk: true if the request reaches a service or may leave the mesh, and the sentence for it.
+/// A request without a service that goes through `PassthroughCluster` reaches none.
+fn verdict(next: Next<()>, way: &Way, answer: &Why) -> (bool, String) {
+    let passes = answer.steps.iter().any(|step| step.step == "cluster" && step.chosen == PASSTHROUGH);
+    match (next, &way.missed) {
+        (Next::End(outcome), Some(missed)) => (false, format!("{outcome}; {missed}")),
+        (Next::End(outcome), None) => (false, outcome),
+        (Next::On(()), Some(missed)) if passes => (
+            false,
+            format!("it reaches no service: {missed}; it goes on to its original address, without policies"),
+        ),
+        (Next::On(()), _) => {
+            let doubts = answer.steps.iter().filter(|step| step.verdict == Verdict::Doubtful).count();
+            let doubts = match doubts {
+                0 => String::new(),
+                1 => "; 1 step is doubtful".to_owned(),
+                more => format!("; {more} steps are doubtful"),
+            };
+            let reaches = match answer.endpoints.len() {
+                0 => "it leaves as it is".to_owned(),
+                1 => "it reaches 1 endpoint".to_owned(),
+                count => format!("it reaches one of {count} endpoints"),
+            };
+            (true, reaches + &doubts)
+        }
     }
 }
 

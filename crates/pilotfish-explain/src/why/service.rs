@@ -12,38 +12,37 @@ impl Walk<'_> {
         let host = self.full_host(&request.host);
         let Some(host) = host else {
             // Hosts of gateways need no service.
-            if !self.is_router() {
-                steps.push(self.unknown(&request.host));
-            }
+            let unknown = (!self.is_router()).then(|| self.unknown(&request.host));
+            let missed = unknown.as_ref().map(|step| step.text.clone());
+            steps.extend(unknown);
             let port = request.port.unwrap_or(80);
-            return Way { request: request.clone(), port, ..Way::default() };
+            return Way { request: request.clone(), port, missed, ..Way::default() };
         };
         let seen = self.snapshot().host_seen(self.proxy, &host);
         let others: Vec<Dropped> =
             seen.others.iter().map(|(other, why)| self.unseen(other, why, &seen)).collect();
         let Some(service) = seen.service.clone() else {
             let why = others.first().map(|other| other.why.clone()).unwrap_or_default();
-            let mut hidden = step(
-                "service",
-                Verdict::Ends,
-                "",
-                format!("{host} exists, and this proxy does not see it: {why}"),
-            );
+            let text = format!("{host} exists, and this proxy does not see it: {why}");
+            let mut hidden = step("service", Verdict::Ends, "", text.clone());
             hidden.decided_by = seen.others.iter().map(|(other, _)| origin(&other.provenance)).collect();
             hidden.decided_by.extend(seen.sidecar.as_ref().map(object));
             hidden.others = others;
             steps.push(hidden);
             let port = request.port.unwrap_or(80);
-            return Way { request: request.clone(), port, ..Way::default() };
+            let missed = (!self.is_router()).then_some(text);
+            return Way { request: request.clone(), port, missed, ..Way::default() };
         };
         let mut found = step("service", Verdict::Ok, host.to_string(), "");
         let port = self.port(&service, request, &mut found);
+        let is_missed = !self.is_router() && service.port(PortId::tcp(port)).is_none();
+        let missed = is_missed.then(|| format!("{host}: {}", found.text));
         found.decided_by = vec![origin(&service.provenance)];
         found.others = others;
         self.registry(&service, &mut found);
         steps.push(found);
         let addresses = self.addresses(&service);
-        Way { request: request.clone(), service: Some(service), port, addresses, ..Way::default() }
+        Way { request: request.clone(), service: Some(service), port, addresses, missed, ..Way::default() }
     }
 
     /// The host of a service that a name means: itself, or completed as the proxy's resolver would.
@@ -88,8 +87,10 @@ impl Walk<'_> {
         let hosts = self.world().services().map(|(key, _)| key.hostname.as_str());
         let near = Failure::unknown("host", host, hosts).names;
         let mut text = format!("no service has the host {host}");
-        if !near.is_empty() {
-            text += &format!("; the nearest are {}", near.join(", "));
+        match near.as_slice() {
+            [] => {}
+            [one] => text += &format!("; the nearest is {one}"),
+            all => text += &format!("; the nearest are {}", all.join(", ")),
         }
         let failing: Vec<String> = self.registries.iter().filter_map(trouble).collect();
         if !failing.is_empty() {

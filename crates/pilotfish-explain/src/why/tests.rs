@@ -109,16 +109,57 @@ fn a_request_is_followed_to_its_endpoints() {
     );
 }
 
+/// Other namespaces see nothing of this one.
+const HIDDEN: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: secret, namespace: vault, annotations: {networking.istio.io/exportTo: .}}
+spec: {clusterIP: 10.1.0.7, ports: [{name: http, port: 80}]}
+";
+
+#[test]
+fn requests_that_reach_no_service_end_with_the_reason() {
+    for (to, reasons) in [
+        ("wbe", &["no service has the host wbe", "the nearest is web.shop.svc.cluster.local"][..]),
+        ("web.shopp:80", &["no service has the host web.shopp", "the nearest is web.shop.svc.cluster.local"]),
+        ("web:8080", &["web.shop.svc.cluster.local: port 8080 is none of its ports: 80 (http, Http)"]),
+        (
+            "secret.vault",
+            &["secret.vault.svc.cluster.local exists, and this proxy does not see it: its exportTo"],
+        ),
+        ("tls://nothing.example.org:443", &["no service has the host nothing.example.org"]),
+    ] {
+        let answer = ask(&[SHOP, HIDDEN], to, "/");
+        assert!(!answer.reaches, "{to}: {}", said(&answer));
+        assert!(answer.outcome.starts_with("it reaches no service: "), "{to}: {}", said(&answer));
+        for reason in reasons {
+            assert!(answer.outcome.contains(reason), "{to}: {reason:?} in {}", said(&answer));
+        }
+        // Without a way out, the reason is there, too.
+        let alone = ask_as(&[SHOP, HIDDEN], to, "/", |proxy| proxy.interception = InterceptionMode::None);
+        assert!(!alone.reaches && alone.outcome.contains(reasons[0]), "{to}: {}", said(&alone));
+    }
+}
+
+#[test]
+fn routes_of_hosts_without_a_service_reach_those_that_they_name() {
+    let routes = "
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: virtual, namespace: shop}
+spec: {hosts: [virtual.example.com], http: [{route: [{destination: {host: web}}]}]}
+";
+    let answer = ask(&[SHOP, routes], "virtual.example.com:80", "/");
+    assert!(answer.reaches && answer.outcome.starts_with("it reaches 1 endpoint"), "{}", said(&answer));
+}
+
 #[test]
 fn without_interception_requests_go_to_the_proxy_itself() {
     let answer = ask_as(&[SHOP], "web", "/", |proxy| proxy.interception = InterceptionMode::None);
     assert!(answer.reaches && said(&answer).contains("127.0.0.1:80"), "{}", said(&answer));
     // Where else than to the proxy they were to go, nobody knows.
-    for mode in [InterceptionMode::None, InterceptionMode::Redirect] {
-        let answer = ask_as(&[SHOP], "nowhere:80", "/", |proxy| proxy.interception = mode);
-        assert_eq!(answer.reaches, mode == InterceptionMode::Redirect, "{}", said(&answer));
-        assert_eq!(answer.outcome.starts_with("503"), !answer.reaches, "{}", said(&answer));
-    }
+    let answer = ask_as(&[SHOP], "nowhere:80", "/", |proxy| proxy.interception = InterceptionMode::None);
+    assert!(!answer.reaches && answer.outcome.starts_with("503"), "{}", said(&answer));
 }
 
 #[test]
@@ -309,7 +350,7 @@ fn a_host_that_nobody_knows_is_answered_with_the_nearest() {
     let answer = ask(&[SHOP], "wbe.shop", "/");
     let said = said(&answer);
     assert!(
-        said.contains("no service has the host wbe.shop; the nearest are web.shop.svc.cluster.local"),
+        said.contains("no service has the host wbe.shop; the nearest is web.shop.svc.cluster.local"),
         "{said}"
     );
 }

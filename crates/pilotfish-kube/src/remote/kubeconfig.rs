@@ -27,7 +27,7 @@ pub struct InsecureOptions(BTreeSet<String>);
 
 /// There is no such option.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no option {0:?}; known are {known}", known = OPTIONS.join(", "))]
+#[error("{}", pilotfish_config::unknown_name("option", .0, OPTIONS, "pilotfish serve --help"))]
 pub struct UnknownOption(pub String);
 
 impl InsecureOptions {
@@ -304,8 +304,8 @@ mod tests {
             "the kubeconfig has no server for cluster \"k\""
         );
         assert_eq!(
-            InsecureOptions::of(&["exec", "exce"]).unwrap_err().to_string().split(';').next(),
-            Some("there is no option \"exce\"")
+            InsecureOptions::of(&["exec", "exce"]).unwrap_err().to_string(),
+            "there is no option \"exce\" (did you mean \"exec\"?)"
         );
     }
 

@@ -363,6 +363,6 @@ mod tests {
     #[tokio::test]
     async fn it_tells_what_is_refused() {
         let refusal = LiveRegistry::refusal(&STEPS, "here?stepz=1");
-        assert_eq!(refusal, "there is no option \"stepz\"; known are steps");
+        assert_eq!(refusal, "there is no option \"stepz\" (did you mean \"steps\"?)");
     }
 }

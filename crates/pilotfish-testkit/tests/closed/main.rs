@@ -224,7 +224,7 @@ fn refused(object: &Value) -> Option<Vec<SourceEvent>> {
     for (effective, text) in &reports {
         let said = match effective {
             Effective::Closed => text.contains("; until it is mended, "),
-            Effective::Dropped => text.ends_with("; it is left out") && events.is_empty(),
+            Effective::Dropped => text.ends_with(" is not applied") && events.is_empty(),
             Effective::LastGood | Effective::Written => false,
         };
         assert!(said, "{effective:?}: {text}");

@@ -183,6 +183,7 @@ pub(super) fn add_objects(
             names: &shown.resources,
             after: status.acked_revision,
             until: rejection.revision,
+            reason: &shown.reason,
         };
         let mut made_by = suspects::of(&refused, snapshot, shared);
         made_by.truncate(LISTED);

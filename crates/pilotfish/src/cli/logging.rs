@@ -220,17 +220,22 @@ impl Line<'_> {
     }
 }
 
+/// Fields that say nothing when they are zero.
+const SILENT_AT_ZERO: [&str; 3] = ["left_out", "after", "slowest"];
+
+/// Formatted zeros of numbers and durations.
+const ZEROS: [&str; 2] = ["0", "0ns"];
+
 impl Visit for Line<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if self.result.is_ok() {
+        let is_silent = SILENT_AT_ZERO.contains(&field.name()) && ZEROS.contains(&&*format!("{value:?}"));
+        if self.result.is_ok() && !is_silent {
             self.result = self.write(field.name(), value);
         }
     }
 
     fn record_error(&mut self, field: &Field, error: &(dyn std::error::Error + 'static)) {
-        let causes = std::iter::successors(error.source(), |cause| cause.source());
-        let text = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
-        self.record_debug(field, &format_args!("{text}"));
+        self.record_debug(field, &format_args!("{}", with_causes(error)));
     }
 }
 
@@ -244,6 +249,14 @@ impl VisitFmt for Line<'_> {
     fn writer(&mut self) -> &mut dyn fmt::Write {
         &mut self.writer
     }
+}
+
+/// An error and its causes in one line. A cause that the text before ends with is not repeated: many errors show their cause themselves.
+pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.map(ToString::to_string).fold(error.to_string(), |text, cause| {
+        if text.ends_with(&cause) { text } else { format!("{text}: {cause}") }
+    })
 }
 
 /// Writes control characters as Rust's literals have them: `\u{1b}`, `\n`.
@@ -323,6 +336,41 @@ mod tests {
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
         }
+    }
+
+    /// Text that the log has of these lines.
+    fn logged(log: impl FnOnce()) -> String {
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let builder = tracing_subscriber::fmt().with_writer(move || writer.clone()).without_time();
+        let subscriber = builder.with_ansi(false).with_target(false).fmt_fields(Fields).finish();
+        tracing::subscriber::with_default(subscriber, log);
+        let bytes = kept.0.lock().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn zeros_that_say_nothing_are_not_logged() {
+        let text = logged(|| {
+            for (left_out, after) in
+                [(0_u64, std::time::Duration::ZERO), (3, std::time::Duration::from_millis(20))]
+            {
+                tracing::info!(left_out, ?after, slowest = ?after, count = 0, "in force");
+            }
+        });
+        assert_eq!(
+            text,
+            " INFO in force count=0\n INFO in force left_out=3 after=20ms slowest=20ms count=0\n"
+        );
+    }
+
+    #[test]
+    fn causes_that_an_error_shows_itself_are_not_repeated() {
+        let io = || std::io::Error::from_raw_os_error(2);
+        let doubled = anyhow::Error::new(io()).context(format!("reading x: {}", io()));
+        assert_eq!(with_causes(doubled.as_ref()), "reading x: No such file or directory (os error 2)");
+        let plain = anyhow::Error::new(io()).context("reading x");
+        assert_eq!(with_causes(plain.as_ref()), "reading x: No such file or directory (os error 2)");
     }
 
     #[test]

@@ -3,7 +3,9 @@
 mod bench;
 mod cluster;
 mod crds;
+mod environment;
 mod examples;
+mod groups;
 pub(crate) mod inject;
 mod log_queue;
 pub(crate) mod logging;
@@ -38,7 +40,6 @@ use pilotfish_cli::{Commands, PlanArgs};
 use pilotfish_node::bootstrap::Bootstrap;
 use pilotfish_node::interception::IstioIptables;
 use pilotfish_registry::{RegistryTable, RegistryType};
-use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,7 +49,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Service discovery and registration for Envoy and gRPC.
 #[derive(Parser, Debug)]
-#[command(name = "pilotfish", version, max_term_width = 100, after_help = examples::PILOTFISH)]
+#[command(name = "pilotfish", version, max_term_width = 100, help_template = groups::template(), after_help = examples::PILOTFISH)]
 pub struct Cli {
     #[command(flatten)]
     logging: Logging,
@@ -61,51 +62,53 @@ enum Command {
     /// Commands that ask a running control plane
     #[command(flatten)]
     Client(Commands),
-    /// Serves what files, clusters and registries have to Envoys and gRPC clients, over xDS
+    /// Run the control plane: read files, clusters and registries, serve xDS to Envoy and gRPC
     #[command(after_help = serve_help())]
     Serve(Box<ServeArgs>),
-    /// Runs a program as a registered service: found as soon as it answers, gone when it ends
+    /// Run a program as a registered service: found once it answers, gone when it ends
     #[command(after_help = examples::REGISTER)]
     Register(Box<Register>),
-    /// Shows the registries that there are, and the options of one
+    /// List the types of registries and the options of one; with --status, those that run
     #[command(after_help = examples::REGISTRIES)]
     Registries(Registries),
-    /// Shows what a change would do before it is made: which proxies, which resources, what is dangerous
+    /// Show the effect of a change before it is made: proxies, resources, dangers
     #[command(after_help = examples::PLAN)]
     Plan(Box<PlanArgs>),
-    /// Replays what `record` wrote in a fresh control plane: does every proxy get what it got then?
+    /// Replay a file of `record` in a fresh control plane, and compare what proxies get
     Replay(Replay),
-    /// Checks files without serving them; exit code 1 when there are errors
+    /// Check files without serving them; exit code 1 when there are errors
     Validate(Validate),
-    /// Tries Pilotfish with sample services, a real Envoy and live traffic
+    /// Try Pilotfish with sample services, a real Envoy and live traffic
     #[command(after_help = examples::DEMO)]
     Demo(Demo),
-    /// Measures an xDS server with a mesh in which every proxy is a Pod of its own
+    /// Measure an xDS server with a mesh of many proxies
     #[command(after_help = examples::BENCH)]
     Bench(Box<Bench>),
-    /// Prints CustomResourceDefinitions of the kinds that are read, for clusters without Istio
+    /// Print CustomResourceDefinitions, for clusters without Istio
     #[command(after_help = examples::CRDS)]
     Crds(Crds),
-    /// Adds an Envoy to what makes Pods, in files
+    /// Inject an Envoy sidecar into Deployments, Jobs and Pods in YAML files
     #[command(after_help = examples::INJECT)]
     Inject(Inject),
-    /// Prints the Secret with which Pilotfish reads another cluster
+    /// Print the Secret with which Pilotfish reads another cluster
     #[command(after_help = examples::REMOTE_SECRET)]
     RemoteSecret(RemoteSecret),
-    /// Keeps another registry equal to a cluster
+    /// Keep another registry equal to a cluster
     #[command(subcommand)]
     Sync(Sync),
-    /// Leads a Pod's connections to its Envoy; the init container of a sidecar runs it
+    /// Redirect a Pod's connections to its Envoy (init container of sidecars)
     IstioIptables(Box<IstioIptables>),
-    /// Prints a bootstrap that connects a client
+    /// Print a bootstrap that connects an Envoy or a gRPC client
     #[command(subcommand)]
     Bootstrap(Bootstrap),
-    /// Prints a script by which a shell completes commands and options
+    /// Print the completion script of a shell
     #[command(after_help = examples::COMPLETION)]
     Completion(Completion),
-    /// Writes manual pages into a folder
+    /// Write manual pages into a folder
     #[command(after_help = examples::MAN)]
     Man(Man),
+    /// Print the version
+    Version,
 }
 
 /// The registries that can be kept equal.
@@ -139,7 +142,7 @@ impl Cli {
     #[must_use]
     pub fn run_to_end(self, more: &[&'static RegistryType]) -> ExitCode {
         self.run_with(more).unwrap_or_else(|error| {
-            let text = with_hint(format!("error: {error:#}"), std::env::args_os().skip(1));
+            let text = format!("error: {}", logging::with_causes(error.as_ref()));
             logging::print(&pilotfish_cli::cleaned(&text, false));
             logging::flush();
             ExitCode::from(2)
@@ -162,16 +165,13 @@ impl Cli {
     }
 
     fn execute(self, table: RegistryTable) -> Result<ExitCode> {
+        environment::warn();
         let mut out = std::io::stdout().lock();
         match self.command {
-            Command::Bootstrap(bootstrap) => {
-                for warning in bootstrap.warnings() {
-                    // A warning is lost when stderr is closed.
-                    let _ = writeln!(std::io::stderr(), "warning: {warning}");
-                }
-                writeln!(out, "{:#}", bootstrap.json()?)?;
-                Ok(ExitCode::SUCCESS)
+            Command::Version => {
+                good(writeln!(out, "pilotfish {}", env!("CARGO_PKG_VERSION")).map_err(Into::into))
             }
+            Command::Bootstrap(bootstrap) => good(print(&bootstrap, &mut out)),
             Command::Bench(bench) => bench.run(&mut out),
             Command::Client(command) => {
                 drop(out);
@@ -226,19 +226,13 @@ impl Cli {
     }
 }
 
-/// An error with what to do about it: where it says nothing of its own, the help of the command that these arguments name.
-fn with_hint(text: String, arguments: impl Iterator<Item = OsString>) -> String {
-    if text.contains("\nhint: ") {
-        return text;
+/// Prints a bootstrap, and its warnings to stderr.
+fn print(bootstrap: &Bootstrap, out: &mut impl Write) -> Result<()> {
+    for warning in bootstrap.warnings() {
+        // A warning is lost when stderr is closed.
+        let _ = writeln!(std::io::stderr(), "warning: {warning}");
     }
-    let (mut command, mut words) = (&Cli::command(), String::from("pilotfish"));
-    for argument in arguments {
-        if let Some(found) = argument.to_str().and_then(|word| command.find_subcommand(word)) {
-            words = format!("{words} {}", found.get_name());
-            command = found;
-        }
-    }
-    format!("{text}\nhint: {words} --help")
+    Ok(writeln!(out, "{:#}", bootstrap.json()?)?)
 }
 
 /// Asks a running control plane, or files in its place.

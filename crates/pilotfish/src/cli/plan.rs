@@ -6,7 +6,7 @@ use crate::admin::plan::read;
 use crate::registries::table_with;
 use anyhow::{Context, Result};
 use pilotfish_api::v1::Plan;
-use pilotfish_cli::{CliError, PlanArgs, show_plan};
+use pilotfish_cli::{CliError, PlanArgs, counted, show_plan};
 use pilotfish_config::{Limits, MeshFile, SourceEvent, read_mesh_file};
 use pilotfish_explain::{Planned, plan, subjects_of_change};
 use pilotfish_model::{Object, ObjectKey, Update, World, WorldWriter};
@@ -67,9 +67,9 @@ pub(super) fn world_of(folder: &Path, settings: Vec<Object>) -> Result<Arc<World
         let first = plan.problems.first();
         let first = first.map(|problem| format!("{}: {} {}", problem.place, problem.object, problem.message));
         CliError::new(format!(
-            "{} has {} errors: {}",
+            "{} has {}: {}",
             folder.display(),
-            plan.problems.len(),
+            counted(plan.problems.len(), "error"),
             first.unwrap_or_default()
         ))
         .hint("pilotfish validate shows all of them")

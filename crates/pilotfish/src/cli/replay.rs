@@ -3,7 +3,7 @@
 use crate::record::{Replayed, replay};
 use anyhow::{Context, Result};
 use clap::Args;
-use pilotfish_cli::Output;
+use pilotfish_cli::{Output, counted};
 use std::fmt::Write;
 use std::fs::File;
 use std::io::BufReader;
@@ -31,7 +31,9 @@ impl Replay {
 fn text(replayed: &Replayed) -> String {
     let Replayed { version, from, to, publications, proxies, .. } = replayed;
     let mut out = format!(
-        "revisions {from} to {to} of pilotfish {version}: {publications} publications, {proxies} proxies\n"
+        "revisions {from} to {to} of pilotfish {version}: {}, {}\n",
+        counted(*publications, "publication"),
+        counted(*proxies, "proxy")
     );
     // A text takes everything.
     let _ = match replayed.differ.len() {

@@ -5,7 +5,7 @@ use crate::admin;
 use anyhow::Result;
 use clap::Args;
 use pilotfish_api as api;
-use pilotfish_cli::Output;
+use pilotfish_cli::{CliError, Output, counted};
 use pilotfish_config::file::{FileSourceSettings, ValidateSummary, validate_paths};
 use pilotfish_config::networking::Gateway;
 use pilotfish_config::status::Controllers;
@@ -71,6 +71,12 @@ impl Validate {
         let findings = self.analyse(&world, &origins);
         let notes = if self.complete { Vec::new() } else { notes(&world) };
         let outcome = Outcome { summary, findings, notes };
+        if outcome.has_nothing() {
+            let paths: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
+            let error =
+                CliError::new(format!("there is nothing to check in {}", one_line(&paths.join(", "))));
+            return Err(error.hint("files of YAML and JSON are read: *.yaml, *.yml, *.json").into());
+        }
         self.output.write(&outcome.json(), |_| outcome.text())?;
         Ok(outcome.summary.is_ok())
     }
@@ -136,7 +142,20 @@ fn notes(world: &World) -> Vec<&'static str> {
     notes
 }
 
+/// Text with line breaks escaped: names of files and values of fields may have some.
+fn one_line(text: &str) -> String {
+    text.replace('\r', "\\r").replace('\n', "\\n")
+}
+
 impl Outcome {
+    /// True if no object was found, good or bad.
+    fn has_nothing(&self) -> bool {
+        let summary = &self.summary;
+        summary.objects.values().sum::<usize>() == 0
+            && summary.problems.reports.is_empty()
+            && summary.problems.ignored.is_empty()
+    }
+
     /// Reports of single objects that are warnings.
     fn warnings(&self) -> usize {
         let of_objects = |report: &&ProblemReport| report.severity == Severity::Warning;
@@ -150,10 +169,11 @@ impl Outcome {
         // A text takes everything.
         let mut out = String::new();
         for report in &summary.problems.reports {
-            let _ = writeln!(out, "{}: {report}", report.severity);
+            let _ = writeln!(out, "{}: {}", report.severity, one_line(&report.to_string()));
         }
         for (finding, place) in &self.findings {
-            let _ = writeln!(out, "{}: {place}: {finding}", finding.code.level().as_str());
+            let line = one_line(&format!("{place}: {finding}"));
+            let _ = writeln!(out, "{}: {line}", finding.code.level().as_str());
         }
         for (kind, count) in &summary.problems.ignored {
             let _ = writeln!(out, "ignored: {count} x {kind}");
@@ -163,7 +183,14 @@ impl Outcome {
         }
         let objects: usize = summary.objects.values().sum();
         let (files, errors, warnings) = (summary.files, summary.problems.errors(), self.warnings());
-        let _ = writeln!(out, "{files} files, {objects} good objects, {errors} errors, {warnings} warnings");
+        let _ = writeln!(
+            out,
+            "{}, {}, {}, {}",
+            counted(files, "file"),
+            counted(objects, "good object"),
+            counted(errors, "error"),
+            counted(warnings, "warning")
+        );
         out
     }
 

@@ -13,24 +13,26 @@ use tokio::process::{Child, Command};
 /// Where `cargo xtask tools` puts it.
 const TOOLS: &str = "target/tools/envoy";
 
-/// The port of the example's services, on which Envoy listens.
-const PORT: u16 = 8080;
-
 /// A running Envoy; it ends when this is dropped.
 pub(super) struct Envoy {
     child: Child,
+    port: u16,
 }
 
 impl Envoy {
     /// The port on which it takes requests for the example's services.
     pub(super) fn port(&self) -> u16 {
-        PORT
+        self.port
     }
 
     /// Done when it ended by itself, with its last words.
     pub(super) async fn ended(&mut self) -> anyhow::Error {
         let status = self.child.wait().await;
-        anyhow::anyhow!("Envoy ended by itself: {status:?} (hint: its log is above; is port {PORT} free?)")
+        let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+        anyhow::anyhow!(
+            "Envoy ended by itself: {status}\nhint: its log is above; is port {} free?",
+            self.port
+        )
     }
 }
 
@@ -57,7 +59,7 @@ struct Arguments {
 }
 
 /// Starts it as a client in the example's namespace, whose listeners bind their ports.
-pub(super) async fn start(program: &Path, xds: SocketAddr) -> Result<Envoy> {
+pub(super) async fn start(program: &Path, xds: SocketAddr, port: u16) -> Result<Envoy> {
     let xds = xds.to_string();
     let arguments = ["demo", "envoy", "--name", "demo", "--namespace", "shop", "--label", "app=demo"];
     let more = ["--xds-address", &xds, "--envoy-admin-address", "127.0.0.1:0"];
@@ -70,9 +72,9 @@ pub(super) async fn start(program: &Path, xds: SocketAddr) -> Result<Envoy> {
         .kill_on_drop(true)
         .spawn()
         .with_context(|| format!("starting {}", program.display()))?;
-    let mut envoy = Envoy { child };
+    let mut envoy = Envoy { child, port };
     let listening = async {
-        while TcpStream::connect(("127.0.0.1", PORT)).await.is_err() {
+        while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -80,7 +82,7 @@ pub(super) async fn start(program: &Path, xds: SocketAddr) -> Result<Envoy> {
         () = listening => Ok(envoy),
         error = envoy.ended() => Err(error),
         () = tokio::time::sleep(Duration::from_secs(20)) => {
-            anyhow::bail!("Envoy does not listen on port {PORT} after 20 s")
+            anyhow::bail!("Envoy does not listen on port {port} after 20 s")
         }
     }
 }

@@ -6,6 +6,7 @@
 mod envoy;
 mod example;
 mod picture;
+mod ports;
 mod preview;
 mod services;
 mod traffic;
@@ -25,6 +26,9 @@ pub(crate) struct Demo {
     /// The folder with the example's YAML; it is written there if it does not exist
     #[arg(long, value_name = "DIR", default_value = example::FOLDER)]
     dir: PathBuf,
+    /// Port of the example's services, on which Envoy takes requests; an example that is written gets it
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    envoy_port: Option<u16>,
     /// The Envoy to start; otherwise the one on the PATH or in target/tools
     #[arg(long, env = "PILOTFISH_ENVOY", value_name = "FILE")]
     envoy: Option<PathBuf>,
@@ -60,6 +64,28 @@ impl Demo {
         }
     }
 
+    /// The addresses that the demo listens on; `envoy_port` where an Envoy is there.
+    fn needed(&self, envoy_port: Option<u16>) -> Vec<ports::Needed> {
+        let needed = |by: &str, address: &str, way_out: &str| ports::Needed {
+            by: by.to_owned(),
+            address: address.to_owned(),
+            way_out: way_out.to_owned(),
+        };
+        let mut all = vec![
+            needed("xDS", &self.xds_address, "--xds-address names another address"),
+            needed("the dashboard", &self.admin_address, "--admin-address names another address"),
+        ];
+        all.extend(envoy_port.map(|port| {
+            let other = if port == example::PORT { 18_080 } else { example::PORT };
+            let way_out = format!("--envoy-port {other} --dir shop-{other} takes another port");
+            needed("Envoy", &format!("127.0.0.1:{port}"), &way_out)
+        }));
+        all.extend(services::addresses().map(|(name, address)| {
+            needed(&format!("the sample service {name:?}"), address, "is another demo running?")
+        }));
+        all
+    }
+
     /// Runs until `stop` is done or the time is over.
     ///
     /// # Errors
@@ -69,7 +95,13 @@ impl Demo {
         picture: Arc<picture::Picture>,
         stop: impl Future<Output = ()> + Send,
     ) -> Result<()> {
-        example::write_if_missing(&self.dir)?;
+        let port = example::port(&self.dir, self.envoy_port)?;
+        let envoy = envoy::find(self.envoy.as_deref());
+        ports::check(&self.needed(envoy.is_ok().then_some(port)))?;
+        if example::write_if_missing(&self.dir, port)? {
+            let folder = std::path::absolute(&self.dir).unwrap_or_else(|_| self.dir.clone());
+            picture.say(&format!("Wrote the example to {}", folder.display()));
+        }
         let _services = services::start().await?;
         let bound =
             Box::pin(Bound::bind(self.settings().check(pilotfish_registry::RegistryTable::default())?))
@@ -78,14 +110,14 @@ impl Demo {
         let state = bound.admin_state();
         let stop = until(stop, self.duration);
         picture.say(&format!(
-            "Serving {} to proxies on {xds}; pages on http://{admin}/debug",
+            "\n  Dashboard: http://{admin}/\n\nServing {} to proxies on {xds}",
             self.dir.display()
         ));
         let work = async {
-            match envoy::find(self.envoy.as_deref()) {
+            match envoy {
                 Ok(found) => {
                     picture.say(&format!("Envoy: {}", found.display()));
-                    let envoy = envoy::start(&found, xds).await?;
+                    let envoy = envoy::start(&found, xds, port).await?;
                     picture.say(&tips(&self.dir, envoy.port()));
                     traffic::send(&envoy, self.rate, &picture).await
                 }

@@ -14,12 +14,17 @@ const SERVICES: [(&str, &str); 4] = [
     ("payment", "127.0.0.14:9080"),
 ];
 
+/// Name and address of each.
+pub(super) fn addresses() -> impl Iterator<Item = (&'static str, &'static str)> {
+    SERVICES.into_iter()
+}
+
 /// Starts all of them; they end when the set is dropped.
 pub(super) async fn start() -> Result<JoinSet<()>> {
     let mut tasks = JoinSet::new();
     for (name, address) in SERVICES {
         let listener = TcpListener::bind(address).await.with_context(|| {
-            format!("the sample service {name:?} cannot listen on {address} (hint: is another demo running?)")
+            format!("the sample service {name:?} cannot listen on {address}\nhint: is another demo running?")
         })?;
         let app = Router::new().fallback(any(move || async move { format!("{name}\n") }));
         tasks.spawn(async move {

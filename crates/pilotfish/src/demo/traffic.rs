@@ -49,7 +49,7 @@ pub(super) async fn send(envoy: &Envoy, rate: u32, picture: &Picture) -> Result<
             let body = http_body_util::Limited::new(answer.into_body(), MOST_BYTES).collect().await;
             let text = body.map(|body| String::from_utf8_lossy(&body.to_bytes()).trim().to_owned());
             anyhow::Ok(match text {
-                Ok(text) if status.is_success() => text,
+                Ok(text) if status.is_success() => known(&text).to_owned(),
                 _ => format!("HTTP {}", status.as_u16()),
             })
         };
@@ -61,4 +61,20 @@ pub(super) async fn send(envoy: &Envoy, rate: u32, picture: &Picture) -> Result<
         picture.count(flow.title, &from);
     }
     Ok(())
+}
+
+/// The sample service that answers with this text. Other texts are not shown: they belong to a program that is not of the demo.
+fn known(text: &str) -> &'static str {
+    let mut names = super::services::addresses().map(|(name, _)| name);
+    names.find(|name| *name == text).unwrap_or("a server that is no sample service")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn texts_of_foreign_servers_are_not_shown() {
+        let shown = ["catalog v1", "<html>\n<body>", "\u{1b}[2J", ""].map(super::known);
+        let foreign = "a server that is no sample service";
+        assert_eq!(shown, ["catalog v1", foreign, foreign, foreign]);
+    }
 }

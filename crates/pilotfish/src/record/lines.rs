@@ -1,6 +1,7 @@
 //! The lines of a record.
 
 use super::Hashes;
+use pilotfish_config::extensions::WasmPlugin;
 use pilotfish_model::{
     ClusterDomain, Endpoint, Kind, NetworkGateway, Object, ObjectKey, ObjectMeta, SecretReader, Service,
     ServiceKey, ShardKey, Update, Workload, WorkloadKey,
@@ -87,6 +88,22 @@ pub(super) enum RecordedUpdate {
     RemoveObject(ObjectKey),
     NetworkGateways(Arc<[NetworkGateway]>),
     SecretAccess(SecretReader, Option<bool>),
+}
+
+/// Text in the place of a value that is not recorded.
+const REDACTED: &str = "redacted";
+
+/// The update without the values of env in WasmPlugins, where credentials are passed to plugins.
+pub(super) fn redacted(update: Update) -> Update {
+    let Update::Object(object) = &update else { return update };
+    let Some(plugin) = object.typed::<WasmPlugin>() else { return update };
+    let mut plugin = (*plugin).clone();
+    for variable in plugin.vm_config.iter_mut().flat_map(|config| &mut config.env) {
+        if !variable.value.is_empty() {
+            variable.value = REDACTED.to_owned();
+        }
+    }
+    Update::Object(Object::new((*object.meta).clone(), plugin))
 }
 
 /// Why an update is not in a record.

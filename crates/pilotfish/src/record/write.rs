@@ -1,6 +1,6 @@
 //! Writing a record.
 
-use super::lines::{Begin, End, FORMAT, LeftOut, Line, Publish, RecordedProxy, RecordedUpdate};
+use super::lines::{Begin, End, FORMAT, LeftOut, Line, Publish, RecordedProxy, RecordedUpdate, redacted};
 use super::{Hashes, hashes};
 use crate::control::shared::time;
 use crate::history::{History, Steps};
@@ -97,7 +97,7 @@ impl Record {
 
     fn publish(&mut self, revision: u64, at: SystemTime, updates: Vec<Update>) -> Result<(), Failure> {
         let mut recorded = Vec::with_capacity(updates.len());
-        for update in updates {
+        for update in updates.into_iter().map(redacted) {
             let object = match &update {
                 Update::Object(object) => object.key().to_string(),
                 _ => String::new(),

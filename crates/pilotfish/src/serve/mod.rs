@@ -263,7 +263,8 @@ fn name_suspects(recorder: &PrometheusRecorder, translator: &Arc<Translator>, sh
         let mut names = nack.refused();
         names.truncate(REFUSED);
         let view = pilotfish_translate::ViewId(nack.view.0);
-        let refused = Refused { view, names: &names, after: nack.after, until: nack.revision };
+        let (after, until, reason) = (nack.after, nack.revision, nack.reason());
+        let refused = Refused { view, names: &names, after, until, reason: &reason };
         suspects::of(&refused, &translator.snapshot(), &shared)
     });
 }

@@ -6,14 +6,28 @@ use std::path::Path;
 
 /// Everything that is wrong with the settings.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Mistakes(pub(crate) Vec<String>);
+pub(crate) struct Mistakes {
+    /// Messages of the mistakes, without line breaks.
+    pub(crate) lines: Vec<String>,
+    /// Flags as they were probably meant.
+    pub(crate) hints: Vec<String>,
+}
+
+impl From<Vec<String>> for Mistakes {
+    fn from(lines: Vec<String>) -> Self {
+        Self { lines, hints: Vec::new() }
+    }
+}
 
 impl fmt::Display for Mistakes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plural = if self.0.len() == 1 { "setting is" } else { "settings are" };
-        write!(f, "{} {plural} wrong:", self.0.len())?;
-        for mistake in &self.0 {
+        let plural = if self.lines.len() == 1 { "setting is" } else { "settings are" };
+        write!(f, "{} {plural} wrong:", self.lines.len())?;
+        for mistake in &self.lines {
             write!(f, "\n  {mistake}")?;
+        }
+        for hint in &self.hints {
+            write!(f, "\nhint: {hint}")?;
         }
         Ok(())
     }
@@ -28,12 +42,18 @@ pub(super) struct HalfNamed;
 #[derive(Default)]
 pub(super) struct Check {
     mistakes: Vec<String>,
+    hints: Vec<String>,
 }
 
 impl Check {
     /// A mistake that names its flag itself.
     pub(super) fn mistake(&mut self, text: impl Into<String>) {
         self.mistakes.push(text.into());
+    }
+
+    /// A flag as it was probably meant.
+    pub(super) fn hint(&mut self, flag: String) {
+        self.hints.push(flag);
     }
 
     /// A flag whose value is wrong, and why.
@@ -81,6 +101,9 @@ impl Check {
     /// # Errors
     /// All mistakes, where there are some.
     pub(super) fn finish<T>(self, checked: T) -> Result<T, Mistakes> {
-        if self.mistakes.is_empty() { Ok(checked) } else { Err(Mistakes(self.mistakes)) }
+        if self.mistakes.is_empty() {
+            return Ok(checked);
+        }
+        Err(Mistakes { lines: self.mistakes, hints: self.hints })
     }
 }

@@ -118,8 +118,9 @@ impl ServeArgs {
         let Some(path) = self.settings.clone() else { return Ok(self) };
         let named = |error: String| format!("--settings {}: {error}", path.display());
         let text = read_regular_text(&path, SETTINGS_BYTES);
-        let text = text.map_err(|error| Mistakes(vec![named(error.to_string())]))?;
-        self.with_text(&text).map_err(|errors| Mistakes(errors.into_iter().map(named).collect()))
+        let text = text.map_err(|error| Mistakes::from(vec![named(error.to_string())]))?;
+        self.with_text(&text)
+            .map_err(|errors| Mistakes::from(errors.into_iter().map(named).collect::<Vec<_>>()))
     }
 
     /// Checks everything, with the registries of the table.

@@ -207,7 +207,12 @@ fn live(
     let mut all: Vec<LiveRegistry> = Vec::new();
     for text in texts {
         let parsed = check.parse("--registry", Some(text), |text| LiveRegistry::parse(text, table, settings));
-        let Some(parsed) = parsed else { continue };
+        let Some(parsed) = parsed else {
+            if let Some(meant) = corrected(text, table) {
+                check.hint(format!("--registry '{meant}'"));
+            }
+            continue;
+        };
         if all.iter().any(|known| (known.provider, &known.instance) == (parsed.provider, &parsed.instance)) {
             let name = parsed.provider.name();
             check.mistake(format!(
@@ -218,6 +223,38 @@ fn live(
         }
     }
     all
+}
+
+/// The text with its registry and options as they were probably meant. `None` where nothing is near, or they are right.
+fn corrected(text: &str, table: &RegistryTable) -> Option<String> {
+    let (named, rest) = text.split_once('=')?;
+    let (name, instance) = match named.split_once('/') {
+        Some((name, instance)) => (name, format!("/{instance}")),
+        None => (named, String::new()),
+    };
+    let found = table.find(name).ok().map(|(_, entry)| entry);
+    let entry = found.or_else(|| {
+        let near = pilotfish_config::nearest(name, table.iter().map(|(_, entry)| entry.name))?;
+        table.find(near).ok().map(|(_, entry)| entry)
+    })?;
+    let (address, options) = rest.split_once('?').unwrap_or((rest, ""));
+    let option = |text: &str| {
+        let (key, value) = text.split_once('=').unwrap_or((text, ""));
+        let known: Vec<&str> = entry.all_options().map(|option| option.name).collect();
+        if known.contains(&key) {
+            return Some(text.to_owned());
+        }
+        Some(format!("{}={value}", pilotfish_config::nearest(key, known.into_iter())?))
+    };
+    let mut meant = match found {
+        Some(_) => format!("{name}{instance}={address}"),
+        None => format!("{}{instance}={address}", entry.name.to_ascii_lowercase()),
+    };
+    if !options.is_empty() {
+        let options: Option<Vec<String>> = options.split('&').map(option).collect();
+        meant = format!("{meant}?{}", options?.join("&"));
+    }
+    (meant != text).then_some(meant)
 }
 
 fn names(given: Vec<String>, default: Vec<String>, table: &RegistryTable, check: &mut Check) -> Vec<String> {
@@ -241,4 +278,32 @@ fn names(given: Vec<String>, default: Vec<String>, table: &RegistryTable, check:
         }
     }
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hints_are_the_flags_as_they_were_meant() {
+        let table = crate::registries::table_with(&[]);
+        for (text, meant) in [
+            ("cnsul=http://a:8500", Some("consul=http://a:8500")),
+            ("Consull/west=http://a?services=x", Some("consul/west=http://a?services=x")),
+            ("consul=http://a?servces=x&guard=1", Some("consul=http://a?services=x&guard=1")),
+            ("consul=http://a?services=x", None),
+            ("consul=http://a?zzzzzzzz=x", None),
+            ("zzzzzzzz=http://a", None),
+            ("consul", None),
+        ] {
+            assert_eq!(corrected(text, &table).as_deref(), meant, "{text}");
+        }
+        let args =
+            RegistriesArgs { registry: vec!["cnsul=http://a:8500".into()], ..RegistriesArgs::default() };
+        let mut check = Check::default();
+        args.check(table, &mut check);
+        let text = check.finish(()).unwrap_err().to_string();
+        assert!(text.contains("there is no registry \"cnsul\" (did you mean \"Consul\"?)"), "{text}");
+        assert!(text.ends_with("\nhint: --registry 'consul=http://a:8500'"), "{text}");
+    }
 }

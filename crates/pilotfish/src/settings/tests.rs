@@ -66,7 +66,7 @@ fn all_mistakes_are_reported_at_once() {
         ..ServeArgs::default()
     };
     let mistakes = args.check(RegistryTable::default()).unwrap_err();
-    assert_eq!(mistakes.0.len(), 13, "{mistakes}");
+    assert_eq!(mistakes.lines.len(), 13, "{mistakes}");
     assert!(mistakes.to_string().starts_with("13 settings are wrong:\n  PATH: name at least one"));
     assert!(mistakes.to_string().contains("Kubernetes"), "the known registries are named");
 }
@@ -96,8 +96,8 @@ fn what_needs_a_cluster_says_so() {
     args.multi_cluster.multi_cluster_services = Some("hosts".into());
     args.webhooks.webhook_address = Some("127.0.0.1:0".into());
     let mistakes = args.check(RegistryTable::default()).unwrap_err();
-    assert_eq!(mistakes.0.len(), 3, "{mistakes}");
-    assert!(mistakes.0.iter().all(|mistake| mistake.contains("--kubernetes")), "{mistakes}");
+    assert_eq!(mistakes.lines.len(), 3, "{mistakes}");
+    assert!(mistakes.lines.iter().all(|mistake| mistake.contains("--kubernetes")), "{mistakes}");
 }
 
 #[test]

@@ -79,13 +79,13 @@ impl TlsArgs {
         for (flag, path) in named {
             check.exists(flag, path);
         }
-        let certificate = self.certificate(address, has_webhooks, check)?;
+        let certificate = self.certificate(address, has_webhooks, check);
         if self.ca_cert_files.is_empty() && !reads_cluster {
-            let hint = "nobody could prove who he is: name the authorities of proxies' certificates with --ca-cert-file, or a \
-                        cluster that knows their tokens with --kubernetes";
-            check.wrong(ADDRESS, address, hint);
+            let why = "it needs --ca-cert-file (client certificates) or --kubernetes (tokens)";
+            check.wrong(ADDRESS, address, why);
         }
-        let address = check.parse(ADDRESS, Some(address), parse::address)?;
+        let address = check.parse(ADDRESS, Some(address), parse::address);
+        let (certificate, address) = (certificate?, address?);
         let mut audiences = self.token_audiences;
         if audiences.is_empty() {
             audiences.push(AUDIENCE.to_owned());
@@ -99,9 +99,8 @@ impl TlsArgs {
             Some(files) => Some(files),
             None if has_webhooks => Some(CertificateSource::Webhooks),
             None => {
-                let hint = "there is no certificate to show: name --tls-cert-file and --tls-key-file, or --webhook-address, which \
-                            keeps a certificate";
-                check.wrong("--secure-xds-address", address, hint);
+                let why = "it needs --tls-cert-file and --tls-key-file, or --webhook-address, which keeps a certificate";
+                check.wrong("--secure-xds-address", address, why);
                 None
             }
         }
@@ -154,8 +153,8 @@ mod tests {
         for (wrong, expected) in [
             (TlsArgs { tls_key_file: None, ..given() }, "where is --tls-key-file"),
             (TlsArgs { tls_cert_file: None, ..given() }, "where is --tls-cert-file"),
-            (TlsArgs { tls_cert_file: None, tls_key_file: None, ..given() }, "no certificate to show"),
-            (TlsArgs { ca_cert_files: Vec::new(), ..given() }, "nobody could prove"),
+            (TlsArgs { tls_cert_file: None, tls_key_file: None, ..given() }, "it needs --tls-cert-file"),
+            (TlsArgs { ca_cert_files: Vec::new(), ..given() }, "it needs --ca-cert-file"),
             (
                 TlsArgs { ca_cert_files: vec!["nowhere.pem".into()], ..given() },
                 "--ca-cert-file \"nowhere.pem\"",
@@ -163,12 +162,18 @@ mod tests {
             (TlsArgs { secure_xds_address: Some("nowhere".into()), ..given() }, "not HOST:PORT"),
         ] {
             let mistakes = args(wrong).check(RegistryTable::default()).unwrap_err();
-            assert_eq!(mistakes.0.len(), 1, "{mistakes}");
-            assert!(mistakes.0[0].contains(expected), "{mistakes}");
+            assert_eq!(mistakes.lines.len(), 1, "{mistakes}");
+            assert!(mistakes.lines[0].contains(expected), "{mistakes}");
         }
+        let nothing = TlsArgs { secure_xds_address: Some("nowhere".into()), ..TlsArgs::default() };
+        let all = args(nothing).check(RegistryTable::default()).unwrap_err();
+        for (line, expected) in all.lines.iter().zip(["--tls-cert-file", "--ca-cert-file", "not HOST:PORT"]) {
+            assert!(line.contains(expected), "{all}");
+        }
+        assert_eq!(all.lines.len(), 3, "all at once: {all}");
         let without = TlsArgs { secure_xds_address: None, ..given() };
         assert_eq!(
-            args(without).check(RegistryTable::default()).unwrap_err().0.len(),
+            args(without).check(RegistryTable::default()).unwrap_err().lines.len(),
             3,
             "each of the files is reported"
         );

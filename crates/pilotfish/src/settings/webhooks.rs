@@ -206,7 +206,7 @@ mod tests {
             args(Some("127.0.0.1:15017"), Some("https://192.0.2.1/validate"), true),
             args(Some("nowhere"), None, true),
         ] {
-            assert_eq!(wrong.check(RegistryTable::default()).unwrap_err().0.len(), 1);
+            assert_eq!(wrong.check(RegistryTable::default()).unwrap_err().lines.len(), 1);
         }
     }
 }

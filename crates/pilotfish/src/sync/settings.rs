@@ -133,7 +133,7 @@ impl SyncPolaris {
             Err(error) => bail!("--address {:?}: {error}", self.address),
         };
         if self.ca_file.is_some() && !address.scheme.is_tls {
-            bail!("--ca-file is for https: --address needs its scheme");
+            bail!("--ca-file needs TLS: begin --address with https://");
         }
         if !(0.0..=1.0).contains(&self.guard_share) {
             bail!("--guard-share {}: not a share from 0 to 1", self.guard_share);

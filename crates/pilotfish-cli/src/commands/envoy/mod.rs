@@ -6,6 +6,7 @@ mod sent;
 use crate::client::Client;
 use crate::error::CliError;
 use crate::output::{Colour, Screen};
+use crate::words::{counted, is_or_are};
 use pilotfish_api::v1::{ProxyConfig, Section};
 use plain::plain;
 pub(super) use sent::whole;
@@ -209,12 +210,19 @@ fn unified(section: Section, sent: &Value, held: &Value) -> String {
 
 pub(super) fn text(answer: &ConfigDiff, screen: &Screen) -> String {
     if answer.differences.is_empty() {
-        let line = format!("{} has what it was sent: {} resources are equal", answer.proxy, answer.same);
+        let line = format!(
+            "{} has what it was sent: {} {} equal",
+            answer.proxy,
+            counted(answer.same, "resource"),
+            is_or_are(answer.same)
+        );
         return screen.paint(&line, Colour::Good) + "\n";
     }
     let mut out = String::new();
     let count = answer.differences.len();
-    let line = format!("{}: {count} resources differ, {} are equal", answer.proxy, answer.same);
+    let (differ, same) = (if count == 1 { "differs" } else { "differ" }, answer.same);
+    let resources = counted(count, "resource");
+    let line = format!("{}: {resources} {differ}, {same} {} equal", answer.proxy, is_or_are(same));
     let _ = writeln!(out, "{}", screen.paint(&line, Colour::Bad));
     for Difference { section, name, what, error, diff } in &answer.differences {
         let error = if error.is_empty() { String::new() } else { format!(": {}", error.replace('\n', " ")) };

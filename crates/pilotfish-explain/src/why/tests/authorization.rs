@@ -130,7 +130,7 @@ fn what_nobody_can_know_beforehand_is_said_to_decide() {
     assert!(!answer.reaches && said(&answer).contains("the request has no token"), "{}", said(&answer));
     let answer = with(&["authorization=Bearer x".to_owned()]);
     let text = said(&answer);
-    assert!(answer.reaches && answer.outcome.ends_with("1 steps are doubtful"), "{text}");
+    assert!(answer.reaches && answer.outcome.ends_with("; 1 step is doubtful"), "{text}");
     for part in [
         "401 unless its token is valid",
         "depending on the token of the request",

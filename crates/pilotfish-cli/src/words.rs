@@ -1,0 +1,31 @@
+//! Numbers with their nouns.
+
+/// A number with its noun, which is given in the singular: `1 error`, `2 proxies`.
+#[must_use]
+pub fn counted(count: usize, noun: &str) -> String {
+    if count == 1 {
+        return format!("1 {noun}");
+    }
+    match noun.strip_suffix('y') {
+        Some(stem) => format!("{count} {stem}ies"),
+        None => format!("{count} {noun}s"),
+    }
+}
+
+/// The verb for so many things.
+pub(crate) fn is_or_are(count: usize) -> &'static str {
+    if count == 1 { "is" } else { "are" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nouns_agree_with_their_numbers() {
+        let all = [(0, "error"), (1, "error"), (2, "error"), (1, "proxy"), (3, "proxy")];
+        let texts = all.map(|(count, noun)| counted(count, noun));
+        assert_eq!(texts, ["0 errors", "1 error", "2 errors", "1 proxy", "3 proxies"]);
+        assert_eq!([0, 1, 2].map(is_or_are), ["are", "is", "are"]);
+    }
+}
