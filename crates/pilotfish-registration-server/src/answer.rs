@@ -17,7 +17,9 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use pilotfish_identity::{Authenticated, Authentication, CERTIFICATE, Call, HalfOpen, RefusalLimit};
+use pilotfish_identity::{
+    Authenticated, Authentication, CERTIFICATE, Call, HalfOpen, RefusalLimit, is_forwarding_header,
+};
 use pilotfish_registration_api::v1::error::Code;
 use pilotfish_registration_api::v1::registration_service_server::RegistrationServiceServer;
 use pilotfish_registration_api::{LIMIT_HEADER, Routes, SERVICE};
@@ -246,7 +248,10 @@ impl Requests {
         };
         if !headers.contains_key(AUTHORIZATION) {
             return match self.anonymous {
-                true => Ok(Who::anonymous(address)),
+                true => {
+                    let is_forwarded = headers.keys().any(|name| is_forwarding_header(name.as_str()));
+                    Ok(Who { is_forwarded, ..Who::anonymous(address) })
+                }
                 false => Err(Failure::new(
                     Code::Unauthenticated,
                     format!(

@@ -18,16 +18,19 @@ pub(crate) struct Who {
     pub(crate) token: Option<Digest>,
     /// Where it is.
     pub(crate) address: IpAddr,
+    /// True if a proxy passed the request on: its client may be anywhere.
+    pub(crate) is_forwarded: bool,
 }
 
 impl Who {
     /// A client with these identities; `None` when there are none.
     pub(crate) fn new(identities: Vec<String>, token: Option<Digest>, address: IpAddr) -> Option<Self> {
         let identity = identities.first()?.as_str().into();
-        Some(Self { identities: identities.into(), identity, token, address })
+        Some(Self { identities: identities.into(), identity, token, address, is_forwarded: false })
     }
 
     pub(crate) fn anonymous(address: IpAddr) -> Self {
-        Self { identities: [ANONYMOUS.to_owned()].into(), identity: ANONYMOUS.into(), token: None, address }
+        let identities = [ANONYMOUS.to_owned()].into();
+        Self { identities, identity: ANONYMOUS.into(), token: None, address, is_forwarded: false }
     }
 }

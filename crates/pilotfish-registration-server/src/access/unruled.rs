@@ -2,7 +2,7 @@
 //!
 //! | Client | Registers |
 //! |---|---|
-//! | without identity, on a listener of this machine | everything: nobody is protected from anybody |
+//! | without identity, on a listener of this machine, not through a proxy | everything: nobody is protected from anybody |
 //! | with the SPIFFE id of a workload of the mesh | services of its own namespace |
 //! | with a token of the file, or without identity | short names |
 //!
@@ -21,7 +21,8 @@ pub(super) fn check(
     around: &Surroundings,
 ) -> Result<(), Denied> {
     let is_anonymous = &*who.identity == ANONYMOUS;
-    if action != Action::Register || (is_anonymous && around.is_loopback) {
+    let is_local = around.is_loopback && !who.is_forwarded;
+    if action != Action::Register || (is_anonymous && is_local) {
         return Ok(());
     }
     if who.identities.iter().any(|id| id.starts_with("spiffe://")) {
@@ -104,6 +105,16 @@ mod tests {
             let key = InstanceKey::new(namespace, service, "a");
             let checked = check(&who, action, &key, &around);
             assert_eq!(checked, expected, "{identity} {is_loopback} {action:?} {namespace}/{service}");
+            // Through a proxy, a client on loopback is as one from elsewhere.
+            let elsewhere = Surroundings { is_loopback: false, ..around };
+            let forwarded = Who { is_forwarded: true, ..who.clone() };
+            let local =
+                Surroundings { mesh: Arc::new(Shop), domain: "cluster.local".to_owned(), is_loopback };
+            assert_eq!(
+                check(&forwarded, action, &key, &local),
+                check(&who, action, &key, &elsewhere),
+                "{identity}"
+            );
         }
     }
 }
