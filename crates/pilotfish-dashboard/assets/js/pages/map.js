@@ -29,6 +29,7 @@ function namespaces(root, signal) {
   const scopes = h("div");
   const tiles = h("div");
   const found = h("div");
+  const only = h("div");
   let known = [];
   const { form, values } = filters([
     { name: "q", label: "Find a namespace or a service", hint: "catalog" },
@@ -36,7 +37,7 @@ function namespaces(root, signal) {
     draw();
     search(found, q, signal);
   });
-  root.append(form, found, section("Namespaces", legend(), tiles), section("Who sees whose services", scopes));
+  root.append(form, found, section("Namespaces", legend(), tiles), only, section("Who sees whose services", scopes));
   const draw = () => {
     const shown = known.filter((one) => one.name.includes(values.q));
     replace(
@@ -51,6 +52,8 @@ function namespaces(root, signal) {
       const map = await get("map", {}, signal);
       known = map.namespaces.sort((a, b) => trouble(b) - trouble(a) || a.name.localeCompare(b.name));
       draw();
+      // A mesh of one namespace needs no choice.
+      if (known.length === 1 && !only.firstChild) services(only, known[0].name, signal);
       replace(scopes, await scopePicture(map));
     } catch (error) {
       if (!signal.aborted) replace(tiles, failure(error));
