@@ -83,6 +83,8 @@ pub struct ProblemReport {
     pub line: u32,
     /// The object, where it is known.
     pub object: Option<ObjectKey>,
+    /// The label `istio.io/rev` of the version that the report is about.
+    pub revision: Option<Arc<str>>,
     /// The field path; empty for the object as a whole.
     pub path: String,
     /// What is wrong, in one line.
@@ -126,6 +128,7 @@ impl ProblemReport {
             document,
             line: problem.line.unwrap_or(0),
             object: None,
+            revision: None,
             path: problem.path.to_string(),
             message: problem.message.clone(),
             hint: problem.hint.clone(),

@@ -15,10 +15,12 @@ pub mod client;
 mod port_forward;
 pub mod remote;
 pub mod request;
+mod revision_tags;
 mod source;
 pub mod token_review;
 pub mod watch;
 
 pub use port_forward::{ForwardError, Forwarded, ForwardedPod, WantedPod};
+pub use revision_tags::RevisionTags;
 pub use source::{Kinds, KubeSource, KubeSourceSettings, SourceError, has_status, resources_of};
 pub use watch::{NoopObserver, Observer, WatchEvent};

@@ -16,6 +16,7 @@ mod names;
 mod object;
 mod protocol;
 mod provider;
+mod revision;
 mod service;
 mod special_address;
 mod spiffe;
@@ -30,6 +31,7 @@ pub use names::{ClusterId, Hostname, HostnameError, Locality, Namespace, Network
 pub use object::{Kind, KindSpec, Object, ObjectKey, ObjectMeta, Spec, Typed};
 pub use protocol::{Protocol, Transport};
 pub use provider::{ObjectRef, Origin, Provider, RegisteredId, ShardKey};
+pub use revision::{REVISION_LABEL, Revision, TAG_LABEL};
 pub use service::{
     ClusterAddresses, DubboInterface, ExportTo, InboundBy, KubernetesAttributes, NodePorts, Port, PortId,
     Resolution, Service, ServiceVariant, TargetPort, TrafficDistribution,

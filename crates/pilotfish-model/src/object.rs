@@ -213,6 +213,12 @@ impl ObjectMeta {
         (self.created, &self.key.name, self.key.namespace.as_str())
     }
 
+    /// The value of the label `istio.io/rev`.
+    #[must_use]
+    pub fn revision(&self) -> Option<&str> {
+        self.labels.get(crate::REVISION_LABEL)
+    }
+
     /// Whether the part that rules depend on is equal. The origin (a line number) and the generation are not.
     #[must_use]
     pub fn same_content(&self, other: &Self) -> bool {

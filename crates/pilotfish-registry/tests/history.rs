@@ -256,6 +256,7 @@ impl Run {
             config_feed: "c1".into(),
             primary: "c1".into(),
             merge,
+            ..AggregateSettings::default()
         });
         for cluster in CLUSTERS {
             controller.add_source(cluster, "s");

@@ -159,7 +159,12 @@ fn workloads_of_any_registry_are_selected_by_service_entries() {
 
 /// A Kubernetes Service and a registry of lower rank that has its host, too.
 fn rivals(merge: MergePolicy) -> (Mesh, ShardKey) {
-    let settings = AggregateSettings { config_feed: "c1".into(), primary: "c1".into(), merge };
+    let settings = AggregateSettings {
+        config_feed: "c1".into(),
+        primary: "c1".into(),
+        merge,
+        ..AggregateSettings::default()
+    };
     let mut mesh = Mesh::with_aggregate(settings, &["c1"], &RegistrySettings::default());
     mesh.apply("c1", &svc("web", "{clusterIP: 10.1.0.1, ports: [{name: http, port: 80}]}"));
     mesh.apply("c1", &slice("web-1", "web", "[{name: http, port: 80}]", "[{addresses: [1.2.3.4]}]"));
@@ -212,7 +217,12 @@ fn services_of_one_host_are_merged_as_declared() {
 #[test]
 fn an_imported_host_gives_way_to_a_registry_that_comes_first() {
     let aggregate =
-        AggregateSettings { config_feed: "c1".into(), primary: "c1".into(), merge: MergePolicy::First };
+        AggregateSettings {
+            config_feed: "c1".into(),
+            primary: "c1".into(),
+            merge: MergePolicy::First,
+            ..AggregateSettings::default()
+        };
     let settings = RegistrySettings {
         multi_cluster_services: pilotfish_registry::MultiClusterServices::Hosts,
         ..RegistrySettings::default()

@@ -1,10 +1,10 @@
 //! What is tried is what then happens, and leaves nothing.
 #![allow(clippy::unwrap_used, reason = "a test fails this way")]
 
-use pilotfish_model::{Object, ObjectKey, Update, World, WorldWriter};
+use pilotfish_model::{Object, ObjectKey, Revision, Update, World, WorldWriter};
 use pilotfish_registry::WhatIf;
 use pilotfish_registry::testing::{SHOP, Scene, objects};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const CHANGES: [&str; 5] = [
     // A Service with another port.
@@ -93,4 +93,28 @@ fn an_object_can_be_tried_away() {
         updates.iter().any(|update| matches!(update, Update::Services(_, services) if services.is_empty()));
     assert!(gone, "{updates:?}");
     assert_eq!(whole(&scene.world()), before);
+}
+
+#[test]
+fn object_of_another_revision_is_tried_as_one_that_is_not_read() {
+    let route = |label: &str, host: &str| {
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: web, namespace: shop, labels: {{istio.io/rev: \
+             {label}}}}}\nspec: {{hosts: [{host}], http: [{{route: [{{destination: {{host: web}}}}]}}]}}\n"
+        )
+    };
+    let mut scene = Scene::new();
+    scene.controller.set_revision(&Revision::named("canary").with_tags(BTreeSet::from(["prod".into()])));
+    scene.world();
+    let tried_with = |scene: &Scene, text: &str| {
+        let WhatIf { updates, objects } = scene.controller.clone().what_if(tried(text));
+        (updates.len(), objects)
+    };
+    assert_eq!(tried_with(&scene, &route("stable", "web")), (0, 0));
+    assert_eq!(tried_with(&scene, &route("prod", "web")), (1, 1));
+    scene.apply(&route("canary", "web")).unwrap();
+    scene.world();
+    assert_eq!(tried_with(&scene, &route("canary", "web")), (0, 0));
+    let WhatIf { updates, objects } = scene.controller.clone().what_if(tried(&route("stable", "web")));
+    assert!(objects == 1 && matches!(&*updates, [Update::RemoveObject(_)]), "{updates:?}");
 }

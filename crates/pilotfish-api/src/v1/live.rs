@@ -10,6 +10,12 @@ pub struct Overview {
     pub version: String,
     /// The revision in force.
     pub revision: u64,
+    /// The revision of this control plane; empty where it reads the objects of all revisions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub control_plane_revision: String,
+    /// Objects that are left to control planes of other revisions.
+    #[serde(default, skip_serializing_if = "super::status::is_zero")]
+    pub left_to_other_revisions: usize,
     /// Whether proxies are served.
     pub ready: bool,
     /// The verdict, with the top causes.

@@ -12,6 +12,12 @@ pub struct Status {
     pub version: String,
     /// The revision in force.
     pub revision: u64,
+    /// The revision of this control plane; empty where it reads the objects of all revisions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub control_plane_revision: String,
+    /// Objects that are left to control planes of other revisions.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_to_other_revisions: usize,
     /// Whether proxies are served.
     pub ready: bool,
     /// The verdict, with the top causes.
@@ -38,6 +44,11 @@ pub struct Status {
     /// What the analysis of references found, by its worst level.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<String>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for this")]
+pub(super) fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// What a proxy refuses of one resource type.

@@ -47,6 +47,14 @@ fn text(status: &v1::Status, screen: &Screen) -> String {
     let mut out = format!("{replica}  {}\n", screen.paint(summary.unwrap_or(word), colour));
     let _ = writeln!(out, "  version   {version}");
     let _ = writeln!(out, "  revision  {revision}");
+    if !status.control_plane_revision.is_empty() {
+        let left = match status.left_to_other_revisions {
+            0 => String::new(),
+            1 => "; 1 object is left to other revisions".to_owned(),
+            many => format!("; {many} objects are left to other revisions"),
+        };
+        let _ = writeln!(out, "  reads     objects of revision {}{left}", status.control_plane_revision);
+    }
     let _ = writeln!(out, "  proxies   {proxies} connected, {pending} pending, {rejected} rejected");
     refused(status, screen, &mut out);
     for (title, lines) in [
@@ -110,6 +118,22 @@ mod tests {
             "pilotfish-0  ready, all is well\n  version   1.2.3\n  revision  43\n  proxies   12 connected, 0 pending, 0 rejected\n"
         );
         assert_eq!(code(&well()), ExitCode::SUCCESS);
+    }
+
+    #[test]
+    fn objects_of_other_revisions_are_counted_and_no_problem() {
+        let line = |left| {
+            let status = v1::Status {
+                control_plane_revision: "canary".into(),
+                left_to_other_revisions: left,
+                ..well()
+            };
+            assert_eq!(code(&status), ExitCode::SUCCESS);
+            text(&status, &Screen::plain()).lines().nth(3).unwrap_or_default().to_owned()
+        };
+        assert_eq!(line(0), "  reads     objects of revision canary");
+        assert_eq!(line(1), "  reads     objects of revision canary; 1 object is left to other revisions");
+        assert_eq!(line(7), "  reads     objects of revision canary; 7 objects are left to other revisions");
     }
 
     #[test]

@@ -266,8 +266,10 @@ fn read_entry(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry 
         unserved.map(|(document, problem)| ProblemReport::new(file, *document, problem)).collect();
     for item in read.objects {
         let key = item.object.key().clone();
+        let revision: Option<Arc<str>> = item.object.meta.revision().map(Arc::from);
         reports.extend(item.warnings.iter().map(|problem| ProblemReport {
             object: Some(key.clone()),
+            revision: revision.clone(),
             ..ProblemReport::new(file, item.document, problem)
         }));
         if let Some(first) = objects.get(&key) {
@@ -279,10 +281,17 @@ fn read_entry(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry 
     // Where a broken part cannot be tied to an object, it may have been any object that is missing now.
     let uncertain = read.incomplete || read.rejected.iter().any(|rejected| rejected.key.is_none());
     let missing = |key: &ObjectKey| !objects.contains_key(key);
-    let broken: BTreeSet<&ObjectKey> =
-        read.rejected.iter().filter_map(|rejected| rejected.key.as_ref()).collect();
+    let broken: BTreeMap<&ObjectKey, Option<&str>> = read
+        .rejected
+        .iter()
+        .filter_map(|rejected| Some((rejected.key.as_ref()?, rejected.revision.as_deref())))
+        .collect();
     let mut kept = before.objects.to_map();
-    kept.retain(|key, _| missing(key) && (uncertain || broken.contains(key)));
+    kept.retain(|key, object| {
+        // An earlier version that belonged to another revision is none of the object that is there now.
+        let is_version = |revision: &Option<&str>| object.meta.revision() == *revision;
+        missing(key) && broken.get(key).map_or(uncertain, is_version)
+    });
     let fresh = closed_objects(&read.rejected, |key| {
         missing(key) && (!kept.contains_key(key) || before.closed.contains(key))
     });
@@ -299,6 +308,7 @@ fn read_entry(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry 
         };
         reports.extend(rejected.problems.iter().map(|problem| ProblemReport {
             object: rejected.key.clone(),
+            revision: rejected.revision.clone(),
             line: problem.line.unwrap_or(rejected.line),
             effective: if problem.is_error() { effective } else { Effective::Written },
             ..ProblemReport::new(file, rejected.document, problem)
@@ -326,6 +336,7 @@ fn duplicate(key: &ObjectKey, object: &Object, winner: &Object) -> ProblemReport
         document: 0,
         line,
         object: Some(key.clone()),
+        revision: object.meta.revision().map(Arc::from),
         path: String::new(),
         message: format!("is also at {}, which counts; this one is not applied", winner.meta.origin),
         hint: None,

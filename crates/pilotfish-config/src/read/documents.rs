@@ -3,7 +3,7 @@
 //! Every document is read for itself: what is wrong with one costs that one.
 
 use super::limits::Limits;
-use super::metadata::{ReadMetadata, read_metadata};
+use super::metadata::{ReadMetadata, read_metadata, revision_of};
 use crate::kinds::content::{read_object, versions};
 use crate::path::{FieldPath, printable};
 use crate::problem::{ObjectCheck, Problem, did_you_mean};
@@ -46,6 +46,8 @@ pub struct ReadObject {
 pub struct Rejected {
     /// Which object, where that could be read.
     pub key: Option<ObjectKey>,
+    /// Its label `istio.io/rev`, where that could be read.
+    pub revision: Option<Arc<str>>,
     /// The document in the file, counted from 1.
     pub document: u32,
     /// The line that it begins on.
@@ -55,6 +57,13 @@ pub struct Rejected {
     /// What stands in for it where no earlier version can: it admits nothing that the object would not, could it be used.
     /// `None` for kinds that guard nothing, where leaving it out does no harm.
     pub closed: Option<Object>,
+}
+
+impl Rejected {
+    /// Something of which not even the name could be read.
+    pub(super) fn nameless(document: u32, line: u32, problem: Problem) -> Self {
+        Self { key: None, revision: None, document, line, problems: vec![problem], closed: None }
+    }
 }
 
 /// Reads the objects of a YAML or JSON text. `file` is its name, for messages.
@@ -127,12 +136,11 @@ type Inherited<'a> = Option<(&'a str, &'a str)>;
 impl ReadFile {
     fn broken(&mut self, document: u32, line: u32, problem: Problem) {
         self.incomplete = true;
-        self.rejected.push(Rejected { key: None, document, line, problems: vec![problem], closed: None });
+        self.rejected.push(Rejected::nameless(document, line, problem));
     }
 
     fn reject(&mut self, document: u32, node: &Node, problem: Problem) {
-        let problems = vec![problem];
-        self.rejected.push(Rejected { key: None, document, line: node.line, problems, closed: None });
+        self.rejected.push(Rejected::nameless(document, node.line, problem));
     }
 
     /// Reads one object, or each item of a list.
@@ -167,7 +175,7 @@ impl ReadFile {
         let is_known = known.contains(&version);
         let rejected = |key, line, problems: Vec<Problem>| {
             let closed = closed_object(kind, node, &origin, is_known, &problems);
-            Rejected { key, document, line, problems, closed }
+            Rejected { key, revision: revision_of(node), document, line, problems, closed }
         };
         if !is_known {
             let message = format!(

@@ -1,7 +1,7 @@
 //! Objects as an API server sends them: JSON, one at a time, of a kind that is known from the request.
 
 use super::documents::{ReadObject, Rejected};
-use super::metadata::{ReadMetadata, read_metadata};
+use super::metadata::{ReadMetadata, read_metadata, revision_of};
 use crate::kinds::content::{is_namespaced, read_object, versions};
 use crate::path::FieldPath;
 use crate::problem::Problem;
@@ -18,13 +18,13 @@ use std::sync::Arc;
 /// With everything that is wrong with the object.
 pub fn read_live(kind: Kind, origin: &Arc<str>, json: &[u8]) -> Result<ReadObject, Rejected> {
     let root: Node = serde_json::from_slice(json).map_err(|error| {
-        let problem = Problem::error(FieldPath::default(), format!("not JSON: {error}"));
-        Rejected { key: None, document: 0, line: 0, problems: vec![problem], closed: None }
+        Rejected::nameless(0, 0, Problem::error(FieldPath::default(), format!("not JSON: {error}")))
     })?;
     let ReadMetadata { key, meta, deleting, mut problems } = read_metadata(kind, &root, origin.clone());
     let rejected = |key, problems: Vec<Problem>| {
         let closed = closed_object(kind, &root, origin, true, &problems);
-        Err(Rejected { key, document: 0, line: 0, problems: without_lines(problems), closed })
+        let (revision, problems) = (revision_of(&root), without_lines(problems));
+        Err(Rejected { key, revision, document: 0, line: 0, problems, closed })
     };
     let Some(meta) = meta else { return rejected(key, problems) };
     let decoded = read_object(kind, &root, meta, deleting);

@@ -59,10 +59,7 @@ fn reject(read: &mut ReadFile, which: MeshFile, problem: Problem) {
     let line = problem.line.unwrap_or(1);
     read.rejected.push(Rejected {
         key: Some(which.key()),
-        document: 1,
-        line,
-        problems: vec![problem],
-        closed: None,
+        ..Rejected::nameless(1, line, problem)
     });
 }
 
@@ -116,7 +113,8 @@ fn document(read: &mut ReadFile, which: MeshFile, file: &str, root: &Node, offse
     match decoded.object {
         Some(object) => read.objects.push(ReadObject { object, document: 1, line, warnings: problems }),
         None => {
-            read.rejected.push(Rejected { key: Some(which.key()), document: 1, line, problems, closed: None })
+            let key = Some(which.key());
+            read.rejected.push(Rejected { key, revision: None, document: 1, line, problems, closed: None })
         }
     }
 }

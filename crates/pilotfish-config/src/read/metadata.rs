@@ -6,7 +6,7 @@ use crate::kinds::message::message;
 use crate::path::Path;
 use crate::problem::{Checker, Problem};
 use crate::yaml::{Mode, Node, decode, shorten};
-use pilotfish_model::{Kind, LabelMap, ObjectKey, ObjectMeta};
+use pilotfish_model::{Kind, LabelMap, ObjectKey, ObjectMeta, REVISION_LABEL};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -75,6 +75,12 @@ fn key(kind: Kind, namespace: &str, name: &str) -> Option<ObjectKey> {
     // Names that no object can have stand in messages about it, but identify nothing.
     let wrong = |text: &str| text.len() > 253 || text.contains(char::is_control);
     (!name.is_empty() && !wrong(name) && !wrong(namespace)).then(|| ObjectKey::new(kind, namespace, name))
+}
+
+/// The label `istio.io/rev` of an object whose content may be wrong.
+pub(crate) fn revision_of(root: &Node) -> Option<Arc<str>> {
+    let labels = root.get("metadata")?.get("labels")?;
+    labels.get(REVISION_LABEL)?.text().map(Arc::from)
 }
 
 /// The key, as far as it can be read, of an object whose metadata is wrong elsewhere.

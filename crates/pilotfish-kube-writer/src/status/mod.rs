@@ -30,7 +30,7 @@ use pilotfish_config::{Problem, Severity};
 use pilotfish_kube::request::{BACKOFF, within};
 use pilotfish_kube::watch::{Change, Observer, Reader, Resource, Stored, Watch, WatchTarget, WatchUpdate};
 use pilotfish_kube::{has_status, resources_of};
-use pilotfish_model::{Kind, Object, ObjectKey, World};
+use pilotfish_model::{Kind, Object, ObjectKey, Revision, World};
 use pilotfish_source::{Backoff, Jitter};
 use queue::{Outcome, StatusQueue, Write};
 use request::{WriteResponse, send};
@@ -109,6 +109,8 @@ pub struct StatusSettings {
     pub analysed: Vec<Kind>,
     /// The ranges from which hosts of ServiceEntries are given addresses, where they are.
     pub addresses: Option<AddressRanges>,
+    /// The revision whose objects have their status from us, with its tags.
+    pub revision: watch::Receiver<Revision>,
     /// Hears what happens to watches.
     pub observer: Arc<dyn Observer>,
     /// Hears what is written.
@@ -181,7 +183,9 @@ impl StatusWriter {
     pub async fn run(mut self, mut wanted: mpsc::Receiver<DesiredStatuses>) {
         let (sender, mut updates) = mpsc::channel(WAITING);
         let mut leadership = self.leadership.clone();
+        let mut revision = self.settings.revision.clone();
         loop {
+            self.queue.set_revision(revision.borrow_and_update().clone());
             self.write();
             let due = self.wakes();
             tokio::select! {
@@ -195,6 +199,8 @@ impl StatusWriter {
                     }
                     None => return,
                 },
+                // Nobody sends another one where tags are not followed.
+                Ok(()) = revision.changed() => {}
                 Some((kind, update)) = updates.recv() => self.handle_watch(kind, update),
                 Some(groups) = self.discoveries.join_next() => self.handle_discovery(groups, &sender),
                 () = tokio::time::sleep_until(self.discover_at), if self.discoveries.is_empty() => {

@@ -8,7 +8,7 @@ use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::status::{HostAddress, Message, Status, merge_patch};
 use pilotfish_config::{MeshFile, takes_part};
 use pilotfish_kube::watch::Stored;
-use pilotfish_model::{Kind, Namespace, Object, ObjectKey, World};
+use pilotfish_model::{Kind, Namespace, Object, ObjectKey, Revision, World};
 use pilotfish_source::{BackoffPolicy, DeadlineQueue};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -99,8 +99,9 @@ pub(super) struct StatusQueue {
     open: KeyQueue,
     /// What waits for the world to have the object that is stored.
     behind: BTreeSet<ObjectKey>,
-    /// What waits for its namespace to take part in the mesh.
+    /// What waits for its namespace to take part in the mesh, or to be of our revision.
     outside: BTreeSet<ObjectKey>,
+    revision: Revision,
     /// What waits for its time.
     later: DeadlineQueue<ObjectKey>,
 }
@@ -123,6 +124,14 @@ impl StatusQueue {
         }
         let waiting = if namespaces { std::mem::take(&mut self.outside) } else { BTreeSet::new() };
         std::mem::take(&mut self.behind).into_iter().chain(waiting).for_each(|key| self.open.push(key));
+    }
+
+    /// The objects of this revision have their status from us.
+    pub(super) fn set_revision(&mut self, revision: Revision) {
+        if self.revision != revision {
+            self.revision = revision;
+            std::mem::take(&mut self.outside).into_iter().for_each(|key| self.open.push(key));
+        }
     }
 
     /// The API server has this object.
@@ -247,9 +256,28 @@ impl StatusQueue {
         takes_part(&mesh.discovery_selectors, namespace.as_str(), labels)
     }
 
+    /// True if our revision writes the status of a stored object.
+    fn is_ours(&self, key: &ObjectKey, stored: &Stored) -> bool {
+        let own = stored.revision.as_deref();
+        let namespace = match key.namespace.as_str() {
+            "" => None,
+            _ if own.is_some() || self.revision.name().is_none() => None,
+            // Its label is not known yet.
+            _ if self.world.revision() == 0 => return false,
+            name => self.world.object(&ObjectKey::new(Kind::Namespace, "", name)),
+        };
+        self.revision.writes_status(own, namespace.and_then(|object| object.meta.revision()))
+    }
+
+    /// True if nothing is to be written for an object because it, or its namespace, is left to others.
+    fn is_outside(&self, key: &ObjectKey) -> bool {
+        let Some(entry) = self.entries.get(key) else { return false };
+        let is_ours = entry.stored.as_ref().is_none_or(|(_, stored)| self.is_ours(key, stored));
+        !is_ours || (entry.about_itself && !self.takes_part(&key.namespace))
+    }
+
     fn consider(&mut self, key: ObjectKey, now: Instant, clock: &str) -> Option<Write> {
-        if self.entries.get(&key).is_some_and(|entry| entry.about_itself) && !self.takes_part(&key.namespace)
-        {
+        if self.is_outside(&key) {
             self.outside.insert(key);
             return None;
         }

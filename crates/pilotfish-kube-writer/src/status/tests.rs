@@ -5,7 +5,9 @@ use pilotfish_config::gateway_api::GatewayClass;
 use pilotfish_config::status::{Condition, HostAddress, Message, Status};
 use pilotfish_config::{MeshFile, read_mesh_file};
 use pilotfish_kube::watch::Stored;
-use pilotfish_model::{Kind, KindSpec, Object, ObjectKey, ObjectMeta, Update, World, WorldWriter};
+use pilotfish_model::{
+    Kind, KindSpec, Object, ObjectKey, ObjectMeta, REVISION_LABEL, Revision, Update, World, WorldWriter,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +35,7 @@ fn status(message: &str) -> Option<Arc<Status>> {
 }
 
 fn stored(version: u32, generation: i64, status: Value) -> Stored {
-    Stored { version: version.to_string(), generation, status }
+    Stored { version: version.to_string(), generation, revision: None, status }
 }
 
 /// The status that a write leaves behind, for a status that was empty or of the same form.
@@ -370,4 +372,63 @@ fn everybody_has_their_turn() {
         case.written(&write, versions[index]);
     }
     assert!(turns.get(&key("b")).is_some_and(|turn| *turn <= 1), "{turns:?}");
+}
+
+#[test]
+fn status_of_another_revision_is_left_alone() {
+    let named = |tags: &[&str]| {
+        Revision::named("canary").with_tags(tags.iter().map(|tag| Arc::from(*tag)).collect())
+    };
+    let case_of = |label: Option<&str>| {
+        let mut case = Case::new();
+        let stored = Stored { revision: label.map(Arc::from), ..stored(2, 7, Value::Null) };
+        case.queue.stored(key("a"), Some(object("a", 1)), stored);
+        case
+    };
+    for (label, tags, is_ours) in [
+        (Some("canary"), &[][..], true),
+        (Some("stable"), &[], false),
+        (Some("stable"), &["stable"], true),
+        (None, &[], false),
+        (None, &["default"], true),
+    ] {
+        let mut case = case_of(label);
+        case.queue.set_revision(named(tags));
+        assert_eq!(case.next().is_some(), is_ours, "{label:?} {tags:?}");
+    }
+    let mut case = case_of(Some("stable"));
+    case.queue.set_revision(named(&[]));
+    assert_eq!(case.next(), None);
+    case.queue.set_revision(named(&["stable"]));
+    case.next().expect("its label is a tag now");
+    let mut case = case_of(Some("stable"));
+    case.queue.set_revision(named(&[]));
+    assert_eq!(case.next(), None);
+    let moved = Stored { revision: Some("canary".into()), ..stored(3, 7, Value::Null) };
+    case.queue.stored(key("a"), Some(object("a", 1)), moved);
+    case.next().expect("its label names the revision now");
+}
+
+#[test]
+fn status_follows_the_revision_of_the_namespace() {
+    let namespace = |label: &str| {
+        let labels = Arc::new([(REVISION_LABEL, label)].into_iter().collect());
+        let meta = ObjectMeta { labels, ..ObjectMeta::of(ObjectKey::new(Kind::Namespace, "", "shop")) };
+        Object::new(meta, pilotfish_config::kubernetes::Namespace::default())
+    };
+    let entry = ObjectKey::new(Kind::ServiceEntry, "shop", "a");
+    let mut writer = WorldWriter::new();
+    let mut world = |label| {
+        writer.apply(Update::Object(namespace(label)));
+        writer.publish().expect("it differs").0
+    };
+    let mut case = Case { queue: StatusQueue::default(), now: Instant::now() };
+    case.queue.set_revision(Revision::named("canary"));
+    case.queue.stored(entry.clone(), None, stored(1, 7, Value::Null));
+    case.queue.analysed(&entry, vec![Message { error: true, text: "bad".into() }]);
+    assert_eq!(case.next(), None, "the label of the namespace is not known");
+    case.queue.set_desired(world("stable"), Vec::new(), true);
+    assert_eq!(case.next(), None);
+    case.queue.set_desired(world("canary"), Vec::new(), true);
+    case.next().expect("the namespace has moved to our revision");
 }

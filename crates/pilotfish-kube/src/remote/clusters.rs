@@ -265,7 +265,18 @@ impl RemoteClusters {
                 Origin::Secret(key) => (cluster.clone(), Some(key.clone()), path),
                 Origin::File(path) => (path.clone(), None, String::new()),
             };
-            ProblemReport { severity, file, document: 0, line: 0, object, path, message, hint, effective }
+            ProblemReport {
+                severity,
+                file,
+                document: 0,
+                line: 0,
+                object,
+                revision: None,
+                path,
+                message,
+                hint,
+                effective,
+            }
         };
         let mut reports = Vec::new();
         for (key, (problems, effective)) in &self.unreadable {

@@ -157,23 +157,31 @@ impl SourceState {
         match change {
             Change::Apply { object, mut warnings } => {
                 warnings.extend(self.checks.iter().flat_map(|check| check(&object)));
-                self.set_problems(object.key(), &warnings, Effective::Written);
+                let revision = object.meta.revision().map(Arc::from);
+                self.set_problems(object.key(), revision.as_ref(), &warnings, Effective::Written);
                 self.events.push(SourceEvent::Apply(object));
             }
-            Change::Rejected { key, problems, last_good, closed } => {
-                self.set_problems(&key, &problems, Effective::of_refused(last_good, closed.is_some()));
+            Change::Rejected { key, revision, problems, last_good, closed } => {
+                let effective = Effective::of_refused(last_good, closed.is_some());
+                self.set_problems(&key, revision.as_ref(), &problems, effective);
                 self.events.extend(closed.map(SourceEvent::Apply));
             }
             // This source never requests statuses.
             Change::Stored { .. } => {}
             Change::Delete(key) => {
-                self.set_problems(&key, &[], Effective::Written);
+                self.set_problems(&key, None, &[], Effective::Written);
                 self.events.push(SourceEvent::Delete(key));
             }
         }
     }
 
-    fn set_problems(&mut self, key: &ObjectKey, problems: &[Problem], effective: Effective) {
+    fn set_problems(
+        &mut self,
+        key: &ObjectKey,
+        revision: Option<&Arc<str>>,
+        problems: &[Problem],
+        effective: Effective,
+    ) {
         if problems.is_empty() {
             self.problems_changed |= self.problems.remove(key).is_some();
             return;
@@ -184,6 +192,7 @@ impl SourceState {
             document: 0,
             line: 0,
             object: Some(key.clone()),
+            revision: revision.cloned(),
             path: problem.path.to_string(),
             message: problem.message.clone(),
             hint: problem.hint.clone(),

@@ -81,8 +81,8 @@ fn problems_come_and_go_with_their_objects() {
     let key = ObjectKey::new(Kind::Service, "shop", "a");
     let broken = br#"{"metadata": {"name": "a", "namespace": "shop"}, "spec": {"ports": 7}}"#;
     let refused = read_live(Kind::Service, &"cluster test".into(), broken).unwrap_err();
-    let change =
-        Change::Rejected { key: key.clone(), problems: refused.problems, last_good: true, closed: None };
+    let (revision, problems) = (refused.revision, refused.problems);
+    let change = Change::Rejected { key: key.clone(), revision, problems, last_good: true, closed: None };
     state.handle(Kind::Service, WatchUpdate::Changes(vec![change.clone()]));
     let sent = batch(&mut state);
     let report = &sent.problems.as_ref().unwrap().reports[0];
@@ -104,8 +104,8 @@ fn a_policy_that_was_never_good_is_closed() {
     let broken =
         br#"{"metadata": {"name": "a", "namespace": "shop"}, "spec": {"rules": [{"from": "everybody"}]}}"#;
     let refused = read_live(Kind::AuthorizationPolicy, &"cluster test".into(), broken).unwrap_err();
-    let (key, closed) = (refused.key.unwrap(), refused.closed);
-    let change = Change::Rejected { key, problems: refused.problems, last_good: false, closed };
+    let (key, revision, closed) = (refused.key.unwrap(), refused.revision, refused.closed);
+    let change = Change::Rejected { key, revision, problems: refused.problems, last_good: false, closed };
     state.handle(Kind::AuthorizationPolicy, WatchUpdate::Changes(vec![change]));
     let sent = batch(&mut state);
     assert_eq!(words(&sent), ["apply AuthorizationPolicy shop/a"]);

@@ -26,6 +26,8 @@ pub enum Change {
     Rejected {
         /// Which object.
         key: ObjectKey,
+        /// The label `istio.io/rev` of the version that is refused.
+        revision: Option<Arc<str>>,
         /// What is wrong with it.
         problems: Vec<Problem>,
         /// Whether an earlier version is in force.
@@ -56,6 +58,8 @@ pub struct Stored {
     pub version: String,
     /// `metadata.generation`.
     pub generation: i64,
+    /// The label `istio.io/rev`.
+    pub revision: Option<Arc<str>>,
     /// `status`.
     pub status: serde_json::Value,
 }
@@ -73,11 +77,21 @@ struct StoredObject {
 struct StoredMetadata {
     resource_version: String,
     generation: i64,
+    labels: Option<StoredLabels>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct StoredLabels {
+    #[serde(rename = "istio.io/rev")]
+    revision: Option<Arc<str>>,
 }
 
 impl From<StoredObject> for Stored {
     fn from(StoredObject { metadata, status }: StoredObject) -> Self {
-        Self { version: metadata.resource_version, generation: metadata.generation, status }
+        let StoredMetadata { resource_version: version, generation, labels } = metadata;
+        let revision = labels.and_then(|labels| labels.revision);
+        Self { version, generation, revision, status }
     }
 }
 
@@ -147,6 +161,8 @@ struct Known {
     version: u64,
     /// Whether a version of it is in force.
     good: bool,
+    /// The hash of the label `istio.io/rev` of that version.
+    revision: u64,
 }
 
 /// See the module's description.
@@ -174,6 +190,8 @@ pub(crate) struct Reflector {
 
 /// Stands for a version that must be read again.
 const NO_VERSION: u64 = 0;
+/// Stands for the revision of an object without a label.
+const NO_REVISION: u64 = 0;
 
 /// What is read of an object before it is known whether the rest is worth reading.
 #[derive(Deserialize)]
@@ -477,30 +495,47 @@ impl Reflector {
         if !text.is_empty() && before.is_some_and(|known| known.version == version) {
             return Ok(text);
         }
-        let had = before.is_some_and(|known| known.good);
+        let good = before.filter(|known| known.good).map(|known| known.revision);
         let good = match self.reader {
-            Reader::Object(kind) => self.read_object(kind, &name, json, had, changes),
-            Reader::Stored(kind) => self.read_stored(kind, &name, json, changes)?,
-            Reader::ConfigMaps { .. } if self.reader.is_mesh(&name) => self.read_mesh(json, had, changes),
-            Reader::ConfigMaps { .. } => self.read_object(Kind::ConfigMap, &name, json, had, changes),
-            Reader::ServedSecrets { .. } => self.read_object(Kind::Secret, &name, json, had, changes),
+            Reader::Object(kind) => self.read_object(kind, &name, json, good, changes),
+            Reader::Stored(kind) => self.read_stored(kind, &name, json, changes)?.then_some(NO_REVISION),
+            Reader::ConfigMaps { .. } if self.reader.is_mesh(&name) => {
+                self.read_mesh(json, good.is_some(), changes).then_some(NO_REVISION)
+            }
+            Reader::ConfigMaps { .. } => self.read_object(Kind::ConfigMap, &name, json, good, changes),
+            Reader::ServedSecrets { .. } => self.read_object(Kind::Secret, &name, json, good, changes),
         };
-        self.known.insert(name, Known { version, good });
+        let revision = good.unwrap_or(NO_REVISION);
+        self.known.insert(name, Known { version, good: good.is_some(), revision });
         Ok(text)
     }
 
-    /// Reads an object; returns whether a version of it is in force afterwards.
-    fn read_object(&self, kind: Kind, name: &Name, json: &str, had: bool, changes: &mut Vec<Change>) -> bool {
+    /// Reads an object. `good` is the revision of the version in force; returns that of the version in force afterwards.
+    fn read_object(
+        &self,
+        kind: Kind,
+        name: &Name,
+        json: &str,
+        good: Option<u64>,
+        changes: &mut Vec<Change>,
+    ) -> Option<u64> {
         match read_live(kind, &self.origin, json.as_bytes()) {
             Ok(ReadObject { object, warnings, .. }) => {
+                let revision = revision_hash(object.meta.revision());
                 changes.push(Change::Apply { object: self.served(object), warnings });
-                true
+                Some(revision)
             }
-            Err(Rejected { problems, closed, .. }) => {
+            Err(Rejected { revision, problems, closed, .. }) => {
                 let key = ObjectKey::new(kind, &*name.namespace, &*name.name);
-                let closed = closed.filter(|_| !had);
-                changes.push(Change::Rejected { key, problems, last_good: had, closed });
-                had
+                // An earlier version that belonged to another revision is none of the object that is there now.
+                let last_good = good.filter(|good| *good == revision_hash(revision.as_deref()));
+                let closed = closed.filter(|_| last_good.is_none());
+                if good.is_some() && last_good.is_none() && closed.is_none() {
+                    changes.push(Change::Delete(key.clone()));
+                }
+                let last_good_holds = last_good.is_some();
+                changes.push(Change::Rejected { key, revision, problems, last_good: last_good_holds, closed });
+                last_good
             }
         }
     }
@@ -543,6 +578,7 @@ impl Reflector {
                 let problem = Problem { severity: Severity::Error, ..Problem::doubt("", message) };
                 changes.extend([MeshFile::Config, MeshFile::Networks].map(|which| Change::Rejected {
                     key: which.key(),
+                    revision: None,
                     problems: vec![problem.clone()],
                     last_good: had,
                     closed: None,
@@ -562,7 +598,8 @@ impl Reflector {
             }
             for Rejected { problems, .. } in read.rejected {
                 good |= had;
-                changes.push(Change::Rejected { key: which.key(), problems, last_good: had, closed: None });
+                let (key, revision) = (which.key(), None);
+                changes.push(Change::Rejected { key, revision, problems, last_good: had, closed: None });
             }
         }
         good
@@ -603,6 +640,10 @@ fn mesh_data(json: &str) -> Result<HashMap<String, String>, serde_json::Error> {
     }
     let map: ConfigMap = serde_json::from_str(json)?;
     Ok(map.data.unwrap_or_default())
+}
+
+fn revision_hash(label: Option<&str>) -> u64 {
+    label.map_or(NO_REVISION, |label| xxh3_64(label.as_bytes()))
 }
 
 fn name_of(metadata: &HeadMetadata<'_>) -> Name {

@@ -581,3 +581,52 @@ proptest! {
         prop_assert_eq!(both.reader, expected);
     }
 }
+
+/// A VirtualService with that label `istio.io/rev`, good or broken.
+fn virtual_service(version: u64, label: Option<&str>, is_good: bool) -> String {
+    let labels = label.map(|label| format!(r#","labels":{{"istio.io/rev":"{label}"}}"#)).unwrap_or_default();
+    let timeout = if is_good { "1s" } else { "soon" };
+    format!(
+        r#"{{"metadata":{{"name":"a","namespace":"shop","resourceVersion":"{version}"{labels}}},"spec":{{"hosts":["a"],"http":[{{"timeout":"{timeout}","route":[{{"destination":{{"host":"a"}}}}]}}]}}}}"#
+    )
+}
+
+#[test]
+fn last_good_version_of_another_revision_is_given_up() {
+    for (before, after, expected) in [
+        (None, None, &["!a (last good)"][..]),
+        (Some("canary"), Some("canary"), &["!a (last good)"]),
+        (None, Some("canary"), &["-a", "!a"]),
+        (Some("canary"), None, &["-a", "!a"]),
+        (Some("canary"), Some("stable"), &["-a", "!a"]),
+    ] {
+        let mut reflector = Reflector::new(Reader::Object(Kind::VirtualService), "cluster test".into());
+        let mut line = |kind, object: String| handle_line(&mut reflector, &event(kind, &object)).0;
+        assert_eq!(line("ADDED", virtual_service(1, before, true)), ["+a"]);
+        assert_eq!(line("MODIFIED", virtual_service(2, after, false)), expected, "{before:?} {after:?}");
+        // The next version is judged by what is in force.
+        let is_in_force = expected.len() == 1;
+        let next = line("MODIFIED", virtual_service(3, after, false));
+        assert_eq!(next, if is_in_force { ["!a (last good)"] } else { ["!a"] });
+        assert_eq!(line("MODIFIED", virtual_service(4, after, true)), ["+a"]);
+    }
+}
+
+#[test]
+fn policy_broken_under_another_revision_is_closed_in_place_of_its_last_good_version() {
+    let policy = |version: u64, label: &str, rules: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"a","namespace":"shop","resourceVersion":"{version}","labels":{{"istio.io/rev":"{label}"}}}},"spec":{{"rules":{rules}}}}}"#
+        )
+    };
+    let mut reflector = Reflector::new(Reader::Object(Kind::AuthorizationPolicy), "cluster test".into());
+    handle_line(&mut reflector, &event("ADDED", &policy(1, "canary", "[{}]")));
+    let broken = event("MODIFIED", &policy(2, "stable", r#"[{"from":"everybody"}]"#));
+    let LineContent::Changes { changes, .. } = reflector.line(&broken, Instant::now()).unwrap() else {
+        panic!("an error");
+    };
+    let [Change::Rejected { revision, last_good: false, closed: Some(closed), .. }] = &*changes else {
+        panic!("{changes:?}");
+    };
+    assert_eq!((revision.as_deref(), closed.meta.revision()), (Some("stable"), Some("stable")));
+}

@@ -6,7 +6,7 @@ use pilotfish_config::{
     Effective, Limits, MeshFile, ObjectCheck, Problem, ProblemReport, ReadObject, Rejected, Severity,
     SourceBatch, SourceEvent, SourceProblems, read_live, read_mesh_file,
 };
-use pilotfish_model::{Kind, ObjectKey};
+use pilotfish_model::{Kind, ObjectKey, REVISION_LABEL};
 use pilotfish_source::{GuardSettings, HeldLoss, LossGuard, LossVerdict, ReadExtent};
 use prost_types::Any;
 use serde_json::{Value, json};
@@ -14,8 +14,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The label that binds an object to a revision.
-const REVISION: &str = "istio.io/rev";
 /// Errors of one answer that its refusal names.
 const NAMED_ERRORS: usize = 5;
 /// Reports of problems that are kept for one source.
@@ -78,6 +76,8 @@ struct Held {
     outer: String,
     /// Which object it became.
     key: Option<ObjectKey>,
+    /// The label `istio.io/rev` of what was taken last.
+    revision: Option<Arc<str>>,
     force: Force,
 }
 
@@ -324,8 +324,11 @@ impl Content {
             Read::Good(ReadObject { object, mut warnings, .. }) => {
                 warnings.extend(self.settings.checks.iter().flat_map(|check| check(&object)));
                 let key = object.key().clone();
-                self.report(entry.kind, name, Some(&key), &warnings, Effective::Written);
-                let held = Held { version, outer: outer.to_owned(), key: Some(key), force: Force::Good };
+                let revision: Option<Arc<str>> = object.meta.revision().map(Arc::from);
+                let named = (Some(&key), revision.as_ref());
+                self.report(entry.kind, name, named, &warnings, Effective::Written);
+                let (outer, force) = (outer.to_owned(), Force::Good);
+                let held = Held { version, outer, key: Some(key), revision, force };
                 self.hold(entry.kind, name, held);
                 self.events.push(SourceEvent::Apply(object));
                 Ok(true)
@@ -336,16 +339,21 @@ impl Content {
 
     /// Keeps the last good version of a resource whose newest is refused, or what stands in for it.
     fn refuse(&mut self, kind: Kind, name: &str, rejected: Rejected) -> String {
-        let Rejected { key, problems, closed, .. } = rejected;
+        let Rejected { key, revision, problems, closed, .. } = rejected;
         let error = problems.iter().find(|problem| problem.is_error());
         let error = error.map_or_else(|| "is refused".to_owned(), ToString::to_string);
         let held = self.kinds.get(&kind).and_then(|of| of.resources.get(name));
-        let last_good = held.is_some_and(|held| held.force == Force::Good);
+        let good = held.filter(|held| held.force == Force::Good);
+        // An earlier version that belonged to another revision is none of the object that is there now.
+        let last_good = good.is_some_and(|held| held.revision == revision);
+        let given_up = good.filter(|_| !last_good).and_then(|held| held.key.clone());
         let effective = Effective::of_refused(last_good, closed.is_some());
-        self.report(kind, name, key.as_ref(), &problems, effective);
+        self.report(kind, name, (key.as_ref(), revision.as_ref()), &problems, effective);
         if !last_good {
             let force = if closed.is_some() { Force::Closed } else { Force::Nothing };
-            let held = Held { version: String::new(), outer: String::new(), key, force };
+            let given_up = given_up.filter(|_| closed.is_none());
+            self.events.extend(given_up.map(SourceEvent::Delete));
+            let held = Held { version: String::new(), outer: String::new(), key, revision, force };
             self.hold(kind, name, held);
             self.events.extend(closed.map(SourceEvent::Apply));
         } else if let Some(held) = self.kinds.get_mut(&kind).and_then(|of| of.resources.get_mut(name)) {
@@ -359,7 +367,7 @@ impl Content {
     fn read(&self, entry: &McpKind, name: &str, opened: Result<Resource, ResourceError>) -> Read {
         let metadata =
             opened.as_ref().ok().and_then(|resource| resource.metadata.clone()).unwrap_or_default();
-        let of_other = |wanted: &String| metadata.labels.get(REVISION).is_some_and(|label| label != wanted);
+        let of_other = |wanted: &String| metadata.labels.get(REVISION_LABEL).is_some_and(|label| label != wanted);
         if self.settings.revision.as_ref().is_some_and(of_other) {
             return Read::Elsewhere;
         }
@@ -384,7 +392,10 @@ impl Content {
         match (read_live(entry.kind, &self.settings.origin, object.as_bytes()), broken) {
             (Ok(read), None) => Read::Good(read),
             (Err(rejected), None) => Read::Refused(rejected),
-            (Err(rejected), Some(error)) => refused(rejected.key, error, rejected.closed),
+            (Err(rejected), Some(error)) => {
+                let problem = Problem { severity: Severity::Error, ..Problem::doubt("", error) };
+                Read::Refused(Rejected { problems: vec![problem], ..rejected })
+            }
             (Ok(_), Some(error)) => refused(None, error, None),
         }
     }
@@ -440,7 +451,7 @@ impl Content {
         &mut self,
         kind: Kind,
         name: &str,
-        object: Option<&ObjectKey>,
+        (object, revision): (Option<&ObjectKey>, Option<&Arc<str>>),
         problems: &[Problem],
         effective: Effective,
     ) {
@@ -457,6 +468,7 @@ impl Content {
                 document: 0,
                 line: 0,
                 object: object.cloned(),
+                revision: revision.cloned(),
                 path: problem.path.to_string(),
                 message: problem.message.clone(),
                 hint: problem.hint.clone(),
@@ -472,7 +484,7 @@ impl Content {
 
 fn refused(key: Option<ObjectKey>, reason: String, closed: Option<pilotfish_model::Object>) -> Read {
     let problem = Problem { severity: Severity::Error, ..Problem::doubt("", reason) };
-    Read::Refused(Rejected { key, document: 0, line: 0, problems: vec![problem], closed })
+    Read::Refused(Rejected { key, revision: None, document: 0, line: 0, problems: vec![problem], closed })
 }
 
 /// Metadata as an API server writes it.

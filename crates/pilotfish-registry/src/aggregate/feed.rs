@@ -1,9 +1,9 @@
-//! A feed: the objects of one cluster or store, from one or several sources, behind the namespace filter.
+//! A feed: the objects of one cluster or store, from one or several sources, behind the filters of namespaces and revisions.
 
 use crate::pool::Pool;
 use crate::registry::ObjectEvent;
 use pilotfish_config::{LabelSelector, SourceEvent, takes_part};
-use pilotfish_model::{Kind, LabelMap, Namespace, Object, ObjectKey};
+use pilotfish_model::{Kind, LabelMap, Namespace, Object, ObjectKey, Revision};
 use pilotfish_source::Health;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,19 +16,28 @@ struct Source {
     listing: BTreeMap<Kind, BTreeSet<ObjectKey>>,
 }
 
-/// An object as its sources have it: by the place of the source in the feed, in order. The first one counts. Nearly all have
-/// just one, for which a list needs far less memory than a map.
+/// An object as its sources have it: by the place of the source in the feed, in order. The first one that the revision
+/// reads counts. Nearly all have just one, for which a list needs far less memory than a map.
 #[derive(Clone, Default)]
 struct Versions(Vec<(usize, Object)>);
 
 impl Versions {
-    fn first(&self) -> Option<&(usize, Object)> {
-        self.0.first()
+    fn first(&self, revision: &Revision) -> Option<&(usize, Object)> {
+        self.0.iter().find(|(_, object)| revision.reads(object.key().kind, object.meta.revision()))
     }
 
     /// The version that counts.
-    fn object(&self) -> Option<&Object> {
-        self.first().map(|(_, object)| object)
+    fn object(&self, revision: &Revision) -> Option<&Object> {
+        self.first(revision).map(|(_, object)| object)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// True if a version belongs to a revision.
+    fn is_labelled(&self) -> bool {
+        self.0.iter().any(|(_, object)| object.meta.revision().is_some())
     }
 
     fn has(&self, place: usize) -> bool {
@@ -75,9 +84,19 @@ pub(super) struct Feed {
     selectors: Vec<LabelSelector>,
     selected: BTreeMap<Namespace, bool>,
     labels: Pool<LabelMap>,
+    revision: Revision,
+    /// The objects that belong to a revision; true where no version of them is of ours.
+    of_revisions: BTreeMap<ObjectKey, bool>,
+    /// The number of those.
+    left_out: usize,
 }
 
 impl Feed {
+    /// A feed without sources, of which that revision reads the objects.
+    pub(super) fn new(revision: Revision) -> Self {
+        Self { revision, ..Self::default() }
+    }
+
     /// Adds a source after those that are there.
     pub(super) fn add_source(&mut self, name: &str) {
         if self.place(name).is_none() {
@@ -107,7 +126,27 @@ impl Feed {
     /// Whether every source is in sync, and the failure that lasts longest. Without sources there is nothing to wait for.
     pub(super) fn status(&self) -> Health {
         let sources = self.sources.iter().flatten().map(|source| source.status.clone());
-        sources.fold(Health::in_sync(), Health::and)
+        // What is left out may have a tag of our revision: a policy must not be missing until that is known.
+        let decided = if self.left_out > 0 && self.revision.is_undecided() {
+            Health::default()
+        } else {
+            Health::in_sync()
+        };
+        sources.fold(decided, Health::and)
+    }
+
+    /// The number of objects that are left to other revisions.
+    pub(super) fn left_out(&self) -> usize {
+        self.left_out
+    }
+
+    /// Reads the objects of another revision, or with other tags. What enters or leaves becomes events.
+    pub(super) fn set_revision(&mut self, revision: &Revision, out: &mut Vec<ObjectEvent>) {
+        let before = std::mem::replace(&mut self.revision, revision.clone());
+        for key in self.of_revisions.keys().cloned().collect::<Vec<_>>() {
+            let counted = self.objects.get(&key).and_then(|versions| versions.first(&before)).cloned();
+            self.counted(key, counted, out);
+        }
     }
 
     /// How a source is.
@@ -168,13 +207,15 @@ impl Feed {
     /// Puts another version in the place of the one that counts, or takes that away, whatever lists are
     /// under way.
     pub(super) fn replace(&mut self, key: &ObjectKey, object: Option<Object>, out: &mut Vec<ObjectEvent>) {
-        let place = self.objects.get(key).and_then(Versions::first).map_or(0, |(place, _)| *place);
+        let versions = self.objects.get(key);
+        let place =
+            versions.and_then(|versions| versions.first(&self.revision)).map_or(0, |(place, _)| *place);
         self.change(place, key.clone(), object, out);
     }
 
     /// The version of an object that counts.
     pub(super) fn object(&self, key: &ObjectKey) -> Option<&Object> {
-        self.objects.get(key).and_then(Versions::object)
+        self.objects.get(key).and_then(|versions| versions.object(&self.revision))
     }
 
     /// The objects of a kind, of one namespace or of all.
@@ -183,7 +224,9 @@ impl Feed {
         kind: Kind,
         namespace: Option<&Namespace>,
     ) -> impl Iterator<Item = &'a ObjectKey> + use<'a> {
-        self.range(kind, namespace.map_or("", Namespace::as_str), namespace).map(|(key, _)| key)
+        self.range(kind, namespace.map_or("", Namespace::as_str), namespace)
+            .filter(|(_, versions)| versions.first(&self.revision).is_some())
+            .map(|(key, _)| key)
     }
 
     /// All visible objects of some kinds: for a registry that comes later.
@@ -192,7 +235,7 @@ impl Feed {
             .iter()
             .flat_map(|kind| self.range(*kind, "", None))
             .filter(|(key, _)| self.is_visible(key))
-            .filter_map(|(_, versions)| versions.object())
+            .filter_map(|(_, versions)| versions.object(&self.revision))
     }
 
     /// Sets which namespaces take part; no selectors stand for all of them. What enters or leaves becomes events.
@@ -233,16 +276,32 @@ impl Feed {
     ) -> bool {
         let versions = self.objects.entry(key.clone()).or_default();
         let had = versions.has(place);
-        let before = versions.first().cloned();
+        let before = versions.first(&self.revision).cloned();
         versions.set(place, object);
-        let after = versions.object().cloned();
-        if after.is_none() {
+        if versions.is_empty() {
             self.objects.remove(&key);
         }
-        let unaffected = before.as_ref().is_some_and(|(first, _)| *first < place);
-        if unaffected || (before.is_none() && after.is_none()) {
-            return had;
+        self.counted(key, before, out);
+        had
+    }
+
+    /// Reports the version of an object that counts now, in place of the one that counted before.
+    fn counted(&mut self, key: ObjectKey, before: Option<(usize, Object)>, out: &mut Vec<ObjectEvent>) {
+        self.note_revision(&key);
+        let after = self.objects.get(&key).and_then(|versions| versions.first(&self.revision)).cloned();
+        let is_same = |(before, after): (&(usize, Object), &(usize, Object))| {
+            before.0 == after.0 && Arc::ptr_eq(&before.1.meta, &after.1.meta) && before.1 == after.1
+        };
+        if before.is_none() && after.is_none() {
+            if Revision::divides(key.kind) {
+                self.forget_if_empty(&key.namespace);
+            }
+            return;
         }
+        if before.as_ref().zip(after.as_ref()).is_some_and(is_same) {
+            return;
+        }
+        let after = after.map(|(_, object)| object);
         let namespace = (key.kind == Kind::Namespace).then(|| Namespace::from(&*key.name));
         if !key.namespace.is_empty() && !self.selected.contains_key(&key.namespace) {
             self.selected.insert(key.namespace.clone(), self.evaluate(&key.namespace));
@@ -257,7 +316,21 @@ impl Feed {
         if let Some(left) = left {
             self.forget_if_empty(&left);
         }
-        had
+    }
+
+    /// Notes whether an object is left to other revisions.
+    fn note_revision(&mut self, key: &ObjectKey) {
+        if !Revision::divides(key.kind) {
+            return;
+        }
+        let versions = self.objects.get(key).filter(|versions| versions.is_labelled());
+        let is_left_out = versions.map(|versions| versions.first(&self.revision).is_none());
+        let was_left_out = match is_left_out {
+            Some(is_left_out) => self.of_revisions.insert(key.clone(), is_left_out),
+            None => self.of_revisions.remove(key),
+        };
+        self.left_out -= usize::from(was_left_out == Some(true));
+        self.left_out += usize::from(is_left_out == Some(true));
     }
 
     /// Forgets a namespace of which nothing is left: there is no end to namespaces that come and go.
@@ -281,7 +354,7 @@ impl Feed {
         self.selected.insert(namespace.clone(), is);
         for kind in Kind::ALL {
             for (key, versions) in self.range(*kind, namespace.as_str(), Some(namespace)) {
-                let Some(object) = versions.object() else { continue };
+                let Some(object) = versions.object(&self.revision) else { continue };
                 out.push(if is {
                     ObjectEvent::Applied(object.clone())
                 } else {
@@ -307,7 +380,7 @@ impl Feed {
             return true;
         }
         let object = ObjectKey::new(Kind::Namespace, "", namespace.as_str());
-        let object = self.objects.get(&object).and_then(Versions::object);
+        let object = self.object(&object);
         takes_part(&self.selectors, namespace.as_str(), object.map(|object| &*object.meta.labels))
     }
 }
@@ -317,6 +390,170 @@ impl Feed {
 mod tests {
     use super::*;
     use crate::testing::objects;
+
+    /// A VirtualService or a Gateway of the Gateway API with that label `istio.io/rev`.
+    fn object(kind: &str, name: &str, label: Option<&str>) -> Object {
+        let labels = label.map(|label| format!(", labels: {{istio.io/rev: '{label}'}}")).unwrap_or_default();
+        let (version, spec) = match kind {
+            "VirtualService" => ("networking.istio.io/v1", "{hosts: [a], http: [{route: [{destination: {host: a}}]}]}"),
+            "HTTPRoute" => ("gateway.networking.k8s.io/v1", "{rules: [{backendRefs: [{name: a, port: 80}]}]}"),
+            _ => ("gateway.networking.k8s.io/v1", "{gatewayClassName: istio, listeners: [{name: a, port: 80, protocol: HTTP}]}"),
+        };
+        let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: {name}, namespace: n{labels}}}\nspec: {spec}\n");
+        objects(&text).unwrap().remove(0)
+    }
+
+    /// What a reader of the events of a feed has.
+    #[derive(Default)]
+    struct Reader(BTreeMap<ObjectKey, Object>);
+
+    impl Reader {
+        fn read(&mut self, events: Vec<ObjectEvent>) {
+            for event in events {
+                match event {
+                    ObjectEvent::Applied(object) => drop(self.0.insert(object.key().clone(), object)),
+                    ObjectEvent::Deleted(key) => {
+                        assert!(self.0.remove(&key).is_some(), "{key} was never told of");
+                    }
+                }
+            }
+        }
+    }
+
+    fn canary(tags: &[&str]) -> Revision {
+        Revision::named("canary").with_tags(tags.iter().map(|tag| Arc::from(*tag)).collect())
+    }
+
+    #[test]
+    fn label_moves_object_into_and_out_of_force() {
+        let mut feed = Feed::new(canary(&[]));
+        feed.add_source("s");
+        let apply = |feed: &mut Feed, label| {
+            let mut out = Vec::new();
+            feed.apply("s", SourceEvent::Apply(object("VirtualService", "a", label)), &mut out);
+            let words = out.iter().map(|event| match event {
+                ObjectEvent::Applied(_) => '+',
+                ObjectEvent::Deleted(_) => '-',
+            });
+            (words.collect::<String>(), feed.left_out())
+        };
+        assert_eq!(apply(&mut feed, Some("canary")), ("+".to_owned(), 0));
+        assert_eq!(apply(&mut feed, Some("stable")), ("-".to_owned(), 1));
+        assert_eq!(apply(&mut feed, Some("other")), (String::new(), 1));
+        assert_eq!(apply(&mut feed, None), ("+".to_owned(), 0));
+        assert_eq!(apply(&mut feed, Some("stable")), ("-".to_owned(), 1));
+        let key = ObjectKey::new(Kind::VirtualService, "n", "a");
+        assert!(feed.object(&key).is_none());
+        assert_eq!(feed.keys(Kind::VirtualService, None).count(), 0);
+        feed.apply("s", SourceEvent::Delete(key), &mut Vec::new());
+        assert_eq!(feed.left_out(), 0);
+        assert!(feed.selected.is_empty() && feed.objects.is_empty() && feed.of_revisions.is_empty());
+    }
+
+    #[test]
+    fn source_with_an_object_of_another_revision_hides_no_other_source() {
+        let mut feed = Feed::new(canary(&[]));
+        feed.add_source("files");
+        feed.add_source("cluster");
+        let mut reader = Reader::default();
+        let mut apply = |feed: &mut Feed, source: &str, label| {
+            let mut out = Vec::new();
+            feed.apply(source, SourceEvent::Apply(object("HTTPRoute", "a", label)), &mut out);
+            reader.read(out);
+            reader.0.values().next().map(|object| object.meta.revision().map(str::to_owned))
+        };
+        assert_eq!(apply(&mut feed, "files", Some("stable")), None);
+        assert_eq!(apply(&mut feed, "cluster", Some("canary")), Some(Some("canary".into())));
+        assert_eq!(apply(&mut feed, "files", None), Some(None));
+        assert_eq!(apply(&mut feed, "files", Some("stable")), Some(Some("canary".into())));
+    }
+
+    #[test]
+    fn objects_that_may_have_an_unread_tag_delay_the_first_world() {
+        let mut feed = Feed::new(Revision::named("canary"));
+        feed.add_source("s");
+        let mut out = Vec::new();
+        feed.apply("s", SourceEvent::Apply(object("VirtualService", "a", None)), &mut out);
+        feed.apply("s", SourceEvent::Listed, &mut out);
+        assert!(feed.status().is_synced(), "nothing depends on tags");
+        feed.apply("s", SourceEvent::Apply(object("VirtualService", "b", Some("prod"))), &mut out);
+        assert!(!feed.status().is_synced());
+        feed.set_revision(&canary(&["prod"]), &mut out);
+        assert!(feed.status().is_synced());
+        assert_eq!(out.len(), 2);
+    }
+
+    mod random {
+        use super::*;
+        use proptest::prelude::*;
+
+        #[derive(Clone, Debug)]
+        enum Step {
+            Apply(usize, &'static str, &'static str, Option<&'static str>),
+            Delete(usize, &'static str, &'static str),
+            Tags(Vec<&'static str>),
+        }
+
+        fn kind() -> impl Strategy<Value = &'static str> {
+            prop_oneof![Just("VirtualService"), Just("HTTPRoute"), Just("Gateway")]
+        }
+
+        fn label() -> impl Strategy<Value = Option<&'static str>> {
+            prop_oneof![Just(None), Just(Some("canary")), Just(Some("stable")), Just(Some("prod"))]
+        }
+
+        fn step() -> impl Strategy<Value = Step> {
+            let name = || prop_oneof![Just("a"), Just("b")];
+            prop_oneof![
+                4 => (0_usize..2, kind(), name(), label())
+                    .prop_map(|(source, kind, name, label)| Step::Apply(source, kind, name, label)),
+                2 => (0_usize..2, kind(), name()).prop_map(|(source, kind, name)| Step::Delete(source, kind, name)),
+                1 => prop_oneof![Just(vec![]), Just(vec!["prod"]), Just(vec!["stable"])].prop_map(Step::Tags),
+            ]
+        }
+
+        const SOURCES: [&str; 2] = ["files", "cluster"];
+
+        proptest! {
+            #![proptest_config(ProptestConfig::with_cases(128))]
+
+            /// Readers have, after any history of labels and tags, the first version of each object that the revision reads.
+            #[test]
+            fn readers_have_what_the_revision_reads(steps in prop::collection::vec(step(), 1..30)) {
+                let (mut feed, mut reader, mut revision) = (Feed::new(canary(&[])), Reader::default(), canary(&[]));
+                let mut has: BTreeMap<(ObjectKey, usize), Object> = BTreeMap::new();
+                SOURCES.iter().for_each(|source| feed.add_source(source));
+                for step in steps {
+                    let mut out = Vec::new();
+                    match step {
+                        Step::Apply(source, kind, name, label) => {
+                            let object = object(kind, name, label);
+                            has.insert((object.key().clone(), source), object.clone());
+                            feed.apply(SOURCES[source], SourceEvent::Apply(object), &mut out);
+                        }
+                        Step::Delete(source, kind, name) => {
+                            let key = object(kind, name, None).key().clone();
+                            has.remove(&(key.clone(), source));
+                            feed.apply(SOURCES[source], SourceEvent::Delete(key), &mut out);
+                        }
+                        Step::Tags(tags) => {
+                            revision = canary(&tags);
+                            feed.set_revision(&revision, &mut out);
+                        }
+                    }
+                    reader.read(out);
+                    let is_ours = |object: &Object| revision.reads(object.key().kind, object.meta.revision());
+                    let mut expected: BTreeMap<ObjectKey, Object> = BTreeMap::new();
+                    for ((key, _), object) in has.iter().filter(|(_, object)| is_ours(object)) {
+                        expected.entry(key.clone()).or_insert_with(|| object.clone());
+                    }
+                    let all: BTreeSet<&ObjectKey> = has.keys().map(|(key, _)| key).collect();
+                    prop_assert_eq!(feed.left_out(), all.len() - expected.len());
+                    prop_assert_eq!(&reader.0, &expected);
+                }
+            }
+        }
+    }
 
     #[test]
     fn namespaces_that_come_and_go_leave_nothing() {

@@ -29,7 +29,7 @@ pub use feed::Applied;
 use feed::Feed;
 pub use merge::{Conflict, MergePolicy};
 use pilotfish_config::SourceEvent;
-use pilotfish_model::{ClusterId, ServiceKey, ShardKey, Update, WorkloadKey};
+use pilotfish_model::{ClusterId, Revision, ServiceKey, ShardKey, Update, WorkloadKey};
 use pilotfish_source::{Failure, Health};
 pub use read::ReadObject;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,11 +46,18 @@ pub struct AggregateSettings {
     pub primary: ClusterId,
     /// How services of one host from registries of several types become one.
     pub merge: MergePolicy,
+    /// The revision whose objects are read, of every feed.
+    pub revision: Revision,
 }
 
 impl Default for AggregateSettings {
     fn default() -> Self {
-        Self { config_feed: "Kubernetes".into(), primary: "Kubernetes".into(), merge: MergePolicy::default() }
+        Self {
+            config_feed: "Kubernetes".into(),
+            primary: "Kubernetes".into(),
+            merge: MergePolicy::default(),
+            revision: Revision::default(),
+        }
     }
 }
 
@@ -121,7 +128,8 @@ impl AggregateController {
     /// A controller without registries; its configuration feed exists, without sources.
     #[must_use]
     pub fn new(settings: AggregateSettings) -> Self {
-        let feeds = BTreeMap::from([(settings.config_feed.clone(), Feed::default())]);
+        let feed = Feed::new(settings.revision.clone());
+        let feeds = BTreeMap::from([(settings.config_feed.clone(), feed)]);
         Self {
             settings,
             feeds,
@@ -141,8 +149,33 @@ impl AggregateController {
     /// Adds a source to a feed, which is made if it does not exist. Where two sources of a feed have an object of the
     /// same key, the one of the source added first counts.
     pub fn add_source(&mut self, feed: &str, source: &str) {
-        self.feeds.entry(feed.into()).or_default().add_source(source);
+        let new = || Feed::new(self.settings.revision.clone());
+        self.feeds.entry(feed.into()).or_insert_with(new).add_source(source);
         self.select_namespaces();
+    }
+
+    /// Reads the objects of another revision, or of the same one with other tags.
+    pub fn set_revision(&mut self, revision: &Revision) {
+        self.settings.revision = revision.clone();
+        for feed in self.feeds.keys().cloned().collect::<Vec<_>>() {
+            let mut events = Vec::new();
+            if let Some(known) = self.feeds.get_mut(&feed) {
+                known.set_revision(revision, &mut events);
+            }
+            self.route(&feed, &events);
+        }
+    }
+
+    /// The revision whose objects are read.
+    #[must_use]
+    pub fn revision(&self) -> &Revision {
+        &self.settings.revision
+    }
+
+    /// The number of objects that are left to other revisions.
+    #[must_use]
+    pub fn left_to_other_revisions(&self) -> usize {
+        self.feeds.values().map(Feed::left_out).sum()
     }
 
     /// How a source of a feed is. `None`: there is no such source.

@@ -33,6 +33,9 @@ impl AggregateController {
         let feed = self.settings.config_feed.clone();
         let Some(known) = self.feeds.get_mut(&feed) else { return false };
         let current = known.object(key);
+        // As for an object that is written: one of another revision is none of ours.
+        let revision = &self.settings.revision;
+        let object = object.filter(|object| revision.reads(key.kind, object.meta.revision()));
         let object = object.map(|object| aged(object, current));
         if object.as_ref() == current {
             return false;

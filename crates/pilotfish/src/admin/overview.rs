@@ -21,6 +21,8 @@ pub(super) fn overview(state: &AdminState) -> Overview {
     let mut overview = Overview {
         version: VERSION.to_owned(),
         revision: world.revision(),
+        control_plane_revision: control_plane_revision(state),
+        left_to_other_revisions: state.shared.left_to_other_revisions(),
         ready: readiness.ready,
         verdict: verdict::verdict(state),
         waiting_for: readiness.waiting_for,
@@ -47,6 +49,8 @@ pub(super) fn status(state: &AdminState) -> Status {
         replica: replica_name(),
         version: VERSION.to_owned(),
         revision: state.fanout.revision(),
+        control_plane_revision: control_plane_revision(state),
+        left_to_other_revisions: state.shared.left_to_other_revisions(),
         ready: readiness.ready,
         verdict: verdict::verdict(state),
         waiting_for: readiness.waiting_for,
@@ -58,6 +62,10 @@ pub(super) fn status(state: &AdminState) -> Status {
         objects: errors.map(ToString::to_string).collect(),
         findings: state.shared.findings().summary().into_iter().collect(),
     }
+}
+
+fn control_plane_revision(state: &AdminState) -> String {
+    state.shared.revision().name().unwrap_or_default().to_owned()
 }
 
 fn count_services(world: &World, overview: &mut Overview) {

@@ -83,6 +83,7 @@ mod tests {
             document,
             line: 3,
             object: None,
+            revision: None,
             path: String::new(),
             message: message.into(),
             hint: None,

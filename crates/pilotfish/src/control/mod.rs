@@ -41,7 +41,7 @@ use pilotfish_config::{Effective, ProblemReport, Severity, SourceBatch, SourceEv
 use pilotfish_kube::access_review::Verdict;
 use pilotfish_kube::remote::{ClusterGeneration, RemoteEvent};
 use pilotfish_model::ShardKey;
-use pilotfish_model::{Kind, NetworkGateway, ObjectKey, Update, WorldWriter};
+use pilotfish_model::{Kind, NetworkGateway, ObjectKey, Revision, Update, WorldWriter};
 use pilotfish_registry::{AggregateController, LiveInput, NoLiveRegistry, ReadObject, RefusedObject};
 use pilotfish_source::{Health, Jitter};
 use pilotfish_translate::{RefusedDelegate, Translator};
@@ -84,6 +84,8 @@ pub enum ControlMessage {
         /// Takes the answer.
         answer: std::sync::mpsc::SyncSender<ReadObject>,
     },
+    /// The revision whose objects are read has other tags.
+    Revision(Revision),
     /// What an API server says about the right of a service account to read Secrets.
     SecretAccess(Verdict),
     /// A lookup of [`Outputs::lookups`] has ended.
@@ -187,6 +189,7 @@ impl Control {
         outputs: Outputs,
         observer: Arc<dyn ControlObserver>,
     ) -> Self {
+        outputs.shared.set_revision(controller.revision().clone());
         outputs.shared.set_registries(&controller);
         let (debouncer, writer) = (Debouncer::new(windows), WorldWriter::new());
         Self {
@@ -362,6 +365,12 @@ impl Control {
                 if self.questions.len() < QUESTIONS {
                     self.questions.push(Question { key, asked: now.instant, answer });
                 }
+            }
+            ControlMessage::Revision(revision) => {
+                self.controller.set_revision(&revision);
+                self.outputs.shared.set_revision(revision);
+                self.observer.rejected_objects(self.outputs.shared.rejected());
+                self.registries_changed = true;
             }
             ControlMessage::SecretAccess(Verdict { reader, allowed }) => {
                 self.debouncer.push(vec![Update::SecretAccess(reader, allowed)], now.instant);
@@ -633,6 +642,7 @@ fn refused_object(refused: &RefusedObject) -> ProblemReport {
         document: 0,
         line: 0,
         object: Some(refused.key.clone()),
+        revision: None,
         path: "spec".to_owned(),
         message: refused.message.clone(),
         hint: Some("the object is not in force until older ones go or shrink".to_owned()),
@@ -648,6 +658,7 @@ fn refused_delegate(refused: &RefusedDelegate) -> ProblemReport {
         document: 0,
         line: 0,
         object: Some(delegate.clone()),
+        revision: None,
         path: "spec.http".to_owned(),
         message: format!(
             "under the routes of {root} its conditions would be more than {MAX_CONDITIONS} (limit virtual-service-conditions), or its \

@@ -10,12 +10,12 @@ use parking_lot::Mutex;
 use pilotfish_api as api;
 use pilotfish_api::v1::{Cause, CauseKind};
 use pilotfish_config::{Effective, ProblemReport, Severity, SourceProblems};
-use pilotfish_model::{ChangeSet, ObjectKey, ShardKey, World};
+use pilotfish_model::{ChangeSet, ObjectKey, Revision, ShardKey, World};
 use pilotfish_registry::{AggregateController, Conflict, ShownLoss, SourceReport, SourceState};
 use pilotfish_source::{GuardBoard, Health, Heartbeat, HeldLosses, SILENT_AFTER};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::Hash;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{Notify, watch};
@@ -35,7 +35,10 @@ pub struct Shared {
     conflicts: ArcSwap<Conflicts>,
     /// What is wrong with names of gateways between networks.
     gateways: ArcSwap<Vec<String>>,
-    problems: Mutex<BTreeMap<String, Arc<SourceProblems>>>,
+    problems: Mutex<BTreeMap<String, KnownProblems>>,
+    revision: ArcSwap<Revision>,
+    /// The number of objects that are left to other revisions.
+    left_to_other_revisions: AtomicUsize,
     /// What is logged of them, by source, and of findings.
     logs: Mutex<BTreeMap<String, ReportLog>>,
     draining: AtomicBool,
@@ -47,6 +50,14 @@ pub struct Shared {
     history: Arc<History>,
     /// What the analysis found last.
     findings: watch::Sender<Arc<Findings>>,
+}
+
+/// What is wrong with the content of a source.
+#[derive(Default)]
+struct KnownProblems {
+    all: Arc<SourceProblems>,
+    /// Without objects that are left to other revisions.
+    shown: Arc<SourceProblems>,
 }
 
 /// What a follower has not taken yet.
@@ -237,6 +248,7 @@ impl Shared {
         });
         let registries = registries.chain(self.object_registries(controller));
         self.registries.store(Arc::new(registries.collect()));
+        self.left_to_other_revisions.store(controller.left_to_other_revisions(), Ordering::Relaxed);
         let missing = controller.synced().err().map(|error| error.missing).unwrap_or_default();
         self.waiting_for.store(Arc::new(missing));
     }
@@ -313,13 +325,13 @@ impl Shared {
 
     /// The same as it was handed over: the lock is held for the number of sources, not for that of reports.
     pub(crate) fn source_problems(&self) -> Vec<Arc<SourceProblems>> {
-        self.problems.lock().values().cloned().collect()
+        self.problems.lock().values().map(|problems| problems.shown.clone()).collect()
     }
 
     /// How many objects' newest versions are refused.
     #[must_use]
     pub fn rejected(&self) -> i64 {
-        let count: usize = self.problems.lock().values().map(|problems| problems.errors()).sum();
+        let count: usize = self.problems.lock().values().map(|problems| problems.shown.errors()).sum();
         i64::try_from(count).unwrap_or(i64::MAX)
     }
 
@@ -329,9 +341,32 @@ impl Shared {
         self.logs.lock().remove(source);
     }
 
+    /// The revision whose objects are read.
+    pub(crate) fn revision(&self) -> Arc<Revision> {
+        self.revision.load_full()
+    }
+
+    /// The number of objects that are left to other revisions.
+    pub(crate) fn left_to_other_revisions(&self) -> usize {
+        self.left_to_other_revisions.load(Ordering::Relaxed)
+    }
+
+    /// Takes over the revision whose objects are read, and with it whose problems are shown.
+    pub(crate) fn set_revision(&self, revision: Revision) {
+        self.revision.store(Arc::new(revision));
+        let known: Vec<_> =
+            self.problems.lock().iter().map(|(source, known)| (source.clone(), known.all.clone())).collect();
+        for (source, all) in known {
+            self.set_problems(&source, &all);
+        }
+    }
+
     /// Takes over what is wrong now, and logs what is new and what is mended: so many lines in a minute.
     pub(crate) fn set_problems(&self, source: &str, problems: &Arc<SourceProblems>) {
-        let before = self.problems.lock().insert(source.to_owned(), problems.clone()).unwrap_or_default();
+        let all = problems;
+        let problems = &read_by(&self.revision.load(), all);
+        let known = KnownProblems { all: all.clone(), shown: problems.clone() };
+        let before = self.problems.lock().insert(source.to_owned(), known).unwrap_or_default().shown;
         let (mut logs, now) = (self.logs.lock(), Instant::now());
         let log = logs.entry(source.to_owned()).or_default();
         for report in new_reports(&before, problems) {
@@ -456,6 +491,19 @@ fn losing_service(conflict: &Conflict) -> api::LosingService {
     }
 }
 
+/// The problems of objects that the revision reads.
+fn read_by(revision: &Revision, problems: &Arc<SourceProblems>) -> Arc<SourceProblems> {
+    let is_read = |report: &ProblemReport| {
+        let kind = report.object.as_ref().map(|object| object.kind);
+        kind.is_none_or(|kind| revision.reads(kind, report.revision.as_deref()))
+    };
+    if problems.reports.iter().all(is_read) {
+        return problems.clone();
+    }
+    let reports = problems.reports.iter().filter(|report| is_read(report)).cloned().collect();
+    Arc::new(SourceProblems { reports, ignored: problems.ignored.clone() })
+}
+
 /// The reports that were not there before. A source sends all of its problems when one changes: it must not cost their square.
 fn new_reports<'a>(
     before: &'a SourceProblems,
@@ -467,8 +515,9 @@ fn new_reports<'a>(
 
 /// Everything that makes a report another one.
 fn fields(report: &ProblemReport) -> impl Hash + Eq {
-    let ProblemReport { severity, file, document, line, object, path, message, hint, effective } = report;
-    ((severity, file, document, line), (object, path, message, hint, effective))
+    let ProblemReport { severity, file, document, line, object, revision, path, message, hint, effective } =
+        report;
+    ((severity, file, document, line), (object, revision, path, message, hint, effective))
 }
 
 /// A time as RFC 3339.
@@ -510,6 +559,7 @@ mod tests {
             document: 1,
             line,
             object: None,
+            revision: None,
             path: "spec".into(),
             message: message.into(),
             hint: None,
@@ -541,6 +591,35 @@ mod tests {
         assert_eq!(shared.rejected(), 2);
         shared.remove_problems("cluster");
         assert_eq!(shared.problems(), [report("b", 2)]);
+    }
+
+    #[test]
+    fn problems_of_other_revisions_are_shown_to_nobody() {
+        let of = |name: &str, kind, revision: Option<&str>| ProblemReport {
+            object: Some(ObjectKey::new(kind, "shop", name)),
+            revision: revision.map(Arc::from),
+            ..report(name, 1)
+        };
+        let all = problems(vec![
+            of("ours", Kind::VirtualService, Some("canary")),
+            of("unlabelled", Kind::VirtualService, None),
+            of("theirs", Kind::VirtualService, Some("stable")),
+            of("gateway", Kind::KubernetesGateway, Some("stable")),
+            report("file", 1),
+        ]);
+        let shown = |shared: &Shared| {
+            let names = shared.problems().into_iter().map(|report| report.message);
+            (names.collect::<Vec<_>>(), shared.rejected())
+        };
+        let shared = Shared::default();
+        shared.set_revision(Revision::named("canary"));
+        shared.set_problems("files", &Arc::new(all));
+        let ours = ["ours", "unlabelled", "gateway", "file"].map(str::to_owned).to_vec();
+        assert_eq!(shown(&shared), (ours, 4));
+        shared.set_revision(Revision::named("canary").with_tags(BTreeSet::from(["stable".into()])));
+        assert_eq!(shown(&shared).1, 5, "the tag makes it ours");
+        shared.set_revision(Revision::named("canary"));
+        assert_eq!(shown(&shared).1, 4);
     }
 
     /// Counts what is logged.

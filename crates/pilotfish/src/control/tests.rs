@@ -592,3 +592,39 @@ fn plan_computes_on_a_copy_and_leaves_nothing() {
     case.after(500).wait();
     assert_eq!(case.shared.world().service_count(), 8);
 }
+
+#[test]
+fn tag_brings_its_objects_into_force_and_takes_them_out() {
+    let with_tags = |tags: &[&str]| {
+        Revision::named("canary").with_tags(tags.iter().map(|tag| Arc::from(*tag)).collect())
+    };
+    let labelled = |name: &str, label: &str| {
+        let SourceEvent::Apply(object) = entry(name) else { unreachable!("it is an object") };
+        let labels = Arc::new([(pilotfish_model::REVISION_LABEL, label)].into_iter().collect());
+        let meta = ObjectMeta { labels, ..ObjectMeta::clone(&object.meta) };
+        SourceEvent::Apply(Object { meta: Arc::new(meta), ..object })
+    };
+    let mut case = Case::with(|controller| controller.set_revision(&Revision::named("canary")));
+    let state = |case: &Case| {
+        let hosts = case.shared.world().services().map(|(key, _)| key.hostname.to_string()).collect::<Vec<_>>();
+        (hosts.join(" "), case.shared.left_to_other_revisions())
+    };
+    case.send(vec![entry("a"), labelled("b", "prod"), labelled("c", "canary"), SourceEvent::Listed]);
+    assert!(!case.resources.is_ready(), "b may have a tag of the revision");
+    let tell = |case: &mut Case, tags: &[&str]| {
+        case.control.step(Some(ControlMessage::Revision(with_tags(tags))), case.now);
+        case.after(1000).wait();
+    };
+    tell(&mut case, &[]);
+    assert!(case.resources.is_ready());
+    assert_eq!(state(&case), ("a.example.com c.example.com".into(), 1));
+    tell(&mut case, &["prod"]);
+    assert_eq!(state(&case), ("a.example.com b.example.com c.example.com".into(), 0));
+    tell(&mut case, &[]);
+    assert_eq!(state(&case), ("a.example.com c.example.com".into(), 1));
+    // A new label moves an object at once, as its deletion would.
+    case.send(vec![labelled("a", "stable"), labelled("b", "canary")]);
+    case.after(1000).wait();
+    assert_eq!(state(&case), ("b.example.com c.example.com".into(), 1));
+    assert_eq!(case.shared.world().all_objects().count(), 2, "nothing of the others is in the world");
+}

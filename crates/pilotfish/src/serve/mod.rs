@@ -16,6 +16,7 @@ mod lookups;
 pub(crate) mod node_claims;
 pub(crate) mod registration;
 mod registries;
+mod revision_tags;
 mod revocation;
 pub(crate) mod secret_access;
 mod sources;
@@ -54,7 +55,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use subsystem::{StopOrder, Subsystem, Subsystems, with_flag};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use webhooks::Webhooks;
 
 /// The version of this program.
@@ -95,7 +96,9 @@ impl Bound {
         let recorder = Arc::new(PrometheusRecorder::new(metrics.clone()));
         let (shared, mut subsystems) = (Arc::new(Shared::default()), Subsystems::default());
 
-        let mut registries = Registries::open(&settings.registries, settings.has_objects())?;
+        let revision = watch::Sender::new(settings.sources.revision.clone());
+        let mut registries =
+            Registries::open(&settings.registries, &settings.sources.revision, settings.has_objects())?;
         let sources = Sources::open(&settings, &mut registries, &recorder, &shared).await?;
         let registration =
             Registration::open(&settings, &mut registries, &shared, &metrics, &recorder).await?;
@@ -136,10 +139,11 @@ impl Bound {
         subsystems.add(lookups::subsystem(names, messages.clone()));
         subsystems.extend(reviews.map(|reviews| secret_access::subsystem(reviews, messages.clone())));
         subsystems.add(analysis.subsystem());
-        subsystems.extend(status::subsystem(&settings, &sources, &shared, &metrics));
+        subsystems.extend(status::subsystem(&settings, &sources, &shared, &metrics, &revision));
         subsystems.extend(exports::subsystem(&settings, &sources, &shared));
         subsystems.extend(revocation::subsystem(&settings, &sources, &fanout));
         subsystems.extend(configuration);
+        subsystems.extend(revision_tags::subsystem(&sources, revision, messages.clone()));
         subsystems.extend(sources.subsystems(messages, &shared));
         subsystems.extend(live);
         subsystems.extend(pages(admin, &admin_state, &recorder, &settings, asked)?);

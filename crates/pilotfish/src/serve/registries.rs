@@ -5,7 +5,7 @@ use crate::control::ControlMessage;
 use crate::control::shared::Shared;
 use crate::settings::RegistriesSettings;
 use anyhow::Result;
-use pilotfish_model::ShardKey;
+use pilotfish_model::{Revision, ShardKey};
 use pilotfish_registry::{
     AggregateController, AggregateSettings, Input, LiveSource, RegistryReceiver, RegistrySender, channel,
 };
@@ -29,13 +29,18 @@ impl Registries {
     ///
     /// # Errors
     /// When the settings of a live registry are wrong.
-    pub(super) fn open(settings: &RegistriesSettings, reads_objects: bool) -> Result<Self> {
+    pub(super) fn open(
+        settings: &RegistriesSettings,
+        revision: &Revision,
+        reads_objects: bool,
+    ) -> Result<Self> {
         let cluster = settings.settings.cluster.clone();
         let feed: Arc<str> = cluster.clone().into();
         let mut controller = AggregateController::new(AggregateSettings {
             config_feed: feed.clone(),
             primary: cluster,
             merge: settings.merge,
+            revision: revision.clone(),
         });
         for (provider, registry) in settings.table.select(&settings.names)? {
             if let (Input::Objects(new), true) = (registry.input, reads_objects) {

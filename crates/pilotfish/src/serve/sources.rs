@@ -260,6 +260,7 @@ fn kube_settings(
 ) -> RemoteSettings {
     let source = KubeSourceSettings {
         root_namespace: settings.sources.root_namespace.as_str().into(),
+        mesh_config_map: settings.sources.revision.mesh_config_map().into(),
         checks: vec![pilotfish_translate::check_object],
         observer: recorder.clone(),
         guard: settings.registries.settings.guard,

@@ -21,11 +21,11 @@ use pilotfish_kube::client::Client;
 use pilotfish_kube_writer::lease::{Leadership, LeaseSettings, STATUS_LEASE};
 use pilotfish_kube_writer::status::{DesiredStatuses, StatusSettings as WriterSettings, StatusWriter};
 use pilotfish_model::ClusterDomain;
-use pilotfish_model::{ChangeSet, ClusterId, Fact, Kind, ObjectKey};
+use pilotfish_model::{ChangeSet, ClusterId, Fact, Kind, ObjectKey, Revision};
 use pilotfish_translate::{Level, StatusTranslator, kinds};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// Writes status while this replica leads; `None` where no cluster is read, or no status is to be written.
 pub(super) fn subsystem(
@@ -33,6 +33,7 @@ pub(super) fn subsystem(
     sources: &Sources,
     shared: &Arc<Shared>,
     metrics: &Arc<Metrics>,
+    revision: &watch::Sender<Revision>,
 ) -> Option<Subsystem> {
     let (client, _) = sources.clients().filter(|_| settings.status.write != WriteStatus::Off)?;
     let work = StatusWork {
@@ -42,8 +43,11 @@ pub(super) fn subsystem(
         settings: settings.status,
         shared: shared.clone(),
         metrics: metrics.clone(),
+        revision: revision.subscribe(),
     };
-    let lease = LeaseSettings::new(settings.sources.root_namespace.as_str(), STATUS_LEASE);
+    // Each revision has writers of its own.
+    let lease = settings.sources.revision.name_of(STATUS_LEASE);
+    let lease = LeaseSettings::new(settings.sources.root_namespace.as_str(), lease);
     Some(elected("writing status", client, lease, |leadership| work.run(leadership)))
 }
 
@@ -55,6 +59,7 @@ struct StatusWork {
     settings: StatusSettings,
     shared: Arc<Shared>,
     metrics: Arc<Metrics>,
+    revision: watch::Receiver<Revision>,
 }
 
 impl StatusWork {
@@ -67,6 +72,7 @@ impl StatusWork {
                 WriteStatus::All => istio_kinds(),
             },
             addresses: self.settings.address_ranges,
+            revision: self.revision.clone(),
             observer: Arc::new(NoopObserver),
             written: Arc::new(PrometheusRecorder::new(self.metrics.clone())),
         }

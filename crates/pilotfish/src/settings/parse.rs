@@ -47,6 +47,17 @@ pub(super) fn namespace(text: &str) -> Result<String, String> {
     }
 }
 
+/// The name of a revision. Names of Services are made of it.
+pub(super) fn revision(text: &str) -> Result<String, String> {
+    // `pilotfish-NAME` is the label of a host name.
+    const LONGEST: usize = 53;
+    if is_label(text) && text.len() <= LONGEST && !text.starts_with('-') && !text.ends_with('-') {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("not a revision: 1 to {LONGEST} of a-z, 0-9 and '-', not '-' at the ends"))
+    }
+}
+
 /// Whether a text can be a label of a host name, as names of Services and namespaces are.
 pub(super) fn is_label(text: &str) -> bool {
     let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -85,6 +96,16 @@ mod tests {
             "1s ",
         ] {
             assert_eq!(pilotfish_cli::parse_duration(text).ok(), duration(text).ok(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn revision_is_part_of_the_name_of_a_service() {
+        for text in ["canary", "1-24-0", "default", &"a".repeat(53)] {
+            assert_eq!(revision(text).as_deref(), Ok(text));
+        }
+        for text in ["", "Canary", "1.24", "-a", "a-", "a b", &"a".repeat(54)] {
+            assert!(revision(text).unwrap_err().starts_with("not a revision"), "{text:?}");
         }
     }
 

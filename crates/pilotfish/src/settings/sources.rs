@@ -4,8 +4,10 @@ use super::check::Check;
 use super::parse;
 use clap::Args;
 use pilotfish_kube::client::ClientSettings;
+use pilotfish_model::Revision;
 use pilotfish_registry::RegistrySettings;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 #[derive(Args, Clone, Debug, Default, Serialize, Deserialize)]
@@ -28,6 +30,10 @@ pub(crate) struct SourceArgs {
     /// The namespace of mesh-wide settings: ConfigMap `istio`, Secrets of remote clusters, Leases [default: istio-system]
     #[arg(long, env = "PILOTFISH_ROOT_NAMESPACE", value_name = "NS")]
     pub(crate) root_namespace: Option<String>,
+    /// The revision of this control plane, beside others in a cluster: reads Istio's objects and routes that are labelled
+    /// istio.io/rev with it, with a tag of it, or not at all [default: reads all]
+    #[arg(long, env = "PILOTFISH_REVISION", value_name = "NAME")]
+    pub(crate) revision: Option<String>,
     /// Istio's MeshConfig: a file with the settings themselves, or a ConfigMap with the key `mesh`; reloaded on change
     #[arg(long, env = "PILOTFISH_MESH_CONFIG", value_name = "FILE")]
     pub(crate) mesh_config: Option<PathBuf>,
@@ -44,6 +50,8 @@ pub(crate) struct SourceSettings {
     /// The live cluster; `None` where none is read.
     pub(crate) kubernetes: Option<ClientSettings>,
     pub(crate) root_namespace: String,
+    /// Without its tags, which a cluster has.
+    pub(crate) revision: Revision,
     pub(crate) mesh_config: Option<PathBuf>,
     pub(crate) mesh_networks: Option<PathBuf>,
 }
@@ -85,7 +93,11 @@ impl SourceArgs {
         }
         let root_namespace =
             check.parse("--root-namespace", self.root_namespace.as_deref(), parse::namespace);
+        let revision = check.parse("--revision", self.revision.as_deref(), parse::revision);
+        let revision = revision.map(Revision::named).unwrap_or_default();
         SourceSettings {
+            // Only a cluster has tags.
+            revision: if kubernetes { revision } else { revision.with_tags(BTreeSet::new()) },
             kubernetes: kubernetes.then_some(ClientSettings { kubeconfig: self.kubeconfig }),
             root_namespace: root_namespace
                 .unwrap_or_else(|| RegistrySettings::default().system_namespace.to_string()),

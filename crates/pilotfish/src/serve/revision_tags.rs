@@ -1,0 +1,34 @@
+//! The tags of the revision, from the cluster to those who ask which objects are theirs.
+
+use super::sources::Sources;
+use super::subsystem::{StopOrder, Subsystem};
+use crate::control::ControlMessage;
+use pilotfish_kube::RevisionTags;
+use pilotfish_model::Revision;
+use tokio::sync::{mpsc, watch};
+
+/// Follows the tags, and tells the control loop; `None` where no cluster is read.
+pub(super) fn subsystem(
+    sources: &Sources,
+    revision: watch::Sender<Revision>,
+    messages: mpsc::Sender<ControlMessage>,
+) -> Option<Subsystem> {
+    let (client, _) = sources.clients()?;
+    let tags = RevisionTags::new(client, &revision.borrow());
+    let mut followed = revision.subscribe();
+    let subsystem = Subsystem::new("tags of the revision", StopOrder::Abort)
+        .task(|_| async move {
+            tags.run(revision).await;
+            Ok(())
+        })
+        .task(|_| async move {
+            while followed.changed().await.is_ok() {
+                let revision = followed.borrow_and_update().clone();
+                if messages.send(ControlMessage::Revision(revision)).await.is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        });
+    Some(subsystem)
+}
