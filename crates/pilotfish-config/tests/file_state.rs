@@ -250,13 +250,18 @@ fn a_refused_policy_is_closed_until_it_is_good() {
 #[test]
 fn last_good_version_of_another_revision_is_given_up() {
     let labelled = |label: &str, host: &str, is_good: bool| {
-        let labels = if label.is_empty() { String::new() } else { format!(", labels: {{istio.io/rev: {label}}}") };
+        let labels =
+            if label.is_empty() { String::new() } else { format!(", labels: {{istio.io/rev: {label}}}") };
         let text = route("a", host).replace("namespace: shop", &format!("namespace: shop{labels}"));
         if is_good { text } else { text.replace("  hosts:", "  tls: 7\n  hosts:") }
     };
-    for (before, after, expected) in
-        [("", "", ""), ("canary", "canary", ""), ("", "canary", "-a"), ("canary", "", "-a"), ("canary", "stable", "-a")]
-    {
+    for (before, after, expected) in [
+        ("", "", ""),
+        ("canary", "canary", ""),
+        ("", "canary", "-a"),
+        ("canary", "", "-a"),
+        ("canary", "stable", "-a"),
+    ] {
         let mut state = FileState::new(Limits::default());
         assert_eq!(events(&mut state, vec![text("x.yaml", &labelled(before, "one", true))]), ["+a(one)"]);
         let broken = events(&mut state, vec![text("x.yaml", &labelled(after, "two", false))]);

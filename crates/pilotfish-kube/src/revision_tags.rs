@@ -104,7 +104,13 @@ fn publish(out: &watch::Sender<Revision>, tags: BTreeSet<Arc<str>>) {
         let now = revision.with_tags(tags);
         let differs = *revision != now;
         if differs {
-            tracing::info!(revision = now.label(), tags = ?now.tags().collect::<Vec<_>>(), "tags of the revision");
+            let tags = now.tags().collect::<Vec<_>>();
+            tracing::info!(
+                revision = now.label(),
+                ?tags,
+                is_default = now.is_default(),
+                "tags of the revision"
+            );
             *revision = now;
         }
         differs

@@ -32,7 +32,7 @@ impl Revision {
         Self { name: Some(name.into()), tags: None }
     }
 
-    /// The same revision with these tags.
+    /// This revision with other tags.
     #[must_use]
     pub fn with_tags(&self, tags: BTreeSet<Arc<str>>) -> Self {
         Self { name: self.name.clone(), tags: Some(Arc::new(tags)) }
@@ -91,8 +91,8 @@ impl Revision {
         self.name.is_some() && self.tags.is_none()
     }
 
-    /// True if this revision writes the status of objects with that label `istio.io/rev` in a namespace with that one. Of all
-    /// revisions only one does: without a label of either, the default revision.
+    /// True if this revision writes the status of objects with that label `istio.io/rev` in a namespace with that one. Exactly
+    /// one revision does. Without a label of either, it is the default revision.
     ///
     /// For a process without a name, as for its sources, labels of namespaces decide about injection only.
     #[must_use]

@@ -216,13 +216,12 @@ fn services_of_one_host_are_merged_as_declared() {
 
 #[test]
 fn an_imported_host_gives_way_to_a_registry_that_comes_first() {
-    let aggregate =
-        AggregateSettings {
-            config_feed: "c1".into(),
-            primary: "c1".into(),
-            merge: MergePolicy::First,
-            ..AggregateSettings::default()
-        };
+    let aggregate = AggregateSettings {
+        config_feed: "c1".into(),
+        primary: "c1".into(),
+        merge: MergePolicy::First,
+        ..AggregateSettings::default()
+    };
     let settings = RegistrySettings {
         multi_cluster_services: pilotfish_registry::MultiClusterServices::Hosts,
         ..RegistrySettings::default()

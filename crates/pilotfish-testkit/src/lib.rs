@@ -6,6 +6,7 @@ pub mod compare;
 #[allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 pub mod consul;
 pub mod dump;
+pub mod istioctl;
 #[allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 pub mod live;
 pub mod oracle;

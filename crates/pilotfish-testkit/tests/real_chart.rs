@@ -1,6 +1,7 @@
 //! The Helm chart and the plain manifests say the same.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use pilotfish_testkit::istioctl;
 use pilotfish_testkit::real::Tool;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -36,7 +37,9 @@ fn objects(yaml: &str) -> BTreeMap<String, Value> {
     let named = documents.into_iter().filter(|document| !document.is_null()).map(|mut object| {
         if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
             // Who installed it, and with what.
-            labels.retain(|label, _| label == "app.kubernetes.io/name");
+            labels.retain(|label, _| {
+                ["app.kubernetes.io/name", "app", "istio.io/rev", "istio.io/tag"].contains(&label.as_str())
+            });
         }
         (
             format!("{} {}", object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap()),
@@ -76,6 +79,110 @@ fn chart_and_manifests_are_equal() {
     for (name, manifest) in &manifests {
         assert_eq!(chart.get(name), Some(manifest), "{name}: chart and manifest differ");
     }
+}
+
+fn injectors(objects: &BTreeMap<String, Value>) -> Vec<Value> {
+    let of_kind = objects.iter().filter(|(name, _)| name.starts_with("MutatingWebhookConfiguration "));
+    of_kind.map(|(_, object)| object.clone()).collect()
+}
+
+const STABLE: &[&str] = &["--set=revision=stable", "--set=revisionTags={default,prod}"];
+const CANARY: &[&str] = &["--set=revision=canary"];
+
+#[test]
+fn revisions_have_no_object_in_common() {
+    let Some((plain, stable)) = rendered(&[]).zip(rendered(STABLE)) else { return };
+    let canary = rendered(&[CANARY, &["--set=exportServices.enabled=true"]].concat()).unwrap();
+    let all = [plain, stable, canary].map(|text| objects(&text));
+    for (index, one) in all.iter().enumerate() {
+        for other in &all[index + 1..] {
+            let common: Vec<_> = one.keys().filter(|name| other.contains_key(*name)).collect();
+            assert!(common.is_empty(), "{common:?}");
+        }
+    }
+    for (objects, name) in all.iter().zip(["pilotfish", "pilotfish-stable", "pilotfish-canary"]) {
+        let pods = &objects[&format!("Deployment {name}")]["spec"]["template"]["metadata"]["labels"];
+        // A Service selects the Pods of its own revision.
+        let services = objects.iter().filter(|(key, _)| key.starts_with("Service "));
+        for (key, service) in services {
+            for (label, value) in service["spec"]["selector"].as_object().unwrap() {
+                assert_eq!(&pods[label], value, "{key}");
+                assert_eq!(value, name, "{key}");
+            }
+        }
+    }
+    let arguments =
+        &all[2]["Deployment pilotfish-canary"]["spec"]["template"]["spec"]["containers"][0]["args"];
+    assert!(arguments.as_array().unwrap().contains(&"--revision=canary".into()), "{arguments}");
+}
+
+#[test]
+fn istioctl_finds_revisions_and_tags() {
+    let Some((plain, stable)) = rendered(&[]).zip(rendered(STABLE)) else { return };
+    let canary = rendered(CANARY).unwrap();
+    let [plain, stable, canary] = [plain, stable, canary].map(|text| injectors(&objects(&text)));
+    assert_eq!(
+        istioctl::injector_list(&plain),
+        BTreeMap::from([("pilotfish-sidecar-injector", "pilotfish")])
+    );
+    let pair = [stable, canary.clone()].concat();
+    assert_eq!(
+        istioctl::injector_list(&pair),
+        BTreeMap::from([
+            ("istio-revision-tag-default", "stable"),
+            ("istio-revision-tag-prod", "stable"),
+            ("pilotfish-sidecar-injector-canary", "canary"),
+            ("pilotfish-sidecar-injector-stable", "stable"),
+        ])
+    );
+    assert_eq!(istioctl::tag_list(&pair), BTreeMap::from([("default", "stable"), ("prod", "stable")]));
+    let next = istioctl::tag_set(&canary, "next", "canary").unwrap();
+    assert_eq!(next["webhooks"][0]["clientConfig"]["service"]["name"], "istiod-canary");
+    assert!(istioctl::tag_set(&plain, "next", "canary").is_err());
+    istioctl::tag_set(&plain, "next", "pilotfish").unwrap();
+}
+
+#[test]
+fn one_revision_injects_each_pod() {
+    let Some((plain, stable)) = rendered(&[]).zip(rendered(STABLE)) else { return };
+    let canary = rendered(CANARY).unwrap();
+    let [plain, stable, canary] = [plain, stable, canary].map(|text| injectors(&objects(&text)));
+    let pair = [stable, canary].concat();
+    let yes = ("sidecar.istio.io/inject", "true");
+    let no = ("sidecar.istio.io/inject", "false");
+    let asks = ("istio-injection", "enabled");
+    let rev = |name| ("istio.io/rev", name);
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a [(&'a str, &'a str)], Option<&'a str>, Option<&'a str>);
+    let cases: &[Case<'_>] = &[
+        // Labels of the namespace and the Pod; who injects without revisions, and with two.
+        (&[], &[], None, None),
+        (&[asks], &[], Some("pilotfish"), Some("stable")),
+        (&[asks], &[no], None, None),
+        (&[asks, rev("canary")], &[], Some("pilotfish"), Some("stable")),
+        (&[("istio-injection", "disabled"), rev("canary")], &[], None, None),
+        (&[rev("stable")], &[], None, Some("stable")),
+        (&[rev("canary")], &[], None, Some("canary")),
+        (&[rev("canary")], &[no], None, None),
+        (&[rev("prod")], &[], None, Some("stable")),
+        (&[rev("default")], &[], None, Some("stable")),
+        (&[rev("pilotfish")], &[], Some("pilotfish"), None),
+        (&[rev("other")], &[yes], None, None),
+        (&[], &[yes], Some("pilotfish"), Some("stable")),
+        (&[], &[rev("canary")], None, Some("canary")),
+        (&[], &[rev("canary"), yes], None, Some("canary")),
+        (&[], &[rev("prod")], None, Some("stable")),
+        (&[], &[rev("pilotfish"), no], None, None),
+    ];
+    for (namespace, pod, alone, of_two) in cases {
+        for (configurations, expected) in [(&plain, alone), (&pair, of_two)] {
+            let found = istioctl::check_inject(configurations, namespace, pod);
+            let revisions: Vec<_> = found.values().copied().collect();
+            assert_eq!(revisions, Vec::from_iter(*expected), "{namespace:?} {pod:?}: {found:?}");
+        }
+    }
+    assert_eq!(istioctl::injected_revision(&pair, &[rev("canary")]), Some("canary"));
+    assert_eq!(istioctl::injected_revision(&pair, &[asks]), Some("stable"));
+    assert_eq!(istioctl::injected_revision(&pair, &[rev("other")]), None);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::clock;
 use crate::error::StepError;
 use crate::probe;
 use crate::registration::{
-    DesiredWebhook, INJECTOR, Policy, VALIDATOR, Webhook, all_fail, mutating, patch, validating,
+    DesiredWebhook, INJECTOR, Policy, VALIDATOR, Webhook, all_fail, injecting, mutating, patch, validating,
 };
 use crate::server::{Certificates, stopped};
 use crate::store::{self, SECRET};
@@ -24,9 +24,10 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, Patch, PatchParams};
-use kube::{Client, Resource};
+use kube::api::{Api, ListParams, Patch, PatchParams, WatchParams};
+use kube::{Client, Resource, ResourceExt};
 use pilotfish_kube::request::BACKOFF;
+use pilotfish_model::{REVISION_LABEL, Revision, TAG_LABEL};
 use pilotfish_source::{Backoff, Jitter, RateLimiter};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
@@ -57,6 +58,8 @@ pub type Clock = Arc<dyn Fn(SystemTime) -> SystemTime + Send + Sync>;
 /// How webhooks are registered.
 #[derive(Clone)]
 pub struct WebhookControllerSettings {
+    /// The revision: each has a Secret and configurations of its own.
+    pub revision: Revision,
     /// The namespace of the Secret, and of the object that probes whether the API server calls us.
     pub namespace: String,
     /// What API servers call us: DNS names and IP addresses.
@@ -81,6 +84,8 @@ pub struct WebhookController {
     limiter: RateLimiter,
     /// Whether the throttling was logged.
     throttled: bool,
+    /// Configurations of tags that may not be written, which was logged.
+    denied_tags: BTreeSet<String>,
 }
 
 /// What a round came to.
@@ -103,6 +108,7 @@ impl WebhookController {
             reported: None,
             limiter: RateLimiter::new(BURST, PERIOD),
             throttled: false,
+            denied_tags: BTreeSet::new(),
         }
     }
 
@@ -111,9 +117,12 @@ impl WebhookController {
         let (wakes, mut woken) = mpsc::channel(1);
         let mut watches = JoinSet::new();
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.settings.namespace);
-        watches.spawn(object_watch::watch(secrets, SECRET, wakes.clone()));
-        watches.spawn(object_watch::watch(self.validators(), VALIDATOR, wakes.clone()));
-        watches.spawn(object_watch::watch(self.injectors(), INJECTOR, wakes));
+        let named = |base: &str| object_watch::named(&self.settings.revision.name_of(base));
+        let tags = WatchParams::default().labels(&self.tag_selector());
+        watches.spawn(object_watch::watch(secrets, named(SECRET), wakes.clone()));
+        watches.spawn(object_watch::watch(self.validators(), named(VALIDATOR), wakes.clone()));
+        watches.spawn(object_watch::watch(self.injectors(), named(INJECTOR), wakes.clone()));
+        watches.spawn(object_watch::watch(self.injectors(), tags, wakes));
         let mut backoff = Backoff::new(BACKOFF, Jitter::default());
         let mut at_once = 0;
         loop {
@@ -152,8 +161,8 @@ impl WebhookController {
         let hold = self.limiter.wait(Instant::now());
         if !hold.is_zero() && !self.throttled {
             tracing::warn!(
-                secret = SECRET,
-                configurations = ?[VALIDATOR, INJECTOR],
+                secret = self.settings.revision.name_of(SECRET),
+                configurations = ?[VALIDATOR, INJECTOR].map(|base| self.settings.revision.name_of(base)),
                 "another controller writes to the webhooks' Secret or configurations; from now on they are restored more slowly"
             );
         }
@@ -210,10 +219,11 @@ impl WebhookController {
 
     /// What the Secret holds, when that is good; otherwise it is written.
     async fn material(&mut self) -> Result<Option<Material>, StepError> {
-        let WebhookControllerSettings { namespace, names, lifetimes, .. } = &self.settings.clone();
+        let WebhookControllerSettings { namespace, names, lifetimes, revision, .. } = &self.settings.clone();
+        let secret_name = revision.name_of(SECRET);
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-        let fail = |error| StepError::request("reading Secret pilotfish-webhook-certificate", error);
-        let secret = api.get_opt(SECRET).await.map_err(fail)?;
+        let fail = |error| StepError::request("reading the Secret with certificates of webhooks", error);
+        let secret = api.get_opt(&secret_name).await.map_err(fail)?;
         let (now, before) = (self.now().await, secret.as_ref().map(store::material));
         let need = match &before {
             Some(before) => need(before, names, lifetimes, now),
@@ -229,7 +239,7 @@ impl WebhookController {
         let made = make(before.as_ref(), &need, names, lifetimes, now);
         let made = made.map_err(|error| StepError::local("making certificates", error.to_string()))?;
         self.limiter.take(Instant::now());
-        store::write(&api, secret, &made).await?;
+        store::write(&api, &secret_name, secret, &made).await?;
         Ok(None)
     }
 
@@ -248,21 +258,68 @@ impl WebhookController {
     /// Brings the configurations to the desired state. A missing configuration is no error: it may be made later.
     async fn register(&mut self, material: &Material, policy: Policy) -> Result<Reconciliation, StepError> {
         let injectors = self.injectors();
-        let injector = injectors.get_opt(INJECTOR).await;
-        let injector =
-            injector.map_err(|error| StepError::request("reading pilotfish-sidecar-injector", error))?;
+        let injector = injectors.get_opt(&self.settings.revision.name_of(INJECTOR)).await;
+        let injector = injector
+            .map_err(|error| StepError::request("reading the MutatingWebhookConfiguration", error))?;
         if let Some(injector) = injector {
             // Whether Pods may start without a sidecar is up to the author of the configuration.
             let wanted = (material, "/inject", Policy::Written);
-            self.amend(&injectors, INJECTOR, &injector, &mutating(&injector), wanted).await?;
+            self.amend(&injectors, &injector, &mutating(&injector), wanted).await?;
         }
-        let validator = self.validators().get_opt(VALIDATOR).await;
-        let validator =
-            validator.map_err(|error| StepError::request("reading pilotfish-validator", error))?;
+        self.register_tags(material).await?;
+        self.register_validator(material, policy).await
+    }
+
+    /// Brings the configurations of tags to the desired state, as far as they may be written: `istioctl tag set` copies the authorities
+    /// of today.
+    async fn register_tags(&mut self, material: &Material) -> Result<(), StepError> {
+        let api = self.injectors();
+        let list = api.list(&ListParams::default().labels(&self.tag_selector())).await;
+        let list = match list.map_err(|error| StepError::request("reading the configurations of tags", error))
+        {
+            Ok(list) => list,
+            // The log has that already: the control loop follows tags as well.
+            Err(error) if error.is_denied() => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        for tag in list {
+            let wanted = (material, "/inject", Policy::Written);
+            match self.amend(&api, &tag, &injecting(&tag), wanted).await {
+                Err(error) if error.is_denied() => self.report_tag(&tag.name_any(), &error),
+                other => drop(other?),
+            }
+        }
+        Ok(())
+    }
+
+    fn report_tag(&mut self, name: &str, error: &StepError) {
+        if self.denied_tags.insert(name.to_owned()) {
+            tracing::warn!(
+                name,
+                reason = %error,
+                "the authorities in this tag's configuration are out of date and may not be replaced: Pods of the tag are not \
+                 created; name the tag in the chart (revisionTags), or run `istioctl tag set` again with --overwrite"
+            );
+        }
+    }
+
+    fn tag_selector(&self) -> String {
+        format!("{TAG_LABEL},{REVISION_LABEL}={}", self.settings.revision.label())
+    }
+
+    /// Brings the validator to the desired state, and makes it strict once it is proven to be called.
+    async fn register_validator(
+        &mut self,
+        material: &Material,
+        policy: Policy,
+    ) -> Result<Reconciliation, StepError> {
+        let validator = self.validators().get_opt(&self.settings.revision.name_of(VALIDATOR)).await;
+        let validator = validator
+            .map_err(|error| StepError::request("reading the ValidatingWebhookConfiguration", error))?;
         let Some(validator) = validator else { return Ok(Reconciliation::Done) };
         let webhooks = validating(&validator);
         let (api, path) = (self.validators(), "/validate");
-        if self.amend(&api, VALIDATOR, &validator, &webhooks, (material, path, policy)).await? {
+        if self.amend(&api, &validator, &webhooks, (material, path, policy)).await? {
             return Ok(Reconciliation::Again);
         }
         // Proven is proven by what is served: the very first certificate is served after this round.
@@ -272,11 +329,12 @@ impl WebhookController {
         if self.serving.is_none() {
             return Ok(Reconciliation::Again);
         }
-        probe::refuses(&self.client, &self.settings.namespace, &webhooks).await?;
+        let WebhookControllerSettings { namespace, revision, .. } = &self.settings;
+        probe::refuses(&self.client, namespace, revision, &webhooks).await?;
         tracing::info!(
             "the API server calls this webhook: from now on it refuses objects that no webhook can check"
         );
-        self.amend(&api, VALIDATOR, &validator, &webhooks, (material, path, Policy::Fail)).await?;
+        self.amend(&api, &validator, &webhooks, (material, path, Policy::Fail)).await?;
         Ok(Reconciliation::Again)
     }
 
@@ -284,7 +342,6 @@ impl WebhookController {
     async fn amend<K>(
         &mut self,
         api: &Api<K>,
-        name: &str,
         configuration: &K,
         webhooks: &[Webhook<'_>],
         (material, path, policy): (&Material, &str, Policy),
@@ -294,10 +351,10 @@ impl WebhookController {
     {
         let url = self.settings.url.as_ref().map(|base| format!("{base}{path}"));
         let wanted = DesiredWebhook { authorities: &material.authorities, url: url.as_deref(), policy };
-        let version = configuration.meta().resource_version.as_deref();
+        let (name, version) = (configuration.name_any(), configuration.meta().resource_version.as_deref());
         let Some(patch) = patch(webhooks, version, &wanted) else { return Ok(false) };
         self.limiter.take(Instant::now());
-        api.patch(name, &PatchParams::default(), &Patch::Strategic(&patch))
+        api.patch(&name, &PatchParams::default(), &Patch::Strategic(&patch))
             .await
             .map_err(|error| StepError::request("writing a webhook configuration", error))?;
         tracing::info!(name, "amended a webhook configuration");

@@ -26,6 +26,11 @@ impl StepError {
         Self { step, reason: reason.into(), class: None }
     }
 
+    /// True if the API server refuses it for lack of a right.
+    pub(crate) fn is_denied(&self) -> bool {
+        self.class == Some(ErrorClass::Denied)
+    }
+
     /// Whether another writer was first.
     pub(crate) fn is_conflict(&self) -> bool {
         self.class == Some(ErrorClass::Conflict)

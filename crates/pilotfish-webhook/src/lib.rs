@@ -30,7 +30,7 @@ pub use registration::{INJECTOR, VALIDATOR};
 pub use routes::{Observer, Outcome, router};
 pub use server::{Bound, Certificates, LIMITS, ServerError};
 pub use store::SECRET;
-pub use validate::{Analysis, Validator};
+pub use validate::{Analysis, RevisionNow, Validator};
 
 /// Limits by the names that answers and metrics give them, beside those of connections ([`LIMITS`]).
 pub const NAMED_LIMITS: [(&str, usize); 3] = [

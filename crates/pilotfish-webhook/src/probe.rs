@@ -7,13 +7,14 @@ use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use pilotfish_config::served;
 use pilotfish_kube::request::RequestError;
-use pilotfish_model::Kind;
+use pilotfish_model::{Kind, REVISION_LABEL, Revision};
 use pilotfish_source::ErrorClass;
 use serde_json::json;
+use std::collections::BTreeMap;
 
 const DOING: &str = "trying whether an invalid object is refused";
 
-/// Whether the validator refuses an invalid WorkloadEntry in that namespace. WorkloadEntries are what Pilotfish may create anyway, so
+/// Tries to create an invalid WorkloadEntry of that revision in that namespace, which the validator must refuse. WorkloadEntries are what Pilotfish may create anyway, so
 /// that the proof needs no further right.
 ///
 /// # Errors
@@ -21,13 +22,14 @@ const DOING: &str = "trying whether an invalid object is refused";
 pub(crate) async fn refuses(
     client: &Client,
     namespace: &str,
+    revision: &Revision,
     webhooks: &[Webhook<'_>],
 ) -> Result<(), StepError> {
     let kind = Kind::WorkloadEntry;
     let versions = served(kind).map_or(&[][..], |served| served.versions);
     let mut last = None;
     for version in versions {
-        match create(client, namespace, kind, version).await.map_err(RequestError::from) {
+        match create(client, namespace, revision, version).await.map_err(RequestError::from) {
             // The cluster has the kind in another version, or not at all.
             Err(error) if error.class == ErrorClass::Gone => {
                 last = Some(StepError::local(DOING, format!("{kind} is not served: {}", error.message)));
@@ -45,12 +47,20 @@ pub(crate) async fn refuses(
     Err(last.unwrap_or_else(|| StepError::local(DOING, "there is no version of WorkloadEntry")))
 }
 
-async fn create(client: &Client, namespace: &str, kind: Kind, version: &str) -> kube::Result<DynamicObject> {
+async fn create(
+    client: &Client,
+    namespace: &str,
+    revision: &Revision,
+    version: &str,
+) -> kube::Result<DynamicObject> {
+    let kind = Kind::WorkloadEntry;
     let gvk = GroupVersionKind::gvk(kind.group(), version, kind.name());
     let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural());
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-    let object = DynamicObject::new("pilotfish-invalid-on-purpose", &resource)
+    let mut object = DynamicObject::new("pilotfish-invalid-on-purpose", &resource)
         .data(json!({"spec": {"address": "no address, on purpose"}}));
+    let label = revision.name().map(|name| (REVISION_LABEL.to_owned(), name.to_owned()));
+    object.metadata.labels = label.map(|label| BTreeMap::from([label]));
     api.create(&PostParams { dry_run: true, ..PostParams::default() }, &object).await
 }
 

@@ -7,10 +7,13 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use serde_json::{Value, json};
 
-/// The ValidatingWebhookConfiguration.
+/// The ValidatingWebhookConfiguration; with a revision, its name follows.
 pub const VALIDATOR: &str = "pilotfish-validator";
-/// The MutatingWebhookConfiguration.
+/// The MutatingWebhookConfiguration; with a revision, its name follows.
 pub const INJECTOR: &str = "pilotfish-sidecar-injector";
+
+/// The end of the names of webhooks that inject sidecars: istioctl finds those of a revision or tag by it.
+const INJECTION: &str = "sidecar-injector.istio.io";
 
 /// The desired fields of every webhook of ours.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +69,11 @@ pub(crate) fn mutating(configuration: &MutatingWebhookConfiguration) -> Vec<Webh
     webhooks
         .map(|webhook| Webhook::new(&webhook.name, &webhook.client_config, webhook.failure_policy.as_deref()))
         .collect()
+}
+
+/// The webhooks of a tag that inject sidecars. Others that stand beside them belong to their author.
+pub(crate) fn injecting(configuration: &MutatingWebhookConfiguration) -> Vec<Webhook<'_>> {
+    mutating(configuration).into_iter().filter(|webhook| webhook.name.ends_with(INJECTION)).collect()
 }
 
 /// Whether each has the failure policy `Fail`.
@@ -186,6 +194,21 @@ mod tests {
         assert_eq!(change(Policy::Fail, "Fail"), None);
         assert_eq!(change(Policy::Ignore, "Fail"), Some(json!({"failurePolicy": "Ignore"})));
         assert_eq!(change(Policy::Written, "Fail"), None);
+    }
+
+    #[test]
+    fn only_injecting_webhooks_of_a_tag_are_ours() {
+        let webhook = |name: &str| json!({"name": name, "admissionReviewVersions": ["v1"], "sideEffects": "None", "clientConfig": {}});
+        let names = [
+            "rev.namespace.sidecar-injector.istio.io",
+            "quota.example.com",
+            "object.sidecar-injector.istio.io",
+        ];
+        let configuration =
+            json!({"metadata": {"name": "istio-revision-tag-prod"}, "webhooks": names.map(webhook)});
+        let configuration: MutatingWebhookConfiguration = serde_json::from_value(configuration).unwrap();
+        let found: Vec<_> = injecting(&configuration).iter().map(|webhook| webhook.name).collect();
+        assert_eq!(found, [names[0], names[2]]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Its name, in the namespace of mesh-wide settings.
+/// Its name, in the namespace of mesh-wide settings; with a revision, its name follows.
 pub const SECRET: &str = "pilotfish-webhook-certificate";
 
 const AUTHORITIES: &str = "ca.crt";
@@ -48,12 +48,13 @@ fn data(material: &Material) -> BTreeMap<String, ByteString> {
     entries.into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes()))).collect()
 }
 
-/// Writes it. `before` is the Secret as it was read; later writes of others are not overwritten.
+/// Writes the Secret of that name. `before` is the Secret as it was read; later writes of others are not overwritten.
 ///
 /// # Errors
 /// A conflict when another replica was first: read it again and use theirs.
 pub(crate) async fn write(
     api: &Api<Secret>,
+    name: &str,
     before: Option<Secret>,
     material: &Material,
 ) -> Result<(), StepError> {
@@ -61,7 +62,7 @@ pub(crate) async fn write(
         None => {
             let labels = BTreeMap::from([("app.kubernetes.io/name".to_owned(), "pilotfish".to_owned())]);
             let metadata =
-                ObjectMeta { name: Some(SECRET.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
+                ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
             let secret = Secret {
                 metadata,
                 data: Some(data(material)),
@@ -72,12 +73,12 @@ pub(crate) async fn write(
         }
         Some(mut secret) => {
             secret.data.get_or_insert_default().extend(data(material));
-            api.replace(SECRET, &PostParams::default(), &secret).await
+            api.replace(name, &PostParams::default(), &secret).await
         }
     };
     written
         .map(|_| ())
-        .map_err(|error| StepError::request("writing Secret pilotfish-webhook-certificate", error))
+        .map_err(|error| StepError::request("writing the Secret with certificates of webhooks", error))
 }
 
 #[cfg(test)]

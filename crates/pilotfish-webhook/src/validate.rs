@@ -2,7 +2,7 @@
 
 use crate::review::{Cause, Details, Request, Response, Status};
 use pilotfish_config::{ObjectCheck, Problem, read_live};
-use pilotfish_model::{Kind, Object};
+use pilotfish_model::{Kind, Object, Revision};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::sync::Arc;
@@ -15,17 +15,29 @@ const MOST: usize = 20;
 pub struct Validator {
     checks: Vec<ObjectCheck>,
     analysis: Analysis,
+    revision: RevisionNow,
     origin: Arc<str>,
 }
 
 /// What is doubtful about an object because of others that there are.
 pub type Analysis = Arc<dyn Fn(&Object) -> Vec<Problem> + Send + Sync>;
 
+/// The revision whose objects are read, with the tags that it has now.
+pub type RevisionNow = Arc<dyn Fn() -> Revision + Send + Sync>;
+
 impl Validator {
     /// A validator with more checks than those of the types.
     #[must_use]
     pub fn new(checks: Vec<ObjectCheck>) -> Self {
-        Self { checks, analysis: Arc::new(|_| Vec::new()), origin: "admission".into() }
+        let (analysis, revision): (Analysis, RevisionNow) =
+            (Arc::new(|_| Vec::new()), Arc::new(Revision::default));
+        Self { checks, analysis, revision, origin: "admission".into() }
+    }
+
+    /// A validator of the objects of a revision. Those of others are allowed.
+    #[must_use]
+    pub fn with_revision(self, revision: RevisionNow) -> Self {
+        Self { revision, ..self }
     }
 
     /// The same with warnings about what objects point at.
@@ -52,7 +64,15 @@ impl Validator {
         if is_going(json) {
             return None;
         }
-        Some(match read_live(kind, &self.origin, json) {
+        let read = read_live(kind, &self.origin, json);
+        let label = match &read {
+            Ok(read) => read.object.meta.revision(),
+            Err(refused) => refused.revision.as_deref(),
+        };
+        if !(self.revision)().reads(kind, label) {
+            return None;
+        }
+        Some(match read {
             Ok(read) => {
                 let found = self.checks.iter().flat_map(|check| check(&read.object));
                 read.warnings.into_iter().chain(found).chain((self.analysis)(&read.object)).collect()
@@ -116,11 +136,17 @@ mod tests {
     use crate::review::parse;
 
     fn review(operation: &str, kind: &str, object: &str) -> Response {
+        review_of(&Revision::default(), operation, kind, object)
+    }
+
+    fn review_of(revision: &Revision, operation: &str, kind: &str, object: &str) -> Response {
+        let revision = revision.clone();
         let body = format!(
             r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"7","name":"a","operation":"{operation}",
             "kind":{{"group":"networking.istio.io","version":"v1","kind":"{kind}"}},"object":{object}}}}}"#
         );
-        Validator::new(Vec::new()).review(&parse(body.as_bytes()).unwrap())
+        let validator = Validator::new(Vec::new()).with_revision(Arc::new(move || revision.clone()));
+        validator.review(&parse(body.as_bytes()).unwrap())
     }
 
     const BAD: &str = r#"{"metadata":{"name":"a","namespace":"n"},"spec":{"hosts":["a"],"http":[{"timeout":"soon","route":[{"destination":{"host":"b"}}]}]}}"#;
@@ -149,6 +175,21 @@ mod tests {
         let going =
             BAD.replace(r#""name":"a","#, r#""name":"a","deletionTimestamp":"2024-05-01T12:00:00Z","#);
         assert!(review("UPDATE", "VirtualService", &going).allowed);
+    }
+
+    #[test]
+    fn object_of_another_revision_is_allowed() {
+        let canary = Revision::named("canary").with_tags(["prod".into()].into());
+        let labelled = |label: &str| {
+            BAD.replace(r#""name":"a","#, &format!(r#""name":"a","labels":{{"istio.io/rev":"{label}"}},"#))
+        };
+        for (label, allowed) in [("canary", false), ("prod", false), ("stable", true)] {
+            let response = review_of(&canary, "CREATE", "VirtualService", &labelled(label));
+            assert_eq!(response.allowed, allowed, "{label}");
+            let unnamed = review("CREATE", "VirtualService", &labelled(label));
+            assert!(!unnamed.allowed, "without a revision every object is read");
+        }
+        assert!(!review_of(&canary, "CREATE", "VirtualService", BAD).allowed);
     }
 
     #[test]

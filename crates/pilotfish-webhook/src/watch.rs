@@ -1,4 +1,4 @@
-//! Watches of single objects, which trigger reconciliations. The content of their events is not used.
+//! Watches that trigger reconciliations. The content of their events is not used.
 
 use futures::StreamExt;
 use k8s_openapi::serde::de::DeserializeOwned;
@@ -17,14 +17,19 @@ const WATCH: u32 = 290;
 /// A watch without an event for longer is dead.
 const SILENCE: Duration = Duration::from_secs(310);
 
-/// Watches the object of that name until the receiver is dropped. Without the right to, only the clock triggers.
-pub(crate) async fn watch<K>(api: Api<K>, name: &'static str, wakes: mpsc::Sender<()>)
+/// Selects the object of that name.
+pub(crate) fn named(name: &str) -> WatchParams {
+    WatchParams::default().fields(&format!("metadata.name={name}"))
+}
+
+/// Watches the selected objects until the receiver is dropped. Without the right to, only the clock triggers.
+pub(crate) async fn watch<K>(api: Api<K>, selected: WatchParams, wakes: mpsc::Sender<()>)
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let mut backoff = Backoff::new(BACKOFF, Jitter::default());
     while !wakes.is_closed() {
-        if follow(&api, name, &wakes).await {
+        if follow(&api, &selected, &wakes).await {
             backoff.reset();
         }
         tokio::select! {
@@ -35,17 +40,16 @@ where
 }
 
 /// One watch to its end. Returns whether an event arrived.
-async fn follow<K>(api: &Api<K>, name: &str, wakes: &mpsc::Sender<()>) -> bool
+async fn follow<K>(api: &Api<K>, selected: &WatchParams, wakes: &mpsc::Sender<()>) -> bool
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let params =
-        WatchParams::default().fields(&format!("metadata.name={name}")).timeout(WATCH).disable_bookmarks();
+    let params = selected.clone().timeout(WATCH).disable_bookmarks();
     let mut received = false;
     let stream = match api.watch_metadata(&params, "0").await {
         Ok(stream) => stream,
         Err(error) => {
-            tracing::debug!(name, %error, "cannot watch");
+            tracing::debug!(?selected, %error, "cannot watch");
             return false;
         }
     };

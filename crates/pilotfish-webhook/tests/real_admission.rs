@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use pilotfish_config::{Limits, read};
-use pilotfish_model::Kind;
+use pilotfish_model::{Kind, Revision};
 use pilotfish_testkit::real::{ApiServer, ApiServerOptions, eventually};
 use pilotfish_webhook::inject::{DEFAULT_TEMPLATE, Injector};
 use pilotfish_webhook::{
@@ -95,6 +95,7 @@ impl Process {
     fn with(server: &ApiServer, bound: Bound, url: Option<String>, clock: Clock) -> (Self, SocketAddr) {
         let address = bound.address();
         let settings = WebhookControllerSettings {
+            revision: Revision::default(),
             namespace: ROOT.into(),
             names: BTreeSet::from(["pilotfish.istio-system.svc".to_owned(), address.ip().to_string()]),
             url,

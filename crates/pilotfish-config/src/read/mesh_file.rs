@@ -57,10 +57,7 @@ pub fn read_mesh_file(which: MeshFile, file: &str, bytes: &[u8], limits: &Limits
 
 fn reject(read: &mut ReadFile, which: MeshFile, problem: Problem) {
     let line = problem.line.unwrap_or(1);
-    read.rejected.push(Rejected {
-        key: Some(which.key()),
-        ..Rejected::nameless(1, line, problem)
-    });
+    read.rejected.push(Rejected { key: Some(which.key()), ..Rejected::nameless(1, line, problem) });
 }
 
 /// The only document of the text; nothing when the text is empty.

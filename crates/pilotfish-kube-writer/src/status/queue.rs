@@ -99,7 +99,7 @@ pub(super) struct StatusQueue {
     open: KeyQueue,
     /// What waits for the world to have the object that is stored.
     behind: BTreeSet<ObjectKey>,
-    /// What waits for its namespace to take part in the mesh, or to be of our revision.
+    /// Objects that wait for their namespace to take part in the mesh, or to be of our revision.
     outside: BTreeSet<ObjectKey>,
     revision: Revision,
     /// What waits for its time.

@@ -376,9 +376,8 @@ fn everybody_has_their_turn() {
 
 #[test]
 fn status_of_another_revision_is_left_alone() {
-    let named = |tags: &[&str]| {
-        Revision::named("canary").with_tags(tags.iter().map(|tag| Arc::from(*tag)).collect())
-    };
+    let named =
+        |tags: &[&str]| Revision::named("canary").with_tags(tags.iter().map(|tag| Arc::from(*tag)).collect());
     let case_of = |label: Option<&str>| {
         let mut case = Case::new();
         let stored = Stored { revision: label.map(Arc::from), ..stored(2, 7, Value::Null) };

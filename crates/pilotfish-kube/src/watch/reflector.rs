@@ -58,7 +58,7 @@ pub struct Stored {
     pub version: String,
     /// `metadata.generation`.
     pub generation: i64,
-    /// The label `istio.io/rev`.
+    /// `metadata.labels["istio.io/rev"]`.
     pub revision: Option<Arc<str>>,
     /// `status`.
     pub status: serde_json::Value,
@@ -534,7 +534,13 @@ impl Reflector {
                     changes.push(Change::Delete(key.clone()));
                 }
                 let last_good_holds = last_good.is_some();
-                changes.push(Change::Rejected { key, revision, problems, last_good: last_good_holds, closed });
+                changes.push(Change::Rejected {
+                    key,
+                    revision,
+                    problems,
+                    last_good: last_good_holds,
+                    closed,
+                });
                 last_good
             }
         }

@@ -367,7 +367,8 @@ impl Content {
     fn read(&self, entry: &McpKind, name: &str, opened: Result<Resource, ResourceError>) -> Read {
         let metadata =
             opened.as_ref().ok().and_then(|resource| resource.metadata.clone()).unwrap_or_default();
-        let of_other = |wanted: &String| metadata.labels.get(REVISION_LABEL).is_some_and(|label| label != wanted);
+        let of_other =
+            |wanted: &String| metadata.labels.get(REVISION_LABEL).is_some_and(|label| label != wanted);
         if self.settings.revision.as_ref().is_some_and(of_other) {
             return Read::Elsewhere;
         }

@@ -126,7 +126,7 @@ impl Feed {
     /// Whether every source is in sync, and the failure that lasts longest. Without sources there is nothing to wait for.
     pub(super) fn status(&self) -> Health {
         let sources = self.sources.iter().flatten().map(|source| source.status.clone());
-        // What is left out may have a tag of our revision: a policy must not be missing until that is known.
+        // Objects left out may have a tag of our revision. A policy must not be missing until that is known.
         let decided = if self.left_out > 0 && self.revision.is_undecided() {
             Health::default()
         } else {
@@ -140,12 +140,12 @@ impl Feed {
         self.left_out
     }
 
-    /// Reads the objects of another revision, or with other tags. What enters or leaves becomes events.
+    /// Reads the objects of another revision, or with other tags. Objects that enter or leave become events.
     pub(super) fn set_revision(&mut self, revision: &Revision, out: &mut Vec<ObjectEvent>) {
         let before = std::mem::replace(&mut self.revision, revision.clone());
         for key in self.of_revisions.keys().cloned().collect::<Vec<_>>() {
             let counted = self.objects.get(&key).and_then(|versions| versions.first(&before)).cloned();
-            self.counted(key, counted, out);
+            self.counted(key, counted.as_ref(), out);
         }
     }
 
@@ -281,12 +281,12 @@ impl Feed {
         if versions.is_empty() {
             self.objects.remove(&key);
         }
-        self.counted(key, before, out);
+        self.counted(key, before.as_ref(), out);
         had
     }
 
     /// Reports the version of an object that counts now, in place of the one that counted before.
-    fn counted(&mut self, key: ObjectKey, before: Option<(usize, Object)>, out: &mut Vec<ObjectEvent>) {
+    fn counted(&mut self, key: ObjectKey, before: Option<&(usize, Object)>, out: &mut Vec<ObjectEvent>) {
         self.note_revision(&key);
         let after = self.objects.get(&key).and_then(|versions| versions.first(&self.revision)).cloned();
         let is_same = |(before, after): (&(usize, Object), &(usize, Object))| {
@@ -298,7 +298,7 @@ impl Feed {
             }
             return;
         }
-        if before.as_ref().zip(after.as_ref()).is_some_and(is_same) {
+        if before.zip(after.as_ref()).is_some_and(is_same) {
             return;
         }
         let after = after.map(|(_, object)| object);
@@ -395,11 +395,20 @@ mod tests {
     fn object(kind: &str, name: &str, label: Option<&str>) -> Object {
         let labels = label.map(|label| format!(", labels: {{istio.io/rev: '{label}'}}")).unwrap_or_default();
         let (version, spec) = match kind {
-            "VirtualService" => ("networking.istio.io/v1", "{hosts: [a], http: [{route: [{destination: {host: a}}]}]}"),
-            "HTTPRoute" => ("gateway.networking.k8s.io/v1", "{rules: [{backendRefs: [{name: a, port: 80}]}]}"),
-            _ => ("gateway.networking.k8s.io/v1", "{gatewayClassName: istio, listeners: [{name: a, port: 80, protocol: HTTP}]}"),
+            "VirtualService" => {
+                ("networking.istio.io/v1", "{hosts: [a], http: [{route: [{destination: {host: a}}]}]}")
+            }
+            "HTTPRoute" => {
+                ("gateway.networking.k8s.io/v1", "{rules: [{backendRefs: [{name: a, port: 80}]}]}")
+            }
+            _ => (
+                "gateway.networking.k8s.io/v1",
+                "{gatewayClassName: istio, listeners: [{name: a, port: 80, protocol: HTTP}]}",
+            ),
         };
-        let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: {name}, namespace: n{labels}}}\nspec: {spec}\n");
+        let text = format!(
+            "apiVersion: {version}\nkind: {kind}\nmetadata: {{name: {name}, namespace: n{labels}}}\nspec: {spec}\n"
+        );
         objects(&text).unwrap().remove(0)
     }
 

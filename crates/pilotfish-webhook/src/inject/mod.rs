@@ -23,6 +23,7 @@ pub use rules::Left;
 pub use template::{DEFAULT as DEFAULT_TEMPLATE, TemplateError};
 
 use crate::review::{Request, Response};
+use pilotfish_model::Revision;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use template::{Known, Template};
@@ -49,6 +50,8 @@ pub struct Injector {
     template: Template,
     values: BTreeMap<String, String>,
     bootstrap: BootstrapOf,
+    /// The label `istio.io/rev` of Pods with its sidecars.
+    revision: String,
 }
 
 impl Injector {
@@ -70,9 +73,16 @@ impl Injector {
         if let Some(unknown) = values.keys().find(|name| !is_ours(name) && !template.mentions(name)) {
             return Err(TemplateError::UnknownValue(unknown.clone()));
         }
-        let this = Self { template, values, bootstrap };
+        let revision = Revision::default().label().to_owned();
+        let this = Self { template, values, bootstrap, revision };
         this.addition(&Json::Map(Fields::new()), "", "example")?;
         Ok(this)
+    }
+
+    /// An injector of that revision.
+    #[must_use]
+    pub fn with_revision(self, revision: &Revision) -> Self {
+        Self { revision: revision.label().to_owned(), ..self }
     }
 
     /// Adds a sidecar to a Pod, or the template of one. `owner` names what makes it. Gives what the Pod asks for and does not get, a sentence
@@ -120,6 +130,7 @@ impl Injector {
         let known = Known {
             bootstrap: &bootstrap,
             interception,
+            revision: &self.revision,
             namespace,
             annotations: &annotations,
             labels: &labels,

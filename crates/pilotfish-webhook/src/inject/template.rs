@@ -56,6 +56,7 @@ pub(crate) struct Template {
 pub(crate) struct Known<'a> {
     pub(crate) bootstrap: &'a serde_json::Value,
     pub(crate) interception: &'a str,
+    pub(crate) revision: &'a str,
     pub(crate) namespace: &'a str,
     pub(crate) annotations: &'a BTreeMap<&'a str, &'a str>,
     pub(crate) labels: &'a BTreeMap<&'a str, &'a str>,
@@ -85,8 +86,8 @@ impl Template {
 
     /// Makes a part of a Pod.
     pub(crate) fn render(&self, known: &Known<'_>) -> Result<Json, TemplateError> {
-        let Known { bootstrap, interception, namespace, annotations, labels, values } = known;
-        let context = context! { bootstrap, interception, namespace, annotations, labels, values };
+        let Known { bootstrap, interception, revision, namespace, annotations, labels, values } = known;
+        let context = context! { bootstrap, interception, revision, namespace, annotations, labels, values };
         let template = self
             .environment
             .get_template("template")

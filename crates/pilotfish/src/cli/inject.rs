@@ -4,6 +4,7 @@ use crate::settings::AUDIENCE;
 use anyhow::{Context, Result};
 use clap::Args;
 use pilotfish_identity::{Authorities, Pem};
+use pilotfish_model::Revision;
 use pilotfish_node::bootstrap::{AuthoritiesNow, PodTarget, pair};
 use pilotfish_webhook::inject::{DEFAULT_TEMPLATE, Injector, inject_documents};
 use std::collections::BTreeMap;
@@ -35,6 +36,9 @@ pub(crate) struct Inject {
     /// The cluster that the Pods run in
     #[arg(long, value_name = "ID", default_value = "Kubernetes")]
     cluster_id: String,
+    /// The revision of the Pilotfish that serves the Pods, for their annotation istio.io/rev
+    #[arg(long, value_name = "NAME")]
+    revision: Option<String>,
     /// Prints the default template, to be changed and given with --template
     #[arg(long)]
     print_template: bool,
@@ -58,7 +62,8 @@ impl Inject {
             target = target.over_tls(authorities_of("--xds-ca-file", path)?);
             values.entry(TOKEN_AUDIENCE.to_owned()).or_insert_with(|| AUDIENCE.to_owned());
         }
-        let injector = injector(self.template.as_deref(), values, target)?;
+        let revision = self.revision.as_deref().map(Revision::named).unwrap_or_default();
+        let injector = injector(self.template.as_deref(), values, target)?.with_revision(&revision);
         let name = self.file.display();
         let text = self.read().with_context(|| format!("--file {name}"))?;
         let injected = inject_documents(&injector, &text).with_context(|| format!("--file {name}"))?;

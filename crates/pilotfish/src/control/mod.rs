@@ -37,7 +37,9 @@ use crate::control::remote::{REMOTE_SECRETS, cluster_source, feed_of};
 use crate::history::{Began, Published};
 use crate::resources::{Resources, publication};
 use pilotfish_config::networking::MAX_CONDITIONS;
-use pilotfish_config::{Effective, ProblemReport, Severity, SourceBatch, SourceEvent, SourceProblems};
+use pilotfish_config::{
+    Effective, MeshFile, ProblemReport, Severity, SourceBatch, SourceEvent, SourceProblems,
+};
 use pilotfish_kube::access_review::Verdict;
 use pilotfish_kube::remote::{ClusterGeneration, RemoteEvent};
 use pilotfish_model::ShardKey;
@@ -549,12 +551,24 @@ impl Control {
                     "proxies are served without some registries"
                 );
             }
+            self.warn_of_default_mesh();
             if !self.has_objects {
                 tracing::warn!("there is not one object in the sources; proxies get nothing to route to");
             }
         } else if let Some((updates, oldest)) = self.debouncer.take_due(now) {
             self.observer.debounced(oldest);
             self.apply(updates, oldest);
+        }
+    }
+
+    /// Warns where a revision has no mesh-wide settings: those of another one do not count.
+    fn warn_of_default_mesh(&self) {
+        let revision = self.controller.revision();
+        if revision.name().is_some() && self.writer.world().object(&MeshFile::Config.key()).is_none() {
+            tracing::warn!(
+                config_map = revision.mesh_config_map(),
+                "there are no mesh-wide settings for this revision; Istio's defaults apply"
+            );
         }
     }
 

@@ -52,7 +52,7 @@ pub struct Shared {
     findings: watch::Sender<Arc<Findings>>,
 }
 
-/// What is wrong with the content of a source.
+/// Problems of the content of a source.
 #[derive(Default)]
 struct KnownProblems {
     all: Arc<SourceProblems>,

@@ -595,9 +595,8 @@ fn plan_computes_on_a_copy_and_leaves_nothing() {
 
 #[test]
 fn tag_brings_its_objects_into_force_and_takes_them_out() {
-    let with_tags = |tags: &[&str]| {
-        Revision::named("canary").with_tags(tags.iter().map(|tag| Arc::from(*tag)).collect())
-    };
+    let with_tags =
+        |tags: &[&str]| Revision::named("canary").with_tags(tags.iter().map(|tag| Arc::from(*tag)).collect());
     let labelled = |name: &str, label: &str| {
         let SourceEvent::Apply(object) = entry(name) else { unreachable!("it is an object") };
         let labels = Arc::new([(pilotfish_model::REVISION_LABEL, label)].into_iter().collect());
@@ -606,7 +605,8 @@ fn tag_brings_its_objects_into_force_and_takes_them_out() {
     };
     let mut case = Case::with(|controller| controller.set_revision(&Revision::named("canary")));
     let state = |case: &Case| {
-        let hosts = case.shared.world().services().map(|(key, _)| key.hostname.to_string()).collect::<Vec<_>>();
+        let hosts =
+            case.shared.world().services().map(|(key, _)| key.hostname.to_string()).collect::<Vec<_>>();
         (hosts.join(" "), case.shared.left_to_other_revisions())
     };
     case.send(vec![entry("a"), labelled("b", "prod"), labelled("c", "canary"), SourceEvent::Listed]);

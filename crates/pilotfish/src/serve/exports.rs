@@ -45,7 +45,8 @@ pub(super) fn subsystem(settings: &Settings, sources: &Sources, shared: &Arc<Sha
         domain: super::domain(settings),
         shared: shared.clone(),
     };
-    let lease = LeaseSettings::new(settings.sources.root_namespace.as_str(), LEASE);
+    let lease = settings.sources.revision.name_of(LEASE);
+    let lease = LeaseSettings::new(settings.sources.root_namespace.as_str(), lease);
     Some(elected("exporting Services", client, lease, |leadership| exporter.run(leadership)))
 }
 

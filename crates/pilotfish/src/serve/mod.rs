@@ -97,8 +97,7 @@ impl Bound {
         let (shared, mut subsystems) = (Arc::new(Shared::default()), Subsystems::default());
 
         let revision = watch::Sender::new(settings.sources.revision.clone());
-        let mut registries =
-            Registries::open(&settings.registries, &settings.sources.revision, settings.has_objects())?;
+        let mut registries = Registries::open(&settings)?;
         let sources = Sources::open(&settings, &mut registries, &recorder, &shared).await?;
         let registration =
             Registration::open(&settings, &mut registries, &shared, &metrics, &recorder).await?;
@@ -117,7 +116,7 @@ impl Bound {
         let remote = RemoteRegistries::new(feed, &settings.registries)?;
         let control = Control::new(controller, remote, settings.xds.windows, outputs, recorder.clone());
         let analysis = Analysis::new(&settings, &shared);
-        let webhooks = Webhooks::bind(&settings, &recorder, &analysis).await?;
+        let webhooks = Webhooks::bind(&settings, &recorder, &analysis, &revision).await?;
         let (secure, reload) = tls::open(&settings, &sources, webhooks.as_ref(), &shared, &recorder)?.unzip();
         let xds = xds::bind(&settings.xds, fanout.clone(), secure, settings.registration.is_some())?;
         let configuration = configuration::subsystem(&resources, &fanout, &shared);
@@ -132,8 +131,7 @@ impl Bound {
             refusals: Refusals::default(),
             plans: Mutex::default(),
         });
-        let registered = registration.as_ref().map(Registration::address);
-        let addresses = addresses(&xds, &admin, webhooks.as_ref(), registered);
+        let addresses = addresses(&xds, &admin, webhooks.as_ref(), registration.as_ref());
 
         subsystems.add(control_loop::subsystem(control, inbox));
         subsystems.add(lookups::subsystem(names, messages.clone()));
@@ -143,8 +141,7 @@ impl Bound {
         subsystems.extend(exports::subsystem(&settings, &sources, &shared));
         subsystems.extend(revocation::subsystem(&settings, &sources, &fanout));
         subsystems.extend(configuration);
-        subsystems.extend(revision_tags::subsystem(&sources, revision, messages.clone()));
-        subsystems.extend(sources.subsystems(messages, &shared));
+        subsystems.extend(sources.subsystems(messages, &shared, revision));
         subsystems.extend(live);
         subsystems.extend(pages(admin, &admin_state, &recorder, &settings, asked)?);
         subsystems.extend(webhooks.map(Webhooks::subsystem));
@@ -241,14 +238,14 @@ fn addresses(
     xds: &pilotfish_xds::Bound<Resources>,
     admin: &pilotfish_admin::Bound,
     webhooks: Option<&Webhooks>,
-    registration: Option<SocketAddr>,
+    registration: Option<&Registration>,
 ) -> Addresses {
     Addresses {
         xds: xds.local_addr(),
         secure_xds: xds.secure_addr(),
         admin: admin.address(),
         webhooks: webhooks.map(Webhooks::address),
-        registration,
+        registration: registration.map(Registration::address),
     }
 }
 

@@ -3,9 +3,9 @@
 use super::subsystem::{StopOrder, Subsystem};
 use crate::control::ControlMessage;
 use crate::control::shared::Shared;
-use crate::settings::RegistriesSettings;
+use crate::settings::{RegistriesSettings, Settings};
 use anyhow::Result;
-use pilotfish_model::{Revision, ShardKey};
+use pilotfish_model::ShardKey;
 use pilotfish_registry::{
     AggregateController, AggregateSettings, Input, LiveSource, RegistryReceiver, RegistrySender, channel,
 };
@@ -24,23 +24,21 @@ pub(crate) struct Registries {
 }
 
 impl Registries {
-    /// Makes them; no source runs yet. `reads_objects` tells whether there is any source of objects: without one, registries that
-    /// read objects would only be empty.
+    /// Makes them; no source runs yet. Without a source of objects there are no registries that read objects: they would only be
+    /// empty.
     ///
     /// # Errors
     /// When the settings of a live registry are wrong.
-    pub(super) fn open(
-        settings: &RegistriesSettings,
-        revision: &Revision,
-        reads_objects: bool,
-    ) -> Result<Self> {
+    pub(super) fn open(settings: &Settings) -> Result<Self> {
+        let (reads_objects, revision) = (settings.has_objects(), settings.sources.revision.clone());
+        let settings = &settings.registries;
         let cluster = settings.settings.cluster.clone();
         let feed: Arc<str> = cluster.clone().into();
         let mut controller = AggregateController::new(AggregateSettings {
             config_feed: feed.clone(),
             primary: cluster,
             merge: settings.merge,
-            revision: revision.clone(),
+            revision,
         });
         for (provider, registry) in settings.table.select(&settings.names)? {
             if let (Input::Objects(new), true) = (registry.input, reads_objects) {

@@ -7,7 +7,7 @@ use pilotfish_kube::RevisionTags;
 use pilotfish_model::Revision;
 use tokio::sync::{mpsc, watch};
 
-/// Follows the tags, and tells the control loop; `None` where no cluster is read.
+/// Follows the tags, and sends them to the control loop; `None` where no cluster is read.
 pub(super) fn subsystem(
     sources: &Sources,
     revision: watch::Sender<Revision>,

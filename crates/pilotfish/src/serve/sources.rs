@@ -5,6 +5,7 @@
 
 use super::liveness;
 use super::registries::Registries;
+use super::revision_tags;
 use super::subsystem::{StopOrder, Subsystem};
 use crate::control::ControlMessage;
 use crate::control::remote::{REMOTE_SECRETS, cluster_source};
@@ -18,11 +19,11 @@ use pilotfish_config::{MeshFile, ObjectCheck, SourceBatch, SourceEvent};
 use pilotfish_kube::client::{self, Client};
 use pilotfish_kube::remote::{RemoteClients, RemoteSettings, Remotes};
 use pilotfish_kube::{KubeSource, KubeSourceSettings};
-use pilotfish_model::{Object, ObjectMeta};
+use pilotfish_model::{Object, ObjectMeta, Revision};
 use pilotfish_registry::{BatchSender, Input, ObjectSettings, ObjectSource, SourceReport};
 use pilotfish_source::{GuardBoard, Heartbeat};
 use std::sync::Arc;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// The name of the file source.
 const FILES: &str = "files";
@@ -91,11 +92,12 @@ impl Sources {
         self.cluster.as_ref().map(|(client, settings)| (client.clone(), settings.clients.clone()))
     }
 
-    /// A subsystem for each; what they read goes to `messages`.
+    /// A subsystem for each, and one for the tags of the revision; what they read goes to `messages`.
     pub(crate) fn subsystems(
         self,
         messages: mpsc::Sender<ControlMessage>,
         shared: &Arc<Shared>,
+        revision: watch::Sender<Revision>,
     ) -> Vec<Subsystem> {
         let heartbeat = |source: &str| {
             let heartbeat = Heartbeat::default();
@@ -103,6 +105,7 @@ impl Sources {
             heartbeat
         };
         let mut subsystems = vec![liveness::subsystem(shared)];
+        subsystems.extend(revision_tags::subsystem(&self, revision, messages.clone()));
         let Forwarding { feed, messages } = &Forwarding { feed: self.feed, messages };
         let forwarding = || Forwarding { feed: feed.clone(), messages: messages.clone() };
         subsystems.extend(self.files.map(|files| file_source(files, forwarding())));

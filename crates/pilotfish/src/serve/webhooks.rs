@@ -8,7 +8,7 @@ use crate::settings::Settings;
 use anyhow::{Context, Result};
 use pilotfish_config::ObjectCheck;
 use pilotfish_kube::client;
-use pilotfish_model::Object;
+use pilotfish_model::{Object, Revision};
 use pilotfish_node::bootstrap::PodTarget;
 use pilotfish_translate::Level;
 use pilotfish_webhook::inject::Injector;
@@ -38,6 +38,8 @@ pub(crate) struct WebhookSettings {
     pub(crate) service: String,
     /// Where they do instead, `https://HOST:PORT`.
     pub(crate) url: Option<String>,
+    /// The revision, whose tags do not matter here.
+    pub(crate) revision: Revision,
     /// The namespace of the Secret with the certificates.
     pub(crate) namespace: String,
     /// The template of sidecars; `None` for the default.
@@ -80,9 +82,11 @@ impl WebhookSettings {
     /// The names that the certificate must have.
     fn names(&self) -> BTreeSet<String> {
         let host = self.url.as_deref().and_then(url_host).map(str::to_owned);
-        // API servers use the second for Services.
-        let names = [self.service.clone(), format!("{}.svc", self.service)];
-        names.into_iter().chain(host).collect()
+        // `istioctl tag set` writes configurations that name istiod's Service of the revision.
+        let istiod = format!("istiod-{}.{}", self.revision.label(), self.namespace);
+        // API servers use the names below `svc` for Services.
+        let names = [self.service.clone(), istiod].map(|name| [format!("{name}.svc"), name]);
+        names.into_iter().flatten().chain(host).collect()
     }
 }
 
@@ -132,6 +136,7 @@ pub(crate) struct Webhooks {
     injector: Injector,
     observer: Arc<dyn Observer>,
     analysis: Arc<Analysis>,
+    revision: watch::Receiver<Revision>,
     last_call: Duration,
 }
 
@@ -144,6 +149,7 @@ impl Webhooks {
         settings: &Settings,
         recorder: &Arc<PrometheusRecorder>,
         analysis: &Arc<Analysis>,
+        revision: &watch::Sender<Revision>,
     ) -> Result<Option<Self>> {
         let Some((settings, cluster)) = settings.webhooks.as_ref().zip(settings.sources.kubernetes.as_ref())
         else {
@@ -154,9 +160,11 @@ impl Webhooks {
         let bound = bound.with_observer(recorder.clone());
         let target = settings.target(bound.certificates())?;
         let injector = injector(settings.template.as_deref(), settings.values.clone(), target)?;
+        let injector = injector.with_revision(&settings.revision);
         let client = client::connect(cluster).await.context("--kubernetes")?;
         let last_call = if settings.url.is_some() { Duration::ZERO } else { LAST_CALL };
         let controller = WebhookControllerSettings {
+            revision: settings.revision.clone(),
             namespace: settings.namespace.clone(),
             names: settings.names(),
             url: settings.url.clone(),
@@ -164,8 +172,8 @@ impl Webhooks {
             clock: Arc::new(|now| now),
         };
         let controller = WebhookController::new(client, controller, bound.certificates());
-        let (observer, analysis) = (recorder.clone(), analysis.clone());
-        Ok(Some(Self { bound, controller, injector, observer, analysis, last_call }))
+        let (observer, analysis, revision) = (recorder.clone(), analysis.clone(), revision.subscribe());
+        Ok(Some(Self { bound, controller, injector, observer, analysis, revision, last_call }))
     }
 
     /// What the admin API shows of them.
@@ -200,7 +208,9 @@ impl Webhooks {
             found.map(|finding| finding.as_problem()).collect()
         };
         let checks: Vec<ObjectCheck> = vec![pilotfish_translate::check_object];
+        let revision = self.revision;
         let validator = Validator::new(checks).with_analysis(Arc::new(warnings));
+        let validator = validator.with_revision(Arc::new(move || revision.borrow().clone()));
         let router = pilotfish_webhook::router(validator, self.injector, &self.observer);
         let (close, closed) = watch::channel(false);
         let (controller, last_call, bound) = (self.controller, self.last_call, self.bound);
@@ -253,6 +263,7 @@ mod tests {
     fn a_certificate_has_the_names_that_api_servers_use() {
         let settings = WebhookSettings {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            revision: Revision::named("canary"),
             service: "pilotfish.istio-system".into(),
             url: Some("https://127.0.0.1:15017".into()),
             namespace: "istio-system".into(),
@@ -263,6 +274,13 @@ mod tests {
             cluster_id: "Kubernetes".into(),
         };
         let names: Vec<_> = settings.names().into_iter().collect();
-        assert_eq!(names, ["127.0.0.1", "pilotfish.istio-system", "pilotfish.istio-system.svc"]);
+        let expected = [
+            "127.0.0.1",
+            "istiod-canary.istio-system",
+            "istiod-canary.istio-system.svc",
+            "pilotfish.istio-system",
+            "pilotfish.istio-system.svc",
+        ];
+        assert_eq!(names, expected);
     }
 }

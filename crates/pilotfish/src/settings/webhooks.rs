@@ -21,7 +21,8 @@ pub(crate) struct WebhookArgs {
     /// Where the webhooks answer API servers (HTTPS), usually on port 15017; without it there are none
     #[arg(long, env = "PILOTFISH_WEBHOOK_ADDRESS", value_name = "HOST:PORT")]
     pub(crate) webhook_address: Option<String>,
-    /// The Service through which API servers reach the webhooks [default: pilotfish.ROOT-NAMESPACE]
+    /// The Service through which API servers reach the webhooks [default: pilotfish.ROOT-NAMESPACE, with a
+    /// revision pilotfish-REVISION.ROOT-NAMESPACE]
     #[arg(long, env = "PILOTFISH_WEBHOOK_SERVICE", value_name = "NAME.NAMESPACE")]
     pub(crate) webhook_service: Option<String>,
     /// The URL by which API servers reach the webhooks of a Pilotfish outside of the cluster; it is written to the webhook
@@ -68,7 +69,7 @@ impl WebhookArgs {
         if sources.kubernetes.is_none() {
             check.wrong(ADDRESS, address, "there is no API server to ask without --kubernetes");
         }
-        let service = self.service(&sources.root_namespace, check);
+        let service = self.service(sources, check);
         check.parse("--webhook-url", self.webhook_url.as_deref(), |url| {
             url_host(url).map(drop).ok_or_else(|| "not https://HOST:PORT without a path".into())
         });
@@ -91,14 +92,17 @@ impl WebhookArgs {
             cluster_id,
             service,
             url: self.webhook_url.clone(),
+            revision: sources.revision.clone(),
             namespace: sources.root_namespace.clone(),
             template: self.injection_template.clone(),
             values,
         })
     }
 
-    fn service(&self, root_namespace: &str, check: &mut Check) -> String {
-        let service = self.webhook_service.clone().unwrap_or_else(|| format!("pilotfish.{root_namespace}"));
+    fn service(&self, sources: &SourceSettings, check: &mut Check) -> String {
+        let SourceSettings { root_namespace, revision, .. } = sources;
+        let default = || format!("{}.{root_namespace}", revision.name_of("pilotfish"));
+        let service = self.webhook_service.clone().unwrap_or_else(default);
         match service.split_once('.') {
             Some((name, namespace)) if parse::is_label(name) && parse::is_label(namespace) => {}
             _ => {
@@ -196,6 +200,10 @@ mod tests {
             .unwrap();
         assert!(settings.values.is_empty());
         assert_eq!((settings.service.as_str(), settings.namespace.as_str()), ("pilotfish.mesh", "mesh"));
+        let mut canary = args(Some("127.0.0.1:15017"), None, true);
+        canary.sources.revision = Some("canary".into());
+        let canary = canary.check(RegistryTable::default()).unwrap().webhooks.unwrap();
+        assert_eq!(canary.xds_address, "pilotfish-canary.mesh.svc:15010");
         assert_eq!(args(None, None, true).check(RegistryTable::default()).unwrap().webhooks, None);
         for wrong in [
             with(|webhooks| webhooks.injection_values = vec!["cpu".into()]),
