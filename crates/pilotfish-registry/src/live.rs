@@ -9,12 +9,13 @@
 //! that says so removes something. The sender never blocks and never queues: what the control loop has not taken yet is
 //! merged by key, so a source that is faster than the loop costs the memory of its distinct content and no more.
 
+use crate::catalog::RegistryOption;
 use crate::registry::RegistryUpdate;
 use crate::report::SourceReport;
 use crate::settings::RegistrySettings;
 use crate::table::RegistryType;
 use pilotfish_model::{Endpoint, NetworkGateway, Service, ServiceKey, ShardKey, Workload, WorkloadKey};
-use pilotfish_source::{CoalescingReceiver, CoalescingSender, coalescer};
+use pilotfish_source::{CoalescingReceiver, CoalescingSender, GuardSettings, coalescer};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -70,6 +71,19 @@ impl LiveSettings {
             let duration = Duration::from(parsed);
             if duration.is_zero() { Err("not above zero".to_owned()) } else { Ok(duration) }
         })
+    }
+
+    /// Takes out and reads `guard` and `guardWait`, with the settings of all registries as defaults. `wait` is the product's own
+    /// default.
+    pub fn parse_guard(&mut self, wait: Option<Duration>, mistakes: &mut Vec<String>) -> GuardSettings {
+        let of_all = self.registry.guard;
+        let share = self.parse_option(RegistryOption::GUARD.name, mistakes, GuardSettings::parse_share);
+        let given = self.parse_duration(RegistryOption::GUARD_WAIT.name, mistakes);
+        GuardSettings {
+            share: share.unwrap_or(of_all.share),
+            wait: given.or(wait).unwrap_or(of_all.wait),
+            ..of_all
+        }
     }
 
     /// Ends the reading of options.
@@ -370,14 +384,42 @@ mod tests {
         assert_eq!(input.failure.as_deref(), Some("connection reset"));
     }
 
-    #[test]
-    fn options_that_no_source_knows_are_mistakes() {
-        let settings = LiveSettings {
+    fn settings(options: &[(&str, &str)]) -> LiveSettings {
+        LiveSettings {
             shard: ShardKey::new(Provider::new(2, "lines"), "c"),
             address: "tcp://localhost:7000".into(),
-            options: [("namespace".into(), "a".into()), ("namspace".into(), "b".into())].into(),
+            options: options.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
             registry: RegistrySettings::default(),
-        };
+        }
+    }
+
+    #[test]
+    fn guard_of_a_registry_is_its_own_then_its_products_then_that_of_all() {
+        let seconds = Duration::from_secs;
+        for (options, product, share, wait) in [
+            (&[][..], None, Some(30), 7),
+            (&[], Some(seconds(90)), Some(30), 90),
+            (&[("guard", "80%"), ("guardWait", "3s")], Some(seconds(90)), Some(80), 3),
+            (&[("guard", "off")], None, None, 7),
+        ] {
+            let mut settings = settings(options);
+            let of_all = GuardSettings { share: Some(30), wait: seconds(7), ..GuardSettings::default() };
+            settings.registry.guard = of_all;
+            let guard = settings.parse_guard(product, &mut Vec::new());
+            assert_eq!(guard, GuardSettings { share, wait: seconds(wait), ..of_all }, "{options:?}");
+            assert!(settings.options.is_empty());
+        }
+        let mut mistakes = Vec::new();
+        settings(&[("guard", "on"), ("guardWait", "0s")]).parse_guard(None, &mut mistakes);
+        assert_eq!(
+            mistakes,
+            ["guard=on: not a share in percent from 1 to 99, nor off", "guardWait=0s: not above zero"]
+        );
+    }
+
+    #[test]
+    fn options_that_no_source_knows_are_mistakes() {
+        let settings = settings(&[("namespace", "a"), ("namspace", "b")]);
         let mut taken = settings.clone();
         assert_eq!(taken.take("namespace").as_deref(), Some("a"));
         const OPTIONS: &[&[RegistryOption]] =

@@ -1,13 +1,17 @@
 //! The guard against mass loss: a read that succeeds but lacks most of what there was takes effect once a second read confirms it.
 //!
 //! A source that restarted with an empty store, was restored from a backup or lost its mount answers without an error. The guard
-//! compares the number of things before and after a read. A loss above its floor and its share, at once or in steps within one
-//! wait, is held back. A full read after the wait that still lacks them confirms it; one that has them again ends it.
+//! compares the number of things in force with the number of those that a read keeps: what it brings instead makes up for nothing, as
+//! the backup of another cluster may have as many. A loss above its floor and its share, at once or in steps within one wait, is held
+//! back. A full read after the wait that still lacks them confirms it; one that has them again ends it.
+//!
+//! Losses count from a baseline: the most things in force within the last wait. A source need not judge reads that take nothing
+//! away, since each judgement is given what is in force.
 //!
 //! One state machine for all sources, without IO and clocks:
 //!
 //! ```text
-//! read ─ before, after ─▶ LossGuard::judge ─┬─ Believe: apply it
+//! read ─ before, kept ──▶ LossGuard::judge ─┬─ Believe: apply it
 //!                                           └─ Hold(until): keep what there was, and read everything again at `until`
 //! ```
 
@@ -64,7 +68,7 @@ pub struct HeldLoss {
     pub until: Instant,
     /// Things in force.
     pub before: usize,
-    /// Things that the read has.
+    /// Things in force that the read keeps.
     pub after: usize,
 }
 
@@ -90,18 +94,16 @@ pub enum ReadExtent {
 #[derive(Clone, Debug)]
 pub struct LossGuard {
     settings: GuardSettings,
-    /// The highest number of things within the last wait, and since when it counts.
-    peak: Option<(usize, Instant)>,
+    /// The number of things from which losses count, and since when.
+    baseline: Option<(usize, Instant)>,
     held: Option<HeldLoss>,
-    /// Number of things that a confirmed loss leaves: the same loss is not held twice.
-    confirmed: Option<usize>,
 }
 
 impl LossGuard {
     /// A guard that holds nothing.
     #[must_use]
     pub const fn new(settings: GuardSettings) -> Self {
-        Self { settings, peak: None, held: None, confirmed: None }
+        Self { settings, baseline: None, held: None }
     }
 
     /// The loss that is held back.
@@ -110,32 +112,31 @@ impl LossGuard {
         self.held
     }
 
-    /// Judges a read that leaves `after` of `before` things.
+    /// Judges a read that keeps `after` of the `before` things in force. A read that is believed takes effect at once.
     pub fn judge(&mut self, before: usize, after: usize, now: Instant, extent: ReadExtent) -> LossVerdict {
-        let peak = self.peak(before, now);
-        let is_loss = after < before && self.loses(peak, after);
+        let baseline = self.baseline(before, now);
+        // Growth since a loss is held makes up for none of it.
+        let (baseline, kept) = match self.held {
+            Some(held) => (held.before, held.before.saturating_sub(before.saturating_sub(after))),
+            None => (baseline, after),
+        };
+        let is_loss = after < before && self.loses(baseline, kept);
         let is_full = extent == ReadExtent::Full;
-        if !is_loss {
-            self.confirmed = None;
-        }
         let new = HeldLoss { until: now + self.settings.wait, before, after };
         let held = match self.held {
-            None if !is_loss || self.confirmed.is_some_and(|level| after >= level) => {
-                return LossVerdict::Believe;
-            }
+            None if !is_loss => return LossVerdict::Believe,
             None => new,
             // Only a full read tells whether the loss is over.
             Some(_) if is_full && !is_loss => return self.believe(after, now),
             Some(held) if is_full && now >= held.until => {
-                if !self.loses(held.after, after) {
-                    self.confirmed = Some(after);
+                if !self.loses(held.after, kept) {
                     return self.believe(after, now);
                 }
                 // It lost most of what the first read still had: this is the first read of another loss.
                 new
             }
             Some(_) if !is_full && after >= before => return LossVerdict::Believe,
-            Some(held) => HeldLoss { after: if is_full { after } else { held.after.min(after) }, ..held },
+            Some(held) => HeldLoss { after: if is_full { kept } else { held.after.min(kept) }, ..held },
         };
         self.held = Some(held);
         LossVerdict::Hold(held)
@@ -143,7 +144,7 @@ impl LossGuard {
 
     /// Notes that the source itself named things that are gone, one by one: that is believed, and no part of a later loss.
     pub fn named(&mut self, count: usize) {
-        self.peak = self.peak.map(|(peak, since)| (peak.saturating_sub(count), since));
+        self.baseline = self.baseline.map(|(things, since)| (things.saturating_sub(count), since));
     }
 
     /// Forgets what is held: what was missing is there again, or no longer wanted.
@@ -160,22 +161,17 @@ impl LossGuard {
 
     fn believe(&mut self, after: usize, now: Instant) -> LossVerdict {
         self.held = None;
-        self.peak = Some((after, now));
+        self.baseline = Some((after, now));
         LossVerdict::Believe
     }
 
-    /// The highest number of things within the last wait.
-    fn peak(&mut self, before: usize, now: Instant) -> usize {
-        let peak = match self.peak {
-            Some((peak, since))
-                if now.saturating_duration_since(since) <= self.settings.wait && peak >= before =>
-            {
-                (peak, since)
-            }
-            _ => (before, now),
-        };
-        self.peak = Some(peak);
-        peak.0
+    /// The most things in force within the last wait, with those before the read.
+    fn baseline(&mut self, before: usize, now: Instant) -> usize {
+        let is_recent = |since| now.saturating_duration_since(since) <= self.settings.wait;
+        let last = self.baseline.filter(|(things, since)| is_recent(*since) && *things >= before);
+        let baseline = last.unwrap_or((before, now));
+        self.baseline = Some(baseline);
+        baseline.0
     }
 
     /// True if the step is above floor and share.
@@ -229,8 +225,19 @@ mod tests {
         assert!(!guard.at(45, 10, 2, Full), "again, but too early");
         assert!(!guard.at(50, 10, 2, Partial), "a partial read confirms nothing");
         assert!(guard.at(50, 10, 2, Full), "again, after the wait");
-        assert!(guard.at(51, 10, 2, Full), "the same loss is not held twice");
+        assert!(guard.at(51, 2, 2, Full));
         assert_eq!(guard.0.held(), None);
+    }
+
+    #[test]
+    fn every_loss_waits_also_after_growth_that_nobody_judged() {
+        for (again, floor) in [(12, "at once"), (60, "later"), (3_600, "much later")] {
+            let mut guard = Sequence::new();
+            for start in [0, again, 2 * again] {
+                assert!(!guard.at(start, 100, 0, Full), "{floor}: it was back, {start}");
+                assert!(guard.at(start + 10, 100, 0, Full), "{floor}: {start}");
+            }
+        }
     }
 
     #[test]
@@ -248,6 +255,20 @@ mod tests {
         assert!(!guard.at(10, 100, 0, Full), "it does not say the same");
         assert!(!guard.at(19, 100, 0, Full));
         assert!(guard.at(20, 100, 0, Full));
+    }
+
+    #[test]
+    fn growth_while_a_loss_is_held_makes_up_for_none_of_it() {
+        let mut guard = Sequence::new();
+        assert!(!guard.at(0, 20, 0, Full));
+        assert!(!guard.at(1, 40, 20, Full), "20 others came, the first 20 are still missing");
+        assert!(!guard.at(2, 100, 80, Full));
+        assert_eq!(guard.0.held().map(|held| (held.before, held.after)), Some((20, 0)));
+        assert!(guard.at(10, 100, 80, Full), "the second read after the wait");
+        let mut guard = Sequence::new();
+        assert!(!guard.at(0, 20, 8, Full));
+        assert!(!guard.at(10, 40, 20, Full), "12 were missing, now 20 are: another loss");
+        assert!(guard.at(20, 40, 20, Full));
     }
 
     #[test]

@@ -470,7 +470,9 @@ impl Reflector {
             return false;
         }
         let gone: BTreeSet<Name> = self.known.keys().filter(|name| !seen.contains(*name)).cloned().collect();
-        let verdict = self.guard.judge(self.before_list, seen.len(), now, ReadExtent::Full);
+        // Others in their place are no better: the list may be that of another cluster's backup.
+        let kept = self.before_list.saturating_sub(gone.len());
+        let verdict = self.guard.judge(self.before_list, kept, now, ReadExtent::Full);
         if verdict == LossVerdict::Believe {
             for name in &gone {
                 self.deleted(name, changes);

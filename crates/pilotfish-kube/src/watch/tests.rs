@@ -363,10 +363,40 @@ fn second_list_with_everything_ends_the_hold() {
 }
 
 #[test]
-fn objects_that_are_replaced_are_no_loss() {
-    let (mut reflector, now) = listed(20);
-    reflector.failed(&Failure::Gone);
-    assert_eq!(list(&mut reflector, 20..40, 20, now).len(), 40, "20 came and 20 went");
+fn list_with_other_objects_in_the_place_of_most_waits_for_a_second_one() {
+    // Objects of the second list, and how many of the 20 before it keeps.
+    for (names, kept) in [(20..40, 0), (15..35, 5), (11..300, 9), (10..30, 10)] {
+        let (mut reflector, now) = listed(20);
+        reflector.failed(&Failure::Gone);
+        let new = names.len() - kept;
+        let gone = if kept < 10 { 0 } else { 20 - kept };
+        assert_eq!(list(&mut reflector, names.clone(), 20, now).len(), new + gone, "{names:?}");
+        if gone == 0 {
+            assert_eq!(reflector.held().map(|held| (held.before, held.after)), Some((20, kept)));
+            let due = now + Duration::from_secs(10);
+            reflector.second_list(due);
+            assert_eq!(list(&mut reflector, names.clone(), 21, due).len(), 20 - kept, "{names:?}");
+        }
+        assert_eq!((reflector.len(), reflector.held()), (names.len(), None), "{names:?}");
+    }
+}
+
+#[test]
+fn second_mass_loss_waits_as_the_first_did() {
+    let (mut reflector, mut now) = listed(21);
+    for version in [20, 40, 60] {
+        now += Duration::from_secs(3_600);
+        reflector.failed(&Failure::Gone);
+        assert!(list(&mut reflector, 0..0, version, now).is_empty(), "version {version}");
+        now += Duration::from_secs(10);
+        reflector.second_list(now);
+        assert_eq!(list(&mut reflector, 0..0, version + 1, now).len(), 21);
+        // Growth comes by watch.
+        for n in 0..21 {
+            handle_line(&mut reflector, &event("ADDED", &service(&format!("s{n}"), version + 2, 80)));
+        }
+        assert_eq!(reflector.len(), 21);
+    }
 }
 
 #[test]

@@ -225,7 +225,7 @@ impl Content {
             let all = incoming.len().saturating_add(known);
             return Taken { error: Some(format!("{all} resources of one kind, {most} are taken")) };
         }
-        let before = self.kinds.get(&entry.kind).map_or(0, OfKind::in_force);
+        let mut before = self.kinds.get(&entry.kind).map_or(0, OfKind::in_force);
         let mut named = HashSet::new();
         // Of two resources of one name the last one counts.
         let mut last: BTreeMap<String, (&Incoming<'_>, Result<Resource, ResourceError>)> = BTreeMap::new();
@@ -247,17 +247,17 @@ impl Content {
                 Err(error) => errors.named(&name, &error),
             }
         }
+        // The server names these as objects of another revision.
         for name in &elsewhere {
             named.remove(name);
-            self.remove(entry.kind, name);
+            before = before.saturating_sub(self.remove_named(entry.kind, name));
         }
         match answer {
             // Named one by one.
             Answer::Difference { removed, is_first: false } => {
-                if let Some(of) = self.kinds.get_mut(&entry.kind) {
-                    of.guard.named(removed.len());
+                for name in removed.iter() {
+                    self.remove_named(entry.kind, name);
                 }
-                removed.iter().for_each(|name| self.remove(entry.kind, name));
             }
             Answer::Difference { removed, is_first: true } => {
                 self.remove_guarded(entry.kind, removed, before, now);
@@ -416,12 +416,22 @@ impl Content {
         }
     }
 
-    /// Removes what an answer about everything lacks, unless the guard holds that back. `before` resources were in force.
+    /// Removes a resource that the server names as gone. Returns the number of resources that were in force.
+    fn remove_named(&mut self, kind: Kind, name: &str) -> usize {
+        let Some(of) = self.kinds.get_mut(&kind) else { return 0 };
+        let count = of.resources.get(name).filter(|held| held.force != Force::Nothing).map_or(0, |_| 1);
+        of.guard.named(count);
+        self.remove(kind, name);
+        count
+    }
+
+    /// Removes what an answer about everything lacks, unless the guard holds that back. `before` resources were in force;
+    /// new ones in the place of those make up for nothing.
     fn remove_guarded(&mut self, kind: Kind, missing: &[String], before: usize, now: Instant) {
         let Some(of) = self.kinds.get_mut(&kind) else { return };
         let in_force = |held: &&Held| held.force != Force::Nothing;
         let lost = missing.iter().filter_map(|name| of.resources.get(name)).filter(in_force).count();
-        let after = of.in_force().saturating_sub(lost);
+        let after = before.saturating_sub(lost);
         if of.guard.judge(before, after, now, ReadExtent::Full) == LossVerdict::Believe {
             missing.iter().for_each(|name| self.remove(kind, name));
         }

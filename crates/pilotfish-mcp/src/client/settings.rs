@@ -41,16 +41,8 @@ pub(crate) const OPTIONS: &[RegistryOption] = &[
         value: "ID",
         about: "the node id that the server sees [default: sidecar~127.0.0.1~pilotfish.NS~NS.svc.cluster.local, NS the root namespace]",
     },
-    RegistryOption {
-        name: "guard",
-        value: "PERCENT|off",
-        about: "how many of a kind's resources one list may take away; one that takes more, and at least 3, waits for a second one [default: --guard]",
-    },
-    RegistryOption {
-        name: "guardWait",
-        value: "DURATION",
-        about: "how long after the first list the second one is asked for [default: --guard-wait]",
-    },
+    RegistryOption::GUARD,
+    RegistryOption::GUARD_WAIT,
 ];
 
 /// What a source is told.
@@ -88,18 +80,7 @@ impl McpSettings {
             _ => Some(Protocol::Sotw),
         };
         let old_spelling = choose("spelling", settings.take("spelling"), &["new", "old"]) == 1;
-        let of_all = settings.registry.guard;
-        let share = settings.parse_option("guard", &mut mistakes, |text| match text {
-            // As it was written before there were shares.
-            "on" => Ok(of_all.share),
-            _ => GuardSettings::parse_share(text),
-        });
-        let wait = settings.parse_duration("guardWait", &mut mistakes);
-        let guard = GuardSettings {
-            share: share.unwrap_or(of_all.share),
-            wait: wait.unwrap_or(of_all.wait),
-            ..of_all
-        };
+        let guard = settings.parse_guard(None, &mut mistakes);
         let kinds = kinds(settings.take("kinds"), &mut mistakes);
         let revision = settings.take("revision").filter(|revision| !revision.is_empty());
         let node = settings.take("node");

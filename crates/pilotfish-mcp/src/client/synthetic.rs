@@ -217,13 +217,16 @@ impl Synthetic {
         self.events.push(SourceEvent::Apply(Object::new(meta, spec)));
     }
 
-    /// True unless the guard holds back what a first answer lacks.
+    /// True unless the guard holds back what a first answer lacks. A cluster that shrinks counts, whichever others grow; within one,
+    /// endpoints replace each other all the time.
     fn is_believed(&mut self, assigned: &HashMap<&str, Vec<Assigned>>, now: Instant) -> bool {
         let before: usize = self.clusters.values().map(Cluster::count).sum();
-        let after =
-            |(name, known): (&String, &Cluster)| assigned.get(&**name).map_or(known.count(), Vec::len);
-        let after: usize = self.clusters.iter().map(after).sum();
-        self.guard.judge(before, after, now, ReadExtent::Full) == LossVerdict::Believe
+        let kept = |(name, known): (&String, &Cluster)| {
+            let answered = assigned.get(&**name).map_or(known.count(), Vec::len);
+            answered.min(known.count())
+        };
+        let kept: usize = self.clusters.iter().map(kept).sum();
+        self.guard.judge(before, kept, now, ReadExtent::Full) == LossVerdict::Believe
     }
 }
 

@@ -219,6 +219,36 @@ fn list_without_most_resources_of_a_kind_is_held_until_a_second_one() {
 }
 
 #[test]
+fn list_with_other_resources_in_the_place_of_most_is_held() {
+    let mut source = Source::new(settings(GuardSettings::default()));
+    let (kind, start) = (Kind::ServiceEntry, Instant::now());
+    let all: Vec<Any> = (0..20).map(|i| entry(&format!("n/{i}"), "1", &format!("h{i}.example"))).collect();
+    // Seconds, resources of the list, resources in force afterwards.
+    for (second, listed, in_force) in
+        [(0, 0..6, 6), (20, 6..12, 12), (30, 6..12, 6), (40, 10..16, 10), (50, 10..16, 6), (70, 13..19, 6)]
+    {
+        let now = start + Duration::from_secs(second);
+        assert_eq!(source.answer_at(now, kind, &all[listed], &Answer::All), Taken::default());
+        assert_eq!(source.keys().len(), in_force, "second {second}");
+    }
+}
+
+#[test]
+fn second_mass_loss_is_held_after_growth_by_differences() {
+    let mut source = Source::new(settings(GuardSettings::default()));
+    let (kind, start) = (Kind::ServiceEntry, Instant::now());
+    let all: Vec<Any> = (0..6).map(|i| entry(&format!("n/{i}"), "1", &format!("h{i}.example"))).collect();
+    for hour in 0..3 {
+        let now = start + Duration::from_secs(3_600 * hour);
+        source.answer_at(now, kind, &all, &Answer::Difference { removed: &[], is_first: false });
+        for (second, in_force) in [(20, 6), (25, 6), (30, 0)] {
+            source.answer_at(now + Duration::from_secs(second), kind, &[], &Answer::All);
+            assert_eq!(source.keys().len(), in_force, "hour {hour}, second {second}");
+        }
+    }
+}
+
+#[test]
 fn first_difference_of_a_stream_is_guarded_and_later_ones_name_what_is_gone() {
     let mut source = Source::new(settings(GuardSettings::default()));
     let (kind, now) = (Kind::ServiceEntry, Instant::now());

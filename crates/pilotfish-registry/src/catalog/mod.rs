@@ -155,13 +155,24 @@ impl Catalog {
             }
         }
         let after = self.limit(&mut differing);
-        let verdict = self.guard.judge(self.totals.usable, after.usable, now, extent);
+        let kept = self.totals.usable.saturating_sub(self.lost(&differing));
+        let verdict = self.guard.judge(self.totals.usable, kept, now, extent);
         if let LossVerdict::Hold(held) = verdict {
             return Change::Held(held);
         }
         self.totals = after;
         let batch = self.take(differing);
         if batch.is_empty() { Change::Unchanged } else { Change::Batch(batch) }
+    }
+
+    /// Number of usable endpoints that services lose, whichever others gain. Within one service, endpoints replace each other
+    /// all the time.
+    fn lost(&self, differing: &BTreeMap<Arc<str>, Option<Arc<Converted>>>) -> usize {
+        let lost = |(id, now): (&Arc<str>, &Option<Arc<Converted>>)| {
+            let before = self.entries.get(id).map_or(0, |before| before.usable);
+            before.saturating_sub(now.as_ref().map_or(0, |now| now.usable))
+        };
+        differing.iter().map(lost).sum()
     }
 
     /// Leaves out new services beyond the limits, and returns the sums with the rest.

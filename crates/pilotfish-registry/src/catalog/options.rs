@@ -16,6 +16,22 @@ pub struct RegistryOption {
     pub about: &'static str,
 }
 
+impl RegistryOption {
+    /// The share of the guard against mass loss, see [`LiveSettings::parse_guard`].
+    pub const GUARD: Self = Self {
+        name: "guard",
+        value: GuardSettings::SHARE,
+        about: "share of the usable endpoints (MCP: of a kind's resources) that one answer may take away; one that takes more, and at least 3, waits for a second answer [default: --guard]",
+    };
+
+    /// The wait of that guard.
+    pub const GUARD_WAIT: Self = Self {
+        name: "guardWait",
+        value: "DURATION",
+        about: "time between the first answer and the second [default: --guard-wait, longer for products that fill slowly]",
+    };
+}
+
 /// The options that every registry with a catalog has beside its own.
 pub const CATALOG_OPTIONS: &[RegistryOption] = &[
     RegistryOption {
@@ -33,16 +49,8 @@ pub const CATALOG_OPTIONS: &[RegistryOption] = &[
         value: "PROTOCOL",
         about: "the protocol of ports whose protocol is not known, in Istio's words, or auto for sniffing",
     },
-    RegistryOption {
-        name: "guard",
-        value: GuardSettings::SHARE,
-        about: "how many of the usable endpoints one answer may take away; one that takes more, and at least 3, waits for a second answer [default: --guard]",
-    },
-    RegistryOption {
-        name: "guardWait",
-        value: "DURATION",
-        about: "how long after the first answer the second one is asked for [default: --guard-wait, longer for products that fill slowly]",
-    },
+    RegistryOption::GUARD,
+    RegistryOption::GUARD_WAIT,
 ];
 
 /// What a registry has where nobody says otherwise.
@@ -100,21 +108,15 @@ impl CatalogOptions {
             }
             known => Ok(known),
         });
-        let share = settings.parse_option("guard", &mut mistakes, GuardSettings::parse_share);
-        let wait = settings.parse_duration("guardWait", &mut mistakes);
+        let guard = settings.parse_guard(defaults.guard_wait, &mut mistakes);
         if !mistakes.is_empty() {
             return Err(LiveSettingsError(mistakes));
         }
-        let of_all = settings.registry.guard;
         Ok(Self {
             namespace: namespace.unwrap_or_else(|| "default".into()),
             port,
             protocol: protocol.unwrap_or(defaults.protocol),
-            guard: GuardSettings {
-                share: share.unwrap_or(of_all.share),
-                wait: wait.or(defaults.guard_wait).unwrap_or(of_all.wait),
-                ..of_all
-            },
+            guard,
         })
     }
 }

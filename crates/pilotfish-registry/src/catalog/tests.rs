@@ -255,6 +255,46 @@ fn a_mass_loss_waits_for_a_second_answer() {
     assert_eq!(batch(catalog.replace(sick(3), later(500))), ["held 3 to 0"], "unusable counts as lost");
 }
 
+#[test]
+fn other_services_in_the_place_of_most_wait_for_a_second_answer() {
+    let services = |names: std::ops::Range<u32>| -> Vec<_> {
+        names.map(|n| service(&format!("s{n}"), &[("10.0.0.1", 80)])).collect()
+    };
+    let (mut catalog, now) = (catalog(), Instant::now());
+    let later = |seconds| now + Duration::from_secs(seconds);
+    batch(catalog.replace(services(0..10), now));
+    assert_eq!(batch(catalog.replace(services(10..30), later(60))), ["held 10 to 0"]);
+    assert_eq!(batch(catalog.replace(services(6..30), later(61))), ["held 10 to 4"]);
+    assert_ne!(batch(catalog.replace(services(5..30), later(62))), ["held 10 to 5"]);
+    assert_eq!(catalog.held(), None, "half is no mass loss");
+}
+
+#[test]
+fn rolling_replacement_of_endpoints_is_no_loss() {
+    let of = |addresses: std::ops::Range<u32>| {
+        let addresses: Vec<String> = addresses.map(|n| format!("10.0.0.{n}")).collect();
+        let instances: Vec<_> = addresses.iter().map(|address| (&**address, 80)).collect();
+        vec![service("a", &instances), service("b", &instances)]
+    };
+    let (mut catalog, now) = (catalog(), Instant::now());
+    batch(catalog.replace(of(0..10), now));
+    assert!(!batch(catalog.replace(of(10..20), now + Duration::from_secs(60))).is_empty());
+    assert_eq!(catalog.held(), None);
+}
+
+#[test]
+fn second_mass_loss_waits_after_growth_by_partial_answers() {
+    let all = || (0..10).map(|n| service(&format!("s{n}"), &[("10.0.0.1", 80)])).collect::<Vec<_>>();
+    let (mut catalog, now) = (catalog(), Instant::now());
+    batch(catalog.replace(all(), now));
+    for hour in 1..4 {
+        let at = now + Duration::from_secs(3_600 * hour);
+        assert_eq!(batch(catalog.replace(vec![], at)), ["held 10 to 0"], "hour {hour}");
+        assert_eq!(batch(catalog.replace(vec![], at + Duration::from_secs(10))).len(), 30);
+        batch(catalog.apply(all(), vec![], at + Duration::from_secs(20)));
+    }
+}
+
 /// What somebody who applies all batches has.
 #[derive(Debug, Default, PartialEq)]
 struct Applied(BTreeMap<String, String>);
