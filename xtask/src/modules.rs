@@ -55,7 +55,10 @@ const PUBLIC: Table = &[
     ("pilotfish-registry-client", &[]),
     ("pilotfish-source", &[]),
     ("pilotfish-sync", &[]),
-    ("pilotfish-testkit", &["cases", "compare", "consul", "dump", "live", "oracle", "polaris", "real"]),
+    (
+        "pilotfish-testkit",
+        &["cases", "compare", "consul", "dump", "istioctl", "live", "oracle", "polaris", "real"],
+    ),
     ("pilotfish-translate", &[]),
     ("pilotfish-webhook", &["inject"]),
     ("pilotfish-xds", &[]),
