@@ -84,8 +84,6 @@ codes! {
     ConflictingGateways = "IST0145", Warning;
     /// A route asks for claims of a token that nothing checks.
     JwtClaimBasedRoutingWithoutRequestAuthN = "IST0149", Warning;
-    /// The port of an ExternalName Service takes what it should not.
-    ExternalNameServiceTypeInvalidPortName = "IST0150", Warning;
     /// A patch depends on others, and no priority says that it comes after them.
     EnvoyFilterUsesRelativeOperation = "IST0151", Info;
     /// REPLACE where there is nothing to replace.
@@ -118,6 +116,12 @@ codes! {
     SubsetDefinedTwice = "PLF0001", Warning;
     /// An object is exported to a namespace that is not there.
     ExportedToUnknownNamespace = "PLF0002", Warning;
+    /// A rule, or a part of it, that no traffic of any proxy can take.
+    RuleWithoutEffect = "PLF0003", Warning;
+    /// Weights that look like percentages and do not add up to 100.
+    WeightsAreNoPercentages = "PLF0004", Warning;
+    /// Clients send plaintext where mutual TLS is required, or the other way round.
+    MutualTlsDisagrees = "PLF0005", Warning;
 }
 
 impl fmt::Display for Code {

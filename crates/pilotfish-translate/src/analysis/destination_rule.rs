@@ -1,11 +1,13 @@
 //! DestinationRules: their hosts and ports, and what their subsets select.
 
+use super::clients::AnyWorkload;
 use super::finding::{Report, listed};
-use super::hosts::{self, Lookup};
+use super::hosts::{self, AnyBelow, Lookup};
 use super::virtual_service::check_exports;
-use super::workloads::SubsetSelects;
-use super::{Code, Known};
+use super::workloads::{LabelsIn, SubsetSelects};
+use super::{Code, Known, mtls};
 use crate::engine::{Cx, Query};
+use crate::services::alias;
 use pilotfish_config::networking::{DestinationRule, TrafficPolicy};
 use pilotfish_model::{ExportTo, Hostname, Namespace, ObjectKey, Resolution, Service, ServiceKey, Typed};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +18,11 @@ pub(super) fn check(report: &mut Report<'_, '_>, known: Known, object: &Typed<De
     check_exports(report, &object.export_to);
     let full = report.cx.domain().qualify(&object.host, object.namespace());
     let Ok(host) = Hostname::parse(&full) else { return };
+    check_place(report, object, &host);
     match hosts::look_up(report.cx, known, &host) {
         Lookup::Unknown => {}
+        // A rule for a wildcard is for what is below it.
+        Lookup::Absent(_) if host.is_wildcard() && *report.cx.get(&AnyBelow(host.clone())) => {}
         Lookup::Absent(hint) => {
             let message = format!("no service has the host {:?}", host.as_str());
             report.add_with_hint(Code::UnknownDestinationRuleHost, "spec.host", message, hint);
@@ -25,11 +30,54 @@ pub(super) fn check(report: &mut Report<'_, '_>, known: Known, object: &Typed<De
         Lookup::Services(services) => {
             check_ports(report, object, &services);
             check_subsets(report, object, &services);
+            mtls::check_rule(report, object, &services);
         }
     }
     let overruled = report.cx.get(&OverruledBy(report.key().clone()));
     for (path, message) in overruled.iter() {
         report.add(Code::SubsetDefinedTwice, path, message.clone());
+    }
+}
+
+/// A rule of a namespace that is neither the service's nor the root namespace is only for clients of its own namespace. A rule for an
+/// alias is for nobody.
+fn check_place(report: &mut Report<'_, '_>, object: &Typed<DestinationRule>, host: &Hostname) {
+    let services = hosts::services_of(report.cx, host);
+    if services.is_empty() {
+        return;
+    }
+    if services.iter().all(|service| service.resolution == Resolution::Alias) {
+        let end = alias::end(report.cx, host).map(|end| format!("write the rule for {end}"));
+        let message =
+            format!("{host} is an alias, which has no clusters of its own, so the rule is not used");
+        return report.add_with_hint(Code::RuleWithoutEffect, "spec.host", message, end);
+    }
+    let own = object.namespace();
+    let is_home = services.iter().any(|service| service.namespace == *own);
+    if is_home || *own == *report.cx.mesh().root_namespace.as_str() || !*report.cx.get(&AnyWorkload) {
+        return;
+    }
+    // Where services are, proxies may be that are known to no registry.
+    if report.cx.get(&LabelsIn(own.clone())).is_empty() && !*report.cx.get(&AnyServiceIn(own.clone())) {
+        let homes: BTreeSet<&Namespace> = services.iter().map(|service| &service.namespace).collect();
+        let message = format!(
+            "{host} is of namespace {}: here the rule is only for clients of namespace {own}, which has none",
+            listed(homes)
+        );
+        let hint = Some("put it into the namespace of the service or of the clients".to_owned());
+        report.add_with_hint(Code::RuleWithoutEffect, "spec.host", message, hint);
+    }
+}
+
+/// True if some service is of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AnyServiceIn(Namespace);
+
+impl Query for AnyServiceIn {
+    type Output = bool;
+
+    fn compute(&self, cx: &Cx<'_>) -> bool {
+        cx.services().any(|(key, _)| key.namespace == self.0)
     }
 }
 

@@ -16,7 +16,7 @@ pub(super) enum Lookup {
     Services(Vec<Arc<Service>>),
     /// No service has it; with what was likely meant.
     Absent(Option<String>),
-    /// A wildcard covers it, or too little is known to tell.
+    /// Too little is known to tell.
     Unknown,
 }
 
@@ -26,11 +26,8 @@ pub(super) fn look_up(cx: &Cx<'_>, known: Known, host: &Hostname) -> Lookup {
     if !found.is_empty() {
         return Lookup::Services(found);
     }
-    if is_covered(cx, host) || host.is_wildcard() && cx.get(&AnyBelow(host.clone())).as_ref() == &true {
-        return Lookup::Unknown;
-    }
     let names = cx.get(&HostNames);
-    let hint = names.nearest(cx, host);
+    let hint = covering(cx, host).or_else(|| names.nearest(cx, host));
     let like_it = || names.has_like(cx, host);
     if known.services == Completeness::Partly && hint.is_none() && !like_it() {
         return Lookup::Unknown;
@@ -45,19 +42,26 @@ pub(super) fn services_of(cx: &Cx<'_>, host: &Hostname) -> Vec<Arc<Service>> {
     keys.filter_map(|key| cx.services_of(&key)).flat_map(|services| services.to_vec()).collect()
 }
 
-/// Whether a service with a wildcard host covers the host.
-fn is_covered(cx: &Cx<'_>, host: &Hostname) -> bool {
+/// The wildcards above a host, the longest first.
+pub(super) fn wildcards_above(host: &Hostname) -> impl Iterator<Item = Hostname> {
     let text = host.as_str();
-    let ends = text.match_indices('.').filter_map(|(at, _)| text.get(at..));
-    ends.map(|end| format!("*{end}"))
-        .chain(["*".to_owned()])
-        .filter_map(|wildcard| Hostname::parse(&wildcard).ok())
-        .any(|wildcard| wildcard != *host && !cx.namespaces_of(&wildcard).is_empty())
+    // A wildcard is above the part behind its star.
+    let ends = text.match_indices('.').skip(usize::from(host.is_wildcard()));
+    let ends = ends.filter_map(|(at, _)| text.get(at..)).chain((text != "*").then_some(""));
+    ends.filter_map(|end| Hostname::parse(&format!("*{end}")).ok())
 }
 
-/// Whether some service is below a wildcard.
+/// The service with a wildcard host that has a name of its own in clusters.
+fn covering(cx: &Cx<'_>, host: &Hostname) -> Option<String> {
+    let wildcard = wildcards_above(host).find(|wildcard| !cx.namespaces_of(wildcard).is_empty())?;
+    Some(format!(
+        "{wildcard} has the cluster {wildcard} and none for each host below it: name that, or add a ServiceEntry for this host"
+    ))
+}
+
+/// True if some service is below a wildcard.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct AnyBelow(Hostname);
+pub(super) struct AnyBelow(pub(super) Hostname);
 
 impl Query for AnyBelow {
     type Output = bool;

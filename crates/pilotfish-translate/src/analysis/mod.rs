@@ -13,15 +13,19 @@
 //! nobody but their proxies, so that selectors are judged only where workloads are known.
 
 mod claims;
+mod clients;
 mod code;
 mod conditions;
+mod destination;
 mod destination_rule;
+mod effect;
 mod envoy_filter;
 mod finding;
 mod gateway;
 mod hosts;
 mod jwt_claims;
 mod mesh;
+mod mtls;
 mod namespaced;
 mod namespaces;
 mod policies;
@@ -319,7 +323,10 @@ impl FindingsOf {
                 policies::check(report, object);
                 policies::check_authorization(report, object);
             }),
-            Kind::PeerAuthentication => self.with::<PeerAuthentication>(report, policies::check),
+            Kind::PeerAuthentication => self.with::<PeerAuthentication>(report, |report, object| {
+                policies::check(report, object);
+                mtls::check_policy(report, object);
+            }),
             Kind::RequestAuthentication => self.with::<RequestAuthentication>(report, policies::check),
             Kind::WasmPlugin => self.with::<WasmPlugin>(report, policies::check),
             Kind::Telemetry => self.with::<Telemetry>(report, |report, object| {

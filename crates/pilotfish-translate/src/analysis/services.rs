@@ -6,7 +6,9 @@ use super::policies::check_selector;
 use super::virtual_service::check_exports;
 use crate::engine::{Cx, Query};
 use pilotfish_config::networking::{Resolution, ServiceEntry};
-use pilotfish_model::{Hostname, Kind, ObjectKey, Protocol, Service, ServiceKey, Typed};
+use pilotfish_model::{
+    Hostname, Kind, ObjectKey, Protocol, Resolution as ServiceResolution, Service, ServiceKey, Typed,
+};
 
 /// The findings of all Kubernetes Services: they are many and simple.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -22,30 +24,22 @@ impl Query for ServiceFindings {
 }
 
 fn of_service(service: &Service) -> Vec<Finding> {
-    let Some(kubernetes) = &service.kubernetes else { return Vec::new() };
-    let is_alias = kubernetes.external_name.is_some();
-    let suspicious = service.ports.iter().enumerate().filter(|(_, port)| match is_alias {
-        true => matches!(port.protocol, Protocol::Tcp | Protocol::Unsupported),
-        false => port.protocol == Protocol::Unsupported,
-    });
-    let found = suspicious.map(|(index, port)| {
-        let (code, message) = if is_alias {
-            let message =
-                "the port of an ExternalName Service takes TCP connections to any address on that number";
-            (Code::ExternalNameServiceTypeInvalidPortName, message.to_owned())
-        } else {
-            let message =
-                format!("{:?} on port {} tells no protocol, so that it is detected", port.name, port.number);
-            (Code::PortNameIsNotUnderNamingConvention, message)
-        };
-        Finding {
+    // The ports of an alias mean nothing: proxies use those of what is behind it.
+    if service.kubernetes.is_none() || service.resolution == ServiceResolution::Alias {
+        return Vec::new();
+    }
+    let ports = service.ports.iter().enumerate();
+    let found =
+        ports.filter(|(_, port)| port.protocol == Protocol::Unsupported).map(|(index, port)| Finding {
             object: ObjectKey::new(Kind::Service, service.namespace.clone(), service.object_name.clone()),
             path: format!("spec.ports[{index}].name"),
-            code,
-            message,
+            code: Code::PortNameIsNotUnderNamingConvention,
+            message: format!(
+                "{:?} on port {} tells no protocol, so that it is detected",
+                port.name, port.number
+            ),
             hint: Some("name it PROTOCOL[-SUFFIX] as in http-web, or set appProtocol".to_owned()),
-        }
-    });
+        });
     found.collect()
 }
 

@@ -2,6 +2,9 @@
 
 #![allow(clippy::too_many_lines, reason = "tables of tests")]
 
+mod clusters;
+mod effect;
+
 use super::*;
 use crate::testing::{credentials, endpoint, line, pod, service, world, yaml};
 use pilotfish_model::{ShardKey, Update};
@@ -33,7 +36,12 @@ fn virtual_service(spec: &str) -> String {
 /// gateway with `istio: ingress` in `edge`.
 fn shop() -> Vec<Update> {
     let second = |service: &mut pilotfish_model::Service| {
-        let port = pilotfish_model::Port { number: 443, name: "https".into(), ..service.ports[0].clone() };
+        let port = pilotfish_model::Port {
+            number: 443,
+            name: "https".into(),
+            protocol: pilotfish_model::Protocol::Https,
+            ..service.ports[0].clone()
+        };
         service.ports = [service.ports[0].clone(), port].into();
     };
     let web = service("web", "shop").with(second);
@@ -53,6 +61,20 @@ fn shop() -> Vec<Update> {
         Update::Workload(Arc::new(pod("web-1", "shop", "10.0.0.1", &[("app", "web"), ("version", "v1")]))),
         Update::Workload(Arc::new(pod("in-1", "edge", "10.0.0.9", &[("istio", "ingress")]))),
     ]
+}
+
+/// The same with a service `db` for TCP on port 5432, and `lock` for TLS on port 443.
+fn with_streams() -> Vec<Update> {
+    let of = |name: &str, number, protocol| {
+        let made = service(name, "shop").with(|service| {
+            let port = pilotfish_model::Port { number, name: "p".into(), protocol, target_port: None };
+            service.ports = [port].into();
+        });
+        made.update()
+    };
+    let more =
+        [of("db", 5432, pilotfish_model::Protocol::Tcp), of("lock", 443, pilotfish_model::Protocol::Https)];
+    shop().into_iter().chain(more).collect()
 }
 
 /// `CODE object path` of each finding of these objects beside the shop.
@@ -102,10 +124,10 @@ fn destinations_of_routes() {
     ] {
         assert_eq!(found(&route(to)), wanted, "{to}");
     }
-    let streams = "{hosts: [web], tls: [{match: [{sniHosts: [web]}], route: [{destination: {host: a}}]}], \
+    let streams = "{hosts: [web, db], tls: [{match: [{sniHosts: [web]}], route: [{destination: {host: a}}]}], \
                    tcp: [{route: [{destination: {host: b}}]}]}";
     assert_eq!(
-        found(&virtual_service(streams)),
+        found_in(with_streams(), &virtual_service(streams), Known::default()),
         [
             "IST0101 rule spec.tls[0].route[0].destination.host",
             "IST0101 rule spec.tcp[0].route[0].destination.host"
@@ -116,8 +138,9 @@ fn destinations_of_routes() {
     assert_eq!(
         found(&virtual_service(mirrors)),
         [
-            "IST0101 rule spec.http[0].mirror.host",
             "IST0101 rule spec.http[1].delegate",
+            "IST0101 rule spec.http[0].mirror.host",
+            "IST0131 rule spec.http[1].match[0].port",
             "IST0130 rule spec.http[1]"
         ],
         "all mistakes of an object are told"
@@ -264,7 +287,10 @@ fn routes_that_are_never_used() {
             &["match: [{uri: {prefix: /A}, ignoreUriCase: true}], ", "match: [{uri: {prefix: /A/b}}], "],
             vec![],
         ),
-        (&["match: [{port: 80}], ", "match: [{port: 81}], "], vec![]),
+        (
+            &["match: [{port: 80}], ", "match: [{port: 81}], "],
+            vec!["IST0131 rule spec.http[1].match[0].port"],
+        ),
         (&["match: [{sourceNamespace: bank}], ", ""], vec![]),
         (&["match: [{withoutHeaders: {x: {}}}], ", ""], vec![]),
     ] {
@@ -272,10 +298,21 @@ fn routes_that_are_never_used() {
     }
     let tls = "{hosts: [a.com], tls: [{match: [{sniHosts: [a.com]}], route: [{destination: {host: cart}}]}, \
                {match: [{sniHosts: [a.com]}], route: [{destination: {host: cart}}]}]}";
-    assert_eq!(found(&virtual_service(tls)), ["IST0130 rule spec.tls[1]"]);
-    let tcp = "{hosts: [web], tcp: [{match: [{port: 80}], route: [{destination: {host: cart}}]}, {route: [{destination: {host: cart}}]}, \
-               {match: [{port: 81}], route: [{destination: {host: cart}}]}]}";
-    assert_eq!(found(&virtual_service(tcp)), ["IST0130 rule spec.tcp[2]"]);
+    assert_eq!(
+        found(&virtual_service(&tls.replace("hosts: [a.com]", "hosts: [web]"))),
+        ["IST0130 rule spec.tls[1]"]
+    );
+    assert_eq!(
+        found(&virtual_service(tls)),
+        ["PLF0003 rule spec.hosts[0]", "IST0130 rule spec.tls[1]"],
+        "no service has the host"
+    );
+    let tcp = "{hosts: [db], tcp: [{match: [{port: 5432}], route: [{destination: {host: cart}}]}, {route: [{destination: {host: cart}}]}, \
+               {match: [{port: 5432}], route: [{destination: {host: cart}}]}]}";
+    assert_eq!(
+        found_in(with_streams(), &virtual_service(tcp), Known::default()),
+        ["IST0130 rule spec.tcp[2]"]
+    );
 }
 
 #[test]
@@ -545,6 +582,7 @@ fn services_and_entries() {
                     ..service.ports[0].clone()
                 };
                 service.ports = [port].into();
+                service.resolution = pilotfish_model::Resolution::Alias;
                 let attributes = pilotfish_model::KubernetesAttributes {
                     external_name: Some("a.com".into()),
                     ..Default::default()
@@ -555,7 +593,8 @@ fn services_and_entries() {
     );
     assert_eq!(
         found_in(updates, "", Known::default()),
-        ["IST0150 alias spec.ports[0].name", "IST0118 odd spec.ports[0].name"]
+        ["IST0118 odd spec.ports[0].name"],
+        "the ports of an alias mean nothing"
     );
     let entry = |more: &str| {
         object(

@@ -20,9 +20,9 @@ mod virtual_service;
 pub(crate) use index::{AllVirtualServices, VirtualServiceOf, VirtualServicesByHost, VirtualServicesFor};
 pub(crate) use ir::{
     HttpRule, MESH, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr,
-    destination_cluster,
+    destination_cluster, destination_port,
 };
 pub(crate) use source::{Source, SourceLabels};
 pub use virtual_service::RefusedDelegate;
 pub(crate) use virtual_service::{MAX_VIRTUAL_SERVICE_BYTES, RefusedDelegates};
-pub(crate) use virtual_service::{gateway_name, header as header_of};
+pub(crate) use virtual_service::{delegate_key, gateway_name, header as header_of};

@@ -35,7 +35,11 @@ impl Query for DestinationServicesOf {
         if sees_all {
             used.retain(|host, _| hidden.iter().any(|service| service.hostname == *host));
         }
-        let best = best_services(cx, own, &hidden, &used);
+        if used.is_empty() {
+            return Vec::new();
+        }
+        let visible = cx.get(&VisibleTo(own.clone()));
+        let best = best_services(own, &hidden, || visible.iter(), |host| used.contains_key(host));
         best.into_iter()
             .filter_map(|(host, service)| match (listener.matched_port(), used.get(&host)?) {
                 (Some(port), _) => only_port(&service, port),
@@ -77,26 +81,22 @@ fn ports_by_host(cx: &Cx<'_>, scope: &Scope, listener: usize) -> BTreeMap<Hostna
     out
 }
 
-/// The best service of each host: of the namespace itself, exported or not, else of those that it may see.
-fn best_services(
-    cx: &Cx<'_>,
+/// The best service of each wanted host: of the namespace itself, exported or not, else of those that it may see.
+pub(super) fn best_services<'a, V: Iterator<Item = &'a Arc<Service>>>(
     own: &Namespace,
-    hidden: &[Arc<Service>],
-    wanted: &BTreeMap<Hostname, Ports>,
+    hidden: &'a [Arc<Service>],
+    visible: impl Fn() -> V,
+    is_wanted: impl Fn(&Hostname) -> bool,
 ) -> BTreeMap<Hostname, Arc<Service>> {
     let mut best: BTreeMap<Hostname, Arc<Service>> = BTreeMap::new();
-    if wanted.is_empty() {
-        return best;
-    }
     // Of the namespace's own services of a host, that of the first registry wins, then the oldest.
     let rank = |service: &Arc<Service>| {
         let is_own = service.namespace == *own;
         let age = if is_own { service.created } else { 0 };
         (!is_own, service.provider, age)
     };
-    let visible = cx.get(&VisibleTo(own.clone()));
-    for service in hidden.iter().chain(visible.iter()) {
-        if !wanted.contains_key(&service.hostname) {
+    for service in hidden.iter().chain(visible()) {
+        if !is_wanted(&service.hostname) {
             continue;
         }
         if best.get(&service.hostname).is_none_or(|held| rank(service) < rank(held)) {
@@ -104,7 +104,7 @@ fn best_services(
         }
     }
     // It also has the endpoints of the other entries that the namespace sees.
-    for service in visible.iter().filter(|service| !service.entries.is_empty()) {
+    for service in visible().filter(|service| !service.entries.is_empty()) {
         let held = best.get_mut(&service.hostname).filter(|held| held.namespace == service.namespace);
         if let Some(held) = held.filter(|held| !held.entries.is_superset(&service.entries)) {
             Arc::make_mut(held).entries.extend(service.entries.iter().cloned());

@@ -14,7 +14,10 @@ mod virtual_services;
 mod visible;
 
 pub(crate) use egress::{Egress, EgressOf, EgressPolicy, OutboundPolicyOf};
-pub(crate) use services::{ListenerServicesOf, ServiceIn, ServicesOf, cluster_host};
+pub(crate) use services::{
+    ListenerServicesOf, ServiceIn, ServicesOf, cluster_host, own_service_seen, service_listened_for,
+    service_seen,
+};
 pub(crate) use virtual_services::{MeshVirtualServices, MeshVirtualServicesOf, StreamVirtualServicesFor};
 pub(crate) use visible::{VisibleTo, is_visible};
 

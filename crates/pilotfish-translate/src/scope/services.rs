@@ -1,10 +1,11 @@
 //! The services of a scope: what each egress listener imports, and all of them together, one per host.
 
-use super::destinations::DestinationServicesOf;
-use super::{EgressOf, Scope, VisibleTo};
+use super::destinations::{DestinationServicesOf, best_services};
+use super::visible::{VisibleServices, services_of_host};
+use super::{EgressOf, Scope, VisibleTo, is_visible};
 use crate::engine::{Cx, Query};
 use crate::proxy::ProxyKind;
-use pilotfish_model::{Hostname, Namespace, Port, PortId, Provider, Resolution, Service};
+use pilotfish_model::{Hostname, Namespace, Port, PortId, Provider, Resolution, Service, ServiceKey};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -186,6 +187,48 @@ impl Query for ServicesOf {
         }
         services.finish()
     }
+}
+
+/// The service that clients of a namespace without a Sidecar see for a host to which one of their routes leads: the one of
+/// [`ServicesOf`], from the services of that host alone.
+pub(crate) fn service_seen(
+    cx: &Cx<'_>,
+    kind: ProxyKind,
+    from: &Namespace,
+    host: &Hostname,
+) -> Option<Arc<Service>> {
+    let (visible, hidden) = services_of_host(cx, host, from);
+    let mut services = Merging::default();
+    let imported = imported(kind, from, &visible);
+    imported.iter().for_each(|service| services.add(service));
+    if kind != ProxyKind::Router && !hidden.is_empty() {
+        let best = best_services(from, &hidden, || visible.iter(), |_| true);
+        best.values().for_each(|service| services.add(service));
+    }
+    services.finish().list.pop()
+}
+
+/// The service of a host that sidecars of a namespace without a Sidecar listen for: the last one stands for several, as in routes.
+pub(crate) fn service_listened_for(cx: &Cx<'_>, from: &Namespace, host: &Hostname) -> Option<Arc<Service>> {
+    let (visible, _) = services_of_host(cx, host, from);
+    imported(ProxyKind::Sidecar, from, &visible).pop()
+}
+
+fn imported(kind: ProxyKind, from: &Namespace, visible: &VisibleServices) -> Vec<Arc<Service>> {
+    let all = visible.iter().cloned().collect();
+    if kind == ProxyKind::Router { all } else { one_namespace_per_host(all, from) }
+}
+
+/// The service that a route of a router leads to: the one of the rule's own namespace comes first.
+pub(crate) fn own_service_seen(
+    cx: &Cx<'_>,
+    router: &Namespace,
+    rule: &Namespace,
+    host: &Hostname,
+) -> Option<Arc<Service>> {
+    let key = ServiceKey { hostname: host.clone(), namespace: rule.clone() };
+    let services = cx.services_of(&key)?;
+    services.iter().find(|service| is_visible(cx, service, router)).cloned()
 }
 
 /// A host as the clusters of its service are called in a scope: with the capitals of the one service that the scope sees, else as it

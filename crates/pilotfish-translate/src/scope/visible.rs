@@ -1,7 +1,7 @@
 //! Which services a namespace may see at all (`exportTo`).
 
 use crate::engine::{Cx, Query};
-use pilotfish_model::{ExportTo, Namespace, Service};
+use pilotfish_model::{ExportTo, Hostname, Namespace, Service, ServiceKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -49,8 +49,13 @@ impl Query for ByVisibility {
     type Output = Visibility;
 
     fn compute(&self, cx: &Cx<'_>) -> Visibility {
+        Visibility::of(cx, cx.services().flat_map(|(_, services)| services.iter().cloned()).collect())
+    }
+}
+
+impl Visibility {
+    fn of(cx: &Cx<'_>, mut all: Vec<Arc<Service>>) -> Self {
         let default = cx.get(&DefaultServiceExport);
-        let mut all: Vec<&Arc<Service>> = cx.services().flat_map(|(_, services)| services.iter()).collect();
         // Stable: services of one key keep the order of the registries.
         all.sort_by(|a, b| a.precedence().cmp(&b.precedence()));
         let mut public = Vec::new();
@@ -60,8 +65,8 @@ impl Query for ByVisibility {
             let home = &service.namespace;
             let export_to = if service.export_to == ExportTo::Unset { &*default } else { &service.export_to };
             match export_to {
-                ExportTo::Unset | ExportTo::Public => public.push(service.clone()),
-                ExportTo::Nobody => hidden_at_home.entry(home.clone()).or_default().push(service.clone()),
+                ExportTo::Unset | ExportTo::Public => public.push(service),
+                ExportTo::Nobody => hidden_at_home.entry(home.clone()).or_default().push(service),
                 ExportTo::Namespaces(namespaces) => {
                     // `.` of the mesh-wide default stands for each service's own namespace.
                     let to = |namespace: &Namespace| {
@@ -80,12 +85,30 @@ impl Query for ByVisibility {
         let shared = |lists: BTreeMap<Namespace, Vec<Arc<Service>>>| {
             lists.into_iter().map(|(namespace, list)| (namespace, list.into())).collect()
         };
-        Visibility {
-            public: public.into(),
-            exported: shared(exported),
-            hidden_at_home: shared(hidden_at_home),
-        }
+        Self { public: public.into(), exported: shared(exported), hidden_at_home: shared(hidden_at_home) }
     }
+
+    fn visible_to(&self, namespace: &Namespace) -> VisibleServices {
+        let exported = self.exported.get(namespace).cloned().unwrap_or_default();
+        VisibleServices { exported, public: self.public.clone() }
+    }
+
+    fn hidden_in(&self, namespace: &Namespace) -> Arc<[Arc<Service>]> {
+        self.hidden_at_home.get(namespace).cloned().unwrap_or_default()
+    }
+}
+
+/// The services of one host: those that a namespace may see, and those of its own that it may not see.
+pub(super) fn services_of_host(
+    cx: &Cx<'_>,
+    host: &Hostname,
+    from: &Namespace,
+) -> (VisibleServices, Arc<[Arc<Service>]>) {
+    let keys = cx.namespaces_of(host).into_iter();
+    let keys = keys.map(|namespace| ServiceKey { hostname: host.clone(), namespace });
+    let services = keys.filter_map(|key| cx.services_of(&key)).flat_map(|services| services.to_vec());
+    let visibility = Visibility::of(cx, services.collect());
+    (visibility.visible_to(from), visibility.hidden_in(from))
 }
 
 /// The services that a namespace may see: those exported to it by name, then the public ones.
@@ -110,9 +133,7 @@ impl Query for VisibleTo {
     type Output = VisibleServices;
 
     fn compute(&self, cx: &Cx<'_>) -> VisibleServices {
-        let all = cx.get(&ByVisibility);
-        let exported = all.exported.get(&self.0).cloned().unwrap_or_default();
-        VisibleServices { exported, public: all.public.clone() }
+        cx.get(&ByVisibility).visible_to(&self.0)
     }
 }
 
@@ -124,6 +145,6 @@ impl Query for HiddenAtHome {
     type Output = Arc<[Arc<Service>]>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        cx.get(&ByVisibility).hidden_at_home.get(&self.0).cloned().unwrap_or_default()
+        cx.get(&ByVisibility).hidden_in(&self.0)
     }
 }

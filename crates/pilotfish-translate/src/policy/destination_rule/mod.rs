@@ -54,10 +54,9 @@ impl DestinationRules {
         self.list.iter().find(selects).or_else(|| self.inbound())
     }
 
-    /// Whether some rule has a subset of that name.
-    #[must_use]
-    pub(crate) fn has_subset(&self, name: &str) -> bool {
-        self.list.iter().any(|rule| rule.subset(name).is_some())
+    /// The rules of all clients: several only where some select workloads.
+    pub(crate) fn all(&self) -> &[Arc<MergedDestinationRule>] {
+        &self.list
     }
 
     /// The names of the subsets of all rules.

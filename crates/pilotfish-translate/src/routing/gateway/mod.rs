@@ -19,7 +19,7 @@ mod server;
 pub(crate) use index::{AllGateways, GatewayOf};
 pub(crate) use merge::{MergedGatewaysOf, PortServers};
 pub(crate) use router::RouterGateways;
-pub(crate) use server::MergedServer;
+pub(crate) use server::{MergedServer, ServerRoutes};
 
 #[cfg(test)]
 mod tests;

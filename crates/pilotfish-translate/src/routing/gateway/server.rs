@@ -1,9 +1,35 @@
 //! One server of a gateway, after merging.
 
 use crate::routing::ir::ServerHost;
-use pilotfish_config::networking::{Port, Server, ServerTlsMode};
+use pilotfish_config::networking::{Port, Server, ServerTlsMode, ServerTlsSettings};
 use pilotfish_model::{Namespace, Origin, Protocol};
 use std::sync::Arc;
+
+/// The list of a VirtualService's routes that a server takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServerRoutes {
+    /// `http`: plain HTTP, or HTTPS that ends at the server.
+    Http,
+    /// `tls`: connections that pass through by their SNI.
+    Tls,
+    /// `tcp`: all other connections.
+    Tcp,
+}
+
+impl ServerRoutes {
+    /// The routes for a server; `None` where it takes none (AUTO_PASSTHROUGH).
+    #[must_use]
+    pub(crate) fn of(port: &Port, tls: Option<&ServerTlsSettings>) -> Option<Self> {
+        let protocol = Protocol::parse(&port.protocol);
+        match tls.map(|tls| tls.mode) {
+            _ if protocol.is_http() => Some(Self::Http),
+            Some(ServerTlsMode::AutoPassthrough) => None,
+            Some(ServerTlsMode::Passthrough) => Some(Self::Tls),
+            Some(_) if protocol == Protocol::Https => Some(Self::Http),
+            _ => Some(Self::Tcp),
+        }
+    }
+}
 
 /// A server with what is known of it after merging.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,9 +72,7 @@ impl MergedServer {
     /// Whether it routes requests: plain HTTP, or HTTPS that ends here.
     #[must_use]
     pub(crate) fn is_http(&self) -> bool {
-        let protocol = self.protocol();
-        let ends_https = protocol == Protocol::Https && self.spec.tls.is_some() && !self.passes_through();
-        protocol.is_http() || ends_https
+        ServerRoutes::of(&self.port, self.spec.tls.as_ref()) == Some(ServerRoutes::Http)
     }
 
     /// Whether plain requests are sent to HTTPS.

@@ -20,7 +20,12 @@ pub(crate) fn destination_cluster(
     if to.host.is_empty() {
         return "UnknownService".to_owned();
     }
+    outbound_name(destination_port(to, service, listener_port), &to.subset, &written(host))
+}
+
+/// The port that a destination leads to: its own, else the only one of the service behind it, else the one that is listened on.
+#[must_use]
+pub(crate) fn destination_port(to: &Destination, service: Option<&Service>, listener_port: u32) -> u32 {
     let only = || service?.only_tcp_port().map(|port| port.number);
-    let port = to.port.as_ref().map(|port| port.number).or_else(only).unwrap_or(listener_port);
-    outbound_name(port, &to.subset, &written(host))
+    to.port.as_ref().map(|port| port.number).or_else(only).unwrap_or(listener_port)
 }

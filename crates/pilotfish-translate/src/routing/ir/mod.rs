@@ -10,7 +10,7 @@ mod http_rule;
 mod server_host;
 mod virtual_service;
 
-pub(crate) use destination::destination_cluster;
+pub(crate) use destination::{destination_cluster, destination_port};
 pub(crate) use gateway::{Gateway, GatewayHeader, GatewayId, Selection};
 pub(crate) use http_rule::HttpRule;
 pub(crate) use server_host::ServerHost;

@@ -7,4 +7,4 @@ mod read;
 pub(crate) use delegate::MAX_VIRTUAL_SERVICE_BYTES;
 pub(crate) use names::gateway_name;
 pub use read::RefusedDelegate;
-pub(crate) use read::{RefusedDelegates, header, read};
+pub(crate) use read::{RefusedDelegates, delegate_key, header, read};

@@ -128,7 +128,8 @@ pub struct RefusedDelegate {
     pub delegate: ObjectKey,
 }
 
-fn delegate_key(delegate: &Delegate, root: &Namespace) -> ObjectKey {
+/// The VirtualService that a route of a root's namespace delegates to.
+pub(crate) fn delegate_key(delegate: &Delegate, root: &Namespace) -> ObjectKey {
     let namespace = match delegate.namespace.as_str() {
         "" => root.clone(),
         namespace => namespace.into(),

@@ -29,7 +29,7 @@ mod tls;
 mod view;
 
 pub(crate) use grpc::common_tls as grpc_tls;
-pub(crate) use outbound::{MAX_SERVICE_CLUSTERS, MAX_SERVICE_CLUSTERS_BYTES};
+pub(crate) use outbound::{MAX_SERVICE_CLUSTERS, MAX_SERVICE_CLUSTERS_BYTES, has_cluster};
 pub(crate) use view::ClusterView;
 
 use crate::engine::{Cx, ResourceBatch, ResourceBatchKey};

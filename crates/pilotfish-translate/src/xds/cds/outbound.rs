@@ -18,7 +18,7 @@ use crate::xds::eds::{ClientLocality, inline_endpoints};
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::networking::{ClientTlsMode, SimpleLb, Subset, TrafficPolicy};
 use pilotfish_model::{
-    Endpoint, Kind, Labels, ObjectKey, Origin, Port, Resolution, Service, ServiceKey, TlsMode,
+    Endpoint, Kind, Labels, ObjectKey, Origin, Port, PortId, Resolution, Service, ServiceKey, TlsMode,
 };
 use pilotfish_proto::Duration;
 use pilotfish_proto::config_any;
@@ -60,6 +60,34 @@ pub(super) fn clusters(
         client_locality: client_locality.clone(),
     };
     ResourceBatch::clone(&cx.get(&query))
+}
+
+/// True if [`clusters`] has the one of a port and a subset, for clients of that kind with that rule.
+pub(crate) fn has_cluster(
+    cx: &Cx<'_>,
+    kind: ProxyKind,
+    service: &Service,
+    rule: Option<&MergedDestinationRule>,
+    (port, subset): (u32, &str),
+) -> bool {
+    let Some(port) = service.port(PortId::tcp(port)) else { return false };
+    if rule.is_some_and(|rule| rule.closed) {
+        return false;
+    }
+    let found = rule.and_then(|rule| rule.subset(subset));
+    let Some(discovery) = draft::discovery(service, kind == ProxyKind::Router) else { return false };
+    if found.is_none() && !subset.is_empty() {
+        return false;
+    }
+    let passes = is_passthrough(found.and_then(|subset| subset.traffic_policy.as_ref()))
+        || found.is_some() && default_passes(rule.and_then(|rule| rule.policy.as_ref()), port);
+    let is_dns = matches!(discovery, DiscoveryType::StrictDns | DiscoveryType::LogicalDns);
+    let has_endpoints = |subset: &str| {
+        let anywhere = ClientLocality::anywhere();
+        !inline_endpoints(cx, service, port.number, subset, rule, anywhere).0.is_empty()
+    };
+    // Where the default cluster cannot be made, there are none of subsets.
+    !is_dns || has_endpoints("") && (passes || subset.is_empty() || has_endpoints(subset))
 }
 
 /// The clusters of a service by the rule for it, for all proxies that are equal as clients: whichever scopes they see it by.
@@ -264,13 +292,8 @@ impl<'a> ServiceClusterBuilder<'a> {
         let default = variant.subset.and(self.rule).and_then(|rule| rule.policy.as_ref());
         // A subset starts from what the policy of the host made of the default cluster.
         let passthrough =
-            is_passthrough(own) || variant.subset.is_some() && self.default_passes(default, variant.port);
+            is_passthrough(own) || variant.subset.is_some() && default_passes(default, variant.port);
         Some(if passthrough { DiscoveryType::OriginalDst } else { kind })
-    }
-
-    fn default_passes(&self, policy: Option<&TrafficPolicy>, port: &Port) -> bool {
-        let balancer = policy.and_then(|policy| Policy::of(policy, port.number).load_balancer);
-        balancer.is_some_and(|balancer| balancer.simple == Some(SimpleLb::Passthrough))
     }
 
     /// What the cluster needs to find endpoints. `None` for a DNS cluster without any.
@@ -439,6 +462,11 @@ fn session_statuses() -> HealthStatusSet {
     let statuses =
         [HealthStatus::Healthy, HealthStatus::Draining, HealthStatus::Unknown, HealthStatus::Degraded];
     HealthStatusSet { statuses: statuses.map(|status| status as i32).to_vec() }
+}
+
+fn default_passes(policy: Option<&TrafficPolicy>, port: &Port) -> bool {
+    let balancer = policy.and_then(|policy| Policy::of(policy, port.number).load_balancer);
+    balancer.is_some_and(|balancer| balancer.simple == Some(SimpleLb::Passthrough))
 }
 
 fn is_passthrough(policy: Option<&TrafficPolicy>) -> bool {

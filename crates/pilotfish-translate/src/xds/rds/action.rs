@@ -12,7 +12,7 @@ use crate::envoy::duration;
 use crate::policy::destination_rule::{MergedDestinationRule, destination_rule_for};
 use crate::proxy::ProxyKind;
 use crate::routing::{RouteDialect, destination_cluster};
-use crate::scope::{ServiceIn, cluster_host, is_visible};
+use crate::scope::{ServiceIn, cluster_host, own_service_seen};
 use crate::services::alias;
 use pilotfish_config::networking::{Destination, HttpRewrite, HttpRoute, HttpRouteDestination, Percent};
 use pilotfish_model::{Hostname, Namespace, Origin, Service, ServiceKey};
@@ -57,12 +57,9 @@ impl<'a, 'c> Destinations<'a, 'c> {
     /// What the client knows of a host. To a router, the service in the rule's own namespace comes first.
     fn service(&self, host: &Hostname) -> Option<Arc<Service>> {
         if self.facets.scope.kind == ProxyKind::Router {
-            let key = ServiceKey { hostname: host.clone(), namespace: self.namespace.clone() };
-            let visible =
-                |service: &&Arc<Service>| is_visible(self.cx, service, &self.facets.scope.namespace);
-            let services = self.cx.services_of(&key);
-            if let Some(own) = services.iter().flat_map(|services| services.iter()).find(visible) {
-                return Some(own.clone());
+            let router = &self.facets.scope.namespace;
+            if let Some(own) = own_service_seen(self.cx, router, self.namespace, host) {
+                return Some(own);
             }
         }
         Option::clone(&self.cx.get(&ServiceIn(self.facets.scope.clone(), host.clone())))

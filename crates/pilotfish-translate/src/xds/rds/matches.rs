@@ -59,6 +59,11 @@ pub(super) fn takes_everything(condition: &RouteMatch) -> bool {
         && condition.dynamic_metadata.is_empty()
 }
 
+/// True for a condition of a VirtualService that holds for every request of the clients and ports that it is for.
+pub(crate) fn takes_every_request(request: &HttpMatchRequest) -> bool {
+    takes_everything(&route_match(RouteDialect::VirtualService, Some(request)))
+}
+
 fn path(dialect: RouteDialect, uri: Option<&StringMatch>) -> PathSpecifier {
     match uri {
         None | Some(StringMatch::Unset) => PathSpecifier::Prefix("/".to_owned()),

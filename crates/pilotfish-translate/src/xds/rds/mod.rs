@@ -35,6 +35,7 @@ mod sidecar;
 mod view;
 
 pub(crate) use budget::{MAX_ROUTE_BYTES, MAX_ROUTES, MAX_VIRTUAL_HOSTS};
+pub(crate) use matches::takes_every_request;
 pub(crate) use view::RouteView;
 
 use self::encode::Host;

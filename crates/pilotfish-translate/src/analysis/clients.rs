@@ -1,0 +1,315 @@
+//! Proxies that have the routes of a VirtualService: where they are, and the ports on which they take traffic for its hosts.
+
+use super::hosts::{self, Lookup, services_of};
+use super::workloads::{LabelsIn, Selected};
+use super::{Known, namespaces::Namespaces};
+use crate::engine::{Cx, Query};
+use crate::proxy::ProxyKind;
+use crate::routing::gateway::ServerRoutes;
+use crate::routing::ir::{MESH, ServerHost};
+use crate::routing::{VirtualServiceHeader, gateway_name};
+use crate::scope::{service_listened_for, service_seen};
+use pilotfish_config::networking::{Gateway, HttpMatchRequest, VirtualService};
+use pilotfish_model::{ExportTo, Hostname, Namespace, Protocol, Resolution, Service, Typed};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The port on which hosts that no service has are routed.
+const PLAIN_HTTP: u32 = 80;
+
+/// Ports by the list of routes that traffic to them takes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Ports {
+    pub(super) http: BTreeSet<u32>,
+    pub(super) tls: BTreeSet<u32>,
+    pub(super) tcp: BTreeSet<u32>,
+}
+
+impl Ports {
+    /// Adds a port of a service, for sidecars. A port whose protocol is detected takes two lists.
+    fn add(&mut self, number: u32, protocol: Protocol) {
+        let is_http = protocol.is_http() || protocol.is_unsupported();
+        if is_http {
+            self.http.insert(number);
+        }
+        if protocol.is_tls() {
+            self.tls.insert(number);
+        } else if !is_http || protocol.is_unsupported() {
+            self.tcp.insert(number);
+        }
+    }
+
+    fn extend(&mut self, other: &Self) {
+        self.http.extend(&other.http);
+        self.tls.extend(&other.tls);
+        self.tcp.extend(&other.tcp);
+    }
+}
+
+/// Proxies of one namespace that have the routes behind one gateway.
+pub(super) struct Client {
+    pub(super) kind: ProxyKind,
+    pub(super) namespace: Namespace,
+    /// The gateway as `namespace/name`, or `mesh`.
+    pub(super) gateway: Arc<str>,
+    /// The namespace of the VirtualService whose hosts it serves.
+    pub(super) rule: Namespace,
+    /// The ports of each host, in the order of the hosts.
+    pub(super) by_host: Vec<Ports>,
+    /// The ports of all hosts.
+    pub(super) ports: Ports,
+    /// False where nobody can tell the ports.
+    pub(super) knows_ports: bool,
+}
+
+impl Client {
+    fn new(kind: ProxyKind, namespace: Namespace, gateway: Arc<str>, rule: Namespace) -> Self {
+        let (by_host, ports) = (Vec::new(), Ports::default());
+        Self { kind, namespace, gateway, rule, by_host, ports, knows_ports: true }
+    }
+
+    /// Some client that sees what proxies of a namespace see.
+    pub(super) fn unknown(namespace: &Namespace) -> Self {
+        let client = Self::new(ProxyKind::Router, namespace.clone(), "".into(), namespace.clone());
+        Self { knows_ports: false, ..client }
+    }
+
+    fn with_ports(mut self, by_host: Vec<Ports>) -> Self {
+        by_host.iter().for_each(|ports| self.ports.extend(ports));
+        self.by_host = by_host;
+        self
+    }
+
+    /// The service that the proxies see for a host.
+    pub(super) fn service(&self, cx: &Cx<'_>, host: &Hostname) -> Option<Arc<Service>> {
+        service_seen(cx, self.kind, &self.namespace, host)
+    }
+
+    /// True if requests of these proxies can fulfil the condition, but for its port.
+    pub(super) fn fits(&self, request: &HttpMatchRequest, own: &Namespace) -> bool {
+        self.is_any(&request.gateways, own)
+            && (!request.gateways.is_empty() || self.is_from(&request.source_namespace))
+    }
+
+    /// True if connections of these proxies can fulfil a condition on gateways and on the source's namespace.
+    pub(super) fn fits_stream(&self, gateways: &[String], source: &str, own: &Namespace) -> bool {
+        self.is_any(gateways, own) && (self.kind == ProxyKind::Router || self.is_from(source))
+    }
+
+    fn is_any(&self, gateways: &[String], own: &Namespace) -> bool {
+        gateways.is_empty() || gateways.iter().any(|gateway| gateway_name(gateway, own) == self.gateway)
+    }
+
+    fn is_from(&self, namespace: &str) -> bool {
+        namespace.is_empty() || self.namespace == namespace
+    }
+}
+
+/// The clients of a VirtualService.
+#[derive(Default)]
+pub(super) struct Clients {
+    pub(super) list: Vec<Client>,
+    /// False where some gateway is not there, so that the ports of its clients are not known.
+    pub(super) all_known: bool,
+    /// Namespaces with proxies that would have the routes if they were exported there.
+    pub(super) left_out: BTreeSet<Namespace>,
+}
+
+impl Clients {
+    /// The clients of a VirtualService with hosts.
+    pub(super) fn of(
+        cx: &Cx<'_>,
+        known: Known,
+        object: &Typed<VirtualService>,
+        header: &VirtualServiceHeader,
+    ) -> Self {
+        let mut clients = Self { all_known: true, ..Self::default() };
+        for gateway in &header.gateways {
+            match gateway.split_once('/') {
+                None if **gateway == *MESH => clients.add_sidecars(cx, known, object, header),
+                Some((namespace, name)) => clients.add_routers(cx, header, gateway, namespace, name),
+                None => clients.all_known = false,
+            }
+        }
+        if clients.list.is_empty() && !clients.all_known {
+            clients.list.push(Client::unknown(&header.id.namespace));
+        }
+        clients
+    }
+
+    fn add_sidecars(
+        &mut self,
+        cx: &Cx<'_>,
+        known: Known,
+        object: &Typed<VirtualService>,
+        header: &VirtualServiceHeader,
+    ) {
+        let own = &header.id.namespace;
+        let hosts: Vec<&Hostname> = header.hosts.iter().collect();
+        let is_known = hosts.iter().all(|host| {
+            !services_of(cx, host).is_empty() || !matches!(hosts::look_up(cx, known, host), Lookup::Unknown)
+        });
+        for namespace in sidecar_namespaces(cx, object, header) {
+            let by_host = hosts.iter().map(|host| sidecar_ports(cx, &namespace, host)).collect();
+            let client = Client::new(ProxyKind::Sidecar, namespace, MESH.into(), own.clone());
+            self.list.push(Client { knows_ports: is_known, ..client.with_ports(by_host) });
+        }
+        self.all_known &= is_known;
+    }
+
+    fn add_routers(
+        &mut self,
+        cx: &Cx<'_>,
+        header: &VirtualServiceHeader,
+        gateway: &Arc<str>,
+        namespace: &str,
+        name: &str,
+    ) {
+        let Some(object) = cx.object::<Gateway>(&namespace.into(), name) else {
+            self.all_known = false;
+            return;
+        };
+        let selected = cx.get(&Selected::new(None, &object.selector));
+        let homes = match &*selected {
+            Some(homes) if !homes.is_empty() && !object.selector.is_empty() => homes.clone(),
+            _ => BTreeSet::from([object.namespace().clone()]),
+        };
+        for home in homes {
+            if !is_exported(cx, header, &home) {
+                self.left_out.insert(home);
+                continue;
+            }
+            let by_host = header.hosts.iter().map(|host| router_ports(&object, header, host)).collect();
+            let client = Client::new(ProxyKind::Router, home, gateway.clone(), header.id.namespace.clone());
+            self.list.push(client.with_ports(by_host));
+        }
+    }
+}
+
+/// True if proxies of a namespace see a VirtualService.
+fn is_exported(cx: &Cx<'_>, header: &VirtualServiceHeader, to: &Namespace) -> bool {
+    let mesh = cx.mesh();
+    let default = mesh.default_virtual_service_export_to.iter().map(String::as_str);
+    header.export_to.visible_to(to, &ExportTo::parse(default, &header.id.namespace))
+}
+
+/// The namespaces of the sidecars that stand for all that have the routes: those that the VirtualService or a condition names,
+/// else its own, else those of its hosts. Those without workloads do not count where others have some.
+fn sidecar_namespaces(
+    cx: &Cx<'_>,
+    object: &Typed<VirtualService>,
+    header: &VirtualServiceHeader,
+) -> BTreeSet<Namespace> {
+    let own = &header.id.namespace;
+    let mut named: BTreeSet<Namespace> = match &header.export_to {
+        ExportTo::Namespaces(namespaces) => namespaces.clone(),
+        ExportTo::Unset | ExportTo::Public | ExportTo::Nobody => BTreeSet::from([own.clone()]),
+    };
+    let http = object.http.iter().flat_map(|route| &route.r#match).map(|m| &m.source_namespace);
+    let tls = object.tls.iter().flat_map(|route| &route.r#match).map(|m| &m.source_namespace);
+    let tcp = object.tcp.iter().flat_map(|route| &route.r#match).map(|m| &m.source_namespace);
+    let sources: BTreeSet<&str> = http.chain(tls).chain(tcp).map(String::as_str).collect();
+    named.extend(sources.into_iter().filter(|name| !name.is_empty()).map(Namespace::from));
+    named.retain(|namespace| is_exported(cx, header, namespace));
+    let populated = with_workloads(cx, &named);
+    if !populated.is_empty() || named.is_empty() {
+        return populated;
+    }
+    let homes: BTreeSet<Namespace> = header.hosts.iter().flat_map(|host| cx.namespaces_of(host)).collect();
+    let homes = homes.into_iter().filter(|home| is_exported(cx, header, home)).collect();
+    let populated = with_workloads(cx, &homes);
+    if populated.is_empty() { named } else { populated }
+}
+
+/// Those of some namespaces that have workloads; all of them where no workload is known at all.
+fn with_workloads(cx: &Cx<'_>, namespaces: &BTreeSet<Namespace>) -> BTreeSet<Namespace> {
+    if !*cx.get(&AnyWorkload) {
+        return namespaces.clone();
+    }
+    namespaces
+        .iter()
+        .filter(|namespace| !cx.get(&LabelsIn((*namespace).clone())).is_empty())
+        .cloned()
+        .collect()
+}
+
+/// True if some workload is known.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct AnyWorkload;
+
+impl Query for AnyWorkload {
+    type Output = bool;
+
+    fn compute(&self, cx: &Cx<'_>) -> bool {
+        let namespaces = cx.get(&Namespaces);
+        namespaces.all.iter().any(|namespace| !cx.get(&LabelsIn(namespace.clone())).is_empty())
+    }
+}
+
+/// The ports on which sidecars of a namespace route traffic for a host of a VirtualService.
+fn sidecar_ports(cx: &Cx<'_>, namespace: &Namespace, host: &Hostname) -> Ports {
+    let mut ports = Ports::default();
+    if host.is_wildcard() {
+        for (number, protocol) in cx.get(&PortsMeeting(host.clone())).iter() {
+            ports.add(*number, *protocol);
+        }
+        if ports == Ports::default() {
+            ports.http.insert(PLAIN_HTTP);
+        }
+        return ports;
+    }
+    let service = service_listened_for(cx, namespace, host);
+    for port in service.iter().flat_map(|service| service.tcp_ports()) {
+        ports.add(port.number, port.protocol);
+    }
+    match service {
+        // Connections to an alias are those to the service behind it.
+        Some(service) if service.resolution == Resolution::Alias => {
+            (ports.tls, ports.tcp) = (BTreeSet::new(), BTreeSet::new());
+        }
+        Some(_) => {}
+        None => {
+            ports.http.insert(PLAIN_HTTP);
+        }
+    }
+    // Connections to a wildcard host are routed by the VirtualServices of the hosts below it, too.
+    for service in hosts::wildcards_above(host).flat_map(|wildcard| services_of(cx, &wildcard)) {
+        for port in service.tcp_ports() {
+            let mut streams = Ports::default();
+            streams.add(port.number, port.protocol);
+            ports.extend(&Ports { http: BTreeSet::new(), ..streams });
+        }
+    }
+    ports
+}
+
+/// The ports of the services that have a host in common with a wildcard.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct PortsMeeting(Hostname);
+
+impl Query for PortsMeeting {
+    type Output = BTreeSet<(u32, Protocol)>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let services = cx.services().filter(|(key, _)| key.hostname.matches(&self.0));
+        let services = services.flat_map(|(_, services)| services.iter());
+        services.flat_map(|service| service.tcp_ports().map(|port| (port.number, port.protocol))).collect()
+    }
+}
+
+/// The ports on which routers take traffic for a host of a VirtualService.
+fn router_ports(gateway: &Typed<Gateway>, header: &VirtualServiceHeader, host: &Hostname) -> Ports {
+    let mut ports = Ports::default();
+    for server in &gateway.servers {
+        let hosts = server.hosts.iter().filter_map(|host| ServerHost::parse(host, gateway.namespace()));
+        let mut met = hosts.filter(|server| server.is_for(&header.id.namespace) && server.host.matches(host));
+        let Some(port) = server.port.as_ref().filter(|_| met.next().is_some()) else { continue };
+        match ServerRoutes::of(port, server.tls.as_ref()) {
+            Some(ServerRoutes::Http) => ports.http.insert(port.number),
+            Some(ServerRoutes::Tls) => ports.tls.insert(port.number),
+            Some(ServerRoutes::Tcp) => ports.tcp.insert(port.number),
+            None => continue,
+        };
+    }
+    ports
+}

@@ -1,0 +1,120 @@
+//! Parts of a VirtualService that no traffic can take: of hosts and lists without a port for them, of ports that no host has, of
+//! Gateways whose proxies do not see it.
+
+use super::Code;
+use super::clients::{Client, Clients, Ports};
+use super::finding::{Report, listed};
+use crate::routing::VirtualServiceHeader;
+use pilotfish_config::networking::VirtualService;
+use pilotfish_model::Typed;
+use std::collections::BTreeSet;
+
+/// The parts that have no effect.
+pub(super) fn check(
+    report: &mut Report<'_, '_>,
+    object: &Typed<VirtualService>,
+    header: &VirtualServiceHeader,
+    clients: &Clients,
+) {
+    if !clients.left_out.is_empty() {
+        let homes = listed(&clients.left_out);
+        let message = format!("proxies of its Gateways in namespace {homes} do not have its routes");
+        let hint = Some("export it to that namespace, too".to_owned());
+        report.add_with_hint(Code::RuleWithoutEffect, "spec.exportTo", message, hint);
+    }
+    if !clients.all_known || clients.list.is_empty() {
+        return;
+    }
+    if !check_hosts(report, object, header, clients) {
+        check_lists(report, object, clients);
+    }
+    check_match_ports(report, object, clients);
+}
+
+/// The lists of routes of a VirtualService, with what takes them.
+fn lists(object: &VirtualService) -> impl Iterator<Item = (&'static str, &'static str, PortsOfList)> {
+    let all: [(_, _, _, PortsOfList); 3] = [
+        (!object.http.is_empty(), "http", "HTTP", |ports| &ports.http),
+        (!object.tls.is_empty(), "tls", "TLS or HTTPS", |ports| &ports.tls),
+        (!object.tcp.is_empty(), "tcp", "TCP", |ports| &ports.tcp),
+    ];
+    all.into_iter().filter(|(is_there, ..)| *is_there).map(|(_, list, name, ports)| (list, name, ports))
+}
+
+type PortsOfList = fn(&Ports) -> &BTreeSet<u32>;
+
+/// Hosts that have no port for any of the routes. Returns true if that is all of them.
+fn check_hosts(
+    report: &mut Report<'_, '_>,
+    object: &VirtualService,
+    header: &VirtualServiceHeader,
+    clients: &Clients,
+) -> bool {
+    let mut all = true;
+    for (index, host) in header.hosts.iter().enumerate() {
+        let of_host = || clients.list.iter().filter_map(|client: &Client| client.by_host.get(index));
+        let takes = lists(object).any(|(_, _, ports)| of_host().any(|host| !ports(host).is_empty()));
+        all &= !takes;
+        // IST0132 is about hosts that a Gateway does not serve.
+        let is_served = of_host().any(|ports| *ports != Ports::default()) || is_sidecars_only(clients);
+        if !takes && is_served {
+            let kinds = listed(lists(object).map(|(_, name, _)| name));
+            let message = format!("{host} has no port for {kinds} traffic, so no route is used for it");
+            report.add(Code::RuleWithoutEffect, format!("spec.hosts[{index}]"), message);
+        }
+    }
+    all
+}
+
+fn is_sidecars_only(clients: &Clients) -> bool {
+    clients.list.iter().all(|client| client.kind == crate::proxy::ProxyKind::Sidecar)
+}
+
+/// Lists of routes for which no host has a port.
+fn check_lists(report: &mut Report<'_, '_>, object: &VirtualService, clients: &Clients) {
+    for (list, name, ports) in lists(object) {
+        if clients.list.iter().all(|client| ports(&client.ports).is_empty()) {
+            let message = format!("no host has a port for {name} traffic, so these routes are not used");
+            report.add(Code::RuleWithoutEffect, format!("spec.{list}"), message);
+        }
+    }
+}
+
+/// Conditions on a port on which no client takes traffic for the hosts.
+fn check_match_ports(report: &mut Report<'_, '_>, object: &Typed<VirtualService>, clients: &Clients) {
+    let own = object.namespace();
+    let mut check =
+        |list: &str, at: (usize, usize), port: u32, fits: &dyn Fn(&Client) -> bool, ports: PortsOfList| {
+            let mut having = clients.list.iter().filter(|client| fits(client)).peekable();
+            if port == 0 || having.peek().is_none() {
+                return;
+            }
+            let all: BTreeSet<u32> = having.flat_map(|client| ports(&client.ports)).copied().collect();
+            // Without any port, the host or the list is reported.
+            if !all.is_empty() && !all.contains(&port) {
+                let message = format!(
+                    "the condition is never met: no host has a port {port} for it, but {}",
+                    listed(&all)
+                );
+                let path = format!("spec.{list}[{}].match[{}].port", at.0, at.1);
+                report.add(Code::VirtualServiceIneffectiveMatch, path, message);
+            }
+        };
+    for (index, route) in object.http.iter().enumerate() {
+        for (which, m) in route.r#match.iter().enumerate() {
+            check("http", (index, which), m.port, &|client| client.fits(m, own), |ports| &ports.http);
+        }
+    }
+    for (index, route) in object.tls.iter().enumerate() {
+        for (which, m) in route.r#match.iter().enumerate() {
+            let fits = |client: &Client| client.fits_stream(&m.gateways, &m.source_namespace, own);
+            check("tls", (index, which), m.port, &fits, |ports| &ports.tls);
+        }
+    }
+    for (index, route) in object.tcp.iter().enumerate() {
+        for (which, m) in route.r#match.iter().enumerate() {
+            let fits = |client: &Client| client.fits_stream(&m.gateways, &m.source_namespace, own);
+            check("tcp", (index, which), m.port, &fits, |ports| &ports.tcp);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Workloads that require mutual TLS, or refuse it, against what the clusters of their clients do.
+//!
+//! Only endpoints whose proxy ends mutual TLS are looked at. Clients of the service's own namespace stand for all.
+
+use super::Code;
+use super::finding::{Report, listed};
+use crate::engine::{Cx, Query};
+use crate::policy::destination_rule::{DestinationRulesFor, Policy};
+use crate::policy::peer_authentication::{MtlsMode, PeerAuthenticationsOf};
+use pilotfish_config::networking::{ClientTlsMode, DestinationRule, TrafficPolicy};
+use pilotfish_config::security::PeerAuthentication;
+use pilotfish_model::{
+    Endpoint, LabelMap, Namespace, Origin, Port, Service, ServiceKey, TlsMode, Typed, label_subset,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Services of a namespace that clients send plaintext to although some endpoint requires mutual TLS, by the policy that requires it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct PlaintextToStrict(Namespace);
+
+impl Query for PlaintextToStrict {
+    type Output = BTreeMap<Origin, BTreeSet<String>>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let policies = cx.get(&PeerAuthenticationsOf(self.0.clone()));
+        let mut found = BTreeMap::<_, BTreeSet<String>>::new();
+        let is_automatic = cx.mesh().enable_auto_mtls != Some(false);
+        if is_automatic && policies.stated != Some(MtlsMode::Disable) {
+            return found;
+        }
+        let own = cx.services().filter(|(key, _)| key.namespace == self.0);
+        for (key, service) in own.flat_map(|(key, services)| services.iter().map(move |one| (key, one))) {
+            let rules = cx.get(&DestinationRulesFor::new(&self.0, key.clone()));
+            let rule = rules.inbound().cloned();
+            each_endpoint(cx, service, |port, endpoint| {
+                let policy = rule.as_deref().map_or_else(Policy::default, |rule| rule.policy(port.number));
+                let labels = &endpoint.attributes.labels;
+                if policy.tls.is_none()
+                    && policies.port(labels, endpoint.port) == MtlsMode::Strict
+                    && let Some(origin) = policies.provenance_of(labels).pop()
+                {
+                    found.entry(origin).or_default().insert(format!("{}:{}", service.hostname, port.number));
+                }
+            });
+        }
+        found
+    }
+}
+
+/// The endpoints of a service whose proxy ends mutual TLS, with their ports.
+fn each_endpoint(cx: &Cx<'_>, service: &Service, mut f: impl FnMut(&Port, &Endpoint)) {
+    let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+    let Some(endpoints) = cx.endpoints_of(&key).filter(|_| !service.mesh_external) else { return };
+    for endpoint in endpoints.iter().filter(|endpoint| endpoint.attributes.tls_mode == TlsMode::Istio) {
+        let is_of = |port: &&Port| match endpoint.service_port_id {
+            None => endpoint.service_port == port.name,
+            Some(id) => id == port.id(),
+        };
+        service.tcp_ports().filter(is_of).for_each(|port| f(port, endpoint));
+    }
+}
+
+/// Reports clients that send plaintext to workloads of which the policy requires mutual TLS.
+pub(super) fn check_policy(report: &mut Report<'_, '_>, policy: &Typed<PeerAuthentication>) {
+    let query = PlaintextToStrict(report.namespace().clone());
+    let all = report.cx.get(&query);
+    let own = crate::engine::reference(policy);
+    let Some(services) = all.get(&own) else { return };
+    let reason = match report.cx.mesh().enable_auto_mtls {
+        Some(false) => "enableAutoMtls is false",
+        _ => "the policy of the mesh or namespace is DISABLE",
+    };
+    let message = format!(
+        "the workloads require mutual TLS, but clients of {} send plaintext, as {reason}: connections are refused",
+        listed(services)
+    );
+    let hint = "set mode ISTIO_MUTUAL in a DestinationRule of the service, or PERMISSIVE for the namespace";
+    report.add_with_hint(Code::MutualTlsDisagrees, "spec", message, Some(hint.to_owned()));
+}
+
+/// Reports TLS modes of a DestinationRule with which endpoints refuse connections.
+pub(super) fn check_rule(
+    report: &mut Report<'_, '_>,
+    object: &Typed<DestinationRule>,
+    services: &[Arc<Service>],
+) {
+    let nothing = BTreeMap::new();
+    let whole =
+        object.traffic_policy.iter().map(|policy| ("spec.trafficPolicy".to_owned(), &nothing, policy));
+    let subsets = object.subsets.iter().enumerate().filter_map(|(index, subset)| {
+        let policy = subset.traffic_policy.as_ref()?;
+        Some((format!("spec.subsets[{index}].trafficPolicy"), &subset.labels, policy))
+    });
+    for (path, labels, policy) in whole.chain(subsets) {
+        let refused = services.iter().find_map(|service| refused(report.cx, service, labels, policy));
+        if let Some(message) = refused {
+            report.add(Code::MutualTlsDisagrees, format!("{path}.tls.mode"), message);
+        }
+    }
+}
+
+/// Why some endpoint with these labels refuses connections by a policy.
+fn refused(
+    cx: &Cx<'_>,
+    service: &Service,
+    wanted: &BTreeMap<String, String>,
+    policy: &TrafficPolicy,
+) -> Option<String> {
+    let has_tls = policy.tls.is_some() || policy.port_level_settings.iter().any(|port| port.tls.is_some());
+    let mut found = None;
+    if !has_tls {
+        return found;
+    }
+    each_endpoint(cx, service, |port, endpoint| {
+        let labels: &LabelMap = &endpoint.attributes.labels;
+        let Some(tls) = Policy::of(policy, port.number).tls else { return };
+        if found.is_some() || !label_subset(wanted, labels) {
+            return;
+        }
+        let namespace = match endpoint.attributes.namespace.is_empty() {
+            true => &service.namespace,
+            false => &endpoint.attributes.namespace,
+        };
+        let policies = cx.get(&PeerAuthenticationsOf(namespace.clone()));
+        let required = policies.port(labels, endpoint.port);
+        let by = policies.provenance_of(labels).pop().map(|by| format!(" by {by}")).unwrap_or_default();
+        let is_mutual = matches!(tls.mode, ClientTlsMode::IstioMutual | ClientTlsMode::Mutual);
+        let (host, number) = (&service.hostname, port.number);
+        found = match (required, is_mutual) {
+            (MtlsMode::Strict, false) => Some(format!(
+                "workloads of {host} require mutual TLS on port {number}{by}: they refuse these connections"
+            )),
+            (MtlsMode::Disable, true) if tls.mode == ClientTlsMode::IstioMutual => Some(format!(
+                "workloads of {host} take plaintext only on port {number}{by}: they do not understand mutual TLS"
+            )),
+            _ => None,
+        };
+    });
+    found
+}
