@@ -1,6 +1,7 @@
 //! Configuration: the typed content of Istio's and Kubernetes' kinds, reading them from YAML, and watching files.
 
 pub mod file;
+mod inert;
 mod kinds;
 mod path;
 mod problem;

@@ -146,6 +146,7 @@ fn read_as<T: Content>(root: &Node, mut meta: ObjectMeta, deleting: bool) -> Rea
         content.complete(root, deleting);
         check(content, &meta)
     });
+    problems.extend(crate::inert::warnings(T::KIND, root));
     for problem in &mut problems {
         let line = problem.line.unwrap_or_else(|| root.line_of(&problem.path));
         problem.line = Some(line);

@@ -11,7 +11,7 @@
 //! Only the object decides: what is in force does not depend on its earlier versions.
 
 mod edits;
-mod pattern;
+pub(crate) mod pattern;
 mod rules;
 mod texts;
 

@@ -9,7 +9,7 @@ pub(super) fn matched(pattern: &str, path: &[Segment]) -> Option<usize> {
 
 /// The steps of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part<'a> {
+pub(crate) enum Part<'a> {
     Field(&'a str),
     /// Any item of a list, or any key of a map.
     Each,
@@ -17,7 +17,7 @@ pub(super) enum Part<'a> {
     Deep,
 }
 
-pub(super) fn parts(pattern: &str) -> Vec<Part<'_>> {
+pub(crate) fn parts(pattern: &str) -> Vec<Part<'_>> {
     let mut parts = Vec::new();
     for step in pattern.split('.').filter(|step| !step.is_empty()) {
         match step.strip_suffix("[*]") {
