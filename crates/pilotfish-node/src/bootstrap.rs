@@ -9,6 +9,7 @@ use control_plane::{ControlPlane, Target};
 use pilotfish_webhook::inject::Workload;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -67,9 +68,10 @@ pub struct Identity {
     /// The namespace whose configuration it gets
     #[arg(long, default_value = "default", value_parser = namespace)]
     namespace: String,
-    /// The client's address: that of its workload in the registry
-    #[arg(long, default_value = "127.0.0.1")]
-    ip: std::net::IpAddr,
+    /// The client's address: that of its workload in the registry. Without it, an Envoy is at 127.0.0.1, and a
+    /// gRPC client is no workload
+    #[arg(long)]
+    ip: Option<IpAddr>,
     #[command(flatten)]
     control_plane: ControlPlane,
     /// Labels of the workload; may repeat
@@ -78,7 +80,7 @@ pub struct Identity {
     /// The cluster that it belongs to
     #[arg(long, default_value = "Kubernetes")]
     cluster_id: String,
-    /// Where it runs: region/zone/sub_zone
+    /// Where it runs: region/zone/sub_zone. For gRPC it comes before the locality of its workload
     #[arg(long, default_value = "")]
     locality: String,
     /// More node metadata; may repeat
@@ -196,10 +198,11 @@ impl Bootstrap {
 }
 
 impl Identity {
-    fn node(&self, kind: &str, more: &[(&str, &str)]) -> Value {
+    /// `ip` is the address where none is given.
+    fn node(&self, kind: &str, ip: IpAddr, more: &[(&str, &str)]) -> Value {
         let labels: BTreeMap<_, _> =
             self.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-        let ip = self.ip.to_string();
+        let ip = self.ip.unwrap_or(ip).to_string();
         let metadata = self.metadata.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let node = NodeTemplate {
             kind,
@@ -278,7 +281,8 @@ impl Envoy {
             XdsProtocol::Delta => "DELTA_GRPC",
             XdsProtocol::Sotw => "GRPC",
         };
-        let node = self.identity.node(kind, &[("INTERCEPTION_MODE", interception)]);
+        let node =
+            self.identity.node(kind, Ipv4Addr::LOCALHOST.into(), &[("INTERCEPTION_MODE", interception)]);
         Ok(envoy(&node, (&admin_host, admin_port), api_type, (&target, &self.identity.cluster_id)))
     }
 }
@@ -447,7 +451,8 @@ impl Grpc {
     fn json(&self) -> anyhow::Result<Value> {
         let mut json = json!({
             "xds_servers": [self.identity.control_plane.target()?.xds_server()?],
-            "node": self.identity.node("sidecar", &[("GENERATOR", "grpc")]),
+            // No endpoint has it: a client at the address of one would be taken for its workload.
+            "node": self.identity.node("sidecar", Ipv4Addr::UNSPECIFIED.into(), &[("GENERATOR", "grpc")]),
             "server_listener_resource_name_template": "xds.istio.io/grpc/lds/inbound/%s",
         });
         if let Some(folder) = &self.certificates {
@@ -523,6 +528,13 @@ mod tests {
             "{plain}"
         );
         assert_eq!(plain["node"]["locality"], json!({}));
+        let address = |args: &[&str]| {
+            let json = bootstrap(args);
+            json["node"]["id"].as_str().unwrap().split('~').nth(1).unwrap().to_owned()
+        };
+        assert_eq!(address(&["grpc"]), "0.0.0.0", "a client is at no endpoint");
+        assert_eq!(address(&["grpc", "--ip", "10.0.0.1"]), "10.0.0.1");
+        assert_eq!(address(&["envoy"]), "127.0.0.1");
         assert!(plain.get("certificate_providers").is_none(), "{plain}");
         let mutual = bootstrap(&["grpc", "--certificates", "/etc/certificates"]);
         let provider = &mutual["certificate_providers"]["default"];

@@ -1,15 +1,16 @@
 //! Where a proxy runs.
 
 use crate::engine::Cx;
-use crate::proxy::Proxy;
 use crate::proxy::workload::labels_of;
+use crate::proxy::{Proxy, ProxyKind};
 use pilotfish_model::{LabelMap, Labels, Locality, topology};
 use std::sync::Arc;
 
 /// Where a proxy is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProxyLocality {
-    /// By the labels of its workload, else by its node.
+    /// By the labels of its workload, else by its node. A gRPC client's node comes first: no agent fills it in, so whoever
+    /// wrote the bootstrap did.
     pub locality: Locality,
     /// The Kubernetes node: by the metadata of the proxy, else by the labels of its workload; empty when not known.
     pub node: Arc<str>,
@@ -22,7 +23,9 @@ impl ProxyLocality {
     #[must_use]
     pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
         let own = labels_of(cx, proxy);
-        let locality = locality_in(&own).unwrap_or_else(|| proxy.locality.clone());
+        let is_stated = proxy.kind == ProxyKind::Grpc && proxy.locality != Locality::default();
+        let registered = locality_in(&own).filter(|_| !is_stated);
+        let locality = registered.unwrap_or_else(|| proxy.locality.clone());
         let node: Arc<str> = match proxy.meta("NODE_NAME") {
             "" => own.shared(topology::HOSTNAME).cloned().unwrap_or_default(),
             node => node.into(),
@@ -55,6 +58,40 @@ fn locality_in(labels: &LabelMap) -> Option<Locality> {
         (None, None, None) => None,
         (region, zone, sub_zone) => {
             Some(Locality { region: text(region), zone: text(zone), sub_zone: text(sub_zone) })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Query;
+    use crate::testing::{evaluate, pod, sidecar, world};
+    use pilotfish_model::Update;
+
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    struct Place(Proxy);
+
+    impl Query for Place {
+        type Output = Locality;
+
+        fn compute(&self, cx: &Cx<'_>) -> Locality {
+            ProxyLocality::of(cx, &self.0).locality
+        }
+    }
+
+    #[test]
+    fn explicit_locality_of_a_grpc_client_comes_before_that_of_its_workload() {
+        let labels = [(topology::REGION, "east")];
+        let world = world([Update::Workload(Arc::new(pod("web-0", "shop", "10.0.0.1", &labels)))]);
+        let (east, west) = (Locality::parse("east"), Locality::parse("west"));
+        for (kind, stated, wanted) in [
+            (ProxyKind::Grpc, &west, &west),
+            (ProxyKind::Grpc, &Locality::default(), &east),
+            (ProxyKind::Sidecar, &west, &east),
+        ] {
+            let proxy = Proxy { kind, locality: stated.clone(), ..sidecar("web-0", "shop") };
+            assert_eq!(&*evaluate(&world, &Place(proxy)), wanted, "{kind:?} {stated:?}");
         }
     }
 }
