@@ -50,7 +50,7 @@ pub use envoy_filter::check_object;
 pub use limits::LIMITS;
 pub use proxy::{
     Identity, InterceptionMode, MAX_ADDRESSES, MAX_LABELS, Metadata, NodeError, NotItsIdentity, Proxy,
-    ProxyKind, SecretAccess,
+    ProxyKind, SecretAccess, WasmSupport,
 };
 pub use routing::RefusedDelegate;
 pub use status::{StatusTranslator, kinds};

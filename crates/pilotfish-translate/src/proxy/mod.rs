@@ -13,5 +13,6 @@ pub(crate) use ip_families::IpFamilies;
 pub use metadata::Metadata;
 pub use node::{
     Identity, InterceptionMode, MAX_ADDRESSES, MAX_LABELS, NodeError, NotItsIdentity, Proxy, ProxyKind,
+    WasmSupport,
 };
 pub use secret_access::SecretAccess;

@@ -64,6 +64,8 @@ pub struct Proxy {
     pub interception: InterceptionMode,
     /// Whether it has the filters that only Istio's build of Envoy has.
     pub istio_filters: bool,
+    /// The plugins (WasmPlugin) that it can run.
+    pub wasm: WasmSupport,
     /// Whether it says that it has Envoy's filter for calls of Dubbo.
     pub dubbo_proxy: bool,
     /// Whether Istio's agent is beside it (it sets `ISTIO_VERSION`), which hands out workload certificates under the cluster
@@ -224,6 +226,7 @@ impl Proxy {
                 _ => InterceptionMode::Redirect,
             },
             istio_filters: has_istio_filters(node, &metadata),
+            wasm: WasmSupport::of(node, &metadata),
             dubbo_proxy: node.extensions.iter().any(|extension| extension.name == DUBBO_PROXY),
             identity: None,
             secret_access: SecretAccess::default(),
@@ -366,6 +369,31 @@ fn locality(node: &Node) -> Locality {
 /// A library that does not say what it is gets what istiod would send it.
 fn refuses_least_request(user_agent: &str) -> bool {
     ["gRPC C-core", "gRPC Node"].iter().any(|library| user_agent.starts_with(library))
+}
+
+/// The plugins that a proxy can run, by what its node lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct WasmSupport {
+    /// True if it runs plugins of type HTTP.
+    pub http: bool,
+    /// True if it runs plugins of type NETWORK.
+    pub network: bool,
+}
+
+impl WasmSupport {
+    /// The filter and the runtime are needed. A node that lists no extensions has both if its metadata is Istio's.
+    fn of(node: &Node, metadata: &BTreeMap<String, String>) -> Self {
+        let lists = |name: &str| node.extensions.iter().any(|extension| extension.name == name);
+        if node.extensions.is_empty() || lists(ISTIO_EXTENSION) {
+            let all = has_istio_filters(node, metadata);
+            return Self { http: all, network: all };
+        }
+        let has_runtime = lists("envoy.wasm.runtime.v8");
+        Self {
+            http: has_runtime && lists("envoy.filters.http.wasm"),
+            network: has_runtime && lists("envoy.filters.network.wasm"),
+        }
+    }
 }
 
 /// Istio's filters are there if the node lists one of them, or, where it lists no extensions, if its metadata is Istio's.

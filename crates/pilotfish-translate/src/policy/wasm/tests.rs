@@ -8,20 +8,24 @@ use prost::Message;
 use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct All(Labels);
+struct All(Labels, WasmSupport);
 
 impl Query for All {
     type Output = Plugins;
 
     fn compute(&self, cx: &Cx<'_>) -> Plugins {
-        Plugins::of(cx, &"shop".into(), &self.0)
+        Plugins::of(cx, &"shop".into(), &self.0, self.1)
     }
 }
 
 fn plugins(yaml: &str, app: &str) -> Arc<Plugins> {
+    supported(yaml, app, WasmSupport { http: true, network: true })
+}
+
+fn supported(yaml: &str, app: &str, support: WasmSupport) -> Arc<Plugins> {
     let memo = crate::engine::memo::Memo::new();
     let (current, _) = memo.advance(yaml_world(yaml), &ChangeSet::default());
-    memo.get(&current, &All(labels(&[("app", app)]))).0
+    memo.get(&current, &All(labels(&[("app", app)]), support)).0
 }
 
 fn names<T>(filters: &[T], name: impl Fn(&T) -> &str) -> Vec<String> {
@@ -82,4 +86,36 @@ fn the_configuration_has_the_module_and_its_settings() {
     let keys: Vec<_> = environment.key_values.keys().map(String::as_str).collect();
     let agent = ["ISTIO_META_WASM_IMAGE_PULL_POLICY", "ISTIO_META_WASM_IMAGE_PULL_SECRET"];
     assert_eq!(keys, ["A", agent[0], agent[1]]);
+}
+
+#[test]
+fn proxy_that_cannot_run_a_plugin_closes_where_access_is_decided() {
+    let plugin = |more: &str| {
+        format!(
+            "{{apiVersion: extensions.istio.io/v1alpha1, kind: WasmPlugin, metadata: {{name: a, namespace: shop}},
+              spec: {{url: 'https://a/a.wasm'{more}}}}}"
+        )
+    };
+    let traffic = Traffic { class: TrafficClass::Inbound, port: 80 };
+    let all = [PluginPhase::Authn, PluginPhase::Authz, PluginPhase::Stats, PluginPhase::UnspecifiedPhase];
+    for (more, closed) in [
+        (", phase: AUTHN", true),
+        (", phase: AUTHZ", true),
+        (", phase: AUTHN, failStrategy: FAIL_OPEN", false),
+        (", phase: AUTHN, failStrategy: FAIL_CLOSE", true),
+        (", phase: STATS", false),
+        ("", false),
+        (", phase: AUTHN, type: NETWORK", true),
+        (", phase: STATS, type: NETWORK", false),
+    ] {
+        let is_network = more.contains("NETWORK");
+        let without = supported(&plugin(more), "web", WasmSupport { http: is_network, network: !is_network });
+        let http: Vec<_> = all.iter().flat_map(|phase| without.http(*phase, traffic)).collect();
+        let network: Vec<_> = all.iter().flat_map(|phase| without.network(*phase, traffic)).collect();
+        assert_eq!(http.len() + network.len(), usize::from(closed), "{more}");
+        let is_rbac = format!("{http:?}{network:?}").contains("rbac.v3.RBAC");
+        assert_eq!(is_rbac, closed, "{more}");
+        assert_eq!((without.refused().len(), without.provenance().len()), (1, usize::from(closed)), "{more}");
+        assert!(plugins(&plugin(more), "web").refused().is_empty(), "{more}");
+    }
 }

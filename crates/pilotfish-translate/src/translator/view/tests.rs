@@ -92,6 +92,7 @@ fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
         locality: Locality::parse("eu/eu-1/a"),
         interception: InterceptionMode::Tproxy,
         istio_filters: !proxy.istio_filters,
+        wasm: crate::proxy::WasmSupport { http: !proxy.wasm.http, network: !proxy.wasm.network },
         dubbo_proxy: !proxy.dubbo_proxy,
         agent: !proxy.agent,
         refuses_least_request: !proxy.refuses_least_request,
@@ -103,7 +104,7 @@ fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
     #[rustfmt::skip]
     let Proxy {
         id, kind: _, ips, name, service_cluster, namespace, dns_domain, cluster, network, labels, static_labels, locality,
-        interception, istio_filters, dubbo_proxy, agent, refuses_least_request, metadata: _, identity, secret_access,
+        interception, istio_filters, wasm, dubbo_proxy, agent, refuses_least_request, metadata: _, identity, secret_access,
         proxy_config,
     } = other;
     let old = || proxy.clone();
@@ -123,6 +124,7 @@ fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
         ("locality", Proxy { locality, ..old() }),
         ("interception", Proxy { interception, ..old() }),
         ("istio_filters", Proxy { istio_filters, ..old() }),
+        ("wasm", Proxy { wasm, ..old() }),
         ("dubbo_proxy", Proxy { dubbo_proxy, ..old() }),
         ("agent", Proxy { agent, ..old() }),
         ("identity", Proxy { identity, ..old() }),
@@ -137,7 +139,7 @@ fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
 
 /// The types whose views hold a facet in a world that makes no special use of it: of a sidecar, a router and a gRPC client. A facet
 /// that is not listed is held by none.
-const HELD: [(&str, [&str; 3]); 23] = [
+const HELD: [(&str, [&str; 3]); 24] = [
     ("family", ["CLRN", "CL", "LR"]),
     ("namespace", ["CELRXN", "CELRX", "CELR"]),
     ("dns_domain", ["R", "", "LR"]),
@@ -145,6 +147,7 @@ const HELD: [(&str, [&str; 3]); 23] = [
     ("MESH_ID", ["L", "L", ""]),
     ("interception", ["L", "", ""]),
     ("istio_filters", ["CL", "CL", ""]),
+    ("wasm", ["L", "L", ""]),
     ("dubbo_proxy", ["L", "", ""]),
     ("agent", ["CL", "C", ""]),
     ("refuses_least_request", ["", "", "C"]),
@@ -168,7 +171,7 @@ const HELD: [(&str, [&str; 3]); 23] = [
 type Use = (&'static str, fn() -> Vec<Update>, [&'static str; 3]);
 
 #[rustfmt::skip]
-const USES: [Use; 48] = [
+const USES: [Use; 49] = [
     ("ips", own_endpoint, ["L", "", ""]),
     ("ips", declared_ports, ["CL", "", ""]),
     ("family", plain, ["CLN", "L", ""]),
@@ -195,6 +198,7 @@ const USES: [Use; 48] = [
     ("locality", distribute, ["E", "E", "E"]),
     ("interception", plain, ["L", "", ""]),
     ("istio_filters", plain, ["CL", "CL", ""]),
+    ("wasm", plugin_with_secret, ["L", "L", ""]),
     ("dubbo_proxy", calls_of_dubbo, ["L", "", ""]),
     ("agent", own_pod, ["CL", "C", ""]),
     ("refuses_least_request", least_request, ["", "", "C"]),

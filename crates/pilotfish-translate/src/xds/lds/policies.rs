@@ -1,7 +1,7 @@
 //! What policies put into listeners: who may pass, what is logged, measured and traced.
 
 use super::view::ListenerBase;
-use crate::engine::{Cx, Query, reference};
+use crate::engine::{Cx, Query, Refusal, reference};
 use crate::envoy::{TrafficClass, filters};
 use crate::policy::security::{Filters, FiltersFor, Subject};
 use crate::policy::telemetry::access_log::{self, AccessLogs};
@@ -30,6 +30,8 @@ pub(crate) struct Policies {
     pub(crate) traced: Traced,
     /// What made them.
     pub(crate) provenance: Vec<Origin>,
+    /// Plugins that the proxy cannot run.
+    pub(crate) refused: Vec<Refusal>,
 }
 
 /// The policies for the listeners of one class.
@@ -51,11 +53,11 @@ impl Query for PoliciesOf {
         };
         let telemetries = applicable(cx, namespace, labels);
         let config = cx.get(&EffectiveProxyConfig(base.proxy_config.clone()));
-        // Modules are fetched by Istio's agent, and only Istio's Envoy measures.
-        let (plugins, metrics) = if base.istio_filters {
-            (Plugins::of(cx, namespace, labels), metrics::filters(cx, namespace, labels, *class))
-        } else {
-            (Plugins::default(), Vec::new())
+        let plugins = Plugins::of(cx, namespace, labels, base.wasm);
+        // Only Istio's Envoy measures.
+        let metrics = match base.istio_filters {
+            true => metrics::filters(cx, namespace, labels, *class),
+            false => Vec::new(),
         };
         let mut provenance = security.provenance.clone();
         provenance.extend(plugins.provenance());
@@ -65,6 +67,7 @@ impl Query for PoliciesOf {
             traced: tracing::of(cx, &telemetries, role, &config, &base.tags),
             class: *class,
             security,
+            refused: plugins.refused(),
             plugins,
             metrics,
             provenance,

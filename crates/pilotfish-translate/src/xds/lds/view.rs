@@ -7,7 +7,7 @@ use crate::policy::selectors::Selectors;
 use crate::policy::telemetry::tracing::Tags;
 use crate::proxy::targets::{Target, TargetsOf};
 use crate::proxy::workload::{self, Identity};
-use crate::proxy::{InterceptionMode, IpFamilies, Proxy, proxy_config};
+use crate::proxy::{InterceptionMode, IpFamilies, Proxy, WasmSupport, proxy_config};
 use crate::routing::SourceLabels;
 use crate::scope::Scope;
 use crate::services::service_address::AddressView;
@@ -32,6 +32,8 @@ pub(crate) struct ListenerBase {
     pub interception: InterceptionMode,
     /// Whether it has the filters that only Istio's build of Envoy has.
     pub istio_filters: bool,
+    /// The plugins that it can run.
+    pub wasm: WasmSupport,
     /// Whether an agent hands out workload certificates.
     pub agent: bool,
     /// Whether it accepts HTTP/1.0.
@@ -104,6 +106,7 @@ impl ListenerBase {
             both_redirected: IpFamilies::both_redirected(proxy),
             interception: if is_router { InterceptionMode::default() } else { proxy.interception },
             istio_filters: proxy.istio_filters,
+            wasm: proxy.wasm,
             agent: proxy.agent && !is_router,
             http10: proxy.meta("HTTP10") == "1",
             idle_timeout: proxy.meta("IDLE_TIMEOUT").into(),

@@ -169,6 +169,7 @@ impl Builder<'_> {
         let objects =
             if self.policies.provenance.is_empty() { &provenance } else { &self.policies.provenance };
         refused.extend(draft.budget.refused(objects));
+        refused.extend(self.policies.refused.iter().cloned());
         EncodedResource::new(name, &listener, provenance).without(refused)
     }
 

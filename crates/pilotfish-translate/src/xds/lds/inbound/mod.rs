@@ -84,7 +84,8 @@ fn virtual_inbound(
         inspectors::of(&listener.filter_chains, builder.view.base.interception, false);
     listener.additional_addresses = address::other_redirected(&builder.view.base, port);
     listener.transparent = (builder.view.base.interception == InterceptionMode::Tproxy).then_some(true);
-    let refused = budget.refused(&builder.policies.provenance);
+    let mut refused = budget.refused(&builder.policies.provenance);
+    refused.extend(builder.policies.refused.iter().cloned());
     Some(EncodedResource::new(NAME, &listener, from.cloned().collect()).without(refused))
 }
 

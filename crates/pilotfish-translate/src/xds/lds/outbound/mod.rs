@@ -119,7 +119,8 @@ impl Query for ListenersOn {
             resource: listener::encode(cx, view, &builder, entry),
         };
         let mut all: Vec<Outbound> = entries.into_iter().map(finish).collect();
-        let refused = builder.budget.take().into_refused();
+        let mut refused = builder.budget.take().into_refused();
+        refused.extend(builder.policies.refused.iter().cloned());
         if let Some(first) = all.first_mut() {
             first.resource = first.resource.clone().without(refused);
         }
