@@ -1,7 +1,9 @@
 //! Calls as HTTP requests: paths and bodies are those of polaris-controller.
 
 use crate::target::{CONTROLLER, PolarisTarget};
-use pilotfish_sync::{AliasKey, Call, InstanceKey, InstanceWrite, ServiceKey, ServiceWrite};
+use pilotfish_sync::{
+    AliasKey, Call, InstanceKey, InstanceRetirement, InstanceWrite, ServiceKey, ServiceWrite,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -26,7 +28,7 @@ pub fn request_of(call: &Call, target: &PolarisTarget) -> Request {
         Call::CreateAlias(..) => ("POST", "/naming/v1/service/alias"),
         Call::UpdateAlias(..) => ("PUT", "/naming/v1/service/alias"),
         Call::CreateInstances(_) => ("POST", "/naming/v1/instances"),
-        Call::UpdateInstances(_) => ("PUT", "/naming/v1/instances"),
+        Call::UpdateInstances(_) | Call::RetireInstances(_) => ("PUT", "/naming/v1/instances"),
         Call::DeleteInstances(_) => ("POST", "/naming/v1/instances/delete"),
         Call::DeleteAliases(_) => ("POST", "/naming/v1/service/aliases/delete"),
     };
@@ -38,6 +40,7 @@ pub fn request_of(call: &Call, target: &PolarisTarget) -> Request {
         Call::CreateAlias(name, of) | Call::UpdateAlias(name, of) => alias(name, of, target),
         Call::CreateInstances(writes) => writes.iter().map(|write| instance(write, true)).collect(),
         Call::UpdateInstances(writes) => writes.iter().map(|write| instance(write, false)).collect(),
+        Call::RetireInstances(all) => all.iter().map(retirement).collect(),
         Call::DeleteInstances(keys) => keys.iter().map(place).collect(),
         Call::DeleteAliases(names) => names
             .iter()
@@ -67,6 +70,13 @@ fn alias(AliasKey(name): &AliasKey, of: &ServiceKey, target: &PolarisTarget) -> 
 fn place(key: &InstanceKey) -> Value {
     let ServiceKey { namespace, name } = &key.service;
     json!({"service": name, "namespace": namespace, "host": key.place.host, "port": key.place.port})
+}
+
+fn retirement(one: &InstanceRetirement) -> Value {
+    let mut body = place(&one.key);
+    body["isolate"] = json!(true);
+    body["metadata"] = json!(one.metadata);
+    body
 }
 
 fn instance(write: &InstanceWrite, is_new: bool) -> Value {

@@ -73,6 +73,12 @@ pub(crate) fn is_done(code: u32) -> bool {
     matches!(code, 200_000..=200_002)
 }
 
+/// Discover: the revision is that of the question.
+pub(crate) const UNCHANGED: u32 = 200_001;
+
+/// Discover: there is no such service.
+pub(crate) const NO_SERVICE: u32 = 400_202;
+
 /// What there is already.
 pub(crate) const EXISTS: u32 = 400_201;
 

@@ -14,6 +14,7 @@ mod bodies;
 mod client;
 mod codes;
 mod credentials;
+mod lingering;
 mod metrics;
 mod outcomes;
 mod reading;

@@ -122,7 +122,8 @@ fn read(call: &Call, answer: &Answer) -> Found {
 }
 
 fn outcome(call: &Call, code: u32, info: &str) -> Outcome {
-    let deletes = matches!(call, Call::DeleteInstances(_) | Call::DeleteAliases(_));
+    let deletes =
+        matches!(call, Call::RetireInstances(_) | Call::DeleteInstances(_) | Call::DeleteAliases(_));
     let creates = matches!(call, Call::CreateNamespaces(_) | Call::CreateServices(_) | Call::CreateAlias(..));
     if is_done(code) || deletes && is_gone(code) {
         Outcome::Done
@@ -155,6 +156,7 @@ fn names(call: &Call) -> BTreeMap<Name, usize> {
         Call::CreateInstances(all) | Call::UpdateInstances(all) => {
             all.iter().map(|write| Name::Instance(write.key.clone())).collect()
         }
+        Call::RetireInstances(all) => all.iter().map(|one| Name::Instance(one.key.clone())).collect(),
         Call::DeleteInstances(all) => all.iter().cloned().map(Name::Instance).collect(),
         Call::DeleteAliases(all) => all.iter().cloned().map(Name::Alias).collect(),
     };
@@ -173,7 +175,10 @@ fn name_of(call: &Call, element: &Element) -> Option<Name> {
             let name = ServiceKey::new(alias.alias_namespace.clone(), alias.alias.clone());
             Some(Name::Alias(AliasKey(name)))
         }
-        Call::CreateInstances(_) | Call::UpdateInstances(_) | Call::DeleteInstances(_) => {
+        Call::CreateInstances(_)
+        | Call::UpdateInstances(_)
+        | Call::RetireInstances(_)
+        | Call::DeleteInstances(_) => {
             let instance = element.instance.as_ref()?;
             let service = ServiceKey::new(instance.namespace.clone(), instance.service.clone());
             Some(Name::Instance(InstanceKey::new(service, Place::new(instance.host.clone(), instance.port?))))

@@ -1,14 +1,16 @@
 //! What the server has.
 
 use crate::client::Client;
-use crate::codes::{Failure, FailureClass};
-use crate::target::{BATCH, CLUSTER, CONTROLLER, PLATFORM, PolarisTarget, SOURCE};
+use crate::codes::{Failure, FailureClass, NO_SERVICE, UNCHANGED, is_done};
+use crate::target::{BATCH, CLUSTER, CONTROLLER, HIDDEN, PLATFORM, PolarisTarget, SOURCE};
 use crate::wire::{Alias, Answer, Instance, Service};
 use futures::stream::{self, StreamExt, TryStreamExt};
+use http::Method;
 use pilotfish_sync::{
     Actual, ActualAlias, ActualInstance, ActualService, AliasKey, Call, InstanceKey, Place, Plan, ServiceKey,
     Text,
 };
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most pages of one list: ten million elements.
@@ -49,11 +51,99 @@ async fn pages<T>(
     Err(Failure::new(FailureClass::Refused, format_args!("{base} has more than {MAX_PAGES} pages")))
 }
 
-/// Everything that is ours, with the services of these namespaces.
+/// Everything that is ours, with the services of these namespaces. Costs the server a scan of all its instances for each page.
 ///
 /// # Errors
 /// When something cannot be read: what was not read must not look like what is not there.
 pub(crate) async fn everything(
+    client: &Client,
+    target: &PolarisTarget,
+    namespaces: &BTreeSet<Text>,
+    previous: &Actual,
+) -> Result<Actual, Failure> {
+    let mut actual = without_instances(client, target, namespaces).await?;
+    let values = format!("{CONTROLLER},{}", target.cluster());
+    for key in [SOURCE, PLATFORM] {
+        let keys = format!("{key},{CLUSTER}");
+        let pairs = [("keys", keys.as_str()), ("values", values.as_str())];
+        let own = pages(client, "read_instances", "/naming/v1/instances", &pairs, |answer| answer.instances)
+            .await?;
+        for instance in own {
+            if let Some((key, mut instance)) = instance_of(instance) {
+                keep_hidden(&mut instance, previous.instance(&key));
+                actual.set_instance(&key, Some(instance));
+            }
+        }
+    }
+    Ok(actual)
+}
+
+/// Reads the instances of these services into `actual` by Discover, which the server answers from its cache, and in a few bytes
+/// where the revision is still that of `revisions`. Keeps `revisions` up to date. Returns the services that were read.
+///
+/// # Errors
+/// When something cannot be read. `actual` and `revisions` have the services that were read until then.
+pub(crate) async fn discover(
+    client: &Client,
+    services: BTreeSet<ServiceKey>,
+    revisions: &mut BTreeMap<ServiceKey, Text>,
+    actual: &mut Actual,
+) -> Result<BTreeSet<ServiceKey>, Failure> {
+    let mut read = BTreeSet::new();
+    let questions = services.into_iter().map(|key| {
+        let revision = revisions.get(&key).cloned();
+        async move {
+            let asked = json!({
+                "type": "INSTANCE",
+                "service": {"namespace": key.namespace, "name": key.name, "revision": revision},
+            });
+            let answer = client.call("discover", Method::POST, "/v1/Discover", Some(&asked)).await?;
+            Ok::<_, Failure>((key, answer))
+        }
+    });
+    let questions: Vec<_> = questions.collect();
+    let mut answers = stream::iter(questions).buffer_unordered(Client::CONCURRENCY);
+    while let Some(answered) = answers.next().await {
+        let (key, answer) = answered?;
+        if answer.code == UNCHANGED {
+            continue;
+        }
+        // A service that is not there has no instances.
+        if !is_done(answer.code) && answer.code != NO_SERVICE {
+            return Err(Failure::of_code(answer.code, &answer.info));
+        }
+        read.insert(key.clone());
+        let previous = actual.instances.remove(&key).unwrap_or_default();
+        // For an alias, Discover has the instances of its service.
+        for (found, mut instance) in answer.instances.into_iter().filter_map(instance_of) {
+            if found.service == key {
+                instance.metadata.retain(|name, _| !HIDDEN.contains(&&**name));
+                keep_hidden(&mut instance, previous.get(&found.place));
+                actual.set_instance(&found, Some(instance));
+            }
+        }
+        match answer.service.map(|service| service.revision).filter(|revision| !revision.is_empty()) {
+            Some(revision) => drop(revisions.insert(key, revision)),
+            None => drop(revisions.remove(&key)),
+        }
+    }
+    Ok(read)
+}
+
+/// Keeps metadata that was written and that the server does not show.
+fn keep_hidden(instance: &mut ActualInstance, previous: Option<&ActualInstance>) {
+    for key in HIDDEN {
+        if let Some((key, value)) = previous.and_then(|previous| previous.metadata.get_key_value(key)) {
+            instance.metadata.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+    }
+}
+
+/// Namespaces, aliases, and the services of these namespaces.
+///
+/// # Errors
+/// See [`everything`].
+pub(crate) async fn without_instances(
     client: &Client,
     target: &PolarisTarget,
     namespaces: &BTreeSet<Text>,
@@ -72,18 +162,6 @@ pub(crate) async fn everything(
     let aliases =
         pages(client, "read_aliases", "/naming/v1/service/aliases", &[], |answer| answer.aliases).await?;
     actual.aliases = aliases.into_iter().map(|alias| alias_of(alias, target)).collect();
-    let values = format!("{CONTROLLER},{}", target.cluster());
-    for key in [SOURCE, PLATFORM] {
-        let keys = format!("{key},{CLUSTER}");
-        let pairs = [("keys", keys.as_str()), ("values", values.as_str())];
-        let own = pages(client, "read_instances", "/naming/v1/instances", &pairs, |answer| answer.instances)
-            .await?;
-        for instance in own {
-            if let Some((key, instance)) = instance_of(instance) {
-                actual.set_instance(&key, Some(instance));
-            }
-        }
-    }
     Ok(actual)
 }
 
@@ -124,6 +202,7 @@ impl Touched {
                 Call::CreateInstances(writes) | Call::UpdateInstances(writes) => {
                     writes.iter().for_each(|write| this.instance(&write.key));
                 }
+                Call::RetireInstances(all) => all.iter().for_each(|one| this.instance(&one.key)),
                 Call::DeleteInstances(keys) => keys.iter().for_each(|key| this.instance(key)),
                 Call::CreateNamespaces(_) => {}
             }
@@ -161,7 +240,10 @@ impl Touched {
         let instances = self.instances.clone().into_iter();
         let instances = stream::iter(instances).map(|(service, places)| read_places(client, service, places));
         let instances: Vec<_> = instances.buffer_unordered(Client::CONCURRENCY).try_collect().await?;
-        for (key, found) in instances.into_iter().flatten() {
+        for (key, mut found) in instances.into_iter().flatten() {
+            if let Some(found) = &mut found {
+                keep_hidden(found, actual.instance(&key));
+            }
             actual.set_instance(&key, found);
         }
         Ok(())
@@ -232,6 +314,7 @@ fn instance_of(found: Instance) -> Option<(InstanceKey, ActualInstance)> {
         isolated: found.isolate,
         ttl,
         metadata: found.metadata,
+        revision: found.revision,
     };
     Some((key, instance))
 }

@@ -3,14 +3,14 @@
 use crate::bodies::{Request, request_of};
 use crate::client::Client;
 use crate::codes::{Failure, FailureClass};
+use crate::lingering::{Lingering, ReadServices};
 use crate::metrics::SyncMetrics;
 use crate::outcomes::{Outcome, execute};
 use crate::reading::{self, Touched};
 use crate::target::PolarisTarget;
 use futures::stream::{self, StreamExt};
-use pilotfish_sync::{
-    Actual, Call, Desired, Guard, GuardSettings, InstanceKey, Pass, Plan, ServiceKey, Verdict, plan,
-};
+use pilotfish_source::{GuardSettings, LossGuard, LossVerdict, ReadExtent};
+use pilotfish_sync::{Actual, Call, Desired, Pass, Plan, ServiceKey, Text, plan};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +20,14 @@ use tokio::time::Instant;
 const FAILURES_IN_A_ROW: usize = 3;
 /// How seldom a server is asked that refuses the token.
 const DENIED: Duration = Duration::from_secs(10);
+/// Time between two lists of all instances, which find instances of ours in any service. In between, Discover tells the changes of
+/// services that are wanted or have instances of ours.
+const LIST_ALL: Duration = Duration::from_secs(3600);
 
 /// What a session does of its own accord.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionSettings {
-    /// What is too much to delete at once.
+    /// Deletions that wait for a second read of the cluster.
     pub guard: GuardSettings,
     /// For how long a read may be older than a write before it: the server reads from a cache.
     pub lag: Duration,
@@ -64,6 +67,8 @@ pub struct PassReport {
     pub conflicts: usize,
     /// Instances that a person has isolated although they are ready.
     pub isolated: usize,
+    /// Instances that the server shows although it acknowledged their deletion.
+    pub lingering: usize,
     /// Services and instances that there should be, of those that were compared.
     pub services: usize,
     /// See `services`.
@@ -114,8 +119,17 @@ pub struct Session {
     client: Client,
     target: PolarisTarget,
     settings: SessionSettings,
-    guard: Guard,
+    guard: LossGuard,
+    /// Number of deletions that the guard held back last.
+    held: usize,
+    /// The cluster was read from the start since the last pass over everything.
+    is_confirming: bool,
     known: Actual,
+    /// The revisions of `known` instances, by service, where no write of ours came after them.
+    revisions: BTreeMap<ServiceKey, Text>,
+    /// When all instances were listed last.
+    listed: Option<Instant>,
+    lingering: Lingering,
     /// What was written lately: reads may not show it yet.
     recent: VecDeque<(Instant, Call)>,
     problems: BTreeMap<ServiceKey, Vec<String>>,
@@ -135,8 +149,13 @@ impl Session {
             client,
             target,
             settings,
-            guard: Guard::new(settings.guard),
+            guard: LossGuard::new(settings.guard),
+            held: 0,
+            is_confirming: false,
             known: Actual::default(),
+            revisions: BTreeMap::new(),
+            listed: None,
+            lingering: Lingering::default(),
             recent: VecDeque::new(),
             problems: BTreeMap::new(),
             metrics,
@@ -160,12 +179,12 @@ impl Session {
     /// Deletions that wait, and until when at least.
     #[must_use]
     pub fn held(&self) -> Option<(usize, Instant)> {
-        self.guard.held().map(|(count, until)| (count, Instant::from_std(until)))
+        self.guard.held().map(|held| (self.held, Instant::from_std(held.until)))
     }
 
     /// The cluster was read from the start: deletions that have waited long enough may go.
     pub fn confirm_deletions(&mut self) {
-        self.guard.confirm(now());
+        self.is_confirming = true;
     }
 
     /// Makes the server equal to what is desired, as far as it can: what the whole cluster wants for [`Pass::All`], else what it wants of these
@@ -204,6 +223,8 @@ impl Session {
         self.forget_problems(scope);
         self.note_conflicts(&plan);
         self.write(&plan, &mut report, progress).await?;
+        self.note_lingering();
+        report.lingering = self.lingering.instances().len();
         report.took = began.elapsed();
         if *pass == Pass::All {
             self.count(&report);
@@ -230,11 +251,7 @@ impl Session {
     async fn compare(&mut self, desired: &Desired, pass: &Pass) -> Result<Plan, Failure> {
         let scope = scope(pass);
         if *pass == Pass::All {
-            let aliases = desired.services.values().flat_map(|service| &service.aliases);
-            let names = desired.services.keys().chain(aliases.map(|alias| &alias.0));
-            let namespaces = names.map(|key| key.namespace.clone()).collect();
-            self.known = reading::everything(&self.client, &self.target, &namespaces).await?;
-            self.remember();
+            self.read(desired).await?;
         }
         let draft = plan(&self.target, desired, &self.known, scope);
         if draft.is_empty() {
@@ -249,6 +266,61 @@ impl Session {
         Ok(plan(&self.target, desired, &self.known, scope))
     }
 
+    /// Reads what the server has.
+    async fn read(&mut self, desired: &Desired) -> Result<(), Failure> {
+        let began = Instant::now();
+        let aliases = desired.services.values().flat_map(|service| &service.aliases);
+        let names = desired.services.keys().chain(aliases.map(|alias| &alias.0));
+        let namespaces = names.map(|key| key.namespace.clone()).collect();
+        let read = match self.listed.filter(|at| at.elapsed() < LIST_ALL) {
+            Some(_) => self.read_changed(desired, &namespaces).await?,
+            None => None,
+        };
+        let read = match read {
+            Some(services) => ReadServices::Some(services),
+            None => {
+                self.known =
+                    reading::everything(&self.client, &self.target, &namespaces, &self.known).await?;
+                self.revisions.clear();
+                self.listed = Some(began);
+                ReadServices::All
+            }
+        };
+        let lag = self.settings.lag;
+        let new = self.lingering.compare(&self.known, &self.target, &read, began, lag);
+        if let Some(first) = new.first() {
+            tracing::warn!(
+                instances = new.len(),
+                %first,
+                "Polaris acknowledged deletions, and shows the instances as before; they are not deleted again"
+            );
+        }
+        self.remember();
+        Ok(())
+    }
+
+    /// Reads the instances of services that changed. Returns these services; `None` where the server has no Discover for us.
+    async fn read_changed(
+        &mut self,
+        desired: &Desired,
+        namespaces: &BTreeSet<Text>,
+    ) -> Result<Option<BTreeSet<ServiceKey>>, Failure> {
+        let fresh = reading::without_instances(&self.client, &self.target, namespaces).await?;
+        let lingering = self.lingering.instances().map(|key| &key.service);
+        let services = desired.services.keys().chain(self.known.instances.keys()).chain(lingering);
+        let services = services.cloned().collect();
+        self.known = Actual { instances: std::mem::take(&mut self.known.instances), ..fresh };
+        let read = reading::discover(&self.client, services, &mut self.revisions, &mut self.known).await;
+        match read {
+            Ok(read) => Ok(Some(read)),
+            Err(failure) if failure.class == FailureClass::Denied => {
+                tracing::debug!(reason = %failure, "Discover is refused; all instances are listed instead");
+                Ok(None)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
     /// Puts what was written lately over what was read.
     fn remember(&mut self) {
         let lag = self.settings.lag;
@@ -256,28 +328,35 @@ impl Session {
         for (_, call) in &self.recent {
             self.known.apply(call);
         }
+        self.lingering.hide(&mut self.known);
     }
 
     /// Takes out deletions that have to wait. Returns how many.
     fn guarded(&mut self, plan: Plan, pass: &Pass) -> (Plan, usize) {
-        let deletions: BTreeSet<InstanceKey> = plan.deletions().cloned().collect();
-        if deletions.is_empty() && *pass != Pass::All {
+        let is_all = *pass == Pass::All;
+        let is_confirming = is_all && std::mem::take(&mut self.is_confirming);
+        let deletions = plan.deletions().count();
+        if deletions == 0 {
+            if is_all {
+                self.guard.release();
+            }
             return (plan, 0);
         }
-        let replaced = if *pass == Pass::All { 0 } else { plan.creations() };
+        // A wrong cluster brings instances, too: only a part of it is a rolling restart.
+        let replaced = if is_all { 0 } else { plan.creations() };
         let owned = self.known.owned(&self.target);
-        match self.guard.decide(&deletions, owned, replaced, now()) {
-            Verdict::Allowed => {
-                self.guard.lost(deletions.len().saturating_sub(replaced), now());
-                (plan, 0)
-            }
-            Verdict::Held { .. } => {
+        let after = (owned.saturating_sub(deletions) + replaced).min(owned);
+        let extent = if is_confirming { ReadExtent::Full } else { ReadExtent::Partial };
+        match self.guard.judge(owned, after, now(), extent) {
+            LossVerdict::Believe => (plan, 0),
+            LossVerdict::Hold(_) => {
+                self.held = deletions;
                 tracing::warn!(
-                    deletions = deletions.len(),
+                    deletions,
                     owned,
-                    "so many deletions wait for a confirmation"
+                    "so many deletions are held back until a second read of the cluster confirms them"
                 );
-                (plan.deleting_only(|_| false), deletions.len())
+                (plan.without_deletions(), deletions)
             }
         }
     }
@@ -331,6 +410,7 @@ impl Session {
         let is_single = matches!(call, Call::CreateAlias(..) | Call::UpdateAlias(..));
         if !done.is_empty() && (!is_single || is_done(0)) {
             self.known.apply(&done);
+            self.lingering.wrote(&done, Instant::now());
             let counts = report.calls.entry(operation).or_default();
             *counts = (counts.0 + 1, counts.1 + done.len());
             self.metrics.elements.with_label_values(&[operation, "done"]).inc_by(done.len() as u64);
@@ -338,6 +418,8 @@ impl Session {
         }
         for (at, outcome) in outcomes.into_iter().enumerate() {
             let service = call.service(at);
+            // The next pass over everything reads the service in full.
+            service.map(|service| self.revisions.remove(service));
             let failure = match outcome {
                 Outcome::Done => continue,
                 // It is there, and what it is like is found out by the next pass.
@@ -386,6 +468,14 @@ impl Session {
         }
     }
 
+    fn note_lingering(&mut self) {
+        let keys: Vec<_> = self.lingering.instances().cloned().collect();
+        for key in keys {
+            let text = format!("{}: Polaris acknowledged its deletion, and shows it as before", key.place);
+            self.problem(&key.service, text);
+        }
+    }
+
     fn count(&self, report: &PassReport) {
         let states = [
             ("desired_services", report.services),
@@ -393,6 +483,7 @@ impl Session {
             ("owned_instances", self.known.owned(&self.target)),
             ("conflicting", report.conflicts),
             ("isolated_by_others", report.isolated),
+            ("lingering", report.lingering),
             ("held", report.held),
             ("refused", report.refused),
             ("failed", report.failed),
@@ -432,6 +523,7 @@ fn element(call: &Call, at: usize) -> String {
         Call::CreateInstances(writes) | Call::UpdateInstances(writes) => {
             writes.get(at).map(|write| write.key.to_string())
         }
+        Call::RetireInstances(all) => all.get(at).map(|one| one.key.to_string()),
         Call::DeleteInstances(keys) => keys.get(at).map(ToString::to_string),
         Call::DeleteAliases(aliases) => aliases.get(at).map(ToString::to_string),
     }

@@ -22,6 +22,15 @@ pub(crate) const CLUSTER: &str = "clusterName";
 /// On instances that we isolate, so that a person's isolation can be told from ours.
 const ISOLATED: &str = "pilotfish.io/isolated";
 const NOT_READY: &str = "not-ready";
+/// Values of [`ISOLATED`] on instances that are deleted next. There are two, so that a second attempt is a change, too: the
+/// server's boltdb store shows the deletion of an instance only if the instance was changed within the last seconds.
+const RETIRED: [&str; 2] = ["deleted", "deleted-again"];
+/// Metadata that Polaris derives from fields of an instance, and leaves out of what it shows.
+pub(crate) const HIDDEN: [&str; 5] = ["version", "protocol", "region", "zone", "campus"];
+/// Begin of keys that Polaris writes into the metadata of an instance, such as the time of its last heartbeat.
+const INTERNAL: &str = "internal-";
+/// Written by Polaris when an instance misses its heartbeats, and removed when they come again.
+const LAST_HEARTBEAT: &str = "internal-lastheartbeat";
 /// Places that stay free for these keys.
 const RESERVED: usize = 3;
 
@@ -161,16 +170,24 @@ impl Target for PolarisTarget {
         let mut problems = Vec::new();
         shorten("protocol", &mut instance.protocol, MAX_PROTOCOL, &mut problems);
         shorten("version", &mut instance.version, MAX_VERSION, &mut problems);
-        for key in [SOURCE, PLATFORM, CLUSTER, ISOLATED] {
-            let is_ours = matches!(key, SOURCE | CLUSTER | ISOLATED);
+        for key in [SOURCE, PLATFORM, CLUSTER, ISOLATED, LAST_HEARTBEAT] {
+            let is_ours = matches!(key, SOURCE | CLUSTER | ISOLATED | LAST_HEARTBEAT);
             if instance.metadata.remove(key).is_some() && is_ours {
-                problems.push(format!("metadata {key:?} says whose an instance is; what the Pod or the annotation says of it does not count"));
+                problems.push(format!(
+                    "metadata {key:?} is reserved; the Pod's label or annotation of that name is ignored"
+                ));
             }
         }
         fit_metadata(&mut instance.metadata, MAX_METADATA - RESERVED, &mut problems);
         instance.metadata.insert(SOURCE.into(), CONTROLLER.into());
         instance.metadata.insert(CLUSTER.into(), self.cluster.clone());
         Ok(problems)
+    }
+
+    fn same_metadata(&self, wanted: &Metadata, known: &Metadata) -> bool {
+        let is_shown = |key: &str| !HIDDEN.contains(&key) || known.contains_key(key);
+        wanted.iter().all(|(key, value)| !is_shown(key) || known.get(key) == Some(value))
+            && known.keys().all(|key| wanted.contains_key(key) || key.starts_with(INTERNAL))
     }
 
     fn owns(&self, metadata: &Metadata) -> bool {
@@ -188,6 +205,15 @@ impl Target for PolarisTarget {
         } else {
             metadata.remove(ISOLATED);
         }
+    }
+
+    fn retired(&self, known: &Metadata) -> Metadata {
+        let kept = known.iter().filter(|(key, _)| [SOURCE, PLATFORM, CLUSTER].contains(&&***key));
+        let mut metadata: Metadata = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let [first, second] = RETIRED;
+        let is_repeated = known.get(ISOLATED).is_some_and(|mark| **mark == *first);
+        metadata.insert(ISOLATED.into(), if is_repeated { second } else { first }.into());
+        metadata
     }
 }
 
@@ -246,6 +272,42 @@ mod tests {
         assert!(target().owns(&metadata));
         assert_eq!(problems.len(), 3, "{problems:?}");
         assert!(problems.iter().all(|problem| problem.len() < 200), "{problems:?}");
+    }
+
+    /// Keys that Polaris hides count only where they are known from a write.
+    #[test]
+    fn hidden_and_internal_metadata_is_not_compared() {
+        let map = |pairs: &[(&str, &str)]| -> Metadata {
+            pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+        };
+        for hidden in HIDDEN {
+            let wanted = map(&[("app", "web"), (hidden, "v2")]);
+            assert!(target().same_metadata(&wanted, &map(&[("app", "web")])), "{hidden}");
+            assert!(target().same_metadata(&wanted, &wanted), "{hidden}");
+            assert!(!target().same_metadata(&wanted, &map(&[("app", "web"), (hidden, "v1")])), "{hidden}");
+            assert!(!target().same_metadata(&map(&[("app", "web")]), &wanted), "{hidden}");
+        }
+        let plain = map(&[("app", "web")]);
+        assert!(target().same_metadata(&plain, &map(&[("app", "web"), ("internal-lastheartbeat", "0")])));
+        assert!(!target().same_metadata(&plain, &map(&[("app", "api")])));
+        assert!(!target().same_metadata(&plain, &map(&[])));
+        assert!(!target().same_metadata(&plain, &map(&[("app", "web"), ("more", "1")])));
+        let own = map(&[("internal-trace_sampling", "5")]);
+        assert!(!target().same_metadata(&own, &map(&[("internal-trace_sampling", "6")])));
+        assert!(!target().same_metadata(&own, &map(&[])));
+    }
+
+    #[test]
+    fn retired_metadata_stays_ours_and_differs_each_time() {
+        let (known, _) = fit(&[("app", "web"), ("version", "v1")]);
+        let first = target().retired(&known);
+        let second = target().retired(&first);
+        assert!(target().owns(&first) && target().owns(&second), "{first:?}, {second:?}");
+        assert!(target().isolated_by_us(&first) && target().isolated_by_us(&second));
+        assert!(first != known && first != second && second != target().retired(&second));
+        let mut not_ready = known;
+        target().mark_isolated(&mut not_ready, true);
+        assert_ne!(target().retired(&not_ready), not_ready);
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub(crate) struct Answer {
     pub(crate) info: String,
     #[serde(deserialize_with = "or_default")]
     pub(crate) amount: usize,
+    /// The service that Discover answers for.
+    pub(crate) service: Option<Service>,
     #[serde(deserialize_with = "or_default")]
     pub(crate) responses: Vec<Element>,
     #[serde(deserialize_with = "or_default")]
@@ -65,6 +67,9 @@ pub(crate) struct Service {
     pub(crate) ports: String,
     #[serde(deserialize_with = "or_default")]
     pub(crate) owners: Text,
+    /// In answers of Discover that of its instances.
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) revision: Text,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -108,6 +113,8 @@ pub(crate) struct Instance {
     pub(crate) health_check: Option<HealthCheck>,
     #[serde(deserialize_with = "or_default")]
     pub(crate) metadata: BTreeMap<Text, Text>,
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) revision: Text,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -5,21 +5,27 @@ use pilotfish_polaris_sync::{
     Client, ClientSettings, Credentials, FailureClass, PassReport, PolarisTarget, Session, SessionSettings,
     SyncMetrics, TokenSource,
 };
-use pilotfish_sync::{
-    AliasKey, Desired, DesiredService, GuardSettings, Instance, Pass, Place, ServiceKey, Target,
-};
+use pilotfish_source::GuardSettings;
+use pilotfish_sync::{AliasKey, Desired, DesiredService, Instance, Pass, Place, ServiceKey, Target};
 use pilotfish_testkit::polaris::{Polaris, PolarisFault, PolarisOptions, Seen};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Time for an answer: long, as a busy machine may stop a test for seconds.
+const TIMEOUT: Duration = Duration::from_secs(30);
+const DISCOVER: &str = "/v1/Discover";
+
 /// A server, a session with it, and what it should have.
 struct Setup {
     polaris: Polaris,
     session: Session,
     target: PolarisTarget,
+    metrics: Arc<SyncMetrics>,
     desired: Desired,
+    /// True if what was written is visible at once.
+    is_fresh: bool,
 }
 
 fn options() -> PolarisOptions {
@@ -36,9 +42,18 @@ fn session_with(
     credentials: Credentials,
     settings: SessionSettings,
 ) -> Session {
-    let metrics = Arc::new(SyncMetrics::new().unwrap());
+    session_measured(polaris, target, credentials, settings, Arc::new(SyncMetrics::new().unwrap()), TIMEOUT)
+}
+
+fn session_measured(
+    polaris: &Polaris,
+    target: &PolarisTarget,
+    credentials: Credentials,
+    settings: SessionSettings,
+    metrics: Arc<SyncMetrics>,
+    timeout: Duration,
+) -> Session {
     let address = ClientSettings::parse_address(&format!("127.0.0.1:{}", polaris.http_port())).unwrap();
-    let timeout = Duration::from_millis(1000);
     let client = Client::new(ClientSettings { address, tls: None, credentials, timeout }, metrics.clone());
     Session::new(client, target.clone(), settings, metrics)
 }
@@ -53,10 +68,13 @@ impl Setup {
     }
 
     async fn with(options: PolarisOptions, credentials: Credentials) -> Self {
+        let is_fresh = !options.console_lags;
         let polaris = Polaris::start(options).await;
         let target = PolarisTarget::new("east").unwrap();
-        let session = session_on(&polaris, &target, credentials, Duration::ZERO);
-        Self { polaris, session, target, desired: Desired::default() }
+        let settings = SessionSettings { lag: Duration::ZERO, ..SessionSettings::default() };
+        let metrics = Arc::new(SyncMetrics::new().unwrap());
+        let session = session_measured(&polaris, &target, credentials, settings, metrics.clone(), TIMEOUT);
+        Self { polaris, session, target, metrics, desired: Desired::default(), is_fresh }
     }
 
     /// Another process with the same name.
@@ -84,11 +102,19 @@ impl Setup {
         }
     }
 
+    fn refresh(&self) {
+        if self.is_fresh {
+            self.polaris.refresh();
+        }
+    }
+
     async fn pass(&mut self) -> PassReport {
+        self.refresh();
         self.session.pass(&self.desired, &Pass::All, &()).await.unwrap()
     }
 
     async fn failure(&mut self) -> pilotfish_polaris_sync::Failure {
+        self.refresh();
         self.session.pass(&self.desired, &Pass::All, &()).await.unwrap_err()
     }
 
@@ -104,7 +130,7 @@ impl Setup {
     /// The requests that wrote, since this was asked last.
     fn writes(&self) -> Vec<String> {
         let seen = self.polaris.seen();
-        let writes = seen.iter().filter(|seen| seen.method != "GET");
+        let writes = seen.iter().filter(|seen| seen.method != "GET" && seen.path != DISCOVER);
         let path = |seen: &Seen| seen.path.trim_start_matches("/naming/v1").to_owned();
         let mut writes: Vec<String> =
             writes.map(|seen| format!("{} {} {}", seen.method, path(seen), seen.elements)).collect();
@@ -249,7 +275,7 @@ async fn it_takes_over_from_the_controller_without_a_duplicate_or_a_gap() {
     setup.session = session_on(&setup.polaris, &target, none(), Duration::ZERO);
     setup.pass().await;
     // The old key and the isolation that is over are changed, the sixth is gone; the others stay as they are.
-    assert_eq!(setup.writes(), ["POST /instances/delete 1", "PUT /instances 2"]);
+    assert_eq!(setup.writes(), ["POST /instances/delete 1", "PUT /instances 1", "PUT /instances 2"]);
     assert_eq!((setup.count("web"), &setup.find("web", "10.0.0.3")["isolate"]), (5, &json!(false)));
     setup.restart();
     setup.is_equal().await;
@@ -330,7 +356,7 @@ async fn orphans_are_swept_wherever_they_are() {
     setup.restart();
     setup.writes();
     setup.pass().await;
-    assert_eq!(setup.writes(), ["POST /instances/delete 5"]);
+    assert_eq!(setup.writes(), ["POST /instances/delete 5", "PUT /instances 5"]);
     assert_eq!((setup.count("web"), setup.count("api")), (6, 0));
 }
 
@@ -424,13 +450,19 @@ async fn a_server_that_goes_away_in_mid_batch_gets_the_rest_later() {
         PolarisFault::Closed,
         PolarisFault::ClosedAfter,
         PolarisFault::Status(502),
-        PolarisFault::Slow(Duration::from_secs(3)),
+        PolarisFault::Slow(2 * TIMEOUT),
     ] {
         let mut setup = Setup::start().await;
         setup.instances("web", 250);
+        if matches!(fault, PolarisFault::Slow(_)) {
+            let settings = SessionSettings { lag: Duration::ZERO, ..SessionSettings::default() };
+            let (metrics, short) = (setup.metrics.clone(), Duration::from_secs(2));
+            setup.session = session_measured(&setup.polaris, &setup.target, none(), settings, metrics, short);
+        }
         setup.polaris.fail("POST", "/instances", fault.clone());
         let failure = setup.failure().await;
         assert_eq!(failure.class, FailureClass::Transient, "{fault:?}: {failure}");
+        setup.restart();
         setup.pass().await;
         assert_eq!(setup.count("web"), 250, "{fault:?}");
         setup.is_equal().await;
@@ -442,15 +474,24 @@ async fn a_read_that_fails_is_not_an_empty_server() {
     let mut setup = Setup::start().await;
     setup.instances("web", 120);
     setup.pass().await;
-    for (path, fault) in [
-        ("/instances", PolarisFault::Code(500_000)),
-        ("/instances", PolarisFault::Status(503)),
-        ("/services", PolarisFault::Code(401_001)),
-        ("/aliases", PolarisFault::Closed),
-        ("/namespaces", PolarisFault::Code(429_002)),
+    for (method, path, fault) in [
+        ("GET", "/instances", PolarisFault::Code(500_000)),
+        ("GET", "/instances", PolarisFault::Status(503)),
+        ("GET", "/services", PolarisFault::Code(401_001)),
+        ("GET", "/aliases", PolarisFault::Closed),
+        ("GET", "/namespaces", PolarisFault::Code(429_002)),
+        ("POST", DISCOVER, PolarisFault::Code(500_000)),
+        ("POST", DISCOVER, PolarisFault::Status(502)),
+        ("POST", DISCOVER, PolarisFault::Closed),
     ] {
+        if path == "/instances" {
+            // All instances are listed by the first pass.
+            setup.restart();
+        } else {
+            setup.pass().await;
+        }
         setup.writes();
-        setup.polaris.fail("GET", path, fault.clone());
+        setup.polaris.fail(method, path, fault.clone());
         setup.failure().await;
         assert_eq!(setup.writes(), Vec::<String>::new(), "{path} {fault:?}");
     }
@@ -554,7 +595,7 @@ async fn reads_that_lag_lead_to_no_second_write() {
     setup.instance("web", "10.0.0.1", |instance| instance.weight = 5);
     setup.service("web").instances.remove(&Place::new("10.0.0.2", 8080));
     setup.part("web").await;
-    assert_eq!(setup.writes(), ["POST /instances/delete 1", "PUT /instances 1"]);
+    assert_eq!(setup.writes(), ["POST /instances/delete 1", "PUT /instances 1", "PUT /instances 1"]);
     setup.is_equal().await;
     setup.polaris.refresh();
     setup.is_equal().await;
@@ -616,6 +657,156 @@ async fn the_health_of_what_beats_is_left_to_the_server() {
     setup.is_equal().await;
 }
 
+/// Polaris derives these keys from fields of an instance, and leaves them out of what it shows.
+#[tokio::test]
+async fn metadata_that_polaris_hides_is_not_written_in_each_pass() {
+    let hidden = ["version", "protocol", "region", "zone", "campus"];
+    let mut setup = Setup::start().await;
+    let labels = |instance: &mut Instance, zone: &str| {
+        instance.version = "v2".into();
+        instance.metadata.insert("app".into(), "web".into());
+        for key in hidden {
+            instance.metadata.insert(key.into(), if key == "zone" { zone } else { "v2" }.into());
+        }
+    };
+    setup.instance("web", "10.0.0.1", |instance| labels(instance, "a"));
+    setup.pass().await;
+    let shown = setup.find("web", "10.0.0.1")["metadata"].clone();
+    assert_eq!(shown, json!({"app": "web", "source": "polaris-controller", "clusterName": "east"}));
+    for _ in 0..3 {
+        setup.is_equal().await;
+    }
+    setup.restart();
+    setup.is_equal().await;
+    setup.is_equal().await;
+    // A change of nothing else arrives while the session knows what it wrote.
+    setup.instance("web", "10.0.0.2", |instance| labels(instance, "a"));
+    setup.pass().await;
+    setup.is_equal().await;
+    setup.instance("web", "10.0.0.2", |instance| labels(instance, "b"));
+    setup.writes();
+    setup.part("web").await;
+    assert_eq!(setup.writes(), ["PUT /instances 1"]);
+    setup.is_equal().await;
+}
+
+/// Each page of instances costs the server a scan of all of them.
+#[tokio::test]
+async fn a_comparison_reads_instances_of_changed_services_alone() {
+    let mut setup = Setup::start().await;
+    for service in 0..12 {
+        setup.instances(&format!("web-{service}"), 30);
+    }
+    let requests = |setup: &Setup| {
+        let seen = setup.polaris.seen();
+        let of = |method: &str, path: &str| {
+            seen.iter().filter(|seen| seen.method == method && seen.path == path).count()
+        };
+        (of("GET", "/naming/v1/instances"), of("POST", DISCOVER))
+    };
+    setup.pass().await;
+    assert_eq!(requests(&setup).1, 0, "the first pass lists everything");
+    // The second one has no revisions yet.
+    for _ in 0..4 {
+        setup.pass().await;
+        assert_eq!(requests(&setup), (0, 12));
+    }
+    let unchanged = |setup: &Setup| {
+        let text = setup.metrics.text().unwrap();
+        let line =
+            text.lines().find(|line| line.contains("seconds_count{code=\"200001\",operation=\"discover\"}"));
+        line.map_or(0, |line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap())
+    };
+    assert_eq!(unchanged(&setup), 3 * 12, "all but the second pass");
+    // Drift is found and repaired: one service is read, the others are not.
+    let drift =
+        json!([{"namespace": "shop", "service": "web-3", "host": "10.0.0.7", "port": 8080, "weight": 1}]);
+    setup.polaris.write("PUT", "/naming/v1/instances", &drift);
+    setup.writes();
+    setup.pass().await;
+    assert_eq!((setup.writes(), unchanged(&setup)), (vec!["PUT /instances 1".to_owned()], 4 * 12 - 1));
+    assert_eq!(setup.find("web-3", "10.0.0.7")["weight"], json!(100));
+    let gone = json!([{"namespace": "shop", "service": "web-4", "host": "10.0.0.8", "port": 8080}]);
+    setup.polaris.write("POST", "/naming/v1/instances/delete", &gone);
+    setup.pass().await;
+    assert_eq!(setup.count("web-4"), 30);
+    setup.is_equal().await;
+}
+
+/// A token may be good for the console alone.
+#[tokio::test]
+async fn a_server_that_refuses_discover_is_listed() {
+    let mut setup = Setup::start().await;
+    setup.instances("web", 3);
+    setup.pass().await;
+    let drift =
+        json!([{"namespace": "shop", "service": "web", "host": "10.0.0.1", "port": 8080, "weight": 1}]);
+    for fault in [PolarisFault::Code(401_001), PolarisFault::Status(404)] {
+        setup.polaris.write("PUT", "/naming/v1/instances", &drift);
+        setup.polaris.fail("POST", DISCOVER, fault);
+        setup.pass().await;
+        assert_eq!(setup.find("web", "10.0.0.1")["weight"], json!(100));
+    }
+}
+
+/// Its cache notices the deletion of an instance only if that was changed shortly before.
+#[tokio::test]
+async fn old_instances_of_a_boltdb_server_go_because_they_are_isolated_first() {
+    let mut setup = Setup::with(PolarisOptions { shows_deleted: true, ..options() }, none()).await;
+    setup.instances("web", 5);
+    setup.instance("web", "10.0.0.5", |instance| instance.ready = false);
+    setup.pass().await;
+    setup.polaris.advance(Duration::from_secs(60));
+    for host in ["10.0.0.4", "10.0.0.5"] {
+        setup.service("web").instances.remove(&Place::new(host, 8080));
+    }
+    setup.writes();
+    setup.pass().await;
+    assert_eq!(setup.writes(), ["POST /instances/delete 2", "PUT /instances 2"]);
+    assert_eq!(setup.count("web"), 3);
+    setup.is_equal().await;
+}
+
+#[tokio::test]
+async fn an_instance_that_is_shown_after_its_deletion_is_told_and_not_deleted_again() {
+    let mut setup = Setup::with(PolarisOptions { shows_deleted: true, ..options() }, none()).await;
+    setup.instances("web", 5);
+    setup.pass().await;
+    setup.polaris.advance(Duration::from_secs(60));
+    // Something in between kept it from being changed first.
+    setup.polaris.fail("PUT", "/instances", PolarisFault::Code(500_001));
+    setup.service("web").instances.remove(&Place::new("10.0.0.4", 8080));
+    setup.pass().await;
+    for _ in 0..3 {
+        setup.is_equal().await;
+        assert_eq!((setup.count("web"), setup.pass().await.lingering), (5, 1));
+        let shown = ["10.0.0.4:8080: Polaris acknowledged its deletion, and shows it as before"];
+        assert_eq!(setup.problems(), shown);
+    }
+    // It is wanted again, and then no longer.
+    setup.instances("web", 5);
+    setup.writes();
+    assert_eq!(setup.pass().await.lingering, 0);
+    assert_eq!(setup.writes(), ["POST /instances 1"]);
+    setup.is_equal().await;
+    setup.service("web").instances.remove(&Place::new("10.0.0.4", 8080));
+    setup.pass().await;
+    assert_eq!(setup.count("web"), 4);
+    setup.is_equal().await;
+    // A process that knows nothing of it deletes it once.
+    setup.polaris.advance(Duration::from_secs(60));
+    setup.polaris.fail("PUT", "/instances", PolarisFault::Code(500_001));
+    setup.service("web").instances.remove(&Place::new("10.0.0.3", 8080));
+    setup.pass().await;
+    setup.restart();
+    setup.pass().await;
+    setup.is_equal().await;
+    // A server that is started again does not show it.
+    assert_eq!(setup.pass().await.lingering, 1);
+    setup.polaris.notice_deletions();
+    assert_eq!((setup.pass().await.lingering, setup.count("web")), (0, 3));
+}
+
 /// A random world after the other, with faults at random calls: a pass may fail, and in the end everything is there, nothing is left
 /// over, and what others registered is as it was.
 #[tokio::test]
@@ -624,8 +815,7 @@ async fn histories_with_faults_at_any_call_converge() {
         let mut random = Random(seed);
         let mut setup = Setup::start().await;
         // Without the guard: worlds follow each other too fast for it.
-        let guard = GuardSettings { share: 1.0, ..GuardSettings::default() };
-        let settings = SessionSettings { guard, lag: Duration::ZERO };
+        let settings = SessionSettings { guard: GuardSettings::off(), lag: Duration::ZERO };
         setup.session = session_with(&setup.polaris, &setup.target, none(), settings);
         let foreign: Vec<Value> = (0..random.below(6))
             .map(|n| json!({"namespace": "shop", "service": random.service(), "host": format!("10.0.0.{n}"), "port": 8080}))
@@ -644,6 +834,7 @@ async fn histories_with_faults_at_any_call_converge() {
                 let (method, path, fault) = random.fault();
                 setup.polaris.fail(method, path, fault);
             }
+            setup.polaris.refresh();
             // Whether it fails is not the question.
             drop(setup.session.pass(&setup.desired, &Pass::All, &()).await);
         }
@@ -686,6 +877,7 @@ impl Random {
             ("POST", "/namespaces"),
             ("GET", "/instances"),
             ("GET", "/services"),
+            ("POST", DISCOVER),
         ];
         let faults = [
             PolarisFault::Closed,
@@ -696,7 +888,7 @@ impl Random {
             PolarisFault::Code(400_301),
             PolarisFault::Status(502),
         ];
-        let (method, path) = calls[usize::try_from(self.below(7)).unwrap()];
+        let (method, path) = calls[usize::try_from(self.below(8)).unwrap()];
         (method, path, faults[usize::try_from(self.below(7)).unwrap()].clone())
     }
 

@@ -1,6 +1,6 @@
 //! What the other registry has, as far as it was read, and what calls made of it.
 
-use crate::plan::{Call, InstanceWrite, ServiceWrite};
+use crate::plan::{Call, InstanceRetirement, InstanceWrite, ServiceWrite};
 use crate::{AliasKey, InstanceKey, Metadata, Place, ServiceKey, Target, Text};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,6 +56,8 @@ pub struct ActualInstance {
     pub ttl: Option<u8>,
     /// Its metadata.
     pub metadata: Metadata,
+    /// Changes with every write of the instance; empty where the registry has none, or after a write of ours.
+    pub revision: Text,
 }
 
 impl Actual {
@@ -105,6 +107,7 @@ impl Actual {
             Call::CreateInstances(writes) | Call::UpdateInstances(writes) => {
                 writes.iter().for_each(|write| self.wrote_instance(write));
             }
+            Call::RetireInstances(retirements) => retirements.iter().for_each(|one| self.retired(one)),
             Call::DeleteInstances(keys) => keys.iter().for_each(|key| self.set_instance(key, None)),
         }
     }
@@ -114,6 +117,15 @@ impl Actual {
         service.metadata.clone_from(&write.metadata);
         service.ports.extend(&write.ports);
         service.owners = write.owners.clone();
+    }
+
+    fn retired(&mut self, retirement: &InstanceRetirement) {
+        let places = self.instances.get_mut(&retirement.key.service);
+        if let Some(instance) = places.and_then(|places| places.get_mut(&retirement.key.place)) {
+            instance.isolated = true;
+            instance.metadata.clone_from(&retirement.metadata);
+            instance.revision = Text::default();
+        }
     }
 
     fn wrote_instance(&mut self, write: &InstanceWrite) {
@@ -130,6 +142,7 @@ impl Actual {
             isolated,
             ttl: instance.ttl,
             metadata: instance.metadata.clone(),
+            revision: Text::default(),
         };
         self.set_instance(&write.key, Some(now));
     }

@@ -14,7 +14,6 @@
 
 mod actual;
 mod desired;
-mod guard;
 mod kubernetes;
 mod names;
 mod plan;
@@ -23,9 +22,8 @@ mod target;
 
 pub use actual::{Actual, ActualAlias, ActualInstance, ActualService};
 pub use desired::{Desired, DesiredService, Instance, Metadata};
-pub use guard::{Guard, GuardSettings, Verdict};
 pub use kubernetes::{Cluster, ClusterSettings, Mode, ObjectName, Problem};
 pub use names::{AliasKey, InstanceKey, Place, ServiceKey, Text};
-pub use plan::{Call, InstanceWrite, Plan, ServiceWrite, plan};
+pub use plan::{Call, InstanceRetirement, InstanceWrite, Plan, ServiceWrite, plan};
 pub use schedule::{Next, Pass, Schedule, ScheduleSettings};
 pub use target::{Capabilities, Target};

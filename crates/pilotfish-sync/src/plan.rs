@@ -21,6 +21,8 @@ pub enum Call {
     CreateInstances(Vec<InstanceWrite>),
     /// Changes instances.
     UpdateInstances(Vec<InstanceWrite>),
+    /// Takes instances out of rotation that are deleted next.
+    RetireInstances(Vec<InstanceRetirement>),
     /// Deregisters instances.
     DeleteInstances(Vec<InstanceKey>),
     /// Deletes aliases.
@@ -39,6 +41,7 @@ impl Call {
             Self::UpdateAlias(..) => "update_alias",
             Self::CreateInstances(_) => "create_instances",
             Self::UpdateInstances(_) => "update_instances",
+            Self::RetireInstances(_) => "retire_instances",
             Self::DeleteInstances(_) => "delete_instances",
             Self::DeleteAliases(_) => "delete_aliases",
         }
@@ -52,6 +55,7 @@ impl Call {
             Self::CreateServices(all) | Self::UpdateServices(all) => all.len(),
             Self::CreateAlias(..) | Self::UpdateAlias(..) => 1,
             Self::CreateInstances(all) | Self::UpdateInstances(all) => all.len(),
+            Self::RetireInstances(all) => all.len(),
             Self::DeleteInstances(all) => all.len(),
             Self::DeleteAliases(all) => all.len(),
         }
@@ -75,6 +79,7 @@ impl Call {
             Self::UpdateServices(all) => Self::UpdateServices(some(all, wanted)),
             Self::CreateInstances(all) => Self::CreateInstances(some(all, wanted)),
             Self::UpdateInstances(all) => Self::UpdateInstances(some(all, wanted)),
+            Self::RetireInstances(all) => Self::RetireInstances(some(all, wanted)),
             Self::DeleteInstances(all) => Self::DeleteInstances(some(all, wanted)),
             Self::DeleteAliases(all) => Self::DeleteAliases(some(all, wanted)),
             Self::CreateAlias(..) | Self::UpdateAlias(..) => self.clone(),
@@ -91,6 +96,7 @@ impl Call {
             Self::CreateInstances(all) | Self::UpdateInstances(all) => {
                 all.get(at).map(|write| &write.key.service)
             }
+            Self::RetireInstances(all) => all.get(at).map(|one| &one.key.service),
             Self::DeleteInstances(all) => all.get(at).map(|key| &key.service),
             Self::DeleteAliases(all) => all.get(at).map(|alias| &alias.0),
         }
@@ -119,6 +125,16 @@ pub struct InstanceWrite {
     pub instance: Instance,
     /// Whether it is out of rotation; `None` leaves that as it is.
     pub isolate: Option<bool>,
+}
+
+/// An instance that is taken out of rotation before it is deleted: clients let it go before its connections end, and a registry
+/// that shows deleted instances does not send requests to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceRetirement {
+    /// The instance.
+    pub key: InstanceKey,
+    /// All of its metadata from now on.
+    pub metadata: Metadata,
 }
 
 /// Calls in phases: those of a phase may be sent at once, after all of the phase before. What is new is there before anything is deleted,
@@ -162,17 +178,12 @@ impl Plan {
         self.calls().map(of).sum()
     }
 
-    /// The same plan without deletions but of these instances.
+    /// The plan without deletions, and without what prepares them.
     #[must_use]
-    pub fn deleting_only(mut self, allowed: impl Fn(&InstanceKey) -> bool) -> Self {
+    pub fn without_deletions(mut self) -> Self {
         for phase in &mut self.phases {
-            phase.retain_mut(|call| match call {
-                Call::DeleteInstances(keys) => {
-                    keys.retain(&allowed);
-                    !keys.is_empty()
-                }
-                Call::DeleteAliases(_) => false,
-                _ => true,
+            phase.retain(|call| {
+                !matches!(call, Call::RetireInstances(_) | Call::DeleteInstances(_) | Call::DeleteAliases(_))
             });
         }
         self.phases.retain(|phase| !phase.is_empty());
@@ -204,11 +215,14 @@ pub fn plan(
     for (key, places) in actual.instances.iter().filter(|(key, _)| in_scope(key)) {
         let wanted = desired.services.get(key).map(|service| &service.instances);
         let is_wanted = |place| wanted.is_some_and(|wanted| wanted.contains_key(place));
-        let gone = places
-            .iter()
-            .filter(|(place, instance)| !is_wanted(place) && target.owns(&instance.metadata))
-            .map(|(place, _)| InstanceKey::new(key.clone(), place.clone()));
-        draft.deleted.extend(gone);
+        let gone = places.iter().filter(|(place, known)| !is_wanted(place) && target.owns(&known.metadata));
+        for (place, known) in gone {
+            let key = InstanceKey::new(key.clone(), place.clone());
+            draft
+                .retired
+                .push(InstanceRetirement { key: key.clone(), metadata: target.retired(&known.metadata) });
+            draft.deleted.push(key);
+        }
     }
     if can.aliases {
         draft.aliases(desired, scope);
@@ -226,6 +240,7 @@ struct Draft<'a> {
     aliases: Vec<Call>,
     created: Vec<InstanceWrite>,
     updated: Vec<InstanceWrite>,
+    retired: Vec<InstanceRetirement>,
     deleted: Vec<InstanceKey>,
     old_aliases: Vec<AliasKey>,
     aliases_in_the_way: Vec<AliasKey>,
@@ -245,6 +260,7 @@ impl<'a> Draft<'a> {
             aliases: Vec::new(),
             created: Vec::new(),
             updated: Vec::new(),
+            retired: Vec::new(),
             deleted: Vec::new(),
             old_aliases: Vec::new(),
             aliases_in_the_way: Vec::new(),
@@ -302,7 +318,7 @@ impl<'a> Draft<'a> {
             && instance.version == known.version
             && instance.weight == known.weight
             && instance.ttl == known.ttl
-            && instance.metadata == known.metadata
+            && self.target.same_metadata(&instance.metadata, &known.metadata)
             && (known.healthy || instance.ttl.is_some());
         if !is_same {
             self.updated.push(InstanceWrite { key, instance, isolate });
@@ -353,6 +369,7 @@ impl<'a> Draft<'a> {
             instances,
             self.aliases,
             batches(&self.old_aliases, batch, Call::DeleteAliases),
+            batches(&self.retired, batch, Call::RetireInstances),
             batches(&self.deleted, batch, Call::DeleteInstances),
         ];
         Plan {

@@ -40,6 +40,12 @@ pub trait Target: Send + Sync {
     /// When it cannot be registered at all.
     fn fit_instance(&self, place: &Place, instance: &mut Instance) -> Result<Vec<String>, String>;
 
+    /// True if the registry shows metadata that was written as `wanted` as `known`. Keys that it hides from readers, or adds
+    /// itself, do not count.
+    fn same_metadata(&self, wanted: &Metadata, known: &Metadata) -> bool {
+        wanted == known
+    }
+
     /// Whether the instance with this metadata is ours.
     fn owns(&self, metadata: &Metadata) -> bool;
 
@@ -48,4 +54,8 @@ pub trait Target: Send + Sync {
 
     /// Writes into the metadata of an instance that we isolate it, or takes that out.
     fn mark_isolated(&self, metadata: &mut Metadata, isolated: bool);
+
+    /// Returns the metadata that an instance of ours has from its isolation to its deletion: still ours, marked as isolated by
+    /// us, and different from `known`, so that the registry takes the write for a change.
+    fn retired(&self, known: &Metadata) -> Metadata;
 }

@@ -47,6 +47,12 @@ impl Target for Plain {
             metadata.remove("mark");
         }
     }
+
+    fn retired(&self, known: &Metadata) -> Metadata {
+        let mut metadata = known.clone();
+        metadata.insert("mark".into(), "retired".into());
+        metadata
+    }
 }
 
 fn key() -> impl Strategy<Value = ServiceKey> {
@@ -122,6 +128,7 @@ fn actual_instance() -> impl Strategy<Value = ActualInstance> {
             isolated,
             ttl,
             metadata,
+            revision: Text::default(),
         })
 }
 
@@ -258,6 +265,7 @@ proptest! {
             let part = plan(&Plain, &desired, &parts, Some(&scope));
             let of_scope = |call: &Call| match call {
                 Call::CreateInstances(all) | Call::UpdateInstances(all) => all.iter().all(|one| one.key.service == key),
+                Call::RetireInstances(all) => all.iter().all(|one| one.key.service == key),
                 Call::DeleteInstances(all) => all.iter().all(|one| one.service == key),
                 _ => true,
             };

@@ -32,8 +32,16 @@ pub(super) struct Options {
     custom_weights: BTreeMap<String, u32>,
     /// Heartbeats that the application sends.
     pub(super) ttl: Option<u8>,
-    /// The label of Pods that has the version.
-    pub(super) version_label: Text,
+}
+
+/// Label of a Pod, or key of `metadata`, with the version of the instance.
+const CUSTOM_VERSION: &str = "polarismesh.cn/customVersion";
+/// Label or key that has the version where there is no [`CUSTOM_VERSION`].
+const VERSION: &str = "version";
+
+/// Returns the version of an instance with this metadata; empty for none.
+pub(super) fn version(metadata: &Metadata) -> Text {
+    metadata.get(CUSTOM_VERSION).or_else(|| metadata.get(VERSION)).cloned().unwrap_or_default()
 }
 
 impl Options {
@@ -57,7 +65,6 @@ impl Options {
             weight: reader.number("weight", 0, MOST_WEIGHT).unwrap_or(WEIGHT),
             custom_weights: reader.custom_weights(),
             ttl: reader.number("ttl", 1, 60).and_then(|ttl| u8::try_from(ttl).ok()),
-            version_label: reader.text("customVersion").unwrap_or("version").into(),
         };
         (this, reader.problems)
     }
@@ -95,13 +102,21 @@ impl<'a> Reader<'a> {
         number
     }
 
-    /// Either half stands for the other one's default: the service's own namespace and name.
+    /// An alias needs both halves, as in the original controller.
     fn alias(&mut self, target: &ServiceKey) -> Option<AliasKey> {
-        let (namespace, name) = (self.text("aliasNamespace"), self.text("aliasService"));
-        if namespace.is_none() && name.is_none() {
-            return None;
-        }
-        let alias = ServiceKey::new(namespace.unwrap_or(&target.namespace), name.unwrap_or(&target.name));
+        let (namespace, name) = match (self.text("aliasNamespace"), self.text("aliasService")) {
+            (Some(namespace), Some(name)) => (namespace, name),
+            (None, None) => return None,
+            (Some(_), None) => {
+                self.problem("aliasNamespace", &format!("{PREFIX}aliasService is missing"));
+                return None;
+            }
+            (None, Some(_)) => {
+                self.problem("aliasService", &format!("{PREFIX}aliasNamespace is missing"));
+                return None;
+            }
+        };
+        let alias = ServiceKey::new(namespace, name);
         if alias == *target {
             self.problem("aliasService", "the alias has the name of the service");
             return None;
@@ -173,7 +188,7 @@ mod tests {
         assert_eq!(problems, Vec::<String>::new());
         assert_eq!(options.target, ServiceKey::new("shop", "web"));
         assert_eq!((options.alias.clone(), options.registers, options.ttl), (None, true, None));
-        assert_eq!((options.weight(Some("web-0"), 80), &*options.version_label), (100, "version"));
+        assert_eq!(options.weight(Some("web-0"), 80), 100);
     }
 
     #[test]
@@ -189,7 +204,6 @@ mod tests {
             ("workloadKind", "statefulset"),
             ("customWeight", r#"{"0-80": 10, "1-80": "65535"}"#),
             ("ttl", "7"),
-            ("customVersion", "app.kubernetes.io/version"),
         ]);
         assert_eq!(problems, Vec::<String>::new());
         assert_eq!(options.target, ServiceKey::new("Production", "web.v2"));
@@ -198,15 +212,26 @@ mod tests {
         assert_eq!(options.metadata, [("tier".into(), "gold".into())].into());
         let weights = [("web-0", 80), ("web-1", 80), ("web-0", 81), ("web-2", 80), ("web", 80)];
         assert_eq!(weights.map(|(pod, port)| options.weight(Some(pod), port)), [10, 65_535, 50, 50, 50]);
-        assert_eq!((options.ttl, &*options.version_label), (Some(7), "app.kubernetes.io/version"));
+        assert_eq!(options.ttl, Some(7));
     }
 
     #[test]
-    fn half_an_alias_has_the_service_as_its_other_half() {
+    fn alias_needs_namespace_and_name() {
         let of = |pairs| read(pairs).0.alias.map(|alias| alias.to_string());
-        assert_eq!(of(&[("aliasService", "www")]).as_deref(), Some("shop/www"));
-        assert_eq!(of(&[("aliasNamespace", "old")]).as_deref(), Some("old/web"));
-        assert_eq!(of(&[("aliasService", "web")]), None);
+        assert_eq!(of(&[("aliasNamespace", "old"), ("aliasService", "www")]).as_deref(), Some("old/www"));
+        assert_eq!(of(&[("aliasNamespace", "shop"), ("aliasService", "www")]).as_deref(), Some("shop/www"));
+        assert_eq!(of(&[("aliasService", "www")]), None);
+        assert_eq!(of(&[("aliasNamespace", "old")]), None);
+    }
+
+    #[test]
+    fn version_is_the_custom_one_before_the_label() {
+        let of = |pairs: &[(&str, &str)]| {
+            version(&pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()).to_string()
+        };
+        assert_eq!(of(&[("polarismesh.cn/customVersion", "v2"), ("version", "v1")]), "v2");
+        assert_eq!(of(&[("version", "v1")]), "v1");
+        assert_eq!(of(&[("app", "web")]), "");
     }
 
     #[test]
@@ -220,12 +245,15 @@ mod tests {
             ("metadata", "[]", "not a JSON object"),
             ("metadata", r#"{"a": 1}"#, "the value of \"a\" is not text"),
             ("customWeight", r#"{"0-80": 1}"#, "needs workloadKind"),
-            ("aliasService", "web", "has the name of the service"),
+            ("aliasService", "www", "polarismesh.cn/aliasNamespace is missing"),
+            ("aliasNamespace", "old", "polarismesh.cn/aliasService is missing"),
         ] {
             let (options, problems) = read(&[(key, value)]);
             assert_eq!(options, read(&[]).0, "{key}={value}");
             assert!(problems.len() == 1 && problems[0].contains(part), "{key}={value}: {problems:?}");
         }
+        let own = [("aliasNamespace", "shop"), ("aliasService", "web")];
+        assert!(read(&own).1[0].contains("has the name of the service"), "{:?}", read(&own));
         for value in
             [r#"{"x-80": 1}"#, r#"{"0-80": 65536}"#, r#"{"0-80": -1}"#, r#"{"0": 1}"#, r#"{"0-80": null}"#]
         {

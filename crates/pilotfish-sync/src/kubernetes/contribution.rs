@@ -1,7 +1,7 @@
 //! What one Service with its slices and Pods becomes.
 
 use super::ObjectName;
-use super::annotations::Options;
+use super::annotations::{Options, version};
 use crate::{DesiredService, Instance, Place, ServiceKey, Target, Text};
 use pilotfish_config::kubernetes::{
     AddressType, Endpoint, EndpointPort, EndpointSlice, Service, TransportProtocol,
@@ -120,15 +120,16 @@ impl Maker<'_> {
         for port in ports {
             let Some(number) = port.port.filter(|number| *number > 0) else { continue };
             let place = Place::new(address.clone(), number);
+            let mut metadata = self.options.metadata.clone();
+            metadata.extend(labels.iter().map(|(key, value)| (key.clone(), value.clone())));
             let mut instance = Instance {
                 protocol: protocol(port),
-                version: labels.shared(&self.options.version_label).cloned().unwrap_or_default(),
+                version: version(&metadata),
                 weight: self.options.weight(pod.as_ref().map(|pod| &*pod.name), number),
                 ready,
                 ttl: self.options.ttl,
-                metadata: self.options.metadata.clone(),
+                metadata,
             };
-            instance.metadata.extend(labels.iter().map(|(key, value)| (key.clone(), value.clone())));
             match self.target.fit_instance(&place, &mut instance) {
                 Ok(problems) => {
                     self.problems.extend(problems.into_iter().map(|text| format!("{place}: {text}")))

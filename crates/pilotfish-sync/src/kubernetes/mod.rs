@@ -293,7 +293,9 @@ impl Cluster {
             .filter(|name| self.target.check_service(&ServiceKey::new((*name).clone(), "x")).is_ok())
             .cloned()
             .collect();
-        for key in self.sources.keys() {
+        let aliases = self.contributions.values().filter_map(|part| part.service.as_ref());
+        let aliases = aliases.flat_map(|service| &service.aliases).map(|alias| &alias.0);
+        for key in self.sources.keys().chain(aliases) {
             if !namespaces.contains(&key.namespace) {
                 namespaces.insert(key.namespace.clone());
             }

@@ -44,6 +44,10 @@ impl Target for Plain {
     }
 
     fn mark_isolated(&self, _: &mut Metadata, _: bool) {}
+
+    fn retired(&self, known: &Metadata) -> Metadata {
+        known.clone()
+    }
 }
 
 fn read(kind: Kind, object: &Value) -> Object {
@@ -261,7 +265,7 @@ fn a_service_with_another_name_moves() {
     cluster.apply(&service(
         "shop",
         "web",
-        json!({"overideNamespace": "prod", "overideService": "web.v2", "aliasService": "www"}),
+        json!({"overideNamespace": "prod", "overideService": "web.v2", "aliasNamespace": "old", "aliasService": "www"}),
     ));
     let (changed, _) = cluster.take_changed();
     assert_eq!(changed, [ServiceKey::new("prod", "web.v2"), ServiceKey::new("shop", "web")].into());
@@ -269,7 +273,12 @@ fn a_service_with_another_name_moves() {
     assert_eq!(desired.services.keys().map(ToString::to_string).collect::<Vec<_>>(), ["prod/web.v2"]);
     assert!(desired.namespaces.contains("prod"));
     let aliases: Vec<_> = desired.aliases().keys().map(ToString::to_string).collect();
-    assert_eq!(aliases, ["prod/www"]);
+    assert_eq!(aliases, ["old/www"]);
+    assert!(
+        desired.namespaces.contains("old"),
+        "the namespace of an alias is made: {:?}",
+        desired.namespaces
+    );
 }
 
 #[test]
@@ -309,7 +318,7 @@ fn a_name_that_cannot_be_is_told_and_costs_the_service_alone() {
         Mode::All,
         &[
             service("shop", "web", json!({"overideService": "not a name"})),
-            service("shop", "api", json!({"aliasService": "not a name"})),
+            service("shop", "api", json!({"aliasNamespace": "shop", "aliasService": "not a name"})),
         ],
     );
     assert_eq!(names(&mut cluster), ["shop/api"]);

@@ -1,8 +1,9 @@
 //! Discover: what clients see over gRPC.
 
 use super::codes::info;
-use super::element::{Element, sha1, text};
+use super::element::{Element, INSTANCE_FIELDS, SERVICE_FIELDS, sha1, shaped, text};
 use super::grpc;
+use super::http::Answer;
 use super::server::Server;
 use super::store::Store;
 use http::Request;
@@ -10,6 +11,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -32,6 +34,8 @@ pub(super) struct Listed {
     /// [rec grpc-discover] The SHA-1 of its instances' revisions: that of nothing for an empty service.
     pub(super) revision: String,
     pub(super) instances: Vec<grpc::Instance>,
+    /// The instances as Discover has them over HTTP.
+    pub(super) shown: Vec<Value>,
 }
 
 impl Published {
@@ -44,6 +48,7 @@ impl Published {
             let listed = Listed {
                 service: grpc::service(service),
                 revision: sha1(&revisions),
+                shown: of_service.iter().map(|instance| shown(instance)).collect(),
                 instances: of_service.into_iter().map(grpc::instance).collect(),
             };
             this.namespaces.entry(namespace.clone()).or_default().insert(name.clone(), listed);
@@ -60,7 +65,7 @@ impl Published {
                 ..of.service.clone()
             };
             let (revision, instances) = (of.revision.clone(), of.instances.clone());
-            let listed = Listed { service, revision, instances };
+            let listed = Listed { service, revision, instances, shown: of.shown.clone() };
             this.namespaces.entry(namespace.clone()).or_default().insert(name.clone(), listed);
         }
         this
@@ -74,6 +79,49 @@ impl Published {
             // [rec grpc-discover] All others but the rules, which are not here, are refused with this type.
             _ => grpc::answer(400_004, 3, asked),
         }
+    }
+
+    /// [rec client-api] The same over HTTP.
+    pub(super) fn answer_http(&self, given: &Element) -> Option<Answer> {
+        let kind = match given.get("type")? {
+            Value::String(name) => match name.as_str() {
+                "INSTANCE" => grpc::INSTANCE,
+                "SERVICES" => grpc::SERVICES,
+                _ => 0,
+            },
+            number => i32::try_from(number.as_i64()?).ok()?,
+        };
+        let about = given.get("service")?.as_object()?;
+        let part = |name| text(about, name).map(str::to_owned);
+        let service = grpc::Service {
+            name: part("name"),
+            namespace: part("namespace"),
+            revision: part("revision"),
+            ..grpc::Service::default()
+        };
+        let answer = self.answer(&grpc::DiscoverRequest { r#type: kind, service: Some(service) });
+        let code = answer.code.unwrap_or_default();
+        let about = answer.service.unwrap_or_default();
+        let of = |part: &Option<String>| part.clone().unwrap_or_default();
+        let listed = self.namespaces.get(&of(&about.namespace)).and_then(|all| all.get(&of(&about.name)));
+        let listed = listed.filter(|_| code == 200_000 && answer.r#type == grpc::INSTANCE);
+        let kind = match answer.r#type {
+            grpc::INSTANCE => "INSTANCE",
+            grpc::SERVICES => "SERVICES",
+            _ => "ROUTING",
+        };
+        let mut body = json!({
+            "code": code, "info": answer.info, "type": kind, "service": service_json(&about),
+            "instances": listed.map(|listed| listed.shown.clone()).unwrap_or_default(),
+            "services": answer.services.iter().map(service_json).collect::<Vec<_>>(),
+        });
+        for name in ["routing", "rateLimit", "circuitBreaker", "faultDetector", "aliasFor"] {
+            body[name] = Value::Null;
+        }
+        for name in ["namespaces", "lanes", "customRouteRules", "nearbyRouteRules", "losslessRules"] {
+            body[name] = json!([]);
+        }
+        Some(Answer::coded(code, &body))
     }
 
     pub(super) fn instances(&self, mut asked: grpc::Service) -> grpc::DiscoverResponse {
@@ -125,6 +173,28 @@ impl Published {
         };
         grpc::DiscoverResponse { services: list.collect(), ..grpc::answer(200_000, grpc::SERVICES, about) }
     }
+}
+
+/// An instance with the metadata that Discover adds.
+fn shown(instance: &Element) -> Value {
+    let mut shown = instance.clone();
+    shown.insert("metadata".to_owned(), json!(grpc::instance(instance).metadata));
+    if let Some(location) = instance.get("location").and_then(Value::as_object) {
+        shown.insert("location".to_owned(), shaped(&["region", "zone", "campus"], location));
+    }
+    shaped(INSTANCE_FIELDS, &shown)
+}
+
+fn service_json(service: &grpc::Service) -> Value {
+    let set = [
+        ("name", json!(service.name)),
+        ("namespace", json!(service.namespace)),
+        ("metadata", json!(service.metadata)),
+        ("owners", json!(service.owners)),
+        ("revision", json!(service.revision)),
+        ("id", json!(service.id)),
+    ];
+    shaped(SERVICE_FIELDS, &set.map(|(name, value)| (name.to_owned(), value)).into_iter().collect())
 }
 
 pub(super) async fn serve_grpc(listener: TcpListener, server: Arc<Server>) {

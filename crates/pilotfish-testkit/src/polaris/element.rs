@@ -114,6 +114,9 @@ pub(super) const LIST_FIELDS: &[&str] = &[
     "data",
 ];
 
+/// [rec grpc-discover] Metadata that Discover adds to what an instance says, and that the console leaves out.
+pub(super) const DERIVED: [&str; 5] = ["version", "protocol", "region", "zone", "campus"];
+
 /// [rec headers] An object has all of its fields: `null`, or `[]` and `{}` where it is a list or a map.
 pub(super) fn shaped(fields: &[&str], values: &Element) -> Value {
     let field = |field: &&str| {

@@ -22,6 +22,9 @@ use std::time::Instant;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
+/// [rec client-api] Discover, for clients.
+const DISCOVER: &str = "/v1/Discover";
+
 pub(super) const MAX_BODY: usize = 8 << 20;
 
 /// A status and a body.
@@ -129,7 +132,7 @@ pub(super) async fn answer_now(server: &Server, request: Request<Incoming>) -> A
     let query: Query =
         form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()).into_owned().collect();
     let body = body.to_bytes();
-    if is_console {
+    if is_console || path == DISCOVER {
         let header =
             |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         server.faults.saw(Seen {
@@ -199,6 +202,16 @@ pub(super) fn route(
             };
             let (refusal, echo) = client_call(server, path.trim_start_matches("/v1/"), &given, token);
             Answer::coded(refusal.0, &element_answer(Of::Instances, &refusal, echo.as_ref()))
+        }
+        ("POST", DISCOVER) => {
+            // [rec client-auth, client-api] Clients need a token where the server is set so.
+            if server.options.clients_need_token && !server.allows(token) {
+                return Answer::coded(401_001, &json!({"code": 401_001, "info": info(401_001)}));
+            }
+            let given = serde_json::from_slice::<Element>(body).ok();
+            given
+                .and_then(|given| server.published().answer_http(&given))
+                .unwrap_or_else(|| Answer::coded(400_001, &json!({"code": 400_001, "info": info(400_001)})))
         }
         _ => Answer::plain(404, "404: Page Not Found"),
     }

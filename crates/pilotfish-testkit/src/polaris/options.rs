@@ -21,6 +21,9 @@ pub struct PolarisOptions {
     /// Whether queries of the console see what Discover sees. [doc] Its reads lag behind writes; the recorded server's do not
     /// [rec instances-read-after-write].
     pub console_lags: bool,
+    /// True if the cache does not notice the deletion of an instance that was not changed within the last 5 s: it is acknowledged,
+    /// and the instance is shown as before. So do servers with the boltdb store, until they are restarted.
+    pub shows_deleted: bool,
     /// Whether instances become unhealthy whose heartbeats fail. [rec health-ttl, health-ttl-unchecked]
     pub checks_heartbeats: bool,
 }
@@ -35,6 +38,7 @@ impl Default for PolarisOptions {
             instance_limit: None,
             user: None,
             console_lags: false,
+            shows_deleted: false,
             checks_heartbeats: false,
         }
     }

@@ -3,7 +3,7 @@
 use super::batch::MAX_BATCH;
 use super::codes::info;
 use super::element::{
-    Element, INSTANCE_FIELDS, LIST_FIELDS, NAMESPACE_FIELDS, SERVICE_FIELDS, number, shaped, text,
+    DERIVED, Element, INSTANCE_FIELDS, LIST_FIELDS, NAMESPACE_FIELDS, SERVICE_FIELDS, number, shaped, text,
 };
 use super::http::Answer;
 use super::store::Store;
@@ -98,7 +98,7 @@ pub(super) fn get_instances(store: &Store, query: &Query) -> Answer {
             && keys.iter().zip(&values).all(metadata)
     };
     let found: Vec<Value> =
-        store.instances.values().filter(is_wanted).map(|instance| shown_instance(store, instance)).collect();
+        store.shown_instances().filter(is_wanted).map(|instance| shown_instance(store, instance)).collect();
     page(200_000, found.len(), "instances", found, query, Value::Null)
 }
 
@@ -130,6 +130,9 @@ pub(super) fn shown_instance(store: &Store, instance: &Element) -> Value {
     }
     if let Some(location) = instance.get("location").and_then(Value::as_object) {
         shown.insert("location".to_owned(), shaped(&["region", "zone", "campus"], location));
+    }
+    if let Some(Value::Object(metadata)) = shown.get_mut("metadata") {
+        metadata.retain(|name, _| !DERIVED.contains(&name.as_str()));
     }
     shaped(INSTANCE_FIELDS, &shown)
 }

@@ -35,10 +35,11 @@ impl Polaris {
         let (http_port, grpc_port) = (port(&http), port(&grpc));
         let tick = options.tick;
         let tokens = Mutex::new((options.token.clone(), options.user.clone()));
+        let store = Store { shows_deleted: options.shows_deleted, ..Store::default() };
         let server = Arc::new(Server {
             options,
             tokens,
-            store: Mutex::default(),
+            store: Mutex::new(store),
             published: Mutex::default(),
             console: Mutex::default(),
             faults: Faults::default(),
@@ -191,9 +192,19 @@ impl Polaris {
         }
     }
 
+    /// Shows deleted instances no longer, as a server does that is started again.
+    ///
+    /// # Panics
+    /// Never, unless something else has.
+    pub fn notice_deletions(&self) {
+        self.server.store().unnoticed.clear();
+        self.server.refresh();
+    }
+
     /// Forgets everything, as a server does that is started again without its store.
     pub fn lose_everything(&self) {
-        *self.server.store() = Store::default();
+        let shows_deleted = self.server.options.shows_deleted;
+        *self.server.store() = Store { shows_deleted, ..Store::default() };
         self.server.refresh();
     }
 }

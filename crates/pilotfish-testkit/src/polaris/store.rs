@@ -8,6 +8,11 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
+/// [rec health-ttl] Metadata that an unhealthy instance with a check gets.
+const LAST_HEARTBEAT: &str = "internal-lastheartbeat";
+/// The cache of a server with the boltdb store looks at what was changed since so long ago.
+const NOTICED: Duration = Duration::from_secs(5);
+
 #[derive(Clone, Default)]
 pub(super) struct Store {
     pub(super) aliases: BTreeMap<(String, String), Element>,
@@ -21,6 +26,12 @@ pub(super) struct Store {
     pub(super) buckets: HashMap<String, (f64, Option<Instant>)>,
     pub(super) beats_of_unknown: HashMap<String, u32>,
     pub(super) counter: u64,
+    /// The option of that name, see `PolarisOptions`.
+    pub(super) shows_deleted: bool,
+    /// When an instance was changed last.
+    pub(super) changed: HashMap<String, Instant>,
+    /// Instances whose deletion the cache does not notice, by id; see `PolarisOptions::shows_deleted`.
+    pub(super) unnoticed: BTreeMap<String, Element>,
     /// How far its clock is ahead, see `Polaris::advance`.
     pub(super) ahead: Duration,
 }
@@ -38,8 +49,15 @@ impl Store {
     }
 
     pub(super) fn instances_of(&self, namespace: &str, service: &str) -> impl Iterator<Item = &Element> {
-        let ids = self.ids.get(&(namespace.to_owned(), service.to_owned()));
-        ids.into_iter().flatten().filter_map(|id| self.instances.get(id))
+        let key = (namespace.to_owned(), service.to_owned());
+        let ids = self.ids.get(&key).into_iter().flatten();
+        let unnoticed = self.unnoticed.values().filter(move |instance| service_of(instance) == key);
+        ids.filter_map(|id| self.instances.get(id)).chain(unnoticed)
+    }
+
+    /// The instances that the cache has.
+    pub(super) fn shown_instances(&self) -> impl Iterator<Item = &Element> {
+        self.instances.values().chain(self.unnoticed.values())
     }
 
     // -- Namespaces
@@ -210,6 +228,8 @@ impl Store {
         stored.insert("revision".to_owned(), self.unique());
         let beat = self.clock();
         self.beats.insert(id.clone(), beat);
+        self.changed.insert(id.clone(), beat);
+        self.unnoticed.remove(&id);
         self.ids.entry(service_of(&stored)).or_default().insert(id.clone());
         self.instances.insert(id.clone(), stored);
         let fields = ["service", "namespace", "vpc_id", "host", "port"];
@@ -229,7 +249,7 @@ impl Store {
             set_health_check(&mut echo, given);
             echo.remove("enableHealthCheck");
         }
-        let revision = self.unique();
+        let (revision, clock) = (self.unique(), self.clock());
         let Some(stored) = self.instances.get_mut(&id) else { return (refusal(400_303), echo) };
         let mut new = stored.clone();
         new.extend(given.clone());
@@ -245,16 +265,21 @@ impl Store {
         new.insert("revision".to_owned(), revision);
         new.insert("mtime".to_owned(), now());
         *stored = new;
+        self.changed.insert(id, clock);
         (refusal(200_000), echo)
     }
 
     /// [rec instances-delete] One that is not there is deleted already.
     pub(super) fn delete_instance(&mut self, given: &Element) -> (Refusal, Element) {
         let id = instance_id(given);
-        if let Some(removed) = self.instances.remove(&id)
-            && let Some(ids) = self.ids.get_mut(&service_of(&removed))
-        {
-            ids.remove(&id);
+        if let Some(removed) = self.instances.remove(&id) {
+            if let Some(ids) = self.ids.get_mut(&service_of(&removed)) {
+                ids.remove(&id);
+            }
+            let age = self.changed.remove(&id).map(|at| self.clock().saturating_duration_since(at));
+            if self.shows_deleted && age.is_some_and(|age| age >= NOTICED) {
+                self.unnoticed.insert(id.clone(), removed);
+            }
         }
         let mut echo = given.clone();
         echo.insert("id".to_owned(), json!(id));
@@ -267,12 +292,21 @@ impl Store {
         for (id, instance) in &mut self.instances {
             let ttl = instance.get("healthCheck").and_then(|check| check.pointer("/heartbeat/ttl"));
             let Some(ttl) = ttl.and_then(Value::as_u64) else { continue };
-            let is_recent = |beat: &Instant| now.duration_since(*beat) < Duration::from_secs(3 * ttl);
-            let is_beating = self.beats.get(id).is_some_and(is_recent);
+            let since = self.beats.get(id).map(|beat| now.duration_since(*beat));
+            let is_beating = since.is_some_and(|since| since < Duration::from_secs(3 * ttl));
             if instance.insert("healthy".to_owned(), json!(is_beating)) != Some(json!(is_beating)) {
                 self.counter += 1;
                 let revision = sha1(&format!("unique {}", self.counter));
                 instance.insert("revision".to_owned(), json!(revision.get(..32)));
+                let metadata = instance.entry("metadata").or_insert_with(|| json!({}));
+                if let Value::Object(metadata) = metadata {
+                    // The time of the last beat, in seconds since 1970; it is not compared.
+                    if is_beating {
+                        metadata.remove(LAST_HEARTBEAT);
+                    } else {
+                        metadata.insert(LAST_HEARTBEAT.to_owned(), json!("0"));
+                    }
+                }
             }
         }
     }

@@ -43,7 +43,7 @@ fn print_json(out: &mut impl Write, once: &Once) -> Result<()> {
     let problem = |one: &Problem| json!({"service": one.service.to_string(), "message": one.message});
     let body = json!({
         "services": report.services, "instances": report.instances, "calls": calls, "dryRun": dry,
-        "failed": report.failed, "refused": report.refused, "heldDeletions": report.held,
+        "failed": report.failed, "refused": report.refused, "heldDeletions": report.held, "lingering": report.lingering,
         "conflicts": report.conflicts, "isolatedByOthers": report.isolated, "equal": once.is_equal(),
         "seconds": report.took.as_secs_f64(), "problems": problems.iter().map(problem).collect::<Vec<_>>(),
     });
@@ -83,6 +83,7 @@ pub(super) fn table(report: &PassReport) -> Vec<String> {
         ("deletions held", report.held, "until they are confirmed"),
         ("of others", report.conflicts, "where ours should be, not touched"),
         ("isolated by others", report.isolated, "although ready, not touched"),
+        ("still shown", report.lingering, "although Polaris acknowledged the deletion"),
     ];
     let shown = figures.into_iter().filter(|(_, count, _)| *count > 0);
     lines.extend(

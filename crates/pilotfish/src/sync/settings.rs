@@ -6,7 +6,8 @@ use pilotfish_kube_writer::lease::LeaseSettings;
 use pilotfish_polaris_sync::{
     ClientSettings, Credentials, PolarisTarget, SessionSettings, TlsOptions, TokenSource,
 };
-use pilotfish_sync::{ClusterSettings, GuardSettings, Mode, ScheduleSettings};
+use pilotfish_source::GuardSettings;
+use pilotfish_sync::{ClusterSettings, Mode, ScheduleSettings};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -47,14 +48,12 @@ pub(crate) struct SyncPolaris {
     /// How often everything is compared
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "60s")]
     resync: Duration,
-    /// Deletions of more than this share of all instances wait for a confirmation; 1 for none
-    #[arg(long, value_name = "SHARE", default_value_t = 0.5)]
-    guard_share: f64,
-    /// Deletions up to this count never wait
-    #[arg(long, value_name = "COUNT", default_value_t = 10)]
-    guard_minimum: usize,
-    /// How long they wait; then the cluster is read again from the start
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
+    /// Share of all managed instances, in percent, that may be deleted at once; more, and at least 3, wait for a second read
+    /// of the cluster. `off` deletes at once
+    #[arg(long, value_name = GuardSettings::SHARE, default_value = "50")]
+    guard: String,
+    /// Time until that second read
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10s")]
     guard_wait: Duration,
     /// Take isolation of our instances as that of polaris-controller, which leaves no mark: for the first run after it
     #[arg(long)]
@@ -135,9 +134,10 @@ impl SyncPolaris {
         if self.ca_file.is_some() && !address.scheme.is_tls {
             bail!("--ca-file needs TLS: begin --address with https://");
         }
-        if !(0.0..=1.0).contains(&self.guard_share) {
-            bail!("--guard-share {}: not a share from 0 to 1", self.guard_share);
-        }
+        let share = match GuardSettings::parse_share(&self.guard) {
+            Ok(share) => share,
+            Err(error) => bail!("--guard {:?}: {error}", self.guard),
+        };
         let variable = std::env::var(TOKEN).ok().filter(|token| !token.is_empty());
         let token = match (self.token_file, variable) {
             (Some(file), _) => TokenSource::File(file),
@@ -145,8 +145,7 @@ impl SyncPolaris {
             (None, None) => TokenSource::None,
         };
         let tls = address.scheme.is_tls.then(|| TlsOptions::new(self.ca_file, None, None));
-        let guard =
-            GuardSettings { share: self.guard_share, minimum: self.guard_minimum, wait: self.guard_wait };
+        let guard = GuardSettings { share, wait: self.guard_wait, ..GuardSettings::default() };
         let mode = match self.mode {
             ModeArg::All => Mode::All,
             ModeArg::Demand => Mode::Demand,
