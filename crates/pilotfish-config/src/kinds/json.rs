@@ -26,7 +26,7 @@ pub fn whole_spec_json(object: &Object) -> Option<Value> {
     let mut value =
         with_type!(object.key().kind, T => object.typed::<T>().map(|typed| serde_json::to_value(&*typed)))?;
     if let Ok(value) = &mut value {
-        drop_absent(value);
+        drop_absent(value, free_fields(object.key().kind));
     }
     value.ok()
 }
@@ -55,14 +55,25 @@ fn is_closed(object: &Object) -> bool {
 }
 
 /// Drops fields without a value, and variants that stand for "nothing was written".
-fn drop_absent(value: &mut Value) {
+fn drop_absent(value: &mut Value, free: &[&str]) {
     match value {
         Value::Object(fields) => {
             fields.retain(|name, value| !value.is_null() && !name.is_empty());
-            fields.values_mut().for_each(drop_absent);
+            let typed = fields.iter_mut().filter(|(name, _)| !free.contains(&name.as_str()));
+            typed.for_each(|(_, value)| drop_absent(value, free));
         }
-        Value::Array(items) => items.iter_mut().for_each(drop_absent),
+        Value::Array(items) => items.iter_mut().for_each(|item| drop_absent(item, free)),
         _ => {}
+    }
+}
+
+/// The fields of a kind with JSON of any form, in which `null` is a value like others.
+fn free_fields(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::EnvoyFilter => &["value"],
+        Kind::WasmPlugin => &["pluginConfig"],
+        Kind::MeshConfig => &["labels"],
+        _ => &[],
     }
 }
 

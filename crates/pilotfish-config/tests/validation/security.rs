@@ -69,6 +69,11 @@ fn request_authentication() {
                 "issuer: a, jwks: '{\"kty\": \"RSA\", \"n\": \"YQ\", \"e\": \"AQAB\"}'",
             ),
             (
+                "issuer: a, jwks: '{\"keys\": [{}]}'",
+                "spec.jwtRules[0].jwks: is not a set of JSON web keys",
+                "issuer: a, jwks: '{\"keys\": []}'",
+            ),
+            (
                 "issuer: a, audiences: [\"\"]",
                 "spec.jwtRules[0].audiences[0]: must not be empty",
                 "issuer: a, audiences: [b]",

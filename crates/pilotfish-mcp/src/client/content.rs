@@ -190,6 +190,11 @@ impl Content {
         self.kinds.get(&kind).into_iter().flat_map(|of| of.resources.keys().cloned()).collect()
     }
 
+    /// Number of resources of these kinds.
+    pub(crate) fn count_of(&self, kinds: &[Kind]) -> usize {
+        kinds.iter().filter_map(|kind| self.kinds.get(kind)).map(|of| of.resources.len()).sum()
+    }
+
     /// How many resources there are.
     pub(crate) fn count(&self) -> usize {
         self.kinds.values().map(|of| of.resources.len()).sum()

@@ -8,9 +8,12 @@ use pilotfish_proto::envoy::config::core::v3::{HealthStatus, Locality, Metadata}
 use pilotfish_proto::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
 use pilotfish_proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, LbEndpoint};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 /// Where Envoy finds how an endpoint is spoken to, and the label of a workload that says so.
 const SOCKET_MATCH: &str = "envoy.transport_socket_match";
+/// Where Envoy finds the address that a tunnel leads to, as `ADDRESS:PORT`.
+const ORIGINAL_DST: &str = "envoy.filters.listener.original_dst";
 const TLS_MODE: &str = "security.istio.io/tlsMode";
 const CANONICAL_NAME: &str = "service.istio.io/canonical-name";
 const CANONICAL_REVISION: &str = "service.istio.io/canonical-revision";
@@ -60,15 +63,35 @@ fn endpoint_of(endpoint: &LbEndpoint, locality: &str) -> Option<Assigned> {
         return None;
     }
     let Some(HostIdentifier::Endpoint(host)) = &endpoint.host_identifier else { return None };
-    let Some(Address::SocketAddress(socket)) = host.address.as_ref()?.address.as_ref() else { return None };
-    let Some(PortSpecifier::PortValue(port)) = socket.port_specifier else { return None };
+    let (address, port) = match host.address.as_ref()?.address.as_ref()? {
+        Address::SocketAddress(socket) => match socket.port_specifier {
+            Some(PortSpecifier::PortValue(port)) => (socket.address.clone(), port),
+            _ => return None,
+        },
+        // To a waypoint, an istiod gives workloads of an ambient mesh behind its tunnel.
+        Address::EnvoyInternalAddress(_) => tunnelled(endpoint.metadata.as_ref()?)?,
+        Address::Pipe(_) => return None,
+    };
     let workload = Workload {
-        address: socket.address.clone(),
+        address,
         labels: endpoint.metadata.as_ref().map(labels).unwrap_or_default(),
         locality: locality.to_owned(),
         weight: endpoint.load_balancing_weight.unwrap_or_default(),
     };
     Some(Assigned { workload, port })
+}
+
+/// The address and port that a tunnel leads to.
+fn tunnelled(metadata: &Metadata) -> Option<(String, u32)> {
+    let place: SocketAddr = text(metadata, ORIGINAL_DST, "local")?.parse().ok()?;
+    Some((place.ip().to_string(), place.port().into()))
+}
+
+fn text<'a>(metadata: &'a Metadata, filter: &str, field: &str) -> Option<&'a str> {
+    match &metadata.filter_metadata.get(filter)?.fields.get(field)?.kind {
+        Some(ValueKind::StringValue(text)) => Some(text),
+        _ => None,
+    }
 }
 
 /// `REGION/ZONE/SUBZONE`, without what is empty at the end.
@@ -79,15 +102,10 @@ fn locality(of: &Locality) -> String {
 
 /// The labels that an istiod lets proxies know: whether the workload speaks mTLS, and its canonical service.
 fn labels(metadata: &Metadata) -> BTreeMap<String, String> {
-    let text = |filter: &str, field: &str| match metadata.filter_metadata.get(filter)?.fields.get(field)?.kind
-    {
-        Some(ValueKind::StringValue(ref text)) => Some(text.as_str()),
-        _ => None,
-    };
     // NAME;NAMESPACE;CANONICAL NAME;CANONICAL REVISION;CLUSTER
-    let mut workload = text("istio", "workload").unwrap_or_default().split(';').skip(2);
+    let mut workload = text(metadata, "istio", "workload").unwrap_or_default().split(';').skip(2);
     let labels = [
-        (TLS_MODE, text(SOCKET_MATCH, "tlsMode")),
+        (TLS_MODE, text(metadata, SOCKET_MATCH, "tlsMode")),
         (CANONICAL_NAME, workload.next()),
         (CANONICAL_REVISION, workload.next()),
     ];
@@ -96,4 +114,38 @@ fn labels(metadata: &Metadata) -> BTreeMap<String, String> {
         .filter(|(_, value)| !value.is_empty())
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_proto::envoy::config::core::v3 as core;
+    use pilotfish_proto::envoy::config::endpoint::v3::{Endpoint, LocalityLbEndpoints};
+    use pilotfish_proto::{Struct, Value};
+
+    /// As an istiod has workloads of an ambient mesh for a waypoint.
+    #[test]
+    fn endpoint_behind_a_tunnel_has_the_address_that_it_leads_to() {
+        let of = |local: &str| {
+            let local = Value { kind: Some(ValueKind::StringValue(local.to_owned())) };
+            let original = Struct { fields: [("local".to_owned(), local)].into() };
+            let address = Address::EnvoyInternalAddress(core::EnvoyInternalAddress::default());
+            let endpoint =
+                Endpoint { address: Some(core::Address { address: Some(address) }), ..Endpoint::default() };
+            let endpoint = LbEndpoint {
+                host_identifier: Some(HostIdentifier::Endpoint(endpoint)),
+                metadata: Some(Metadata {
+                    filter_metadata: [(ORIGINAL_DST.to_owned(), original)].into(),
+                    ..Metadata::default()
+                }),
+                ..LbEndpoint::default()
+            };
+            let endpoints = vec![LocalityLbEndpoints { lb_endpoints: vec![endpoint], ..Default::default() }];
+            let all = assigned(&ClusterLoadAssignment { endpoints, ..ClusterLoadAssignment::default() });
+            all.into_iter().map(|one| (one.workload.address, one.port)).collect::<Vec<_>>()
+        };
+        assert_eq!(of("10.0.0.1:8080"), [("10.0.0.1".to_owned(), 8080)]);
+        assert_eq!(of("[2001:db8::1]:80"), [("2001:db8::1".to_owned(), 80)]);
+        assert_eq!(of("nowhere"), []);
+    }
 }

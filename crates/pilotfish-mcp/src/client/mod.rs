@@ -3,6 +3,8 @@
 mod content;
 mod eds;
 #[cfg(test)]
+mod pushes;
+#[cfg(test)]
 mod recorded;
 #[cfg(any(test, feature = "testing"))]
 mod relay;

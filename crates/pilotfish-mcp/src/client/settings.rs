@@ -39,7 +39,7 @@ pub(crate) const OPTIONS: &[RegistryOption] = &[
     RegistryOption {
         name: "node",
         value: "ID",
-        about: "the node id that the server sees [default: sidecar~127.0.0.1~pilotfish.NS~NS.svc.cluster.local, NS the root namespace]",
+        about: "the node id that the server sees [default: waypoint~127.0.0.1~pilotfish.NS~NS.svc.cluster.local, NS the root namespace]",
     },
     RegistryOption::GUARD,
     RegistryOption::GUARD_WAIT,
@@ -123,9 +123,13 @@ fn kinds(text: Option<String>, mistakes: &mut Vec<String>) -> Vec<&'static McpKi
 }
 
 /// The node that says who asks, and that configuration is asked for.
+///
+/// An istiod pushes a change to the nodes that it affects: that of a Gateway to no sidecar, that of a Sidecar to no router, and to a
+/// sidecar nothing that is not exported to its namespace. A waypoint of the root namespace is affected by all kinds but those that
+/// are [relisted](super::stream::RELISTED).
 fn node_of(id: Option<String>, namespace: &str, revision: Option<&str>) -> Node {
     let id = id
-        .unwrap_or_else(|| format!("sidecar~127.0.0.1~pilotfish.{namespace}~{namespace}.svc.cluster.local"));
+        .unwrap_or_else(|| format!("waypoint~127.0.0.1~pilotfish.{namespace}~{namespace}.svc.cluster.local"));
     let text = |text: &str| Value { kind: Some(ValueKind::StringValue(text.to_owned())) };
     let mut fields = std::collections::BTreeMap::new();
     fields.insert("GENERATOR".to_owned(), text("api"));

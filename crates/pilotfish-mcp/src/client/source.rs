@@ -2,7 +2,7 @@
 
 use super::content::{Content, ContentSettings, Taken};
 use super::settings::McpSettings;
-use super::stream::{Answered, ClientStream, Protocol};
+use super::stream::{Answered, ClientStream, Protocol, RELISTED};
 use super::synthetic::Synthetic;
 use super::transport::{MessageStream, TransportError, TransportSettings, handshake};
 use pilotfish_config::{ObjectCheck, Severity, SourceBatch, SourceEvent};
@@ -21,6 +21,10 @@ use tokio::time::Instant;
 const RECONNECT: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(500), Duration::from_secs(60));
 /// The time until every kind has an answer, before that counts as a failure.
 const FIRST_ANSWERS: Duration = Duration::from_secs(30);
+/// The time between two requests for lists of which changes are not pushed; longer for more than [`RELIST_RESOURCES`].
+const RELIST: Duration = Duration::from_secs(1);
+/// Resources of these lists for which [`RELIST`] is the time between two requests.
+const RELIST_RESOURCES: usize = 1_000;
 /// Bytes of one answer. Ten thousand large ServiceEntries are some 20 MB.
 const MOST_BYTES: usize = 256 << 20;
 /// The time between two lines of the log about refused answers.
@@ -182,6 +186,7 @@ impl McpSource {
         let mut acceptances = batches.report().losses().acceptances();
         let mut messages = self.in_time(late, batches, open).await??;
         self.deliver(batches).await?;
+        let mut relist_at = began + RELIST;
         loop {
             let complete = self.content.missing().is_empty() && !self.synthetic.is_waiting();
             let due = self.second_answer_due(began);
@@ -193,6 +198,11 @@ impl McpSource {
             };
             let message = tokio::select! {
                 message = next => message,
+                () = tokio::time::sleep_until(relist_at), if complete => {
+                    messages.send_all(&stream.relist()).await?;
+                    relist_at = Instant::now() + self.relist_interval();
+                    continue;
+                }
                 () = second_answer(due, &mut acceptances) => Err(SessionError::SecondAnswer),
             };
             if matches!(message, Err(SessionError::SecondAnswer)) {
@@ -208,9 +218,7 @@ impl McpSource {
             if is_unversioned && self.settings.protocol.is_none() && !self.takes_unversioned {
                 return Err(SessionError::Unversioned);
             }
-            if let Some((kind, Taken { error: Some(error) })) = taken {
-                self.log_refusal(kind, &error);
-            }
+            self.log_refusal(taken.as_ref());
             if let Some(answer) = assignments {
                 self.synthetic.answer(&answer, now());
             }
@@ -220,6 +228,12 @@ impl McpSource {
                 messages.send(&request).await?;
             }
         }
+    }
+
+    /// A second for short lists, and longer for long ones: each costs the server all of its resources.
+    fn relist_interval(&self) -> Duration {
+        let count = self.content.count_of(&RELISTED).div_ceil(RELIST_RESOURCES).max(1);
+        RELIST.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
     /// When the second answer of what is held back is due; `None` where this stream was begun for it.
@@ -244,7 +258,8 @@ impl McpSource {
     }
 
     /// Tells of a refused answer, at most once in a second: a server can send as many as it likes. `/debug/problemz` has all reasons.
-    fn log_refusal(&mut self, kind: Kind, error: &str) {
+    fn log_refusal(&mut self, taken: Option<&(Kind, Taken)>) {
+        let Some((kind, Taken { error: Some(error) })) = taken else { return };
         let now = Instant::now();
         if self.logged.is_none_or(|logged| now.saturating_duration_since(logged) >= LOG_AGAIN) {
             self.logged = Some(now);

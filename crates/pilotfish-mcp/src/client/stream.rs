@@ -16,6 +16,8 @@ use prost_types::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+/// Kinds of which an istiod pushes no change to anybody: that of a WorkloadGroup, or of a WorkloadEntry that nothing selects.
+pub(crate) const RELISTED: [Kind; 2] = [Kind::WorkloadGroup, Kind::WorkloadEntry];
 /// `INVALID_ARGUMENT`, the code of a refusal.
 const INVALID_ARGUMENT: i32 = 3;
 
@@ -37,6 +39,8 @@ struct Watch {
     /// Delta: the server was told what we have. Else its first answer is everything that there is.
     resumed: bool,
     answered: bool,
+    /// It was asked for again, without an answer yet.
+    relisted: bool,
     /// The spelling in which it was answered; answers in another one but that which was asked for are dropped.
     answered_as: Option<String>,
 }
@@ -108,6 +112,22 @@ impl ClientStream {
                 }
             });
             self.watches.insert(entry.kind, watch);
+        }
+        requests
+    }
+
+    /// Asks again for lists of which changes are not pushed: without a nonce, which a server answers as the first request of a stream.
+    /// A server that leaves such a request unanswered gets no further one. A stream of differences has no lists.
+    pub(crate) fn relist(&mut self) -> Vec<Vec<u8>> {
+        if self.protocol == Protocol::Delta {
+            return Vec::new();
+        }
+        let mut requests = Vec::new();
+        for (_, watch) in self.watches.iter_mut().filter(|(kind, _)| RELISTED.contains(kind)) {
+            if watch.answered && !std::mem::replace(&mut watch.relisted, true) {
+                let type_url = watch.type_url.clone();
+                requests.push(DiscoveryRequest { type_url, ..DiscoveryRequest::default() }.encode_to_vec());
+            }
         }
         requests
     }
@@ -297,7 +317,7 @@ impl ClientStream {
         }
         watch.answered_as = Some(type_url.to_owned());
         let taken = content.answer(entry, incoming, &answer(watch), now);
-        watch.answered = true;
+        (watch.answered, watch.relisted) = (true, false);
         Some((entry.kind, taken))
     }
 }

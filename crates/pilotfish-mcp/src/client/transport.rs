@@ -139,6 +139,14 @@ impl MessageStream {
         send(&mut self.requests, message).await
     }
 
+    /// Sends messages one after the other.
+    pub(crate) async fn send_all(&mut self, messages: &[Vec<u8>]) -> Result<(), TransportError> {
+        for message in messages {
+            self.send(message).await?;
+        }
+        Ok(())
+    }
+
     /// The next message.
     pub(crate) async fn next(&mut self) -> Result<Bytes, TransportError> {
         loop {

@@ -56,7 +56,14 @@ fn spec(service: &Service, endpoints: Option<&Arc<ServiceEndpoints>>) -> Value {
         "hosts": [service.written_host()], "ports": ports, "location": location, "resolution": resolution,
     });
     let Value::Object(fields) = &mut spec else { return spec };
-    let addresses = addresses(service);
+    let mut addresses = addresses(service);
+    // As istiod writes it. Without a selector, an entry without resolution would have a listener for all addresses of its port.
+    if service.headless && resolution == "NONE" && !service.selector.is_empty() {
+        addresses = vec![Service::UNSPECIFIED.into()];
+        let labels: BTreeMap<&str, &str> =
+            service.selector.iter().map(|(key, value)| (&**key, &**value)).collect();
+        fields.insert("workloadSelector".into(), json!({"labels": labels}));
+    }
     if !addresses.is_empty() {
         fields.insert("addresses".into(), json!(addresses));
     }

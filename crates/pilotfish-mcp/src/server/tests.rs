@@ -145,6 +145,58 @@ fn services_of_other_registries_are_entries_with_their_endpoints() {
     assert_eq!(endpoints[0]["ports"], json!({"http": 8080, "mysql": 3306}));
 }
 
+/// As an istiod's entry `synthetic-store`: its clients make no listener that takes all connections of the port.
+#[test]
+fn headless_service_keeps_its_selector() {
+    let world = world(
+        "
+apiVersion: v1
+kind: Service
+metadata: {name: store, namespace: default}
+spec: {clusterIP: None, selector: {app: store}, ports: [{name: tcp, port: 7000}]}
+",
+    );
+    let all = Catalogue::default().update(&world, &ChangeSet::default());
+    let [(_, name, Some(served))] = &all[..] else { panic!("{all:?}") };
+    let entry = McpKind::of(Kind::ServiceEntry).unwrap();
+    let resource = Resource::open(&Any::decode(&*served.any).unwrap()).unwrap();
+    let spec = body_to_json(entry, resource.body.as_ref().unwrap()).unwrap();
+    let recorded = json!({
+        "hosts": ["store.default.svc.cluster.local"], "addresses": ["0.0.0.0"],
+        "ports": [{"number": 7000, "protocol": "TCP", "name": "tcp"}],
+        "location": "MESH_INTERNAL", "workloadSelector": {"labels": {"app": "store"}},
+    });
+    assert_eq!((&**name, spec), ("default/synthetic-store", recorded));
+}
+
+/// In free JSON, `null` is a value: Envoy's API has it, and it unsets what is merged.
+#[test]
+fn null_in_free_json_survives_the_way_over_the_wire() {
+    let value = json!({"a": null, "list": [null, {"b": null}], "c": {"d": null, "value": null}});
+    for (kind, spec) in [
+        (
+            Kind::EnvoyFilter,
+            json!({"configPatches": [{"applyTo": "CLUSTER", "patch": {"operation": "MERGE", "value": value}}]}),
+        ),
+        (Kind::WasmPlugin, json!({"url": "file:///a.wasm", "pluginConfig": value})),
+    ] {
+        let object = json!({"metadata": {"name": "a", "namespace": "n"}, "spec": spec}).to_string();
+        let object = read_live(kind, &"x".into(), object.as_bytes()).unwrap().object;
+        let served = of_object(&object, "n/a".into()).unwrap();
+        let back = read_back(McpKind::of(kind).unwrap(), &served.any).unwrap();
+        assert!(back.spec.equals(&*object.spec), "{kind}: {}", first_difference(&object, &back));
+        let shown = format!("{:?}", back.spec);
+        assert!(shown.contains("Null"), "{kind}: {shown}");
+    }
+    let mesh = br#"{"extensionProviders": [{"name": "log", "envoyFileAccessLog":
+        {"path": "/dev/stdout", "logFormat": {"labels": {"a": null, "b": "%PROTOCOL%"}}}}]}"#;
+    let mut read = read_mesh_file(MeshFile::Config, "mesh", mesh, &Limits::default());
+    let object = read.objects.pop().unwrap().object;
+    let served = of_object(&object, Arc::default()).unwrap();
+    let back = read_back(McpKind::of(Kind::MeshConfig).unwrap(), &served.any).unwrap();
+    assert!(back.spec.equals(&*object.spec), "{}", first_difference(&object, &back));
+}
+
 #[test]
 fn only_what_differs_is_told() {
     let mut catalogue = Catalogue::default();

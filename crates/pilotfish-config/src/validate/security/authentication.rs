@@ -86,7 +86,7 @@ fn no_empty(field: &str, list: &[String], at: &Path<'_>, checker: &mut Checker) 
     });
 }
 
-/// Whether the text is a key in JSON or a list of at least one, each with its type and what Envoy needs for that.
+/// True if the text is a key in JSON or a list of them, each with its type and what Envoy needs for that.
 fn is_key_set(text: &str) -> bool {
     let Ok(value) = serde_json::from_str::<serde_json::Value>(text) else { return false };
     let is_key = |value: &serde_json::Value| {
@@ -104,7 +104,7 @@ fn is_key_set(text: &str) -> bool {
         }
     };
     match value.get("keys") {
-        Some(keys) => keys.as_array().is_some_and(|keys| !keys.is_empty() && keys.iter().all(is_key)),
+        Some(keys) => keys.as_array().is_some_and(|keys| keys.iter().all(is_key)),
         None => is_key(&value),
     }
 }
