@@ -7,8 +7,13 @@ use http::request::Parts;
 use pilotfish_registration_api::v1::error::Code;
 use std::net::IpAddr;
 
-/// Refuses requests from pages of other places, and on loopback those whose name for us is not ours.
+/// Refuses requests with several hosts or from pages of other places, and on loopback those under another
+/// name than ours.
 pub(crate) fn check(parts: &Parts, is_loopback: bool) -> Result<(), Failure> {
+    // RFC 9112, 3.2: what is checked here could be another one than what somebody on the way has used.
+    if parts.headers.get_all(HOST).iter().nth(1).is_some() {
+        return Err(Failure::new(Code::InvalidArgument, "the request has several Host headers"));
+    }
     let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
     let host = parts.uri.authority().map(http::uri::Authority::as_str).or_else(|| text(HOST.as_str()));
     let host = host.unwrap_or_default();
@@ -59,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_elsewhere_are_refused() {
+    fn pages_of_elsewhere_and_several_hosts_are_refused() {
         for (headers, expected) in [
             (&[("host", "127.0.0.1:15017")][..], true),
             (&[("host", "127.0.0.1:1"), ("origin", "http://127.0.0.1:1")], true),
@@ -67,6 +72,8 @@ mod tests {
             (&[("host", "127.0.0.1:1"), ("origin", "null")], false),
             (&[("host", "127.0.0.1:1"), ("sec-fetch-site", "cross-site")], false),
             (&[("host", "127.0.0.1:1"), ("sec-fetch-site", "none")], true),
+            (&[("host", "127.0.0.1:1"), ("host", "evil.example")], false),
+            (&[("host", "127.0.0.1:1"), ("host", "127.0.0.1:1")], false),
         ] {
             assert_eq!(allowed(headers, true), expected, "{headers:?}");
         }
