@@ -15,6 +15,7 @@ mod extra;
 mod honest;
 mod mesh;
 mod operator;
+mod own;
 mod report;
 mod run;
 mod target;
@@ -26,7 +27,7 @@ pub use attacks::all;
 pub use bounds::Bounds;
 pub use report::{Figures, Report, Row};
 pub use run::{Options, run};
-pub use target::Target;
+pub use target::{Cluster, Target};
 
 /// The head of the table whose rows a run prints.
 #[must_use]

@@ -3,12 +3,13 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use pilotfish_bench::world::{NAMESPACE, Target as Changed, World, address};
 use pilotfish_testkit::real::{
-    ApiServer, ApiServerOptions, Authority, Backend, Envoy, EnvoyOptions, Load, Pilotfish, eventually,
-    free_port, get,
+    ApiServer, ApiServerOptions, ApiServerProxy, Authority, Backend, Envoy, EnvoyOptions, Load, Pilotfish,
+    eventually, free_port, get,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -16,13 +17,16 @@ use tempfile::TempDir;
 use crate::dialer::Dialer;
 use crate::honest::Ways;
 use crate::wire::ACCOUNT;
-use crate::{Attack, Target};
+use crate::{Attack, Cluster, Target};
 
 /// Services that honest proxies have, and endpoints of each of them.
 const SERVICES: usize = 200;
 const ENDPOINTS: usize = 5;
 /// The host to which the Envoy's traffic goes.
 const ECHO: &str = "echo.shop.svc.cluster.local";
+
+/// Versions by which the cluster is ahead: room for restorations.
+const AHEAD: u64 = 1_000_000_000;
 
 /// See the module. Everything ends when it is dropped.
 pub(crate) struct Mesh {
@@ -31,7 +35,6 @@ pub(crate) struct Mesh {
     pub(crate) ways: Ways,
     world: World,
     traffic: Option<Traffic>,
-    _cluster: Option<ApiServer>,
     _folder: TempDir,
     _files: TempDir,
 }
@@ -54,26 +57,25 @@ impl Mesh {
         let backends = [Backend::start("127.0.0.11", "v1").await, Backend::start("127.0.0.12", "v2").await];
         let port = free_port();
         fs::write(config.join("shop.yaml"), shop(port, &backends))?;
-        let cluster = ApiServer::start(ApiServerOptions::default()).await;
-        if let Some(cluster) = &cluster {
-            cluster.apply_definitions().await;
-            // Where the certificate of the webhooks is kept.
-            cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: istio-system}}").await;
-        }
+        let cluster = cluster().await;
         let certificates = Certificates::write(folder.path());
         let target = Target {
+            pilotfish: binary.to_owned(),
             plaintext_xds: loopback(0),
             tls_xds: loopback(free_port()),
             admin: loopback(0),
             webhook: cluster.is_some().then(|| loopback(free_port())),
+            cluster,
             registration: Some(loopback(free_port())),
             ca_certificate: certificates.of("server", "root-cert.pem"),
+            server: certificates.pair("server"),
             client_certificate: certificates.of("stranger", "cert-chain.pem"),
             client_key: certificates.of("stranger", "key.pem"),
+            foreign: certificates.pair("foreign"),
             unproven: certificates.unproven(),
             config,
         };
-        let arguments = arguments(&target, cluster.as_ref(), folder.path(), &certificates);
+        let arguments = arguments(&target, folder.path());
         let binary = binary.to_str().context("the path of the executable is no text")?;
         let pilotfish = Pilotfish::launch(binary, &arguments.iter().map(String::as_str).collect::<Vec<_>>());
         pilotfish.ready().await;
@@ -90,16 +92,7 @@ impl Mesh {
         )?;
         let ways = Ways::new(&Dialer::plaintext(&target), &honest);
         let traffic = traffic(&pilotfish, port, backends).await;
-        Ok(Self {
-            pilotfish,
-            target,
-            ways,
-            world,
-            traffic,
-            _cluster: cluster,
-            _folder: folder,
-            _files: files,
-        })
+        Ok(Self { pilotfish, target, ways, world, traffic, _folder: folder, _files: files })
     }
 
     /// Changes an endpoint that all honest proxies have, as somebody does who edits a file. Gives the new address.
@@ -189,11 +182,21 @@ pub(crate) struct Usage {
 
 /// A folder for the files that are changed, in memory where there is one. On a disk that others write to, finding a file can take seconds, and
 /// would be taken for the server's time.
-fn in_memory() -> Result<TempDir> {
+pub(crate) fn in_memory() -> Result<TempDir> {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).context("no temporary folder")
 }
 
-fn loopback(port: u16) -> SocketAddr {
+/// An API server with the definitions of all kinds. `None` where none is installed.
+async fn cluster() -> Option<Arc<Cluster>> {
+    let server = ApiServer::start(ApiServerOptions::default()).await?;
+    server.apply_definitions().await;
+    // Where the certificate of the webhooks is kept.
+    server.apply("{apiVersion: v1, kind: Namespace, metadata: {name: istio-system}}").await;
+    let proxy = ApiServerProxy::start_ahead(&server, AHEAD).await;
+    Some(Arc::new(Cluster { server, proxy }))
+}
+
+pub(crate) fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
@@ -221,6 +224,8 @@ impl Certificates {
             authority
                 .issue(&format!("spiffe://cluster.local/ns/{NAMESPACE}/sa/{account}"), &folder.join(name));
         }
+        authority
+            .issue(&format!("spiffe://foreign.example/ns/{NAMESPACE}/sa/{ACCOUNT}"), &folder.join("foreign"));
         for (number, uris) in UNPROVEN.iter().enumerate() {
             authority.write(authority.with_uris(uris), &folder.join(format!("unproven-{number}")));
         }
@@ -228,11 +233,12 @@ impl Certificates {
     }
 
     fn unproven(&self) -> Vec<(PathBuf, PathBuf)> {
-        let of = |number| {
-            let who = format!("unproven-{number}");
-            (self.of(&who, "cert-chain.pem"), self.of(&who, "key.pem"))
-        };
-        (0..UNPROVEN.len()).map(of).collect()
+        (0..UNPROVEN.len()).map(|number| self.pair(&format!("unproven-{number}"))).collect()
+    }
+
+    /// The files of the chain and the key.
+    fn pair(&self, who: &str) -> (PathBuf, PathBuf) {
+        (self.of(who, "cert-chain.pem"), self.of(who, "key.pem"))
     }
 
     fn of(&self, who: &str, file: &str) -> PathBuf {
@@ -241,18 +247,13 @@ impl Certificates {
 }
 
 /// What Pilotfish is started with, beside its plaintext addresses.
-fn arguments(
-    target: &Target,
-    cluster: Option<&ApiServer>,
-    folder: &Path,
-    certificates: &Certificates,
-) -> Vec<String> {
+fn arguments(target: &Target, folder: &Path) -> Vec<String> {
     let path = |path: &Path| path.to_string_lossy().into_owned();
     let mut arguments = vec![path(&target.config)];
     let mut add = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
     add("--secure-xds-address", target.tls_xds.to_string());
-    add("--tls-cert-file", path(&certificates.of("server", "cert-chain.pem")));
-    add("--tls-key-file", path(&certificates.of("server", "key.pem")));
+    add("--tls-cert-file", path(&target.server.0));
+    add("--tls-key-file", path(&target.server.1));
     add("--ca-cert-file", path(&target.ca_certificate));
     // Attackers of the pages come from other addresses, and more must not make them less bearable.
     arguments.push("--allow-remote-debug".to_owned());
@@ -263,8 +264,8 @@ fn arguments(
         add("--registration-address", registration.to_string());
         add("--data-dir", path(&folder.join("data")));
     }
-    if let (Some(cluster), Some(webhook)) = (cluster, target.webhook) {
-        add("--kubeconfig", path(&cluster.kubeconfig()));
+    if let (Some(cluster), Some(webhook)) = (&target.cluster, target.webhook) {
+        add("--kubeconfig", path(&cluster.proxy.kubeconfig()));
         add("--webhook-address", webhook.to_string());
         add("--webhook-url", format!("https://{webhook}"));
     }

@@ -8,8 +8,9 @@ use futures::FutureExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::config::multiplied_entry;
-use super::http1::{ask, get, post};
+use super::http1::{answer, ask, get, post};
 use super::{REST, crowd, from_address, from_elsewhere};
+use crate::dialer::Dialer;
 use crate::{Attack, Counts, Deadline, Tally, Target};
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -53,6 +54,11 @@ pub(super) const ATTACKS: &[Attack] = &[
         name: "admin-forwarded",
         what: "Changes of the log's filter from other loopback addresses, and through proxies on this machine",
         run: |target, deadline| forwarded(target, deadline).boxed(),
+    },
+    Attack {
+        name: "several-hosts",
+        what: "Requests with several Host headers at each port of HTTP/1, and answers that browsers could take for another type",
+        run: |target, deadline| several_hosts(target, deadline).boxed(),
     },
     Attack {
         name: "admin-limits",
@@ -238,6 +244,37 @@ async fn forwarded(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
         let status = ask(from_address(last, target.admin).await?, request.as_bytes()).await?;
         ensure!(status == 403, "the log is changed by 127.0.0.{last} with {said:?}: {status}");
         counts.refused(status);
+        tokio::time::sleep(REST).await;
+    }
+    Ok(counts.tally())
+}
+
+async fn several_hosts(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    const HOSTS: [[&str; 2]; 3] =
+        [["localhost", "rebound.example"], ["rebound.example", "localhost"], ["localhost", "localhost"]];
+    const PAGES: [&str; 5] = ["/ready", "/metrics", "/debug/list", "/api/v1/problems", "/nothing"];
+    const HEADERS: [&str; 2] =
+        ["x-content-type-options: nosniff", "cross-origin-resource-policy: same-origin"];
+    let counts = Counts::new();
+    let ports = [Some(Dialer::at(target.admin)), target.registration.map(Dialer::at)];
+    let webhook = target.webhook.map(Dialer::unchecked).transpose()?;
+    let ports: Vec<Dialer> = ports.into_iter().chain([webhook]).flatten().collect();
+    for number in (0_usize..).take_while(|number| *number < 4 * HOSTS.len() || !deadline.passed()) {
+        let [first, second] = HOSTS.get(number % HOSTS.len()).copied().unwrap_or_default();
+        let request = format!(
+            "GET /v1/instances HTTP/1.1\r\nhost: {first}\r\nhost: {second}\r\nconnection: close\r\n\r\n"
+        );
+        for (index, port) in ports.iter().enumerate() {
+            counts.sent(request.len());
+            let status = ask(port.dial().await?, request.as_bytes()).await?;
+            ensure!(status == 400, "port {index} answers the hosts {first} and {second}: {status}");
+            counts.refused(status);
+        }
+        let page = PAGES.get(number % PAGES.len()).copied().unwrap_or_default();
+        let (_, head) = answer(from_address(1, target.admin).await?, &get(page, "localhost")).await?;
+        let missing = HEADERS.iter().find(|header| !head.contains(**header));
+        ensure!(missing.is_none(), "{page} is answered without {}", missing.unwrap_or(&""));
+        counts.answered();
         tokio::time::sleep(REST).await;
     }
     Ok(counts.tally())

@@ -1,12 +1,17 @@
 //! All attacks.
 
 mod admin;
+mod cluster;
 mod config;
 mod files;
 mod frames;
+mod full_disk;
 mod http1;
 mod http2;
+mod kubeconfigs;
+mod log;
 mod registration;
+mod rights;
 mod slow;
 mod tls;
 mod webhook;
@@ -35,7 +40,10 @@ pub fn all() -> Vec<Attack> {
         registration::ATTACKS,
         webhook::ATTACKS,
     ];
-    [xds::all(), config::ATTACKS.to_vec(), files::ATTACKS.to_vec(), of_ports.concat()].concat()
+    let of_clusters = [cluster::ATTACKS, kubeconfigs::ATTACKS].concat();
+    let of_own = [log::ATTACKS, rights::ATTACKS, full_disk::ATTACKS].concat();
+    let of_files = [config::ATTACKS, files::ATTACKS].concat();
+    [xds::all(), of_files, of_ports.concat(), of_clusters, of_own].concat()
 }
 
 /// How long an attacker rests after an attempt: the point is what an attempt costs the server, not how many fit into a second of a machine

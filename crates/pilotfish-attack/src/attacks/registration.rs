@@ -10,7 +10,7 @@ use futures::FutureExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::http1::{ask, post};
+use super::http1::{ask, json, post};
 use super::{REST, crowd};
 use crate::dialer::Dialer;
 use crate::wire::{field, incomplete};
@@ -72,9 +72,7 @@ const ADDRESSES: [&str; 8] = [
 fn registration(service: &str, address: &str) -> Vec<u8> {
     let path = format!("/v1/namespaces/attack/services/{service}/instances/a");
     let body = format!(r#"{{"addresses":["{address}"],"ports":[{{"number":8080}}],"ttl":"5s"}}"#);
-    let head = format!("PUT {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
-    format!("{head}content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len())
-        .into_bytes()
+    json("PUT", &path, &body)
 }
 
 async fn names(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {

@@ -1,6 +1,7 @@
 //! A proxy before an API server that misbehaves as configured: refuses, waits, answers errors, cuts watches.
 
 use super::ApiServer;
+use super::apiserver_view::{ChangedLines, View};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -26,6 +27,8 @@ pub enum ApiServerFault {
     Status(u16, Option<u32>),
     /// Every watch that resumes is answered `410 Gone`; lists work.
     Gone,
+    /// As `Gone`, with empty lists: an API server that lost its data.
+    Emptied,
     /// Every answer comes so much later.
     Slow(Duration),
     /// Every watch is cut after so long.
@@ -35,6 +38,14 @@ pub enum ApiServerFault {
     /// As an API server that has just started: groups of CustomResourceDefinitions are missing from the list of groups, their
     /// paths are not there yet (503), and rights are denied.
     Starting,
+}
+
+/// The faults of the proxy, and the versions that clients see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct State {
+    fault: ApiServerFault,
+    /// Difference between the versions that clients see and those of the API server.
+    ahead: u64,
 }
 
 /// The requests since the proxy was started.
@@ -53,7 +64,7 @@ pub struct RequestCounts {
 /// See the module's description. Plain HTTP on loopback; ends when dropped.
 pub struct ApiServerProxy {
     port: u16,
-    fault: watch::Sender<ApiServerFault>,
+    state: watch::Sender<State>,
     counts: Arc<Mutex<RequestCounts>>,
     task: JoinHandle<()>,
     kubeconfig: PathBuf,
@@ -65,20 +76,28 @@ impl ApiServerProxy {
     /// # Panics
     /// When loopback has no free port.
     pub async fn start(server: &ApiServer) -> Self {
+        Self::start_ahead(server, 0).await
+    }
+
+    /// Starts one whose versions are higher by `ahead`, which can be [lowered](Self::lower_versions).
+    ///
+    /// # Panics
+    /// When loopback has no free port.
+    pub async fn start_ahead(server: &ApiServer, ahead: u64) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("loopback has a free port");
         let port = listener.local_addr().expect("it is bound").port();
-        let (fault, faults) = watch::channel(ApiServerFault::None);
+        let (state, states) = watch::channel(State { fault: ApiServerFault::None, ahead });
         let client = server.client();
         let counts = Arc::new(Mutex::new(RequestCounts::default()));
         let count = counts.clone();
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((io, _)) = listener.accept().await {
-                let (client, faults, count) = (client.clone(), faults.clone(), count.clone());
+                let (client, states, count) = (client.clone(), states.clone(), count.clone());
                 lock(&count).connections += 1;
                 let service = service_fn(move |request| {
                     note(&mut lock(&count), &request);
-                    pass(client.clone(), faults.clone(), request)
+                    pass(client.clone(), states.clone(), request)
                 });
                 connections.spawn(http1::Builder::new().serve_connection(TokioIo::new(io), service));
                 while connections.try_join_next().is_some() {}
@@ -92,12 +111,17 @@ impl ApiServerProxy {
             .map(|line| format!("{line}\n"))
             .collect();
         std::fs::write(&kubeconfig, text).expect("the folder can be written");
-        Self { port, fault, counts, task, kubeconfig }
+        Self { port, state, counts, task, kubeconfig }
     }
 
     /// From now on this is wrong. Watches that run are cut when they would not have been begun.
     pub fn set(&self, fault: ApiServerFault) {
-        self.fault.send_replace(fault);
+        self.state.send_modify(|state| state.fault = fault);
+    }
+
+    /// Lowers all versions from now on, as a restored backup of the store does. Cuts running watches.
+    pub fn lower_versions(&self, by: u64) {
+        self.state.send_modify(|state| state.ahead = state.ahead.saturating_sub(by));
     }
 
     /// The requests so far.
@@ -142,16 +166,17 @@ type Answer = Response<http_body_util::combinators::UnsyncBoxBody<hyper::body::B
 
 async fn pass(
     client: Client,
-    mut faults: watch::Receiver<ApiServerFault>,
+    mut states: watch::Receiver<State>,
     request: Request<Incoming>,
 ) -> Result<Answer, Infallible> {
-    let fault = faults.borrow_and_update().clone();
+    let state = states.borrow_and_update().clone();
+    let State { fault, ahead } = state.clone();
     let query = request.uri().query().unwrap_or_default();
     let is_watch = query.contains("watch=true");
     let resumes = is_watch && query.contains("resourceVersion=");
     match fault {
         ApiServerFault::Status(code, after) => return Ok(status(code, after)),
-        ApiServerFault::Gone if resumes => return Ok(status(410, None)),
+        ApiServerFault::Gone | ApiServerFault::Emptied if resumes => return Ok(status(410, None)),
         ApiServerFault::Slow(time) => tokio::time::sleep(time).await,
         ApiServerFault::Silent => std::future::pending().await,
         ApiServerFault::Starting if is_of_definition(request.uri().path()) => {
@@ -169,31 +194,60 @@ async fn pass(
                 }),
             ));
         }
-        ApiServerFault::Starting | ApiServerFault::None | ApiServerFault::Gone | ApiServerFault::Cut(_) => {}
+        ApiServerFault::Starting
+        | ApiServerFault::None
+        | ApiServerFault::Gone
+        | ApiServerFault::Emptied
+        | ApiServerFault::Cut(_) => {}
     }
-    let (mut parts, body) = request.into_parts();
-    // The client of the API server has credentials of its own.
-    parts.headers.remove("authorization");
-    parts.headers.remove("host");
-    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let answer = match client.send(Request::from_parts(parts, Body::from(body.to_vec()))).await {
-        Ok(answer) => answer,
-        Err(_) => return Ok(status(502, None)),
-    };
+    let is_list = is_watch || query.contains("limit=");
+    let view = View { ahead, empty: fault == ApiServerFault::Emptied && is_list };
+    let Some(answer) = ask(&client, view, request).await else { return Ok(status(502, None)) };
     let end = async move {
         match fault {
             ApiServerFault::Cut(after) if is_watch => tokio::time::sleep(after).await,
             _ if is_watch => {
                 // A watch that runs is cut when the world changes around it.
-                let _ = faults.wait_for(|now| *now != fault).await;
+                let _ = states.wait_for(|now| *now != state).await;
             }
             _ => std::future::pending().await,
         }
     };
-    Ok(answer.map(|body| {
-        let body = body.map_err(std::io::Error::other);
-        Until { body: Box::pin(body), end: Box::pin(end) }.boxed_unsync()
-    }))
+    let answer = if view == View::default() {
+        answer.map(|body| body.map_err(std::io::Error::other).boxed_unsync())
+    } else if is_watch {
+        answer.map(|body| ChangedLines::new(body.map_err(std::io::Error::other), view).boxed_unsync())
+    } else {
+        let Some(answer) = changed(answer, view).await else { return Ok(status(502, None)) };
+        answer
+    };
+    Ok(answer.map(|body| Until { body: Box::pin(body), end: Box::pin(end) }.boxed_unsync()))
+}
+
+/// The API server's answer to a request that was made in that view. `None` when there is none.
+async fn ask(client: &Client, view: View, request: Request<Incoming>) -> Option<Response<Body>> {
+    let (mut parts, body) = request.into_parts();
+    // The client of the API server has credentials of its own.
+    parts.headers.remove("authorization");
+    parts.headers.remove("host");
+    let mut body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default().to_vec();
+    if view != View::default() {
+        // Compressed answers could not be changed.
+        parts.headers.remove("accept-encoding");
+        parts.headers.remove("content-length");
+        parts.uri = view.query(&parts.uri.to_string()).parse().ok()?;
+        body = view.request(&String::from_utf8(body).ok()?).into_bytes();
+    }
+    client.send(Request::from_parts(parts, Body::from(body))).await.ok()
+}
+
+/// An answer that is no watch, changed as a whole.
+async fn changed(answer: Response<Body>, view: View) -> Option<Answer> {
+    let (mut parts, body) = answer.into_parts();
+    let text = String::from_utf8(body.collect().await.ok()?.to_bytes().to_vec()).ok()?;
+    parts.headers.remove("content-length");
+    let body = http_body_util::Full::new(hyper::body::Bytes::from(view.answer(&text)));
+    Some(Response::from_parts(parts, body.map_err(|never| match never {}).boxed_unsync()))
 }
 
 /// Whether a path or a group's name is of a kind that CustomResourceDefinitions define.

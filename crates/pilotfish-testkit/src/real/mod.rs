@@ -4,6 +4,7 @@
 
 mod apiserver;
 mod apiserver_proxy;
+mod apiserver_view;
 mod backend;
 mod browser;
 mod certificates;

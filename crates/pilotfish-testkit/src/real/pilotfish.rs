@@ -9,14 +9,21 @@ use tokio::process::Command;
 pub struct Pilotfish {
     binary: PathBuf,
     folder: TempDir,
-    /// What it is started with beside its addresses.
-    arguments: Vec<String>,
-    environment: Vec<(String, String)>,
+    start: Start,
     xds: u16,
     admin: u16,
     program: Program,
     /// Where it runs in one.
     container: Option<Container>,
+}
+
+/// The circumstances of a start, beside the addresses.
+#[derive(Default)]
+struct Start {
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    /// Commands of a shell that becomes the process.
+    shell: Option<String>,
 }
 
 impl Pilotfish {
@@ -50,23 +57,31 @@ impl Pilotfish {
     pub fn launch_with_clock(binary: &str, arguments: &[&str], clock: &WrongClock) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
-        Self::launch_as(folder, binary, arguments, clock.environment())
+        let start = Start { arguments, environment: clock.environment(), shell: None };
+        Self::launch_as(folder, binary, start)
+    }
+
+    /// Starts `pilotfish serve` by a shell that runs these commands first: limits, traps, redirections.
+    ///
+    /// # Panics
+    /// When there is no shell.
+    #[must_use]
+    pub fn launch_by_shell(binary: &str, commands: &str, arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        let start = Start { arguments, shell: Some(commands.to_owned()), ..Start::default() };
+        Self::launch_as(folder, binary, start)
     }
 
     fn launch_in(folder: TempDir, binary: &str, arguments: Vec<String>) -> Self {
-        Self::launch_as(folder, binary, arguments, Vec::new())
+        Self::launch_as(folder, binary, Start { arguments, ..Start::default() })
     }
 
-    fn launch_as(
-        folder: TempDir,
-        binary: &str,
-        arguments: Vec<String>,
-        environment: Vec<(String, String)>,
-    ) -> Self {
+    fn launch_as(folder: TempDir, binary: &str, start: Start) -> Self {
         let (xds, admin) = (free_port(), free_port());
         let binary = PathBuf::from(binary);
-        let program = serve(&binary, folder.path(), (&*arguments, &*environment), xds, admin);
-        Self { binary, folder, arguments, environment, xds, admin, program, container: None }
+        let program = serve(&binary, folder.path(), &start, xds, admin);
+        Self { binary, folder, start, xds, admin, program, container: None }
     }
 
     /// Starts it on these files in a container, as this user, and waits until it is ready. The binary is one of the machine, for
@@ -82,9 +97,9 @@ impl Pilotfish {
         let all = serve_arguments(&arguments, xds, admin);
         let mut command = Command::from(container.command(user, &mesh, &all));
         let program = Program::start(&mut command, folder.path().join("pilotfish.log"));
-        let (binary, environment) = (PathBuf::from(binary), Vec::new());
-        let container = Some(container);
-        let this = Self { binary, folder, arguments, environment, xds, admin, program, container };
+        let (binary, container) = (PathBuf::from(binary), Some(container));
+        let start = Start { arguments, ..Start::default() };
+        let this = Self { binary, folder, start, xds, admin, program, container };
         this.ready().await;
         this
     }
@@ -218,8 +233,7 @@ impl Pilotfish {
     /// When it does not become ready, or ran in a container: that one is gone with it.
     pub async fn restart(&mut self) {
         assert!(self.container.is_none(), "a container is started once");
-        let started = (&*self.arguments, &*self.environment);
-        self.program = serve(&self.binary, self.folder.path(), started, self.xds, self.admin);
+        self.program = serve(&self.binary, self.folder.path(), &self.start, self.xds, self.admin);
         self.ready().await;
     }
 
@@ -256,15 +270,16 @@ fn folder_with(folder: &TempDir, files: &[(&str, &str)]) -> PathBuf {
     mesh
 }
 
-fn serve(
-    binary: &Path,
-    folder: &Path,
-    (arguments, environment): (&[String], &[(String, String)]),
-    xds: u16,
-    admin: u16,
-) -> Program {
-    let mut command = Command::new(binary);
-    command.args(serve_arguments(arguments, xds, admin)).envs(environment.iter().cloned());
+fn serve(binary: &Path, folder: &Path, start: &Start, xds: u16, admin: u16) -> Program {
+    let mut command = match &start.shell {
+        None => Command::new(binary),
+        Some(commands) => {
+            let mut shell = Command::new("sh");
+            shell.arg("-c").arg(format!("{commands}\nexec \"$0\" \"$@\"")).arg(binary);
+            shell
+        }
+    };
+    command.args(serve_arguments(&start.arguments, xds, admin)).envs(start.environment.iter().cloned());
     Program::start(&mut command, folder.join("pilotfish.log"))
 }
 
