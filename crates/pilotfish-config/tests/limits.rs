@@ -193,6 +193,46 @@ fn what_one_object_may_ask_for_is_limited_from_both_sides() {
 }
 
 #[test]
+fn an_endpoint_slice_that_multiplies_is_refused() {
+    let slice = |endpoints: usize, ports: usize| {
+        let text = format!(
+            "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: a, namespace: b, labels: \
+             {{kubernetes.io/service-name: web}}}}, addressType: IPv4, endpoints: [{}], ports: [{}]}}",
+            list(endpoints, |n| format!("{{addresses: [10.{}.{}.{}]}}", n >> 16, (n >> 8) & 255, n & 255)),
+            list(ports, |n| format!("{{name: p{n}, port: {}}}", n + 1)),
+        );
+        let file = read("a.yaml", text.as_bytes(), &Limits::default());
+        file.rejected
+            .iter()
+            .flat_map(|rejected| &rejected.problems)
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(slice(1_000, 200), [""; 0]);
+    let problems = slice(1_000, 201);
+    assert!(problems.len() == 1 && problems[0].contains("(limit endpoint-slice-endpoints)"), "{problems:?}");
+}
+
+#[test]
+fn an_object_of_unknown_parts_is_refused_before_each_of_them_costs_a_walk() {
+    let policy = |count: usize| {
+        let ports = list(count, |n| format!("{}: {{mode: FUTURE}}", n + 1));
+        let text = format!(
+            "{{apiVersion: security.istio.io/v1, kind: PeerAuthentication, metadata: {{name: a, namespace: b}}, \
+             spec: {{selector: {{matchLabels: {{a: b}}}}, portLevelMtls: {{{ports}}}}}}}"
+        );
+        read("a.yaml", text.as_bytes(), &Limits::default())
+    };
+    assert!(policy(1_000).rejected.is_empty());
+    for count in [1_001, 60_000] {
+        let file = policy(count);
+        let problem = file.rejected[0].problems.iter().find(|problem| problem.is_error()).unwrap();
+        assert!(problem.to_string().contains("(limit object-unknown)"), "{problem}");
+        assert!(file.rejected[0].closed.is_some(), "a policy closes");
+    }
+}
+
+#[test]
 fn a_policy_with_too_many_values_closes() {
     use pilotfish_config::security::AuthorizationPolicy;
     let rules = |count: usize| {

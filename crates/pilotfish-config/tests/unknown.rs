@@ -163,6 +163,9 @@ const EXAMPLES: &[Example] = &[
     Example { says: "the mesh's default is in force", kind: "MeshConfig",
         unknown: "{outboundTrafficPolicy: {mode: ALLOW_ANY_DYNAMIC_DNS}}",
         has: &[r#""outboundTrafficPolicy":{"mode":"ALLOW_ANY"}"#], has_not: &[] },
+    Example { says: "the strictest one is in force", kind: "MeshConfig",
+        unknown: "{pathNormalization: {normalization: FUTURE}}",
+        has: &[r#""normalization":"DECODE_AND_MERGE_SLASHES""#], has_not: &[] },
     Example { says: "the policy of the mesh is in force", kind: "Sidecar",
         unknown: "{outboundTrafficPolicy: {mode: ALLOW_ANY_DYNAMIC_DNS}, egress: [{hosts: ['*/*']}]}",
         has: &["egress"], has_not: &["outboundTrafficPolicy"] },
@@ -329,6 +332,36 @@ fn what_newer_versions_have_costs_nothing_else() {
         );
         let now = in_force(kind, content);
         assert!(now.contains(kept), "{content}: {now}");
+    }
+}
+
+/// A server whose clients must show certificates stays closed for its hosts, whatever else of it is unknown.
+#[test]
+fn a_server_with_several_unknown_fields_refuses_connections_to_its_hosts() {
+    let gateway = |port: &str, tls: &str, server: &str| {
+        format!(
+            "{{selector: {{a: b}}, servers: [{{port: {{number: 443, name: https, protocol: HTTPS{port}}}, hosts: [a.example.com], \
+             tls: {{mode: MUTUAL, credentialName: c{tls}}}{server}}}, {{port: {{number: 443, name: wide, protocol: HTTPS}}, \
+             hosts: ['*.example.com'], tls: {{mode: SIMPLE, credentialName: c}}}}]}}"
+        )
+    };
+    const FIELD: &str = ", qqqFuture: {x: 1}";
+    for (port, tls, server) in [
+        ("", FIELD, ""),
+        (FIELD, FIELD, ""),
+        ("", FIELD, FIELD),
+        (FIELD, FIELD, FIELD),
+        (", protocl: X", FIELD, ""),
+    ] {
+        let now = in_force("Gateway", &gateway(port, tls, server));
+        let servers: Value = serde_json::from_str(&now).unwrap();
+        let first = &servers["servers"][0];
+        // A passthrough server without a route refuses.
+        assert_eq!(
+            (&first["hosts"][0], &first["tls"]["mode"]),
+            (&"a.example.com".into(), &"PASSTHROUGH".into()),
+            "{now}"
+        );
     }
 }
 

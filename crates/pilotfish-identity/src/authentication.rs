@@ -58,20 +58,49 @@ impl From<Vec<String>> for Proof {
 /// What a client proved, or why it proves nothing. The reason reaches the client and the log: it never holds credentials.
 pub type Authenticated = Result<Proof, String>;
 
+/// The reason why a client proves nothing with what it presents. It reaches the client and the log, and never holds credentials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unproven {
+    /// The reason.
+    pub reason: String,
+    /// False if nothing was found out, as while an API server is unreachable: the credentials may be good.
+    pub is_verdict: bool,
+}
+
+impl Unproven {
+    /// Nothing was found out, for that reason.
+    #[must_use]
+    pub fn undecided(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), is_verdict: false }
+    }
+}
+
+impl<T: Into<String>> From<T> for Unproven {
+    fn from(reason: T) -> Self {
+        Self { reason: reason.into(), is_verdict: true }
+    }
+}
+
 /// Finds out who a client is by what it presents with a request, such as a token.
 pub trait Authenticator: Send + Sync + 'static {
     /// The method's name, in messages and as a label of metrics.
     fn name(&self) -> &'static str;
 
     /// The identities of the client. Dropped when it takes too long or the client is gone.
-    fn authenticate<'a>(&'a self, call: &'a Call)
-    -> Pin<Box<dyn Future<Output = Authenticated> + Send + 'a>>;
+    fn authenticate<'a>(
+        &'a self,
+        call: &'a Call,
+    ) -> Pin<Box<dyn Future<Output = Result<Proof, Unproven>> + Send + 'a>>;
 }
 
 /// A client proved no identity. The text names every method with its reason; it may reach the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the client proves no identity: {0}")]
-pub struct Unauthenticated(String);
+#[error("the client proves no identity: {reasons}")]
+pub struct Unauthenticated {
+    reasons: String,
+    /// False if some method found out nothing, so that the credentials may be good.
+    pub is_verdict: bool,
+}
 
 /// The authenticators of one listener, in the order in which they are tried.
 pub struct Authentication {
@@ -104,16 +133,23 @@ impl Authentication {
         call: &Call,
     ) -> Result<(&'static str, Proof), Unauthenticated> {
         let mut reasons = vec![format!("{CERTIFICATE}: {certificate}")];
+        let mut is_verdict = true;
         let until = tokio::time::Instant::now() + self.timeout;
         for authenticator in &self.authenticators {
             let name = authenticator.name();
             match tokio::time::timeout_at(until, authenticator.authenticate(call)).await {
                 Ok(Ok(proof)) => return Ok((name, proof)),
-                Ok(Err(reason)) => reasons.push(format!("{name}: {reason}")),
-                Err(_) => reasons.push(format!("{name}: no answer in time")),
+                Ok(Err(Unproven { reason, is_verdict: decided })) => {
+                    is_verdict &= decided;
+                    reasons.push(format!("{name}: {reason}"));
+                }
+                Err(_) => {
+                    is_verdict = false;
+                    reasons.push(format!("{name}: no answer in time"));
+                }
             }
         }
-        Err(Unauthenticated(reasons.join("; ")))
+        Err(Unauthenticated { reasons: reasons.join("; "), is_verdict })
     }
 
     /// Logs who was refused and why: at most ten lines in ten seconds, as clients can cause any number of them.
@@ -129,7 +165,7 @@ impl Authentication {
 mod tests {
     use super::*;
 
-    struct Fixed(&'static str, Option<Authenticated>);
+    struct Fixed(&'static str, Option<Result<Proof, Unproven>>);
 
     impl Authenticator for Fixed {
         fn name(&self) -> &'static str {
@@ -139,7 +175,7 @@ mod tests {
         fn authenticate<'a>(
             &'a self,
             _: &'a Call,
-        ) -> Pin<Box<dyn Future<Output = Authenticated> + Send + 'a>> {
+        ) -> Pin<Box<dyn Future<Output = Result<Proof, Unproven>> + Send + 'a>> {
             Box::pin(async move {
                 match &self.1 {
                     Some(answer) => answer.clone(),
@@ -163,6 +199,25 @@ mod tests {
         assert_eq!(run(vec![]).await, Err(none.to_owned()));
         let all = run(vec![no("a"), silent("b"), silent("c")]).await;
         assert_eq!(all, Err(format!("{none}; a: no; b: no answer in time; c: no answer in time")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_is_a_verdict_only_if_every_method_found_out() {
+        let refused = || Some(Err("no".into()));
+        let undecided = || Some(Err(Unproven::undecided("the API server is away")));
+        for (answers, is_verdict) in [
+            (vec![refused()], true),
+            (vec![refused(), refused()], true),
+            (vec![refused(), undecided()], false),
+            (vec![undecided(), refused()], false),
+            (vec![refused(), None], false),
+        ] {
+            let all =
+                answers.into_iter().map(|answer| Arc::new(Fixed("a", answer)) as Arc<dyn Authenticator>);
+            let all = Authentication::new("xDS", all.collect(), Duration::from_secs(5));
+            let error = all.run("none", &Call::new(String::new(), Vec::new())).await.unwrap_err();
+            assert_eq!(error.is_verdict, is_verdict, "{error}");
+        }
     }
 
     #[test]

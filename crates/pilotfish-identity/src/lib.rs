@@ -33,7 +33,9 @@ mod spiffe;
 mod tls;
 mod validity;
 
-pub use authentication::{Authenticated, Authentication, Authenticator, Call, Proof, Unauthenticated};
+pub use authentication::{
+    Authenticated, Authentication, Authenticator, Call, Proof, Unauthenticated, Unproven,
+};
 pub use budget::{Budget, Exceeded, Shares};
 pub use certificate::{CERTIFICATE, spiffe_ids};
 pub use context::TlsContext;

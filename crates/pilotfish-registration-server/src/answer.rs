@@ -280,7 +280,11 @@ impl Requests {
                 who.ok_or_else(|| Failure::new(Code::Unauthenticated, "the credentials name nobody"))
             }
             Err(error) => {
-                attempt.refused(now);
+                if error.is_verdict {
+                    attempt.refused(now);
+                } else {
+                    attempt.undecided();
+                }
                 self.authentication.log_refusal(&call.address, &error);
                 Err(Failure::new(Code::Unauthenticated, error.to_string()))
             }

@@ -324,6 +324,13 @@ pub static UNKNOWN_RULES: &[UnknownRule] = &[
         effect: ReplaceParent(answering_500),
         says: "a redirect without any known part answers with 500",
     },
+    row(
+        &[Kind::MeshConfig],
+        &["pathNormalization.normalization"],
+        Values,
+        Replace(|_, _| text("DECODE_AND_MERGE_SLASHES")),
+        "the strictest one is in force, DECODE_AND_MERGE_SLASHES: rules of AuthorizationPolicies rely on it",
+    ),
     // Values whose place in the object has no reading without them.
     row(
         &[Kind::MeshConfig],

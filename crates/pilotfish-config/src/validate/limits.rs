@@ -1,6 +1,7 @@
 //! How much one object may ask for. What multiplies (hosts by ports by endpoints, rules by values) is counted here, before anything is
 //! made of it; what several objects make together is counted where it is made.
 
+use crate::kubernetes::EndpointSlice;
 use crate::networking::{EnvoyFilter, Gateway, ServiceEntry, Sidecar, VirtualService};
 use crate::path::Path;
 use crate::problem::Checker;
@@ -23,17 +24,19 @@ const VIRTUAL_SERVICE_HOSTS: ObjectLimit = limit("virtual-service-hosts", 32_768
 const VIRTUAL_SERVICE_STREAMS: ObjectLimit = limit("virtual-service-streams", 32_768);
 const GATEWAY_HOSTS: ObjectLimit = limit("gateway-hosts", 16_384);
 const SERVICE_ENTRY_ENDPOINTS: ObjectLimit = limit("service-entry-endpoints", 200_000);
+const ENDPOINT_SLICE_ENDPOINTS: ObjectLimit = limit("endpoint-slice-endpoints", 200_000);
 const SIDECAR_LISTENERS: ObjectLimit = limit("sidecar-listeners", 512);
 const SIDECAR_HOSTS: ObjectLimit = limit("sidecar-hosts", 16_384);
 const ENVOY_FILTER_PATCHES: ObjectLimit = limit("envoy-filter-patches", 1_024);
 const AUTHORIZATION_POLICY_VALUES: ObjectLimit = limit("authorization-policy-values", 16_384);
 
 /// The limits on single objects, beside that on a VirtualService's conditions.
-pub const OBJECT_LIMITS: [ObjectLimit; 8] = [
+pub const OBJECT_LIMITS: [ObjectLimit; 9] = [
     VIRTUAL_SERVICE_HOSTS,
     VIRTUAL_SERVICE_STREAMS,
     GATEWAY_HOSTS,
     SERVICE_ENTRY_ENDPOINTS,
+    ENDPOINT_SLICE_ENDPOINTS,
     SIDECAR_LISTENERS,
     SIDECAR_HOSTS,
     ENVOY_FILTER_PATCHES,
@@ -104,6 +107,16 @@ pub(in crate::validate) fn service_entry(entry: &ServiceEntry, at: &Path<'_>, ch
     let places = entry.endpoints.len().max(entry.addresses.len()).max(1);
     let count = entry.hosts.len().saturating_mul(entry.ports.len().max(1)).saturating_mul(places);
     SERVICE_ENTRY_ENDPOINTS.keeps(count, "endpoints, each for every host and port", at, checker)
+}
+
+/// Each endpoint is there for every port.
+pub(in crate::validate) fn endpoint_slice(
+    slice: &EndpointSlice,
+    at: &Path<'_>,
+    checker: &mut Checker,
+) -> bool {
+    let count = times(slice.endpoints.len(), slice.ports.len());
+    ENDPOINT_SLICE_ENDPOINTS.keeps(count, "endpoints, each for every port", at, checker)
 }
 
 pub(in crate::validate) fn sidecar(sidecar: &Sidecar, at: &Path<'_>, checker: &mut Checker) -> bool {

@@ -48,12 +48,15 @@ pub(crate) struct Decoded<T> {
     pub(crate) unknown: Vec<Unknown>,
 }
 
+/// Most unknown fields and values of an object that are told apart (limit `object-unknown`): each costs a walk through its siblings.
+pub(crate) const MOST_UNKNOWN: usize = 1_000;
+
 /// Decodes a node as `T`; `prefix` is where the node is in its object.
 pub(crate) fn decode<T: DeserializeOwned>(node: &Node, mode: Mode, prefix: &[&str]) -> Decoded<T> {
     let decoded = decode_once(node, mode, prefix);
     let is_value = |unknown: &&Unknown| matches!(unknown.part, UnknownPart::Value(_));
     let values: Vec<&Unknown> = decoded.unknown.iter().filter(is_value).collect();
-    if values.is_empty() {
+    if values.is_empty() || !decoded.problems.is_empty() {
         return decoded;
     }
     // An enum has no variant for "not written": the first reading puts another one there, the second has no such field.
@@ -66,10 +69,20 @@ pub(crate) fn decode<T: DeserializeOwned>(node: &Node, mode: Mode, prefix: &[&st
 
 fn decode_once<T: DeserializeOwned>(node: &Node, mode: Mode, prefix: &[&str]) -> Decoded<T> {
     let prefix = prefix.iter().map(|name| Segment::Field((*name).into())).collect();
-    let context =
-        Context { mode, path: RefCell::new(prefix), line: Cell::new(node.line), unknown: RefCell::default() };
+    let context = Context {
+        mode,
+        path: RefCell::new(prefix),
+        line: Cell::new(node.line),
+        unknown: RefCell::default(),
+        too_many_unknown: Cell::new(false),
+    };
     let result = T::deserialize(Decoder { node, context: &context });
     let mut problems = Vec::new();
+    if context.too_many_unknown.get() {
+        let message =
+            format!("more than {MOST_UNKNOWN} fields and values are unknown (limit object-unknown)");
+        problems.push(Problem::error(FieldPath::new(Vec::new()), message).at_line(node.line));
+    }
     let unknown = context.unknown.into_inner();
     let value = match result {
         Ok(value) => Some(value),
@@ -128,6 +141,7 @@ struct Context {
     path: RefCell<Vec<Segment>>,
     line: Cell<u32>,
     unknown: RefCell<Vec<Unknown>>,
+    too_many_unknown: Cell<bool>,
 }
 
 impl Context {
@@ -167,7 +181,12 @@ impl Context {
     }
 
     fn note(&self, unknown: Unknown) {
-        self.unknown.borrow_mut().push(unknown);
+        let mut known = self.unknown.borrow_mut();
+        if known.len() < MOST_UNKNOWN {
+            known.push(unknown);
+        } else {
+            self.too_many_unknown.set(true);
+        }
     }
 }
 

@@ -297,7 +297,8 @@ impl Reflector {
     pub(crate) fn version(&mut self, text: &str) -> Result<(), serde_json::Error> {
         self.checked = true;
         let page: Page<'_> = serde_json::from_str(text)?;
-        self.moved_on(&page.metadata.resource_version);
+        // Events up to that version are still to come.
+        self.fell_back(&page.metadata.resource_version);
         Ok(())
     }
 
@@ -446,15 +447,23 @@ impl Reflector {
         version.parse::<u64>().is_ok_and(|version| self.newest.is_some_and(|newest| version < newest))
     }
 
-    /// Notes the API server's version. False for one that is lower than one that was seen: the store was restored from a backup, so that
-    /// versions name other contents than before, and everything is read again.
+    /// True for a version of the API server that is lower than one that was seen: the store was restored from a backup, so that versions
+    /// name other contents than before, and everything is read again.
+    fn fell_back(&mut self, version: &str) -> bool {
+        if !self.is_older(version) {
+            return false;
+        }
+        let newest = self.newest.take().unwrap_or_default();
+        self.went_back = Some(format!(
+            "the API server is at version {version}, and was at {newest}: its store was restored; everything is read again"
+        ));
+        self.start_over();
+        true
+    }
+
+    /// Notes a version up to which everything is known, unless the API server fell back.
     fn moved_on(&mut self, version: &str) -> bool {
-        if self.is_older(version) {
-            let newest = self.newest.take().unwrap_or_default();
-            self.went_back = Some(format!(
-                "the API server is at version {version}, and was at {newest}: its store was restored; everything is read again"
-            ));
-            self.start_over();
+        if self.fell_back(version) {
             return false;
         }
         self.newest = version.parse().ok().or(self.newest);

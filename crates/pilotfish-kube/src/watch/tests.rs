@@ -446,7 +446,7 @@ fn version_that_goes_back_lists_again_and_reads_every_object() {
 
 #[test]
 fn watch_is_resumed_after_a_look_at_the_version() {
-    let (mut reflector, _) = listed(3);
+    let (mut reflector, now) = listed(3);
     assert_eq!(reflector.next_request(), NextRequest::Watch { from: "10".into() });
     reflector.watch_ended();
     assert_eq!(reflector.next_request(), NextRequest::Version);
@@ -456,11 +456,14 @@ fn watch_is_resumed_after_a_look_at_the_version() {
         NextRequest::Watch { from: "10".into() },
         "events up to 30 are still to come"
     );
+    reflector.line(&event("MODIFIED", &service("s0", 20, 81)), now).unwrap();
+    assert_eq!((reflector.went_back(), reflector.len()), (None, 3));
+    assert_eq!(reflector.next_request(), NextRequest::Watch { from: "20".into() });
     reflector.watch_ended();
     assert!(reflector.version("busy").is_err());
     assert_eq!(
         reflector.next_request(),
-        NextRequest::Watch { from: "10".into() },
+        NextRequest::Watch { from: "20".into() },
         "the watch shows what is wrong"
     );
 }

@@ -8,7 +8,7 @@ mod unruled;
 use crate::identity::{ANONYMOUS, Who};
 use crate::mesh::Mesh;
 use arc_swap::ArcSwap;
-use pilotfish_identity::{Authenticated, Authenticator, Call, WorkloadId};
+use pilotfish_identity::{Authenticator, Call, Proof, Unproven, WorkloadId};
 use pilotfish_registration::{Instance, InstanceKey};
 use pilotfish_source::{RegularFileError, read_regular_text};
 pub(crate) use rules::Grant;
@@ -264,11 +264,11 @@ impl Authenticator for TokenFile {
     fn authenticate<'a>(
         &'a self,
         call: &'a Call,
-    ) -> Pin<Box<dyn Future<Output = Authenticated> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Proof, Unproven>> + Send + 'a>> {
         let known = bearer(call.metadata("authorization")).map(digest);
         let identity = known.and_then(|digest| self.0.now.load().tokens.identity(&digest).cloned());
         let answer = identity.map(|identity| vec![identity.to_string()].into());
-        Box::pin(async { answer.ok_or_else(|| "no such token".to_owned()) })
+        Box::pin(async { answer.ok_or_else(|| "no such token".into()) })
     }
 }
 

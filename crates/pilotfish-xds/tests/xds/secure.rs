@@ -4,9 +4,7 @@ use crate::support::Memory;
 use bytes::Bytes;
 use h2::client::SendRequest;
 use http::HeaderMap;
-use pilotfish_identity::{
-    Authenticated, Authenticator, Authorities, Call, Pem, Proof, ServerCertificate, Tls,
-};
+use pilotfish_identity::{Authenticator, Authorities, Call, Pem, Proof, ServerCertificate, Tls, Unproven};
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
@@ -44,7 +42,7 @@ impl Authenticator for Passwords {
     fn authenticate<'a>(
         &'a self,
         call: &'a Call,
-    ) -> Pin<Box<dyn Future<Output = Authenticated> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Proof, Unproven>> + Send + 'a>> {
         Box::pin(async move {
             match call.metadata("authorization") {
                 Some("ok") => Ok(vec![WEB.to_owned()].into()),
@@ -57,8 +55,8 @@ impl Authenticator for Passwords {
                     Ok(Proof { identities: vec![WEB.to_owned()], cluster, until: None })
                 }
                 Some("never") => std::future::pending().await,
-                Some(_) => Err("it is wrong".to_owned()),
-                None => Err("there is none".to_owned()),
+                Some(_) => Err("it is wrong".into()),
+                None => Err("there is none".into()),
             }
         })
     }

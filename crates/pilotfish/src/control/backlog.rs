@@ -13,6 +13,8 @@ use std::time::Instant;
 
 /// Cost of the events of one namespace that are applied between those of others, as [`cost`] counts it.
 const SLICE: usize = 1_000;
+/// Cost of the events of all namespaces that are applied in one step: what comes meanwhile waits for it.
+const STEP: usize = 4_000;
 /// Endpoints that cost as much as a service.
 const ENDPOINTS_OF_A_SERVICE: usize = 10;
 
@@ -26,6 +28,8 @@ type Place = (Source, ObjectKey);
 pub(super) struct Backlog {
     queues: BTreeMap<Namespace, VecDeque<Place>>,
     events: HashMap<Place, (SourceEvent, Instant)>,
+    /// The first namespace of the next step.
+    next: Namespace,
 }
 
 impl Backlog {
@@ -47,10 +51,17 @@ impl Backlog {
         None
     }
 
-    /// The next slice of each namespace.
+    /// The next slices, one of each namespace in turn, until the step is full.
     pub(super) fn take_slice(&mut self) -> Vec<(Source, SourceEvent)> {
-        let mut slice = Vec::new();
-        for queue in self.queues.values_mut() {
+        let (mut slice, mut step) = (Vec::new(), 0);
+        let (before, after): (Vec<Namespace>, _) =
+            self.queues.keys().cloned().partition(|namespace| *namespace < self.next);
+        for namespace in after.into_iter().chain(before) {
+            if step >= STEP {
+                self.next = namespace;
+                break;
+            }
+            let Some(queue) = self.queues.get_mut(&namespace) else { continue };
             let mut spent = 0;
             while spent < SLICE
                 && let Some(place) = queue.pop_front()
@@ -60,6 +71,7 @@ impl Backlog {
                     slice.push((place.0, event));
                 }
             }
+            step += spent;
         }
         self.queues.retain(|_, queue| !queue.is_empty());
         slice
@@ -160,6 +172,24 @@ mod tests {
         backlog.push(&files(), entry("z", "web", 1), now);
         assert_eq!(slice(&mut backlog), ["a/3", "a/4", "z/web"]);
         assert_eq!((slice(&mut backlog), backlog.is_empty()), (vec!["a/5".to_owned()], true));
+    }
+
+    #[test]
+    fn step_is_limited_over_all_namespaces_which_take_turns() {
+        let (mut backlog, now) = (Backlog::default(), Instant::now());
+        let spaces: Vec<String> = (0..10).map(|n| format!("n{n}")).collect();
+        for space in &spaces {
+            for name in ["1", "2"] {
+                assert!(backlog.push(&files(), entry(space, name, 999), now).is_none());
+            }
+        }
+        let of =
+            |spaces: &[usize], name: &str| spaces.iter().map(|n| format!("n{n}/{name}")).collect::<Vec<_>>();
+        assert_eq!(slice(&mut backlog), of(&[0, 1, 2, 3], "1"));
+        assert_eq!(slice(&mut backlog), of(&[4, 5, 6, 7], "1"));
+        assert_eq!(slice(&mut backlog), [of(&[8, 9], "1"), of(&[0, 1], "2")].concat());
+        assert_eq!(slice(&mut backlog), of(&[2, 3, 4, 5], "2"));
+        assert_eq!((slice(&mut backlog), backlog.is_empty()), (of(&[6, 7, 8, 9], "2"), true));
     }
 
     #[test]

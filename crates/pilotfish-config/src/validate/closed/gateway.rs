@@ -9,6 +9,7 @@ use crate::validate::limits;
 use crate::validate::networking::gateway::{place, server};
 use crate::yaml::Node;
 use pilotfish_model::{Kind, Protocol};
+use serde::de::DeserializeOwned;
 
 impl Gateway {
     /// The gateway with what cannot be used closed: its TLS servers refuse connections, so that these do not come to servers
@@ -31,12 +32,17 @@ impl Gateway {
     }
 }
 
+/// A part without what is unknown of it: the server refuses all connections to its place.
+fn known_of<T: DeserializeOwned + Default>(node: Option<&Node>) -> Option<T> {
+    known_part(node, |_, _, _| {}).map(|known| known.value)
+}
+
 /// A server for the same connections that refuses them; `None` when they are not known, or are not TLS.
 fn refusing(node: &Node) -> Option<Server> {
     let server = Server {
-        port: plain::<Option<Port>>(node.get("port"))?,
-        bind: plain(node.get("bind"))?,
-        hosts: plain(node.get("hosts"))?,
+        port: known_of::<Option<Port>>(node.get("port"))?,
+        bind: known_of(node.get("bind"))?,
+        hosts: known_of(node.get("hosts"))?,
         tls: Some(ServerTlsSettings::default()),
         closed: true,
         ..Server::default()

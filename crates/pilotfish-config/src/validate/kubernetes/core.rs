@@ -8,6 +8,7 @@ use crate::path::Path;
 use crate::problem::Checker;
 use crate::read::metadata::{is_label_name, is_object_name};
 use crate::validate::fields::names::{self, each, quoted, unique};
+use crate::validate::limits;
 use pilotfish_model::ObjectMeta;
 use std::net::IpAddr;
 
@@ -112,6 +113,9 @@ pub(in crate::validate) fn endpoint_slice(
     _: &ObjectMeta,
     checker: &mut Checker,
 ) {
+    if !limits::endpoint_slice(slice, at, checker) {
+        return;
+    }
     each(&slice.endpoints, &at.field("endpoints"), checker, |endpoint, at, checker| {
         let at = at.field("addresses");
         if endpoint.addresses.is_empty() {

@@ -80,7 +80,7 @@ pub(super) fn routes<T: RequestRoute>(
         rule.limit(&mut route);
         set_backends(cx, parts.backends, referrer, &mut route)?;
         let requests = rule.requests()?;
-        if route.redirect.as_ref().is_some_and(|to| leads_back(to, &requests)) {
+        if route.redirect.as_ref().is_some_and(|to| leads_back(to, object.hostnames(), &requests)) {
             let message = format!("rules[{position}]: the redirect leads to the URL that was asked for");
             return Err(Malformed(Problem::filter(message)));
         }
@@ -90,9 +90,11 @@ pub(super) fn routes<T: RequestRoute>(
 }
 
 /// True if a redirect changes neither scheme, host nor port, and leaves the path of some match as it is: clients would
-/// follow it until they give up.
-fn leads_back(to: &HttpRedirect, requests: &[HttpMatchRequest]) -> bool {
-    if !to.authority.is_empty() || !to.scheme.is_empty() || to.port.is_some() {
+/// follow it until they give up. The host is the same if it is the only one of the route.
+fn leads_back(to: &HttpRedirect, hostnames: &[String], requests: &[HttpMatchRequest]) -> bool {
+    let is_own = |host: &String| host.eq_ignore_ascii_case(&to.authority);
+    let keeps_host = to.authority.is_empty() || !hostnames.is_empty() && hostnames.iter().all(is_own);
+    if !keeps_host || !to.scheme.is_empty() || to.port.is_some() {
         return false;
     }
     let any = [HttpMatchRequest::default()];
@@ -163,4 +165,43 @@ pub(super) fn values(list: &[ValueMatch]) -> BTreeMap<String, StringMatch> {
         out.entry(value.name.clone()).or_insert(text);
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirect_leads_back_if_some_match_gets_its_own_url() {
+        let prefix = |path: &str| HttpMatchRequest {
+            uri: Some(StringMatch::Prefix(path.to_owned())),
+            ..HttpMatchRequest::default()
+        };
+        let to = |uri: &str, authority: &str, scheme: &str| HttpRedirect {
+            uri: uri.to_owned(),
+            authority: authority.to_owned(),
+            scheme: scheme.to_owned(),
+            ..HttpRedirect::default()
+        };
+        let replaced = |prefix: &str| format!("{REPLACE_PREFIX}{prefix}");
+        for (redirect, hosts, matches, expected) in [
+            (to("", "", ""), &[][..], vec![], true),
+            (to("", "", "https"), &[], vec![], false),
+            (to("", "a.com", ""), &["a.com"], vec![], true),
+            (to("", "A.com", ""), &["a.com"], vec![], true),
+            (to("", "a.com", ""), &["a.com", "www.a.com"], vec![], false),
+            (to("", "a.com", ""), &[], vec![], false),
+            (to("", "a.com", "https"), &["a.com"], vec![], false),
+            (to("/new", "a.com", ""), &["a.com"], vec![prefix("/old")], false),
+            (to(&replaced("/old/"), "", ""), &[], vec![prefix("/new"), prefix("/old")], true),
+            (to(&replaced("/new"), "", ""), &[], vec![prefix("/old")], false),
+        ] {
+            let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+            assert_eq!(
+                leads_back(&redirect, &hosts, &matches),
+                expected,
+                "{redirect:?} {hosts:?} {matches:?}"
+            );
+        }
+    }
 }

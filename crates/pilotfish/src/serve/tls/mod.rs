@@ -14,7 +14,7 @@ use files::{Outcome, State};
 use pilotfish_admin::IntGauge;
 use pilotfish_config::MeshFile;
 use pilotfish_config::mesh::MeshConfig;
-use pilotfish_identity::{Authenticated, Authenticator, Call, Proof, ServerCertificate, Tls};
+use pilotfish_identity::{Authenticator, Call, Proof, ServerCertificate, Tls, Unproven};
 use pilotfish_kube::token_review::{ReviewError, TokenReviewer};
 use pilotfish_model::{SpiffeId, World};
 use pilotfish_source::FileReader;
@@ -112,7 +112,7 @@ impl Authenticator for TokenAuthenticator {
     fn authenticate<'a>(
         &'a self,
         call: &'a Call,
-    ) -> Pin<Box<dyn Future<Output = Authenticated> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Proof, Unproven>> + Send + 'a>> {
         Box::pin(async move {
             let token = call.metadata("authorization").and_then(bearer).ok_or("none was presented")?;
             let cluster = call.metadata("clusterid").unwrap_or_default();
@@ -122,7 +122,8 @@ impl Authenticator for TokenAuthenticator {
                 if error == ReviewError::TooMany {
                     self.recorder.limit_exceeded(Limit::AddressReviews);
                 }
-                error.to_string()
+                let is_verdict = !matches!(error, ReviewError::Unavailable { .. });
+                Unproven { reason: error.to_string(), is_verdict }
             })?;
             let domain = trust_domain(&self.shared.world());
             let identity = SpiffeId::new(&domain, &account.namespace, &account.name).to_string();
