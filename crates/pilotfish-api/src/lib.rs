@@ -111,7 +111,7 @@ pub struct HeldAnswer {
     pub since: String,
     /// When the second one is asked for, RFC 3339.
     pub until: String,
-    /// Things in force.
+    /// Number of things in force.
     pub endpoints: usize,
     /// Things that the answer has.
     pub would_leave: usize,

@@ -100,7 +100,7 @@ impl Eureka {
         if is_held { Ask::Full } else { follower.next(Instant::now()) }
     }
 
-    /// Notes instances that cannot be read. What a full answer no longer has is forgotten.
+    /// Notes instances that cannot be read. Instances that a full answer no longer has are forgotten.
     fn note_unreadable(&mut self, read: &[String], ask: Ask, catalog: &mut CatalogWriter) {
         let now: BTreeSet<Arc<str>> = read.iter().map(|text| text.as_str().into()).collect();
         if matches!(ask, Ask::Full) {

@@ -13,7 +13,7 @@ const UNIQUE_IDS: [u8; 2] = [0x81, 0x82];
 const EXTENSIONS: u8 = 0xa3;
 /// `[6] IMPLICIT`: a URI among the alternative names.
 const URI: u8 = 0x86;
-/// 2.5.29.17, subjectAltName.
+/// Object id of the extension subjectAltName: 2.5.29.17.
 const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
 
 /// The content of the element at the beginning, which has that tag, and what follows.
@@ -34,7 +34,7 @@ fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(length)
 }
 
-/// Takes that element.
+/// Takes the element of that tag off the beginning, and returns its content.
 pub(crate) fn take<'a>(der: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
     let (content, rest) = element(der, tag)?;
     *der = rest;

@@ -1,4 +1,4 @@
-//! Who a client is, for listeners on which clients have to prove it.
+//! Identities of clients, for listeners on which clients have to prove theirs.
 //!
 //! ```text
 //!   socket ── TlsContext::handshake ──▶ certificate ── spiffe_ids ──▶ identities

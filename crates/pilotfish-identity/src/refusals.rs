@@ -41,7 +41,7 @@ impl RefusalLimit {
         Self { rate: Rate::new(per_second, burst), accepted: Mutex::default() }
     }
 
-    /// Begins the check of a credential. What is under way counts as refused, so that many at a time are no
+    /// Begins the check of a credential. A check under way counts as refused, so that many at a time are no
     /// way around the rate.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl Attempt<'_> {
         accepted.insert(self.key, now);
     }
 
-    /// The credential is bad. One that was good before counts from now on.
+    /// Counts the credential as refused, from now on also if it was accepted before.
     pub fn refused(self, now: Instant) {
         if self.is_known {
             self.limit.accepted.lock().remove(&self.key);

@@ -8,11 +8,11 @@ const MAX_TRUST_DOMAIN_BYTES: usize = 255;
 /// The id of a Kubernetes workload: `spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkloadId<'a> {
-    /// The trust domain.
+    /// Trust domain whose authority vouches for the workload.
     pub trust_domain: &'a str,
-    /// The namespace.
+    /// Namespace of the service account.
     pub namespace: &'a str,
-    /// The service account.
+    /// Name of the service account.
     pub service_account: &'a str,
 }
 

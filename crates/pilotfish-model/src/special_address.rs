@@ -1,7 +1,7 @@
 //! Addresses that do not stand for one machine towards others.
 //!
-//! Whoever gets such an address accepted as the one of a service has its clients, gateways and health checks
-//! connect to themselves, to their neighbours or to services of the cloud that trust the machine they run on.
+//! As the address of a service, such an address makes clients, gateways and health checks connect to
+//! themselves, to their neighbours or to services of the cloud that trust the machine they run on.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,20 +9,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Services of clouds for the machine itself, beside the link-local ones: Alibaba, Azure, Oracle.
 const CLOUD_V4: [Ipv4Addr; 3] =
     [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(192, 0, 0, 192)];
-/// The same over IPv6: AWS has metadata, DNS, time and Pod identities below `fd00:ec2::/32`, Google metadata
-/// below `fd20:ce::/64`.
+/// Services of clouds over IPv6: AWS has metadata, DNS, time and Pod identities below `fd00:ec2::/32`, Google
+/// metadata below `fd20:ce::/64`.
 const CLOUD_V6: [(u128, u32); 2] = [(0xfd00_0ec2_u128 << 96, 32), (0xfd20_00ce_u128 << 96, 64)];
 
 /// The reason why an address does not stand for one machine towards others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpecialAddress {
-    /// The machine itself.
+    /// An address of the machine itself.
     Loopback,
     /// The network segment, and the metadata service of most clouds (169.254.169.254).
     LinkLocal,
     /// Services of clouds for the machine itself, at other addresses.
     Cloud,
-    /// A group.
+    /// A multicast group of machines.
     Multicast,
     /// All machines of the segment.
     Broadcast,
@@ -102,7 +102,7 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
 }
 
 /// An address below 64:ff9b:1::/48 in the shorter prefixes of RFC 6052, which have the address of IPv4 around
-/// the bits 64 to 71. A prefix of 96 bits leaves zeros there, so that no network is told from them.
+/// the bits 64 to 71. A prefix of 96 bits leaves zeros there, which do not show any network.
 fn of_local_nat64(address: Ipv6Addr) -> Option<SpecialAddress> {
     let [0x00, 0x64, 0xff, 0x9b, 0x00, 0x01, a, b, _, c, d, e, f, ..] = address.octets() else { return None };
     let shorter = [[a, b, c, d], [b, c, d, e], [c, d, e, f]];

@@ -62,7 +62,7 @@ impl Shared {
         self.refused.lock().clone()
     }
 
-    /// Takes in how a write of a value ended. Says so in the log when that is another.
+    /// Takes in the result of a write of a value. Logs it when it differs from the one before.
     pub(crate) fn set_refused(&self, reason: Option<&str>) {
         let before = std::mem::replace(&mut *self.refused.lock(), reason.map(Arc::from));
         match (before, reason) {

@@ -19,13 +19,13 @@ impl TextMap {
         self.0.get(at).map(|(_, value)| value)
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// True without entries.
+    /// Returns true if there are no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -22,7 +22,8 @@ impl Default for FileReader {
 }
 
 impl FileReader {
-    /// Runs a read and waits for its result, at most 30 s. A read that takes longer goes on, and the next ones wait for it.
+    /// Runs a read and waits for its result, at most 30 s. A read that takes longer is not stopped, and the
+    /// next ones wait for it.
     ///
     /// # Errors
     /// When there is no result in time, or the read panics.

@@ -1,4 +1,4 @@
-//! Liveness: who works says so again and again, and whose silence lasts is reported as dead.
+//! Liveness: working threads and tasks give heartbeats, and those that are silent for too long are reported.
 
 use std::future::Future;
 use std::sync::Arc;

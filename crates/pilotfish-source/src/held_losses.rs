@@ -35,9 +35,9 @@ pub struct ShownLoss {
     pub since: SystemTime,
     /// When a full read confirms it at the earliest.
     pub until: SystemTime,
-    /// Things in force.
+    /// Number of things in force.
     pub before: usize,
-    /// Things that the read has.
+    /// Number of things that the read has.
     pub after: usize,
 }
 

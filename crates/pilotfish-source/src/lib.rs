@@ -1,5 +1,5 @@
-//! What every live source of services needs: when to ask again, how fast, what a failure means, and how to hand on news faster
-//! than they are taken.
+//! Parts of every live source of services: times and rates of requests, the meaning of failures, guards
+//! against mass loss, and queues for readers that are slower than their writers.
 //!
 //! The parts are small and know nothing of each other, of a product or of the model. State machines take the time as `now` and
 //! their randomness from a [`Jitter`], so tests and simulations drive them without sleeping and get the same result each time.

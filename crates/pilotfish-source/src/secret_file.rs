@@ -50,7 +50,7 @@ pub enum SecretFileError {
     /// It is a folder, a pipe or a device.
     #[error("{path} is {kind}, not a regular file")]
     NotAFile {
-        /// The path.
+        /// Path that was to be read.
         path: PathBuf,
         /// The kind of thing that is there.
         kind: &'static str,

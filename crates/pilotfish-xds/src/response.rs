@@ -69,7 +69,7 @@ impl Contents {
         self.upserts.is_empty() && self.removed.is_empty()
     }
 
-    /// Replaces stand-ins by removed names where `told` is true.
+    /// Replaces stand-ins by removed names where the function returns true.
     pub(crate) fn tell_absent(&mut self, told: impl Fn(&Resource) -> bool) {
         let is_told = |resource: &Arc<Resource>| resource.stands_in && told(resource);
         if self.upserts.iter().any(is_told) {

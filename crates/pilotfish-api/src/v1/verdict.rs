@@ -10,7 +10,7 @@ const CAUSES: usize = 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlaneVerdict {
-    /// The state.
+    /// State of the control plane.
     pub level: PlaneLevel,
     /// The state and the number of causes of each kind, in one line: it names nothing of the configuration.
     pub summary: String,

@@ -131,7 +131,7 @@ pub(super) enum Trigger {
     Start,
     /// A folder or link changed: files that it brought are complete.
     Event,
-    /// No event tells which files changed, so none tells that they are complete.
+    /// Files changed without events, so no event shows that they are complete.
     Walk,
 }
 
@@ -294,7 +294,7 @@ impl Scanner {
         affected
     }
 
-    /// Events were lost, perhaps the one that tells that a file was closed.
+    /// Replaces open writes by unconfirmed files: events were lost, among them perhaps that of a closed file.
     fn distrust_events(&mut self, now: Instant) {
         for path in self.writes.take_all() {
             let found = fs::metadata(&*path).ok().map(|meta| (Signature::of(&meta), now));
@@ -393,7 +393,8 @@ impl Scanner {
         self.writes.has(path) || found.links.get(path).is_some_and(|target| self.writes.has(target))
     }
 
-    /// The signature that a differing file has to keep before it is read: nothing else tells that it was written completely.
+    /// The signature that a differing file has to keep before it is read, where no event shows that it was
+    /// written completely.
     fn unconfirmed(&self, path: &FilePath, found: &Found, trigger: Trigger) -> Option<Signature> {
         let signature = found.files.get(path)?;
         let known = self.known.get(path).and_then(|known| known.signature);
@@ -463,7 +464,7 @@ impl Scanner {
         let before = self.state.objects().len();
         match self.guard.judge(before, before.saturating_sub(lost), now, ReadExtent::Full) {
             LossVerdict::Believe => {
-                // Those that are still held are read again, and are no mass loss any more.
+                // Files that are still held are read again; their loss is no mass loss any more.
                 self.read_held(now);
                 self.state.apply(absent)
             }

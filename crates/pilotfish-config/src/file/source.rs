@@ -48,9 +48,9 @@ pub struct FileSourceSettings {
 /// The heartbeats of a file source. A file system that does not answer silences them.
 #[derive(Clone, Debug)]
 pub struct FileHeartbeats {
-    /// Of the thread that reads changed files.
+    /// Heartbeat of the thread that reads changed files.
     pub reading: Heartbeat,
-    /// Of the thread that walks through all folders from time to time.
+    /// Heartbeat of the thread that walks through all folders from time to time.
     pub walking: Heartbeat,
 }
 
@@ -251,7 +251,7 @@ impl FileSource {
         let builder = thread::Builder::new().name("pilotfish-walk".to_owned());
         let body = move || {
             alive.beat(Instant::now());
-            // One that panics is done once more on the source's own thread, whose end is noticed.
+            // A walk that panics is repeated on the source's own thread, whose end is noticed.
             let walked = panic::catch_unwind(AssertUnwindSafe(walk)).ok();
             alive.pause();
             queue.walked(walked);

@@ -48,7 +48,7 @@ impl Signature {
         since(now).saturating_sub(modified.max(changed)) < tick
     }
 
-    /// Device and inode.
+    /// Device and inode, which tell files apart.
     pub(super) fn identity(&self) -> (u64, u64) {
         self.identity
     }

@@ -33,7 +33,7 @@ impl Edits {
         count > 0 && self.left_out_of(list).count() == count
     }
 
-    /// The changed tree.
+    /// Returns the tree with all changes.
     pub(super) fn apply(&self) -> Node {
         let mut tree = self.tree.clone();
         for path in self.left_out.iter().rev() {

@@ -94,7 +94,7 @@ pub(crate) fn narrows<T: DeserializeOwned>(kind: Kind, at: &FieldPath, part: &No
     })
 }
 
-/// All that is unknown and told: not the fields of Kubernetes' kinds that are merely not used.
+/// Unknown parts that are reported: not the fields of Kubernetes' kinds that are merely not used.
 fn unknown_in<T: Content>(root: &Node, mut decoded: Vec<Unknown>) -> Vec<Unknown> {
     let is_told = |unknown: &Unknown| {
         T::PLACE != Place::Object

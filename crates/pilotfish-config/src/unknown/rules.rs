@@ -34,11 +34,11 @@ impl UnknownRule {
 /// The unknown parts that a row is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
-    /// Fields and values.
+    /// Unknown fields and unknown values of enums.
     Anything,
-    /// Fields alone.
+    /// Unknown fields, not values.
     Fields,
-    /// Values of enums alone.
+    /// Unknown values of enums, not fields.
     Values,
     /// The only field that is set of a oneof.
     Choices,
@@ -61,7 +61,7 @@ impl About {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Condition {
     Always,
-    /// On the structure.
+    /// The function returns true for the structure.
     Structure(fn(&Node) -> bool),
     /// One of these actions of a policy.
     Action(&'static [&'static str]),
@@ -130,7 +130,7 @@ const fn policy(
     UnknownRule { kinds: &[Kind::AuthorizationPolicy], at, about: Anything, only_if, effect: Narrow, says }
 }
 
-/// What is unknown and in no row counts as not written.
+/// Table of unknown fields and values that are not just ignored. Those in no row count as not written.
 pub static UNKNOWN_RULES: &[UnknownRule] = &[
     // Structures that restrict access: ignoring a part of them must not widen it.
     row(

@@ -32,7 +32,7 @@ pub(crate) struct Unknown {
 /// The part of an object that is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum UnknownPart {
-    /// A field.
+    /// A field that the type does not have.
     Field,
     /// The field that is set of a oneof, so that its choice is unknown.
     Choice,

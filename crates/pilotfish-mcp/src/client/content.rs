@@ -48,7 +48,7 @@ pub(crate) struct Incoming<'a> {
 pub(crate) enum Answer<'a> {
     /// Everything that there is.
     All,
-    /// What differs; these names are gone. The first one of a stream compares everything.
+    /// Resources that differ, and names that are gone. The first one of a stream compares everything.
     Difference { removed: &'a [String], is_first: bool },
 }
 

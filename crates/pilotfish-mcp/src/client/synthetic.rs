@@ -113,7 +113,7 @@ impl Synthetic {
             .map(|of| (of.cluster_name.as_str(), assigned(of)))
             .collect();
         if answer.is_first && !self.is_believed(&assigned, now) {
-            // What does not shrink takes effect.
+            // Clusters that do not shrink take effect.
             assigned
                 .retain(|name, now| self.clusters.get(*name).is_some_and(|known| known.count() <= now.len()));
         }

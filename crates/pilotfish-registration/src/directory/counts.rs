@@ -26,7 +26,7 @@ pub(super) struct Counters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Owned {
     pub(crate) instances: usize,
-    /// Their estimated bytes.
+    /// Estimated bytes of the instances.
     pub(crate) bytes: usize,
 }
 

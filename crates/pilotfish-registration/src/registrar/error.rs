@@ -27,7 +27,7 @@ pub enum RegistrarError {
     /// A registration would exceed a limit of bytes; its name is that of docs/limits.md.
     #[error("the instance takes about {wanted} bytes, {used} of {most} bytes are used (limit {limit})")]
     Bytes {
-        /// Its name.
+        /// Name of the limit.
         limit: &'static str,
         /// The most that is allowed.
         most: usize,

@@ -276,7 +276,7 @@ impl Shared {
         self.gateways.store(Arc::new(problems));
     }
 
-    /// Adds the heartbeat of a source. One that has several is as silent as the most silent of them.
+    /// Adds the heartbeat of a source. A source with several is as silent as the most silent of them.
     pub(crate) fn add_heartbeat(&self, source: &str, heartbeat: Heartbeat) {
         self.heartbeats.lock().push((source.into(), heartbeat));
     }

@@ -24,7 +24,8 @@ impl Silence {
     }
 }
 
-/// Causes by a registry's source. Of a source of objects, the registries that read them report its failure.
+/// Causes by a registry's source. The failure of a source of objects is reported by the registries that read
+/// them.
 pub(crate) fn of_registry(registry: &api::Registry) -> Vec<Cause> {
     let mut causes = Vec::new();
     let name = &registry.name;

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 pub(super) struct Needed {
     /// Program that listens there: `Envoy`.
     pub(super) by: String,
-    /// `HOST:PORT`.
+    /// Address to listen on, as `HOST:PORT`.
     pub(super) address: String,
     /// Way out where the address is taken.
     pub(super) way_out: String,

@@ -31,7 +31,7 @@ pub(crate) enum Outcome {
     },
     /// Nobody lacks it any more, but some refused it: it never was in force there.
     Refused {
-        /// Refusing clients.
+        /// Clients that refused it.
         by: RefusedBy,
         /// The next change of what they refused; `None` where all of them have left.
         superseded: Option<u64>,

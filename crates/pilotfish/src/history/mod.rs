@@ -1,4 +1,4 @@
-//! What was published lately, and the way back.
+//! History of published changes, with the values to undo each.
 //!
 //! ```text
 //! control loop ─ world, what differs, whom it concerns ─▶ noted ─ by the tracker, or by who asks ─▶ changes, each with what undoes it
@@ -6,8 +6,9 @@
 //!             Tracker ◀─ how far clients are, who refused ───┴──▶ ChangeLog ─▶ one line for each change, a few at a time
 //! ```
 //!
-//! A change is kept as what it was before: pointers to values that the worlds shared. The world of an earlier revision is the newest one with
-//! the changes since undone. What is kept is counted in bytes, and the oldest goes first.
+//! A change is kept as the values before it: pointers to values that the worlds shared. The world of an
+//! earlier revision is the newest one with the changes since undone. Kept changes are counted in bytes, and
+//! the oldest are dropped first.
 
 mod acknowledged;
 mod change;

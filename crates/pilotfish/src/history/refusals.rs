@@ -15,7 +15,7 @@ const NAMED: usize = 20;
 /// A response that a client refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// Refusing client.
+    /// Client that refused the response.
     pub(crate) client: ClientId,
     /// Connection id, as in logs.
     pub(crate) connection: Arc<str>,

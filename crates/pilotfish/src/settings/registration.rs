@@ -30,7 +30,7 @@ pub(crate) struct RegistrationArgs {
     /// Client tokens (YAML, reloaded on change). Clients without a listed token or a certificate are refused
     #[arg(long, env = "PILOTFISH_REGISTRATION_TOKENS", value_name = "FILE")]
     pub(crate) registration_tokens: Option<PathBuf>,
-    /// Who may register what: rules in YAML, reloaded on change [default: a workload registers in its own
+    /// Rules in YAML for who may register what, reloaded on change [default: a workload registers in its own
     /// namespace, nobody what a Kubernetes Service or ServiceEntry has, and everybody reads everything]
     #[arg(long, env = "PILOTFISH_REGISTRATION_RULES", value_name = "FILE")]
     pub(crate) registration_rules: Option<PathBuf>,

@@ -87,7 +87,7 @@ fn part<T: DeserializeOwned + Default>(
     known_part(node, check).filter(|part| part.is_whole).map(|part| part.value)
 }
 
-/// What is known of a part, or its default where nothing is; `None` when that cannot be used.
+/// The known content of a part, or its default where nothing is written; `None` when it cannot be used.
 fn known_part<T: DeserializeOwned + Default>(
     node: Option<&Node>,
     check: impl FnOnce(&T, &Path<'_>, &mut Checker),

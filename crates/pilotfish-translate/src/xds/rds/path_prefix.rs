@@ -7,9 +7,9 @@ use pilotfish_proto::envoy::r#type::matcher::v3::{RegexMatchAndSubstitute, Regex
 /// Fields of a route action that replace a prefix.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum PathReplacement {
-    /// `prefix_rewrite`
+    /// Value of `prefix_rewrite`, which replaces the matched prefix.
     Prefix(String),
-    /// `regex_rewrite`
+    /// Value of `regex_rewrite`, for joins that a plain prefix cannot express.
     Regex(RegexMatchAndSubstitute),
 }
 

@@ -7,7 +7,7 @@ use pilotfish_model::{Hostname, Kind, Namespace, Origin, World};
 use pilotfish_registration_server::Mesh;
 use std::sync::Arc;
 
-/// The newest world.
+/// Facts about the mesh from the newest published world.
 pub(super) struct PublishedMesh(pub(super) Arc<Shared>);
 
 impl Mesh for PublishedMesh {
