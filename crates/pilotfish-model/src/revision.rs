@@ -68,13 +68,14 @@ impl Revision {
         suffix.map_or_else(|| "istio".to_owned(), |name| format!("istio-{name}"))
     }
 
-    /// True for kinds whose objects belong to revisions: Istio's, and those of the Gateway API but for Gateways, which share
-    /// their Service and Deployment with every revision.
+    /// True for kinds whose objects belong to revisions: Istio's, and those of the Gateway API but for Gateways and their listeners,
+    /// of which a revision leaves only the status to others.
     #[must_use]
     pub fn divides(kind: Kind) -> bool {
-        match kind {
-            Kind::MeshConfig | Kind::MeshNetworks | Kind::KubernetesGateway => false,
-            _ => kind.group().ends_with(".istio.io") || kind.group() == "gateway.networking.k8s.io",
+        match kind.group() {
+            "gateway.networking.k8s.io" => !matches!(kind.name(), "Gateway" | "ListenerSet"),
+            "mesh.istio.io" => false,
+            group => group.ends_with(".istio.io"),
         }
     }
 

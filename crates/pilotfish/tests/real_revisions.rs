@@ -31,6 +31,20 @@ metadata: {name: istio}
 spec: {controllerName: istio.io/gateway-controller}
 ";
 
+/// A configuration of istiod, which nobody serves here: its webhook selects no Pod of these tests.
+const ISTIOD: &str = "
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: {name: NAME, labels: {app: sidecar-injector, LABELS}}
+webhooks:
+- name: rev.namespace.sidecar-injector.istio.io
+  clientConfig: {service: {name: istiod, namespace: istio-system, path: /inject, port: 443}}
+  sideEffects: None
+  admissionReviewVersions: [v1]
+  namespaceSelector: {matchLabels: {istio.io/rev: nobody}}
+  rules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]
+";
+
 fn labels(label: &str) -> String {
     if label.is_empty() { String::new() } else { format!(", labels: {{istio.io/rev: {label}}}") }
 }
@@ -245,8 +259,19 @@ async fn namespaces_and_tags_choose_the_injector() {
     let Some(server) = cluster().await else { return };
     let _stable = Revision::start(&server, "stable").await;
     let _canary = Revision::start(&server, "canary").await;
+    // An istiod of the revision `default`, with a tag of its own.
+    for (name, label) in [
+        ("istio-sidecar-injector", "istio.io/rev: default"),
+        ("istio-revision-tag-old", "istio.io/rev: default, istio.io/tag: old"),
+    ] {
+        server.apply(&ISTIOD.replace("NAME", name).replace("LABELS", label)).await;
+    }
+    let of_istiod = |one: &Value| istioctl::label(one, "istio.io/rev") == "default";
+    let istiods: Vec<Value> = configurations(&server).await.into_iter().filter(of_istiod).collect();
+    assert_eq!(istiods.len(), 2);
     let trusted = || async {
-        let all = configurations(&server).await;
+        let all: Vec<Value> =
+            configurations(&server).await.into_iter().filter(|one| !of_istiod(one)).collect();
         let known = |one: &Value| one["webhooks"][0]["clientConfig"]["caBundle"].is_string();
         if all.len() == 3 && all.iter().all(known) { Ok(all) } else { Err(format!("{all:#?}")) }
     };
@@ -285,4 +310,6 @@ async fn namespaces_and_tags_choose_the_injector() {
         assert_eq!(istioctl::tag_list(&configurations(&server).await)["prod"], revision);
         injects(&server, "prod", Some(revision)).await;
     }
+    let now: Vec<Value> = configurations(&server).await.into_iter().filter(of_istiod).collect();
+    assert_eq!(now, istiods, "what belongs to istiod is as it was");
 }

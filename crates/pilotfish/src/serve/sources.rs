@@ -105,6 +105,7 @@ impl Sources {
             heartbeat
         };
         let mut subsystems = vec![liveness::subsystem(shared)];
+        let mesh_config_map = revision.borrow().mesh_config_map();
         subsystems.extend(revision_tags::subsystem(&self, revision, messages.clone()));
         let Forwarding { feed, messages } = &Forwarding { feed: self.feed, messages };
         let forwarding = || Forwarding { feed: feed.clone(), messages: messages.clone() };
@@ -112,7 +113,10 @@ impl Sources {
         if let Some((client, settings)) = self.cluster {
             let name = cluster_source(&settings.source.cluster);
             let alive = heartbeat(&name);
-            subsystems.push(cluster(name, client.clone(), settings.source.clone(), alive, forwarding()));
+            // Remote clusters have no revision of ours.
+            let own =
+                KubeSourceSettings { mesh_config_map: mesh_config_map.into(), ..settings.source.clone() };
+            subsystems.push(cluster(name, client.clone(), own, alive, forwarding()));
             let alive = heartbeat(REMOTE_SECRETS);
             subsystems.push(remote_clusters(client, settings, alive, forwarding().messages));
         }
@@ -263,7 +267,6 @@ fn kube_settings(
 ) -> RemoteSettings {
     let source = KubeSourceSettings {
         root_namespace: settings.sources.root_namespace.as_str().into(),
-        mesh_config_map: settings.sources.revision.mesh_config_map().into(),
         checks: vec![pilotfish_translate::check_object],
         observer: recorder.clone(),
         guard: settings.registries.settings.guard,
