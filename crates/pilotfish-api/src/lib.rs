@@ -5,8 +5,10 @@
 
 mod registration;
 pub mod v1;
+mod words;
 
 pub use registration::{Registration, RegistrationRequests, RegistrationStore};
+pub use words::counted;
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

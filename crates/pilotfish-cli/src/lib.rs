@@ -26,6 +26,7 @@ pub use commands::{Commands, Shown, show_registries};
 pub use dial::{Dial, Dialing, InCluster, Socket, reach_clusters_by};
 pub use error::CliError;
 pub use output::{Format, Output, Screen};
+pub use pilotfish_api::counted;
 pub use terminal::cleaned;
 pub use time::parse_duration;
-pub use words::counted;
+pub use words::causes;

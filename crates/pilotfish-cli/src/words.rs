@@ -1,14 +1,23 @@
 //! Numbers with their nouns.
 
-/// A number with its noun, which is given in the singular: `1 error`, `2 proxies`.
+use pilotfish_api::counted;
+
+/// Kinds that hardly ever are the reason of a refusal: what they say is no part of Envoy's configuration.
+const NO_SUSPECTS: [&str; 4] = ["Service", "EndpointSlice", "Pod", "Namespace"];
+/// Most objects of which one is named although none is a suspect.
+const FEW: usize = 3;
+
+/// Objects that made what is refused, the most likely cause first, with a word for the others. Among many, only a suspect is named.
 #[must_use]
-pub fn counted(count: usize, noun: &str) -> String {
-    if count == 1 {
-        return format!("1 {noun}");
-    }
-    match noun.strip_suffix('y') {
-        Some(stem) => format!("{count} {stem}ies"),
-        None => format!("{count} {noun}s"),
+pub fn causes(objects: &[String], others: impl Fn(&str, String) -> String) -> String {
+    let is_suspect = |object: &str| !NO_SUSPECTS.contains(&object.split(' ').next().unwrap_or_default());
+    match objects {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first, rest @ ..] if objects.len() <= FEW || is_suspect(first) => {
+            others(first, counted(rest.len(), "other"))
+        }
+        many => counted(many.len(), "object"),
     }
 }
 
@@ -22,10 +31,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nouns_agree_with_their_numbers() {
-        let all = [(0, "error"), (1, "error"), (2, "error"), (1, "proxy"), (3, "proxy")];
-        let texts = all.map(|(count, noun)| counted(count, noun));
-        assert_eq!(texts, ["0 errors", "1 error", "2 errors", "1 proxy", "3 proxies"]);
+    fn of_many_objects_only_suspects_are_named() {
+        let objects = |first: &str, count: usize| {
+            let more = (1..count).map(|n| format!("Service shop/{n}"));
+            std::iter::once(first.to_owned()).chain(more).collect::<Vec<_>>()
+        };
+        for (first, count, text) in [
+            ("Service shop/a", 1, "Service shop/a"),
+            ("Service shop/a", 2, "Service shop/a (1 other)"),
+            ("Service shop/a", 3, "Service shop/a (2 others)"),
+            ("Service shop/a", 100, "100 objects"),
+            ("EnvoyFilter shop/a", 100, "EnvoyFilter shop/a (99 others)"),
+            ("ServiceEntry shop/a", 100, "ServiceEntry shop/a (99 others)"),
+        ] {
+            let found = causes(&objects(first, count), |first, others| format!("{first} ({others})"));
+            assert_eq!(found, text);
+        }
+        assert_eq!(causes(&[], |_, _| String::new()), "");
+    }
+
+    #[test]
+    fn verbs_agree_with_their_numbers() {
         assert_eq!([0, 1, 2].map(is_or_are), ["are", "is", "are"]);
     }
 }

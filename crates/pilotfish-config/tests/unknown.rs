@@ -393,6 +393,157 @@ fn an_error_names_the_mistyped_field_that_caused_it() {
     }
 }
 
+/// The problems of an object that is written below its metadata with these lines, those of good objects included.
+fn told(api: &str, kind: &str, lines: &str) -> (ReadFile, String) {
+    let text = format!(
+        "apiVersion: {api}\nkind: {kind}\nmetadata: {{name: a, namespace: shop}}\n{}\n",
+        lines.replace("; ", "\n")
+    );
+    let file = read("a.yaml", text.as_bytes(), &Limits::default());
+    let found = file.objects.iter().flat_map(|object| &object.warnings);
+    let all = found.chain(file.rejected.iter().flat_map(|rejected| &rejected.problems));
+    let all = all.map(|problem| format!("{}: {problem}\n", problem.line.unwrap_or_default())).collect();
+    (file, all)
+}
+
+const NETWORKING: &str = "networking.istio.io/v1";
+
+/// Objects with fields beside `spec`: group and version, kind, lines, true for those that are in force, and parts of what is told.
+const BESIDE_SPEC: &[(&str, &str, &str, bool, &[&str])] = &[
+    (
+        NETWORKING,
+        "VirtualService",
+        "spec: {hosts: [a]}; http: [{route: [{destination: {host: b}}]}]",
+        false,
+        &[
+            "spec: one of http, tls and tcp must be set (\"http\" in line 5 is outside of spec)\n",
+            "5: http: is outside of spec: it is ignored (move \"http\" into spec)\n",
+        ],
+    ),
+    (
+        NETWORKING,
+        "VirtualService",
+        "hosts: [a]; http: [{route: [{destination: {host: b}}]}]",
+        false,
+        &["(\"http\" in line 5 is outside of spec)", "4: hosts: is outside", "5: http: is outside"],
+    ),
+    (
+        NETWORKING,
+        "ServiceEntry",
+        "spec: {ports: [{number: 80, name: http}], resolution: DNS}; hosts: [a.example]",
+        false,
+        &["(\"hosts\" in line 5 is outside of spec)", "5: hosts: is outside of spec"],
+    ),
+    (
+        NETWORKING,
+        "VirtualService",
+        "exportTo: [.]; spec: {hosts: [a], tcp: [{route: [{destination: {host: b}}]}]}",
+        true,
+        &["4: exportTo: is outside of spec: it is ignored (move \"exportTo\" into spec)\n"],
+    ),
+    // A field that stands in both places is no reason for an error in the spec.
+    (
+        NETWORKING,
+        "VirtualService",
+        "spec: {hosts: [a], http: [{timeout: 1s}]}; http: []",
+        false,
+        &["spec.http[0]: one of route, redirect, directResponse", "5: http: is outside of spec"],
+    ),
+    (
+        NETWORKING,
+        "DestinationRule",
+        "spec: {host: a}; sepc: {}; more: 1",
+        true,
+        &[
+            "5: sepc: unknown to this version: it is ignored (did you mean \"spec\"?)\n",
+            "6: more: unknown to this version: it is ignored\n",
+        ],
+    ),
+    (
+        NETWORKING,
+        "DestinationRule",
+        "spec: {host: a}; trafficPolicy: {connectionPool: {}}",
+        true,
+        &["5: trafficPolicy: is outside of spec: it is ignored (move \"trafficPolicy\" into spec)\n"],
+    ),
+    (
+        "v1",
+        "Service",
+        "spec: {clusterIP: 10.0.0.1}; ports: [{port: 80}]",
+        false,
+        &["spec.ports: must be set (\"ports\" in line 5 is outside of spec)", "5: ports: is outside of spec"],
+    ),
+    (
+        "gateway.networking.k8s.io/v1",
+        "HTTPRoute",
+        "spec: {parentRefs: [{name: g}]}; rules: []",
+        true,
+        &["5: rules: is outside of spec: it is ignored"],
+    ),
+];
+
+#[test]
+fn fields_beside_spec_are_named_with_their_lines_and_in_errors_that_follow() {
+    for (api, kind, lines, taken, expected) in BESIDE_SPEC {
+        let (file, told) = told(api, kind, lines);
+        assert_eq!(file.objects.len(), usize::from(*taken), "{lines}:\n{told}");
+        for part in *expected {
+            assert!(told.contains(part), "{lines}: {part:?} in\n{told}");
+        }
+        let hinted = told.lines().filter(|line| line.contains("in line ")).count();
+        assert!(!lines.contains("timeout") || hinted == 0, "{told}");
+    }
+}
+
+#[test]
+fn objects_without_fields_beside_spec_and_unread_ones_are_not_warned_of() {
+    for (api, kind, lines) in [
+        ("v1", "Service", "spec: {clusterIP: 10.0.0.1, ports: [{port: 80}]}; status: {}; more: 1"),
+        ("v1", "ConfigMap", "data: {spec: a}; binaryData: {}; immutable: true"),
+        ("v1", "Secret", "type: Opaque; stringData: {}; data: {}"),
+        ("networking.istio.io/v1", "DestinationRule", "spec: {host: a}; status: {x: 1}"),
+    ] {
+        let (file, told) = told(api, kind, lines);
+        assert_eq!((file.objects.len(), told.as_str()), (1, ""), "{kind}");
+    }
+}
+
+#[test]
+fn restrictions_beside_spec_do_not_widen_access() {
+    let security = "security.istio.io/v1";
+    for (api, kind, lines, says, part) in [
+        (
+            security,
+            "PeerAuthentication",
+            "spec: {}; mtls: {mode: STRICT}",
+            "mtls: is outside of spec: mutual TLS is required",
+            "STRICT",
+        ),
+        (
+            security,
+            "AuthorizationPolicy",
+            "spec: {rules: [{from: [{source: {namespaces: [bad]}}]}]}; action: DENY",
+            "action: is outside of spec: the policy allows nothing",
+            "{\"action\":\"ALLOW\"}",
+        ),
+        (
+            "networking.istio.io/v1",
+            "DestinationRule",
+            "spec: {host: a}; trafficPolicy: {tls: {mode: MUTUAL}}",
+            "trafficPolicy: is outside of spec: spelled nearly",
+            "",
+        ),
+    ] {
+        let (file, told) = told(api, kind, lines);
+        assert!(told.contains(says), "{says:?} in {told}");
+        let object = &file.objects.first().unwrap_or_else(|| panic!("{kind}: {told}")).object;
+        match object.typed::<pilotfish_config::networking::DestinationRule>() {
+            Some(rule) => assert!(rule.closed, "{told}"),
+            None => assert!(spec_json(object).to_string().contains(part), "{}", spec_json(object)),
+        }
+    }
+}
+
 #[test]
 fn objects_of_kinds_that_are_not_served_are_named() {
     use pilotfish_config::file::{FileChange, FileContent, FileRole, FileState};

@@ -26,7 +26,7 @@ pub struct ClientSettings {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The kubeconfig cannot be read.
-    #[error("kubeconfig {path}: {error}")]
+    #[error("kubeconfig {path}: {}", reason(.error))]
     Kubeconfig {
         /// The file.
         path: String,
@@ -34,11 +34,38 @@ pub enum ClientError {
         error: Box<kube::config::KubeconfigError>,
     },
     /// There is neither a kubeconfig nor a service account.
-    #[error("no cluster: {0}; name one with --kubeconfig FILE, or run in a Pod with a service account")]
+    #[error("no cluster: {}; name one with --kubeconfig FILE, or run in a Pod with a service account", no_kubeconfig(.0))]
     NoCluster(Box<kube::config::InferConfigError>),
     /// The settings make no client.
     #[error("no client for the cluster: {0}")]
     Client(Box<kube::Error>),
+}
+
+/// Reason why no kubeconfig is used. A Pod without a service account has none either, so nothing is said of that.
+fn no_kubeconfig(error: &kube::config::InferConfigError) -> String {
+    match error.source().and_then(|cause| cause.downcast_ref()) {
+        Some(KubeconfigError::ReadConfig(io, path)) if io.kind() == std::io::ErrorKind::NotFound => {
+            format!("there is no kubeconfig {}", path.display())
+        }
+        Some(KubeconfigError::ReadConfig(io, path)) => format!("kubeconfig {}: {io}", path.display()),
+        Some(KubeconfigError::FindPath) => {
+            "there is no kubeconfig: neither $KUBECONFIG nor $HOME is set".to_owned()
+        }
+        Some(other) => format!("kubeconfig: {}", reason(other)),
+        None => error.to_string(),
+    }
+}
+
+/// Reason why a kubeconfig, which is named beside it, cannot be used.
+pub(crate) fn reason(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::ReadConfig(io, _) => io.to_string(),
+        KubeconfigError::CurrentContextNotSet => "it has no current context".to_owned(),
+        KubeconfigError::LoadContext(name) => format!("it has no context {name:?}"),
+        KubeconfigError::LoadClusterOfContext(name) => format!("it has no cluster {name:?}"),
+        KubeconfigError::MissingClusterUrl => "its cluster has no server".to_owned(),
+        other => other.to_string(),
+    }
 }
 
 /// Makes a client. Nothing is sent yet.
@@ -121,6 +148,31 @@ async fn from_file(path: &Path) -> Result<Config, ClientError> {
 mod tests {
     use super::*;
     use crate::request::RequestError;
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_cannot_be_used_is_named_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        for (content, reason) in [
+            (None, "No such file or directory (os error 2)"),
+            (Some("{}"), "it has no current context"),
+            (Some("current-context: c"), "it has no context \"c\""),
+            (
+                Some("{current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}]}"),
+                "it has no cluster \"k\"",
+            ),
+        ] {
+            if let Some(content) = content {
+                std::fs::write(&file, content).unwrap();
+            }
+            let expected = format!("kubeconfig {}: {reason}", file.display());
+            let Err(error) = of_context(Some(&file), None).await else { panic!("{reason}") };
+            assert_eq!(error.to_string(), expected);
+            let settings = ClientSettings { kubeconfig: Some(file.clone()) };
+            let Err(error) = connect(&settings).await else { panic!("{reason}") };
+            assert_eq!(error.to_string(), expected);
+        }
+    }
 
     #[tokio::test]
     async fn a_server_that_is_down_is_named() {

@@ -70,6 +70,28 @@ impl Protocol {
         }
     }
 
+    /// The protocol's name as in ports of Istio's kinds; `auto` where proxies find it out.
+    #[must_use]
+    pub fn istio_name(self) -> &'static str {
+        match self {
+            Self::Grpc => "GRPC",
+            Self::GrpcWeb => "GRPC-Web",
+            Self::Http => "HTTP",
+            Self::HttpProxy => "HTTP_PROXY",
+            Self::Http2 => "HTTP2",
+            Self::Https => "HTTPS",
+            Self::Tcp => "TCP",
+            Self::Tls => "TLS",
+            Self::Udp => "UDP",
+            Self::Mongo => "Mongo",
+            Self::Redis => "Redis",
+            Self::Mysql => "MySQL",
+            Self::Dubbo => "Dubbo",
+            Self::Hbone => "HBONE",
+            Self::Unsupported => "auto",
+        }
+    }
+
     /// Reads a protocol's name in any case, as in ServiceEntry and Gateway ports; unknown names are `Unsupported`.
     #[must_use]
     pub fn parse(text: &str) -> Self {

@@ -34,6 +34,19 @@ impl Resolution {
             Self::DynamicDns => "DynamicDns",
         }
     }
+
+    /// The name as in `resolution` of ServiceEntries, which has none for aliases.
+    #[must_use]
+    pub fn istio_name(self) -> &'static str {
+        match self {
+            Self::ClientSideLB => "STATIC",
+            Self::DNSLB => "DNS",
+            Self::DNSRoundRobin => "DNS_ROUND_ROBIN",
+            Self::Passthrough => "NONE",
+            Self::Alias => "ALIAS",
+            Self::DynamicDns => "DYNAMIC_DNS",
+        }
+    }
 }
 
 /// The port of a workload that a service port leads to.

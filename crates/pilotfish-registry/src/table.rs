@@ -58,10 +58,10 @@ pub const KUBERNETES: RegistryType = RegistryType {
     input: Input::Objects(|provider, settings| Box::new(KubernetesRegistry::new(provider, settings))),
 };
 
-/// ServiceEntry: Istio's ServiceEntries and WorkloadEntries. Istio calls its provider `External`.
+/// ServiceEntry: Istio's ServiceEntries and WorkloadEntries.
 pub const SERVICE_ENTRY: RegistryType = RegistryType {
     name: "ServiceEntry",
-    provider: "External",
+    provider: "ServiceEntry",
     about: "Istio's ServiceEntries and WorkloadEntries",
     address: "",
     options: &[],

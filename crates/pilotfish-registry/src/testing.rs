@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// The provider of Kubernetes, as the default table has it.
 pub const KUBERNETES: Provider = Provider::new(0, "Kubernetes");
 /// The provider of ServiceEntries, as the default table has it.
-pub const EXTERNAL: Provider = Provider::new(1, "External");
+pub const EXTERNAL: Provider = Provider::new(1, "ServiceEntry");
 
 /// A Service `web` in the namespace `shop`, with one Pod, which is its one endpoint and ready.
 pub const SHOP: &str = "apiVersion: v1

@@ -72,7 +72,7 @@ fn kubernetes_comes_before_entries_whatever_their_age() {
     assert_eq!(names, ["web", "old", "young"]);
     let all = world.endpoints_of(&short_key("web.ns")).unwrap();
     let shards: Vec<String> = all.shards.keys().map(ToString::to_string).collect();
-    assert_eq!(shards, ["Kubernetes/c1", "External/c1"]);
+    assert_eq!(shards, ["Kubernetes/c1", "ServiceEntry/c1"]);
 }
 
 #[test]
@@ -160,13 +160,13 @@ fn readiness_names_what_is_missing() {
     let missing =
         |mesh: &Mesh| mesh.controller.synced().err().map(|missing| missing.missing).unwrap_or_default();
     mesh.settle();
-    let all = ["configuration", "Kubernetes/c1", "Kubernetes/c2", "External/c1", "External/c2"];
+    let all = ["configuration", "Kubernetes/c1", "Kubernetes/c2", "ServiceEntry/c1", "ServiceEntry/c2"];
     assert_eq!(missing(&mesh), all);
     mesh.send("c1", SourceEvent::Listed);
-    assert_eq!(missing(&mesh), ["Kubernetes/c2", "External/c2"]);
+    assert_eq!(missing(&mesh), ["Kubernetes/c2", "ServiceEntry/c2"]);
     let at = SystemTime::UNIX_EPOCH + Duration::from_secs(7);
     mesh.send("c2", SourceEvent::Failed { at, reason: "connection refused".into() });
-    let names = ["Kubernetes/c2 (connection refused)", "External/c2 (connection refused)"];
+    let names = ["Kubernetes/c2 (connection refused)", "ServiceEntry/c2 (connection refused)"];
     assert_eq!(missing(&mesh), names);
     mesh.send("c2", SourceEvent::Listed);
     assert_eq!(mesh.controller.synced(), Ok(()));
@@ -191,7 +191,7 @@ fn readiness_goes_on_without_what_was_given_up() {
         let all = status.iter().filter(|status| status.given_up && !status.sync.is_synced());
         all.map(|status| status.shard.to_string()).collect()
     };
-    assert_eq!(given_up(&mesh), ["Kubernetes/c2", "External/c2"]);
+    assert_eq!(given_up(&mesh), ["Kubernetes/c2", "ServiceEntry/c2"]);
     mesh.apply("c2", &web_at("10.2.0.1"));
     mesh.send("c2", SourceEvent::Listed);
     assert_eq!(services(&mesh.world(), "web.ns").len(), 1, "what comes late counts");

@@ -59,7 +59,7 @@ pub(crate) fn evaluate<Q: Query>(world: &Arc<World>, query: &Q) -> Arc<Q::Output
 /// The provider of Kubernetes Services.
 pub(crate) const KUBERNETES: Provider = Provider::new(0, "Kubernetes");
 /// The provider of ServiceEntries.
-pub(crate) const EXTERNAL: Provider = Provider::new(1, "External");
+pub(crate) const EXTERNAL: Provider = Provider::new(1, "ServiceEntry");
 
 /// Makes a service what it would be from a ServiceEntry.
 pub(crate) fn of_service_entry(service: &mut Service) {

@@ -52,12 +52,7 @@ pub(crate) fn of<N: AsRef<str>>(
 
 /// Objects in one line: `EnvoyFilter shop/bad and 3 others`. Empty where there are none.
 pub(crate) fn in_words(objects: &[String]) -> String {
-    match objects {
-        [] => String::new(),
-        [one] => one.clone(),
-        [first, _] => format!("{first} and 1 other"),
-        [first, others @ ..] => format!("{first} and {} others", others.len()),
-    }
+    pilotfish_cli::causes(objects, |first, others| format!("{first} and {others}"))
 }
 
 /// Origins by name, the most suspect first. `changed`: since when those that changed lately are as they are. What changed behind the first

@@ -379,7 +379,7 @@ async fn an_operator_finds_what_is_going_on() {
     let services = pilotfish.json("/debug/registryz").await;
     assert_eq!(services[0]["hostname"], "a.example.com");
     let endpoints = pilotfish.json("/debug/endpointz?host=a.example").await;
-    let endpoint = &endpoints["a.example.com"]["n0"]["Shards"]["External/Kubernetes"][0];
+    let endpoint = &endpoints["a.example.com"]["n0"]["Shards"]["ServiceEntry/Kubernetes"][0];
     assert_eq!(
         (&endpoint["Addresses"][0], &endpoint["Provenance"]["name"]),
         (&"10.2.1.1".into(), &"a".into())

@@ -272,7 +272,7 @@ async fn credentials_are_rotated_without_a_gap_and_dangerous_ones_refused() {
     own.delete(&secret("remote", &[])).await;
     has_addresses(&pilotfish, HOST, 0).await;
     registry_is(&pilotfish, "Kubernetes/c2", "is gone", Value::is_null).await;
-    registry_is(&pilotfish, "External/c2", "is gone", Value::is_null).await;
+    registry_is(&pilotfish, "ServiceEntry/c2", "is gone", Value::is_null).await;
     eventually("the refusal is forgotten", || async {
         let ready = pilotfish.page("/ready").await?;
         if ready.contains("exec of user") { Err(ready) } else { Ok(()) }

@@ -153,7 +153,10 @@ pub(super) async fn endpoints<C: ControlPlane + Operations>(
         _ => query.has_host(key.hostname.as_str()),
     };
     let has_health = |endpoint: &Endpoint| {
-        query.health.as_deref().is_none_or(|health| endpoint.health.as_str().eq_ignore_ascii_case(health))
+        query
+            .health
+            .as_deref()
+            .is_none_or(|health| self::health(endpoint.health).eq_ignore_ascii_case(health))
     };
     let mut list = Vec::new();
     for (key, endpoints) in world.endpoints() {
@@ -204,10 +207,10 @@ fn unknown_host(world: &World, wanted: Option<&str>) -> Failure {
 
 fn service_row(listed: &Listed<'_>) -> ServiceRow {
     let view = views::service(listed.service);
-    let port = |port: pilotfish_api::Port| ServicePort {
-        name: port.name,
-        number: port.port,
-        protocol: port.protocol,
+    let port = |port: &pilotfish_model::Port| ServicePort {
+        name: port.name.to_string(),
+        number: port.number,
+        protocol: port.protocol.istio_name().to_owned(),
     };
     let mut addresses: Vec<String> = view.cluster_vips.into_values().flatten().collect();
     if addresses.is_empty() {
@@ -217,13 +220,21 @@ fn service_row(listed: &Listed<'_>) -> ServiceRow {
         host: view.hostname,
         namespace: view.attributes.namespace,
         registry: view.attributes.service_registry,
-        ports: view.ports.into_iter().map(port).collect(),
-        resolution: view.resolution,
+        ports: listed.service.ports.iter().map(port).collect(),
+        resolution: listed.service.resolution.istio_name().to_owned(),
         addresses,
         export_to: view.attributes.export_to,
         endpoints: listed.endpoints,
         healthy: listed.healthy,
         provenance: view.provenance,
+    }
+}
+
+/// The health of an endpoint. Both that drain are one to their clients.
+fn health(status: HealthStatus) -> &'static str {
+    match status {
+        HealthStatus::Deregistering => HealthStatus::Draining.as_str(),
+        other => other.as_str(),
     }
 }
 
@@ -235,7 +246,7 @@ fn endpoint_row(key: &ServiceKey, shard: &ShardKey, endpoint: &Endpoint) -> Endp
         address: view.addresses.into_iter().next().unwrap_or_default(),
         port: view.endpoint_port,
         port_name: view.service_port_name,
-        health: view.health_status,
+        health: health(endpoint.health).to_owned(),
         locality: view.locality,
         network: view.network,
         weight: view.lb_weight,

@@ -460,7 +460,7 @@ const JSON: &[(&str, &str)] = &[
     ("/api/v1/service?host=db.test", "v1_service.json"),
     ("/api/v1/services", "v1_services.json"),
     ("/api/v1/services?sort=health&health=healthy&limit=1", "v1_services_healthy.json"),
-    ("/api/v1/services?registry=external", "v1_services_external.json"),
+    ("/api/v1/services?registry=serviceentry", "v1_services_external.json"),
     ("/api/v1/why?proxy=web-0.shop&to=catalog:80&header=a%3Db&header=c%3Dd", "v1_why.json"),
     ("/api/v1/history?object=VirtualService/shop/web&endpoints=true&limit=5", "v1_history.json"),
     ("/api/v1/why/object?object=VirtualService/shop/web", "v1_why_object.json"),

@@ -4,8 +4,9 @@
 use crate::client::Connection;
 use crate::error::CliError;
 use crate::output::{Colour, Output, Screen};
-use crate::words::{counted, is_or_are};
+use crate::words::is_or_are;
 use clap::Args;
+use pilotfish_api::counted;
 use pilotfish_api::v1::{Plan, PlanFile, PlanRequest, Severity};
 use std::fmt::Write;
 use std::path::PathBuf;

@@ -6,8 +6,9 @@ use crate::error::CliError;
 use crate::output::{Colour, Screen};
 use crate::table::{Cell, Table};
 use crate::time::about;
-use crate::words::counted;
+use crate::words::causes;
 use clap::{Args, ValueEnum};
+use pilotfish_api::counted;
 use pilotfish_api::v1::{Page, Proxy, ProxyType, State};
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -91,12 +92,9 @@ fn all(page: &Page<Proxy>, screen: &Screen) -> String {
         for (ty, rejection) in refused {
             let mut line =
                 format!("{} refuses {ty} since {}: {}", proxy.name, rejection.at, rejection.reason);
-            match rejection.made_by.as_slice() {
-                [] => {}
-                [one] => line.push_str(&format!(", made by {one}")),
-                [first, others @ ..] => {
-                    line.push_str(&format!(", made by {first} (or {} others)", others.len()))
-                }
+            let made_by = causes(&rejection.made_by, |first, others| format!("{first} (or {others})"));
+            if !made_by.is_empty() {
+                line.push_str(&format!(", made by {made_by}"));
             }
             let _ = writeln!(out, "{}", screen.paint(&line, Colour::Bad));
         }

@@ -24,7 +24,7 @@ pub struct Services {
     /// Only services of a namespace
     #[arg(short, long)]
     namespace: Option<String>,
-    /// Only services of a type of registry: Kubernetes, External, Consul, ...
+    /// Only services of a type of registry: Kubernetes, ServiceEntry, Consul, ...
     #[arg(long, value_name = "TYPE")]
     registry: Option<String>,
     /// Only services that have no healthy endpoint
@@ -100,7 +100,7 @@ mod tests {
             namespace: "shop".into(),
             registry: "Kubernetes".into(),
             ports: vec![ServicePort { name: "http".into(), number: 80, protocol: "HTTP".into() }],
-            resolution: "ClientSideLB".into(),
+            resolution: "STATIC".into(),
             export_to: vec!["*".into()],
             endpoints: 2,
             healthy: 1,
@@ -114,6 +114,6 @@ mod tests {
         };
         let page = Page { items: vec![service], total: 1, ..Page::default() };
         let text = text(&page, &Screen::plain());
-        assert!(text.ends_with("80/HTTP  1/2      ClientSideLB  all         Service shop/web\n"), "{text}");
+        assert!(text.ends_with("80/HTTP  1/2      STATIC      all         Service shop/web\n"), "{text}");
     }
 }

@@ -4,6 +4,7 @@ use super::shown::Shown;
 use crate::error::CliError;
 use crate::output::{Colour, Screen};
 use crate::table::{Cell, Table};
+use crate::words::causes;
 use clap::Args;
 use pilotfish_api::v1;
 use std::fmt::Write;
@@ -80,10 +81,7 @@ fn refused(status: &v1::Status, screen: &Screen, out: &mut String) {
     }
     let mut table = Table::new(["proxy", "refuses", "since", "made by", "reason"]);
     for refusal in &status.refused {
-        let made_by = match refusal.made_by.as_slice() {
-            [first, _, ..] => format!("{first} (or {} others)", refusal.made_by.len() - 1),
-            few => few.concat(),
-        };
+        let made_by = causes(&refusal.made_by, |first, others| format!("{first} (or {others})"));
         table.row([
             refusal.proxy.as_str().into(),
             Cell::coloured(refusal.resource_type.as_str(), Colour::Bad),
@@ -153,7 +151,7 @@ mod tests {
         };
         let text = text(&status, &Screen::plain());
         assert!(text.starts_with("pilotfish-0  ready, and not all is well\n"), "{text}");
-        let line = "web-0.shop  listeners  2026-01-01T00:00:00Z  EnvoyFilter shop/bad (or 1 others)  no such filter\n";
+        let line = "web-0.shop  listeners  2026-01-01T00:00:00Z  EnvoyFilter shop/bad (or 1 other)  no such filter\n";
         assert!(text.contains(line), "{text}");
         assert!(text.ends_with("\nsources\n  Consul/east: cannot be read\n"), "{text}");
         for bad in [

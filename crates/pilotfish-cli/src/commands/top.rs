@@ -8,9 +8,9 @@ use crate::output::{Colour, Screen};
 use crate::table::{Cell, Table};
 use crate::terminal::{cut, one_line};
 use crate::time::{about, parse_duration};
-use crate::words::counted;
 use clap::Args;
 use keys::{Keys, quits};
+use pilotfish_api::counted;
 use pilotfish_api::v1::{History, Memory, Outcome, Overview, Page, Profile, Proxy, State};
 use pilotfish_api::{Problem, Registry};
 use std::fmt::Write;
@@ -229,7 +229,7 @@ impl View {
         }
         let _ = write!(out, "\n{}", table.text(screen));
         if self.problems.total > 0 {
-            let line = format!("{} problems: pilotfish problems", self.problems.total);
+            let line = format!("{}: pilotfish problems", counted(self.problems.total, "problem"));
             let _ = writeln!(out, "\n{}", screen.paint(&line, Colour::Doubtful));
         }
     }

@@ -4,7 +4,9 @@ use crate::client::{Address, Client};
 use crate::error::CliError;
 use crate::output::{Colour, Output, Screen};
 use crate::time::{about, parse_duration};
+use crate::words::is_or_are;
 use clap::Args;
+use pilotfish_api::counted;
 use pilotfish_api::v1::{Acknowledgement, State};
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -119,11 +121,13 @@ fn text(answer: &Acknowledgement, generation: Option<i64>, took: Duration, scree
         let who = match (*proxies, *concerned) {
             (0, _) => "no proxy is connected".to_owned(),
             (_, _) if answer.everything => {
-                format!("each of {proxies} connected proxies has everything up to it")
+                format!("each of {} has everything up to it", counted(*proxies, "connected proxy"))
             }
-            (_, 0) => format!("it concerns none of {proxies} connected proxies"),
+            (_, 0) => format!("it concerns none of {}", counted(*proxies, "connected proxy")),
             _ => format!(
-                "each of {concerned} proxies that it concerns has it, of {proxies} that are connected"
+                "each of {} that it concerns has it, of {proxies} that {} connected",
+                counted(*concerned, "proxy"),
+                is_or_are(*proxies)
             ),
         };
         let line = format!("revision {revision} is in force on {replica}: {who}, after {took}");
@@ -132,7 +136,9 @@ fn text(answer: &Acknowledgement, generation: Option<i64>, took: Duration, scree
     }
     let has = answer.acknowledged.saturating_sub(proxies - concerned.min(proxies));
     let line = format!(
-        "revision {revision}: {has} of {concerned} proxies that it concerns on {replica} have it after {took}; these have not:"
+        "revision {revision}: {has} of {} that it concerns on {replica} {} it after {took}; these have not:",
+        counted(*concerned, "proxy"),
+        if has == 1 { "has" } else { "have" }
     );
     let _ = writeln!(out, "{}", screen.paint(&line, Colour::Bad));
     for missing in missing {
@@ -216,7 +222,7 @@ mod tests {
         let open = Acknowledgement { acknowledged: 2, missing: vec![missing], ..done() };
         assert_eq!(
             shown(&open, 30.0),
-            "revision 4: 1 of 2 proxies that it concerns on pilotfish-0 have it after 30 s; these have not:\n  web-0.shop \
+            "revision 4: 1 of 2 proxies that it concerns on pilotfish-0 has it after 30 s; these have not:\n  web-0.shop \
              refuses listeners since 2026-01-01T00:00:00Z: no such filter\n"
         );
     }

@@ -356,7 +356,9 @@ fn limit_reports(reports: &mut Vec<ProblemReport>, most: usize, file: &Arc<str>)
         // Errors are worth more than warnings; within each the order stays.
         reports.sort_by_key(|report| report.severity);
         reports.truncate(most);
-        let problem = Problem::warning(FieldPath::default(), format!("{more} more problems in this file"));
+        let problems = if more == 1 { "problem" } else { "problems" };
+        let text = format!("{more} more {problems} in this file");
+        let problem = Problem::warning(FieldPath::default(), text);
         reports.push(ProblemReport::new(file, 0, &problem));
     }
 }

@@ -1,7 +1,7 @@
 //! Changes of an object's tree whose places are those of the object as it is written.
 
 use crate::path::{FieldPath, Segment};
-use crate::yaml::Node;
+use crate::yaml::{Entry, Node, NodeValue};
 use std::collections::BTreeSet;
 
 /// Parts that are replaced or left out.
@@ -20,6 +20,22 @@ impl Edits {
         if let Some(node) = self.tree.at(path) {
             let node = with(node);
             self.tree.replace(path, node);
+        }
+    }
+
+    /// Puts a field that no kind has into `spec`, for one that is written beside it: closed forms go by what is in `spec`.
+    pub(super) fn add_unknown_to_spec(&mut self, name: &str) {
+        let line = self.tree.line;
+        let entry = |key: &str, value| Entry { key: key.into(), line, value };
+        let field = entry(&format!("{name} beside spec"), Node { line, value: NodeValue::Quoted("".into()) });
+        let spec = Node { line, value: NodeValue::Mapping(vec![field.clone()]) };
+        let NodeValue::Mapping(entries) = &mut self.tree.value else { return };
+        match entries.iter_mut().find(|entry| &*entry.key == "spec") {
+            None => entries.push(entry("spec", spec)),
+            Some(Entry { value: Node { value: NodeValue::Mapping(entries), .. }, .. }) => entries.push(field),
+            Some(present) if present.value.is_null() => present.value = spec,
+            // A spec that is no mapping has nothing usable.
+            Some(_) => {}
         }
     }
 

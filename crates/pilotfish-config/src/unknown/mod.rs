@@ -13,6 +13,7 @@
 mod edits;
 pub(crate) mod pattern;
 mod rules;
+mod stray;
 mod texts;
 
 pub use rules::{About, UNKNOWN_RULES, UnknownRule};
@@ -65,7 +66,8 @@ pub(crate) fn settle<T: Content>(root: &Node, check: impl Fn(&mut T) -> Vec<Prob
     found.retain(|problem| !verdict.explains(problem));
     add_found(&mut problems, found);
     for problem in problems.iter_mut().filter(|problem| problem.is_error() && problem.hint.is_none()) {
-        problem.hint = mistyped_within(&problem.path, &unknown);
+        problem.hint =
+            mistyped_within(&problem.path, &unknown).or_else(|| stray::cause(problem, &unknown, root));
     }
     let narrows = verdict.narrowed.first().map(|(reason, _)| reason.clone());
     problems.extend(verdict.problems);
@@ -103,6 +105,7 @@ fn unknown_in<T: Content>(root: &Node, mut decoded: Vec<Unknown>) -> Vec<Unknown
     };
     decoded.retain(is_told);
     decoded.extend(texts::unknown(T::KIND, root));
+    decoded.extend(stray::unknown::<T>(root));
     decoded
 }
 
@@ -128,14 +131,20 @@ fn add_found(problems: &mut Vec<Problem>, mut found: Vec<Problem>) {
 fn mistyped_within(path: &FieldPath, unknown: &[Unknown]) -> Option<String> {
     let place = path.segments();
     unknown.iter().find_map(|unknown| {
-        let hint = unknown.hint.as_deref().filter(|_| !matches!(unknown.part, UnknownPart::Value(_)))?;
+        let is_field = matches!(unknown.part, UnknownPart::Field | UnknownPart::Choice);
+        let hint = unknown.hint.as_deref().filter(|_| is_field)?;
         let (Segment::Field(written), home) = unknown.path.segments().split_last()? else { return None };
         let is_missing = |(last, around): (&Segment, &[Segment])| {
             around == home && matches!(last, Segment::Field(name) if hint.contains(&format!("{name:?}")))
         };
         let is_cause = home.starts_with(place) || place.split_last().is_some_and(is_missing);
-        is_cause.then(|| format!("{written:?} in line {} is unknown: {hint}", unknown.line))
+        is_cause.then(|| format!("{written:?}{} is unknown: {hint}", in_line(unknown.line)))
     })
+}
+
+/// The line of a field for a hint; objects of an API server have none.
+fn in_line(line: u32) -> String {
+    if line > 0 { format!(" in line {line}") } else { String::new() }
 }
 
 /// Consequences of the unknown parts of an object.
@@ -177,10 +186,15 @@ impl Verdict {
         let text = match &part.part {
             UnknownPart::Value(value) => format!("{value:?} is unknown to this version: {says}"),
             UnknownPart::Field | UnknownPart::Choice => format!("unknown to this version: {says}"),
+            UnknownPart::Stray { .. } => format!("is outside of spec: {says}"),
+        };
+        let shown = match part.part {
+            UnknownPart::Stray { .. } => FieldPath::new(path.last().cloned().into_iter().collect()),
+            _ => part.path.clone(),
         };
         let problem = match effect {
-            Effect::Refuse => Problem::error(part.path.clone(), text),
-            _ => Problem::warning(part.path.clone(), text),
+            Effect::Refuse => Problem::error(shown.clone(), text),
+            _ => Problem::warning(shown.clone(), text),
         };
         if problem.is_error() || self.problems.len() < MOST_PROBLEMS {
             self.problems.push(problem.at_line(part.line).with_hint(part.hint.clone()));
@@ -188,7 +202,12 @@ impl Verdict {
         match effect {
             Effect::Ignore if matches!(part.part, UnknownPart::Value(_)) => self.edits.leave_out(path),
             Effect::Ignore | Effect::Refuse => {}
-            Effect::Narrow => return self.narrowed.push((part.path.to_string(), part.path.clone())),
+            Effect::Narrow => {
+                if let (UnknownPart::Stray { .. }, Some(Segment::Field(name))) = (&part.part, path.last()) {
+                    self.edits.add_unknown_to_spec(name);
+                }
+                return self.narrowed.push((shown.to_string(), part.path.clone()));
+            }
             Effect::Remove => self.edits.leave_out(structure),
             Effect::RemoveWithLast => {
                 self.edits.leave_out(structure);
@@ -202,7 +221,8 @@ impl Verdict {
         self.is_changed |=
             !matches!(effect, Effect::Ignore | Effect::Refuse) || matches!(part.part, UnknownPart::Value(_));
         // A field that is close to a known one is a typing error where something is missing.
-        if part.hint.is_none() || part.part != UnknownPart::Field {
+        let is_typing_error = part.hint.is_some() && part.part == UnknownPart::Field;
+        if !is_typing_error && !matches!(part.part, UnknownPart::Stray { .. }) {
             self.ignored.push(part.path.clone());
         }
     }

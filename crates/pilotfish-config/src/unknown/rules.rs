@@ -65,7 +65,7 @@ pub(super) enum Condition {
     Structure(fn(&Node) -> bool),
     /// One of these actions of a policy.
     Action(&'static [&'static str]),
-    /// The field is spelled nearly like one of these.
+    /// The field is spelled nearly like one of these, or is a stray one with `tls` below it.
     Near(&'static [&'static str]),
 }
 
@@ -263,7 +263,7 @@ pub static UNKNOWN_RULES: &[UnknownRule] = &[
         about: Fields,
         only_if: Condition::Near(HOLDING_TLS),
         effect: Narrow,
-        says: "spelled nearly like a field that holds TLS settings, nothing is sent to the host",
+        says: "spelled nearly like a field that holds TLS settings, or written beside `spec` with some: nothing is sent to the host",
     },
     row(
         &[Kind::BackendTlsPolicy],
@@ -406,9 +406,12 @@ pub(super) fn find<'a>(
             Condition::Always => true,
             Condition::Structure(holds) => path.get(..length).and_then(&at).is_some_and(holds),
             Condition::Action(actions) => actions.contains(&action(&at)),
-            Condition::Near(names) => names
-                .iter()
-                .any(|name| unknown.hint.as_ref().is_some_and(|hint| hint.contains(&format!("{name:?}")))),
+            Condition::Near(names) => match unknown.part {
+                UnknownPart::Stray { holds_tls } => holds_tls,
+                _ => names.iter().any(|name| {
+                    unknown.hint.as_ref().is_some_and(|hint| hint.contains(&format!("{name:?}")))
+                }),
+            },
         };
         holds.then_some((rule, length))
     })

@@ -36,6 +36,11 @@ pub(crate) enum UnknownPart {
     Field,
     /// The field that is set of a oneof, so that its choice is unknown.
     Choice,
+    /// A field of `spec` that is written beside it. Its path is that in `spec`.
+    Stray {
+        /// True if something below it is named `tls`.
+        holds_tls: bool,
+    },
     /// The value of an enum, as written.
     Value(String),
 }

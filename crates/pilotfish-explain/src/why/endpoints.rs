@@ -2,6 +2,7 @@
 
 use super::cluster::{NO_ORIGINAL_ADDRESS, NOWHERE, Parts};
 use super::{Found, Next, Walk, Way, dropped, list, number, origin, step, text};
+use pilotfish_api::counted;
 use pilotfish_api::v1::{Dropped, Step, Verdict, Why};
 use pilotfish_model::{Endpoint, Hostname, PortId, Service, ServiceKey, label_subset};
 use pilotfish_proto::ResourceType;
@@ -101,7 +102,7 @@ impl Walk<'_> {
         considered: &[(Arc<Endpoint>, Option<Unsent>)],
     ) -> String {
         if !members.is_empty() {
-            return format!("none of {} endpoints is healthy", members.len());
+            return format!("none of {} is healthy", counted(members.len(), "endpoint"));
         }
         let parts = Parts::of(name);
         // A route may lead to another host than the one that was asked for.
@@ -122,17 +123,21 @@ impl Walk<'_> {
             let own = service.port(PortId::tcp(port)).map(|port| port.name.to_string()).unwrap_or_default();
             let names = names.into_iter().collect::<Vec<_>>().join(", ");
             return format!(
-                "the port is named {own:?}, and its {} endpoints have ports named {names:?} only",
-                considered.len()
+                "the port is named {own:?}, and its {} {} ports named {names:?} only",
+                counted(considered.len(), "endpoint"),
+                if considered.len() == 1 { "has" } else { "have" }
             );
         }
         if all(Unsent::Unready) {
-            return format!("none of its {} endpoints is ready", considered.len());
+            return format!("none of its {} is ready", counted(considered.len(), "endpoint"));
         }
         if let Some(subset) = subset.filter(|_| all(Unsent::NotInSubset)) {
-            return format!("none of its {} endpoints has the labels of subset {subset}", considered.len());
+            return format!(
+                "none of its {} has the labels of subset {subset}",
+                counted(considered.len(), "endpoint")
+            );
         }
-        format!("none of its {} endpoints is sent to this proxy", considered.len())
+        format!("none of its {} is sent to this proxy", counted(considered.len(), "endpoint"))
     }
 
     /// Why a service has no endpoints at all.

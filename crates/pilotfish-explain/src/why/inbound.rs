@@ -5,6 +5,7 @@ use super::chain::{chains_for_port, choose, is_for_tls, terminates_tls};
 use super::cluster::Connection;
 use super::{Found, Next, Walk, Way, step, text};
 use crate::subject::sidecar;
+use pilotfish_api::counted;
 use pilotfish_api::v1::{Step, Verdict, Why};
 use pilotfish_model::{Kind, Origin, TlsMode, Workload};
 use pilotfish_proto::ResourceType;
@@ -64,7 +65,7 @@ impl Walk<'_> {
                 return Next::End(first.end.unwrap_or_default());
             }
             at.verdict = Verdict::Doubtful;
-            at.text += &format!("; so it is at {ended} of {looked_at} endpoints");
+            at.text += &format!("; so it is at {ended} of {}", counted(looked_at, "endpoint"));
             answer.steps.push(at);
             return Next::On(());
         }

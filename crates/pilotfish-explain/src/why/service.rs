@@ -108,7 +108,7 @@ impl Walk<'_> {
         let all: Vec<String> = service
             .ports
             .iter()
-            .map(|port| format!("{} ({}, {})", port.number, port.name, port.protocol.as_str()))
+            .map(|port| format!("{} ({}, {})", port.number, port.name, port.protocol.istio_name()))
             .collect();
         let all = all.join(", ");
         let fallback = || {
@@ -118,7 +118,7 @@ impl Walk<'_> {
         let number = request.port.unwrap_or_else(fallback);
         match service.port(PortId::tcp(number)) {
             Some(port) => {
-                found.text = format!("port {number} ({}), {}", port.name, port.protocol.as_str());
+                found.text = format!("port {number} ({}), {}", port.name, port.protocol.istio_name());
                 if port.protocol.is_unsupported() {
                     found.text += ": its protocol is not declared, so the proxy looks at the bytes; a name such as http-NAME, or appProtocol, declares it";
                 } else if port.protocol.is_tcp() && request.path != "/" {

@@ -122,7 +122,7 @@ fn requests_that_reach_no_service_end_with_the_reason() {
     for (to, reasons) in [
         ("wbe", &["no service has the host wbe", "the nearest is web.shop.svc.cluster.local"][..]),
         ("web.shopp:80", &["no service has the host web.shopp", "the nearest is web.shop.svc.cluster.local"]),
-        ("web:8080", &["web.shop.svc.cluster.local: port 8080 is none of its ports: 80 (http, Http)"]),
+        ("web:8080", &["web.shop.svc.cluster.local: port 8080 is none of its ports: 80 (http, HTTP)"]),
         (
             "secret.vault",
             &["secret.vault.svc.cluster.local exists, and this proxy does not see it: its exportTo"],

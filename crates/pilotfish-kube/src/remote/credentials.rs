@@ -1,11 +1,11 @@
 //! A kubeconfig that others can use to read a cluster: with the token of a service account and the certificate authority in the
 //! text itself, as `istioctl create-remote-secret` writes it.
 
-use crate::client::{Client, of_config};
+use crate::client::{Client, of_config, reason};
 use crate::request::within;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::config::{Cluster, KubeConfigOptions, Kubeconfig};
+use kube::config::{Cluster, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Api, Config};
 use pilotfish_source::{error_chain, read_regular_file};
 use serde_json::{Value, json};
@@ -109,7 +109,7 @@ async fn target(settings: &CredentialSettings) -> Result<Target, CredentialError
         Some(path) => Kubeconfig::read_from(path),
         None => Kubeconfig::read(),
     };
-    let file = file.map_err(|error| fail(&error))?;
+    let file = file.map_err(|error| unread(settings.kubeconfig.as_deref(), &error))?;
     let name = settings.context.as_ref().or(file.current_context.as_ref()).cloned().unwrap_or_default();
     let context =
         file.contexts.iter().find(|context| context.name == name).and_then(|named| named.context.as_ref());
@@ -119,9 +119,19 @@ async fn target(settings: &CredentialSettings) -> Result<Target, CredentialError
     let cluster = cluster.and_then(|named| named.cluster.clone()).unwrap_or_default();
     let server = cluster.server.clone().unwrap_or_default();
     let options = KubeConfigOptions { context: Some(name), ..KubeConfigOptions::default() };
-    let config = Config::from_custom_kubeconfig(file, &options).await.map_err(|error| fail(&error))?;
+    let config = Config::from_custom_kubeconfig(file, &options).await;
+    let config = config.map_err(|error| CredentialError::Kubeconfig(reason(&error)))?;
     let client = of_config(config).map_err(|error| fail(&error))?;
     Ok(Target { client, cluster, server })
+}
+
+fn unread(path: Option<&Path>, error: &KubeconfigError) -> CredentialError {
+    let path = match (path, error) {
+        (Some(path), _) => path.display().to_string(),
+        (None, KubeconfigError::ReadConfig(_, path)) => path.display().to_string(),
+        (None, _) => "$KUBECONFIG or ~/.kube/config".to_owned(),
+    };
+    CredentialError::Kubeconfig(format!("{path}: {}", reason(error)))
 }
 
 /// Size limit of a file with certificate authorities.

@@ -84,11 +84,9 @@ fn spec(service: &Service, endpoints: Option<&Arc<ServiceEndpoints>>) -> Value {
 
 fn resolution(resolution: Resolution) -> &'static str {
     match resolution {
-        Resolution::ClientSideLB => "STATIC",
-        Resolution::DNSLB => "DNS",
-        Resolution::DNSRoundRobin => "DNS_ROUND_ROBIN",
-        Resolution::Passthrough | Resolution::Alias => "NONE",
-        Resolution::DynamicDns => "DYNAMIC_DNS",
+        // An entry cannot stand for another host.
+        Resolution::Alias => "NONE",
+        other => other.istio_name(),
     }
 }
 
@@ -113,25 +111,13 @@ fn port_name(name: &str) -> &str {
     if name.is_empty() { "unnamed" } else { name }
 }
 
-/// As Istio writes it; nothing where the proxy finds out.
+/// Nothing where the proxy finds out.
 fn protocol(protocol: Protocol) -> &'static str {
     match protocol {
-        Protocol::Grpc => "GRPC",
-        Protocol::GrpcWeb => "GRPC-Web",
-        Protocol::Http => "HTTP",
-        Protocol::HttpProxy => "HTTP_PROXY",
-        Protocol::Http2 => "HTTP2",
-        Protocol::Https => "HTTPS",
-        Protocol::Tcp => "TCP",
-        Protocol::Tls => "TLS",
-        Protocol::Udp => "UDP",
-        Protocol::Mongo => "Mongo",
-        Protocol::Redis => "Redis",
-        Protocol::Mysql => "MySQL",
-        Protocol::Hbone => "HBONE",
         // Istio has no name for it.
         Protocol::Dubbo => "TCP",
         Protocol::Unsupported => "",
+        other => other.istio_name(),
     }
 }
 

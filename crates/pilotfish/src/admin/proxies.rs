@@ -90,11 +90,18 @@ pub(super) fn proxy(connection: &ConnectionStatus, current: u64) -> Proxy {
 }
 
 fn version(connection: &ConnectionStatus) -> String {
+    use pilotfish_proto::envoy::config::core::v3::BuildVersion;
     use pilotfish_proto::envoy::config::core::v3::node::UserAgentVersionType;
     let node = &connection.node;
     match &node.user_agent_version_type {
         Some(UserAgentVersionType::UserAgentVersion(version)) => {
             format!("{} {version}", node.user_agent_name).trim().to_owned()
+        }
+        Some(UserAgentVersionType::UserAgentBuildVersion(BuildVersion {
+            version: Some(version), ..
+        })) => {
+            let (major, minor, patch) = (version.major_number, version.minor_number, version.patch);
+            format!("{} {major}.{minor}.{patch}", node.user_agent_name).trim().to_owned()
         }
         _ => {
             let istio = text(node, "ISTIO_VERSION");

@@ -4,6 +4,7 @@ use super::AdminState;
 use super::proxies::{REFUSALS, add_objects, proxy};
 use crate::suspects;
 use parking_lot::Mutex;
+use pilotfish_api::counted;
 use pilotfish_api::v1::Refusal;
 use pilotfish_xds::ConnectionStatus;
 use std::sync::Arc;
@@ -31,9 +32,15 @@ impl Refused {
         let line = |refusal: &Refusal| format!("{} {}", refusal.proxy, in_words(refusal));
         let mut lines: Vec<String> = self.list.iter().map(line).collect();
         if self.more > 0 {
-            lines.push(format!("{} more proxies refuse something", self.more));
+            lines.push(self.of_more());
         }
         lines
+    }
+
+    /// A line for those that have none.
+    pub(super) fn of_more(&self) -> String {
+        let refuse = if self.more == 1 { "refuses" } else { "refuse" };
+        format!("{} {refuse} something", counted(self.more, "more proxy"))
     }
 }
 

@@ -47,8 +47,7 @@ fn refused(refused: &Refused) -> Vec<Cause> {
         .map(|refusal| Cause::new(CauseKind::Refusal, &refusal.proxy, refusals::in_words(refusal)))
         .collect();
     if refused.more > 0 {
-        let more =
-            Cause::new(CauseKind::Refusal, "", format!("{} more proxies refuse something", refused.more));
+        let more = Cause::new(CauseKind::Refusal, "", refused.of_more());
         causes.push(Cause { count: refused.more, ..more });
     }
     causes

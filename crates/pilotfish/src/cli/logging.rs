@@ -221,7 +221,7 @@ impl Line<'_> {
 }
 
 /// Fields that say nothing when they are zero.
-const SILENT_AT_ZERO: [&str; 3] = ["left_out", "after", "slowest"];
+const SILENT_AT_ZERO: [&str; 4] = ["left_out", "after", "slowest", "registrations"];
 
 /// Formatted zeros of numbers and durations.
 const ZEROS: [&str; 2] = ["0", "0ns"];

@@ -1,6 +1,7 @@
 //! What the analysis found in a world, for all who tell of it.
 
 use crate::control::report_log::ReportLog;
+use pilotfish_api::counted;
 use pilotfish_model::World;
 use pilotfish_translate::{Finding, Level};
 use std::collections::HashSet;
@@ -54,7 +55,10 @@ impl Findings {
         let count = self.warnings().count() + self.more;
         let mut lines: Vec<String> = self.warnings().take(MOST_TOLD).map(ToString::to_string).collect();
         if let Some(more) = count.checked_sub(MOST_TOLD).filter(|more| *more > 0) {
-            lines.push(format!("and {more} more warnings of the analysis, which `pilotfish problems` lists"));
+            lines.push(format!(
+                "and {} of the analysis: see `pilotfish problems`",
+                counted(more, "more warning")
+            ));
         }
         lines
     }

@@ -1,6 +1,7 @@
 //! One publication: what changed by whom, and whom it concerns.
 
 use super::{Began, Lacking, Outcome, Published, RefusedBy};
+use crate::registries::REGISTRATION;
 use parking_lot::Mutex;
 use pilotfish_model::{
     ChangeSet, Endpoint, Fact, Object, ObjectKey, Origin, ServiceEndpoints, ServiceKey, World,
@@ -175,6 +176,15 @@ impl Change {
     /// Whether some of it is configuration.
     pub(crate) fn is_configuration(&self) -> bool {
         self.items.iter().any(Item::is_configuration)
+    }
+
+    /// True if all of it comes from clients that register themselves.
+    pub(crate) fn is_registration(&self) -> bool {
+        let of_clients = |item: &Item| {
+            let mut sources = item.source.split(", ").map(|source| source.split('/').next());
+            sources.all(|name| name == Some(REGISTRATION.provider))
+        };
+        self.more == 0 && !self.items.is_empty() && self.items.iter().all(of_clients)
     }
 
     /// The clients that it concerns, each with the types by which it does.

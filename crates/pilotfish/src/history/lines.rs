@@ -26,6 +26,8 @@ pub(crate) struct Many {
     pub(crate) changes: u64,
     /// How many of them have configuration.
     pub(crate) configuration: u64,
+    /// Number of changes by clients that register themselves.
+    pub(crate) registrations: u64,
     /// How long the slowest of those took that are in force.
     pub(crate) slowest: Duration,
     /// How many were not in force everywhere.
@@ -36,8 +38,8 @@ pub(crate) struct Many {
     pub(crate) newest: String,
 }
 
-/// Decides which changes get a line of their own: those with configuration, twenty in ten seconds. The others share one at the end of
-/// that time.
+/// Decides which changes get a line of their own: those with configuration, twenty in ten seconds. The others, and what clients register,
+/// share one at the end of that time.
 #[derive(Default)]
 pub(crate) struct ChangeLog {
     since: Option<Instant>,
@@ -60,7 +62,9 @@ impl ChangeLog {
         let is_refused = matches!(outcome, Some(Outcome::Refused { .. }));
         // It has had a line, and gets another one when it is in force.
         let was_late = !is_late && change.was_late.load(Ordering::Relaxed);
-        if (change.is_configuration() || is_late || was_late || is_refused) && self.lines < LINES {
+        let is_registration = change.is_registration();
+        let is_configuration = change.is_configuration() && !is_registration;
+        if (is_configuration || is_late || was_late || is_refused) && self.lines < LINES {
             self.lines += 1;
             return Some(Line::One(change.clone()));
         }
@@ -70,7 +74,8 @@ impl ChangeLog {
         many.revisions = (many.revisions.0.min(revision), many.revisions.1.max(revision));
         // Each counts once.
         many.changes += u64::from(!was_late);
-        many.configuration += u64::from(change.is_configuration() && !was_late);
+        many.configuration += u64::from(is_configuration && !was_late);
+        many.registrations += u64::from(is_registration && !was_late);
         many.late += u64::from(is_late);
         many.refused += u64::from(is_refused);
         if let Some(Outcome::InForce(after)) = outcome {

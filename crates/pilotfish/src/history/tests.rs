@@ -405,6 +405,36 @@ fn a_refused_change_has_a_line_of_its_own() {
 }
 
 #[test]
+fn services_that_clients_register_share_a_line_and_those_of_other_registries_have_their_own() {
+    use crate::registries::REGISTRATION;
+    let service = |provider: &'static str, host: &str| {
+        let shard = ShardKey::new(Provider::new(2, provider), "Kubernetes");
+        let hostname = Hostname::parse(host).unwrap();
+        let key = ServiceKey { hostname: hostname.clone(), namespace: "shop".into() };
+        let origin = pilotfish_model::Origin::registered(shard.clone(), host);
+        let service =
+            pilotfish_model::Service::registered(shard.provider, hostname, "shop", Vec::new(), origin);
+        Update::Services(key, [Arc::new(service)].into())
+    };
+    let mut case = Case::default();
+    case.publish(vec![object("a", "one")], &[]);
+    let (mut log, now) = (ChangeLog::default(), Instant::now());
+    let mut has_line = |updates: Vec<Update>| {
+        let change = case.publish(updates, &[]);
+        *change.outcome.lock() = Some(Outcome::InForce(Duration::ZERO));
+        matches!(log.add(&change, now), Some(Line::One(_)))
+    };
+    let own = REGISTRATION.provider;
+    assert!(has_line(vec![service("consul", "a.example")]));
+    assert!(!has_line(vec![service(own, "b.example"), service(own, "c.example")]));
+    assert!(has_line(vec![service(own, "d.example"), service("consul", "e.example")]));
+    assert!(!has_line(vec![service(own, "f.example")]));
+    let Some(Line::Many(many)) = log.due(now + Duration::from_secs(10)) else { panic!("a line is due") };
+    assert_eq!((many.changes, many.configuration, many.registrations), (2, 0, 2));
+    assert!(many.newest.contains("f.example"), "{}", many.newest);
+}
+
+#[test]
 fn a_late_change_has_a_line_when_it_is_late_and_one_when_it_is_in_force() {
     let mut case = Case::default();
     case.publish(vec![object("a", "one")], &[]);

@@ -95,8 +95,13 @@ impl Watcher {
             _ => {}
         }
         self.trace(change);
-        if let Some(line) = self.log.add(change, Instant::now()) {
-            self.write(line);
+        match self.log.add(change, Instant::now()) {
+            Some(line) => self.write(line),
+            None if change.is_first => {}
+            None => {
+                let (revision, what, source) = (change.revision, change.summary(), change.sources());
+                tracing::debug!(revision, what, source, "published: part of the next summary");
+            }
         }
     }
 
@@ -188,7 +193,8 @@ fn write_refused(change: &Change, by: &RefusedBy, superseded_by: Option<u64>) {
 }
 
 fn write_many(many: &Many) {
-    let Many { revisions: (first, last), changes, configuration, slowest, late, refused, newest } = many;
+    let Many { revisions: (first, last), changes, configuration, registrations, .. } = many;
+    let Many { slowest, late, refused, newest, .. } = many;
     let slowest = rounded(*slowest);
     if late + refused == 0 {
         tracing::info!(
@@ -196,6 +202,7 @@ fn write_many(many: &Many) {
             last,
             changes,
             configuration,
+            registrations,
             ?slowest,
             newest,
             "in force: several changes; pilotfish history lists them"
@@ -207,6 +214,7 @@ fn write_many(many: &Many) {
         last,
         changes,
         configuration,
+        registrations,
         late,
         refused,
         ?slowest,

@@ -1,0 +1,88 @@
+//! Fields beside `spec` that belong into it: a wrong indentation, mostly.
+
+use super::in_line;
+use crate::kinds::content::{Content, Place};
+use crate::path::{FieldPath, Segment};
+use crate::problem::{Problem, did_you_mean};
+use crate::yaml::{Entry, Mode, Node, NodeValue, Unknown, UnknownPart, decode};
+use serde::de::DeserializeOwned;
+
+const SPEC: &str = "spec";
+
+/// Fields that every object with a `spec` may have.
+const AROUND: [&str; 5] = ["apiVersion", "kind", "metadata", SPEC, "status"];
+
+/// The stray fields of an object: those of its `spec`, with their place there, and for Istio's kinds all others, too.
+/// Kubernetes' kinds may have fields that are not read.
+pub(super) fn unknown<T: Content>(root: &Node) -> Vec<Unknown> {
+    if T::PLACE == Place::Document {
+        return Vec::new();
+    }
+    let strays = root.entries().iter().filter(|entry| !AROUND.contains(&&*entry.key));
+    strays.filter_map(unknown_field::<T>).collect()
+}
+
+fn unknown_field<T: Content>(entry: &Entry) -> Option<Unknown> {
+    let (field, line) = (|name: &str| Segment::Field(name.into()), entry.line);
+    if is_of_spec::<T>(entry) {
+        let path = FieldPath::new(vec![field(SPEC), field(&entry.key)]);
+        let hint = Some(format!("move {:?} into spec", entry.key));
+        return Some(Unknown {
+            path,
+            line,
+            part: UnknownPart::Stray { holds_tls: holds_tls(&entry.value) },
+            hint,
+        });
+    }
+    let hint = did_you_mean(&entry.key, AROUND.into_iter());
+    let path = FieldPath::new(vec![field(&entry.key)]);
+    (T::PLACE == Place::Spec).then_some(Unknown { path, line, part: UnknownPart::Field, hint })
+}
+
+/// True if the `spec` of the kind has a field of this name, and the object itself has none.
+fn is_of_spec<T: Content>(entry: &Entry) -> bool {
+    let node = |entry: Entry| Node { line: entry.line, value: NodeValue::Mapping(vec![entry]) };
+    let (field, line) = (node(entry.clone()), entry.line);
+    let own = |name: &str| FieldPath::new(vec![Segment::Field(name.into())]);
+    let below = FieldPath::new([SPEC, &*entry.key].map(|name| Segment::Field(name.into())).to_vec());
+    if T::PLACE == Place::Spec {
+        return !unknown_fields::<T>(&field, &[SPEC]).contains(&below);
+    }
+    let spec = node(Entry { key: SPEC.into(), line, value: field.clone() });
+    let in_spec = unknown_fields::<T>(&spec, &[]);
+    unknown_fields::<T>(&field, &[]).contains(&own(&entry.key))
+        && !in_spec.contains(&own(SPEC))
+        && !in_spec.contains(&below)
+}
+
+fn holds_tls(node: &Node) -> bool {
+    node.items().iter().any(holds_tls)
+        || node.entries().iter().any(|entry| &*entry.key == "tls" || holds_tls(&entry.value))
+}
+
+fn unknown_fields<T: DeserializeOwned>(node: &Node, prefix: &[&str]) -> Vec<FieldPath> {
+    let unknown = decode::<T>(node, Mode::Complete, prefix).unknown;
+    unknown
+        .into_iter()
+        .filter(|unknown| unknown.part == UnknownPart::Field)
+        .map(|unknown| unknown.path)
+        .collect()
+}
+
+/// The stray field that an error follows from: the one that it misses.
+pub(super) fn cause(problem: &Problem, unknown: &[Unknown], root: &Node) -> Option<String> {
+    let spec = root.get(SPEC);
+    let mut strays = unknown.iter().filter(|unknown| matches!(unknown.part, UnknownPart::Stray { .. }));
+    let stray = strays.find(|stray| {
+        let [_, Segment::Field(name)] = stray.path.segments() else { return false };
+        let misses = problem.path.segments().len() <= 1 && has_word(&problem.message, name);
+        let is_absent = spec.and_then(|spec| spec.get(name)).is_none_or(Node::is_null);
+        is_absent && (misses || problem.path.segments().starts_with(stray.path.segments()))
+    })?;
+    let Some(Segment::Field(name)) = stray.path.segments().last() else { return None };
+    Some(format!("{name:?}{} is outside of spec", in_line(stray.line)))
+}
+
+fn has_word(text: &str, word: &str) -> bool {
+    text.split(|c: char| !c.is_alphanumeric()).any(|other| other == word)
+}
