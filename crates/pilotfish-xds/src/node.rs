@@ -4,7 +4,9 @@
 use crate::limits::{Limit, NodeLimits};
 use crate::stream::StreamError;
 use crate::wire::{Field, Fields, WireError};
-use pilotfish_proto::envoy::config::core::v3::Node;
+use pilotfish_proto::envoy::config::core::v3::node::UserAgentVersionType;
+use pilotfish_proto::envoy::config::core::v3::{BuildVersion, Node};
+use pilotfish_proto::envoy::r#type::v3::SemanticVersion;
 use prost::Message;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -15,6 +17,8 @@ const CLUSTER: u64 = 2;
 const METADATA: u64 = 3;
 const LOCALITY: u64 = 4;
 const USER_AGENT_NAME: u64 = 6;
+const USER_AGENT_VERSION: u64 = 7;
+const BUILD_VERSION: u64 = 8;
 const EXTENSION: u64 = 9;
 
 /// Extensions that are kept; Envoy lists some hundred.
@@ -65,8 +69,14 @@ pub(crate) fn cut(
         let end = encoded.len() - fields.rest.len();
         let Field::Bytes(content) = field else { continue };
         match number {
-            ID | CLUSTER | LOCALITY | USER_AGENT_NAME => {
+            ID | CLUSTER | LOCALITY | USER_AGENT_NAME | USER_AGENT_VERSION => {
                 Limit::NodeIdBytes.check(content.len(), limits.id_bytes)?;
+            }
+            BUILD_VERSION => {
+                let version = numbers_of(content)?;
+                let cut = Node { user_agent_version_type: version, ..Node::default() };
+                cut.encode(&mut kept).map_err(|error| StreamError::InvalidArgument(error.to_string()))?;
+                continue;
             }
             METADATA => count_struct(content, 1, &mut values, limits)?,
             EXTENSION => {
@@ -85,6 +95,20 @@ pub(crate) fn cut(
 
 pub(crate) fn decode(encoded: &[u8]) -> Result<Node, StreamError> {
     Node::decode(encoded).map_err(|error| StreamError::InvalidArgument(format!("malformed node: {error}")))
+}
+
+/// The numbers of a build's version. The metadata beside them, which Envoy fills and nobody reads, is not decoded.
+fn numbers_of(build: &[u8]) -> Result<Option<UserAgentVersionType>, StreamError> {
+    let mut fields = Fields { rest: build };
+    while let Some((number, field)) = fields.next()? {
+        if let (1, Field::Bytes(numbers)) = (number, field) {
+            let version = SemanticVersion::decode(numbers)
+                .map_err(|error| StreamError::InvalidArgument(format!("malformed node: {error}")))?;
+            let build = BuildVersion { version: Some(version), metadata: None };
+            return Ok(Some(UserAgentVersionType::UserAgentBuildVersion(build)));
+        }
+    }
+    Ok(None)
 }
 
 fn extension_name(extension: &[u8]) -> Result<&str, WireError> {
@@ -207,6 +231,20 @@ mod tests {
         let many = Node { extensions: vec![extension("wanted"); 100], ..Default::default() };
         let got = read(&many, &NodeLimits::default(), |_| true).unwrap();
         assert_eq!(got.extensions.len(), MAX_EXTENSIONS);
+    }
+
+    #[test]
+    fn versions_of_clients_are_kept_without_the_metadata_of_their_builds() {
+        let numbers = SemanticVersion { major_number: 1, minor_number: 35, patch: 3 };
+        let build = |metadata| BuildVersion { version: Some(numbers), metadata };
+        let with = |version| Node { user_agent_version_type: Some(version), ..Default::default() };
+        let of_build = |metadata| with(UserAgentVersionType::UserAgentBuildVersion(build(metadata)));
+        assert_eq!(read(&of_build(Some(texts(5))), &LIMITS, |_| false).unwrap(), of_build(None));
+        let text = |length: usize| with(UserAgentVersionType::UserAgentVersion("1".repeat(length)));
+        assert_eq!(read(&text(100), &LIMITS, |_| false).unwrap(), text(100));
+        assert_eq!(limit_of(&text(101)), Some(Limit::NodeIdBytes));
+        let empty = with(UserAgentVersionType::UserAgentBuildVersion(BuildVersion::default()));
+        assert_eq!(read(&empty, &LIMITS, |_| false).unwrap(), Node::default());
     }
 
     #[test]
