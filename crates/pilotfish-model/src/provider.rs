@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// A type of registry: its name in the table of registries, and its place in their order.
 ///
-/// The name is Istio's `ServiceRegistry` where Istio has one (`Kubernetes`, `External`). Where registries disagree about a
-/// host, the one of the lower rank wins. Both are given once, when the table is read: no code but a registry's own
+/// Where registries disagree about a host, the one of the lower rank wins. Both are given once, when the table is read: no code but a registry's own
 /// compares names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Provider {
@@ -27,6 +26,12 @@ impl Provider {
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.name
+    }
+
+    /// The name that Istio's protocols have for it (`provider.ServiceRegistry`).
+    #[must_use]
+    pub fn istio_name(self) -> &'static str {
+        if self.name == "ServiceEntry" { "External" } else { self.name }
     }
 
     /// Its place in the order of the registries.

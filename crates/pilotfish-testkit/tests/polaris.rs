@@ -327,7 +327,7 @@ async fn the_stand_in_answers_as_recorded() {
         ("instances-delete", 22),
         ("instances-limits", 39),
         ("grpc-discover", 36),
-        ("aliases", 47),
+        ("aliases", 50),
         ("client-api", 27),
     ];
     let (mut compared, mut wrong) = (Vec::new(), Vec::new());

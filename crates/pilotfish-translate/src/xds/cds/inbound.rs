@@ -209,11 +209,11 @@ impl Inbound<'_> {
         }
     }
 
-    /// The services of this port, those on another service port (number and transport) than the first left out.
+    /// The services of this port, those on another number of a service port than the first left out.
     fn services(&self) -> Vec<pilotfish_proto::Value> {
         let Some(first) = self.targets.first() else { return Vec::new() };
         let mut seen = BTreeSet::new();
-        let same_port = self.targets.iter().filter(|target| target.port.id() == first.port.id());
+        let same_port = self.targets.iter().filter(|target| target.port.number == first.port.number);
         let fresh = same_port.filter(|target| seen.insert(&target.service.hostname));
         let described = fresh.map(|target| {
             let key = &target.service;

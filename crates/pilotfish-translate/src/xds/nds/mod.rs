@@ -126,7 +126,7 @@ impl Table {
         let text = |text: &str| if short { text.to_owned() } else { String::new() };
         let new = NameInfo {
             ips: addresses,
-            registry: service.provider.to_string(),
+            registry: service.provider.istio_name().to_owned(),
             shortname: text(&service.name),
             namespace: text(service.namespace.as_str()),
         };
@@ -172,7 +172,7 @@ impl Table {
         let Some((_, domain)) = service.hostname.as_str().split_once('.') else { return };
         let info = NameInfo {
             ips: pod.addresses.clone(),
-            registry: service.provider.to_string(),
+            registry: service.provider.istio_name().to_owned(),
             shortname: pod.name.clone(),
             namespace: service.namespace.to_string(),
         };
