@@ -190,7 +190,8 @@ impl Proxy {
         let text = |key: &str| metadata.get(key).map_or("", String::as_str);
         let kind = match (kind, text("GENERATOR")) {
             ("sidecar" | "router", "grpc") => ProxyKind::Grpc,
-            ("sidecar", _) => ProxyKind::Sidecar,
+            // Clients of configuration (MCP) call themselves so where an istiod then sends them more. They have no listeners.
+            ("sidecar", _) | ("waypoint", "api") => ProxyKind::Sidecar,
             ("router", _) => ProxyKind::Router,
             (other, _) => return Err(NodeError::Kind(other.to_owned())),
         };
