@@ -79,7 +79,7 @@ struct World {
 }
 
 fn polaris_options() -> PolarisOptions {
-    PolarisOptions { tick: None, ..PolarisOptions::default() }
+    PolarisOptions::default()
 }
 
 impl World {

@@ -121,7 +121,8 @@ fn provider(cx: &Cx<'_>, rule: &JwtRule, policy: &Namespace, subject: &Subject) 
 /// address that no service has, or several have, cannot be had here: a key that nobody has stands in, so that every token of the issuer
 /// is refused.
 fn keys(cx: &Cx<'_>, rule: &JwtRule, policy: &Namespace, proxies: &Namespace) -> JwksSourceSpecifier {
-    if rule.closed {
+    // Envoy refuses a set without keys, which refuses every token, too.
+    if rule.closed || is_empty_set(&rule.jwks) {
         return inline(NOBODYS_KEY.to_owned());
     }
     if !rule.jwks.is_empty() || rule.jwks_uri.is_empty() {
@@ -141,6 +142,13 @@ fn keys(cx: &Cx<'_>, rule: &JwtRule, policy: &Namespace, proxies: &Namespace) ->
         async_fetch: Some(JwksAsyncFetch::default()),
         ..Default::default()
     })
+}
+
+/// True for `{"keys": []}`.
+fn is_empty_set(keys: &str) -> bool {
+    let set = serde_json::from_str::<serde_json::Value>(keys).ok();
+    let keys = set.as_ref().and_then(|set| set.get("keys")?.as_array());
+    keys.is_some_and(Vec::is_empty)
 }
 
 fn inline(keys: String) -> JwksSourceSpecifier {
@@ -206,6 +214,19 @@ fn require(kind: RequiresType) -> JwtRequirement {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_set_without_keys_is_empty() {
+        for (keys, is_empty) in [
+            (r#"{"keys":[]}"#, true),
+            (r#"{ "keys": [ ] }"#, true),
+            (r#"{"keys":[{}]}"#, false),
+            ("{}", false),
+            ("", false),
+        ] {
+            assert_eq!(is_empty_set(keys), is_empty, "{keys}");
+        }
+    }
 
     #[test]
     fn a_good_token_makes_up_for_no_rule_that_cannot_be_used() {
