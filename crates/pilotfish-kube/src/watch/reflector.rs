@@ -180,8 +180,10 @@ pub(crate) struct Reflector {
     at: Option<String>,
     /// The API server still has that version: true for the watch that follows a list or a look at the version.
     checked: bool,
-    /// The highest version seen.
+    /// The highest version of the kind that was seen.
     newest: Option<u64>,
+    /// The highest version of the whole store at a look: events of the kind up to it may still come.
+    looked: Option<u64>,
     /// The reason why everything is read again, until it is taken.
     went_back: Option<String>,
     streams: bool,
@@ -261,6 +263,7 @@ impl Reflector {
             at: None,
             checked: false,
             newest: None,
+            looked: None,
             went_back: None,
             streams: true,
             guard: LossGuard::new(GuardSettings::off()),
@@ -297,8 +300,13 @@ impl Reflector {
     pub(crate) fn version(&mut self, text: &str) -> Result<(), serde_json::Error> {
         self.checked = true;
         let page: Page<'_> = serde_json::from_str(text)?;
-        // Events up to that version are still to come.
-        self.fell_back(&page.metadata.resource_version);
+        let version = page.metadata.resource_version;
+        let seen = self.newest;
+        self.newest = self.newest.max(self.looked);
+        if !self.fell_back(&version) {
+            self.newest = seen;
+            self.looked = version.parse().ok().or(self.looked);
+        }
         Ok(())
     }
 
@@ -454,6 +462,7 @@ impl Reflector {
             return false;
         }
         let newest = self.newest.take().unwrap_or_default();
+        self.looked = None;
         self.went_back = Some(format!(
             "the API server is at version {version}, and was at {newest}: its store was restored; everything is read again"
         ));

@@ -458,6 +458,12 @@ fn watch_is_resumed_after_a_look_at_the_version() {
     );
     reflector.line(&event("MODIFIED", &service("s0", 20, 81)), now).unwrap();
     assert_eq!((reflector.went_back(), reflector.len()), (None, 3));
+    let (mut restored, _) = listed(3);
+    for version in [30, 29] {
+        assert_eq!(restored.went_back(), None);
+        restored.version(&format!(r#"{{"metadata":{{"resourceVersion":"{version}"}},"items":[]}}"#)).unwrap();
+    }
+    assert!(restored.went_back().is_some(), "the store was at 30 already");
     assert_eq!(reflector.next_request(), NextRequest::Watch { from: "20".into() });
     reflector.watch_ended();
     assert!(reflector.version("busy").is_err());
