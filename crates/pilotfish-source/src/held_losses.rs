@@ -128,10 +128,50 @@ impl HeldLosses {
         held
     }
 
+    /// The losses of one scope of `source`.
+    #[must_use]
+    pub fn scope(&self, source: String, scope: &str) -> HeldScope {
+        HeldScope { losses: self.clone(), source, scope: scope.into(), acceptances: self.acceptances() }
+    }
+
     /// Changes with each acceptance.
     #[must_use]
     pub fn acceptances(&self) -> watch::Receiver<u64> {
         self.0.accepted.subscribe()
+    }
+}
+
+/// The held losses of one scope, for the reader that holds them back.
+#[derive(Debug)]
+pub struct HeldScope {
+    losses: HeldLosses,
+    source: String,
+    scope: Arc<str>,
+    acceptances: watch::Receiver<u64>,
+}
+
+impl HeldScope {
+    /// Publishes the loss that is held back, or none.
+    pub fn set(&mut self, held: Option<HeldLoss>) {
+        // Acceptances until now were of other scopes, or of losses that are over.
+        if held.is_some() && !self.losses.state().held.contains_key(&self.scope) {
+            self.acceptances.mark_unchanged();
+        }
+        self.losses.set(&self.source, &self.scope, held);
+    }
+
+    /// Ends when an operator accepts the loss; never while none is held.
+    pub async fn accepted(&mut self) {
+        if self.acceptances.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
+impl Drop for HeldScope {
+    /// Clears the loss of a reader that is gone.
+    fn drop(&mut self) {
+        self.losses.set(&self.source, &self.scope, None);
     }
 }
 
@@ -193,6 +233,29 @@ mod tests {
         assert_eq!((&*held.scope, held.before, held.after), ("a, b", 20, 4));
         ["c", "d", "e", "f"].into_iter().for_each(|scope| losses.set("c", scope, Some(loss(2))));
         assert_eq!(&*losses.held().unwrap().scope, "a, b, c, d and 2 more kinds");
+    }
+
+    #[tokio::test]
+    async fn acceptance_counts_for_the_losses_that_are_held_then_and_for_no_later_one() {
+        let losses = HeldLosses::default();
+        let [mut services, mut slices] = ["services", "slices"].map(|kind| losses.scope("c".into(), kind));
+        services.set(Some(loss(2)));
+        assert_eq!(losses.accept(), 1);
+        services.accepted().await;
+        services.set(None);
+        for scope in [&mut services, &mut slices] {
+            scope.set(Some(loss(1)));
+            tokio::select! {
+                biased;
+                () = scope.accepted() => panic!("the acceptance was of the loss before"),
+                () = std::future::ready(()) => {}
+            }
+            assert_eq!(losses.accept(), 1);
+            scope.accepted().await;
+            scope.set(None);
+        }
+        drop(slices);
+        assert_eq!((losses.held(), losses.holds()), (None, 3));
     }
 
     #[test]

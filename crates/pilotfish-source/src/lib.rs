@@ -59,7 +59,7 @@ pub use error::{Classify, ErrorClass, error_chain, one_line};
 pub use file_reader::FileReader;
 pub use health::{Failure, Health};
 pub use heartbeat::{Heartbeat, SILENT_AFTER};
-pub use held_losses::{GuardBoard, HeldLosses, ShownLoss};
+pub use held_losses::{GuardBoard, HeldLosses, HeldScope, ShownLoss};
 pub use jitter::Jitter;
 pub use loss_guard::{GuardSettings, HeldLoss, LOSS_FLOOR, LossGuard, LossVerdict, ReadExtent};
 pub use rate_limiter::RateLimiter;

@@ -201,7 +201,7 @@ impl Remotes {
         let target = WatchTarget { cluster: cluster.clone(), kind: Kind::Secret, observer, jitter };
         let watch = Watch::new(self.client.clone(), target, Reader::Object(Kind::Secret), sender);
         let watch =
-            watch.guarded(self.settings.source.guard, self.settings.source.board.of("remote clusters"));
+            watch.guarded(self.settings.source.guard, &self.settings.source.board.of("remote clusters"));
         let mut watch = std::pin::pin!(watch.run(resource));
         let out = self.out.clone();
         loop {

@@ -282,7 +282,7 @@ impl KubeSource {
                 let (resources, followed) = watch::channel(Some(resource.clone()));
                 let watch =
                     Watch::new(self.client.clone(), self.target(kind), self.reader(kind), sender.clone());
-                let watch = watch.guarded(self.settings.guard, self.settings.losses());
+                let watch = watch.guarded(self.settings.guard, &self.settings.losses());
                 self.tasks.spawn(watch.run(followed));
                 self.state.watch(kind);
                 self.running.insert(kind, RunningWatch { resource: Some(resource), resources });

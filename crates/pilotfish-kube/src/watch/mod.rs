@@ -13,7 +13,7 @@ pub use request::Resource;
 use crate::request::{BACKOFF, RequestError, within};
 use kube::Client;
 use pilotfish_model::Kind;
-use pilotfish_source::{Backoff, GuardSettings, HeldLosses, Jitter};
+use pilotfish_source::{Backoff, GuardSettings, HeldLosses, HeldScope, Jitter};
 use reflector::{Failure, LineContent, NextRequest, Reflector};
 use request::{WatchError, next_line};
 use std::sync::Arc;
@@ -112,8 +112,7 @@ pub struct Watch {
     out: mpsc::Sender<(Kind, WatchUpdate)>,
     backoff: Backoff,
     /// Where losses that the guard holds back are shown and accepted.
-    losses: HeldLosses,
-    acceptances: watch::Receiver<u64>,
+    losses: HeldScope,
     listed: bool,
     failing: bool,
 }
@@ -133,17 +132,15 @@ impl Watch {
         let origin = format!("cluster {}", target.cluster).into();
         let reflector = Reflector::new(reader, origin);
         let backoff = Backoff::new(BACKOFF, target.jitter.fork("backoff"));
-        let losses = HeldLosses::default();
-        let acceptances = losses.acceptances();
-        Self { client, target, reflector, out, backoff, losses, acceptances, listed: false, failing: false }
+        let losses = held_scope(&HeldLosses::default(), &target);
+        Self { client, target, reflector, out, backoff, losses, listed: false, failing: false }
     }
 
     /// Holds back lists that lack most objects, and shows that in `losses`.
     #[must_use]
-    pub fn guarded(mut self, settings: GuardSettings, losses: HeldLosses) -> Self {
+    pub fn guarded(mut self, settings: GuardSettings, losses: &HeldLosses) -> Self {
         self.reflector.set_guard(settings);
-        self.acceptances = losses.acceptances();
-        self.losses = losses;
+        self.losses = held_scope(losses, &self.target);
         self
     }
 
@@ -160,7 +157,7 @@ impl Watch {
                         Ok(()) => self.reflector.start_over(),
                         Err(_) => return,
                     },
-                    () = second_look(due, &mut self.acceptances) => self.reflector.second_list(instant()),
+                    () = second_look(due, &mut self.losses) => self.reflector.second_list(instant()),
                 }
                 continue;
             };
@@ -331,7 +328,7 @@ impl Watch {
             let due = self.reflector.second_list_due();
             let read = tokio::select! {
                 read = timeout(SILENCE, next_line(&mut stream, &mut line)) => read,
-                () = second_look(due, &mut self.acceptances) => {
+                () = second_look(due, &mut self.losses) => {
                     self.reflector.second_list(instant());
                     return Ok(Ok(()));
                 }
@@ -402,9 +399,8 @@ impl Watch {
     }
 
     /// Shows what the guard holds back of the kind.
-    fn show_held(&self) {
-        let source = format!("cluster {}", self.target.cluster);
-        self.losses.set(&source, self.target.kind.plural(), self.reflector.held());
+    fn show_held(&mut self) {
+        self.losses.set(self.reflector.held());
     }
 
     async fn healthy(&mut self) -> Result<(), Closed> {
@@ -423,12 +419,8 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
-    /// Clears the held loss of a kind that is no longer watched.
-    fn drop(&mut self) {
-        let source = format!("cluster {}", self.target.cluster);
-        self.losses.set(&source, self.target.kind.plural(), None);
-    }
+fn held_scope(losses: &HeldLosses, target: &WatchTarget) -> HeldScope {
+    losses.scope(format!("cluster {}", target.cluster), target.kind.plural())
 }
 
 /// The time, as state machines take it.
@@ -437,10 +429,10 @@ fn instant() -> std::time::Instant {
 }
 
 /// Ends when a held loss has waited long enough, or an operator accepts it; never while nothing is held.
-async fn second_look(due: Option<std::time::Instant>, acceptances: &mut watch::Receiver<u64>) {
+async fn second_look(due: Option<std::time::Instant>, losses: &mut HeldScope) {
     let Some(due) = due else { return std::future::pending().await };
     tokio::select! {
         () = tokio::time::sleep_until(Instant::from_std(due)) => {}
-        Ok(()) = acceptances.changed() => {}
+        () = losses.accepted() => {}
     }
 }

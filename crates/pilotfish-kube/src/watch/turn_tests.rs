@@ -66,7 +66,7 @@ fn start_guarded(
     let target = WatchTarget { cluster: "test".into(), kind: Kind::Service, observer, jitter };
     let (resource_sender, resource) = watch::channel(Some(resource("/api/v1/services")));
     let watch = Watch::new(client, target, Reader::Object(Kind::Service), out);
-    tokio::spawn(watch.guarded(GuardSettings::default(), losses.clone()).run(resource));
+    tokio::spawn(watch.guarded(GuardSettings::default(), &losses).run(resource));
     (resource_sender, updates, losses)
 }
 
