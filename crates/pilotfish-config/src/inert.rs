@@ -1,4 +1,4 @@
-//! Fields that are read, or known to others, and that this version does nothing with: each is a warning where it is written.
+//! Fields without effect in this version. Each is a warning where it is written.
 
 use crate::path::{FieldPath, Segment};
 use crate::problem::{MOST_PROBLEMS, Problem};
@@ -13,7 +13,7 @@ pub(crate) struct Inert {
     pattern: &'static str,
     /// The value that has no effect; `None` for each.
     value: Option<&'static str>,
-    /// What follows.
+    /// Text of the warning: the consequence, and what to write instead.
     message: &'static str,
 }
 
@@ -25,7 +25,7 @@ impl Inert {
 
 const ROUTES: &[Kind] = &[Kind::HttpRoute, Kind::GrpcRoute];
 
-/// All such fields.
+/// The fields without effect, of all kinds.
 pub(crate) const INERT_FIELDS: &[Inert] = &[
     Inert::new(
         ROUTES,

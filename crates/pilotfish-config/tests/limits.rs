@@ -230,6 +230,24 @@ fn an_object_of_unknown_parts_is_refused_before_each_of_them_costs_a_walk() {
         assert!(problem.to_string().contains("(limit object-unknown)"), "{problem}");
         assert!(file.rejected[0].closed.is_some(), "a policy closes");
     }
+    let head = |kind: &str| {
+        format!("apiVersion: security.istio.io/v1, kind: {kind}, metadata: {{name: a, namespace: b}}")
+    };
+    let stray = format!(
+        "{{{}, spec: {{selector: {{matchLabels: {{a: b}}}}}}, {}}}",
+        head("PeerAuthentication"),
+        list(2_000, |n| format!("f{n}: 1"))
+    );
+    let keys = format!(
+        "{{{}, spec: {{rules: [{{when: [{}]}}]}}}}",
+        head("AuthorizationPolicy"),
+        list(2_000, |n| format!("{{key: future.k{n}, values: [x]}}"))
+    );
+    for text in [stray, keys] {
+        let file = read("a.yaml", text.as_bytes(), &Limits::default());
+        let problem = file.rejected[0].problems.iter().find(|problem| problem.is_error()).unwrap();
+        assert!(problem.to_string().contains("(limit object-unknown)"), "{problem}");
+    }
 }
 
 #[test]

@@ -22,7 +22,7 @@ use crate::kinds::content::{Content, Place};
 use crate::path::{FieldPath, Segment};
 use crate::problem::{MOST_PROBLEMS, Problem};
 use crate::validate::{Refused, Trust};
-use crate::yaml::{Decoded, Mode, Node, Unknown, UnknownPart, decode, decode_all};
+use crate::yaml::{Decoded, MOST_UNKNOWN, Mode, Node, Unknown, UnknownPart, decode, decode_all};
 use edits::Edits;
 use pilotfish_model::Kind;
 use rules::Effect;
@@ -64,6 +64,11 @@ pub(crate) fn settle<T: Content>(root: &Node, check: impl Fn(&mut T) -> Vec<Prob
         }
     }
     found.retain(|problem| !verdict.explains(problem));
+    if unknown.len() > MOST_UNKNOWN {
+        let message =
+            format!("more than {MOST_UNKNOWN} fields and values are unknown (limit object-unknown)");
+        problems.push(Problem::error(FieldPath::default(), message).at_line(root.line));
+    }
     add_found(&mut problems, found);
     for problem in problems.iter_mut().filter(|problem| problem.is_error() && problem.hint.is_none()) {
         problem.hint =
@@ -132,13 +137,14 @@ fn mistyped_within(path: &FieldPath, unknown: &[Unknown]) -> Option<String> {
     let place = path.segments();
     unknown.iter().find_map(|unknown| {
         let is_field = matches!(unknown.part, UnknownPart::Field | UnknownPart::Choice);
-        let hint = unknown.hint.as_deref().filter(|_| is_field)?;
+        let near = unknown.near.as_deref().filter(|_| is_field)?;
         let (Segment::Field(written), home) = unknown.path.segments().split_last()? else { return None };
         let is_missing = |(last, around): (&Segment, &[Segment])| {
-            around == home && matches!(last, Segment::Field(name) if hint.contains(&format!("{name:?}")))
+            around == home && matches!(last, Segment::Field(name) if **name == *near)
         };
         let is_cause = home.starts_with(place) || place.split_last().is_some_and(is_missing);
-        is_cause.then(|| format!("{written:?}{} is unknown: {hint}", in_line(unknown.line)))
+        let hint = unknown.hint().filter(|_| is_cause)?;
+        Some(format!("{written:?}{} is unknown: {hint}", in_line(unknown.line)))
     })
 }
 
@@ -197,7 +203,7 @@ impl Verdict {
             _ => Problem::warning(shown.clone(), text),
         };
         if problem.is_error() || self.problems.len() < MOST_PROBLEMS {
-            self.problems.push(problem.at_line(part.line).with_hint(part.hint.clone()));
+            self.problems.push(problem.at_line(part.line).with_hint(part.hint()));
         }
         match effect {
             Effect::Ignore if matches!(part.part, UnknownPart::Value(_)) => self.edits.leave_out(path),
@@ -221,7 +227,7 @@ impl Verdict {
         self.is_changed |=
             !matches!(effect, Effect::Ignore | Effect::Refuse) || matches!(part.part, UnknownPart::Value(_));
         // A field that is close to a known one is a typing error where something is missing.
-        let is_typing_error = part.hint.is_some() && part.part == UnknownPart::Field;
+        let is_typing_error = part.near.is_some() && part.part == UnknownPart::Field;
         if !is_typing_error && !matches!(part.part, UnknownPart::Stray { .. }) {
             self.ignored.push(part.path.clone());
         }

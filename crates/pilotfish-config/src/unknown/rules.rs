@@ -408,9 +408,7 @@ pub(super) fn find<'a>(
             Condition::Action(actions) => actions.contains(&action(&at)),
             Condition::Near(names) => match unknown.part {
                 UnknownPart::Stray { holds_tls } => holds_tls,
-                _ => names.iter().any(|name| {
-                    unknown.hint.as_ref().is_some_and(|hint| hint.contains(&format!("{name:?}")))
-                }),
+                _ => unknown.near.as_deref().is_some_and(|near| names.contains(&near)),
             },
         };
         holds.then_some((rule, length))

@@ -3,8 +3,8 @@
 use super::in_line;
 use crate::kinds::content::{Content, Place};
 use crate::path::{FieldPath, Segment};
-use crate::problem::{Problem, did_you_mean};
-use crate::yaml::{Entry, Mode, Node, NodeValue, Unknown, UnknownPart, decode};
+use crate::problem::{Problem, nearest};
+use crate::yaml::{Entry, MOST_UNKNOWN, Mode, Node, NodeValue, Unknown, UnknownPart, decode};
 use serde::de::DeserializeOwned;
 
 const SPEC: &str = "spec";
@@ -19,24 +19,19 @@ pub(super) fn unknown<T: Content>(root: &Node) -> Vec<Unknown> {
         return Vec::new();
     }
     let strays = root.entries().iter().filter(|entry| !AROUND.contains(&&*entry.key));
-    strays.filter_map(unknown_field::<T>).collect()
+    strays.filter_map(unknown_field::<T>).take(MOST_UNKNOWN + 1).collect()
 }
 
 fn unknown_field<T: Content>(entry: &Entry) -> Option<Unknown> {
     let (field, line) = (|name: &str| Segment::Field(name.into()), entry.line);
     if is_of_spec::<T>(entry) {
         let path = FieldPath::new(vec![field(SPEC), field(&entry.key)]);
-        let hint = Some(format!("move {:?} into spec", entry.key));
-        return Some(Unknown {
-            path,
-            line,
-            part: UnknownPart::Stray { holds_tls: holds_tls(&entry.value) },
-            hint,
-        });
+        let part = UnknownPart::Stray { holds_tls: holds_tls(&entry.value) };
+        return Some(Unknown { path, line, part, near: None });
     }
-    let hint = did_you_mean(&entry.key, AROUND.into_iter());
+    let near = nearest(&entry.key, AROUND.into_iter()).map(str::to_owned);
     let path = FieldPath::new(vec![field(&entry.key)]);
-    (T::PLACE == Place::Spec).then_some(Unknown { path, line, part: UnknownPart::Field, hint })
+    (T::PLACE == Place::Spec).then_some(Unknown { path, line, part: UnknownPart::Field, near })
 }
 
 /// True if the `spec` of the kind has a field of this name, and the object itself has none.

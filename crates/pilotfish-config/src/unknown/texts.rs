@@ -2,8 +2,9 @@
 
 use super::pattern::{Part, parts};
 use crate::path::{FieldPath, Segment};
+use crate::problem::nearest;
 use crate::validate::{ATTRIBUTES, HTTP_METHODS, is_attribute};
-use crate::yaml::{Node, Unknown, UnknownPart, shorten};
+use crate::yaml::{MOST_UNKNOWN, Node, Unknown, UnknownPart, shorten};
 use pilotfish_model::{Kind, Protocol};
 
 /// A text of some kinds: where it is, and which are known.
@@ -53,12 +54,12 @@ pub(super) fn unknown(kind: Kind, root: &Node) -> Vec<Unknown> {
                 // An empty text is missing, and no name of a newer version has a space.
                 let is_name = |text: &&str| !text.is_empty() && !text.contains(char::is_whitespace);
                 let Some(text) = node.text().filter(is_name) else { return };
-                if !(texts.is_known)(text) {
+                if !(texts.is_known)(text) && found.len() <= MOST_UNKNOWN {
                     found.push(Unknown {
                         path: FieldPath::new(path.to_vec()),
                         line: node.line,
                         part: UnknownPart::Value(shorten(text)),
-                        hint: crate::problem::did_you_mean(text, texts.names.iter().copied()),
+                        near: nearest(text, texts.names.iter().copied()).map(str::to_owned),
                     });
                 }
             });

@@ -3,7 +3,7 @@
 use super::node::{Entry, Node, NodeValue, shorten};
 use super::scalar::{Scalar, resolve};
 use crate::path::{FieldPath, Segment};
-use crate::problem::{MOST_PROBLEMS, Problem, did_you_mean};
+use crate::problem::{MOST_PROBLEMS, Problem, nearest};
 use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visitor};
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -25,8 +25,20 @@ pub(crate) struct Unknown {
     pub(crate) path: FieldPath,
     pub(crate) line: u32,
     pub(crate) part: UnknownPart,
-    /// A known name that is close to what is written.
-    pub(crate) hint: Option<String>,
+    /// The known name that is close to what is written.
+    pub(crate) near: Option<String>,
+}
+
+impl Unknown {
+    /// Hint for people: the correction of a mistyped or misplaced part.
+    pub(crate) fn hint(&self) -> Option<String> {
+        match (&self.part, self.path.segments().last()) {
+            (UnknownPart::Stray { .. }, Some(Segment::Field(name))) => {
+                Some(format!("move {name:?} into spec"))
+            }
+            _ => self.near.as_ref().map(|near| format!("did you mean {near:?}?")),
+        }
+    }
 }
 
 /// The part of an object that is unknown.
@@ -53,7 +65,8 @@ pub(crate) struct Decoded<T> {
     pub(crate) unknown: Vec<Unknown>,
 }
 
-/// Most unknown fields and values of an object that are told apart (limit `object-unknown`): each costs a walk through its siblings.
+/// Most unknown fields and values of an object (limit `object-unknown`): each costs a walk through its siblings. Lists of more end with
+/// one too many.
 pub(crate) const MOST_UNKNOWN: usize = 1_000;
 
 /// Decodes a node as `T`; `prefix` is where the node is in its object.
@@ -61,7 +74,7 @@ pub(crate) fn decode<T: DeserializeOwned>(node: &Node, mode: Mode, prefix: &[&st
     let decoded = decode_once(node, mode, prefix);
     let is_value = |unknown: &&Unknown| matches!(unknown.part, UnknownPart::Value(_));
     let values: Vec<&Unknown> = decoded.unknown.iter().filter(is_value).collect();
-    if values.is_empty() || !decoded.problems.is_empty() {
+    if values.is_empty() {
         return decoded;
     }
     // An enum has no variant for "not written": the first reading puts another one there, the second has no such field.
@@ -74,20 +87,10 @@ pub(crate) fn decode<T: DeserializeOwned>(node: &Node, mode: Mode, prefix: &[&st
 
 fn decode_once<T: DeserializeOwned>(node: &Node, mode: Mode, prefix: &[&str]) -> Decoded<T> {
     let prefix = prefix.iter().map(|name| Segment::Field((*name).into())).collect();
-    let context = Context {
-        mode,
-        path: RefCell::new(prefix),
-        line: Cell::new(node.line),
-        unknown: RefCell::default(),
-        too_many_unknown: Cell::new(false),
-    };
+    let context =
+        Context { mode, path: RefCell::new(prefix), line: Cell::new(node.line), unknown: RefCell::default() };
     let result = T::deserialize(Decoder { node, context: &context });
     let mut problems = Vec::new();
-    if context.too_many_unknown.get() {
-        let message =
-            format!("more than {MOST_UNKNOWN} fields and values are unknown (limit object-unknown)");
-        problems.push(Problem::error(FieldPath::new(Vec::new()), message).at_line(node.line));
-    }
     let unknown = context.unknown.into_inner();
     let value = match result {
         Ok(value) => Some(value),
@@ -146,7 +149,6 @@ struct Context {
     path: RefCell<Vec<Segment>>,
     line: Cell<u32>,
     unknown: RefCell<Vec<Unknown>>,
-    too_many_unknown: Cell<bool>,
 }
 
 impl Context {
@@ -168,29 +170,27 @@ impl Context {
     fn unknown_field(&self, entry: &Entry, known: &[&str], part: UnknownPart) {
         let mut segments = self.path.borrow().clone();
         segments.push(Segment::Field(entry.key.clone()));
-        let hint = self.hint(&entry.key, known);
-        self.note(Unknown { path: FieldPath::new(segments), line: entry.line, part, hint });
+        let near = self.near(&entry.key, known);
+        self.note(Unknown { path: FieldPath::new(segments), line: entry.line, part, near });
     }
 
     /// Notes the value of the current field.
     fn unknown_value(&self, text: &str, known: &[&str]) {
         let path = FieldPath::new(self.path.borrow().clone());
-        let hint = self.hint(text, known);
-        self.note(Unknown { path, line: self.line.get(), part: UnknownPart::Value(shorten(text)), hint });
+        let near = self.near(text, known);
+        self.note(Unknown { path, line: self.line.get(), part: UnknownPart::Value(shorten(text)), near });
     }
 
-    /// A known name that is close. Looked for as often as problems are listed: it costs the product of the lengths.
-    fn hint(&self, written: &str, known: &[&str]) -> Option<String> {
+    /// The known name that is close. Looked for as often as problems are listed: it costs the product of the lengths.
+    fn near(&self, written: &str, known: &[&str]) -> Option<String> {
         let is_listed = self.unknown.borrow().len() < MOST_PROBLEMS;
-        is_listed.then(|| did_you_mean(written, known.iter().copied())).flatten()
+        is_listed.then(|| nearest(written, known.iter().copied())).flatten().map(str::to_owned)
     }
 
     fn note(&self, unknown: Unknown) {
         let mut known = self.unknown.borrow_mut();
-        if known.len() < MOST_UNKNOWN {
+        if known.len() <= MOST_UNKNOWN {
             known.push(unknown);
-        } else {
-            self.too_many_unknown.set(true);
         }
     }
 }
