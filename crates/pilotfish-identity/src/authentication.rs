@@ -61,7 +61,7 @@ pub type Authenticated = Result<Proof, String>;
 /// The reason why a client proves nothing with what it presents. It reaches the client and the log, and never holds credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unproven {
-    /// The reason.
+    /// Text for the client and the log.
     pub reason: String,
     /// False if nothing was found out, as while an API server is unreachable: the credentials may be good.
     pub is_verdict: bool,

@@ -6,7 +6,7 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use kube::core::PartialObjectMeta;
 use kube::{Client, ResourceExt};
-use pilotfish_model::{REVISION_LABEL, Revision, TAG_LABEL};
+use pilotfish_model::{Revision, TAG_LABEL};
 use pilotfish_source::{Backoff, Jitter};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,8 +37,7 @@ impl RevisionTags {
     /// The tags that the API server of that client has for a revision.
     #[must_use]
     pub fn new(client: Client, revision: &Revision) -> Self {
-        let selector = format!("{TAG_LABEL},{REVISION_LABEL}={}", revision.label());
-        Self { api: Api::all(client), selector, reported: None }
+        Self { api: Api::all(client), selector: revision.tag_selector(), reported: None }
     }
 
     /// Publishes the revision with its tags whenever they differ, until nobody follows any more. Without the right to list webhook

@@ -1,6 +1,6 @@
 //! Endpoints: one address list and port behind a service port.
 
-use crate::{ClusterId, Labels, Locality, Namespace, NetworkId, Origin, PortId, SpiffeId};
+use crate::{ClusterId, Labels, Locality, Namespace, NetworkId, Origin, Port, PortId, SpiffeId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -136,6 +136,12 @@ impl Endpoint {
     pub fn with_attributes(mut self, change: impl FnOnce(&mut EndpointAttributes)) -> Self {
         change(Arc::make_mut(&mut self.attributes));
         self
+    }
+
+    /// True for an endpoint of that port of its service.
+    #[must_use]
+    pub fn is_of_port(&self, port: &Port) -> bool {
+        self.service_port_id.map_or_else(|| self.service_port == port.name, |id| id == port.id())
     }
 
     /// False for endpoints of another ServiceEntry than these, where that makes a difference.

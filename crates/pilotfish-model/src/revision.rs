@@ -55,6 +55,12 @@ impl Revision {
         self.tags.iter().flat_map(|tags| tags.iter()).map(|tag| &**tag)
     }
 
+    /// The selector of the webhook configurations of its tags.
+    #[must_use]
+    pub fn tag_selector(&self) -> String {
+        format!("{TAG_LABEL},{REVISION_LABEL}={}", self.label())
+    }
+
     /// The name of an object that each revision has for itself.
     #[must_use]
     pub fn name_of(&self, base: &str) -> String {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// The services that a read covers.
 pub(crate) enum ReadServices {
-    /// All of them.
+    /// Every service that the server has.
     All,
     /// These; what is known of others is older.
     Some(BTreeSet<ServiceKey>),
@@ -27,7 +27,7 @@ impl ReadServices {
     }
 }
 
-/// See the module.
+/// Deletions that were acknowledged, and instances that are shown all the same.
 #[derive(Default)]
 pub(crate) struct Lingering {
     /// Acknowledged deletions that no read has confirmed yet, by their time.

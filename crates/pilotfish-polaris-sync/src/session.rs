@@ -20,8 +20,8 @@ use tokio::time::Instant;
 const FAILURES_IN_A_ROW: usize = 3;
 /// How seldom a server is asked that refuses the token.
 const DENIED: Duration = Duration::from_secs(10);
-/// Time between two lists of all instances, which find instances of ours in any service. In between, Discover tells the changes of
-/// services that are wanted or have instances of ours.
+/// Time between two lists of all instances, which find instances of ours in any service. In between, services that are
+/// wanted or have instances of ours are read by Discover where they changed.
 const LIST_ALL: Duration = Duration::from_secs(3600);
 
 /// What a session does of its own accord.

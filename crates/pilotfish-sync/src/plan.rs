@@ -131,7 +131,7 @@ pub struct InstanceWrite {
 /// that shows deleted instances does not send requests to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceRetirement {
-    /// The instance.
+    /// Service and place of the instance.
     pub key: InstanceKey,
     /// All of its metadata from now on.
     pub metadata: Metadata,

@@ -27,7 +27,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ListParams, Patch, PatchParams, WatchParams};
 use kube::{Client, Resource, ResourceExt};
 use pilotfish_kube::request::BACKOFF;
-use pilotfish_model::{REVISION_LABEL, Revision, TAG_LABEL};
+use pilotfish_model::Revision;
 use pilotfish_source::{Backoff, Jitter, RateLimiter};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
@@ -118,7 +118,7 @@ impl WebhookController {
         let mut watches = JoinSet::new();
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.settings.namespace);
         let named = |base: &str| object_watch::named(&self.settings.revision.name_of(base));
-        let tags = WatchParams::default().labels(&self.tag_selector());
+        let tags = WatchParams::default().labels(&self.settings.revision.tag_selector());
         watches.spawn(object_watch::watch(secrets, named(SECRET), wakes.clone()));
         watches.spawn(object_watch::watch(self.validators(), named(VALIDATOR), wakes.clone()));
         watches.spawn(object_watch::watch(self.injectors(), named(INJECTOR), wakes.clone()));
@@ -274,7 +274,7 @@ impl WebhookController {
     /// of today.
     async fn register_tags(&mut self, material: &Material) -> Result<(), StepError> {
         let api = self.injectors();
-        let list = api.list(&ListParams::default().labels(&self.tag_selector())).await;
+        let list = api.list(&ListParams::default().labels(&self.settings.revision.tag_selector())).await;
         let list = match list.map_err(|error| StepError::request("reading the configurations of tags", error))
         {
             Ok(list) => list,
@@ -282,6 +282,7 @@ impl WebhookController {
             Err(error) if error.is_denied() => return Ok(()),
             Err(error) => return Err(error),
         };
+        self.denied_tags.retain(|name| list.iter().any(|tag| tag.name_any() == *name));
         for tag in list {
             let wanted = (material, "/inject", Policy::Written);
             match self.amend(&api, &tag, &injecting(&tag), wanted).await {
@@ -301,10 +302,6 @@ impl WebhookController {
                  created; name the tag in the chart (revisionTags), or run `istioctl tag set` again with --overwrite"
             );
         }
-    }
-
-    fn tag_selector(&self) -> String {
-        format!("{TAG_LABEL},{REVISION_LABEL}={}", self.settings.revision.label())
     }
 
     /// Brings the validator to the desired state, and makes it strict once it is proven to be called.

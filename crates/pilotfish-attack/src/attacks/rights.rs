@@ -33,7 +33,7 @@ const OBJECTS: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: taken, na
 const RULES: &str = "rules:\n- identities: ['spiffe://cluster.local/*', 'spiffe://foreign.example/*']\n  namespaces: [bench]\n  \
      actions: [register]\n";
 
-/// Clients that register.
+/// Clients of the registration API, by their certificates.
 #[derive(Clone, Copy, Debug)]
 enum From {
     /// The workload `bench/stranger` of the mesh.

@@ -58,7 +58,7 @@ pub struct Stored {
     pub version: String,
     /// `metadata.generation`.
     pub generation: i64,
-    /// `metadata.labels["istio.io/rev"]`.
+    /// Value of the label `istio.io/rev`.
     pub revision: Option<Arc<str>>,
     /// `status`.
     pub status: serde_json::Value,

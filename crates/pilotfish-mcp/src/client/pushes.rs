@@ -16,7 +16,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// The changes of the recordings of which some nodes are not told, with the kind; and whether the object is in another namespace than
+/// Changes of the recordings that are not pushed to some nodes, with the kind; and whether the object is in another namespace than
 /// the node, or exported to its own alone.
 const STEPS: [(&str, Kind, bool); 7] = [
     ("change a Gateway", Kind::Gateway, false),
@@ -99,16 +99,20 @@ impl Istiod {
     }
 }
 
-/// The kinds of which a client of that node misses a change.
-fn missed(node: &Node) -> Vec<Kind> {
-    let mut content = Content::new(ContentSettings {
+fn content_settings() -> ContentSettings {
+    ContentSettings {
         origin: "mcp".into(),
         checks: Vec::new(),
         revision: None,
         guard: GuardSettings::off(),
         most_resources: 100,
         kinds: KINDS.iter().collect(),
-    });
+    }
+}
+
+/// The kinds of which a client of that node misses a change.
+fn missed(node: &Node) -> Vec<Kind> {
+    let mut content = Content::new(content_settings());
     let mut stream = ClientStream::new(Protocol::Sotw, node.clone(), false);
     let mut istiod = Istiod::default();
     let mut sent: Vec<Vec<u8>> =
@@ -143,16 +147,8 @@ fn default_node_misses_no_change_of_an_istiod() {
 
 #[test]
 fn list_that_was_not_answered_is_not_asked_for_again() {
-    let settings = ContentSettings {
-        origin: "mcp".into(),
-        checks: Vec::new(),
-        revision: None,
-        guard: GuardSettings::off(),
-        most_resources: 100,
-        kinds: KINDS.iter().collect(),
-    };
     for (protocol, count) in [(Protocol::Sotw, 2), (Protocol::Delta, 0)] {
-        let mut content = Content::new(settings.clone());
+        let mut content = Content::new(content_settings());
         let mut stream = ClientStream::new(protocol, Node::default(), false);
         let mut istiod = Istiod::default();
         assert_eq!(stream.relist(), Vec::<Vec<u8>>::new(), "nothing was answered yet");

@@ -53,11 +53,8 @@ fn each_endpoint(cx: &Cx<'_>, service: &Service, mut f: impl FnMut(&Port, &Endpo
     let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
     let Some(endpoints) = cx.endpoints_of(&key).filter(|_| !service.mesh_external) else { return };
     for endpoint in endpoints.iter().filter(|endpoint| endpoint.attributes.tls_mode == TlsMode::Istio) {
-        let is_of = |port: &&Port| match endpoint.service_port_id {
-            None => endpoint.service_port == port.name,
-            Some(id) => id == port.id(),
-        };
-        service.tcp_ports().filter(is_of).for_each(|port| f(port, endpoint));
+        let ports = service.tcp_ports().filter(|port| endpoint.is_of_port(port));
+        ports.for_each(|port| f(port, endpoint));
     }
 }
 

@@ -82,12 +82,8 @@ pub(crate) fn inline_endpoints(
     let rule = for_service(cx, service, ruled);
     let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
     let endpoints = cx.endpoints_of(&key);
-    let of_port = |endpoint: &&Arc<Endpoint>| match endpoint.service_port_id {
-        None => endpoint.service_port == port.name,
-        Some(id) => id == port.id(),
-    };
     let chosen = endpoints.iter().flat_map(|all| all.iter());
-    let chosen = chosen.filter(|endpoint| of_port(endpoint) && service.has_endpoint(endpoint));
+    let chosen = chosen.filter(|endpoint| endpoint.is_of_port(port) && service.has_endpoint(endpoint));
     // A proxy that takes one answer at a time can have one endpoint.
     let most = if service.resolution == Resolution::DNSRoundRobin { 1 } else { usize::MAX };
     let Grouped { mut groups, provenance } = grouped(cx, chosen.take(most), &rule, client_locality, false);
