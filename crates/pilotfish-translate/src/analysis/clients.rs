@@ -1,5 +1,6 @@
 //! Proxies that have the routes of a VirtualService: where they are, and the ports on which they take traffic for its hosts.
 
+use super::finding::Report;
 use super::hosts::{self, Lookup, services_of};
 use super::workloads::{LabelsIn, Selected};
 use super::{Known, namespaces::Namespaces};
@@ -109,7 +110,7 @@ impl Client {
 #[derive(Default)]
 pub(super) struct Clients {
     pub(super) list: Vec<Client>,
-    /// False where some gateway is not there, so that the ports of its clients are not known.
+    /// False where some gateway is not there, or where there are too many clients to look at, so that not all ports are known.
     pub(super) all_known: bool,
     /// Namespaces with proxies that would have the routes if they were exported there.
     pub(super) left_out: BTreeSet<Namespace>,
@@ -118,7 +119,7 @@ pub(super) struct Clients {
 impl Clients {
     /// The clients of a VirtualService with hosts.
     pub(super) fn of(
-        cx: &Cx<'_>,
+        report: &mut Report<'_, '_>,
         known: Known,
         object: &Typed<VirtualService>,
         header: &VirtualServiceHeader,
@@ -126,8 +127,8 @@ impl Clients {
         let mut clients = Self { all_known: true, ..Self::default() };
         for gateway in &header.gateways {
             match gateway.split_once('/') {
-                None if **gateway == *MESH => clients.add_sidecars(cx, known, object, header),
-                Some((namespace, name)) => clients.add_routers(cx, header, gateway, namespace, name),
+                None if **gateway == *MESH => clients.add_sidecars(report, known, object, header),
+                Some((namespace, name)) => clients.add_routers(report, header, gateway, namespace, name),
                 None => clients.all_known = false,
             }
         }
@@ -139,17 +140,22 @@ impl Clients {
 
     fn add_sidecars(
         &mut self,
-        cx: &Cx<'_>,
+        report: &mut Report<'_, '_>,
         known: Known,
         object: &Typed<VirtualService>,
         header: &VirtualServiceHeader,
     ) {
+        let cx = report.cx;
         let own = &header.id.namespace;
         let hosts: Vec<&Hostname> = header.hosts.iter().collect();
         let is_known = hosts.iter().all(|host| {
             !services_of(cx, host).is_empty() || !matches!(hosts::look_up(cx, known, host), Lookup::Unknown)
         });
         for namespace in sidecar_namespaces(cx, object, header) {
+            if !report.may_compare(hosts.len()) {
+                self.all_known = false;
+                return;
+            }
             let by_host = hosts.iter().map(|host| sidecar_ports(cx, &namespace, host)).collect();
             let client = Client::new(ProxyKind::Sidecar, namespace, MESH.into(), own.clone());
             self.list.push(Client { knows_ports: is_known, ..client.with_ports(by_host) });
@@ -159,12 +165,13 @@ impl Clients {
 
     fn add_routers(
         &mut self,
-        cx: &Cx<'_>,
+        report: &mut Report<'_, '_>,
         header: &VirtualServiceHeader,
         gateway: &Arc<str>,
         namespace: &str,
         name: &str,
     ) {
+        let cx = report.cx;
         let Some(object) = cx.object::<Gateway>(&namespace.into(), name) else {
             self.all_known = false;
             return;
@@ -174,14 +181,24 @@ impl Clients {
             Some(homes) if !homes.is_empty() && !object.selector.is_empty() => homes.clone(),
             _ => BTreeSet::from([object.namespace().clone()]),
         };
+        let served: usize = object.servers.iter().map(|server| server.hosts.len()).sum();
+        if !report.may_compare(header.hosts.len().saturating_mul(served)) {
+            self.all_known = false;
+            return;
+        }
+        let by_host: Vec<Ports> =
+            header.hosts.iter().map(|host| router_ports(&object, header, host)).collect();
         for home in homes {
             if !is_exported(cx, header, &home) {
                 self.left_out.insert(home);
                 continue;
             }
-            let by_host = header.hosts.iter().map(|host| router_ports(&object, header, host)).collect();
+            if !report.may_compare(header.hosts.len()) {
+                self.all_known = false;
+                return;
+            }
             let client = Client::new(ProxyKind::Router, home, gateway.clone(), header.id.namespace.clone());
-            self.list.push(client.with_ports(by_host));
+            self.list.push(client.with_ports(by_host.clone()));
         }
     }
 }

@@ -83,23 +83,29 @@ fn check_lists(report: &mut Report<'_, '_>, object: &VirtualService, clients: &C
 /// Conditions on a port on which no client takes traffic for the hosts.
 fn check_match_ports(report: &mut Report<'_, '_>, object: &Typed<VirtualService>, clients: &Clients) {
     let own = object.namespace();
-    let mut check =
-        |list: &str, at: (usize, usize), port: u32, fits: &dyn Fn(&Client) -> bool, ports: PortsOfList| {
-            let mut having = clients.list.iter().filter(|client| fits(client)).peekable();
-            if port == 0 || having.peek().is_none() {
-                return;
-            }
-            let all: BTreeSet<u32> = having.flat_map(|client| ports(&client.ports)).copied().collect();
-            // Without any port, the host or the list is reported.
-            if !all.is_empty() && !all.contains(&port) {
-                let message = format!(
-                    "the condition is never met: no host has a port {port} for it, but {}",
-                    listed(&all)
-                );
-                let path = format!("spec.{list}[{}].match[{}].port", at.0, at.1);
-                report.add(Code::VirtualServiceIneffectiveMatch, path, message);
-            }
-        };
+    let mut check = |list: &str,
+                     at: (usize, usize),
+                     port: u32,
+                     fits: &dyn Fn(&Client) -> bool,
+                     ports: PortsOfList| {
+        if port == 0 || !report.may_compare(clients.list.len()) {
+            return;
+        }
+        let having: Vec<&BTreeSet<u32>> =
+            clients.list.iter().filter(|client| fits(client)).map(|client| ports(&client.ports)).collect();
+        let is_met = having.iter().any(|ports| ports.contains(&port));
+        if is_met || !report.may_compare(having.iter().map(|ports| ports.len()).sum()) {
+            return;
+        }
+        let all: BTreeSet<u32> = having.into_iter().flatten().copied().collect();
+        // Without any port, the host or the list is reported.
+        if !all.is_empty() {
+            let message =
+                format!("the condition is never met: no host has a port {port} for it, but {}", listed(&all));
+            let path = format!("spec.{list}[{}].match[{}].port", at.0, at.1);
+            report.add(Code::VirtualServiceIneffectiveMatch, path, message);
+        }
+    };
     for (index, route) in object.http.iter().enumerate() {
         for (which, m) in route.r#match.iter().enumerate() {
             check("http", (index, which), m.port, &|client| client.fits(m, own), |ports| &ports.http);

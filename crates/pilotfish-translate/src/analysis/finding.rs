@@ -9,6 +9,9 @@ use std::fmt;
 /// The most findings that are kept for one object; the rest is counted. Nobody reads more, and an object may have thousands.
 pub(super) const MOST_FINDINGS: usize = 50;
 
+/// How many comparisons are made for one object at most. One object may have 16,384 conditions, and clients in every namespace.
+const MOST_COMPARISONS: usize = 1_000_000;
+
 /// Something that an object points at and that is not there, or a part of it that has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
@@ -55,11 +58,19 @@ pub(super) struct Report<'a, 'c> {
     object: &'a ObjectKey,
     found: Vec<Finding>,
     more: usize,
+    comparisons_left: usize,
 }
 
 impl<'a, 'c> Report<'a, 'c> {
     pub(super) fn new(cx: &'a Cx<'c>, object: &'a ObjectKey) -> Self {
-        Self { cx, object, found: Vec::new(), more: 0 }
+        Self { cx, object, found: Vec::new(), more: 0, comparisons_left: MOST_COMPARISONS }
+    }
+
+    /// True if so many more comparisons may be made for the object.
+    pub(super) fn may_compare(&mut self, comparisons: usize) -> bool {
+        let left = self.comparisons_left.checked_sub(comparisons);
+        self.comparisons_left = left.unwrap_or_default();
+        left.is_some()
     }
 
     pub(super) fn namespace(&self) -> &'a Namespace {

@@ -9,15 +9,11 @@ use pilotfish_config::networking::{
 use pilotfish_model::Hostname;
 use std::collections::BTreeMap;
 
-/// How many pairs of conditions of one object are compared at most: an object may have 16,384 conditions.
-const MOST_PAIRS: usize = 200_000;
-
 /// The routes of a VirtualService that are never used.
 pub(super) fn check(report: &mut Report<'_, '_>, object: &VirtualService) {
-    let mut pairs = MOST_PAIRS;
-    find(report, "http", &object.http, &mut pairs);
-    find(report, "tls", &object.tls, &mut pairs);
-    find(report, "tcp", &object.tcp, &mut pairs);
+    find(report, "http", &object.http);
+    find(report, "tls", &object.tls);
+    find(report, "tcp", &object.tcp);
 }
 
 /// A route with conditions, of which one must hold; without any, it takes everything.
@@ -39,17 +35,17 @@ trait Condition {
     fn is_open(&self) -> bool;
 }
 
-fn find<R: Route>(report: &mut Report<'_, '_>, list: &str, routes: &[R], pairs: &mut usize) {
+fn find<R: Route>(report: &mut Report<'_, '_>, list: &str, routes: &[R]) {
     for (index, route) in routes.iter().enumerate() {
         let before = routes.get(..index).unwrap_or_default();
         let conditions = route.conditions();
         if conditions.is_empty() {
-            if let Some(taker) = open_one(before, pairs) {
+            if let Some(taker) = open_one(report, before) {
                 unreachable_rule(report, list, index, &taker);
             }
             continue;
         }
-        let takers: Vec<_> = conditions.iter().map(|condition| taker(before, condition, pairs)).collect();
+        let takers: Vec<_> = conditions.iter().map(|condition| taker(report, before, condition)).collect();
         if let Some(Some(first)) = takers.first()
             && takers.iter().all(Option::is_some)
         {
@@ -90,25 +86,27 @@ impl Taker {
 }
 
 /// The first route that takes everything.
-fn open_one<R: Route>(routes: &[R], pairs: &mut usize) -> Option<Taker> {
-    taker_by(routes, pairs, R::Condition::is_open)
+fn open_one<R: Route>(report: &mut Report<'_, '_>, routes: &[R]) -> Option<Taker> {
+    taker_by(report, routes, R::Condition::is_open)
 }
 
 /// The first condition that takes all that another would.
-fn taker<R: Route>(routes: &[R], condition: &R::Condition, pairs: &mut usize) -> Option<Taker> {
-    taker_by(routes, pairs, |before| before.covers(condition))
+fn taker<R: Route>(report: &mut Report<'_, '_>, routes: &[R], condition: &R::Condition) -> Option<Taker> {
+    taker_by(report, routes, |before| before.covers(condition))
 }
 
 fn taker_by<R: Route>(
+    report: &mut Report<'_, '_>,
     routes: &[R],
-    pairs: &mut usize,
     takes: impl Fn(&R::Condition) -> bool,
 ) -> Option<Taker> {
     for (route, before) in routes.iter().enumerate().filter(|(_, route)| route.takes_all()) {
         if before.conditions().is_empty() {
             return Some(Taker { route, condition: None });
         }
-        *pairs = pairs.checked_sub(before.conditions().len())?;
+        if !report.may_compare(before.conditions().len()) {
+            return None;
+        }
         if let Some(condition) = before.conditions().iter().position(&takes) {
             return Some(Taker { route, condition: Some(condition) });
         }

@@ -339,6 +339,44 @@ fn a_large_rule_is_looked_at_within_a_limit() {
     assert!(told.last().unwrap().contains("and 2950 more findings"), "{:?}", told.last());
 }
 
+/// Each of the conditions is compared with each of the ports on which a client takes the list of routes.
+#[test]
+fn a_rule_with_many_conditions_for_many_ports_is_looked_at_within_a_limit() {
+    use pilotfish_model::{Port, Protocol};
+    let many = |protocol| {
+        let ports = (1..=1_000)
+            .map(|number| Port { number, name: "p".into(), protocol, target_port: None })
+            .collect();
+        service("many", "shop").with(|service| service.ports = ports).update()
+    };
+    let rule = |list: &str, conditions: usize, condition: &dyn Fn(usize) -> String| {
+        let some = |n| {
+            format!(
+                "{{match: [{}], route: [{{destination: {{host: many, port: {{number: 1}}}}}}]}}",
+                condition(n)
+            )
+        };
+        let routes: Vec<_> = (0..conditions).map(some).collect();
+        let last =
+            format!("{{match: [{}], route: [{{destination: {{host: gone}}}}]}}", condition(conditions));
+        virtual_service(&format!("{{hosts: [many], {list}: [{}, {last}]}}", routes.join(", ")))
+    };
+    let http = |n: usize| format!("{{port: 1, uri: {{exact: /{n}}}}}");
+    let tls = |n: usize| {
+        format!("{{port: 1, sniHosts: [many.shop.svc.cluster.local], sourceLabels: {{n: \"{n}\"}}}}")
+    };
+    let lists: [(_, _, &dyn Fn(usize) -> String); 2] =
+        [("http", Protocol::Http, &http), ("tls", Protocol::Https, &tls)];
+    for (list, protocol, condition) in lists {
+        let found = |conditions| {
+            let updates = shop().into_iter().chain([many(protocol)]).collect();
+            found_in(updates, &rule(list, conditions, condition), Known::default())
+        };
+        assert_eq!(found(10), [format!("IST0101 rule spec.{list}[10].route[0].destination.host")]);
+        assert_eq!(found(1_100), Vec::<String>::new(), "{list}: the last one was looked at");
+    }
+}
+
 #[test]
 fn destination_rules() {
     let rule = |spec: &str| object("DestinationRule", "dr", spec);

@@ -28,7 +28,7 @@ pub(super) fn check(report: &mut Report<'_, '_>, known: Known, object: &Typed<Vi
         check_http(report, header.as_ref(), object, index, route);
     }
     let clients = match &header {
-        Some(header) => Clients::of(report.cx, known, object, header),
+        Some(header) => Clients::of(report, known, object, header),
         None => clients_of_delegate(report, known),
     };
     let uses = Uses { known, object, clients: &clients };
@@ -47,7 +47,7 @@ fn clients_of_delegate(report: &mut Report<'_, '_>, known: Known) -> Clients {
     for root in roots.iter() {
         let Some(object) = report.cx.object::<VirtualService>(&root.namespace, &root.name) else { continue };
         if let Some(header) = header_of(&object, report.cx.domain()) {
-            clients.list.extend(Clients::of(report.cx, known, &object, &header).list);
+            clients.list.extend(Clients::of(report, known, &object, &header).list);
         }
     }
     if roots.is_empty() {
@@ -169,7 +169,7 @@ impl Uses<'_> {
                 };
                 route.r#match.iter().any(fits)
             };
-            let taken = self.taken(|ports| &ports.tls, fits);
+            let taken = self.taken(report, route.r#match.len(), |ports| &ports.tls, fits);
             self.check_stream(report, &format!("spec.tls[{index}]"), &route.route, &taken);
         }
         for (index, route) in self.object.tcp.iter().enumerate() {
@@ -179,7 +179,7 @@ impl Uses<'_> {
                 };
                 route.r#match.is_empty() || route.r#match.iter().any(fits)
             };
-            let taken = self.taken(|ports| &ports.tcp, fits);
+            let taken = self.taken(report, route.r#match.len(), |ports| &ports.tcp, fits);
             self.check_stream(report, &format!("spec.tcp[{index}]"), &route.route, &taken);
             // Nothing comes to the routes after one that takes everything.
             if route.r#match.is_empty() {
@@ -190,8 +190,11 @@ impl Uses<'_> {
 
     fn check_http(&self, report: &mut Report<'_, '_>) {
         let own = self.object.namespace();
-        let mut left = self.taken(|ports| &ports.http, |_, _| true);
+        let mut left = self.taken(report, 0, |ports| &ports.http, |_, _| true);
         for (index, route) in self.object.http.iter().enumerate() {
+            if !report.may_compare(left.len().saturating_mul(route.r#match.len())) {
+                return;
+            }
             let fits = |m: &HttpMatchRequest, (client, port): &(usize, Option<u32>)| {
                 let client = self.clients.list.get(*client);
                 is_on(m.port, *port) && client.is_some_and(|client| client.fits(m, own))
@@ -216,16 +219,22 @@ impl Uses<'_> {
         }
     }
 
-    /// Where traffic takes a route of a list.
+    /// Where traffic takes a route of a list that has so many conditions.
     fn taken(
         &self,
+        report: &mut Report<'_, '_>,
+        conditions: usize,
         ports: impl Fn(&Ports) -> &BTreeSet<u32>,
         fits: impl Fn(&Client, Option<u32>) -> bool,
     ) -> Taken {
         let mut taken = Taken::new();
         for (index, client) in self.clients.list.iter().enumerate() {
+            let all = ports(&client.ports);
+            if !report.may_compare(all.len().max(1).saturating_mul(conditions.max(1))) {
+                break;
+            }
             if client.knows_ports {
-                let all = ports(&client.ports).iter().map(|port| Some(*port));
+                let all = all.iter().map(|port| Some(*port));
                 taken.extend(all.filter(|port| fits(client, *port)).map(|port| (index, port)));
             } else if fits(client, None) {
                 taken.insert((index, None));
@@ -249,6 +258,9 @@ impl Uses<'_> {
         let full = report.cx.domain().qualify(&to.host, report.namespace()).into_owned();
         // Validation reports invalid host names.
         let Ok(host) = Hostname::parse(&full) else { return };
+        if !report.may_compare(taken.len()) {
+            return;
+        }
         for (client, listener) in taken {
             let Some(client) = self.clients.list.get(*client) else { continue };
             let destined = Destined { cx: report.cx, known: self.known, client, list, full: &full, to };
@@ -295,7 +307,7 @@ fn check_choice(report: &mut Report<'_, '_>, at: &str, host: &Hostname) {
     let services = hosts::services_of(report.cx, &host);
     let ports: BTreeSet<u32> =
         services.iter().flat_map(|service| service.tcp_ports()).map(|port| port.number).collect();
-    if ports.len() > 1 {
+    if report.may_compare(ports.len()) && ports.len() > 1 {
         let message = format!("{host} has several ports ({}), and the route names none", listed(&ports));
         let hint = "the port that a client asks for decides".to_owned();
         let code = Code::VirtualServiceDestinationPortSelectorRequired;
