@@ -321,12 +321,16 @@ impl Session {
         }
     }
 
-    /// Puts what was written lately over what was read.
+    /// Puts what was written lately over what was read. A revision that was read stands for less than what is known then: the service is
+    /// read in full until reads can be believed again.
     fn remember(&mut self) {
         let lag = self.settings.lag;
         self.recent.retain(|(at, _)| at.elapsed() < lag);
         for (_, call) in &self.recent {
             self.known.apply(call);
+            for service in (0..call.len()).filter_map(|at| call.service(at)) {
+                self.revisions.remove(service);
+            }
         }
         self.lingering.hide(&mut self.known);
     }

@@ -62,6 +62,16 @@ fn none() -> Credentials {
     Credentials::new(TokenSource::None, None)
 }
 
+/// For how long reads of some tests are not believed.
+const LAG: Duration = Duration::from_secs(3);
+
+/// Lets the session's time go on.
+async fn wait(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
 impl Setup {
     async fn start() -> Self {
         Self::with(options(), none()).await
@@ -136,6 +146,13 @@ impl Setup {
             writes.map(|seen| format!("{} {} {}", seen.method, path(seen), seen.elements)).collect();
         writes.sort();
         writes
+    }
+
+    /// Somebody else deregisters an instance, if it is there.
+    fn delete_by_hand(&self, service: &str, host: &str) {
+        let gone = json!([{"namespace": "shop", "service": service, "host": host, "port": 8080}]);
+        self.polaris.write("POST", "/naming/v1/instances/delete", &gone);
+        self.polaris.refresh();
     }
 
     fn find(&self, service: &str, host: &str) -> Value {
@@ -601,6 +618,22 @@ async fn reads_that_lag_lead_to_no_second_write() {
     setup.is_equal().await;
 }
 
+/// Reads are not believed then, and nothing about the service changes after it.
+#[tokio::test]
+async fn what_others_delete_right_after_a_write_is_made_up_for() {
+    let mut setup = Setup::start().await;
+    setup.session = session_on(&setup.polaris, &setup.target, none(), LAG);
+    setup.instances("web", 5);
+    setup.pass().await;
+    setup.delete_by_hand("web", "10.0.0.2");
+    setup.is_equal().await;
+    assert_eq!(setup.count("web"), 4, "the read may be older than the write");
+    wait(LAG).await;
+    setup.pass().await;
+    assert_eq!(setup.count("web"), 5);
+    setup.is_equal().await;
+}
+
 #[tokio::test]
 async fn a_token_is_read_again_when_it_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -807,15 +840,16 @@ async fn an_instance_that_is_shown_after_its_deletion_is_told_and_not_deleted_ag
     assert_eq!((setup.pass().await.lingering, setup.count("web")), (0, 3));
 }
 
-/// A random world after the other, with faults at random calls: a pass may fail, and in the end everything is there, nothing is left
-/// over, and what others registered is as it was.
+/// A random world after the other, with faults at random calls and deletions by hand: a pass may fail, and in the end everything is
+/// there, nothing is left over, and what others registered is as it was. Every second time the reads may be older than the writes.
 #[tokio::test]
 async fn histories_with_faults_at_any_call_converge() {
     for seed in 0..40 {
         let mut random = Random(seed);
         let mut setup = Setup::start().await;
         // Without the guard: worlds follow each other too fast for it.
-        let settings = SessionSettings { guard: GuardSettings::off(), lag: Duration::ZERO };
+        let lag = if seed % 2 == 0 { Duration::ZERO } else { LAG };
+        let settings = SessionSettings { guard: GuardSettings::off(), lag };
         setup.session = session_with(&setup.polaris, &setup.target, none(), settings);
         let foreign: Vec<Value> = (0..random.below(6))
             .map(|n| json!({"namespace": "shop", "service": random.service(), "host": format!("10.0.0.{n}"), "port": 8080}))
@@ -830,6 +864,10 @@ async fn histories_with_faults_at_any_call_converge() {
         let before = theirs(&setup);
         for _ in 0..4 {
             random.change(&mut setup);
+            let (service, host) = (random.service(), format!("10.0.0.{}", random.below(9)));
+            if setup.find(service, &host)["metadata"]["clusterName"] == "east" {
+                setup.delete_by_hand(service, &host);
+            }
             for _ in 0..random.below(4) {
                 let (method, path, fault) = random.fault();
                 setup.polaris.fail(method, path, fault);
@@ -839,6 +877,8 @@ async fn histories_with_faults_at_any_call_converge() {
             drop(setup.session.pass(&setup.desired, &Pass::All, &()).await);
         }
         setup.polaris.recover();
+        setup.pass().await;
+        wait(lag).await;
         for _ in 0..2 {
             setup.pass().await;
         }

@@ -338,7 +338,7 @@ async fn it_comes_through_failures_and_downtime() {
     world.polaris.write("POST", "/naming/v1/instances/delete", &by_hand);
     eventually("it is back", || async {
         let count = world.polaris.instances(&[("service", "api")]).len();
-        if count == 1 { Ok(()) } else { Err(count) }
+        if count == 1 { Ok(()) } else { Err(format!("{count}: {}", sync.program.printed())) }
     })
     .await;
     // The server is away, and what changes meanwhile is made up for.
