@@ -21,9 +21,9 @@ pub use kinds::{
 pub use path::FieldPath;
 pub use problem::{ObjectCheck, Problem, Severity, did_you_mean, nearest, unknown_name};
 pub use read::{
-    Limits, MeshFile, ReadFile, ReadObject, Rejected, Served, is_object_name, lines_of, read, read_checked,
-    read_live, read_mesh_file, served,
+    Limits, MeshFile, ReadFile, ReadObject, Rejected, Served, belongs_to_mesh, is_object_name, lines_of,
+    read, read_checked, read_live, read_mesh_file, served,
 };
-pub use source::{Effective, ProblemReport, SourceBatch, SourceEvent, SourceProblems};
+pub use source::{Effective, ProblemReport, SourceBatch, SourceEvent, SourceProblems, is_unserved};
 pub use unknown::{About, UNKNOWN_RULES, UnknownRule};
 pub use validate::{MAX_REGEX_BYTES, OBJECT_LIMITS, ObjectLimit, is_regex, refused_by_re2};

@@ -5,7 +5,9 @@
 //! it fails; "nothing there" and "cannot be read" are different things.
 
 use crate::problem::{Problem, Severity};
+use crate::read::belongs_to_mesh;
 use pilotfish_model::{Kind, Object, ObjectKey};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -63,11 +65,22 @@ pub struct SourceProblems {
 }
 
 impl SourceProblems {
+    /// Those among `ignored` whose kind belongs to Istio or to the Gateway API.
+    pub fn unserved(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.ignored.iter().map(|(kind, count)| (kind.as_str(), *count)).filter(|(kind, _)| is_unserved(kind))
+    }
+
     /// How many reports are errors.
     #[must_use]
     pub fn errors(&self) -> usize {
         self.reports.iter().filter(|report| report.severity == Severity::Error).count()
     }
+}
+
+/// True if a kind that is not read, `apiVersion kind`, belongs to Istio or to the Gateway API.
+#[must_use]
+pub fn is_unserved(ignored: &str) -> bool {
+    ignored.split_once('/').is_some_and(|(group, _)| belongs_to_mesh(group))
 }
 
 /// One thing that is wrong, with everything that a person needs to find it.
@@ -89,6 +102,8 @@ pub struct ProblemReport {
     pub path: String,
     /// What is wrong, in one line.
     pub message: String,
+    /// The number of objects that it is about, where it is about a kind. Another number is no new report.
+    pub count: Option<usize>,
     /// What was likely meant, or what to do.
     pub hint: Option<String>,
     /// Which version of the object is in force now.
@@ -131,8 +146,19 @@ impl ProblemReport {
             revision: None,
             path: problem.path.to_string(),
             message: problem.message.clone(),
+            count: None,
             hint: problem.hint.clone(),
             effective: Effective::Written,
+        }
+    }
+
+    /// The message, with the number of objects where it is about a kind.
+    #[must_use]
+    pub fn counted_message(&self) -> Cow<'_, str> {
+        match self.count {
+            None => Cow::Borrowed(&self.message),
+            Some(1) => format!("{} (1 object)", self.message).into(),
+            Some(count) => format!("{} ({count} objects)", self.message).into(),
         }
     }
 }
@@ -151,7 +177,7 @@ impl fmt::Display for ProblemReport {
         if !self.path.is_empty() {
             write!(f, ": {}", self.path)?;
         }
-        write!(f, ": {}", self.message)?;
+        write!(f, ": {}", self.counted_message())?;
         if let Some(hint) = &self.hint {
             write!(f, " ({hint})")?;
         }

@@ -5,7 +5,8 @@
 mod support;
 
 use pilotfish_testkit::real::{
-    ApiServer, ApiServerOptions, Authorization, Program, Tunnel, User, eventually, fetch, free_port,
+    ApiServer, ApiServerOptions, Authorization, Program, Tunnel, User, definition, eventually, fetch,
+    free_port,
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,9 +87,17 @@ async fn the_manifests_give_the_rights_that_are_used_and_no_more() {
 async fn secrets_of_gateways_can_be_left_out() {
     let Some(cluster) = Cluster::start(true).await else { return };
     cluster.install(&["rbac.yaml"]).await;
+    // No manifest names a kind of the future.
+    cluster.server.apply(&definition("extensions.istio.io", "v1", "FutureExtension")).await;
     let pilotfish = Serving::start(&cluster).await;
     pilotfish.ready().await;
     pilotfish.knows_the_shop().await;
+    let refused = "extensions.istio.io/v1 FutureExtension is not served by this version, and whether it has objects is unknown: 403: ";
+    eventually("the missing right is reported", || async {
+        let problems = pilotfish.page("/debug/problemz").await?;
+        if problems.contains(refused) { Ok(()) } else { Err(problems) }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -136,6 +145,7 @@ impl Cluster {
     async fn install(&self, roles: &[&str]) {
         self.server.apply(&manifest("namespace.yaml")).await;
         self.server.apply_definitions().await;
+        self.server.apply_unserved_definitions().await;
         self.server.apply(SHOP).await;
         for file in roles.iter().copied().chain(["deployment.yaml", "webhooks.yaml"]) {
             self.server.apply(&manifest(file)).await;

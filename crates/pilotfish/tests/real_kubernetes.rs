@@ -4,7 +4,7 @@ mod support;
 
 use pilotfish_bench::fleet::{Fleet, node};
 use pilotfish_testkit::real::{
-    ApiServer, ApiServerOptions, Envoy, EnvoyOptions, LIMIT, Load, Pilotfish, eventually, get,
+    ApiServer, ApiServerOptions, Envoy, EnvoyOptions, LIMIT, Load, Pilotfish, definition, eventually, get,
 };
 use std::net::SocketAddr;
 use support::kube::{
@@ -54,6 +54,18 @@ async fn a_cluster_is_served_and_what_changes_in_it_arrives() {
     assert!(tally.keys().all(|who| ["v1", "v2"].contains(&who.as_str())), "{tally:?}");
 }
 
+/// Waits until status says this of kinds that are not served.
+async fn has_unserved(pilotfish: &Pilotfish, expected: &[&str]) {
+    eventually("the kinds that are not served are told", || async {
+        let status = pilotfish.json("/api/v1/status").await;
+        let told: Vec<_> =
+            status["unserved"].as_array().into_iter().flatten().map(|kind| kind.as_str()).collect();
+        let is_as_expected = told.iter().flatten().eq(expected);
+        if is_as_expected { Ok(()) } else { Err(status) }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kinds_that_appear_later_are_read_and_vanish_with_their_objects() {
     let Some(server) = ApiServer::start(ApiServerOptions::default()).await else { return };
@@ -75,6 +87,23 @@ async fn kinds_that_appear_later_are_read_and_vanish_with_their_objects() {
                    endpoints: [{address: 192.0.2.1}]\n";
     server.apply(outside).await;
     has_addresses(&pilotfish, "outside.example.com", 1).await;
+    server.apply_unserved_definitions().await;
+    for name in ["a", "b", "c"] {
+        let meta = format!("metadata: {{name: {name}, namespace: shop}}");
+        server
+            .apply(&format!("{{apiVersion: gateway.networking.k8s.io/v1alpha2, kind: UDPRoute, {meta}}}"))
+            .await;
+    }
+    // A change of definitions lets it look again soon.
+    server.apply(&definition("example.com", "v1", "Example")).await;
+    has_unserved(&pilotfish, &["gateway.networking.k8s.io/v1alpha2 UDPRoute: 3 objects have no effect"])
+        .await;
+    let report = "objects of gateway.networking.k8s.io/v1alpha2 UDPRoute have no effect: this version does not serve their kind";
+    let problems = pilotfish.page("/debug/problemz").await.unwrap();
+    assert!(problems.contains(&format!("{report} (3 objects)")), "{problems}");
+    assert_eq!(pilotfish.printed().matches(report).count(), 1);
+    server.delete(&definition("gateway.networking.k8s.io", "v1alpha2", "UDPRoute")).await;
+    has_unserved(&pilotfish, &[]).await;
 
     let all = definitions().await;
     let one = all.split("\n---").find(|text| text.contains("name: serviceentries.networking.istio.io"));

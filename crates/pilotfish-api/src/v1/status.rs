@@ -41,6 +41,9 @@ pub struct Status {
     /// Objects whose newest version is not in force, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<String>,
+    /// Kinds of Istio and the Gateway API that are not served and have objects, with the number of these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unserved: Vec<String>,
     /// What the analysis of references found, by its worst level.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<String>,

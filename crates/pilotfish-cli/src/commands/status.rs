@@ -62,6 +62,7 @@ fn text(status: &v1::Status, screen: &Screen) -> String {
         ("waits for", &status.waiting_for),
         ("sources", &status.sources),
         ("objects that are not in force", &status.objects),
+        ("kinds that are not served", &status.unserved),
         ("analysis", &status.findings),
     ] {
         if lines.is_empty() {
@@ -169,6 +170,13 @@ mod tests {
         let text = super::text(&unusable, &Screen::plain());
         assert!(
             text.starts_with("pilotfish-0  ready, and not all is well: 1 registry entry cannot be used\n"),
+            "{text}"
+        );
+        let unserved = v1::Status { unserved: vec!["a/v1 B: 3 objects have no effect".into()], ..well() };
+        assert_eq!(code(&unserved), ExitCode::SUCCESS, "a newer kind is no failure");
+        let text = super::text(&unserved, &Screen::plain());
+        assert!(
+            text.ends_with("\nkinds that are not served\n  a/v1 B: 3 objects have no effect\n"),
             "{text}"
         );
         let doubtful = v1::Status { findings: vec!["2 warnings".into()], pending: 1, ..well() };

@@ -339,6 +339,7 @@ fn duplicate(key: &ObjectKey, object: &Object, winner: &Object) -> ProblemReport
         revision: object.meta.revision().map(Arc::from),
         path: String::new(),
         message: format!("is also at {}, which counts; this one is not applied", winner.meta.origin),
+        count: None,
         hint: None,
         effective: Effective::Dropped,
     }

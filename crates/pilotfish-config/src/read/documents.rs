@@ -216,7 +216,7 @@ impl ReadFile {
             let problem = Problem::error(FieldPath::default(), message);
             return self.reject(document, node, problem.at_line(line).with_hint(Some(hint)));
         }
-        if group.ends_with(".istio.io") || GATEWAY_API_GROUPS.contains(&group) {
+        if belongs_to_mesh(group) {
             self.unserved.push((document, unserved(node, kind)));
         }
         let name = format!("{} {}", printable(api_version), printable(kind));
@@ -226,6 +226,12 @@ impl ReadFile {
 
 /// The groups of the Gateway API, that of its experiments included.
 const GATEWAY_API_GROUPS: [&str; 2] = ["gateway.networking.k8s.io", "gateway.networking.x-k8s.io"];
+
+/// True for the API groups of Istio and the Gateway API: objects of their kinds are meant for a control plane like this.
+#[must_use]
+pub fn belongs_to_mesh(group: &str) -> bool {
+    group.ends_with(".istio.io") || GATEWAY_API_GROUPS.contains(&group)
+}
 
 /// The warning for an object of a kind that is not served.
 fn unserved(node: &Node, kind: &str) -> Problem {

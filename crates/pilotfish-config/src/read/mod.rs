@@ -7,7 +7,7 @@ mod mesh_file;
 pub(crate) mod metadata;
 mod timestamp;
 
-pub use documents::{ReadFile, ReadObject, Rejected, lines_of, read, read_checked};
+pub use documents::{ReadFile, ReadObject, Rejected, belongs_to_mesh, lines_of, read, read_checked};
 pub use limits::Limits;
 pub use live::{Served, read_live, served};
 pub use mesh_file::{MeshFile, read_mesh_file};

@@ -274,6 +274,7 @@ impl RemoteClusters {
                 revision: None,
                 path,
                 message,
+                count: None,
                 hint,
                 effective,
             }

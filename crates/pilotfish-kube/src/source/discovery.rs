@@ -6,6 +6,7 @@
 //! API server answers only once all its paths are known (503 until then).
 
 use super::kinds::{Kinds, ResourceQuery, paths};
+use super::unserved::{UnservedKind, unserved_kinds};
 use crate::request::{RequestError, within};
 use crate::watch::Resource;
 use futures::future::{join_all, join3};
@@ -40,6 +41,8 @@ pub(super) struct Discovered {
     pub(super) mesh: bool,
     /// Reviews of rights that failed.
     pub(super) unreviewed: Vec<Unreviewed>,
+    /// Kinds that belong to Istio or the Gateway API and are not served; none of a remote cluster, whose configuration is not read.
+    pub(super) unserved: Vec<UnservedKind>,
 }
 
 /// A review of a right that failed: whether the right is there stays unknown until the next discovery.
@@ -160,7 +163,8 @@ impl Discovery {
                 "kinds are missing from the list of groups, and read on"
             );
         }
-        Ok(Discovered { resources, gone, all_secrets, all_config_maps, mesh, unreviewed })
+        let unserved = if self.kinds == Kinds::All { unserved_kinds(&groups) } else { Vec::new() };
+        Ok(Discovered { resources, gone, all_secrets, all_config_maps, mesh, unreviewed, unserved })
     }
 
     /// Reviews the rights that decide what is read, all at a time.

@@ -7,6 +7,7 @@ mod review_tests;
 mod state;
 #[cfg(test)]
 mod tests;
+mod unserved;
 
 pub use kinds::{Kinds, has_status, resources_of};
 
@@ -25,6 +26,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use unserved::{Counts, UnservedKind};
 
 /// Updates of watches that may wait until the source takes them in.
 const WAITING: usize = 1024;
@@ -113,6 +115,8 @@ pub struct KubeSource {
     discovered: bool,
     /// Reviews of rights that failed in the last discovery.
     unreviewed: Vec<Unreviewed>,
+    /// The count of objects whose kinds are not served, while it lasts.
+    counting: JoinSet<Counts>,
     tasks: JoinSet<()>,
     out: mpsc::Sender<SourceBatch>,
 }
@@ -144,6 +148,7 @@ impl KubeSource {
             mesh,
             discovered: false,
             unreviewed: Vec::new(),
+            counting: JoinSet::new(),
             tasks: JoinSet::new(),
             out,
         }
@@ -180,6 +185,9 @@ impl KubeSource {
                 Some(found) = discovering.join_next() => {
                     let found = found.map_err(|error| self.broken(&error))?;
                     schedule.done(self.apply_discovery(found, &sender), Instant::now());
+                }
+                Some(counts) = self.counting.join_next() => {
+                    self.state.counted(counts.map_err(|error| self.broken(&error))?);
                 }
                 Some(ended) = self.tasks.join_next() => self.ended(ended)?,
                 () = self.out.closed() => return Ok(()),
@@ -251,7 +259,15 @@ impl KubeSource {
         }
         self.discovered = true;
         self.state.discovered(Ok(()));
+        self.count(found.unserved);
         self.report_unreviewed(found.unreviewed)
+    }
+
+    /// Begins to count objects of kinds that are not served, unless it still waits for the last count. Nothing waits for it.
+    fn count(&mut self, unserved: Vec<UnservedKind>) {
+        if self.counting.is_empty() {
+            self.counting.spawn(unserved::count(self.client.clone(), unserved));
+        }
     }
 
     /// Warns of reviews of rights that failed, once for each reason. Returns whether another try has to wait for the next regular

@@ -1,5 +1,6 @@
 //! The updates of all watches of a cluster as batches of one source, without IO.
 
+use super::unserved::{Counts, UnservedKind};
 use crate::watch::{Change, WatchUpdate};
 use pilotfish_config::{
     Effective, ObjectCheck, Problem, ProblemReport, Severity, SourceBatch, SourceEvent, SourceProblems,
@@ -23,6 +24,8 @@ pub(super) struct SourceState {
     checks: Vec<ObjectCheck>,
     watches: BTreeMap<Kind, WatchState>,
     problems: BTreeMap<ObjectKey, Vec<ProblemReport>>,
+    /// Kinds that are not served, with the number of their objects, or why it is unknown.
+    unserved: BTreeMap<UnservedKind, Result<usize, String>>,
     problems_changed: bool,
     events: Vec<SourceEvent>,
     /// Whether kinds were discovered.
@@ -42,6 +45,7 @@ impl SourceState {
             checks,
             watches: BTreeMap::new(),
             problems: BTreeMap::new(),
+            unserved: BTreeMap::new(),
             problems_changed: false,
             events: Vec::new(),
             discovered: false,
@@ -73,6 +77,25 @@ impl SourceState {
         }
     }
 
+    /// The objects of kinds that are not served were counted. A failure that passes leaves the last count.
+    pub(super) fn counted(&mut self, counts: Counts) {
+        let mut unserved = BTreeMap::new();
+        for (kind, count) in counts {
+            let before = self.unserved.get(&kind);
+            let now = match (count, before) {
+                (Ok(0), _) => continue,
+                (Ok(count), _) => Ok(count),
+                (Err(error), Some(before)) if error.class.is_transient() => before.clone(),
+                // The definition went meanwhile.
+                (Err(error), _) if error.status == Some(404) => continue,
+                (Err(error), _) => Err(error.to_string()),
+            };
+            unserved.insert(kind, now);
+        }
+        self.problems_changed |= unserved != self.unserved;
+        self.unserved = unserved;
+    }
+
     /// Handles an update of a watch.
     pub(super) fn handle(&mut self, kind: Kind, update: WatchUpdate) {
         match update {
@@ -99,8 +122,12 @@ impl SourceState {
     pub(super) fn batch(&mut self, now: SystemTime) -> SourceBatch {
         let mut batch = SourceBatch { events: std::mem::take(&mut self.events), problems: None };
         if std::mem::take(&mut self.problems_changed) {
-            let reports = self.problems.values().flatten().cloned().collect();
-            batch.problems = Some(Arc::new(SourceProblems { reports, ignored: BTreeMap::new() }));
+            let unserved = self.unserved.iter().map(|(kind, count)| self.unserved_report(kind, count));
+            let reports = self.problems.values().flatten().cloned().chain(unserved).collect();
+            let counted = self.unserved.iter();
+            let ignored = counted.filter_map(|(kind, count)| Some((kind.to_string(), *count.as_ref().ok()?)));
+            let ignored = ignored.collect();
+            batch.problems = Some(Arc::new(SourceProblems { reports, ignored }));
         }
         if !self.sent_listed && self.settled && self.is_listed() {
             self.sent_listed = true;
@@ -175,6 +202,28 @@ impl SourceState {
         }
     }
 
+    fn unserved_report(&self, kind: &UnservedKind, count: &Result<usize, String>) -> ProblemReport {
+        let message = match count {
+            Ok(_) => format!("objects of {kind} have no effect: this version does not serve their kind"),
+            Err(reason) => format!(
+                "{kind} is not served by this version, and whether it has objects is unknown: {reason}"
+            ),
+        };
+        ProblemReport {
+            severity: Severity::Warning,
+            file: self.origin.clone(),
+            document: 0,
+            line: 0,
+            object: None,
+            revision: None,
+            path: String::new(),
+            message,
+            count: count.as_ref().ok().copied(),
+            hint: None,
+            effective: Effective::Written,
+        }
+    }
+
     fn set_problems(
         &mut self,
         key: &ObjectKey,
@@ -195,6 +244,7 @@ impl SourceState {
             revision: revision.cloned(),
             path: problem.path.to_string(),
             message: problem.message.clone(),
+            count: None,
             hint: problem.hint.clone(),
             effective: if problem.severity == Severity::Error { effective } else { Effective::Written },
         });

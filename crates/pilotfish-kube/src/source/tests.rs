@@ -1,9 +1,12 @@
 //! Which batches a source sends, and when.
 
 use super::state::SourceState;
+use super::unserved::{UnservedKind, unserved_kinds};
+use crate::request::RequestError;
 use crate::watch::{Change, WatchUpdate};
 use pilotfish_config::{Effective, SourceBatch, SourceEvent, read_live};
 use pilotfish_model::{Kind, ObjectKey};
+use serde_json::json;
 use std::time::SystemTime;
 
 fn state() -> SourceState {
@@ -96,6 +99,90 @@ fn problems_come_and_go_with_their_objects() {
     let sent = batch(&mut state);
     assert!(sent.problems.unwrap().reports.is_empty());
     assert_eq!(sent.events.len(), 1);
+}
+
+/// A group with its resources: version, kind and plural.
+type Group<'a> = (&'a str, &'a [(&'a str, &'a str, &'a str)]);
+
+/// The unserved kinds of an API server with these groups.
+fn kinds_of(resources: &[Group<'_>]) -> Vec<UnservedKind> {
+    let groups = resources.iter().map(|(group, resources)| {
+        let versions = resources.iter().map(|(version, kind, plural)| {
+            json!({"version": version, "resources": [
+                {"resource": plural, "responseKind": {"kind": kind}, "verbs": ["list"]},
+                {"resource": "imports", "responseKind": {"kind": "Import"}, "verbs": ["create"]}]})
+        });
+        json!({"metadata": {"name": group}, "versions": versions.collect::<Vec<_>>()})
+    });
+    let groups = serde_json::from_value(json!({"items": groups.collect::<Vec<_>>()}));
+    unserved_kinds(&groups.unwrap())
+}
+
+#[test]
+fn unserved_kinds_are_those_of_the_mesh_that_no_version_is_read_of() {
+    let kinds = kinds_of(&[
+        ("apps", &[("v1", "Deployment", "deployments")]),
+        ("example.istio.io.example", &[("v1", "Other", "others")]),
+        (
+            "networking.istio.io",
+            &[("v1", "VirtualService", "virtualservices"), ("v2", "Sidecar", "sidecars")],
+        ),
+        ("extensions.istio.io", &[("v1alpha1", "TrafficExtension", "trafficextensions")]),
+        (
+            "gateway.networking.k8s.io",
+            &[
+                ("v2", "HTTPRoute", "httproutes"),
+                ("v1", "HTTPRoute", "httproutes"),
+                ("v1alpha3", "UDPRoute", "udproutes"),
+                ("v1alpha2", "UDPRoute", "udproutes"),
+            ],
+        ),
+        ("gateway.networking.x-k8s.io", &[("v1alpha1", "XListenerSet", "xlistenersets")]),
+    ]);
+    let names: Vec<String> = kinds.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        names,
+        [
+            "networking.istio.io/v2 Sidecar",
+            "extensions.istio.io/v1alpha1 TrafficExtension",
+            "gateway.networking.k8s.io/v1alpha3 UDPRoute",
+            "gateway.networking.x-k8s.io/v1alpha1 XListenerSet",
+        ]
+    );
+}
+
+#[test]
+fn objects_of_unserved_kinds_are_problems_with_their_number() {
+    let kinds = kinds_of(&[
+        ("extensions.istio.io", &[("v1alpha1", "TrafficExtension", "trafficextensions")]),
+        (
+            "gateway.networking.k8s.io",
+            &[("v1alpha2", "UDPRoute", "udproutes"), ("v1", "ListenerSet", "listenersets")],
+        ),
+    ]);
+    let mut state = state();
+    let mut told = |counts: [Result<usize, (u16, &str)>; 3]| {
+        let counts =
+            counts.map(|count| count.map_err(|(status, text)| RequestError::of_status(status, text, 0)));
+        state.counted(kinds.iter().cloned().zip(counts).collect());
+        let problems = batch(&mut state).problems?;
+        let lines = problems.reports.iter().map(ToString::to_string).collect::<Vec<_>>();
+        Some((lines, problems.unserved().map(|(_, count)| count).collect::<Vec<_>>()))
+    };
+    let extensions = |end: &str| {
+        format!(
+            "cluster test: objects of extensions.istio.io/v1alpha1 TrafficExtension have no effect: this version does not serve their kind ({end})"
+        )
+    };
+    assert_eq!(told([Ok(0), Ok(0), Ok(0)]), None, "a definition alone is no problem");
+    let refused = "cluster test: gateway.networking.k8s.io/v1 ListenerSet is not served by this version, and whether it has objects is \
+                   unknown: 403: forbidden";
+    let first = vec![extensions("3 objects"), refused.to_owned()];
+    assert_eq!(told([Ok(3), Err((403, "forbidden")), Ok(0)]), Some((first, vec![3])));
+    assert_eq!(told([Ok(3), Err((403, "forbidden")), Err((404, "gone"))]), None);
+    assert_eq!(told([Err((503, "busy")), Err((503, "busy")), Ok(0)]), None, "what passes changes nothing");
+    assert_eq!(told([Ok(1), Ok(0), Ok(0)]), Some((vec![extensions("1 object")], vec![1])));
+    assert_eq!(told([Ok(0), Ok(0), Ok(0)]), Some((vec![], vec![])));
 }
 
 #[test]

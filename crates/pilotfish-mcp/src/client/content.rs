@@ -487,6 +487,7 @@ impl Content {
                 revision: revision.cloned(),
                 path: problem.path.to_string(),
                 message: problem.message.clone(),
+                count: None,
                 hint: problem.hint.clone(),
                 effective: if problem.severity == Severity::Error { effective } else { Effective::Written },
             })

@@ -59,6 +59,46 @@ pub struct ApiServer {
     kinds: Mutex<HashMap<GroupVersionKind, (ApiResource, discovery::Scope)>>,
 }
 
+/// Kinds of Istio and the Gateway API that are not served.
+const UNSERVED: [(&str, &str, &str); 6] = [
+    ("extensions.istio.io", "v1alpha1", "TrafficExtension"),
+    ("gateway.networking.k8s.io", "v1", "ListenerSet"),
+    ("gateway.networking.k8s.io", "v1alpha2", "UDPRoute"),
+    ("gateway.networking.x-k8s.io", "v1alpha1", "XListenerSet"),
+    ("gateway.networking.x-k8s.io", "v1alpha1", "XMesh"),
+    ("gateway.networking.x-k8s.io", "v1alpha1", "XBackendTrafficPolicy"),
+];
+
+/// The definition of a kind with namespaces and any content.
+#[must_use]
+pub fn definition(group: &str, version: &str, kind: &str) -> String {
+    let singular = kind.to_lowercase();
+    let plural = match singular.strip_suffix('y') {
+        Some(stem) => format!("{stem}ies"),
+        None if singular.ends_with("sh") => format!("{singular}es"),
+        None => format!("{singular}s"),
+    };
+    // Groups of Kubernetes need the annotation.
+    serde_json::json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": format!("{plural}.{group}"),
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
+        },
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": singular},
+            "versions": [{
+                "name": version, "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+            }],
+        },
+    })
+    .to_string()
+}
+
 /// The administrator's token.
 const ADMIN: &str = "admintoken";
 
@@ -198,6 +238,16 @@ impl ApiServer {
     pub async fn apply_definitions(&self) {
         for definition in pilotfish_crd::definitions() {
             self.apply(&definition.to_string()).await;
+        }
+    }
+
+    /// Applies definitions of the kinds of Istio and the Gateway API that are not served.
+    ///
+    /// # Panics
+    /// When the API server refuses one.
+    pub async fn apply_unserved_definitions(&self) {
+        for (group, version, kind) in UNSERVED {
+            self.apply(&definition(group, version, kind)).await;
         }
     }
 

@@ -27,7 +27,7 @@ mod tunnel;
 mod wait;
 mod zookeeper;
 
-pub use apiserver::{ApiServer, ApiServerOptions, Authorization, User};
+pub use apiserver::{ApiServer, ApiServerOptions, Authorization, User, definition};
 pub use apiserver_proxy::{ApiServerFault, ApiServerProxy, RequestCounts};
 pub use backend::Backend;
 pub use browser::Browser;

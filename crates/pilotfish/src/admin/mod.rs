@@ -172,7 +172,7 @@ pub(crate) fn problem(report: &ProblemReport) -> api::Problem {
         },
         object: report.object.as_ref().map(ToString::to_string).unwrap_or_default(),
         path: report.path.clone(),
-        message: report.message.clone(),
+        message: report.counted_message().into_owned(),
         hint: report.hint.clone().unwrap_or_default(),
         in_force: shared::effective(report.effective).to_owned(),
     }

@@ -60,6 +60,7 @@ pub(super) fn status(state: &AdminState) -> Status {
         refused: refusals::refused(state).list.clone(),
         sources: state.shared.registry_problems(),
         objects: errors.map(ToString::to_string).collect(),
+        unserved: state.shared.unserved(),
         findings: state.shared.findings().summary().into_iter().collect(),
     }
 }

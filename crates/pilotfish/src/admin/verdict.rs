@@ -85,6 +85,7 @@ mod tests {
             revision: None,
             path: String::new(),
             message: message.into(),
+            count: None,
             hint: None,
             effective: Effective::LastGood,
         }

@@ -659,6 +659,7 @@ fn refused_object(refused: &RefusedObject) -> ProblemReport {
         revision: None,
         path: "spec".to_owned(),
         message: refused.message.clone(),
+        count: None,
         hint: Some("the object is not in force until older ones go or shrink".to_owned()),
         effective: Effective::Dropped,
     }
@@ -678,6 +679,7 @@ fn refused_delegate(refused: &RefusedDelegate) -> ProblemReport {
             "under the routes of {root} its conditions would be more than {MAX_CONDITIONS} (limit virtual-service-conditions), or its \
              routes too large (limit virtual-service-bytes)"
         ),
+        count: None,
         hint: Some("requests that belong to it there are answered with 503".to_owned()),
         effective: Effective::Dropped,
     }

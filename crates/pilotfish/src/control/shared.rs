@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use pilotfish_api as api;
 use pilotfish_api::v1::{Cause, CauseKind};
-use pilotfish_config::{Effective, ProblemReport, Severity, SourceProblems};
+use pilotfish_config::{Effective, ProblemReport, Severity, SourceProblems, is_unserved};
 use pilotfish_model::{ChangeSet, ObjectKey, Revision, ShardKey, World};
 use pilotfish_registry::{AggregateController, Conflict, ShownLoss, SourceReport, SourceState};
 use pilotfish_source::{GuardBoard, Health, Heartbeat, HeldLosses, SILENT_AFTER};
@@ -323,6 +323,21 @@ impl Shared {
         self.source_problems().iter().flat_map(|problems| problems.reports.iter().cloned()).collect()
     }
 
+    /// Kinds of Istio and the Gateway API that are not served and have objects, with the number of these in all sources.
+    #[must_use]
+    pub fn unserved(&self) -> Vec<String> {
+        let sources = self.source_problems();
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for (kind, count) in sources.iter().flat_map(|problems| problems.unserved()) {
+            *counts.entry(kind).or_default() += count;
+        }
+        let in_words = |(kind, count)| match count {
+            1 => format!("{kind}: 1 object has no effect"),
+            _ => format!("{kind}: {count} objects have no effect"),
+        };
+        counts.into_iter().map(in_words).collect()
+    }
+
     /// The same as it was handed over: the lock is held for the number of sources, not for that of reports.
     pub(crate) fn source_problems(&self) -> Vec<Arc<SourceProblems>> {
         self.problems.lock().values().map(|problems| problems.shown.clone()).collect()
@@ -378,7 +393,8 @@ impl Shared {
         if before.errors() > 0 && problems.errors() == 0 {
             log.write(source, now, || tracing::info!(source, "all objects are in force as written"));
         }
-        for (kind, count) in &problems.ignored {
+        // Reports name the unserved kinds.
+        for (kind, count) in problems.ignored.iter().filter(|(kind, _)| !is_unserved(kind)) {
             if !before.ignored.contains_key(kind) {
                 log.write(source, now, || {
                     tracing::info!(kind, count, "objects of a kind that is not read are ignored");
@@ -513,10 +529,21 @@ fn new_reports<'a>(
     now.reports.iter().filter(move |report| !known.contains(&fields(report)))
 }
 
-/// Everything that makes a report another one.
+/// Everything that makes a report another one; not its count, which may change all the time.
 fn fields(report: &ProblemReport) -> impl Hash + Eq {
-    let ProblemReport { severity, file, document, line, object, revision, path, message, hint, effective } =
-        report;
+    let ProblemReport {
+        severity,
+        file,
+        document,
+        line,
+        object,
+        revision,
+        path,
+        message,
+        hint,
+        effective,
+        ..
+    } = report;
     ((severity, file, document, line), (object, revision, path, message, hint, effective))
 }
 
@@ -562,6 +589,7 @@ mod tests {
             revision: None,
             path: "spec".into(),
             message: message.into(),
+            count: None,
             hint: None,
             effective: Effective::Dropped,
         }
@@ -591,6 +619,39 @@ mod tests {
         assert_eq!(shared.rejected(), 2);
         shared.remove_problems("cluster");
         assert_eq!(shared.problems(), [report("b", 2)]);
+    }
+
+    #[test]
+    fn objects_of_unserved_kinds_are_counted_over_sources_and_logged_once_a_kind() {
+        use tracing_subscriber::layer::SubscriberExt;
+        const UDP: &str = "gateway.networking.k8s.io/v1alpha2 UDPRoute";
+        let (shared, lines) = (Shared::default(), Lines::default());
+        let logged = lines.0.clone();
+        let of = |kinds: &[(&str, usize)]| {
+            let report =
+                |(kind, count): &(&str, usize)| ProblemReport { count: Some(*count), ..report(kind, 0) };
+            let ignored = kinds.iter().map(|(kind, count)| ((*kind).to_owned(), *count)).collect();
+            Arc::new(SourceProblems { reports: kinds.iter().map(report).collect(), ignored })
+        };
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
+            shared.set_problems("files", &of(&[(UDP, 2)]));
+            shared.set_problems("cluster", &of(&[(UDP, 1), ("extensions.istio.io/v1 TrafficExtension", 1)]));
+            shared.set_problems("cluster", &of(&[(UDP, 7), ("extensions.istio.io/v1 TrafficExtension", 1)]));
+        });
+        assert_eq!(
+            shared.unserved(),
+            [
+                "extensions.istio.io/v1 TrafficExtension: 1 object has no effect",
+                "gateway.networking.k8s.io/v1alpha2 UDPRoute: 9 objects have no effect"
+            ]
+        );
+        assert_eq!(logged.load(Ordering::Relaxed), 3);
+        assert!(shared.problems().iter().any(|report| report.to_string().contains("UDPRoute (7 objects)")));
+        let other =
+            SourceProblems { ignored: [("apps/v1 Deployment".to_owned(), 3)].into(), ..Default::default() };
+        shared.set_problems("files", &Arc::new(other));
+        shared.set_problems("cluster", &of(&[]));
+        assert!(shared.unserved().is_empty());
     }
 
     #[test]
