@@ -676,6 +676,47 @@ fn nothing_of_a_file_is_taken_away_while_it_is_open_for_writing() {
 }
 
 #[test]
+fn nothing_of_a_file_is_taken_away_when_another_program_closes_it() {
+    use std::io::Write as _;
+    /// The other program: it opens the file for writing, and closes it.
+    type Other = fn(&Path);
+    let others: [(&str, Other); 2] = [
+        ("opened and closed", |path| drop(fs::OpenOptions::new().append(true).open(path).unwrap())),
+        ("written to", |path| {
+            fs::OpenOptions::new().append(true).open(path).unwrap().write_all(b"---\n").unwrap();
+        }),
+    ];
+    let dir = folder();
+    let (web, other) = (dir.path().join("web.yaml"), dir.path().join("other.yaml"));
+    put(&web, &format!("{}---\n{}", route("web", "first"), route("shop", "first")));
+    let mut settings = FileSourceSettings::new(vec![dir.path().to_owned()]);
+    // Nothing but a close may end the wait.
+    (settings.timing.settle, settings.timing.confirm) = (Duration::ZERO, Duration::from_secs(3_600));
+    let mut consumer = Consumer::with(settings);
+    until_watched(&mut consumer, dir.path(), "watched");
+    for (number, (name, begin)) in others.into_iter().enumerate() {
+        for (part, half) in [String::new(), route("web", "half")].into_iter().enumerate() {
+            let mut file = fs::File::create(&web).unwrap();
+            file.write_all(half.as_bytes()).unwrap();
+            let host = format!("{number}-{part}");
+            until_watched(&mut consumer, dir.path(), &host);
+            begin(&web);
+            for round in 0..3 {
+                let host = format!("{host}-{round}");
+                put(&other, &route("other", &host));
+                consumer.until("other file", |consumer| {
+                    assert_eq!(consumer.hosts.len(), 3, "{name}: {:?}", consumer.hosts);
+                    consumer.hosts.get("other") == Some(&host)
+                });
+            }
+            drop(file);
+            put(&web, &format!("{}---\n{}", route("web", &host), route("shop", &host)));
+            consumer.until_hosts(&[("other", &format!("{host}-2")), ("shop", &host), ("web", &host)]);
+        }
+    }
+}
+
+#[test]
 fn a_file_that_stays_open_for_writing_is_a_problem_until_it_is_closed_or_replaced() {
     let dir = folder();
     let (web, temporary) = (dir.path().join("web.yaml"), dir.path().join("web.tmp"));

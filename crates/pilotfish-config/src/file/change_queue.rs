@@ -2,7 +2,7 @@
 //! counts as changed.
 
 use super::scanner::Walked;
-use notify::event::{AccessKind, AccessMode, CreateKind, ModifyKind};
+use notify::event::{AccessKind, AccessMode, CreateKind, ModifyKind, RenameMode};
 use notify::{Event, EventKind};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -16,12 +16,14 @@ const MOST: usize = 8_192;
 /// How far the writing of a changed file had come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WriteState {
-    /// Closed after writing, put in place by rename, or removed.
+    /// Closed after writing, or put in place by rename.
     Complete,
     /// Written to, and not closed yet.
     Writing,
     /// Created and not opened yet: a link, as a rule.
     Created,
+    /// Deleted or moved away.
+    Removed,
     /// Only its attributes changed.
     Touched,
 }
@@ -38,6 +40,11 @@ impl WriteState {
             EventKind::Create(_) => Some(Self::Created),
             EventKind::Modify(ModifyKind::Data(_)) => Some(Self::Writing),
             EventKind::Modify(ModifyKind::Metadata(_)) => before.is_none().then_some(Self::Touched),
+            EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(RenameMode::From)) => {
+                Some(Self::Removed)
+            }
+            // A rename with both paths follows those with one.
+            EventKind::Modify(ModifyKind::Name(RenameMode::Both)) if before == Some(Self::Removed) => before,
             _ => Some(Self::Complete),
         }
     }
@@ -213,8 +220,8 @@ mod tests {
 
     #[test]
     fn a_path_is_complete_once_it_is_closed_after_the_last_write() {
-        use WriteState::{Complete, Created, Touched, Writing};
-        use notify::event::{DataChange, MetadataKind, RemoveKind, RenameMode};
+        use WriteState::{Complete, Created, Removed, Touched, Writing};
+        use notify::event::{DataChange, MetadataKind, RemoveKind};
         let open = EventKind::Access(AccessKind::Open(AccessMode::Any));
         let write = EventKind::Modify(ModifyKind::Data(DataChange::Any));
         let close = EventKind::Access(AccessKind::Close(AccessMode::Write));
@@ -223,7 +230,9 @@ mod tests {
         let attributes = EventKind::Modify(ModifyKind::Metadata(MetadataKind::Any));
         let rename = EventKind::Modify(ModifyKind::Name(RenameMode::To));
         let remove = EventKind::Remove(RemoveKind::File);
-        let cases: [(&[EventKind], Option<WriteState>); 13] = [
+        let away = EventKind::Modify(ModifyKind::Name(RenameMode::From));
+        let both = EventKind::Modify(ModifyKind::Name(RenameMode::Both));
+        let cases: [(&[EventKind], Option<WriteState>); 16] = [
             (&[open, close_read], None),
             (&[write], Some(Writing)),
             (&[write, attributes, open, close_read], Some(Writing)),
@@ -237,6 +246,9 @@ mod tests {
             (&[remove, create, open], Some(Writing)),
             (&[write, rename], Some(Complete)),
             (&[attributes], Some(Touched)),
+            (&[write, close, remove], Some(Removed)),
+            (&[away, both], Some(Removed)),
+            (&[rename, both], Some(Complete)),
         ];
         for (events, expected) in cases {
             let (queue, path) = (ChangeQueue::default(), Path::new("/a"));

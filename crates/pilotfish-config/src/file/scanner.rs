@@ -1,19 +1,20 @@
 //! Scanning changed files: which are read when, and when a change counts as complete.
 
+mod losses;
+
 use super::change_queue::{ChangeQueue, Changes, WriteState};
 use super::parallel;
 use super::path::FilePath;
 use super::source::Timing;
-use super::state::{FileChange, FileContent, FileRole, FileState};
+use super::state::{FileChange, FileContent, FileRole, FileState, PreparedFile};
 use super::walk::{Found, Signature, is_config_file, is_hidden, read_file, walk};
 use super::watch::Watch;
 use super::writes::OpenWrites;
 use crate::problem::ObjectCheck;
 use crate::source::{SourceBatch, SourceEvent, SourceProblems};
 use crate::{Limits, ReadFile};
-use pilotfish_source::{
-    GuardSettings, Heartbeat, HeldLosses, LossGuard, LossVerdict, ReadExtent, check_type,
-};
+use pilotfish_model::ObjectKey;
+use pilotfish_source::{GuardSettings, Heartbeat, HeldLosses, LossGuard, check_type};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -87,13 +88,15 @@ struct Pending {
     due: Instant,
     /// Since when the file is away.
     absent_since: Option<Instant>,
+    /// True if an event shows that the file was put in place by rename, or closed soon after it was written.
+    is_closed: bool,
     /// The file as a walk found it, without any event, and when: it counts once it stays so.
     unconfirmed: Option<(Signature, Instant)>,
 }
 
 impl Pending {
     fn at(due: Instant) -> Self {
-        Self { due, absent_since: None, unconfirmed: None }
+        Self { due, absent_since: None, is_closed: false, unconfirmed: None }
     }
 
     /// The next time to read a file that has not stayed as it is for long enough; `None` when it has.
@@ -176,8 +179,8 @@ pub(super) struct Scanner {
     guard: LossGuard,
     /// Where the guard shows what it holds back.
     losses: HeldLosses,
-    /// Files that are away and whose objects the guard keeps in force.
-    held: BTreeSet<FilePath>,
+    /// Objects that stay in force although their file lacks them or is away, until it is read again.
+    held: BTreeMap<FilePath, BTreeSet<ObjectKey>>,
 }
 
 impl Scanner {
@@ -205,32 +208,13 @@ impl Scanner {
             problems: Arc::default(),
             guard: LossGuard::new(GuardSettings::default()),
             losses: HeldLosses::default(),
-            held: BTreeSet::new(),
+            held: BTreeMap::new(),
         }
     }
 
     /// With a guard of these settings, which shows in `losses` what it holds back.
     pub(super) fn with_guard(self, settings: GuardSettings, losses: HeldLosses) -> Self {
         Self { guard: LossGuard::new(settings), losses, ..self }
-    }
-
-    /// True while the guard keeps objects of files that are away.
-    pub(super) fn is_holding(&self) -> bool {
-        !self.held.is_empty()
-    }
-
-    /// An operator accepts the loss: what is held is read again now, and believed.
-    pub(super) fn accept(&mut self, now: Instant) {
-        self.guard.accept(now);
-        self.read_held(now);
-    }
-
-    fn read_held(&mut self, now: Instant) {
-        for path in &self.held {
-            if let Some(pending) = self.pending.get_mut(path) {
-                pending.due = pending.due.min(now);
-            }
-        }
     }
 
     /// Watches the folders from now on, and reads what has changed since the last scan.
@@ -282,16 +266,29 @@ impl Scanner {
         let affected = self.affected(path);
         let file = FilePath::from(path);
         let is_target = affected == Affected::Everything && self.links.values().any(|target| target == path);
-        if (affected == Affected::File || is_target) && !self.writes.note(&file, state, now) {
+        let is_written = affected == Affected::File || is_target;
+        let open = if is_written { self.writes.note(&file, state, now) } else { Some(Duration::ZERO) };
+        let Some(open) = open else {
+            // Once it is closed, it is compared with all that is in force.
             self.pending.remove(&file);
+            self.held.remove(&file);
             return Affected::Nothing;
-        }
+        };
         if affected == Affected::File {
-            let wait = if state == WriteState::Created { self.timing.settle } else { Duration::ZERO };
-            let absent_since = self.pending.get(&file).and_then(|pending| pending.absent_since);
-            self.pending.insert(file, Pending { absent_since, ..Pending::at(now + wait) });
+            self.read_later(file, state, open, now);
         }
         affected
+    }
+
+    /// Notes when to read a file that had been open for writing for a time, as far as is known.
+    fn read_later(&mut self, file: FilePath, state: WriteState, open: Duration, now: Instant) {
+        let wait = if state == WriteState::Created { self.timing.settle } else { Duration::ZERO };
+        let before = self.pending.get(&file).filter(|_| state != WriteState::Complete);
+        let absent_since = before.and_then(|pending| pending.absent_since);
+        // A slow writer may have it open still when another one closes it.
+        let is_quick = open <= self.timing.settle && !self.held.contains_key(&file);
+        let is_closed = state == WriteState::Complete && is_quick;
+        self.pending.insert(file, Pending { absent_since, is_closed, ..Pending::at(now + wait) });
     }
 
     /// Replaces open writes by unconfirmed files: events were lost, among them perhaps that of a closed file.
@@ -345,7 +342,7 @@ impl Scanner {
             if self.is_open(&path, &found) {
                 continue;
             }
-            let is_back = found.files.contains_key(&path) && self.held.contains(&path);
+            let is_back = found.files.contains_key(&path) && self.held.contains_key(&path);
             let unconfirmed = self.unconfirmed(&path, &found, trigger).map(|signature| (signature, now));
             let wait = if unconfirmed.is_some() { self.timing.confirm } else { Duration::ZERO };
             let pending =
@@ -354,12 +351,25 @@ impl Scanner {
                 pending.due = now;
             }
         }
+        let failure = self.take_gone_root(&mut found).or(failure);
         let unreadable: Vec<_> = found.unreadable.into_iter().collect();
         (self.folders, self.link_folders, self.links) = (found.folders, found.link_folders, found.links);
         let mut batch = self.read_due(now, clock, trigger);
         self.report_unreadable(unreadable, &mut batch);
         self.report_failure(failure, clock, &mut batch);
         batch
+    }
+
+    /// Removes roots that went away during the walk from the unreadable folders. Returns why the last one cannot be read.
+    fn take_gone_root(&self, found: &mut Found) -> Option<String> {
+        let mut failure = None;
+        found.unreadable.retain(|path, _| {
+            let root = self.roots.iter().find(|root| root.is_folder && root.path == *path);
+            let Some(reason) = root.and_then(Root::unreadable) else { return true };
+            failure = Some(reason);
+            false
+        });
+        failure
     }
 
     /// Watches these folders and those that hold the roots, and no others; true when one was added.
@@ -423,68 +433,24 @@ impl Scanner {
             .collect();
         // Reading takes nearly all of the time, and needs nothing but the file.
         let found = parallel::for_each(&due, self.reading());
-        let mut changes = Vec::new();
+        let mut files = Vec::new();
         for (path, found) in due.into_iter().zip(found) {
             let (Some(pending), Some(found)) = (self.pending.remove(&path), found) else { continue };
-            self.held.remove(&path);
             match self.classify(&path, pending, found, (now, clock), trigger) {
-                Outcome::Unchanged => {}
+                Outcome::Unchanged => drop(self.held.remove(&path)),
                 Outcome::Retry(pending) => drop(self.pending.insert(path, pending)),
-                Outcome::Changed(change) => changes.push(change),
+                Outcome::Changed { change, quiet } => {
+                    self.held.remove(&path);
+                    files.push(ChangedFile { file: self.state.prepare(change), quiet });
+                }
             }
         }
-        let is_gone = |change: &FileChange| {
-            change.role == FileRole::Objects && matches!(change.content, FileContent::Absent)
+        let events = match trigger {
+            Trigger::Start => self.state.commit(files.into_iter().map(|changed| changed.file)),
+            Trigger::Event | Trigger::Walk => self.commit_guarded(files, now),
         };
-        let (absent, present) = changes.into_iter().partition(is_gone);
-        let mut events = self.state.apply(present);
-        events.extend(self.take_away(absent, now));
         self.losses.set("files", "objects", self.guard.held());
         self.batch(events)
-    }
-
-    /// Takes files away, unless most objects would go with them: a folder that is moved or unmounted looks like one that was
-    /// emptied. Those are read again after the guard's wait.
-    fn take_away(&mut self, absent: Vec<FileChange>, now: Instant) -> Vec<SourceEvent> {
-        if absent.is_empty() && self.held.is_empty() {
-            self.guard.release();
-            return Vec::new();
-        }
-        if absent.is_empty() {
-            return Vec::new();
-        }
-        let away: BTreeSet<FilePath> =
-            absent.iter().map(|change| change.path.clone()).chain(self.held.iter().cloned()).collect();
-        let lost = self.state.lost_without(&away);
-        if self.is_lone(&away) {
-            self.guard.named(lost);
-            self.guard.release();
-            return self.state.apply(absent);
-        }
-        let before = self.state.objects().len();
-        match self.guard.judge(before, before.saturating_sub(lost), now, ReadExtent::Full) {
-            LossVerdict::Believe => {
-                // Files that are still held are read again; their loss is no mass loss any more.
-                self.read_held(now);
-                self.state.apply(absent)
-            }
-            LossVerdict::Hold(held) => {
-                for change in absent {
-                    self.known.insert(change.path.clone(), Known::UNREAD);
-                    let pending = Pending { absent_since: Some(now), ..Pending::at(held.until) };
-                    self.pending.insert(change.path.clone(), pending);
-                    self.held.insert(change.path);
-                }
-                Vec::new()
-            }
-        }
-    }
-
-    /// True for one file alone that is gone out of a folder that is there: somebody removed it.
-    fn is_lone(&self, away: &BTreeSet<FilePath>) -> bool {
-        let others = self.pending.values().any(|pending| pending.absent_since.is_some());
-        let mut folders = away.iter().map(|path| path.parent());
-        !others && away.len() == 1 && folders.all(|folder| folder.is_some_and(Path::is_dir))
     }
 
     /// How one file is read; gives `None` for one that belongs to no root. It may be called from any thread.
@@ -523,14 +489,17 @@ impl Scanner {
         trigger: Trigger,
     ) -> Outcome {
         let FoundFile { name, role, content } = found;
-        let change = |content| Outcome::Changed(FileChange { path: path.clone(), name, role, content });
+        let change = |content, quiet| Outcome::Changed {
+            change: FileChange { path: path.clone(), name, role, content },
+            quiet,
+        };
         match content {
             FoundContent::Unchanged => Outcome::Unchanged,
             // A folder that could not be read before, and now can.
             FoundContent::Folder if !self.known.contains_key(path) => Outcome::Unchanged,
             FoundContent::Folder => {
                 self.known.remove(path);
-                change(FileContent::Absent)
+                change(FileContent::Absent, None)
             }
             FoundContent::Absent if !self.known.contains_key(path) => Outcome::Unchanged,
             FoundContent::Absent => {
@@ -538,18 +507,16 @@ impl Scanner {
                 let since = pending.absent_since.unwrap_or(now);
                 let settle = self.timing.settle;
                 if now.saturating_duration_since(since) < settle {
-                    return Outcome::Retry(Pending {
-                        absent_since: Some(since),
-                        ..Pending::at(since + settle)
-                    });
+                    let due = since + settle;
+                    return Outcome::Retry(Pending { absent_since: Some(since), ..Pending::at(due) });
                 }
                 self.known.remove(path);
-                change(FileContent::Absent)
+                change(FileContent::Absent, None)
             }
             FoundContent::Other(other, signature) => {
                 let known = Known { signature, is_settled: true };
                 let first = self.known.insert(path.clone(), known) != Some(known) || signature.is_none();
-                if first { change(other) } else { Outcome::Unchanged }
+                if first { change(other, None) } else { Outcome::Unchanged }
             }
             FoundContent::Read(read, signature) => {
                 if let Some(later) = pending.confirm(signature, now, self.timing.confirm) {
@@ -560,11 +527,12 @@ impl Scanner {
                 let settle = self.timing.settle;
                 let age = signature.and_then(|signature| signature.age(clock)).unwrap_or(settle);
                 if senseless && trigger != Trigger::Start && age < settle {
-                    return Outcome::Retry(Pending::at(now + (settle - age)));
+                    return Outcome::Retry(Pending { due: now + (settle - age), ..pending });
                 }
+                let quiet = self.quiet(path, pending, (signature, read.objects.is_empty()), (now, clock));
                 let is_settled = signature.is_some_and(|signature| !signature.is_fresh(clock));
                 self.known.insert(path.clone(), Known { signature, is_settled });
-                change(FileContent::Read(read))
+                change(FileContent::Read(read), quiet)
             }
         }
     }
@@ -663,7 +631,17 @@ enum Outcome {
     Unchanged,
     /// It may not be complete yet: read it again.
     Retry(Pending),
-    Changed(FileChange),
+    Changed {
+        change: FileChange,
+        quiet: Option<Instant>,
+    },
+}
+
+/// A file that was read and is not in force yet.
+struct ChangedFile {
+    file: PreparedFile,
+    /// Time at which objects that it lacks are taken away, while it may still be open for writing.
+    quiet: Option<Instant>,
 }
 
 /// What has to be read after a change at a path.
@@ -678,13 +656,13 @@ enum Affected {
 mod tests {
     use super::*;
 
-    fn scanner(folder: &Path) -> Scanner {
+    pub(super) fn scanner(folder: &Path) -> Scanner {
         let roots = vec![Root::open(folder, FileRole::Objects).unwrap()];
         let timing = Timing { settle: Duration::ZERO, ..Timing::default() };
         Scanner::new(roots, Limits::default(), Vec::new(), timing, Heartbeat::paused())
     }
 
-    fn service(folder: &Path, name: &str, port: u16) {
+    pub(super) fn service(folder: &Path, name: &str, port: u16) {
         let text = format!(
             "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{ports: [{{port: {port}}}]}}\n"
         );
@@ -756,98 +734,23 @@ mod tests {
         assert_eq!(scanner.state().objects().len(), 1, "it keeps what it had");
     }
 
-    /// A folder `path/all` with five services, and `path/other` with two, read.
-    fn seven(path: &Path) -> (Scanner, Instant) {
-        for (folder, names) in [("all", &["a", "b", "c", "d", "e"][..]), ("other", &["f", "g"])] {
-            fs::create_dir(path.join(folder)).unwrap();
-            names.iter().for_each(|name| service(&path.join(folder), name, 80));
-        }
-        let mut scanner = scanner(path);
-        scanner.timing.confirm = Duration::ZERO;
-        let now = Instant::now();
-        assert_eq!(scanner.rescan(now, SystemTime::now(), Trigger::Start).events.len(), 7);
-        (scanner, now)
-    }
-
-    fn events(scanner: &mut Scanner, now: Instant, everything: bool) -> usize {
-        let changes = Changes { everything, ..Changes::default() };
-        scanner.poll_changes(changes, now, SystemTime::now()).events.len()
-    }
-
-    const WAIT: Duration = Duration::from_secs(10);
-
     #[test]
-    fn folder_that_is_moved_away_keeps_its_objects_until_a_second_read() {
+    fn folder_that_goes_while_a_walk_begins_is_a_failure() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path();
-        let (mut scanner, now) = seven(path);
-        let elsewhere = tempfile::tempdir().unwrap();
-        fs::rename(path.join("all"), elsewhere.path().join("all")).unwrap();
-        assert_eq!(events(&mut scanner, now, true), 0);
-        assert_eq!(scanner.losses.held().map(|held| (held.before, held.after)), Some((7, 2)));
-        assert_eq!(scanner.next_due(), Some(now + WAIT));
-        assert_eq!(events(&mut scanner, now + WAIT / 2, true), 0, "a walk meanwhile");
-        assert_eq!(events(&mut scanner, now + WAIT, false), 5, "the second read says so again");
-        assert_eq!((scanner.losses.held(), scanner.is_holding()), (None, false));
+        let path = folder.path().join("config");
+        fs::create_dir(&path).unwrap();
+        service(&path, "a", 80);
+        let mut scanner = scanner(&path);
+        scanner.rescan(Instant::now(), SystemTime::now(), Trigger::Start);
+        fs::remove_dir_all(&path).unwrap();
+        let mut walked = Walked::default();
+        walk(&path, &mut walked.found, &Heartbeat::paused());
+        let batch = scanner.compare(walked, Instant::now(), SystemTime::now(), Trigger::Event);
+        assert!(matches!(&*batch.events, [SourceEvent::Failed { .. }]), "{:?}", batch.events);
+        assert!(batch.problems.is_none(), "{:?}", batch.problems);
+        assert_eq!(scanner.state().objects().len(), 1);
     }
 
-    #[test]
-    fn folder_that_comes_back_is_read_at_once_and_lost_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path();
-        let (mut scanner, now) = seven(path);
-        let elsewhere = tempfile::tempdir().unwrap();
-        fs::rename(path.join("all"), elsewhere.path().join("all")).unwrap();
-        assert_eq!(events(&mut scanner, now, true), 0);
-        fs::rename(elsewhere.path().join("all"), path.join("all")).unwrap();
-        service(&path.join("all"), "a", 8_080);
-        assert_eq!(events(&mut scanner, now + WAIT / 5, true), 1, "the one that differs");
-        assert_eq!((scanner.losses.held(), scanner.state().objects().len()), (None, 7));
-    }
-
-    #[test]
-    fn accepted_loss_of_files_takes_effect_at_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let (mut scanner, now) = seven(folder.path());
-        fs::remove_dir_all(folder.path().join("all")).unwrap();
-        assert_eq!(events(&mut scanner, now, true), 0);
-        scanner.accept(now + WAIT / 10);
-        assert_eq!(events(&mut scanner, now + WAIT / 10, false), 5);
-    }
-
-    #[test]
-    fn files_that_are_removed_by_hand_take_effect_at_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path();
-        let (mut scanner, now) = seven(path);
-        // Half of all or less.
-        ["a", "b", "c"]
-            .iter()
-            .for_each(|name| fs::remove_file(path.join(format!("all/{name}.yaml"))).unwrap());
-        assert_eq!(events(&mut scanner, now, true), 3);
-        // Fewer than three objects.
-        ["d", "e"].iter().for_each(|name| fs::remove_file(path.join(format!("all/{name}.yaml"))).unwrap());
-        assert_eq!(events(&mut scanner, now + 2 * WAIT, true), 2);
-        // One file, whatever is in it.
-        let text: String = (0..20)
-            .map(|n| format!("---\napiVersion: v1\nkind: Service\nmetadata: {{name: s{n}}}\nspec: {{ports: [{{port: 80}}]}}\n"))
-            .collect();
-        fs::write(path.join("many.yaml"), text).unwrap();
-        assert_eq!(events(&mut scanner, now + 4 * WAIT, true), 20);
-        fs::remove_file(path.join("many.yaml")).unwrap();
-        assert_eq!(events(&mut scanner, now + 6 * WAIT, true), 20);
-        assert_eq!(scanner.losses.holds(), 0);
-    }
-
-    #[test]
-    fn objects_that_move_to_other_files_are_no_loss() {
-        let folder = tempfile::tempdir().unwrap();
-        let (mut scanner, now) = seven(folder.path());
-        fs::rename(folder.path().join("all"), folder.path().join("renamed")).unwrap();
-        events(&mut scanner, now, true);
-        assert_eq!((scanner.losses.holds(), scanner.state().objects().len()), (0, 7));
-        assert_eq!(scanner.state().files(), 7);
-    }
     /// Without events, as on a network file system: walks find what changed.
     #[test]
     fn a_file_that_changed_without_an_event_counts_once_it_stays_as_it_is() {

@@ -65,6 +65,20 @@ pub struct FileState {
     in_force: BTreeMap<ObjectKey, Object>,
 }
 
+/// A changed file before it is in force.
+#[derive(Debug)]
+pub(super) struct PreparedFile {
+    pub(super) path: FilePath,
+    /// `None` if there is no such file.
+    entry: Option<FileEntry>,
+}
+
+impl PreparedFile {
+    pub(super) fn is_absent(&self) -> bool {
+        self.entry.is_none()
+    }
+}
+
 #[derive(Debug, Default)]
 struct FileEntry {
     /// The file's objects: as written, as they were when they were last good, or closed.
@@ -92,33 +106,52 @@ impl FileState {
     pub fn apply(&mut self, changes: Vec<FileChange>) -> Vec<SourceEvent> {
         let mut touched = BTreeSet::new();
         for change in changes {
-            let path = change.path.clone();
-            let before = self.files.remove(&path).unwrap_or_default();
-            let after = self.entry(change, &before);
-            for key in before.objects.keys() {
-                if !after.as_ref().is_some_and(|after| after.objects.contains(key)) {
-                    self.release(key, &path);
-                }
-                touched.insert(key.clone());
-            }
-            self.with_reports.remove(&path);
-            count(&mut self.ignored, &before.ignored, usize::saturating_sub);
-            let Some(after) = after else { continue };
-            for key in after.objects.keys() {
-                let holders = self.holders.entry(key.clone()).or_default();
-                if let Err(place) = holders.binary_search(&path) {
-                    holders.reserve_exact(1);
-                    holders.insert(place, path.clone());
-                }
-                touched.insert(key.clone());
-            }
-            count(&mut self.ignored, &after.ignored, usize::saturating_add);
-            if !after.reports.is_empty() {
-                self.with_reports.insert(path.clone());
-            }
-            self.files.insert(path, after);
+            let file = self.prepare(change);
+            self.put(file, &mut touched);
         }
-        touched.into_iter().filter_map(|key| self.update(key)).collect()
+        self.update_all(touched)
+    }
+
+    /// A changed file as it will be, completed by last good versions.
+    pub(super) fn prepare(&self, change: FileChange) -> PreparedFile {
+        let path = change.path.clone();
+        let none = FileEntry::default();
+        let entry = self.entry(change, self.files.get(&path).unwrap_or(&none));
+        PreparedFile { path, entry }
+    }
+
+    /// Puts prepared files, each of another path, in force; gives the changed objects, by key.
+    pub(super) fn commit(&mut self, files: impl IntoIterator<Item = PreparedFile>) -> Vec<SourceEvent> {
+        let mut touched = BTreeSet::new();
+        files.into_iter().for_each(|file| self.put(file, &mut touched));
+        self.update_all(touched)
+    }
+
+    fn put(&mut self, file: PreparedFile, touched: &mut BTreeSet<ObjectKey>) {
+        let PreparedFile { path, entry: after } = file;
+        let before = self.files.remove(&path).unwrap_or_default();
+        for key in before.objects.keys() {
+            if !after.as_ref().is_some_and(|after| after.objects.contains(key)) {
+                self.release(key, &path);
+            }
+            touched.insert(key.clone());
+        }
+        self.with_reports.remove(&path);
+        count(&mut self.ignored, &before.ignored, usize::saturating_sub);
+        let Some(after) = after else { return };
+        for key in after.objects.keys() {
+            let holders = self.holders.entry(key.clone()).or_default();
+            if let Err(place) = holders.binary_search(&path) {
+                holders.reserve_exact(1);
+                holders.insert(place, path.clone());
+            }
+            touched.insert(key.clone());
+        }
+        count(&mut self.ignored, &after.ignored, usize::saturating_add);
+        if !after.reports.is_empty() {
+            self.with_reports.insert(path.clone());
+        }
+        self.files.insert(path, after);
     }
 
     /// Reads the bytes of a file for its role.
@@ -159,14 +192,45 @@ impl FileState {
         holder.and_then(|path| self.files.get(path)).is_some_and(|entry| entry.closed.contains(key))
     }
 
-    /// Number of objects that only these files have.
-    pub(super) fn lost_without(&self, away: &BTreeSet<FilePath>) -> usize {
-        let files = away.iter().filter_map(|path| self.files.get(path));
-        let keys: BTreeSet<&ObjectKey> = files.flat_map(|entry| entry.objects.keys()).collect();
-        let is_lost = |key: &&&ObjectKey| {
-            self.holders.get(**key).is_none_or(|holders| holders.iter().all(|path| away.contains(path)))
-        };
-        keys.iter().filter(is_lost).count()
+    /// Objects that no file has any more once these files are in force. `held` has objects that other files lack and keep in force.
+    pub(super) fn lost<'a>(
+        &'a self,
+        files: impl Iterator<Item = &'a PreparedFile> + Clone,
+        held: &'a BTreeMap<FilePath, BTreeSet<ObjectKey>>,
+    ) -> BTreeSet<ObjectKey> {
+        let mut holders: BTreeMap<&ObjectKey, usize> = BTreeMap::new();
+        let dropped = files.clone().flat_map(|file| self.dropped(file)).chain(held.values().flatten());
+        for key in dropped {
+            let left = holders.entry(key).or_insert_with(|| self.holders.get(key).map_or(0, Vec::len));
+            *left = left.saturating_sub(1);
+        }
+        for file in files {
+            let before = self.files.get(&file.path);
+            let after = file.entry.iter().flat_map(|entry| entry.objects.keys());
+            for key in after.filter(|key| !before.is_some_and(|before| before.objects.contains(key))) {
+                holders.entry(key).and_modify(|left| *left += 1);
+            }
+        }
+        holders.into_iter().filter(|(_, left)| *left == 0).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Objects of the file in force that the prepared one lacks.
+    pub(super) fn dropped<'a>(&'a self, file: &'a PreparedFile) -> impl Iterator<Item = &'a ObjectKey> {
+        let before = self.files.get(&file.path).into_iter().flat_map(|before| before.objects.keys());
+        before.filter(|key| !file.entry.as_ref().is_some_and(|entry| entry.objects.contains(key)))
+    }
+
+    /// Lets a prepared file keep those of its objects that are among `lost`; returns their keys.
+    pub(super) fn keep(&self, file: &mut PreparedFile, lost: &BTreeSet<ObjectKey>) -> BTreeSet<ObjectKey> {
+        let kept: BTreeSet<ObjectKey> =
+            self.dropped(file).filter(|key| lost.contains(*key)).cloned().collect();
+        let Some(before) = self.files.get(&file.path).filter(|_| !kept.is_empty()) else { return kept };
+        let entry = file.entry.get_or_insert_default();
+        let mut objects = entry.objects.to_map();
+        objects.extend(kept.iter().filter_map(|key| Some((key.clone(), before.objects.get(key)?.clone()))));
+        entry.objects = objects.into();
+        entry.closed.extend(before.closed.intersection(&kept).cloned());
+        kept
     }
 
     fn entry(&self, change: FileChange, before: &FileEntry) -> Option<FileEntry> {
@@ -195,6 +259,10 @@ impl FileState {
                 self.holders.remove(key);
             }
         }
+    }
+
+    fn update_all(&mut self, keys: BTreeSet<ObjectKey>) -> Vec<SourceEvent> {
+        keys.into_iter().filter_map(|key| self.update(key)).collect()
     }
 
     /// Puts the first holder's object in force; gives the difference.

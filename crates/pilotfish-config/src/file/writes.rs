@@ -28,18 +28,18 @@ impl OpenWrites {
         Self { timeout, files: BTreeMap::new() }
     }
 
-    /// Takes in a change of a file. True if the file is to be read.
-    pub(super) fn note(&mut self, path: &FilePath, state: WriteState, now: Instant) -> bool {
+    /// Takes in a change of a file. Returns how long it was open for writing before, or `None` if it still is.
+    pub(super) fn note(&mut self, path: &FilePath, state: WriteState, now: Instant) -> Option<Duration> {
         match state {
             WriteState::Writing => {
                 let begin = || OpenWrite { since: now, identity: identity_of(path), is_reported: false };
                 self.files.entry(path.clone()).or_insert_with(begin);
-                false
+                None
             }
-            WriteState::Touched => !self.files.contains_key(path),
-            WriteState::Complete | WriteState::Created => {
-                self.files.remove(path);
-                true
+            WriteState::Touched => (!self.files.contains_key(path)).then_some(Duration::ZERO),
+            WriteState::Complete | WriteState::Created | WriteState::Removed => {
+                let open = self.files.remove(path).filter(|open| open.identity == identity_of(path));
+                Some(open.map_or(Duration::ZERO, |open| now.saturating_duration_since(open.since)))
             }
         }
     }
