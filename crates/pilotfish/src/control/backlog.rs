@@ -1,7 +1,8 @@
 //! Events of sources that wait for their turn: each namespace has a queue, and a slice of each is taken at
 //! a time. So a namespace with much to compute delays another one by a slice, not by all that it has.
 //!
-//! Only the newest event of an object waits, in the place of the first. An object is never split.
+//! Only the newest event of an object waits, in the place of the first. An object is never split. What a
+//! source says of itself waits for what it sent before, and for nothing that it sends later.
 
 use pilotfish_config::SourceEvent;
 use pilotfish_config::kubernetes::EndpointSlice;
@@ -12,9 +13,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Cost of the events of one namespace that are applied between those of others, as [`cost`] counts it.
-const SLICE: usize = 1_000;
+const SLICE: usize = 250;
 /// Cost of the events of all namespaces that are applied in one step: what comes meanwhile waits for it.
-const STEP: usize = 4_000;
+const STEP: usize = 500;
 /// Endpoints that cost as much as a service.
 const ENDPOINTS_OF_A_SERVICE: usize = 10;
 
@@ -26,80 +27,165 @@ type Place = (Source, ObjectKey);
 /// See the module's description.
 #[derive(Default)]
 pub(super) struct Backlog {
-    queues: BTreeMap<Namespace, VecDeque<Place>>,
-    events: HashMap<Place, (SourceEvent, Instant)>,
-    /// The first namespace of the next step.
-    next: Namespace,
+    queues: BTreeMap<Namespace, Queue>,
+    events: HashMap<Place, Waiting>,
+    /// Sources of waiting events.
+    sources: HashMap<Source, Statements>,
+}
+
+/// Events of a namespace in order.
+#[derive(Default)]
+struct Queue {
+    places: VecDeque<Place>,
+    cost: usize,
+}
+
+/// Newest event of an object.
+struct Waiting {
+    event: SourceEvent,
+    /// Arrival of the first one.
+    at: Instant,
+    /// Statements that its source had made when the first one arrived.
+    after: u64,
+}
+
+/// Statements of a source about itself that wait for events.
+#[derive(Default)]
+struct Statements {
+    /// Statements that waited before these.
+    taken: u64,
+    waiting: VecDeque<Statement>,
+    /// Waiting events that came after all of them.
+    events: usize,
+}
+
+struct Statement {
+    event: SourceEvent,
+    /// Waiting events that came before it and after the statement before it.
+    events: usize,
+}
+
+impl Statements {
+    fn entered(&mut self) -> u64 {
+        self.events += 1;
+        self.taken + self.waiting.len() as u64
+    }
+
+    fn left(&mut self, after: u64) {
+        let place = usize::try_from(after.saturating_sub(self.taken)).unwrap_or(usize::MAX);
+        let events = self.waiting.get_mut(place).map_or(&mut self.events, |statement| &mut statement.events);
+        *events = events.saturating_sub(1);
+    }
+
+    fn state(&mut self, event: SourceEvent) {
+        self.waiting.push_back(Statement { event, events: std::mem::take(&mut self.events) });
+    }
+
+    fn take_due(&mut self) -> Option<SourceEvent> {
+        let statement = self.waiting.pop_front_if(|statement| statement.events == 0)?;
+        self.taken += 1;
+        Some(statement.event)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.events == 0 && self.waiting.is_empty()
+    }
 }
 
 impl Backlog {
-    /// Adds an event about an object. Gives back one that is about the source itself.
+    /// Adds an event. Gives back one about the source itself that waits for nothing.
     pub(super) fn push(&mut self, source: &Source, event: SourceEvent, now: Instant) -> Option<SourceEvent> {
         let key = match &event {
             SourceEvent::Apply(object) => object.key().clone(),
             SourceEvent::Delete(key) => key.clone(),
-            _ => return Some(event),
+            _ => {
+                let Some(statements) = self.sources.get_mut(source) else { return Some(event) };
+                statements.state(event);
+                return None;
+            }
         };
-        let namespace = key.namespace.clone();
+        let queue = self.queues.entry(key.namespace.clone()).or_default();
+        queue.cost += cost(&event);
         let place = (source.clone(), key);
-        if let Some((waiting, _)) = self.events.get_mut(&place) {
-            *waiting = event;
+        if let Some(waiting) = self.events.get_mut(&place) {
+            queue.cost -= cost(&waiting.event);
+            waiting.event = event;
         } else {
-            self.events.insert(place.clone(), (event, now));
-            self.queues.entry(namespace).or_default().push_back(place);
+            let after = self.sources.entry(source.clone()).or_default().entered();
+            self.events.insert(place.clone(), Waiting { event, at: now, after });
+            queue.places.push_back(place);
         }
         None
     }
 
-    /// The next slices, one of each namespace in turn, until the step is full.
+    /// The next slices until the step is full: of the namespace that has waited longest, then of those that have
+    /// least. Behind them the statements of sources that now have nothing before them.
     pub(super) fn take_slice(&mut self) -> Vec<(Source, SourceEvent)> {
         let (mut slice, mut step) = (Vec::new(), 0);
-        let (before, after): (Vec<Namespace>, _) =
-            self.queues.keys().cloned().partition(|namespace| *namespace < self.next);
-        for namespace in after.into_iter().chain(before) {
+        for namespace in self.in_turn() {
             if step >= STEP {
-                self.next = namespace;
                 break;
             }
             let Some(queue) = self.queues.get_mut(&namespace) else { continue };
             let mut spent = 0;
             while spent < SLICE
-                && let Some(place) = queue.pop_front()
+                && let Some(place) = queue.places.pop_front()
             {
-                if let Some((event, _)) = self.events.remove(&place) {
-                    spent += cost(&event);
-                    slice.push((place.0, event));
+                let Some(Waiting { event, after, .. }) = self.events.remove(&place) else { continue };
+                spent += cost(&event);
+                if let Some(statements) = self.sources.get_mut(&place.0) {
+                    statements.left(after);
                 }
+                slice.push((place.0, event));
             }
-            step += spent;
+            queue.cost -= spent;
+            // An object that costs more takes nothing from other namespaces.
+            step += spent.min(SLICE);
         }
-        self.queues.retain(|_, queue| !queue.is_empty());
+        self.queues.retain(|_, queue| !queue.places.is_empty());
+        for (source, statements) in &mut self.sources {
+            slice.extend(std::iter::from_fn(|| statements.take_due()).map(|event| (source.clone(), event)));
+        }
+        self.sources.retain(|_, statements| !statements.is_empty());
         slice
     }
 
-    /// Everything of a source, in order.
+    /// The namespace that has waited longest, then the others by the cost of what waits.
+    fn in_turn(&self) -> Vec<Namespace> {
+        let since = |queue: &Queue| Some(self.events.get(queue.places.front()?)?.at);
+        let first = self.queues.iter().min_by_key(|(_, queue)| since(queue)).map(|(namespace, _)| namespace);
+        let mut others: Vec<(&Namespace, &Queue)> =
+            self.queues.iter().filter(|(namespace, _)| Some(*namespace) != first).collect();
+        others.sort_by_key(|(_, queue)| queue.cost);
+        first.into_iter().chain(others.into_iter().map(|(namespace, _)| namespace)).cloned().collect()
+    }
+
+    /// Everything of a source: events in the order of each namespace, then its statements.
     pub(super) fn take_source(&mut self, source: &Source) -> Vec<SourceEvent> {
         let mut taken = Vec::new();
         for queue in self.queues.values_mut() {
-            queue.retain(|place| {
+            let Queue { places, cost: waiting } = queue;
+            places.retain(|place| {
                 let is_other = place.0 != *source;
-                if !is_other {
-                    taken.extend(self.events.remove(place).map(|(event, _)| event));
+                if !is_other && let Some(Waiting { event, .. }) = self.events.remove(place) {
+                    *waiting -= cost(&event);
+                    taken.push(event);
                 }
                 is_other
             });
         }
-        self.queues.retain(|_, queue| !queue.is_empty());
+        self.queues.retain(|_, queue| !queue.places.is_empty());
+        let statements = self.sources.remove(source).unwrap_or_default().waiting;
+        taken.extend(statements.into_iter().map(|statement| statement.event));
         taken
     }
 
     /// Drops what waits of a feed that is gone.
     pub(super) fn forget_feed(&mut self, feed: &str) {
-        self.events.retain(|((of, _), _), _| &**of != feed);
-        for queue in self.queues.values_mut() {
-            queue.retain(|((of, _), _)| &**of != feed);
+        let sources: Vec<Source> = self.sources.keys().filter(|(of, _)| &**of == feed).cloned().collect();
+        for source in sources {
+            self.take_source(&source);
         }
-        self.queues.retain(|_, queue| !queue.is_empty());
     }
 
     /// True if nothing waits.
@@ -109,7 +195,7 @@ impl Backlog {
 
     /// Arrival of the event that has waited longest.
     pub(super) fn oldest(&self) -> Option<Instant> {
-        self.events.values().map(|(_, at)| *at).min()
+        self.events.values().map(|waiting| waiting.at).min()
     }
 }
 
@@ -166,7 +252,7 @@ mod tests {
     fn costly_namespace_is_taken_in_slices_beside_those_of_others() {
         let (mut backlog, now) = (Backlog::default(), Instant::now());
         for name in ["1", "2", "3", "4", "5"] {
-            assert!(backlog.push(&files(), entry("a", name, 600), now).is_none());
+            assert!(backlog.push(&files(), entry("a", name, 150), now).is_none());
         }
         assert_eq!(slice(&mut backlog), ["a/1", "a/2"]);
         backlog.push(&files(), entry("z", "web", 1), now);
@@ -175,21 +261,26 @@ mod tests {
     }
 
     #[test]
-    fn step_is_limited_over_all_namespaces_which_take_turns() {
+    fn step_takes_the_longest_waiting_namespace_then_those_with_least() {
         let (mut backlog, now) = (Backlog::default(), Instant::now());
-        let spaces: Vec<String> = (0..10).map(|n| format!("n{n}")).collect();
-        for space in &spaces {
+        let ms = std::time::Duration::from_millis;
+        for (n, space) in ["a", "b", "c", "d"].into_iter().enumerate() {
             for name in ["1", "2"] {
-                assert!(backlog.push(&files(), entry(space, name, 999), now).is_none());
+                let at = now + ms(n as u64);
+                assert!(backlog.push(&files(), entry(space, name, 249), at).is_none());
             }
         }
-        let of =
-            |spaces: &[usize], name: &str| spaces.iter().map(|n| format!("n{n}/{name}")).collect::<Vec<_>>();
-        assert_eq!(slice(&mut backlog), of(&[0, 1, 2, 3], "1"));
-        assert_eq!(slice(&mut backlog), of(&[4, 5, 6, 7], "1"));
-        assert_eq!(slice(&mut backlog), [of(&[8, 9], "1"), of(&[0, 1], "2")].concat());
-        assert_eq!(slice(&mut backlog), of(&[2, 3, 4, 5], "2"));
-        assert_eq!((slice(&mut backlog), backlog.is_empty()), (of(&[6, 7, 8, 9], "2"), true));
+        backlog.push(&files(), entry("z", "web", 1), now + ms(10));
+        assert_eq!(slice(&mut backlog), ["a/1", "z/web", "b/1"], "what is small goes beside what is old");
+        backlog.push(&files(), entry("z", "web", 1), now + ms(11));
+        assert_eq!(slice(&mut backlog), ["a/2", "z/web", "b/2"]);
+        // However much is small, the oldest goes.
+        for n in 0..300 {
+            backlog.push(&files(), entry(&format!("s{n}"), "web", 1), now + ms(12));
+        }
+        assert_eq!(slice(&mut backlog).first().map(String::as_str), Some("c/1"));
+        assert_eq!(slice(&mut backlog).first().map(String::as_str), Some("c/2"));
+        assert_eq!(slice(&mut backlog).first().map(String::as_str), Some("d/1"));
     }
 
     #[test]
@@ -205,17 +296,47 @@ mod tests {
     }
 
     #[test]
-    fn what_a_source_says_of_itself_comes_after_its_objects() {
+    fn statement_of_a_source_waits_for_what_it_sent_before_and_holds_back_nothing() {
         let (mut backlog, now) = (Backlog::default(), Instant::now());
         let other: Source = ("feed".into(), "cluster".into());
-        backlog.push(&files(), entry("a", "1", 1), now);
-        backlog.push(&other, entry("a", "2", 1), now);
-        backlog.push(&files(), entry("b", "3", 1), now);
-        assert_eq!(backlog.push(&files(), SourceEvent::Recovered, now), Some(SourceEvent::Recovered));
-        assert_eq!(names(backlog.take_source(&files())), ["a/1", "b/3"]);
+        for name in ["1", "2", "3"] {
+            backlog.push(&files(), entry("a", name, 250), now);
+        }
+        assert_eq!(backlog.push(&files(), SourceEvent::Listed, now), None);
+        // An object that changes later stays in its place, before the statement.
+        backlog.push(&files(), entry("a", "3", 251), now);
+        backlog.push(&files(), entry("b", "4", 1), now);
+        assert_eq!(backlog.push(&files(), SourceEvent::Recovered, now), None);
+        assert_eq!(
+            backlog.push(&other, SourceEvent::Listed, now),
+            Some(SourceEvent::Listed),
+            "it waits for nothing"
+        );
+        assert_eq!(slice(&mut backlog), ["a/1", "b/4"], "what came later does not wait");
         assert_eq!(slice(&mut backlog), ["a/2"]);
+        assert_eq!(
+            slice(&mut backlog),
+            ["a/3", "Listed", "Recovered"],
+            "in order, behind all that came before"
+        );
+        assert!(backlog.is_empty() && backlog.sources.is_empty() && backlog.queues.is_empty());
+        assert_eq!(backlog.push(&files(), SourceEvent::Listed, now), Some(SourceEvent::Listed));
+    }
+
+    #[test]
+    fn source_is_taken_with_its_statements_and_forgotten_with_its_feed() {
+        let (mut backlog, now) = (Backlog::default(), Instant::now());
+        let other: Source = ("feed".into(), "cluster".into());
+        for source in [&files(), &other] {
+            backlog.push(source, entry("a", "1", 1), now);
+            backlog.push(source, SourceEvent::Recovered, now);
+        }
+        backlog.push(&files(), entry("b", "2", 1), now);
+        assert_eq!(names(backlog.take_source(&files())), ["a/1", "b/2", "Recovered"]);
+        assert_eq!(slice(&mut backlog), ["a/1", "Recovered"]);
         backlog.push(&other, entry("a", "2", 1), now);
+        backlog.push(&other, SourceEvent::Listed, now);
         backlog.forget_feed("feed");
-        assert!(backlog.is_empty() && slice(&mut backlog).is_empty());
+        assert!(backlog.is_empty() && backlog.sources.is_empty() && slice(&mut backlog).is_empty());
     }
 }

@@ -46,7 +46,9 @@ impl Default for Windows {
 }
 
 /// Updates of one namespace after which the rest of it waits for the next publication.
-const SLICE: usize = 2_000;
+const SLICE: usize = 500;
+/// Updates of all namespaces after which the others wait for the next publication.
+const STEP: usize = 1_000;
 
 /// Changes of one bucket that arrived together.
 #[derive(Debug)]
@@ -111,13 +113,17 @@ impl Debouncer {
         self.buckets.values().flat_map(BTreeMap::values)
     }
 
-    /// Takes out a slice of each namespace of what is due, and since when the oldest of it waited.
+    /// Takes out slices of what is due until the publication is full, and since when the oldest of it waited.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<(Vec<Update>, Instant)> {
-        let mut updates = Vec::new();
+        let (mut updates, mut step) = (Vec::new(), 0);
         let mut oldest: Option<Instant> = None;
-        for buckets in self.buckets.values_mut() {
+        for namespace in self.in_turn(now) {
+            if step >= STEP {
+                break;
+            }
+            let Some(buckets) = self.buckets.get_mut(&namespace) else { continue };
             let mut due: Vec<&mut Bucket> =
-                buckets.values_mut().filter(|bucket| bucket.due.is_some_and(|due| due <= now)).collect();
+                buckets.values_mut().filter(|bucket| bucket.is_due(now)).collect();
             let already = updates.len();
             // Updates that arrived together are of both classes and go together.
             while updates.len() - already < SLICE
@@ -134,9 +140,25 @@ impl Debouncer {
             for bucket in due.iter_mut().filter(|bucket| bucket.groups.is_empty()) {
                 bucket.due = None;
             }
+            // A group that is larger takes nothing from other namespaces.
+            step += (updates.len() - already).min(SLICE);
         }
         self.forget_quiet(now);
         oldest.map(|oldest| (updates, oldest))
+    }
+
+    /// The namespaces of what is due: the one that has waited longest, then the others by the number of updates.
+    fn in_turn(&self, now: Instant) -> Vec<Namespace> {
+        let due = |(namespace, buckets): (&Namespace, &BTreeMap<Class, Bucket>)| {
+            let due = || buckets.values().filter(|bucket| bucket.is_due(now));
+            let since = due().filter_map(Bucket::first).min()?;
+            let groups = due().flat_map(|bucket| &bucket.groups);
+            Some((namespace.clone(), since, groups.map(|group| group.updates.len()).sum::<usize>()))
+        };
+        let mut all: Vec<(Namespace, Instant, usize)> = self.buckets.iter().filter_map(due).collect();
+        let first = all.iter().min_by_key(|(_, since, _)| *since).map(|(namespace, ..)| namespace.clone());
+        all.sort_by_key(|(namespace, _, updates)| (Some(namespace) != first.as_ref(), *updates));
+        all.into_iter().map(|(namespace, ..)| namespace).collect()
     }
 
     /// Takes out everything, due or not: at the end of the first lists, and at the end.
@@ -176,6 +198,10 @@ impl Bucket {
             Some(group) => group.updates.push(update),
             None => self.groups.push_back(Group { number, arrived, updates: vec![update] }),
         }
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| due <= now)
     }
 
     /// Arrival of the oldest waiting change.
@@ -298,13 +324,38 @@ mod tests {
             let busy = |update: &&Update| bucket_of(update).0 == "busy";
             slices.push(updates.iter().filter(busy).count());
             if slices.len() == 1 {
-                assert_eq!(updates.len(), 2_401, "the other one does not wait");
+                assert_eq!(updates.len(), 1_201, "the other one does not wait");
             }
             if slices.iter().sum::<usize>() == 6_000 {
                 break;
             }
         }
-        assert_eq!(slices, [2_400, 2_400, 1_200]);
+        assert_eq!(slices, [1_200; 5]);
+    }
+
+    #[test]
+    fn publication_is_limited_over_all_namespaces_and_small_ones_do_not_wait() {
+        let start = Instant::now();
+        let mut debouncer = Debouncer::new(Windows::default());
+        for n in 0..10 {
+            let group: Vec<Update> = (0..SLICE).flat_map(|_| config(&format!("busy-{n}"))).collect();
+            debouncer.push(group, start + ms(n));
+        }
+        let now = start + ms(50);
+        let mut slices = Vec::new();
+        for _ in 0..10 {
+            debouncer.push(config("calm"), now);
+            let (updates, _) = debouncer.take_due(now + ms(30)).unwrap();
+            let mut namespaces: Vec<Namespace> = updates.iter().map(|update| bucket_of(update).0).collect();
+            namespaces.dedup();
+            assert!(namespaces.iter().any(|namespace| *namespace == "calm"), "{namespaces:?}");
+            slices.push(namespaces.iter().map(Namespace::as_str).collect::<Vec<_>>().join(" "));
+            if debouncer.next_due().is_none() {
+                break;
+            }
+        }
+        assert_eq!(slices[0], "busy-0 calm busy-1");
+        assert_eq!((slices[1].as_str(), slices.len()), ("busy-2 calm busy-3", 5));
     }
 
     #[test]

@@ -450,15 +450,16 @@ impl Control {
         for event in batch.events {
             let inbound = Inbound::of(&event);
             self.observer.received(inbound);
-            self.registries_changed |= inbound == Inbound::Source;
             self.has_objects |= is_object_of_users(&event);
             if !self.outputs.resources.is_ready() {
                 self.apply_event(source, event);
-            } else if let Some(event) = self.backlog.push(source, event, now) {
-                // An event about the source itself is about all that it sent before.
+            } else if matches!(event, SourceEvent::ListBegan(_) | SourceEvent::ListEnded(_)) {
+                // Such a list is about all objects of a kind, so nothing may be on its way.
                 for before in self.backlog.take_source(source) {
                     self.apply_event(source, before);
                 }
+                self.apply_event(source, event);
+            } else if let Some(event) = self.backlog.push(source, event, now) {
                 self.apply_event(source, event);
             }
         }
@@ -469,6 +470,7 @@ impl Control {
             self.log_failure(feed, source, reason);
         }
         let kind = observer::kind_of(&event);
+        self.registries_changed |= Inbound::of(&event) == Inbound::Source;
         match (self.controller.source_event(feed, source, event), kind) {
             (Ok(applied), Some(kind)) => self.observer.applied(kind, applied),
             (Ok(_), None) => {}

@@ -1,3 +1,5 @@
+mod delays;
+
 use super::*;
 use crate::settings::RegistriesSettings;
 use parking_lot::Mutex;
@@ -513,7 +515,7 @@ fn costly_changes_of_a_namespace_delay_another_one_by_a_slice() {
     let costly: Vec<_> = (0..20).map(|n| multiplied("costly", &format!("e{n:02}"), 600, 4)).collect();
     let next = case.after(500).send(costly);
     assert_eq!(next, Some(Duration::ZERO), "there is more to do at once");
-    assert_eq!(count(&case, "costly"), 1_200, "two objects, each of them whole");
+    assert_eq!(count(&case, "costly"), 600, "one object, and it is whole");
     case.after(1).send(vec![multiplied("calm", "web", 1, 1)]);
     assert_eq!(count(&case, "calm"), 1);
     let mut seen = Vec::new();
@@ -545,7 +547,7 @@ fn entry_that_changes_while_it_waits_is_applied_once_in_its_newest_version() {
         case.after(20).wait();
     }
     assert_eq!(case.shared.world().service_count(), 6 * 600 + 1);
-    // What a source says of itself is about all that it sent before.
+    // A fresh list is about all that the source sent before.
     case.after(500).send((0..9).map(|n| multiplied("costly", &format!("f{n}"), 600, 1)).collect());
     case.send(vec![SourceEvent::ListBegan(ServiceEntry::KIND), multiplied("costly", "g", 1, 1)]);
     case.send(vec![SourceEvent::ListEnded(ServiceEntry::KIND)]);
@@ -553,6 +555,31 @@ fn entry_that_changes_while_it_waits_is_applied_once_in_its_newest_version() {
         case.after(20).wait();
     }
     assert_eq!(case.shared.world().service_count(), 1, "the list has one object");
+}
+
+#[test]
+fn what_a_source_says_of_itself_takes_its_backlog_in_slices() {
+    let mut case = Case::new();
+    case.send(vec![SourceEvent::Listed]);
+    let failed = SourceEvent::Failed { at: case.now.time, reason: "no such folder".into() };
+    case.send(vec![failed]);
+    let failing = |case: &Case| case.shared.registries().iter().any(|registry| registry.failure.is_some());
+    let count = |case: &Case, namespace: &str| {
+        case.shared.world().services().filter(|(key, _)| key.namespace == namespace).count()
+    };
+    let costly = (0..9).map(|n| multiplied("costly", &format!("e{n}"), 600, 1));
+    case.after(500).send(costly.chain([SourceEvent::Recovered]).collect());
+    assert_eq!(count(&case, "costly"), 600, "one object in a step");
+    case.after(1).send(vec![multiplied("calm", "web", 1, 1)]);
+    assert_eq!(count(&case, "calm"), 1, "what came after the statement does not wait for it");
+    assert!(failing(&case), "not all that came before is in force");
+    for _ in 0..7 {
+        assert!(failing(&case));
+        case.after(300).wait();
+    }
+    assert!(!failing(&case));
+    case.after(300).wait();
+    assert_eq!(count(&case, "costly"), 9 * 600);
 }
 
 #[test]
