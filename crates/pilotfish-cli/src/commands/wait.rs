@@ -27,7 +27,7 @@ Of several replicas, the one that is asked answers, for the proxies that are con
 name is in the answer.
 
 The exit code is 0 when all have acknowledged, 1 when some have not within the time: they are named,
-with what they say.";
+with what they say. It is also 1 while the newest version of the object is invalid.";
 
 /// Waits until a change is in force.
 #[derive(Args, Clone, Debug)]
@@ -103,16 +103,19 @@ impl Wait {
     }
 }
 
-/// Whether the object is read in the version that is waited for.
+/// True if the object is in force in the version that is waited for: a generation, or the newest that was read.
 fn is_read(answer: &Acknowledgement, generation: Option<i64>) -> bool {
-    let read = || answer.object.as_ref().and_then(|object| object.generation);
-    generation.is_none_or(|generation| read().is_some_and(|read| read >= generation))
+    match (&answer.object, generation) {
+        (None, generation) => generation.is_none(),
+        (Some(object), None) => object.problems.is_empty(),
+        (Some(object), Some(generation)) => object.generation.is_some_and(|read| read >= generation),
+    }
 }
 
 fn text(answer: &Acknowledgement, generation: Option<i64>, took: Duration, screen: &Screen) -> String {
     let took = about(took.as_secs_f64());
     if !is_read(answer, generation) {
-        let (first, others) = not_read(answer, generation.unwrap_or_default(), &took);
+        let (first, others) = not_read(answer, generation, &took);
         return screen.paint(&first, Colour::Bad) + "\n" + &others;
     }
     let Acknowledgement { revision, proxies, concerned, missing, replica, .. } = answer;
@@ -154,15 +157,20 @@ fn text(answer: &Acknowledgement, generation: Option<i64>, took: Duration, scree
     out
 }
 
-/// That a generation was not read: in one line, and what is known of the object in further ones.
-fn not_read(answer: &Acknowledgement, generation: i64, took: &str) -> (String, String) {
+/// Says that a version is not in force: in one line, with what is known of the object in further ones.
+fn not_read(answer: &Acknowledgement, generation: Option<i64>, took: &str) -> (String, String) {
     let object = answer.object.clone().unwrap_or_default();
     let name = &object.name;
-    let known = match object.generation {
-        Some(read) => format!("generation {read} is in force, from {}", object.source),
-        None => "no such object was read".to_owned(),
+    let first = match (generation, object.generation) {
+        (None, _) => format!("the newest version of {name} is not in force after {took}:"),
+        (Some(wanted), Some(read)) => format!(
+            "generation {wanted} of {name} was not read within {took}: generation {read} is in force, from {}",
+            object.source
+        ),
+        (Some(wanted), None) => {
+            format!("generation {wanted} of {name} was not read within {took}: no such object was read")
+        }
     };
-    let first = format!("generation {generation} of {name} was not read within {took}: {known}");
     let mut others = String::new();
     for problem in &object.problems {
         let _ = writeln!(others, "  {problem}");
@@ -242,7 +250,7 @@ mod tests {
         };
         let read =
             object(Some(3), &["spec.hosts: must not be empty; the last good version stays in force"], &[]);
-        assert!(is_read(&read, Some(3)) && is_read(&read, Some(2)) && is_read(&read, None));
+        assert!(is_read(&read, Some(3)) && is_read(&read, Some(2)));
         assert!(!is_read(&read, Some(4)), "a later one satisfies, and an earlier one does not");
         let text = |answer: &Acknowledgement| {
             super::text(answer, Some(4), Duration::from_secs(30), &Screen::plain())
@@ -257,5 +265,29 @@ mod tests {
             "generation 4 of VirtualService shop/web was not read within 30 s: no such object was read\n  near are \
              VirtualService/shop/wbe\n"
         );
+    }
+
+    #[test]
+    fn refused_newest_version_is_not_in_force() {
+        let problem = "routes.yaml:16: spec.hosts: must not be empty; the last good version stays in force";
+        for known in [true, false] {
+            let object = WaitedObject {
+                name: "VirtualService shop/web".into(),
+                known,
+                problems: vec![problem.to_owned()],
+                ..WaitedObject::default()
+            };
+            let refused = Acknowledgement { object: Some(object), ..done() };
+            assert!(!is_read(&refused, None), "all proxies have the version before");
+            assert_eq!(
+                shown(&refused, 30.0),
+                format!(
+                    "the newest version of VirtualService shop/web is not in force after 30 s:\n  {problem}\n"
+                )
+            );
+        }
+        let good = WaitedObject { known: true, ..WaitedObject::default() };
+        assert!(is_read(&Acknowledgement { object: Some(good), ..done() }, None));
+        assert!(is_read(&done(), None), "no object is waited for");
     }
 }

@@ -149,10 +149,10 @@ fn read_object(
                 return Ok((object, waited));
             }
             let unknown = unknown(text, &near);
-            if generation.is_none() {
+            if generation.is_none() && object.problems.is_empty() {
                 return Err(unknown);
             }
-            // It may have been written a moment ago.
+            // It may have been written a moment ago, or no version of it was ever valid.
             object.nearest = unknown.names;
             Ok((object, Waited::UpTo(0)))
         }

@@ -249,3 +249,29 @@ async fn why_at_a_revision_asks_for_the_pod_of_then() {
         "it was not at {start}: {text}"
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wait_fails_while_the_newest_version_of_an_object_is_invalid() {
+    let (pilotfish, _fleet, operator) = with_proxies(1).await;
+    let wait = |object: &str| operator.ask(&["wait", object, "--for", "1ms"]);
+    let until = |object: &'static str, code: i32, expected: &'static str| {
+        eventually("the file is read", move || async move {
+            let answer = wait(object);
+            if answer.0 == Some(code) && answer.1.contains(expected) { Ok(()) } else { Err(answer) }
+        })
+    };
+    pilotfish.write("route.yaml", ROUTE);
+    until("VirtualService/n0/web", 0, "is in force on").await;
+
+    pilotfish.write("route.yaml", &ROUTE.replace("3s", "x"));
+    until("VirtualService/n0/web", 1, "the last good version stays in force").await;
+    let (_, text) = wait("VirtualService/n0/web");
+    assert!(text.starts_with("the newest version of VirtualService n0/web is not in force after "), "{text}");
+
+    let never_good = ROUTE.replace("name: web,", "name: bad,").replace("3s", "x");
+    pilotfish.write("bad.yaml", &never_good);
+    until("VirtualService/n0/bad", 1, "this VirtualService is not applied").await;
+
+    pilotfish.write("route.yaml", ROUTE);
+    until("VirtualService/n0/web", 0, "is in force on").await;
+}
