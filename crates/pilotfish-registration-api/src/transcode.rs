@@ -128,14 +128,30 @@ fn parse(descriptor: &MessageDescriptor, body: &[u8], prefix: &str) -> Result<Dy
     let message = match parsed {
         Ok(message) => message,
         Err(error) => {
-            let path = track.path().to_string();
+            let path = track.path();
             // `?` stands for a place without a name: the text ends there.
             let field = format!("{prefix}{path}").trim_end_matches(['.', '?']).to_owned();
-            return Err(BadRequest::field(field, error.to_string()));
+            let form =
+                if is_duration(descriptor, &path) { "; a duration is a text such as \"10s\"" } else { "" };
+            return Err(BadRequest::field(field, format!("{error}{form}")));
         }
     };
     json.end().map_err(|error| BadRequest::field("", format!("more than one JSON value: {error}")))?;
     Ok(message)
+}
+
+/// True if a path in JSON leads to a duration.
+fn is_duration(descriptor: &MessageDescriptor, path: &serde_path_to_error::Path) -> bool {
+    let mut message = Some(descriptor.clone());
+    for segment in path.iter() {
+        if let serde_path_to_error::Segment::Map { key } = segment {
+            let field = message.and_then(|message| {
+                message.get_field_by_json_name(key).or_else(|| message.get_field_by_name(key))
+            });
+            message = field.and_then(|field| field.kind().as_message().cloned());
+        }
+    }
+    message.is_some_and(|message| message.full_name() == "google.protobuf.Duration")
 }
 
 /// Sets a scalar field of a message or of one inside of it; `source` says where the text comes from.
@@ -283,8 +299,13 @@ mod tests {
             ),
             (r#"{"ports":[{"number":"x"}]}"#, "instance.ports[0].number", "invalid"),
             (r#"{"ports":{"number":1}}"#, "instance.ports", "invalid type"),
-            (r#"{"ttl":10}"#, "instance.ttl", "invalid type"),
-            (r#"{"ttl":"10"}"#, "instance.ttl", "duration"),
+            (r#"{"ttl":10}"#, "instance.ttl", "a duration is a text such as \"10s\""),
+            (r#"{"ttl":"10"}"#, "instance.ttl", "a duration is a text such as \"10s\""),
+            (
+                r#"{"checks":[{"tcp":{},"interval":"5 min"}]}"#,
+                "instance.checks[0].interval",
+                "a duration is a text such as \"10s\"",
+            ),
             (r#"{"adresses":[]}"#, "instance", "unrecognized field name 'adresses'"),
             (r#"{"labels":{"a":1}}"#, "instance.labels.a", "invalid type"),
             (

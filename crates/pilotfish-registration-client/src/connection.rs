@@ -86,7 +86,11 @@ impl Servers {
             let uri: Option<Uri> = text.parse().ok();
             let uri =
                 uri.filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some());
-            uri.ok_or_else(|| Error::Options(format!("{text:?} is no server, as http://127.0.0.1:15016 is")))
+            uri.ok_or_else(|| {
+                Error::Options(format!(
+                    "server {text:?}: not a URL with http:// or https://, such as http://127.0.0.1:15016"
+                ))
+            })
         };
         let endpoints: Vec<Uri> = options.servers.iter().map(parse).collect::<Result<_, _>>()?;
         if endpoints.is_empty() {

@@ -223,7 +223,7 @@ fn text(answer: &Answer, is_noted: bool, screen: &Screen) -> String {
     }
     list("endpoints", &answer.endpoints, screen, &mut out);
     if !answer.dropped.is_empty() {
-        let _ = writeln!(out, "  not sent to this proxy:");
+        let _ = writeln!(out, "  endpoints left out:");
         drops(&answer.dropped, screen, &mut out);
     }
     let colour = if answer.reaches { Colour::Good } else { Colour::Bad };

@@ -232,14 +232,18 @@ impl Elector {
         }
     }
 
-    /// Tells whether we lead.
+    /// Publishes until when this process leads, and logs a change.
     fn publish(&self) {
         let until = self.election.leads_until(Instant::now());
         let LeaseSettings { name, identity, .. } = &self.settings;
         let before = self.sender.send_replace(until);
         match (before, until) {
-            (None, Some(_)) => tracing::info!(lease = %name, %identity, "leading"),
-            (Some(_), None) => tracing::info!(lease = %name, %identity, "leading no longer"),
+            (None, Some(_)) => {
+                tracing::info!(lease = %name, %identity, "this process leads: it holds the Lease")
+            }
+            (Some(_), None) => {
+                tracing::info!(lease = %name, %identity, "this process leads no more: the Lease is released or lost")
+            }
             _ => {}
         }
     }

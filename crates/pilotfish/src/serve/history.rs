@@ -205,7 +205,7 @@ fn write_many(many: &Many) {
             registrations,
             ?slowest,
             newest,
-            "in force: several changes; pilotfish history lists them"
+            "in force: changes that share this line; pilotfish history lists them"
         );
         return;
     }
@@ -219,7 +219,7 @@ fn write_many(many: &Many) {
         refused,
         ?slowest,
         newest,
-        "several changes, not all of them in force everywhere; pilotfish history lists them"
+        "changes that share this line, not all of them in force everywhere; pilotfish history lists them"
     );
 }
 

@@ -83,7 +83,7 @@ impl Check {
             (Some(path), None) => ((certificate.0, path), key.0),
             (None, Some(path)) => ((key.0, path), certificate.0),
         };
-        self.wrong(named.0, &named.1.to_string_lossy(), &format!("and where is {missing}?"));
+        self.wrong(named.0, &named.1.to_string_lossy(), &format!("it needs {missing}, too"));
         Err(HalfNamed)
     }
 

@@ -295,8 +295,8 @@ mod tests {
         let on = || given("127.0.0.1:0");
         for (args, expected) in [
             (given("nowhere"), "--registration-address"),
-            (RegistrationArgs { registration_cert_file: file(), ..on() }, "where is --registration-key-file"),
-            (RegistrationArgs { registration_key_file: file(), ..on() }, "where is --registration-cert-file"),
+            (RegistrationArgs { registration_cert_file: file(), ..on() }, "it needs --registration-key-file"),
+            (RegistrationArgs { registration_key_file: file(), ..on() }, "it needs --registration-cert-file"),
             (
                 RegistrationArgs { registration_ca_cert_files: file().into_iter().collect(), ..on() },
                 "there is no TLS",

@@ -151,8 +151,8 @@ mod tests {
         let tls = kept.check(RegistryTable::default()).unwrap().tls.unwrap();
         assert_eq!((tls.certificate, tls.audiences.len()), (CertificateSource::Webhooks, 2));
         for (wrong, expected) in [
-            (TlsArgs { tls_key_file: None, ..given() }, "where is --tls-key-file"),
-            (TlsArgs { tls_cert_file: None, ..given() }, "where is --tls-cert-file"),
+            (TlsArgs { tls_key_file: None, ..given() }, "it needs --tls-key-file"),
+            (TlsArgs { tls_cert_file: None, ..given() }, "it needs --tls-cert-file"),
             (TlsArgs { tls_cert_file: None, tls_key_file: None, ..given() }, "it needs --tls-cert-file"),
             (TlsArgs { ca_cert_files: Vec::new(), ..given() }, "it needs --ca-cert-file"),
             (

@@ -3,6 +3,7 @@
 use crate::sync::settings::Output;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
+use pilotfish_api::counted;
 use pilotfish_polaris_sync::{PassReport, Progress, Request};
 use pilotfish_sync::Problem;
 use serde_json::json;
@@ -68,14 +69,19 @@ fn print_table(out: &mut impl Write, once: &Once) -> Result<()> {
 /// One line for each figure that is not zero.
 pub(super) fn table(report: &PassReport) -> Vec<String> {
     let mut lines = vec![format!(
-        "{:<20} {:>8} services, {} instances, compared in {:.1} s",
+        "{:<20} {:>8} {}, {}, compared in {:.1} s",
         "should be there",
         report.services,
-        report.instances,
+        if report.services == 1 { "service" } else { "services" },
+        counted(report.instances, "instance"),
         report.took.as_secs_f64()
     )];
     for (operation, (calls, elements)) in &report.calls {
-        lines.push(format!("{:<20} {elements:>8} in {calls} calls", operation.replace('_', " ")));
+        lines.push(format!(
+            "{:<20} {elements:>8} in {}",
+            operation.replace('_', " "),
+            counted(*calls, "call")
+        ));
     }
     let figures = [
         ("tried again", report.failed, ""),
@@ -144,9 +150,9 @@ mod tests {
         assert_eq!(
             table(&report),
             [
-                "should be there             1 services, 250 instances, compared in 1.2 s",
+                "should be there             1 service, 250 instances, compared in 1.2 s",
                 "create instances          250 in 3 calls",
-                "create namespaces           1 in 1 calls",
+                "create namespaces           1 in 1 call",
                 "deletions held              7 until they are confirmed",
             ]
         );
