@@ -5,7 +5,8 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::ConnectInfo;
 use axum::response::{IntoResponse, Response};
-use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -176,7 +177,7 @@ async fn answer(
     activity.works();
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(ConnectInfo(peer));
-    let response = if has_several_hosts(request.headers()) {
+    let response = if has_several_hosts(request.uri(), request.headers()) {
         refuse_hosts()
     } else {
         match timeout(limit, router.oneshot(request)).await {
@@ -192,13 +193,18 @@ async fn answer(
 }
 
 /// True if who checks the host and who uses it could mean different ones.
-fn has_several_hosts(headers: &HeaderMap) -> bool {
-    headers.get_all(header::HOST).iter().nth(1).is_some()
+fn has_several_hosts(target: &Uri, headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let (host, second) = (hosts.next(), hosts.next());
+    let is_other = |(own, host): (&Authority, &HeaderValue)| {
+        !own.as_str().as_bytes().eq_ignore_ascii_case(host.as_bytes())
+    };
+    second.is_some() || target.authority().zip(host).is_some_and(is_other)
 }
 
 /// RFC 9112, 3.2: a server answers such a request with 400.
 fn refuse_hosts() -> Response {
-    let mut response = (StatusCode::BAD_REQUEST, "the request has several Host headers\n").into_response();
+    let mut response = (StatusCode::BAD_REQUEST, "the request has several hosts\n").into_response();
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }

@@ -75,13 +75,20 @@ async fn ask(io: &mut TcpStream, path: &str) -> String {
 #[tokio::test]
 async fn a_request_with_several_hosts_is_refused() {
     let running = start(LIMITS).await;
-    for (hosts, status) in [(1, "200"), (2, "400"), (3, "400")] {
+    for (target, hosts, status) in [
+        ("/", 1, "200"),
+        ("/", 2, "400"),
+        ("/", 3, "400"),
+        ("http://a/", 1, "200"),
+        ("http://A/", 1, "200"),
+        ("http://b/", 1, "400"),
+    ] {
         let mut io = connect(running.address).await;
-        let request = format!("GET / HTTP/1.1\r\n{}\r\n", "host: a\r\n".repeat(hosts));
+        let request = format!("GET {target} HTTP/1.1\r\n{}\r\n", "host: a\r\n".repeat(hosts));
         io.write_all(request.as_bytes()).await.unwrap();
         let mut text = vec![0; 4_096];
         let read = soon(io.read(&mut text)).await.unwrap();
-        assert_eq!(String::from_utf8_lossy(&text[..read]).split(' ').nth(1), Some(status), "{hosts} hosts");
+        assert_eq!(String::from_utf8_lossy(&text[..read]).split(' ').nth(1), Some(status), "{target}, {hosts} hosts");
     }
 }
 

@@ -15,8 +15,11 @@ pub(crate) fn check(parts: &Parts, is_loopback: bool) -> Result<(), Failure> {
         return Err(Failure::new(Code::InvalidArgument, "the request has several Host headers"));
     }
     let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
-    let host = parts.uri.authority().map(http::uri::Authority::as_str).or_else(|| text(HOST.as_str()));
-    let host = host.unwrap_or_default();
+    let authority = parts.uri.authority().map(http::uri::Authority::as_str);
+    if authority.zip(text(HOST.as_str())).is_some_and(|(own, host)| !own.eq_ignore_ascii_case(host)) {
+        return Err(Failure::new(Code::InvalidArgument, "the request has several hosts"));
+    }
+    let host = authority.or_else(|| text(HOST.as_str())).unwrap_or_default();
     let is_elsewhere = match (text("sec-fetch-site"), text(ORIGIN.as_str())) {
         (Some(site), _) => !matches!(site, "none" | "same-origin"),
         (None, Some(origin)) => origin.split_once("://").is_none_or(|(_, origin)| origin != host),
@@ -76,6 +79,15 @@ mod tests {
             (&[("host", "127.0.0.1:1"), ("host", "127.0.0.1:1")], false),
         ] {
             assert_eq!(allowed(headers, true), expected, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn target_with_another_host_than_the_header_is_refused() {
+        for (host, expected) in [("127.0.0.1:1", true), ("evil.example", false)] {
+            let request = http::Request::builder().uri("http://127.0.0.1:1/v1/instances").header("host", host);
+            let parts = request.body(()).unwrap().into_parts().0;
+            assert_eq!(check(&parts, true).is_ok(), expected, "{host}");
         }
     }
 

@@ -11,7 +11,7 @@
 
 use super::{Action, Denied, Surroundings};
 use crate::identity::{ANONYMOUS, Who};
-use pilotfish_identity::WorkloadId;
+use pilotfish_identity::{WorkloadId, is_this_machine};
 use pilotfish_registration::InstanceKey;
 
 pub(super) fn check(
@@ -21,7 +21,7 @@ pub(super) fn check(
     around: &Surroundings,
 ) -> Result<(), Denied> {
     let is_anonymous = &*who.identity == ANONYMOUS;
-    let is_local = around.is_loopback && !who.is_forwarded;
+    let is_local = around.is_loopback && is_this_machine(who.address) && !who.is_forwarded;
     if action != Action::Register || (is_anonymous && is_local) {
         return Ok(());
     }
@@ -108,13 +108,16 @@ mod tests {
             // Through a proxy, a client on loopback is as one from elsewhere.
             let elsewhere = Surroundings { is_loopback: false, ..around };
             let forwarded = Who { is_forwarded: true, ..who.clone() };
+            let of_a_sidecar = Who { address: [127, 0, 0, 6].into(), ..who.clone() };
             let local =
                 Surroundings { mesh: Arc::new(Shop), domain: "cluster.local".to_owned(), is_loopback };
-            assert_eq!(
-                check(&forwarded, action, &key, &local),
-                check(&who, action, &key, &elsewhere),
-                "{identity}"
-            );
+            for passed_on in [forwarded, of_a_sidecar] {
+                assert_eq!(
+                    check(&passed_on, action, &key, &local),
+                    check(&who, action, &key, &elsewhere),
+                    "{identity}"
+                );
+            }
         }
     }
 }
