@@ -27,6 +27,14 @@ impl Client {
         Ok(Self { servers: Arc::new(Servers::new(options)?) })
     }
 
+    /// Reads the token and the certificates once, as each connection does, so that a wrong path is reported before anything starts.
+    ///
+    /// # Errors
+    /// [`Error::Options`] with the file that cannot be used.
+    pub async fn check_files(&self) -> Result<(), Error> {
+        self.servers.check_files().await
+    }
+
     /// Registers an instance, and keeps it registered as long as the [`Registration`] lives. One without a TTL gets [`DEFAULT_TTL`].
     ///
     /// # Errors

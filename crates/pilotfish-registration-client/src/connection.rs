@@ -99,6 +99,13 @@ impl Servers {
         Ok(Self { options, endpoints, in_use: Mutex::default() })
     }
 
+    pub(crate) async fn check_files(&self) -> Result<(), Error> {
+        let options = self.options.clone();
+        let files = tokio::task::spawn_blocking(move || Files::read(&options)).await;
+        let files = files.map_err(|error| Error::Options(error.to_string()))?;
+        files.map(drop).map_err(|error| Error::Options(error.to_string()))
+    }
+
     /// Host and port of the server in use.
     pub(crate) fn current(&self) -> Option<(String, u16)> {
         let uri = self.endpoints.get(self.in_use.lock().server)?;

@@ -76,7 +76,7 @@ fn names_are_those_of_dns() {
             "service: x.web.a.svc.cluster.local is no service of cluster.local: NAME.NAMESPACE.svc.cluster.local is",
         ),
         ("A", "web", "namespace: \"A\" is no DNS label of small letters, digits and dashes: use \"a\""),
-        ("a.b", "web", "namespace: \"a.b\" is no DNS label of small letters, digits and dashes: use \"a.b\""),
+        ("a.b", "web", "namespace: \"a.b\" is no DNS label of small letters, digits and dashes: use \"a-b\""),
     ] {
         assert_eq!(key(namespace, service), Err(expected.to_owned()), "{namespace}/{service}");
     }

@@ -43,6 +43,7 @@ impl Register {
     pub(crate) async fn run(self) -> Result<ExitCode> {
         self.check()?;
         let client = Client::new(self.server.options())?;
+        client.check_files().await?;
         let address = self.address(&client).await?;
         let instance = self.instance(address)?;
         let mut signals = Signals::listen()?;

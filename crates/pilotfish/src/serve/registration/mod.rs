@@ -29,7 +29,9 @@ use pilotfish_registration::{Registrar, RegistrarDriver, RegistrarSettings, Stor
 use pilotfish_registration_checks::{CheckHandle, CheckRunner, CheckSettings, checks};
 use pilotfish_registration_etcd::{EtcdStore, EtcdStoreSettings};
 use pilotfish_registration_redb::{OpenStore, RedbStore};
-use pilotfish_registration_server::{AccessFiles, Bound, RegistrationServer, ServerLimits, ServerSettings};
+use pilotfish_registration_server::{
+    AccessFiles, Bound, RegistrationServer, ServerError, ServerLimits, ServerSettings,
+};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -82,7 +84,7 @@ impl Registration {
             ..ServerSettings::new(own.address)
         };
         let server = RegistrationServer::new(registrar.clone(), server, recorder.clone());
-        let bound = server.bind().map_err(|error| with_flag(error, "--registration-address"))?;
+        let bound = server.bind().map_err(bind_error)?;
         let checks =
             checks(CheckSettings { networks: own.check_networks.clone(), ..CheckSettings::default() });
         Ok(Some(Self { bound, registrar, driver, checks, reload }))
@@ -139,6 +141,14 @@ async fn open_store(settings: &StoreSettings) -> Result<(Arc<dyn Store>, StoreEv
             let (store, events) = EtcdStore::open(settings);
             Ok((Arc::new(store), events))
         }
+    }
+}
+
+/// Names the flag of the address where the address is at fault; other errors name their file.
+fn bind_error(error: ServerError) -> anyhow::Error {
+    match &error {
+        ServerError::Bind { .. } | ServerError::Plaintext { .. } => with_flag(error, "--registration-address"),
+        ServerError::Access(_) | ServerError::Reflection(_) => error.into(),
     }
 }
 
