@@ -155,9 +155,17 @@ fn action(route: &Value, at: &mut Step) -> Next<Vec<(String, u64)>> {
             value => notes.push(format!("{what} {value}")),
         }
     }
-    if route.pointer("/typed_per_filter_config/envoy.filters.http.fault/abort").is_some() {
-        at.verdict = Verdict::Doubtful;
-        notes.push("a fault is injected: some requests are aborted".to_owned());
+    if let Some(abort) = route.pointer("/typed_per_filter_config/envoy.filters.http.fault/abort") {
+        let percent = percent(&abort["percentage"]);
+        if percent >= 100.0 {
+            at.verdict = Verdict::Ends;
+            at.text = "a fault is injected: every request is aborted".to_owned();
+            return Next::End(format!("{}: the route aborts every request", abort_status(abort)));
+        }
+        if percent > 0.0 {
+            at.verdict = Verdict::Doubtful;
+            notes.push(format!("a fault is injected: {percent} % of requests are aborted"));
+        }
     }
     at.text = clusters
         .iter()
@@ -175,6 +183,24 @@ fn action(route: &Value, at: &mut Step) -> Next<Vec<(String, u64)>> {
         return Next::End("503: the route sends to no cluster".to_owned());
     }
     Next::On(clusters)
+}
+
+/// Envoy's FractionalPercent in percent. Without a numerator it is 0.
+fn percent(value: &Value) -> f64 {
+    let hundredth = match text(value, "/denominator") {
+        "TEN_THOUSAND" => 100.0,
+        "MILLION" => 10_000.0,
+        _ => 1.0,
+    };
+    value.get("numerator").and_then(Value::as_f64).unwrap_or_default() / hundredth
+}
+
+/// The status that clients get from an injected abort.
+fn abort_status(abort: &Value) -> String {
+    match abort.get("grpc_status") {
+        Some(status) => format!("gRPC status {status}"),
+        None => number(abort, "/http_status").to_string(),
+    }
 }
 
 /// A request as a route sends it on. `levels`: what may change headers.

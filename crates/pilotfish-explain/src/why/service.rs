@@ -2,7 +2,7 @@
 
 use super::{Request, Walk, Way, dropped, object, origin, step};
 use pilotfish_api::v1::{Dropped, Failure, Step, Verdict};
-use pilotfish_model::{ExportTo, Hostname, Namespace, PortId, Service};
+use pilotfish_model::{ExportTo, Hostname, Namespace, PortId, Resolution, Service};
 use pilotfish_translate::{HostSeen, Unseen};
 use std::sync::Arc;
 
@@ -35,7 +35,8 @@ impl Walk<'_> {
         };
         let mut found = step("service", Verdict::Ok, host.to_string(), "");
         let port = self.port(&service, request, &mut found);
-        let is_missed = !self.is_router() && service.port(PortId::tcp(port)).is_none();
+        let is_alias = service.resolution == Resolution::Alias;
+        let is_missed = !self.is_router() && (is_alias || service.port(PortId::tcp(port)).is_none());
         let missed = is_missed.then(|| format!("{host}: {}", found.text));
         found.decided_by = vec![origin(&service.provenance)];
         found.others = others;
@@ -116,6 +117,10 @@ impl Walk<'_> {
             http.or_else(|| service.tcp_ports().next()).map_or(80, |port| port.number)
         };
         let number = request.port.unwrap_or_else(fallback);
+        if let Some(target) = alias_target(service) {
+            found.text = format!("port {number} of {target}, of which it is an alias");
+            return number;
+        }
         match service.port(PortId::tcp(number)) {
             Some(port) => {
                 found.text = format!("port {number} ({}), {}", port.name, port.protocol.istio_name());
@@ -160,6 +165,14 @@ impl Walk<'_> {
         );
         all
     }
+}
+
+/// The host that an `ExternalName` Service stands for. Ports of the alias itself mean nothing.
+fn alias_target(service: &Service) -> Option<&str> {
+    if service.resolution != Resolution::Alias {
+        return None;
+    }
+    service.kubernetes.as_ref()?.external_name.as_deref()
 }
 
 /// What is wrong with a registry.

@@ -142,6 +142,50 @@ fn requests_that_reach_no_service_end_with_the_reason() {
 }
 
 #[test]
+fn alias_leads_to_the_ports_of_its_target() {
+    let aliases = "
+apiVersion: v1
+kind: Service
+metadata: {name: shop-window, namespace: shop}
+spec: {type: ExternalName, externalName: web.shop.svc.cluster.local}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: outside, namespace: shop}
+spec: {type: ExternalName, externalName: www.example.com, ports: [{name: http, port: 80}]}
+";
+    let answer = ask(&[SHOP, aliases], "shop-window", "/");
+    assert!(answer.reaches && answer.outcome == "it reaches 1 endpoint", "{}", said(&answer));
+    let answer = ask(&[SHOP, aliases], "outside", "/");
+    let reason = "outside.shop.svc.cluster.local: port 80 of www.example.com, of which it is an alias";
+    assert!(!answer.reaches && answer.outcome.contains(reason), "{}", said(&answer));
+}
+
+#[test]
+fn route_that_aborts_every_request_reaches_nothing() {
+    let rules = |percentage: &str| {
+        format!(
+            "
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: web, namespace: shop}}
+spec:
+  hosts: [web]
+  http: [{{fault: {{abort: {{httpStatus: 418{percentage}}}}}, route: [{{destination: {{host: web}}}}]}}]
+"
+        )
+    };
+    for (percentage, reaches, outcome) in [
+        (", percentage: {value: 100}", false, "418: the route aborts every request"),
+        (", percentage: {value: 2.5}", true, "it reaches 1 endpoint; 1 step is doubtful"),
+        (", percentage: {value: 0}", true, "it reaches 1 endpoint"),
+    ] {
+        let answer = ask(&[SHOP, &rules(percentage)], "web", "/");
+        assert_eq!((answer.reaches, answer.outcome.as_str()), (reaches, outcome), "{}", said(&answer));
+    }
+}
+
+#[test]
 fn routes_of_hosts_without_a_service_reach_those_that_they_name() {
     let routes = "
 apiVersion: networking.istio.io/v1
