@@ -220,6 +220,11 @@ fn ingresses() {
                 &good,
             ),
             (
+                &path("path: /, backend: {resource: {kind: a, name: b}}"),
+                "warning: spec.rules[0].http.paths[0].backend.resource: has no effect: only backends of kind Service are served",
+                &good,
+            ),
+            (
                 &path("path: /, backend: {service: {port: {number: 80}}}"),
                 "spec.rules[0].http.paths[0].backend.service.name: must be set",
                 &good,
@@ -241,7 +246,7 @@ fn ingresses() {
         &[(
             "spec: {}",
             "spec: one of defaultBackend and rules must be set",
-            "spec: {defaultBackend: {resource: {kind: a, name: b}}}",
+            "spec: {defaultBackend: {service: {name: b, port: {number: 80}}}}",
         )],
     );
 }

@@ -48,7 +48,7 @@ fn mesh_config() {
             ),
             (
                 "defaultServiceExportTo: [\"*\", a]",
-                "defaultServiceExportTo: \"*\" and \"~\" must be alone",
+                "warning: defaultServiceExportTo: \"*\" decides alone, else \"~\": the other values have no effect",
                 "defaultServiceExportTo: [\"~\"]",
             ),
             (

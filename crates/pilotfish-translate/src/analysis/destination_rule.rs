@@ -3,6 +3,7 @@
 use super::clients::AnyWorkload;
 use super::finding::{Report, listed};
 use super::hosts::{self, AnyBelow, Lookup};
+use super::policies::check_selector;
 use super::virtual_service::check_exports;
 use super::workloads::{LabelsIn, SubsetSelects};
 use super::{Code, Known, mtls};
@@ -16,6 +17,10 @@ use std::sync::Arc;
 /// All that a DestinationRule names.
 pub(super) fn check(report: &mut Report<'_, '_>, known: Known, object: &Typed<DestinationRule>) {
     check_exports(report, &object.export_to);
+    if let Some(selector) = &object.workload_selector {
+        let path = "spec.workloadSelector.matchLabels";
+        check_selector(report, path, &selector.match_labels, Code::NoMatchingWorkloadsFound);
+    }
     let full = report.cx.domain().qualify(&object.host, object.namespace());
     let Ok(host) = Hostname::parse(&full) else { return };
     check_place(report, object, &host);
@@ -30,8 +35,13 @@ pub(super) fn check(report: &mut Report<'_, '_>, known: Known, object: &Typed<De
         Lookup::Services(services) => {
             check_ports(report, object, &services);
             check_subsets(report, object, &services);
-            mtls::check_rule(report, object, &services);
+            if !host.is_wildcard() {
+                mtls::check_rule(report, object, &services);
+            }
         }
+    }
+    if host.is_wildcard() {
+        mtls::check_wildcard_rule(report, object, &host);
     }
     let overruled = report.cx.get(&OverruledBy(report.key().clone()));
     for (path, message) in overruled.iter() {

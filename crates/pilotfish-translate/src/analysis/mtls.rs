@@ -10,7 +10,7 @@ use crate::policy::peer_authentication::{MtlsMode, PeerAuthenticationsOf};
 use pilotfish_config::networking::{ClientTlsMode, DestinationRule, TrafficPolicy};
 use pilotfish_config::security::PeerAuthentication;
 use pilotfish_model::{
-    Endpoint, LabelMap, Namespace, Origin, Port, Service, ServiceKey, TlsMode, Typed, label_subset,
+    Endpoint, Hostname, LabelMap, Namespace, Origin, Port, Service, ServiceKey, TlsMode, Typed, label_subset,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -76,6 +76,51 @@ pub(super) fn check_policy(report: &mut Report<'_, '_>, policy: &Typed<PeerAuthe
     report.add_with_hint(Code::MutualTlsDisagrees, "spec", message, Some(hint.to_owned()));
 }
 
+/// The services below a wildcard host for which a rule is the one that counts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct DecidedBy {
+    rule: Origin,
+    host: Hostname,
+    /// The namespace of the clients; `None` for those of the services' own namespaces.
+    client: Option<Namespace>,
+}
+
+impl Query for DecidedBy {
+    type Output = Vec<Arc<Service>>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let below = cx.services().filter(|(key, _)| key.hostname.is_subset_of(&self.host));
+        let is_decided = |key: &ServiceKey| {
+            let client = self.client.as_ref().unwrap_or(&key.namespace);
+            let rules = cx.get(&DestinationRulesFor::new(client, key.clone()));
+            rules.all().iter().any(|rule| rule.provenance.contains(&self.rule))
+        };
+        below.filter(|(key, _)| is_decided(key)).flat_map(|(_, services)| services.iter().cloned()).collect()
+    }
+}
+
+/// The same as [`check_rule`] for a rule of a wildcard host.
+pub(super) fn check_wildcard_rule(
+    report: &mut Report<'_, '_>,
+    object: &Typed<DestinationRule>,
+    host: &Hostname,
+) {
+    let subsets = object.subsets.iter().filter_map(|subset| subset.traffic_policy.as_ref());
+    if !object.traffic_policy.iter().chain(subsets).any(has_tls) {
+        return;
+    }
+    let own = object.namespace();
+    let is_root = *own == *report.cx.mesh().root_namespace.as_str();
+    let rule = crate::engine::reference(object);
+    let query = DecidedBy { rule, host: host.clone(), client: (!is_root).then(|| own.clone()) };
+    let services = report.cx.get(&query);
+    check_rule(report, object, &services);
+}
+
+fn has_tls(policy: &TrafficPolicy) -> bool {
+    policy.tls.is_some() || policy.port_level_settings.iter().any(|port| port.tls.is_some())
+}
+
 /// Reports TLS modes of a DestinationRule with which endpoints refuse connections.
 pub(super) fn check_rule(
     report: &mut Report<'_, '_>,
@@ -104,9 +149,8 @@ fn refused(
     wanted: &BTreeMap<String, String>,
     policy: &TrafficPolicy,
 ) -> Option<String> {
-    let has_tls = policy.tls.is_some() || policy.port_level_settings.iter().any(|port| port.tls.is_some());
     let mut found = None;
-    if !has_tls {
+    if !has_tls(policy) {
         return found;
     }
     each_endpoint(cx, service, |port, endpoint| {

@@ -394,6 +394,11 @@ fn destination_rules() {
             "{host: web, trafficPolicy: {portLevelSettings: [{port: {number: 81}}]}}",
             vec!["IST0101 dr spec.trafficPolicy.portLevelSettings[0].port.number"],
         ),
+        ("{host: web, workloadSelector: {matchLabels: {app: web}}}", vec![]),
+        (
+            "{host: web, workloadSelector: {matchLabels: {app: wbe}}}",
+            vec!["IST0127 dr spec.workloadSelector.matchLabels"],
+        ),
     ] {
         assert_eq!(found(&rule(spec)), wanted, "{spec}");
     }

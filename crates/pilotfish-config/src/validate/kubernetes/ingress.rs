@@ -61,6 +61,9 @@ fn backend(backend: &IngressBackend, at: &Path<'_>, checker: &mut Checker) {
     if set.iter().all(|(_, set)| !set) {
         checker.error(at, "one of service and resource must be set");
     }
+    if backend.resource.is_some() {
+        checker.warning(&at.field("resource"), "has no effect: only backends of kind Service are served");
+    }
     let Some(service) = &backend.service else { return };
     let at = at.field("service");
     if service.name.is_empty() {

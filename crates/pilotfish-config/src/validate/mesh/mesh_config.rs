@@ -98,7 +98,7 @@ fn scopes(mesh: &MeshConfig, at: &Path<'_>, checker: &mut Checker) {
     for (field, values) in exports {
         let at = at.field(field);
         if values.len() > 1 && values.iter().any(|value| matches!(value.as_str(), "*" | "~")) {
-            checker.error(&at, "\"*\" and \"~\" must be alone");
+            checker.warning(&at, "\"*\" decides alone, else \"~\": the other values have no effect");
         }
         each(values, &at, checker, |value, at, checker| {
             if !matches!(value.as_str(), "*" | "." | "~") && !is_dns_label(value) {

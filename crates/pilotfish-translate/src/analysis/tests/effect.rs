@@ -1,6 +1,6 @@
 //! Rules and parts of rules without effect, and mutual TLS about which two sides disagree.
 
-use super::{found_in, object, shop, virtual_service, with_streams};
+use super::{NETWORKING, found_in, object, shop, virtual_service, with_streams};
 use crate::analysis::Known;
 use crate::testing::{KUBERNETES, endpoint, labels, line, pod, service};
 use pilotfish_model::{KubernetesAttributes, Resolution, ShardKey, TlsMode, Update};
@@ -155,6 +155,10 @@ fn clients_and_workloads_that_disagree_about_mutual_tls() {
     let rule = |mode: &str| {
         object("DestinationRule", "dr", &format!("{{host: cart, trafficPolicy: {{tls: {{mode: {mode}}}}}}}"))
     };
+    let for_all = |namespace: &str, mode: &str| {
+        let spec = format!("{{host: \"*.shop.svc.cluster.local\", trafficPolicy: {{tls: {{mode: {mode}}}}}}}");
+        line(NETWORKING, "DestinationRule", namespace, "dr", &spec)
+    };
     let plain: &[&str] = &["PLF0005 cart spec"];
     let by_rule: &[&str] = &["PLF0005 dr spec.trafficPolicy.tls.mode"];
     for (text, wanted) in [
@@ -169,6 +173,11 @@ fn clients_and_workloads_that_disagree_about_mutual_tls() {
         (mesh("STRICT") + &rule("ISTIO_MUTUAL"), &[]),
         (cart("mtls: {mode: DISABLE}") + &rule("ISTIO_MUTUAL"), by_rule),
         (mesh("PERMISSIVE") + &rule("DISABLE"), &[]),
+        (mesh("STRICT") + &for_all("shop", "DISABLE"), by_rule),
+        (mesh("STRICT") + &for_all("istio-system", "SIMPLE"), by_rule),
+        (mesh("STRICT") + &for_all("shop", "ISTIO_MUTUAL"), &[]),
+        // Another rule decides.
+        (mesh("STRICT") + &for_all("istio-system", "DISABLE") + &rule("ISTIO_MUTUAL").replace("dr", "own"), &[]),
     ] {
         assert_eq!(found_in(with_proxy(), &text, Known::default()), wanted, "{text}");
     }

@@ -4,7 +4,8 @@ use super::{REF_NOT_PERMITTED, grants};
 use crate::engine::Cx;
 use pilotfish_config::gateway_api::{Backend, BackendRef};
 use pilotfish_config::networking::{Destination, PortSelector, RouteDestination};
-use pilotfish_model::{Hostname, Kind, Namespace, ServiceKey};
+use pilotfish_model::{Hostname, Kind, Namespace, PortId, Resolution, Service, ServiceKey};
+use std::sync::Arc;
 
 /// The group of ServiceImports.
 const MULTI_CLUSTER: &str = "multicluster.x-k8s.io";
@@ -90,7 +91,27 @@ pub(super) fn destination(
 
 /// What is wrong with a backend, also when it is only that nothing is there.
 pub(super) fn problem(cx: &Cx<'_>, backend: &BackendView, referrer: Referrer<'_>) -> Option<Problem> {
-    present(cx, backend, referrer).err()
+    match present(cx, backend, referrer) {
+        Ok(destination) => without_port(cx, backend, referrer, &destination),
+        Err(problem) => Some(problem),
+    }
+}
+
+/// A port that the service behind a backend lacks: there is no cluster for it.
+fn without_port(
+    cx: &Cx<'_>,
+    backend: &BackendView,
+    referrer: Referrer<'_>,
+    to: &Destination,
+) -> Option<Problem> {
+    let number = to.port.as_ref()?.number;
+    let services = services(cx, backend, referrer, &Hostname::parse(&to.host).ok()?);
+    // The ports of an alias mean nothing.
+    let takes = |service: &Arc<Service>| {
+        service.resolution == Resolution::Alias || service.port(PortId::tcp(number)).is_some()
+    };
+    let message = format!("{} has no port {number} for TCP", to.host);
+    (!services.iter().any(takes)).then(|| Problem::new("BackendNotFound", message))
 }
 
 /// The destination of a backend that may be referred to and is there.
@@ -103,18 +124,25 @@ pub(super) fn present(
         Unusable::Alone(problem) | Unusable::Route(problem) => problem,
     })?;
     let hostname = Hostname::parse(&destination.host).ok();
-    let is_there = hostname.is_some_and(|hostname| match backend.kind.as_str() {
-        // Of any namespace.
-        "Hostname" => !cx.namespaces_of(&hostname).is_empty(),
-        _ => {
-            let namespace = backend.namespace.as_ref().unwrap_or(referrer.namespace).clone();
-            cx.services_of(&ServiceKey { hostname, namespace }).is_some()
-        }
-    });
-    if is_there {
+    if hostname.is_some_and(|hostname| !services(cx, backend, referrer, &hostname).is_empty()) {
         return Ok(destination);
     }
     Err(Problem::new("BackendNotFound", format!("there is no service {}", destination.host)))
+}
+
+/// The services of a backend's host: for a Hostname those of any namespace.
+fn services(
+    cx: &Cx<'_>,
+    backend: &BackendView,
+    referrer: Referrer<'_>,
+    hostname: &Hostname,
+) -> Vec<Arc<Service>> {
+    let namespaces = match backend.kind.as_str() {
+        "Hostname" => cx.namespaces_of(hostname),
+        _ => vec![backend.namespace.as_ref().unwrap_or(referrer.namespace).clone()],
+    };
+    let keys = namespaces.into_iter().map(|namespace| ServiceKey { hostname: hostname.clone(), namespace });
+    keys.filter_map(|key| cx.services_of(&key)).flat_map(|services| services.to_vec()).collect()
 }
 
 fn resolve(cx: &Cx<'_>, backend: &BackendView, referrer: Referrer<'_>) -> Result<Destination, Unusable> {

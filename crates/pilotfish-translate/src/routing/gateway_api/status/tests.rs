@@ -127,6 +127,8 @@ fn references_are_resolved_or_have_a_reason() {
         (gw, "", "backendRefs: [{name: web, port: 80}]", "ResolvedRefs:ResolvedRefs"),
         (gw, "", "backendRefs: [{name: none, port: 80}]", "!ResolvedRefs:BackendNotFound"),
         (gw, "", "backendRefs: [{name: none, port: 80, weight: 0}]", "!ResolvedRefs:BackendNotFound"),
+        (gw, "", "backendRefs: [{name: web, port: 81}]", "!ResolvedRefs:BackendNotFound"),
+        (mesh, "", "backendRefs: [{name: web, port: 81}]", "!ResolvedRefs:BackendNotFound"),
         (gw, "", "backendRefs: [{name: web, namespace: far, port: 80}]", "!ResolvedRefs:RefNotPermitted"),
         (gw, &grant, "backendRefs: [{name: web, namespace: far, port: 80}]", "ResolvedRefs:ResolvedRefs"),
         (
