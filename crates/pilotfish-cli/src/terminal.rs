@@ -27,8 +27,9 @@ pub fn cleaned(text: &str, has_colours: bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Whether a terminal obeys a character, or shows what follows it in another order (Unicode's bidirectional formatting).
-pub(crate) fn is_control(c: char) -> bool {
+/// True if a terminal obeys a character, or shows what follows it in another order (Unicode's bidirectional formatting).
+#[must_use]
+pub fn is_control(c: char) -> bool {
     let turns =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}')
@@ -52,7 +53,8 @@ pub(crate) fn cut(line: &str, width: usize) -> String {
 }
 
 /// A text on one line, for a place where a line of its own would look like one of ours.
-pub(crate) fn one_line(text: &str) -> String {
+#[must_use]
+pub fn one_line(text: &str) -> String {
     text.chars().map(|c| if is_control(c) { ' ' } else { c }).collect()
 }
 

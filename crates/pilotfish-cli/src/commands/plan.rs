@@ -4,6 +4,7 @@
 use crate::client::Connection;
 use crate::error::CliError;
 use crate::output::{Colour, Output, Screen};
+use crate::terminal::one_line;
 use crate::words::is_or_are;
 use clap::Args;
 use pilotfish_api::counted;
@@ -87,13 +88,11 @@ fn text(plan: &Plan, lines: usize, screen: &Screen) -> String {
             format!("the files have {}, and nothing is planned:", counted(plan.problems.len(), "error"));
         let _ = writeln!(out, "{}", screen.paint(&line, Colour::Bad));
         for problem in &plan.problems {
-            let _ = writeln!(
-                out,
-                "  {}: {} {}: {}",
-                problem.place, problem.object, problem.path, problem.message
-            );
+            let line =
+                format!("{}: {} {}: {}", problem.place, problem.object, problem.path, problem.message);
+            let _ = writeln!(out, "  {}", one_line(&line));
             if !problem.hint.is_empty() {
-                let _ = writeln!(out, "    hint: {}", problem.hint);
+                let _ = writeln!(out, "    hint: {}", one_line(&problem.hint));
             }
         }
         return out;
@@ -181,6 +180,14 @@ fn diff(diff: &str, most: usize, screen: &Screen, out: &mut String) {
 mod tests {
     use super::*;
     use pilotfish_api::v1::{Danger, Impact, PlanChange, Section};
+
+    #[test]
+    fn file_names_with_line_breaks_make_no_lines_of_their_own() {
+        let problem = pilotfish_api::Problem { place: "a\nerror: b:1".into(), ..Default::default() };
+        let plan = Plan { severity: Severity::Invalid, problems: vec![problem], ..Plan::default() };
+        let text = text(&plan, 10, &Screen::plain());
+        assert_eq!(text, "the files have 1 error, and nothing is planned:\n  a error: b:1:  : \n");
+    }
 
     fn plan() -> Plan {
         let change = PlanChange {

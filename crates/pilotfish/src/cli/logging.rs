@@ -4,6 +4,7 @@ use crate::cli::log_queue::{LogQueue, LogWriter};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use parking_lot::Mutex;
+use pilotfish_cli::is_control;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::{self, Write};
 use std::io::IsTerminal;
@@ -259,16 +260,16 @@ pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     })
 }
 
-/// Writes control characters as Rust's literals have them: `\u{1b}`, `\n`.
+/// Writes control characters, also those that turn the direction of writing, as Rust's literals have them: `\u{1b}`, `\n`.
 struct Escaping<'a, 'b>(&'a mut Writer<'b>);
 
 impl fmt::Write for Escaping<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        if !text.contains(char::is_control) {
+        if !text.contains(is_control) {
             return self.0.write_str(text);
         }
         text.chars().try_for_each(|c| {
-            if c.is_control() { write!(self.0, "{}", c.escape_default()) } else { self.0.write_char(c) }
+            if is_control(c) { write!(self.0, "{}", c.escape_default()) } else { self.0.write_char(c) }
         })
     }
 }
@@ -380,7 +381,7 @@ mod tests {
         let builder = tracing_subscriber::fmt().with_writer(move || writer.clone()).without_time();
         let subscriber = builder.with_ansi(false).with_target(false).fmt_fields(Fields).finish();
         tracing::subscriber::with_default(subscriber, || {
-            let words = "no\u{1b}[2J\u{9b}such\nERROR filter";
+            let words = "no\u{1b}[2J\u{9b}such\u{202e}\nERROR filter";
             let span = tracing::info_span!("stream", peer = %words);
             let _entered = span.enter();
             tracing::warn!(reason = %words, count = 1, "{words}");
@@ -388,7 +389,7 @@ mod tests {
             tracing::info!(error = &*error as &dyn std::error::Error, "failed");
         });
         let text = String::from_utf8(kept.0.lock().clone()).unwrap();
-        let clean = "no\\u{1b}[2J\\u{9b}such\\nERROR filter";
+        let clean = "no\\u{1b}[2J\\u{9b}such\\u{202e}\\nERROR filter";
         let span = format!("stream{{peer={clean}}}");
         assert_eq!(
             text,

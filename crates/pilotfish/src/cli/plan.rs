@@ -6,7 +6,7 @@ use crate::admin::plan::read;
 use crate::registries::table_with;
 use anyhow::{Context, Result};
 use pilotfish_api::v1::Plan;
-use pilotfish_cli::{CliError, PlanArgs, counted, show_plan};
+use pilotfish_cli::{CliError, PlanArgs, counted, one_line, show_plan};
 use pilotfish_config::{Limits, MeshFile, SourceEvent, read_mesh_file};
 use pilotfish_explain::{Planned, plan, subjects_of_change};
 use pilotfish_model::{Object, ObjectKey, Update, World, WorldWriter};
@@ -70,7 +70,7 @@ pub(super) fn world_of(folder: &Path, settings: Vec<Object>) -> Result<Arc<World
             "{} has {}: {}",
             folder.display(),
             counted(plan.problems.len(), "error"),
-            first.unwrap_or_default()
+            one_line(&first.unwrap_or_default())
         ))
         .hint("pilotfish validate shows all of them")
     })?;

@@ -1,7 +1,7 @@
 //! The files of a plan: those that `serve` would read.
 
 use pilotfish_api::v1::PlanFile;
-use pilotfish_cli::CliError;
+use pilotfish_cli::{CliError, one_line};
 use pilotfish_config::Limits;
 use pilotfish_config::file::{OnceError, read_once};
 use std::io::Read;
@@ -40,7 +40,7 @@ fn read(path: &Path, limit: u64) -> Result<Vec<PlanFile>, CliError> {
         read_once(&[path.to_owned()], Limits::default().file_bytes, limit).map_err(|error| match error {
             OnceError::TooLarge { .. } => too_large(),
             OnceError::Unreadable { .. } => {
-                CliError::new(error.to_string()).hint("nothing is planned with a part of the files")
+                CliError::new(one_line(&error.to_string())).hint("nothing is planned with a part of the files")
             }
         })?;
     Ok(read
