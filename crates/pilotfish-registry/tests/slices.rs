@@ -308,6 +308,14 @@ fn ports_are_matched_by_name() {
 }
 
 #[test]
+fn ports_without_a_number_have_no_endpoints() {
+    let ports = "[{name: http}, {name: grpc, port: 9090}]";
+    let spec = "{clusterIP: 10.0.0.1, ports: [{name: http, port: 80}, {name: grpc, port: 90}]}";
+    let text = svc("web", spec) + &slice("web-1", "web", ports, "[{addresses: [1.1.1.1]}]");
+    assert_eq!(endpoints(&world(&text), "web.ns"), ["grpc 1.1.1.1:9090"]);
+}
+
+#[test]
 fn conditions_give_health_and_a_label_of_the_service_keeps_what_drains() {
     let conditions = |ready: &str, serving: &str, terminating: &str| {
         format!(

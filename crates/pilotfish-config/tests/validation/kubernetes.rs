@@ -139,6 +139,11 @@ fn endpoint_slices() {
                 "ports: [{port: 1}]",
             ),
             (
+                "ports: [{name: a}]",
+                "warning: ports[0].port: is not set: the endpoints are not used for this port",
+                "ports: [{port: 1}]",
+            ),
+            (
                 "ports: [{port: 1, name: a}, {port: 2, name: a}]",
                 "ports[1].name: is the same as that of item 0, must be unique",
                 "ports: [{port: 1, name: a}, {port: 2, name: b}]",

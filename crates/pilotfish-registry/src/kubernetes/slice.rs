@@ -110,8 +110,10 @@ pub(super) fn endpoints(
         sessions.iter().any(|label| service.labels.get(label).is_some_and(|value| !value.is_empty()));
     let two_families = context.settings.dual_stack
         && service.addresses.values().next().is_some_and(|addresses| addresses.len() > 1);
-    let port_names: Vec<Arc<str>> = object.ports.iter().map(|port| port.name.as_str().into()).collect();
-    let mut built = Vec::with_capacity(object.endpoints.len() * object.ports.len());
+    // A port without a number stands for all ports, which no endpoint can have.
+    let numbered = object.ports.iter().filter_map(|port| Some((port.name.as_str().into(), port.port?.into())));
+    let ports: Vec<(Arc<str>, u32)> = numbered.collect();
+    let mut built = Vec::with_capacity(object.endpoints.len() * ports.len());
     // Without Pods, all endpoints of a slice have equal backends.
     let mut last = before.first().map(|candidate| candidate.endpoint.attributes.clone());
     for endpoint in &object.endpoints {
@@ -128,10 +130,10 @@ pub(super) fn endpoints(
         let health = labels::health(&attributes.labels, health(endpoint.conditions, persistent));
         let terminating =
             endpoint.conditions.terminating == Some(true) || pod.as_ref().is_some_and(|pod| pod.terminating);
-        for (port, name) in object.ports.iter().zip(&port_names) {
+        for (name, port) in &ports {
             let endpoint = Arc::new(Endpoint {
                 addresses: all.clone(),
-                port: u32::from(port.port.unwrap_or_default()),
+                port: *port,
                 service_port: name.clone(),
                 service_port_id: None,
                 health,

@@ -137,8 +137,9 @@ pub(in crate::validate) fn endpoint_slice(
     let ports = at.field("ports");
     each(&slice.ports, &ports, checker, |port, at, checker| {
         port_name(&port.name, slice.ports.len() > 1, &at.field("name"), checker);
-        if let Some(number) = port.port {
-            names::port(number, &at.field("port"), checker);
+        match port.port {
+            Some(number) => names::port(number, &at.field("port"), checker),
+            None => checker.warning(&at.field("port"), "is not set: the endpoints are not used for this port"),
         }
     });
     unique(&slice.ports, &ports, "name", checker, |port| Some(&port.name));
