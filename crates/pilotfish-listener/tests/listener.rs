@@ -88,7 +88,11 @@ async fn a_request_with_several_hosts_is_refused() {
         io.write_all(request.as_bytes()).await.unwrap();
         let mut text = vec![0; 4_096];
         let read = soon(io.read(&mut text)).await.unwrap();
-        assert_eq!(String::from_utf8_lossy(&text[..read]).split(' ').nth(1), Some(status), "{target}, {hosts} hosts");
+        assert_eq!(
+            String::from_utf8_lossy(&text[..read]).split(' ').nth(1),
+            Some(status),
+            "{target}, {hosts} hosts"
+        );
     }
 }
 

@@ -85,7 +85,8 @@ mod tests {
     #[test]
     fn target_with_another_host_than_the_header_is_refused() {
         for (host, expected) in [("127.0.0.1:1", true), ("evil.example", false)] {
-            let request = http::Request::builder().uri("http://127.0.0.1:1/v1/instances").header("host", host);
+            let request =
+                http::Request::builder().uri("http://127.0.0.1:1/v1/instances").header("host", host);
             let parts = request.body(()).unwrap().into_parts().0;
             assert_eq!(check(&parts, true).is_ok(), expected, "{host}");
         }

@@ -49,7 +49,8 @@ fn unusable_rules_of_registration_are_not_blamed_on_the_address() {
     let (path, rules) = (folder.path().to_str().unwrap(), folder.path().join("rules"));
     std::fs::write(&rules, "rules: [{identities: [x], actons: [read]}]").unwrap();
     let addresses = ["--xds-address", "--admin-address", "--registration-address"];
-    let mut arguments = vec!["serve", path, "--data-dir", path, "--registration-rules", rules.to_str().unwrap()];
+    let mut arguments =
+        vec!["serve", path, "--data-dir", path, "--registration-rules", rules.to_str().unwrap()];
     arguments.extend(addresses.iter().flat_map(|flag| [*flag, "127.0.0.1:0"]));
     let output = pilotfish(&arguments);
     assert_eq!(output.status.code(), Some(2));
@@ -63,8 +64,18 @@ fn register_starts_no_program_with_files_that_cannot_be_read() {
     let (missing, started) = (folder.path().join("none"), folder.path().join("started"));
     let (missing, started) = (missing.to_str().unwrap(), started.to_str().unwrap());
     for flag in ["--token-file", "--ca-file"] {
-        let output =
-            pilotfish(&["register", "--service", "web", "--port", "1", flag, missing, "--", "touch", started]);
+        let output = pilotfish(&[
+            "register",
+            "--service",
+            "web",
+            "--port",
+            "1",
+            flag,
+            missing,
+            "--",
+            "touch",
+            started,
+        ]);
         let text = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{flag}: {text}");
         assert!(text.contains(missing) && !std::path::Path::new(started).exists(), "{flag}: {text}");

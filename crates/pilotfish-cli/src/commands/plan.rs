@@ -88,8 +88,7 @@ fn text(plan: &Plan, lines: usize, screen: &Screen) -> String {
             format!("the files have {}, and nothing is planned:", counted(plan.problems.len(), "error"));
         let _ = writeln!(out, "{}", screen.paint(&line, Colour::Bad));
         for problem in &plan.problems {
-            let line =
-                format!("{}: {} {}: {}", problem.place, problem.object, problem.path, problem.message);
+            let line = format!("{}: {} {}: {}", problem.place, problem.object, problem.path, problem.message);
             let _ = writeln!(out, "  {}", one_line(&line));
             if !problem.hint.is_empty() {
                 let _ = writeln!(out, "    hint: {}", one_line(&problem.hint));

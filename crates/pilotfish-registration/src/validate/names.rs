@@ -144,7 +144,11 @@ pub(super) fn check_label(text: &str) -> Result<(), String> {
     if text.bytes().all(known) && !text.starts_with('-') && !text.ends_with('-') {
         return Ok(());
     }
-    Err(format!("{} is no DNS label of small letters, digits and dashes{}", short(text), instead(&text.replace('.', "-"))))
+    Err(format!(
+        "{} is no DNS label of small letters, digits and dashes{}",
+        short(text),
+        instead(&text.replace('.', "-"))
+    ))
 }
 
 /// What to use instead of a name, if there is something.

@@ -111,7 +111,8 @@ pub(super) fn endpoints(
     let two_families = context.settings.dual_stack
         && service.addresses.values().next().is_some_and(|addresses| addresses.len() > 1);
     // A port without a number stands for all ports, which no endpoint can have.
-    let numbered = object.ports.iter().filter_map(|port| Some((port.name.as_str().into(), port.port?.into())));
+    let numbered =
+        object.ports.iter().filter_map(|port| Some((port.name.as_str().into(), port.port?.into())));
     let ports: Vec<(Arc<str>, u32)> = numbered.collect();
     let mut built = Vec::with_capacity(object.endpoints.len() * ports.len());
     // Without Pods, all endpoints of a slice have equal backends.

@@ -5,6 +5,7 @@ use super::Code;
 use super::clients::{Client, Clients, Ports};
 use super::finding::{Report, listed};
 use crate::routing::VirtualServiceHeader;
+use crate::services::alias;
 use pilotfish_config::networking::VirtualService;
 use pilotfish_model::Typed;
 use std::collections::BTreeSet;
@@ -58,9 +59,17 @@ fn check_hosts(
         // IST0132 is about hosts that a Gateway does not serve.
         let is_served = of_host().any(|ports| *ports != Ports::default()) || is_sidecars_only(clients);
         if !takes && is_served {
+            let path = format!("spec.hosts[{index}]");
+            if let Some(end) = alias::end(report.cx, host) {
+                let message =
+                    format!("{host} is an alias: routes are used for its full name on port 80 alone");
+                let hint = Some(format!("write the rule for {end}"));
+                report.add_with_hint(Code::RuleWithoutEffect, path, message, hint);
+                continue;
+            }
             let kinds = listed(lists(object).map(|(_, name, _)| name));
             let message = format!("{host} has no port for {kinds} traffic, so no route is used for it");
-            report.add(Code::RuleWithoutEffect, format!("spec.hosts[{index}]"), message);
+            report.add(Code::RuleWithoutEffect, path, message);
         }
     }
     all

@@ -91,7 +91,10 @@ fn found_in(mut updates: Vec<Update>, text: &str, known: Known) -> Vec<String> {
 }
 
 fn messages(text: &str) -> Vec<String> {
-    let mut updates = shop();
+    messages_in(shop(), text)
+}
+
+fn messages_in(mut updates: Vec<Update>, text: &str) -> Vec<String> {
     updates.extend(yaml(text));
     let mut analyzer = analyzer(Known::default());
     analyzer.advance(&world(updates), &ChangeSet::default());

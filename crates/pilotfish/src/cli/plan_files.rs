@@ -39,9 +39,8 @@ fn read(path: &Path, limit: u64) -> Result<Vec<PlanFile>, CliError> {
     let read =
         read_once(&[path.to_owned()], Limits::default().file_bytes, limit).map_err(|error| match error {
             OnceError::TooLarge { .. } => too_large(),
-            OnceError::Unreadable { .. } => {
-                CliError::new(one_line(&error.to_string())).hint("nothing is planned with a part of the files")
-            }
+            OnceError::Unreadable { .. } => CliError::new(one_line(&error.to_string()))
+                .hint("nothing is planned with a part of the files"),
         })?;
     Ok(read
         .into_iter()

@@ -139,7 +139,9 @@ pub(in crate::validate) fn endpoint_slice(
         port_name(&port.name, slice.ports.len() > 1, &at.field("name"), checker);
         match port.port {
             Some(number) => names::port(number, &at.field("port"), checker),
-            None => checker.warning(&at.field("port"), "is not set: the endpoints are not used for this port"),
+            None => {
+                checker.warning(&at.field("port"), "is not set: the endpoints are not used for this port")
+            }
         }
     });
     unique(&slice.ports, &ports, "name", checker, |port| Some(&port.name));

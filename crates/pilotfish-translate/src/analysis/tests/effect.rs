@@ -1,6 +1,6 @@
 //! Rules and parts of rules without effect, and mutual TLS about which two sides disagree.
 
-use super::{NETWORKING, found_in, object, shop, virtual_service, with_streams};
+use super::{NETWORKING, found_in, messages_in, object, shop, virtual_service, with_streams};
 use crate::analysis::Known;
 use crate::testing::{KUBERNETES, endpoint, labels, line, pod, service};
 use pilotfish_model::{KubernetesAttributes, Resolution, ShardKey, TlsMode, Update};
@@ -89,6 +89,7 @@ fn destination_rules_where_nobody_looks() {
     ]);
     let alias = service("nick", "shop").with(|service| {
         service.resolution = Resolution::Alias;
+        service.ports = [].into();
         let to = Some(host.into());
         service.kubernetes =
             Some(Arc::new(KubernetesAttributes { external_name: to, ..KubernetesAttributes::default() }));
@@ -96,6 +97,12 @@ fn destination_rules_where_nobody_looks() {
     let updates = || shop().into_iter().chain([alias.update()]).collect();
     let found = found_in(updates(), &rule("shop", "nick.shop.svc.cluster.local"), Known::default());
     assert_eq!(found, ["PLF0003 dr spec.host"]);
+    let http = "http: [{route: [{destination: {host: cart, port: {number: 80}}}]}]";
+    assert_eq!(
+        messages_in(updates(), &virtual_service(&format!("{{hosts: [nick], {http}}}"))),
+        ["nick.shop.svc.cluster.local is an alias: routes are used for its full name on port 80 alone \
+              (write the rule for cart.shop.svc.cluster.local)"]
+    );
     let subset = object("DestinationRule", "dr", "{host: cart, subsets: [{name: v1, labels: {a: b}}]}");
     let route =
         |to: &str| virtual_service(&format!("{{hosts: [web], http: [{{route: [{{destination: {to}}}]}}]}}"));
@@ -156,7 +163,8 @@ fn clients_and_workloads_that_disagree_about_mutual_tls() {
         object("DestinationRule", "dr", &format!("{{host: cart, trafficPolicy: {{tls: {{mode: {mode}}}}}}}"))
     };
     let for_all = |namespace: &str, mode: &str| {
-        let spec = format!("{{host: \"*.shop.svc.cluster.local\", trafficPolicy: {{tls: {{mode: {mode}}}}}}}");
+        let spec =
+            format!("{{host: \"*.shop.svc.cluster.local\", trafficPolicy: {{tls: {{mode: {mode}}}}}}}");
         line(NETWORKING, "DestinationRule", namespace, "dr", &spec)
     };
     let plain: &[&str] = &["PLF0005 cart spec"];
@@ -177,7 +185,10 @@ fn clients_and_workloads_that_disagree_about_mutual_tls() {
         (mesh("STRICT") + &for_all("istio-system", "SIMPLE"), by_rule),
         (mesh("STRICT") + &for_all("shop", "ISTIO_MUTUAL"), &[]),
         // Another rule decides.
-        (mesh("STRICT") + &for_all("istio-system", "DISABLE") + &rule("ISTIO_MUTUAL").replace("dr", "own"), &[]),
+        (
+            mesh("STRICT") + &for_all("istio-system", "DISABLE") + &rule("ISTIO_MUTUAL").replace("dr", "own"),
+            &[],
+        ),
     ] {
         assert_eq!(found_in(with_proxy(), &text, Known::default()), wanted, "{text}");
     }

@@ -147,7 +147,9 @@ async fn open_store(settings: &StoreSettings) -> Result<(Arc<dyn Store>, StoreEv
 /// Names the flag of the address where the address is at fault; other errors name their file.
 fn bind_error(error: ServerError) -> anyhow::Error {
     match &error {
-        ServerError::Bind { .. } | ServerError::Plaintext { .. } => with_flag(error, "--registration-address"),
+        ServerError::Bind { .. } | ServerError::Plaintext { .. } => {
+            with_flag(error, "--registration-address")
+        }
         ServerError::Access(_) | ServerError::Reflection(_) => error.into(),
     }
 }
