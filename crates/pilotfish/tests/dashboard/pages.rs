@@ -39,6 +39,10 @@ const PAGES: &[(&str, &str)] = &[
     ("why?proxy=client-0.shop&to=web", "it reaches 1 endpoint"),
     ("why?address=10.0.0.2", "it is not ready"),
     ("changes", "concerned no proxy"),
+    (
+        "changes?of=VirtualService%2Fshop%2Fbroken",
+        "The newest version of VirtualService shop/broken is not in force.",
+    ),
     ("registries", "Kubernetes/Kubernetes"),
     ("problems", "VirtualService shop/broken"),
     ("objects/DestinationRule%2Fshop%2Fweb", "maxConnections: 10"),

@@ -4,7 +4,7 @@ import { h, replace } from "../dom.js";
 import { get } from "../api.js";
 import * as live from "../live.js";
 import * as format from "../format.js";
-import { failure, section, state, table } from "../parts.js";
+import { failure, lines, section, state, table } from "../parts.js";
 import { changeList } from "../changes.js";
 import { link } from "../router.js";
 import { filters } from "../filters.js";
@@ -43,7 +43,13 @@ export function open({ root, signal, title }) {
   ask(values.of);
 }
 
-function acknowledged({ revision, current, proxies, acknowledged, missing = [] }) {
+function acknowledged({ revision, current, proxies, acknowledged, missing = [], object }) {
+  if (object?.problems?.length > 0) {
+    return [
+      h("p", { class: "outcome bad" }, `The newest version of ${object.name} is not in force.`),
+      lines(object.problems),
+    ];
+  }
   const all = acknowledged === proxies;
   const columns = [
     { name: "Proxy", cell: (row) => h("a", { href: link(["proxies", row.proxy]) }, row.proxy) },
@@ -53,7 +59,7 @@ function acknowledged({ revision, current, proxies, acknowledged, missing = [] }
     { name: "It says", cell: (row) => row.reason ?? "" },
   ];
   return [
-    h("p", { class: `outcome ${all ? "good" : "bad"}` }, `${format.number(acknowledged)} of ${format.number(proxies)} proxies have revision ${revision}${revision === current ? ", the newest" : ""}, or are not concerned.`),
+    h("p", { class: `outcome ${all ? "good" : "bad"}` }, `${format.number(acknowledged)} of ${format.number(proxies)} ${proxies === 1 ? "proxy has" : "proxies have"} revision ${revision}${revision === current ? ", the newest" : ""}, or are not concerned.`),
     missing.length > 0 && table("Proxies that have not acknowledged it", columns, missing),
   ];
 }
