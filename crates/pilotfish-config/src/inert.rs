@@ -43,6 +43,26 @@ pub(crate) const INERT_FIELDS: &[Inert] = &[
         "has no effect: backends see no certificate of this Gateway; tls of a DestinationRule names one",
     ),
     Inert::new(
+        &[Kind::KubernetesGateway],
+        "spec.backendTLS",
+        "has no effect: backends see no certificate of this Gateway; tls of a DestinationRule names one",
+    ),
+    Inert::new(
+        &[Kind::KubernetesGateway],
+        "spec.allowedListeners",
+        "has no effect: this version does not serve ListenerSets",
+    ),
+    Inert::new(
+        &[Kind::KubernetesGateway],
+        "spec.defaultScope",
+        "has no effect: routes are attached to this Gateway by their parentRefs alone",
+    ),
+    Inert::new(
+        &[Kind::HttpRoute, Kind::GrpcRoute, Kind::TcpRoute, Kind::TlsRoute],
+        "spec.useDefaultGateways",
+        "has no effect: the route is attached by its parentRefs alone",
+    ),
+    Inert::new(
         &[Kind::GatewayClass],
         "spec.parametersRef",
         "has no effect: Pilotfish creates no Deployments and Services for Gateways",

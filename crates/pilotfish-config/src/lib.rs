@@ -14,9 +14,9 @@ mod yaml;
 
 pub use kinds::{
     Base64, Duration, IntOrString, KindVisitor, LabelSelector, LabelSelectorOperator,
-    LabelSelectorRequirement, Place, PolicyTargetReference, StringMatch, WorkloadMode, WorkloadSelector,
-    extensions, gateway_api, kubernetes, mesh, networking, object_of, security, spec_json, takes_part,
-    telemetry, validate, visit_kind, whole_spec_json,
+    LabelSelectorRequirement, Place, PolicyTargetReference, StringMatch, Unread, WorkloadMode,
+    WorkloadSelector, extensions, gateway_api, kubernetes, mesh, networking, object_of, security, spec_json,
+    takes_part, telemetry, validate, visit_kind, whole_spec_json,
 };
 pub use path::FieldPath;
 pub use problem::{ObjectCheck, Problem, Severity, did_you_mean, nearest, unknown_name};

@@ -66,6 +66,26 @@ fn field_without_effect_is_a_warning_at_its_place() {
             "spec.parametersRef",
             object(api, "GatewayClass", "controllerName: istio.io/gateway-controller"),
         ),
+        (
+            object(api, "Gateway", &format!("{gateway}, allowedListeners: {{namespaces: {{from: All}}}}")),
+            "spec.allowedListeners",
+            object(api, "Gateway", gateway),
+        ),
+        (
+            object(api, "Gateway", &format!("{gateway}, defaultScope: All")),
+            "spec.defaultScope",
+            object(api, "Gateway", gateway),
+        ),
+        (
+            object(api, "Gateway", &format!("{gateway}, backendTLS: {{clientCertificateRef: {{name: a}}}}")),
+            "spec.backendTLS",
+            object(api, "Gateway", gateway),
+        ),
+        (
+            object(api, "TCPRoute", &format!("useDefaultGateways: All, rules: [{{{rule}}}]")),
+            "spec.useDefaultGateways",
+            object(api, "TCPRoute", &format!("rules: [{{{rule}}}]")),
+        ),
         (slice("FQDN", "a.example.com"), "addressType", slice("IPv4", "10.0.0.1")),
     ] {
         assert_eq!(warned(&with), [path], "{with}");

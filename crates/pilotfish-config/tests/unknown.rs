@@ -498,7 +498,9 @@ fn fields_beside_spec_are_named_with_their_lines_and_in_errors_that_follow() {
 #[test]
 fn objects_without_fields_beside_spec_and_unread_ones_are_not_warned_of() {
     for (api, kind, lines) in [
-        ("v1", "Service", "spec: {clusterIP: 10.0.0.1, ports: [{port: 80}]}; status: {}; more: 1"),
+        ("v1", "Service", "spec: {clusterIP: 10.0.0.1, ports: [{port: 80}]}; status: {x: 1}"),
+        ("v1", "Pod", "spec: {containers: [{name: a, image: b, more: 1}], more: 1}; status: {}"),
+        ("gateway.networking.k8s.io/v1", "HTTPRoute", "spec: {rules: []}; status: {parents: [{x: 1}]}"),
         ("v1", "ConfigMap", "data: {spec: a}; binaryData: {}; immutable: true"),
         ("v1", "Secret", "type: Opaque; stringData: {}; data: {}"),
         ("networking.istio.io/v1", "DestinationRule", "spec: {host: a}; status: {x: 1}"),
@@ -506,6 +508,146 @@ fn objects_without_fields_beside_spec_and_unread_ones_are_not_warned_of() {
         let (file, told) = told(api, kind, lines);
         assert_eq!((file.objects.len(), told.as_str()), (1, ""), "{kind}");
     }
+}
+
+/// Fields that this version does not know, and all that it knows but does not read.
+const OF_KUBERNETES: &[(&str, &str, &str, &str)] = &[
+    (
+        "v1",
+        "Service",
+        "spec: {selecter: {app: a}, sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 7}}, \
+         loadBalancerIP: 10.0.0.1, loadBalancerSourceRanges: [10.0.0.0/8], loadBalancerClass: a/b, healthCheckNodePort: 7, \
+         allocateLoadBalancerNodePorts: false, ports: [{port: 80}]}",
+        "4: spec.selecter: unknown to this version: it is ignored (did you mean \"selector\"?)",
+    ),
+    (
+        "v1",
+        "Service",
+        "spec: {ports: [{port: 80, nodeport: 7}]}",
+        "4: spec.ports[0].nodeport: unknown to this version",
+    ),
+    (
+        "v1",
+        "Service",
+        "spec: {ports: [{port: 80}]}; more: 1",
+        "5: more: unknown to this version: it is ignored",
+    ),
+    (
+        "v1",
+        "Service",
+        "spec: {ports: [{port: 80}]}; sepc: {}",
+        "5: sepc: unknown to this version: it is ignored (did you mean \"spec\"?)",
+    ),
+    (
+        "v1",
+        "Service",
+        "spec: {ports: [{port: 80}]}; selector: {a: b}",
+        "5: selector: is outside of spec: it is ignored",
+    ),
+    (
+        "discovery.k8s.io/v1",
+        "EndpointSlice",
+        "addressType: IPv4; endpoints: [{addresses: [10.0.0.1], condition: {ready: true}, hostname: a, nodeName: b, zone: c, \
+         hints: {forZones: [{name: c}]}, deprecatedTopology: {a: b}, targetRef: {kind: Pod, name: a, namespace: b, uid: c, \
+         apiVersion: v1, resourceVersion: '7', fieldPath: d}}]",
+        "5: endpoints[0].condition: unknown to this version: it is ignored (did you mean \"conditions\"?)",
+    ),
+    (
+        "discovery.k8s.io/v1",
+        "EndpointSlice",
+        "addressType: IPv4; endpoints: []; port: []",
+        "6: port: unknown to this version: it is ignored (did you mean \"ports\"?)",
+    ),
+    (
+        "networking.k8s.io/v1",
+        "Ingress",
+        "spec: {rules: [{host: a.example, http: {paths: [{path: /, pathtype: Prefix, backend: {service: {name: a, port: {number: 80}}}}]}}]}",
+        "4: spec.rules[0].http.paths[0].pathtype: unknown to this version",
+    ),
+    (
+        "networking.k8s.io/v1",
+        "IngressClass",
+        "spec: {controler: a, controller: b, parameters: {kind: C, name: d}}",
+        "4: spec.controler: unknown to this version",
+    ),
+    (
+        "gateway.networking.k8s.io/v1",
+        "HTTPRoute",
+        "spec: {parentRefs: [{name: a}], rules: [{timeout: {request: 1s}, backendRefs: [{name: a, port: 80}]}]}",
+        "4: spec.rules[0].timeout: unknown to this version: it is ignored (did you mean \"timeouts\"?)",
+    ),
+    (
+        "gateway.networking.k8s.io/v1",
+        "GRPCRoute",
+        "spec: {hostname: [a], rules: []}",
+        "4: spec.hostname: unknown to this version: it is ignored (did you mean \"hostnames\"?)",
+    ),
+    (
+        "gateway.networking.k8s.io/v1",
+        "TLSRoute",
+        "spec: {rules: [{future: 1}]}",
+        "4: spec.rules[0].future: unknown to this version",
+    ),
+    (
+        "gateway.networking.k8s.io/v1",
+        "TCPRoute",
+        "spec: {rules: [{future: 1}]}",
+        "4: spec.rules[0].future: unknown to this version",
+    ),
+    (
+        "gateway.networking.k8s.io/v1",
+        "GatewayClass",
+        "spec: {controllerName: a.example/b, description: text, future: {}}",
+        "4: spec.future: unknown to this version: it is ignored",
+    ),
+    (
+        "gateway.networking.k8s.io/v1",
+        "Gateway",
+        "spec: {gatewayClassName: a, listeners: [{name: a, port: 80, protocol: HTTP, hostName: b}]}",
+        "4: spec.listeners[0].hostName: unknown to this version: it is ignored (did you mean \"hostname\"?)",
+    ),
+    (
+        "gateway.networking.k8s.io/v1",
+        "BackendTLSPolicy",
+        "spec: {targetRefs: [{group: '', kind: Service, name: a, sectionname: b}], validation: {hostname: a, wellKnownCACertificates: System}}",
+        "4: spec.targetRefs[0].sectionname: unknown to this version",
+    ),
+];
+
+#[test]
+fn unknown_fields_of_kubernetes_kinds_in_files_are_ignored_with_one_warning() {
+    for (api, kind, lines, expected) in OF_KUBERNETES {
+        let (file, told) = told(api, kind, lines);
+        assert_eq!(file.objects.len(), 1, "{lines}:\n{told}");
+        assert!(told.starts_with(expected) && told.lines().count() == 1, "{lines}: {expected:?} in\n{told}");
+    }
+}
+
+/// An API server stores known fields alone: others of its own kinds are of a newer version of Kubernetes, which may set them in each object.
+#[test]
+fn unknown_fields_of_an_api_server_are_told_where_definitions_are_installed_apart() {
+    use pilotfish_model::Kind;
+    let read = |kind, spec: &str| {
+        let json = format!(r#"{{"metadata": {{"name": "a", "namespace": "shop"}}, {spec}}}"#);
+        let read = pilotfish_config::read_live(kind, &"cluster a".into(), json.as_bytes()).unwrap();
+        read.warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    for (kind, spec) in [
+        (Kind::Service, r#""spec": {"future": 1, "ports": [{"port": 80, "future": 1}]}"#),
+        (
+            Kind::EndpointSlice,
+            r#""addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"], "future": 1}], "future": 1"#,
+        ),
+        (
+            Kind::Ingress,
+            r#""spec": {"defaultBackend": {"service": {"name": "a", "port": {"number": 80}}}, "future": 1}"#,
+        ),
+        (Kind::HttpRoute, r#""spec": {"rules": []}, "status": {"parents": [], "future": 1}"#),
+    ] {
+        assert_eq!(read(kind, spec), [""; 0], "{kind}");
+    }
+    let told = read(Kind::HttpRoute, r#""spec": {"rules": [{"future": 1}]}"#);
+    assert_eq!(told, ["spec.rules[0].future: unknown to this version: it is ignored"]);
 }
 
 #[test]
@@ -585,6 +727,30 @@ fn recorded() -> Vec<Value> {
         .collect()
 }
 
+/// What is told of unknown parts in the YAML files of a folder, by file.
+fn unknown_in_files(folder: &std::path::Path, out: &mut Vec<String>) {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    for path in entries {
+        if path.is_dir() {
+            unknown_in_files(&path, out);
+        } else if path.extension().is_some_and(|extension| extension == "yaml") {
+            let file = read("a.yaml", &std::fs::read(&path).unwrap(), &Limits::default());
+            let told = warnings(&file).into_iter().filter(|text| text.contains("unknown to this version"));
+            out.extend(told.map(|text| format!("{}: {text}", path.display())));
+        }
+    }
+}
+
+#[test]
+fn recorded_cases_and_examples_have_nothing_unknown() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut told = Vec::new();
+    for folder in ["oracle/cases", "examples"] {
+        unknown_in_files(&root.join(folder), &mut told);
+    }
+    assert!(told.is_empty(), "{told:#?}");
+}
+
 /// The places of objects with fields.
 fn places(value: &Value, pointer: &str, out: &mut Vec<String>) {
     match value {
@@ -620,10 +786,22 @@ fn read_value(object: &Value) -> ReadFile {
 /// A name that no version has, far from every name that one has.
 const FIELD: &str = "qqqUnknownToEveryVersionQqq";
 
+/// True for kinds of the Gateway API and Kubernetes of which every field is known.
+fn is_complete(kind: pilotfish_model::Kind) -> bool {
+    use pilotfish_model::Kind;
+    matches!(kind, Kind::Service | Kind::EndpointSlice | Kind::Ingress | Kind::IngressClass)
+        || kind.group() == "gateway.networking.k8s.io"
+}
+
+/// True for a place in a field that is known and not read.
+fn is_unread(place: &str) -> bool {
+    ["/spec/allowedListeners", "/spec/sessionAffinityConfig"].iter().any(|field| place.starts_with(field))
+}
+
 #[test]
 fn unknown_fields_at_random_places_change_nothing_outside_of_the_table() {
     let mut dice = Dice(7);
-    let (mut ignored, mut restricted) = (0, 0);
+    let (mut ignored, mut restricted, mut of_kubernetes) = (0, 0, 0);
     for object in recorded() {
         let before = read_value(&object);
         let Some(whole) = before.objects.first().filter(|_| before.rejected.is_empty()) else { continue };
@@ -639,7 +817,7 @@ fn unknown_fields_at_random_places_change_nothing_outside_of_the_table() {
             let values = [serde_json::json!(7), serde_json::json!({"a": ["b"]}), serde_json::json!("c")];
             fields.insert(FIELD.to_owned(), values[dice.roll(values.len())].clone());
             let after = read_value(&changed);
-            // In a map with free keys, or in a free value, it is known.
+            // In a map with free keys, or in a value of any form, it is known.
             let told: Vec<String> = warnings(&after)
                 .into_iter()
                 .filter(|text| text.contains("unknown to this version"))
@@ -649,6 +827,11 @@ fn unknown_fields_at_random_places_change_nothing_outside_of_the_table() {
                 && (is_invalid || spec_json(&after.objects[0].object) != spec_json(&whole.object));
             if is_map {
                 continue;
+            }
+            let kind = whole.object.key().kind;
+            if is_complete(kind) && !is_unread(place) {
+                assert!(!told.is_empty(), "{kind}: {place} is not told\n{changed}");
+                of_kubernetes += 1;
             }
             assert!(!is_invalid, "{place}: {:?}\n{changed}", after.rejected);
             if told.iter().all(|text| text.ends_with("unknown to this version: it is ignored")) {
@@ -664,6 +847,7 @@ fn unknown_fields_at_random_places_change_nothing_outside_of_the_table() {
         }
     }
     assert!(ignored > 1_000 && restricted > 50, "{ignored} ignored, {restricted} in the table");
+    assert!(of_kubernetes > 500, "{of_kubernetes} of the Gateway API and Kubernetes");
 }
 
 #[test]

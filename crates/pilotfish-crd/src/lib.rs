@@ -106,7 +106,7 @@ pub fn read_schema(kind: Kind) -> Value {
     let schema = object_schema(kind, "").unwrap_or_else(|error| panic!("{kind}: {error}"));
     match visit_kind(kind, PlaceOf) {
         Place::Document => schema["properties"]["spec"].clone(),
-        Place::Object | Place::Spec => schema,
+        Place::Object | Place::Partial | Place::Spec => schema,
     }
 }
 
@@ -136,7 +136,7 @@ impl KindVisitor for Trace {
 fn object_schema(kind: Kind, description: &str) -> Result<Value, String> {
     let (place, shape) = visit_kind(kind, Trace).map_err(|error| error.to_string())?;
     let mut schema = match place {
-        Place::Object => schema::schema(&shape),
+        Place::Object | Place::Partial => schema::schema(&shape),
         Place::Spec | Place::Document => {
             json!({"type": "object", "properties": {"spec": schema::schema(&shape)}})
         }

@@ -8,9 +8,25 @@ use crate::kinds::message::{enumeration, message};
 use crate::yaml::shorten;
 use pilotfish_model::LabelMap;
 use serde::de::{self, Visitor};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
+
+/// A field of the API that nothing here reads: it is known, so it is no typing error, and takes no memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unread;
+
+impl<'de> Deserialize<'de> for Unread {
+    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        de::IgnoredAny::deserialize(deserializer).map(|_| Self)
+    }
+}
+
+impl Serialize for Unread {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_unit()
+    }
+}
 
 /// A duration as proto JSON and Go write it: `5s`, `1.5s`, `100ms`, `1h30m`. Never negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

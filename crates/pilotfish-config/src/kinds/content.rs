@@ -14,8 +14,11 @@ use serde::de::DeserializeOwned;
 pub enum Place {
     /// In `spec` alone, as in Istio's kinds, whose types have every field.
     Spec,
-    /// The object as a whole, as in Kubernetes' kinds, whose types have the fields that are used.
+    /// The object as a whole, as in the kinds of the Gateway API, and those of Kubernetes that people write, whose types have every
+    /// field but those of `status`.
     Object,
+    /// The object as a whole, as in Kubernetes' other kinds, whose types have the fields that are used.
+    Partial,
     /// The whole document without `apiVersion` and metadata, as in mesh config files.
     Document,
 }
@@ -119,6 +122,11 @@ pub(crate) fn prepared(kind: Kind, root: &Node) -> Node {
     with_type!(kind, T => crate::unknown::prepared::<T>(root))
 }
 
+/// Warnings of unknown fields that are reported for files alone.
+pub(crate) fn unknown_in_files(kind: Kind, root: &Node) -> Vec<Problem> {
+    with_type!(kind, T => crate::unknown::warnings_in_files::<T>(root))
+}
+
 /// What is done with the type of a kind that is only known at run time, see [`visit_kind`].
 pub trait KindVisitor {
     /// What comes of it.
@@ -166,7 +174,7 @@ fn check<T: Content>(content: &T, meta: &ObjectMeta) -> Vec<Problem> {
             crate::validate::annotations(meta, content.dry_run_allowed(), &mut checker);
             content.check(&Path::ROOT.field("spec"), meta, &mut checker);
         }
-        Place::Object | Place::Document => content.check(&Path::ROOT, meta, &mut checker),
+        Place::Object | Place::Partial | Place::Document => content.check(&Path::ROOT, meta, &mut checker),
     }
     checker.into_problems()
 }

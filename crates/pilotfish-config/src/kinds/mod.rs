@@ -14,7 +14,7 @@ pub mod telemetry;
 
 pub use common::{
     Base64, Duration, IntOrString, LabelSelector, LabelSelectorOperator, LabelSelectorRequirement,
-    PolicyTargetReference, StringMatch, WorkloadMode, WorkloadSelector, takes_part,
+    PolicyTargetReference, StringMatch, Unread, WorkloadMode, WorkloadSelector, takes_part,
 };
 pub use content::{KindVisitor, Place, validate, visit_kind};
 pub use json::{object_of, spec_json, whole_spec_json};

@@ -4,7 +4,7 @@
 
 use super::limits::Limits;
 use super::metadata::{ReadMetadata, read_metadata, revision_of};
-use crate::kinds::content::{read_object, versions};
+use crate::kinds::content::{read_object, unknown_in_files, versions};
 use crate::path::{FieldPath, printable};
 use crate::problem::{ObjectCheck, Problem, did_you_mean};
 use crate::validate::closed_object;
@@ -194,6 +194,7 @@ impl ReadFile {
         problems.extend(decoded.problems);
         match decoded.object {
             Some(object) => {
+                problems.extend(unknown_in_files(kind, node));
                 let found = context.checks.iter().flat_map(|check| check(&object));
                 problems.extend(found.map(|problem| {
                     let line = node.line_of(&problem.path);

@@ -22,7 +22,7 @@ use crate::kinds::content::{Content, Place};
 use crate::path::{FieldPath, Segment};
 use crate::problem::{MOST_PROBLEMS, Problem};
 use crate::validate::{Refused, Trust};
-use crate::yaml::{Decoded, MOST_UNKNOWN, Mode, Node, Unknown, UnknownPart, decode, decode_all};
+use crate::yaml::{AROUND_SPEC, Decoded, MOST_UNKNOWN, Mode, Node, Unknown, UnknownPart, decode, decode_all};
 use edits::Edits;
 use pilotfish_model::Kind;
 use rules::Effect;
@@ -101,25 +101,63 @@ pub(crate) fn narrows<T: DeserializeOwned>(kind: Kind, at: &FieldPath, part: &No
     })
 }
 
-/// Unknown parts that are reported: not the fields of Kubernetes' kinds that are merely not used.
+/// Unknown parts that are reported: not the fields of Kubernetes' kinds that are merely not used, and strays once.
 fn unknown_in<T: Content>(root: &Node, mut decoded: Vec<Unknown>) -> Vec<Unknown> {
-    let is_told = |unknown: &Unknown| {
-        T::PLACE != Place::Object
-            || matches!(unknown.part, UnknownPart::Value(_))
-            || rules::find(T::KIND, |path| root.at(path), unknown).is_some()
-    };
-    decoded.retain(is_told);
+    let strays = stray::unknown::<T>(root, &decoded);
+    decoded.retain(|unknown| {
+        let is_stray = strays.iter().any(|stray| stray::is_same(stray, unknown));
+        !is_stray && (matches!(unknown.part, UnknownPart::Value(_)) || is_told::<T>(root, unknown))
+    });
     decoded.extend(texts::unknown(T::KIND, root));
-    decoded.extend(stray::unknown::<T>(root));
+    decoded.extend(strays);
     decoded
+}
+
+/// True if an unknown field is reported.
+fn is_told<T: Content>(root: &Node, unknown: &Unknown) -> bool {
+    match T::PLACE {
+        Place::Spec | Place::Document => true,
+        Place::Object if is_of_gateway_api(T::KIND) && is_content(unknown) => true,
+        Place::Object | Place::Partial => rules::find(T::KIND, |path| root.at(path), unknown).is_some(),
+    }
+}
+
+fn is_of_gateway_api(kind: Kind) -> bool {
+    kind.group() == crate::gateway_api::GROUP
+}
+
+/// False for a part of `status` and the like.
+fn is_content(unknown: &Unknown) -> bool {
+    let is_around = |field: &Segment| matches!(field, Segment::Field(name) if AROUND_SPEC.contains(&&**name));
+    !unknown.path.segments().first().is_some_and(is_around)
+}
+
+/// Warnings of unknown fields in a file's object of Kubernetes' own kinds. An API server stores known fields alone: others there are of
+/// a newer version of Kubernetes, which may set them in each object.
+pub(crate) fn warnings_in_files<T: Content>(root: &Node) -> Vec<Problem> {
+    if T::PLACE != Place::Object || is_of_gateway_api(T::KIND) {
+        return Vec::new();
+    }
+    let unknown = decode_content::<T>(root).unknown;
+    let strays = stray::unknown::<T>(root, &unknown);
+    let is_new = |unknown: &&Unknown| {
+        unknown.part == UnknownPart::Field
+            && is_content(unknown)
+            && !strays.iter().any(|stray| stray::is_same(stray, unknown))
+    };
+    let warning = |unknown: &Unknown| {
+        let problem = Problem::warning(unknown.path.clone(), "unknown to this version: it is ignored");
+        problem.at_line(unknown.line).with_hint(unknown.hint())
+    };
+    unknown.iter().filter(is_new).take(MOST_PROBLEMS).map(warning).collect()
 }
 
 fn decode_content<T: Content>(root: &Node) -> Decoded<T> {
     let null = Node::null(root.line);
     match T::PLACE {
         Place::Document => decode_all(root, Mode::Mesh, &[]),
-        Place::Object if rules::has_complete_structures(T::KIND) => decode_all(root, Mode::Complete, &[]),
-        Place::Object => decode_all(root, Mode::Partial, &[]),
+        Place::Object => decode_all(root, Mode::Object, &[]),
+        Place::Partial => decode_all(root, Mode::Partial, &[]),
         Place::Spec => decode_all(root.get("spec").unwrap_or(&null), Mode::Complete, &["spec"]),
     }
 }

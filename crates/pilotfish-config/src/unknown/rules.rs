@@ -421,11 +421,6 @@ fn action<'a>(at: impl Fn(&[Segment]) -> Option<&'a Node>) -> &'a str {
     written.filter(|node| !node.is_null()).map_or("ALLOW", |node| node.text().unwrap_or_default())
 }
 
-/// True for kinds whose types have only the fields that are used, but every field of some structure in the table.
-pub(super) fn has_complete_structures(kind: Kind) -> bool {
-    UNKNOWN_RULES.iter().any(|rule| rule.kinds.contains(&kind) && matches!(rule.about, Anything | Fields))
-}
-
 /// True for TLS settings of a server that asks clients for certificates, or may be meant to: without a mode.
 fn checks_clients(tls: &Node) -> bool {
     match tls.get("mode").and_then(Node::text) {

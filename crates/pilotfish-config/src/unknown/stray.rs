@@ -4,22 +4,36 @@ use super::in_line;
 use crate::kinds::content::{Content, Place};
 use crate::path::{FieldPath, Segment};
 use crate::problem::{Problem, nearest};
-use crate::yaml::{Entry, MOST_UNKNOWN, Mode, Node, NodeValue, Unknown, UnknownPart, decode};
+use crate::yaml::{AROUND_SPEC, Entry, MOST_UNKNOWN, Mode, Node, NodeValue, Unknown, UnknownPart, decode};
 use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
 
 const SPEC: &str = "spec";
 
-/// Fields that every object with a `spec` may have.
-const AROUND: [&str; 5] = ["apiVersion", "kind", "metadata", SPEC, "status"];
-
-/// The stray fields of an object: those of its `spec`, with their place there, and for Istio's kinds all others, too.
-/// Kubernetes' kinds may have fields that are not read.
-pub(super) fn unknown<T: Content>(root: &Node) -> Vec<Unknown> {
-    if T::PLACE == Place::Document {
-        return Vec::new();
-    }
-    let strays = root.entries().iter().filter(|entry| !AROUND.contains(&&*entry.key));
+/// The stray fields of an object: those of its `spec`, with their place there, and for Istio's kinds all others, too. Where objects
+/// are decoded as a whole, that finds the others.
+pub(super) fn unknown<T: Content>(root: &Node, decoded: &[Unknown]) -> Vec<Unknown> {
+    let at_root: BTreeSet<&str> = decoded.iter().filter_map(name_at_root).collect();
+    let is_unknown = |entry: &&Entry| match T::PLACE {
+        Place::Document => false,
+        Place::Object => at_root.contains(&*entry.key),
+        Place::Spec | Place::Partial => *entry.key != *SPEC && !AROUND_SPEC.contains(&&*entry.key),
+    };
+    let strays = root.entries().iter().filter(is_unknown);
     strays.filter_map(unknown_field::<T>).take(MOST_UNKNOWN + 1).collect()
+}
+
+/// The name of an unknown field of the object itself.
+fn name_at_root(unknown: &Unknown) -> Option<&str> {
+    match unknown.path.segments() {
+        [Segment::Field(name)] => Some(name),
+        _ => None,
+    }
+}
+
+/// True if an unknown field of the object is that stray one.
+pub(super) fn is_same(stray: &Unknown, unknown: &Unknown) -> bool {
+    matches!(stray.path.segments(), [_, Segment::Field(name)] if name_at_root(unknown) == Some(name))
 }
 
 fn unknown_field<T: Content>(entry: &Entry) -> Option<Unknown> {
@@ -29,7 +43,7 @@ fn unknown_field<T: Content>(entry: &Entry) -> Option<Unknown> {
         let part = UnknownPart::Stray { holds_tls: holds_tls(&entry.value) };
         return Some(Unknown { path, line, part, near: None });
     }
-    let near = nearest(&entry.key, AROUND.into_iter()).map(str::to_owned);
+    let near = nearest(&entry.key, AROUND_SPEC.into_iter().chain([SPEC])).map(str::to_owned);
     let path = FieldPath::new(vec![field(&entry.key)]);
     (T::PLACE == Place::Spec).then_some(Unknown { path, line, part: UnknownPart::Field, near })
 }

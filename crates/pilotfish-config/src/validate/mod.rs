@@ -81,15 +81,8 @@ macro_rules! content {
 content! { Object:
     kinds::kubernetes::Service => kubernetes::core::service, complete, compact;
     kinds::kubernetes::EndpointSlice => kubernetes::core::endpoint_slice, compact;
-    kinds::kubernetes::Pod => kubernetes::core::pod, deleting, compact;
-    kinds::kubernetes::Node => nothing, compact;
-    kinds::kubernetes::Namespace => kubernetes::core::namespace;
-    kinds::kubernetes::Secret => kubernetes::core::secret, complete;
-    kinds::kubernetes::ConfigMap => nothing, compact;
     kinds::kubernetes::Ingress => kubernetes::ingress::check;
     kinds::kubernetes::IngressClass => nothing;
-    kinds::kubernetes::ServiceExport => nothing;
-    kinds::kubernetes::ServiceImport => kubernetes::core::service_import;
     kinds::gateway_api::GatewayClass => gateway_api::gateway::class;
     kinds::gateway_api::Gateway => gateway_api::gateway::gateway;
     kinds::gateway_api::HttpRoute => gateway_api::routes::http;
@@ -98,6 +91,16 @@ content! { Object:
     kinds::gateway_api::TlsRoute => gateway_api::routes::tls;
     kinds::gateway_api::ReferenceGrant => gateway_api::gateway::reference_grant;
     kinds::gateway_api::BackendTlsPolicy => gateway_api::backend_tls::check, closed;
+}
+
+content! { Partial:
+    kinds::kubernetes::Pod => kubernetes::core::pod, deleting, compact;
+    kinds::kubernetes::Node => nothing, compact;
+    kinds::kubernetes::Namespace => kubernetes::core::namespace;
+    kinds::kubernetes::Secret => kubernetes::core::secret, complete;
+    kinds::kubernetes::ConfigMap => nothing, compact;
+    kinds::kubernetes::ServiceExport => nothing;
+    kinds::kubernetes::ServiceImport => kubernetes::core::service_import;
 }
 
 content! { Spec:

@@ -13,11 +13,16 @@ use std::fmt;
 pub(crate) enum Mode {
     /// The type has every field of its kind: others are noted as unknown.
     Complete,
+    /// As `Complete`, for objects as a whole: the fields that every object has are none of the type.
+    Object,
     /// As `Complete`; names may be written as in the proto file (`trust_domain`): istiod reads mesh config this way.
     Mesh,
     /// The type has only the fields that are used: others are passed over, as Kubernetes clients do.
     Partial,
 }
+
+/// The fields that every object may have beside its `spec`.
+pub(crate) const AROUND_SPEC: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
 
 /// A field, or a value of an enum, that the type does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,6 +169,11 @@ impl Context {
         let value = seed.deserialize(Decoder { node, context: self })?;
         self.path.borrow_mut().pop();
         Ok(value)
+    }
+
+    /// True for a field that every object may have beside its `spec`.
+    fn is_around_spec(&self, name: &str) -> bool {
+        self.mode == Mode::Object && self.path.borrow().is_empty() && AROUND_SPEC.contains(&name)
     }
 
     /// Notes a field of the current object.
@@ -516,12 +526,13 @@ impl<'de> de::MapAccess<'de> for Fields<'_> {
             let known = fields.iter().copied().find(|field| **field == *entry.key);
             let known = match self.context.mode {
                 Mode::Mesh => known.or_else(|| camel_case(&entry.key, fields.iter().copied())),
-                Mode::Complete | Mode::Partial => known,
+                Mode::Complete | Mode::Object | Mode::Partial => known,
             };
             match known {
                 Some(_) if entry.value.is_null() => {}
                 Some(field) => return seed.deserialize(Key { text: field }).map(Some),
                 None if self.context.mode == Mode::Partial => {}
+                None if self.context.is_around_spec(&entry.key) => {}
                 None => self.context.unknown_field(entry, fields, UnknownPart::Field),
             }
         }

@@ -13,6 +13,6 @@ mod load;
 mod node;
 mod scalar;
 
-pub(crate) use decode::{Decoded, MOST_UNKNOWN, Mode, Unknown, UnknownPart, decode, decode_all};
+pub(crate) use decode::{AROUND_SPEC, Decoded, MOST_UNKNOWN, Mode, Unknown, UnknownPart, decode, decode_all};
 pub(crate) use load::{Loaded, load};
 pub(crate) use node::{Entry, Node, NodeValue, shorten};

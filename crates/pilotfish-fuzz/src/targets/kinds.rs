@@ -4,6 +4,7 @@ use super::checks;
 use crate::input::Input;
 use crate::{generate, render, schemas};
 use pilotfish_config::{Limits, Problem, ReadObject, Rejected, read, read_live, spec_json};
+use pilotfish_model::Kind;
 use std::sync::Arc;
 
 pub(super) fn run(bytes: &[u8]) {
@@ -38,7 +39,15 @@ pub(super) fn run(bytes: &[u8]) {
 fn outcome(read: &ReadObject) -> (String, serde_json::Value, Vec<String>) {
     let meta = &read.object.meta;
     let meta = format!("{} {:?} {:?} {:?}", read.object.key(), meta.labels, meta.annotations, meta.created);
-    (meta, spec_json(&read.object), texts(&read.warnings))
+    let mut warnings = texts(&read.warnings);
+    if matches!(
+        read.object.key().kind,
+        Kind::Service | Kind::EndpointSlice | Kind::Ingress | Kind::IngressClass
+    ) {
+        // Unknown fields of these kinds are reported for files alone.
+        warnings.retain(|text| !text.contains("unknown to this version: it is ignored"));
+    }
+    (meta, spec_json(&read.object), warnings)
 }
 
 fn reasons(rejected: &Rejected) -> (Option<String>, Vec<String>, Option<serde_json::Value>) {

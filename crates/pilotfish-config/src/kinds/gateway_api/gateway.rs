@@ -1,8 +1,8 @@
 //! GatewayClass and Gateway.
 
 use super::{ObjectReference, SecretObjectReference};
-use crate::LabelSelector;
 use crate::kinds::message::{kind, message};
+use crate::{LabelSelector, Unread};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -21,6 +21,7 @@ pub struct GatewayClass {
 pub struct GatewayClassSpec {
     pub controller_name: String,
     pub parameters_ref: Option<ObjectReference>,
+    pub description: Unread,
 }
 
 /// Listeners, and the routes that they accept.
@@ -36,6 +37,11 @@ pub struct GatewaySpec {
     pub addresses: Vec<GatewayAddress>,
     pub infrastructure: Option<GatewayInfrastructure>,
     pub tls: Option<GatewayTls>,
+    pub allowed_listeners: Unread,
+    pub default_scope: Unread,
+    /// The older place of `tls.backend`.
+    #[serde(rename = "backendTLS")]
+    pub backend_tls: Unread,
 }
 
 /// TLS of the Gateway as a whole.

@@ -1,6 +1,7 @@
 //! GRPCRoute.
 
 use super::{HttpBackendRef, MatchType, ParentReference, RouteFilter, ValueMatch};
+use crate::Unread;
 use crate::kinds::message::{kind, message};
 
 kind!(GrpcRoute = GrpcRoute;);
@@ -14,6 +15,7 @@ pub struct GrpcRoute {
 /// `spec` of a GRPCRoute.
 pub struct GrpcRouteSpec {
     pub parent_refs: Vec<ParentReference>,
+    pub use_default_gateways: Unread,
     pub hostnames: Vec<String>,
     pub rules: Vec<GrpcRouteRule>,
 }

@@ -1,8 +1,8 @@
 //! HTTPRoute.
 
 use super::{HttpBackendRef, ParentReference, RouteFilter};
-use crate::Duration;
 use crate::kinds::message::{kind, message};
+use crate::{Duration, Unread};
 use serde::{Deserialize, Serialize};
 
 kind!(HttpRoute = HttpRoute;);
@@ -39,13 +39,19 @@ pub struct HttpRouteRetry {
 #[serde(default, rename_all = "camelCase")]
 pub struct HttpRouteSpec {
     pub parent_refs: Vec<ParentReference>,
+    pub use_default_gateways: Unread,
     pub hostnames: Vec<String>,
     pub rules: Vec<HttpRouteRule>,
 }
 
 impl Default for HttpRouteSpec {
     fn default() -> Self {
-        Self { parent_refs: Vec::new(), hostnames: Vec::new(), rules: vec![HttpRouteRule::default()] }
+        Self {
+            parent_refs: Vec::new(),
+            use_default_gateways: Unread,
+            hostnames: Vec::new(),
+            rules: vec![HttpRouteRule::default()],
+        }
     }
 }
 

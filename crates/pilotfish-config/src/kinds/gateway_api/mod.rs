@@ -1,7 +1,7 @@
 //! `gateway.networking.k8s.io`: the Gateway API, with the defaults that its definitions give to the API server.
 //!
-//! The types have the fields and JSON forms of <https://gateway-api.sigs.k8s.io/reference/spec/>; fields that nothing
-//! here reads are left out and ignored on reading. v1, v1beta1 and v1alpha2 are read alike.
+//! The types have the fields and JSON forms of <https://gateway-api.sigs.k8s.io/reference/spec/>; those that
+//! nothing here reads are [`Unread`](crate::Unread). v1, v1beta1 and v1alpha2 are read alike.
 #![allow(
     missing_docs,
     reason = "fields carry the names and the meaning of the Gateway API reference, linked above"

@@ -1,6 +1,7 @@
 //! TCPRoute and TLSRoute.
 
 use super::{BackendRef, ParentReference};
+use crate::Unread;
 use crate::kinds::message::{kind, message};
 
 kind! {
@@ -17,6 +18,7 @@ pub struct TcpRoute {
 /// `spec` of a TCPRoute.
 pub struct TcpRouteSpec {
     pub parent_refs: Vec<ParentReference>,
+    pub use_default_gateways: Unread,
     pub rules: Vec<StreamRouteRule>,
 }
 
@@ -28,6 +30,7 @@ pub struct TlsRoute {
 /// `spec` of a TLSRoute.
 pub struct TlsRouteSpec {
     pub parent_refs: Vec<ParentReference>,
+    pub use_default_gateways: Unread,
     pub hostnames: Vec<String>,
     pub rules: Vec<StreamRouteRule>,
 }

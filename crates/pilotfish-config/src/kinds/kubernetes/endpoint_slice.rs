@@ -1,6 +1,7 @@
 //! EndpointSlice: addresses behind a Service.
 
 use super::{TransportProtocol, trim};
+use crate::Unread;
 use crate::kinds::message::{kind, message};
 use pilotfish_model::ObjectMeta;
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,11 @@ pub struct Endpoint {
     pub addresses: Arc<[Arc<str>]>,
     pub conditions: EndpointConditions,
     pub target_ref: Option<ObjectReference>,
+    pub hostname: Unread,
+    pub node_name: Unread,
+    pub zone: Unread,
+    pub hints: Unread,
+    pub deprecated_topology: Unread,
 }
 
 /// The state of an endpoint; absent counts as ready and serving.
@@ -44,6 +50,10 @@ pub struct ObjectReference {
     pub kind: String,
     pub namespace: String,
     pub name: String,
+    pub api_version: Unread,
+    pub uid: Unread,
+    pub resource_version: Unread,
+    pub field_path: Unread,
 }
 }
 

@@ -1,6 +1,7 @@
 //! Ingress and IngressClass.
 
 use super::ServiceStatus;
+use crate::Unread;
 use crate::kinds::message::{kind, message};
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +75,7 @@ pub struct IngressClass {
 /// `spec` of an IngressClass.
 pub struct IngressClassSpec {
     pub controller: String,
+    pub parameters: Unread,
 }
 }
 

@@ -1,8 +1,8 @@
 //! Service: a name, an address and ports for some pods.
 
 use super::no_annotations;
-use crate::IntOrString;
 use crate::kinds::message::{kind, message};
+use crate::{IntOrString, Unread};
 use pilotfish_model::{Labels, ObjectMeta};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -56,6 +56,14 @@ pub struct ServiceSpec {
     pub traffic_distribution: Option<String>,
     pub ip_families: Vec<String>,
     pub ip_family_policy: String,
+    pub session_affinity: Unread,
+    pub session_affinity_config: Unread,
+    #[serde(rename = "loadBalancerIP")]
+    pub load_balancer_ip: Unread,
+    pub load_balancer_source_ranges: Unread,
+    pub load_balancer_class: Unread,
+    pub allocate_load_balancer_node_ports: Unread,
+    pub health_check_node_port: Unread,
 }
 
 /// Whether an annotation of a Service may mean something: those of Istio do, and those of the sync with Polaris.
