@@ -150,7 +150,7 @@ fn gateway_api(kind: Kind) -> Option<Facts> {
         Kind::GrpcRoute => {
             Facts { columns: HOSTNAMES, ..plain(&["v1"], &[], "gRPC routes of Gateways or Services.") }
         }
-        Kind::TcpRoute => plain(&["v1alpha2"], &[], "Routes of TCP connections."),
+        Kind::TcpRoute => plain(&["v1alpha2", "v1"], &[], "Routes of TCP connections."),
         Kind::TlsRoute => Facts {
             columns: HOSTNAMES,
             ..plain(&["v1alpha3", "v1", "v1alpha2"], &[], "Routes of TLS connections, by server name.")

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The version that a proxy beside Istio's agent tells of itself.
-const ISTIO_VERSION: &str = "1.29.1";
+const ISTIO_VERSION: &str = "1.31.0";
 
 /// A proxy whose resources are compared.
 #[derive(Clone, Debug)]

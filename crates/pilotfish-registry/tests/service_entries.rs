@@ -209,7 +209,10 @@ fn fields_of_inline_endpoints() {
     let label = |key: &str| first.attributes.labels.get(key);
     assert_eq!(label("topology.kubernetes.io/region"), Some("r"));
     assert_eq!(label("topology.istio.io/network"), Some("n2"));
-    assert_eq!((&*first.attributes.workload_name, first.attributes.namespace.as_str()), ("", ""));
+    // Rule 44 of Istio 1.31.
+    let workload =
+        |n: usize| (all[n].attributes.workload_name.to_string(), all[n].attributes.namespace.clone());
+    assert_eq!([workload(0), workload(2)], [("e-0".into(), "ns".into()), ("e-2".into(), "ns".into())]);
     assert_eq!(first.attributes.tls_mode, TlsMode::Istio);
     assert_eq!(second.attributes.tls_mode, TlsMode::Disabled);
     assert_eq!(second.attributes.locality.to_string(), "lr/lz");

@@ -76,7 +76,7 @@ impl ProxyEntry {
         let app = self.labels.get("app").unwrap_or(pod);
         let mut metadata = json!({
             "NAMESPACE": self.namespace, "NAME": pod, "CLUSTER_ID": "Kubernetes", "MESH_ID": "cluster.local",
-            "ISTIO_VERSION": "1.29.1", "SERVICE_ACCOUNT": "default", "INSTANCE_IPS": self.ip,
+            "ISTIO_VERSION": "1.31.0", "SERVICE_ACCOUNT": "default", "INSTANCE_IPS": self.ip,
             "INTERCEPTION_MODE": "REDIRECT", "LABELS": self.labels,
         });
         if let Json::Object(fields) = &mut metadata {

@@ -77,10 +77,26 @@ fn collect(snapshot: &Snapshot<'_>, view: ViewId, names: &Names) -> Result<Map<S
             if let Value::Object(fields) = &mut json {
                 fields.remove("@type");
             }
+            without_unrecorded(&mut json);
             out.insert(name.to_string(), json);
         }
     }
     Ok(out)
+}
+
+/// Fields that istiod sends and the tool that made the recordings does not know.
+const UNRECORDED: [&str; 2] = ["budget_interval", "no_context_propagation"];
+
+/// Takes out of a message what recordings cannot have.
+fn without_unrecorded(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|name, _| !UNRECORDED.contains(&name.as_str()));
+            fields.values_mut().for_each(without_unrecorded);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_unrecorded),
+        _ => {}
+    }
 }
 
 /// Calls `visit` for every object below the values.

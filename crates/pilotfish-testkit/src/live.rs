@@ -53,7 +53,7 @@ pub async fn read_cluster(server: &ApiServer) -> Result<Vec<Object>> {
 /// # Panics
 /// When the API server refuses an object of the case.
 pub async fn translator(case: &Case, server: &ApiServer) -> Result<Translator> {
-    let mut yaml = case.file("config.yaml")?.context("no config.yaml")?;
+    let mut yaml = of_defined_kinds(&case.file("config.yaml")?.context("no config.yaml")?);
     for proxy in &case.proxies {
         yaml.push_str(&namespace(&proxy.namespace));
     }
@@ -64,6 +64,23 @@ pub async fn translator(case: &Case, server: &ApiServer) -> Result<Translator> {
     let objects = read_cluster(server).await;
     server.clear(&yaml).await;
     Ok(cases::translator(objects?.into_iter().map(of_one_age)))
+}
+
+/// The documents of a text but for those of Istio's and the Gateway API's kinds that have no definition.
+fn of_defined_kinds(yaml: &str) -> String {
+    let line = |document: &str, key: &str| {
+        document.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim().to_owned())
+    };
+    let is_defined = |document: &&str| {
+        let (version, kind) = (line(document, "apiVersion:"), line(document, "kind:"));
+        let (Some((group, _)), Some(kind)) = (version.as_deref().and_then(|v| v.split_once('/')), kind)
+        else {
+            return true;
+        };
+        let is_defined_here = group.ends_with(".istio.io") || group == "gateway.networking.k8s.io";
+        !is_defined_here || Kind::find(group, &kind).is_some()
+    };
+    yaml.split("\n---\n").filter(is_defined).collect::<Vec<_>>().join("\n---\n")
 }
 
 /// The object as old as all others, as in the case's file. The API server's clock may tick between two of them, and of those that claim the same

@@ -61,12 +61,19 @@ fn what_goes_over_mcp_as_it_is_comes_out_the_same() {
     assert!(cases >= 25, "only {cases} cases have nothing but such objects");
 }
 
-/// What a ServiceEntry cannot say of a Service of Kubernetes: its short name in telemetry, and that an endpoint was found to be healthy.
+/// What a ServiceEntry cannot say of a Service of Kubernetes: its short name in telemetry, that an endpoint was found to be healthy, and
+/// endpoints that are not.
 fn without_names_and_health(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             if fields.get("health_status").is_some_and(|status| status == "HEALTHY") {
                 fields.remove("health_status");
+            }
+            if let Some(Value::Array(endpoints)) = fields.get_mut("lb_endpoints") {
+                let health = |endpoint: &Value| endpoint.get("health_status").cloned();
+                endpoints.retain(|endpoint| health(endpoint).is_none_or(|status| status != "UNHEALTHY"));
+                // It counts them.
+                fields.remove("load_balancing_weight");
             }
             if let Some(Value::String(workload)) = fields.get_mut("workload") {
                 // NAME;NAMESPACE;CANONICAL-NAME;REVISION;CLUSTER

@@ -49,8 +49,8 @@ pub use engine::{EncodedResource, Refusal};
 pub use envoy_filter::check_object;
 pub use limits::LIMITS;
 pub use proxy::{
-    Identity, InterceptionMode, MAX_ADDRESSES, MAX_LABELS, Metadata, NodeError, NotItsIdentity, Proxy,
-    ProxyKind, SecretAccess, WasmSupport,
+    Identity, InterceptionMode, MAX_ADDRESSES, MAX_LABELS, Metadata, NodeError, NotItsIdentity, PodPort,
+    Proxy, ProxyKind, SecretAccess, WasmSupport,
 };
 pub use routing::RefusedDelegate;
 pub use status::{StatusTranslator, kinds};

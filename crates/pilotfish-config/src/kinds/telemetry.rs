@@ -34,6 +34,7 @@ pub struct Tracing {
     pub custom_tags: BTreeMap<String, CustomTag>,
     pub use_request_id_for_trace_sampling: Option<bool>,
     pub enable_istio_tags: Option<bool>,
+    pub disable_context_propagation: Option<bool>,
 }
 
 /// Which traffic is traced.

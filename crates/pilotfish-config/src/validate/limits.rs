@@ -163,6 +163,8 @@ fn sources(source: &Source) -> usize {
         &source.not_request_principals,
         &source.namespaces,
         &source.not_namespaces,
+        &source.trust_domains,
+        &source.not_trust_domains,
         &source.service_accounts,
         &source.not_service_accounts,
         &source.ip_blocks,

@@ -370,7 +370,7 @@ fn redirects_rewrites_and_direct_responses() {
         &[
             (
                 "redirect: {redirectCode: 302}",
-                "warning: spec.http[0].redirect: changes nothing, set one of uri, authority, scheme, port and derivePort",
+                "warning: spec.http[0].redirect: changes nothing, set one of uri, prefixRewrite, authority, scheme, port and derivePort",
                 "redirect: {redirectCode: 302, derivePort: FROM_REQUEST_PORT}",
             ),
             (

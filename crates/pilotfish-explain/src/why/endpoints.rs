@@ -4,7 +4,7 @@ use super::cluster::{NO_ORIGINAL_ADDRESS, NOWHERE, Parts};
 use super::{Found, Next, Walk, Way, dropped, list, number, origin, step, text};
 use pilotfish_api::counted;
 use pilotfish_api::v1::{Dropped, Step, Verdict, Why};
-use pilotfish_model::{Endpoint, Hostname, PortId, Service, ServiceKey, label_subset};
+use pilotfish_model::{Endpoint, HealthStatus, Hostname, PortId, Service, ServiceKey, label_subset};
 use pilotfish_proto::ResourceType;
 use pilotfish_translate::Unsent;
 use serde_json::Value;
@@ -40,6 +40,17 @@ impl Member {
     }
 }
 
+/// Why endpoints get no requests: they are not sent, or sent and marked as not ready.
+fn without_requests(
+    considered: Vec<(Arc<Endpoint>, Option<Unsent>)>,
+) -> Vec<(Arc<Endpoint>, Option<Unsent>)> {
+    let reason = |(endpoint, unsent): (Arc<Endpoint>, Option<Unsent>)| {
+        let unready = (endpoint.health == HealthStatus::Unhealthy).then_some(Unsent::Unready);
+        (endpoint, unsent.or(unready))
+    };
+    considered.into_iter().map(reason).collect()
+}
+
 impl Walk<'_> {
     pub(super) fn endpoints(&self, way: &Way, found: &Found, answer: &mut Why) -> Next<()> {
         let (name, cluster) = (&*found.name, &found.json);
@@ -61,7 +72,7 @@ impl Walk<'_> {
         };
         let members = members(&assignment);
         let usable = members.iter().filter(|member| member.is_usable()).count();
-        let considered = self.snapshot().endpoints_considered(self.proxy, name);
+        let considered = without_requests(self.snapshot().endpoints_considered(self.proxy, name));
         let drops: Vec<Dropped> = considered
             .iter()
             .filter_map(|(endpoint, unsent)| Some(self.unsent(endpoint, (*unsent)?, name)))
@@ -101,6 +112,10 @@ impl Walk<'_> {
         members: &[Member],
         considered: &[(Arc<Endpoint>, Option<Unsent>)],
     ) -> String {
+        let all = |wanted: Unsent| considered.iter().all(|(_, unsent)| *unsent == Some(wanted));
+        if !considered.is_empty() && all(Unsent::Unready) {
+            return format!("none of its {} is ready", counted(considered.len(), "endpoint"));
+        }
         if !members.is_empty() {
             return format!("none of {} is healthy", counted(members.len(), "endpoint"));
         }
@@ -116,7 +131,6 @@ impl Walk<'_> {
             return self.nobody(service);
         }
         let subset = parts.map(|parts| parts.subset).filter(|subset| !subset.is_empty());
-        let all = |wanted: Unsent| considered.iter().all(|(_, unsent)| *unsent == Some(wanted));
         if all(Unsent::OtherPort) {
             let names: BTreeSet<&str> =
                 considered.iter().map(|(endpoint, _)| &*endpoint.service_port).collect();
@@ -127,9 +141,6 @@ impl Walk<'_> {
                 counted(considered.len(), "endpoint"),
                 if considered.len() == 1 { "has" } else { "have" }
             );
-        }
-        if all(Unsent::Unready) {
-            return format!("none of its {} is ready", counted(considered.len(), "endpoint"));
         }
         if let Some(subset) = subset.filter(|_| all(Unsent::NotInSubset)) {
             return format!(

@@ -123,7 +123,7 @@ fn service(
         race_first_tcp_connect: meta
             .annotations
             .get(CONNECT_STRATEGY)
-            .is_some_and(|strategy| strategy == "RACE_FIRST_TCP_CONNECT"),
+            .is_some_and(|strategy| strategy.eq_ignore_ascii_case("RACE_FIRST_TCP_CONNECT")),
         kubernetes: None,
         created: meta.created,
         provenance: Origin::object(meta.key.clone(), context.settings.cluster.clone()),
@@ -203,20 +203,24 @@ pub(super) fn endpoints(
         let address =
             object.hosts.iter().find(is_it).map_or_else(|| hostname.text(), |host| written(host, hostname));
         let host = WorkloadEntry { address: address.as_ref().to_owned(), ..WorkloadEntry::default() };
-        return of_inline(object, &host, &provenance, context);
+        return of_inline(object, &host, object.name().into(), &provenance, context);
     }
-    object.endpoints.iter().flat_map(|inline| of_inline(object, inline, &provenance, context)).collect()
+    let name = |position| format!("{}-{position}", object.name()).into();
+    let inline = object.endpoints.iter().enumerate();
+    inline.flat_map(|(at, inline)| of_inline(object, inline, name(at), &provenance, context)).collect()
 }
 
 fn of_inline(
     object: &Typed<ServiceEntry>,
     inline: &WorkloadEntry,
+    workload_name: Arc<str>,
     provenance: &Origin,
     context: &Context<'_>,
 ) -> Vec<Arc<Endpoint>> {
     let parts = parts(inline, &LabelMap::from(&inline.labels), object.namespace(), context);
-    // Inline endpoints are no workloads that telemetry could name.
     let attributes = EndpointAttributes {
+        namespace: object.namespace().clone(),
+        workload_name,
         labels: parts.labels,
         locality: parts.locality,
         network: parts.network,

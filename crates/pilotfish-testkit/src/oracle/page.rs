@@ -75,7 +75,7 @@ fn filled(text: &str, parts: &BTreeMap<&str, String>) -> Result<String> {
 fn share(scores: &Scores) -> String {
     let (same, all) = scores.counts();
     let (all, cases, share) = (thousands(all), scores.0.len(), percent(same, all));
-    format!("Of {all} resources in {cases} recorded cases of istiod 1.29.1, {share} % are equal")
+    format!("Of {all} resources in {cases} recorded cases of istiod 1.31.0, {share} % are equal")
 }
 
 fn areas(scores: &Scores) -> String {

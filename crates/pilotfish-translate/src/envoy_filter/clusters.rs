@@ -1,6 +1,6 @@
 //! Patches on clusters.
 
-use super::merge::{merge_all, merge_any, merge_into};
+use super::merge::{Lists, merge_all, merge_any, merge_into};
 use super::parse::Patch;
 use super::{Patched, Patches, is_for, judge};
 use crate::engine::Cx;
@@ -43,19 +43,21 @@ fn apply(
 ) -> Option<Cluster> {
     let mut removed = false;
     // What is merged together: neither a transport socket, which has rules of its own, nor the name, by which later patches match.
-    let mut plain: Vec<&DynamicMessage> = Vec::new();
+    let mut plain: Vec<(&DynamicMessage, Lists)> = Vec::new();
     for patch in patches {
         let is_meant = is_for(patch.matches.context, context)
             && patch.matches.cluster.as_ref().is_none_or(|matches| is_match(matches, &cluster.name, hosts));
-        match patch.operation {
-            PatchOperation::Merge if is_meant => match &patch.value {
-                Some(value) if !APART.iter().any(|field| value.has_field_by_name(field)) => plain.push(value),
+        match (patch.operation, Lists::of(patch.operation)) {
+            (_, Some(lists)) if is_meant => match &patch.value {
+                Some(value) if !APART.iter().any(|field| value.has_field_by_name(field)) => {
+                    plain.push((value, lists));
+                }
                 _ => {
                     merge_all(&mut cluster, plain.drain(..));
-                    merge(&mut cluster, patch);
+                    merge(&mut cluster, patch, lists);
                 }
             },
-            PatchOperation::Remove if is_meant => removed = true,
+            (PatchOperation::Remove, _) if is_meant => removed = true,
             _ => continue,
         }
         patched.by(&patch.object);
@@ -108,11 +110,11 @@ fn parts(name: &str) -> Option<(&str, &str, u32)> {
     Some((subset, host, port.parse().ok()?))
 }
 
-fn merge(cluster: &mut Cluster, patch: &Patch) {
+fn merge(cluster: &mut Cluster, patch: &Patch, lists: Lists) {
     let Some(value) = &patch.value else { return };
     match patch.value_as::<Cluster>().and_then(|value| value.transport_socket) {
         Some(socket) => merge_socket(cluster, socket),
-        None => merge_into(cluster, value),
+        None => merge_into(cluster, value, lists),
     }
 }
 

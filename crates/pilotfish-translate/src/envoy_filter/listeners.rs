@@ -3,7 +3,7 @@
 use super::clusters::merge_config;
 use super::filters::patch_network_filters;
 use super::insert::insert;
-use super::merge::merge_into;
+use super::merge::{Lists, merge_into};
 use super::parse::Patch;
 use super::{Patched, Patches, is_for, judge, names};
 use crate::engine::Cx;
@@ -52,15 +52,12 @@ fn apply(patching: &Patching<'_>, mut listener: Listener, patched: &mut Patched)
         if !listener_matches(&listener, patch) {
             continue;
         }
-        match patch.operation {
-            PatchOperation::Remove => return None,
-            PatchOperation::Merge => {
-                if let Some(value) = &patch.value {
-                    merge_into(&mut listener, value);
-                    patched.by(&patch.object);
-                }
-            }
-            _ => {}
+        if patch.operation == PatchOperation::Remove {
+            return None;
+        }
+        if let (Some(lists), Some(value)) = (Lists::of(patch.operation), &patch.value) {
+            merge_into(&mut listener, value, lists);
+            patched.by(&patch.object);
         }
     }
     patch_listener_filters(patching, &mut listener, patched);
@@ -189,16 +186,13 @@ fn patch_chain(
         if !listener_matches(listener, patch) || !chain_matches(listener, &chain, patch) {
             continue;
         }
-        match patch.operation {
-            PatchOperation::Remove => {
-                patched.by(&patch.object);
-                return None;
-            }
-            PatchOperation::Merge => {
-                merge_chain(&mut chain, patch);
-                patched.by(&patch.object);
-            }
-            _ => {}
+        if patch.operation == PatchOperation::Remove {
+            patched.by(&patch.object);
+            return None;
+        }
+        if let Some(lists) = Lists::of(patch.operation) {
+            merge_chain(&mut chain, patch, lists);
+            patched.by(&patch.object);
         }
     }
     patch_network_filters(patching, listener, &mut chain, patched);
@@ -206,13 +200,13 @@ fn patch_chain(
 }
 
 /// A patch with a transport socket patches that alone, if the chain has one of its name.
-fn merge_chain(chain: &mut FilterChain, patch: &Patch) {
+fn merge_chain(chain: &mut FilterChain, patch: &Patch, lists: Lists) {
     let Some(value) = &patch.value else { return };
     let socket = patch.value_as::<FilterChain>().and_then(|value| value.transport_socket);
     let own = chain.transport_socket.as_mut();
     match own.zip(socket).filter(|(own, socket)| own.name == socket.name) {
         Some((own, socket)) => merge_config(own, &socket),
-        None => merge_into(chain, value),
+        None => merge_into(chain, value, lists),
     }
 }
 

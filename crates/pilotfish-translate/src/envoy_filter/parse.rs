@@ -1,6 +1,7 @@
 //! Patches as they are written in objects, with their values read.
 
 use super::listeners::filter_match;
+use super::merge::Lists;
 use super::value::parse;
 use super::version::Versions;
 use super::{judge, names};
@@ -74,7 +75,7 @@ fn read_value(
 ) -> Option<Result<DynamicMessage, String>> {
     let type_name = type_of(apply_to)?;
     let read = parse(type_name, value).map_err(|error| format!("is no {type_name}: {error}"));
-    let extent = if operation == PatchOperation::Merge { Extent::Part } else { Extent::Whole };
+    let extent = if Lists::of(operation).is_some() { Extent::Part } else { Extent::Whole };
     Some(read.and_then(|message| match judge::check(&message, extent) {
         Ok(()) => Ok(message),
         Err(fault) => Err(format!("is nothing that Envoy takes: {fault}")),

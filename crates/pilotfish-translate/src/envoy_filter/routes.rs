@@ -2,7 +2,7 @@
 
 use super::insert::insert;
 use super::listeners::Patching;
-use super::merge::merge_into;
+use super::merge::{Lists, merge_into};
 use super::parse::Patch;
 use super::{Patched, Patches, judge};
 use crate::engine::Cx;
@@ -49,8 +49,8 @@ pub(super) fn patch_route_configuration(
         })
     };
     for patch in patching.on(ApplyTo::RouteConfiguration).filter(is_meant) {
-        if let (PatchOperation::Merge, Some(value)) = (patch.operation, &patch.value) {
-            merge_into(routes, value);
+        if let (Some(lists), Some(value)) = (Lists::of(patch.operation), &patch.value) {
+            merge_into(routes, value, lists);
             patched.by(&patch.object);
         }
     }
@@ -111,13 +111,13 @@ fn keep_host(hosts: &[&Patch], routes: &[&Patch], host: &mut VirtualHost, patche
         if !host_matches(host, patch) {
             continue;
         }
-        match (patch.operation, &patch.value) {
-            (PatchOperation::Remove, _) => {
+        match (patch.operation, &patch.value, Lists::of(patch.operation)) {
+            (PatchOperation::Remove, ..) => {
                 patched.by(&patch.object);
                 return false;
             }
-            (PatchOperation::Merge, Some(value)) => merge_into(host, value),
-            (PatchOperation::Replace, Some(_)) => match patch.value_as() {
+            (_, Some(value), Some(lists)) => merge_into(host, value, lists),
+            (PatchOperation::Replace, Some(_), _) => match patch.value_as() {
                 Some(value) => *host = value,
                 None => continue,
             },
@@ -156,12 +156,12 @@ fn keep_route(patches: &[&Patch], route: &mut Route, patched: &mut Patched) -> b
         if !route_matches(route, patch) {
             continue;
         }
-        match (patch.operation, &patch.value) {
-            (PatchOperation::Remove, _) => {
+        match (patch.operation, &patch.value, Lists::of(patch.operation)) {
+            (PatchOperation::Remove, ..) => {
                 patched.by(&patch.object);
                 return false;
             }
-            (PatchOperation::Merge, Some(value)) => merge_into(route, value),
+            (_, Some(value), Some(lists)) => merge_into(route, value, lists),
             _ => continue,
         }
         patched.by(&patch.object);

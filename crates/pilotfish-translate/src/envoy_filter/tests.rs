@@ -1,4 +1,4 @@
-use super::merge::merge_into;
+use super::merge::{Lists, merge_into};
 use super::routes::patch_route_configuration;
 use super::value::{encode, parse};
 use super::*;
@@ -23,7 +23,7 @@ const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 fn merged(target: &serde_json::Value, patch: &serde_json::Value) -> serde_json::Value {
     let message = parse(CLUSTER, target).unwrap();
     let mut cluster: Cluster = prost::Message::decode(&*encode(&message)).unwrap();
-    merge_into(&mut cluster, &parse(CLUSTER, patch).unwrap());
+    merge_into(&mut cluster, &parse(CLUSTER, patch).unwrap(), Lists::Append);
     let url = format!("type.googleapis.com/{CLUSTER}");
     let mut json = pilotfish_proto::to_json(&url, &prost::Message::encode_to_vec(&cluster)).unwrap();
     json.as_object_mut().unwrap().remove("@type");

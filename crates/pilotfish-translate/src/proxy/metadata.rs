@@ -8,7 +8,8 @@ use std::hash::Hash;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The keys that are read by name, in order.
-const READ: [&str; 25] = [
+const READ: [&str; 27] = [
+    "APP_CONTAINERS",
     "AUTO_REGISTER_GROUP",
     "CLUSTER_ID",
     "DNS_AUTO_ALLOCATE",
@@ -33,6 +34,7 @@ const READ: [&str; 25] = [
     "TLS_CLIENT_ROOT_CERT",
     "UNPRIVILEGED_POD",
     "WORKLOAD_ENTRY",
+    "WORKLOAD_NAME",
     "file-credential",
 ];
 

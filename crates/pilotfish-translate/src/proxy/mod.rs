@@ -12,7 +12,7 @@ pub(crate) mod workload;
 pub(crate) use ip_families::IpFamilies;
 pub use metadata::Metadata;
 pub use node::{
-    Identity, InterceptionMode, MAX_ADDRESSES, MAX_LABELS, NodeError, NotItsIdentity, Proxy, ProxyKind,
-    WasmSupport,
+    Identity, InterceptionMode, MAX_ADDRESSES, MAX_LABELS, NodeError, NotItsIdentity, PodPort, Proxy,
+    ProxyKind, WasmSupport,
 };
 pub use secret_access::SecretAccess;

@@ -2,7 +2,7 @@
 
 use super::{Metadata, SecretAccess};
 use pilotfish_config::mesh::MeshConfig;
-use pilotfish_model::{ClusterId, Labels, Locality, Namespace, NetworkId};
+use pilotfish_model::{ClusterId, Labels, Locality, Namespace, NetworkId, Transport};
 use pilotfish_proto::ValueKind;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::{Struct, Value};
@@ -83,6 +83,29 @@ pub struct Proxy {
     pub secret_access: SecretAccess,
     /// The mesh settings of this one proxy (`PROXY_CONFIG`), as JSON text; empty for none.
     pub proxy_config: Arc<str>,
+    /// The service of its spans that its Pod's annotations name; empty for none.
+    pub span_service: Arc<str>,
+    /// The named ports of its Pod (`POD_PORTS`).
+    pub pod_ports: Arc<[PodPort]>,
+}
+
+/// A port of a proxy's Pod, as its node has it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PodPort {
+    /// The name, by which Services may mean it.
+    pub name: Arc<str>,
+    /// The number.
+    pub number: u32,
+    /// `TCP` or `UDP`.
+    pub protocol: Arc<str>,
+}
+
+impl PodPort {
+    /// True if a Service's port with that target port means it.
+    pub(crate) fn is_for(&self, name: &str, transport: Transport) -> bool {
+        let own = if &*self.protocol == "UDP" { Transport::Udp } else { Transport::Tcp };
+        *self.name == *name && own == transport
+    }
 }
 
 /// The workload identity of a certificate or token: `spiffe://DOMAIN/ns/NAMESPACE/sa/ACCOUNT`.
@@ -149,6 +172,8 @@ pub enum NodeError {
 pub const MAX_ADDRESSES: usize = 64;
 /// The labels that a node may have: they are a part of its views.
 pub const MAX_LABELS: usize = 256;
+/// The most ports of `POD_PORTS` that count.
+const MAX_POD_PORTS: usize = 256;
 
 /// A connection proved another identity than its node claims.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -234,6 +259,8 @@ impl Proxy {
             agent: !text("ISTIO_VERSION").is_empty(),
             refuses_least_request: refuses_least_request(&node.user_agent_name),
             proxy_config: proxy_config(node.metadata.as_ref()),
+            span_service: span_service(node.metadata.as_ref()),
+            pod_ports: pod_ports(text("POD_PORTS")),
             metadata: metadata.into_iter().collect(),
         })
     }
@@ -317,6 +344,16 @@ impl Proxy {
     #[must_use]
     pub fn reads_extension(name: &str) -> bool {
         name == ISTIO_EXTENSION || name == DUBBO_PROXY
+    }
+
+    /// True for a proxy of that version of Istio or a newer one, and for one whose version is unknown.
+    #[must_use]
+    pub fn is_since(&self, version: (u32, u32)) -> bool {
+        let mut parts = self.meta("ISTIO_VERSION").split('.').map(|part| part.parse::<u32>().ok());
+        match (parts.next().flatten(), parts.next().flatten()) {
+            (Some(major), Some(minor)) => (major, minor) >= version,
+            _ => true,
+        }
     }
 
     /// Whether it has an IPv4 address.
@@ -426,6 +463,29 @@ fn strings(metadata: Option<&Struct>, key: &str) -> BTreeMap<String, String> {
         Some(ValueKind::StructValue(inner)) => scalars(Some(inner)),
         _ => BTreeMap::new(),
     }
+}
+
+/// The service of its spans that an annotation of its Pod names (`ANNOTATIONS`).
+fn span_service(metadata: Option<&Struct>) -> Arc<str> {
+    let annotations = strings(metadata, "ANNOTATIONS");
+    annotations.get("resource.opentelemetry.io/service.name").map(String::as_str).unwrap_or_default().into()
+}
+
+/// The ports of its Pod by the text of `POD_PORTS`. A text that cannot be read is as good as none.
+fn pod_ports(json: &str) -> Arc<[PodPort]> {
+    if json.is_empty() {
+        return Arc::default();
+    }
+    let ports: Vec<serde_json::Value> = serde_json::from_str(json).unwrap_or_else(|error| {
+        tracing::warn!(%error, "POD_PORTS of a node cannot be read: the names of its ports are unknown");
+        Vec::new()
+    });
+    let port = |port: &serde_json::Value| {
+        let text = |field: &str| port.get(field).and_then(|value| value.as_str()).unwrap_or_default();
+        let number = u32::try_from(port.get("containerPort")?.as_u64()?).ok()?;
+        Some(PodPort { name: text("name").into(), number, protocol: text("protocol").into() })
+    };
+    ports.iter().filter_map(port).take(MAX_POD_PORTS).collect()
 }
 
 fn proxy_config(metadata: Option<&Struct>) -> Arc<str> {

@@ -6,7 +6,7 @@ use pilotfish_config::mesh::ProxyConfig;
 use std::sync::Arc;
 
 /// The settings in force for proxies that bring these along (`PROXY_CONFIG` as JSON text; empty for none). They stand alone: the
-/// injector merged the mesh's settings into them.
+/// injector merged the mesh's settings into them. Only connection settings are the mesh's where the proxy has none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct EffectiveProxyConfig(pub Arc<str>);
 
@@ -17,10 +17,14 @@ impl Query for EffectiveProxyConfig {
         if self.0.is_empty() {
             return cx.mesh().default_config.clone();
         }
-        serde_json::from_str(&self.0).unwrap_or_else(|error| {
+        let mesh = cx.mesh();
+        let mut own: ProxyConfig = serde_json::from_str(&self.0).unwrap_or_else(|error| {
             tracing::warn!(%error, "PROXY_CONFIG of a node cannot be read: the mesh's settings are used");
-            cx.mesh().default_config.clone()
-        })
+            mesh.default_config.clone()
+        });
+        let of_mesh = || mesh.default_config.connection_settings.clone();
+        own.connection_settings = own.connection_settings.take().or_else(of_mesh);
+        own
     }
 }
 

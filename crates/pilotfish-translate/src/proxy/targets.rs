@@ -78,17 +78,37 @@ impl Query for TargetsOf {
 }
 
 /// Services with selectors: those that select the WorkloadEntry with the proxy's address, else those that select its pod, else (for a
-/// pod that none selects) those without selector that list its address.
+/// pod that none selects) those without selector that list its address. Where neither is known, those that select its node's labels.
 fn by_selector(cx: &Cx<'_>, proxy: &Identity) -> Vec<Target> {
     if let Some(entry) = proxy.workload_entry(cx) {
-        return of_selecting(cx, &entry, can_select_entries, entry_port);
+        let at = SelectingIn::of(&entry);
+        return of_selecting(cx, &at, &entry.labels, can_select_entries, |port| entry_port(&entry, port));
     }
-    let Some(pod) = proxy.pod(cx) else { return Vec::new() };
-    let selecting = cx.get(&SelectingIn::of(&pod));
-    if selecting.iter().any(|(selector, _)| label_subset(&**selector, &pod.labels)) {
-        return of_selecting(cx, &pod, |_| true, pod_port);
+    let Some(pod) = proxy.pod(cx) else { return of_node(cx, proxy) };
+    let at = SelectingIn::of(&pod);
+    if cx.get(&at).iter().any(|(selector, _)| label_subset(&**selector, &pod.labels)) {
+        return of_selecting(cx, &at, &pod.labels, |_| true, |port| pod_port(&pod, port));
     }
     at_addresses(cx, proxy, AtAddress::WithoutSelector)
+}
+
+/// The Services that select the labels of a node whose workload is unknown. A target port with a name is one of the node's
+/// (`POD_PORTS`): where it is none of those, it leads nowhere, and where the node has none, it is unknown (0).
+fn of_node(cx: &Cx<'_>, proxy: &Identity) -> Vec<Target> {
+    let named = |name: &str, port: &Port| {
+        let found = proxy.pod_ports.iter().find(|own| own.is_for(name, port.protocol.transport()));
+        match found {
+            Some(own) => Some(own.number),
+            None => proxy.pod_ports.is_empty().then_some(0),
+        }
+    };
+    let number = |port: &Port| match &port.target_port {
+        None => Some(port.number),
+        Some(TargetPort::Number(number)) => Some(*number),
+        Some(TargetPort::Name(name)) => named(name, port),
+    };
+    let at = SelectingIn(proxy.cluster.clone(), proxy.namespace.clone());
+    of_selecting(cx, &at, &proxy.labels, |_| true, number)
 }
 
 /// Whether a Service selects WorkloadEntries at all: headless ones and those outside the mesh do not.
@@ -96,27 +116,27 @@ fn can_select_entries(service: &Service) -> bool {
     service.resolution == Resolution::ClientSideLB && !service.mesh_external
 }
 
-/// The ports of the services that select a workload, without those that have no port on it or the same one with the same protocol
+/// The ports of the services that select these labels, without those that have no port on it or the same one with the same protocol
 /// as another.
 fn of_selecting(
     cx: &Cx<'_>,
-    workload: &Workload,
+    at: &SelectingIn,
+    labels: &Labels,
     counts: fn(&Service) -> bool,
-    target_port: fn(&Workload, &Port) -> Option<u32>,
+    target_port: impl Fn(&Port) -> Option<u32>,
 ) -> Vec<Target> {
-    let cluster = &workload.key.cluster;
     let mut targets = Vec::new();
-    for (selector, key) in cx.get(&SelectingIn::of(workload)).iter() {
-        if !label_subset(&**selector, &workload.labels) {
+    for (selector, key) in cx.get(at).iter() {
+        if !label_subset(&**selector, labels) {
             continue;
         }
         let services = cx.services_of(key);
         let selecting = services.iter().flat_map(|s| s.iter()).find(|s| s.inbound == InboundBy::Selector);
         let Some(service) = selecting.filter(|service| counts(service)) else { continue };
-        let Some((_, ports)) = service.in_cluster(cluster) else { continue };
+        let Some((_, ports)) = service.in_cluster(&at.0) else { continue };
         let mut seen = BTreeSet::new();
         for port in ports.iter() {
-            let Some(number) = target_port(workload, port) else { continue };
+            let Some(number) = target_port(port) else { continue };
             if seen.insert((number, port.protocol)) {
                 targets.push(Target::new(service, port, number));
             }

@@ -1,7 +1,7 @@
 //! The workload that a proxy belongs to, as the registries know it.
 
 use crate::engine::{Cx, Query};
-use crate::proxy::Proxy;
+use crate::proxy::{PodPort, Proxy};
 use pilotfish_model::{
     ClusterId, InboundBy, Labels, Namespace, Provider, ServiceKey, Workload, WorkloadKey, WorkloadKind,
 };
@@ -17,6 +17,10 @@ pub(crate) struct Identity {
     pub namespace: Namespace,
     pub cluster: ClusterId,
     pub ips: Arc<[IpAddr]>,
+    /// The labels of its node, by which Services select it where no workload is known.
+    pub labels: Labels,
+    /// The ports of its Pod by its node, which target ports with a name mean there.
+    pub pod_ports: Arc<[PodPort]>,
 }
 
 impl Identity {
@@ -28,6 +32,8 @@ impl Identity {
             namespace: proxy.namespace.clone(),
             cluster: proxy.cluster.clone(),
             ips: proxy.ips.clone(),
+            labels: proxy.labels.clone(),
+            pod_ports: proxy.pod_ports.clone(),
         }
     }
 

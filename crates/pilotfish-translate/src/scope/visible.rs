@@ -1,8 +1,10 @@
 //! Which services a namespace may see at all (`exportTo`).
 
 use crate::engine::{Cx, Query};
-use pilotfish_model::{ExportTo, Hostname, Namespace, Service, ServiceKey};
-use std::collections::{BTreeMap, BTreeSet};
+use pilotfish_config::kubernetes::Namespace as NamespaceObject;
+use pilotfish_config::mesh::{EntryVisibility, ServiceEntryMatchingRule};
+use pilotfish_model::{ExportTo, Hostname, Kind, LabelMap, Namespace, Service, ServiceKey};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The mesh-wide default for services without `exportTo`.
@@ -21,17 +23,67 @@ impl Query for DefaultServiceExport {
 /// Whether a namespace may see a service.
 #[must_use]
 pub(crate) fn is_visible(cx: &Cx<'_>, service: &Service, from: &Namespace) -> bool {
-    let default = cx.get(&DefaultServiceExport);
-    match if service.export_to == ExportTo::Unset { &*default } else { &service.export_to } {
-        ExportTo::Unset | ExportTo::Public => true,
-        ExportTo::Nobody => false,
-        // `.` of the mesh-wide default stands for the service's own namespace.
-        ExportTo::Namespaces(namespaces) => namespaces.iter().any(|namespace| match namespace.as_str() {
-            "." => service.namespace == *from,
-            _ => namespace == from,
-        }),
+    effective_export(cx, service).visible_to(from, &ExportTo::Public)
+}
+
+/// Who sees a service: by itself, else by the mesh's default, and for those of ServiceEntries not farther than the mesh lets the
+/// entries of their namespace be seen.
+fn effective_export(cx: &Cx<'_>, service: &Service) -> ExportTo {
+    let home = &service.namespace;
+    let export_to = match &service.export_to {
+        ExportTo::Unset => with_home(&cx.get(&DefaultServiceExport), home),
+        written => written.clone(),
+    };
+    let is_entry = service.provenance.as_object().is_some_and(|key| key.object.kind == Kind::ServiceEntry);
+    if !is_entry {
+        return export_to;
+    }
+    match *cx.get(&EntryVisibilityOf(home.clone())) {
+        EntryVisibility::Unspecified | EntryVisibility::Public => export_to,
+        EntryVisibility::Namespace if export_to.visible_to(home, &ExportTo::Public) => {
+            ExportTo::Namespaces([home.clone()].into())
+        }
+        EntryVisibility::Namespace | EntryVisibility::None => ExportTo::Nobody,
     }
 }
+
+/// The mesh's default for services of a namespace, which `.` stands for.
+fn with_home(default: &ExportTo, home: &Namespace) -> ExportTo {
+    let ExportTo::Namespaces(namespaces) = default else { return default.clone() };
+    let to = |namespace: &Namespace| if namespace.as_str() == "." { home } else { namespace }.clone();
+    ExportTo::Namespaces(namespaces.iter().map(to).collect())
+}
+
+/// The farthest that ServiceEntries of a namespace are seen.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct EntryVisibilityOf(Namespace);
+
+impl Query for EntryVisibilityOf {
+    type Output = EntryVisibility;
+
+    fn compute(&self, cx: &Cx<'_>) -> EntryVisibility {
+        let mesh = cx.mesh();
+        let Some(settings) = mesh.service_entry_visibility.as_ref().filter(|it| it.apply_to_sidecars) else {
+            return EntryVisibility::Public;
+        };
+        let labels = labels_of_namespace(cx, &self.0);
+        let matches = |rule: &ServiceEntryMatchingRule| {
+            rule.namespace_selector.as_ref().is_some_and(|selector| selector.matches(&labels))
+        };
+        let policy = settings.policies.iter().find(|policy| policy.matching_rules.iter().all(matches));
+        policy.map_or(settings.default_visibility, |policy| policy.visibility)
+    }
+}
+
+/// The labels of a namespace, with the name that each has.
+fn labels_of_namespace(cx: &Cx<'_>, name: &Namespace) -> LabelMap {
+    let object = cx.object::<NamespaceObject>(&Namespace::default(), name.as_str());
+    let written = object.map(|object| LabelMap::clone(&object.meta().labels)).unwrap_or_default();
+    written.with([(NAME_LABEL.into(), name.as_str().into())])
+}
+
+/// The label that every namespace has with its name.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// All services by who may see them, each list in order of precedence: the oldest first, then by name and namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -55,7 +107,6 @@ impl Query for ByVisibility {
 
 impl Visibility {
     fn of(cx: &Cx<'_>, mut all: Vec<Arc<Service>>) -> Self {
-        let default = cx.get(&DefaultServiceExport);
         // Stable: services of one key keep the order of the registries.
         all.sort_by(|a, b| a.precedence().cmp(&b.precedence()));
         let mut public = Vec::new();
@@ -63,16 +114,10 @@ impl Visibility {
         let mut hidden_at_home: BTreeMap<Namespace, Vec<Arc<Service>>> = BTreeMap::new();
         for service in all {
             let home = &service.namespace;
-            let export_to = if service.export_to == ExportTo::Unset { &*default } else { &service.export_to };
-            match export_to {
+            match effective_export(cx, &service) {
                 ExportTo::Unset | ExportTo::Public => public.push(service),
                 ExportTo::Nobody => hidden_at_home.entry(home.clone()).or_default().push(service),
-                ExportTo::Namespaces(namespaces) => {
-                    // `.` of the mesh-wide default stands for each service's own namespace.
-                    let to = |namespace: &Namespace| {
-                        if namespace.as_str() == "." { home.clone() } else { namespace.clone() }
-                    };
-                    let to: BTreeSet<Namespace> = namespaces.iter().map(to).collect();
+                ExportTo::Namespaces(to) => {
                     if !to.contains(home) {
                         hidden_at_home.entry(home.clone()).or_default().push(service.clone());
                     }

@@ -174,6 +174,7 @@ pub struct OpenTelemetryTracingProvider {
     pub grpc: Option<GrpcService>,
     pub resource_detectors: Option<ResourceDetectors>,
     pub dynatrace_sampler: Option<DynatraceSampler>,
+    pub service_attribute_enrichment: ServiceAttributeEnrichment,
 }
 
 /// Export over HTTP.
@@ -232,6 +233,15 @@ pub struct SdsProvider {
 }
 
 enumeration! {
+/// What the service of a span is named after.
+pub enum ServiceAttributeEnrichment {
+    /// The cluster of the proxy's node.
+    #[default]
+    IstioCanonical,
+    /// Annotations, labels and names of the workload, as OpenTelemetry's conventions for Kubernetes have it.
+    OtelSemanticConventions,
+}
+
 /// The headers that Zipkin reads and writes.
 pub enum TraceContextOption {
     #[default]

@@ -4,7 +4,8 @@ use super::{EnvoyFileAccessLogProvider, ExtensionProvider, ProxyConfig};
 use super::{PrometheusMetricsProvider, StackdriverProvider};
 use crate::kinds::message::{enumeration, kind, message};
 use crate::networking::{
-    ClientTlsSettings, HttpRetry, LocalityLoadBalancerSetting, OutboundTrafficPolicyMode,
+    ClientTlsSettings, ConnectionPoolSettings, HttpRetry, LocalityLoadBalancerSetting,
+    OutboundTrafficPolicyMode, OutlierDetection, ZoneAwareLoadBalancerSetting,
 };
 use crate::networking::{TcpKeepalive, TlsProtocol};
 use crate::{Duration, LabelSelector};
@@ -45,6 +46,8 @@ pub struct MeshConfig {
     pub default_destination_rule_export_to: Vec<String>,
     pub root_namespace: String,
     pub locality_lb_setting: Option<LocalityLoadBalancerSetting>,
+    pub zone_aware_lb_setting: Option<ZoneAwareLoadBalancerSetting>,
+    pub default_traffic_policy: Option<DefaultTrafficPolicy>,
     pub dns_refresh_rate: Option<Duration>,
     pub h2_upgrade_policy: H2UpgradePolicy,
     pub inbound_cluster_stat_name: String,
@@ -65,6 +68,7 @@ pub struct MeshConfig {
     pub hbone_idle_timeout: Option<Duration>,
     pub service_scope_configs: Vec<ServiceScopeConfig>,
     pub xds_auth: Option<serde_json::Value>,
+    pub service_entry_visibility: Option<ServiceEntryVisibility>,
 }
 
 impl Default for MeshConfig {
@@ -103,6 +107,8 @@ impl Default for MeshConfig {
                 enabled: Some(true),
                 ..Default::default()
             }),
+            zone_aware_lb_setting: None,
+            default_traffic_policy: None,
             dns_refresh_rate: Some(Duration::from_secs(60)),
             h2_upgrade_policy: H2UpgradePolicy::default(),
             inbound_cluster_stat_name: String::new(),
@@ -122,6 +128,7 @@ impl Default for MeshConfig {
             hbone_idle_timeout: None,
             service_scope_configs: Vec::new(),
             xds_auth: None,
+            service_entry_visibility: None,
         }
     }
 }
@@ -164,6 +171,32 @@ impl MeshConfig {
 }
 
 message! {
+/// The farthest that ServiceEntries are seen, by the labels of their namespaces.
+pub struct ServiceEntryVisibility {
+    pub default_visibility: EntryVisibility,
+    /// True if it counts for proxies at all.
+    pub apply_to_sidecars: bool,
+    /// The first that matches decides.
+    pub policies: Vec<ServiceEntryVisibilityPolicy>,
+}
+
+/// A visibility for namespaces that meet all of the rules.
+pub struct ServiceEntryVisibilityPolicy {
+    pub visibility: EntryVisibility,
+    pub matching_rules: Vec<ServiceEntryMatchingRule>,
+}
+
+/// A rule without a matcher that is known matches nothing.
+pub struct ServiceEntryMatchingRule {
+    pub namespace_selector: Option<LabelSelector>,
+}
+
+/// Parts of a traffic policy for services whose DestinationRule has none of its own.
+pub struct DefaultTrafficPolicy {
+    pub connection_pool: Option<ConnectionPoolSettings>,
+    pub outlier_detection: Option<OutlierDetection>,
+}
+
 /// What happens to traffic for unknown hosts.
 pub struct OutboundTrafficPolicy {
     pub mode: OutboundTrafficPolicyMode,
@@ -242,6 +275,16 @@ pub struct ServiceScopeConfig {
 }
 
 enumeration! {
+/// Who sees the ServiceEntries of a namespace at most.
+pub enum EntryVisibility {
+    /// Everybody.
+    #[default]
+    Unspecified,
+    None,
+    Namespace,
+    Public,
+}
+
 /// Where a service is known.
 pub enum ServiceScope {
     #[default]

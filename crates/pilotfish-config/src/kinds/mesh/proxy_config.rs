@@ -52,6 +52,7 @@ pub struct ProxyConfig {
     pub file_flush_min_size_kb: Option<u32>,
     pub stats_flush_interval: Option<Duration>,
     pub stats_eviction_interval: Option<Duration>,
+    pub connection_settings: Option<ConnectionSettings>,
 }
 
 impl Default for ProxyConfig {
@@ -98,11 +99,35 @@ impl Default for ProxyConfig {
             file_flush_min_size_kb: None,
             stats_flush_interval: None,
             stats_eviction_interval: None,
+            connection_settings: None,
         }
     }
 }
 
 message! {
+/// Limits and timeouts of the connections of clients. Those of a profile count where a field is left out.
+pub struct ConnectionSettings {
+    pub profile: ConnectionProfile,
+    pub listener_per_connection_buffer_limit_bytes: Option<i32>,
+    /// istiod reads neither this nor the two limits below.
+    pub cluster_per_connection_buffer_limit_bytes: Option<i32>,
+    pub listener_connection_limit: Option<i32>,
+    pub global_downstream_connection_limit: Option<i32>,
+    pub http_idle_timeout: Option<Duration>,
+    pub http_max_connection_duration: Option<Duration>,
+    pub http_max_stream_duration: Option<Duration>,
+    pub http_stream_idle_timeout: Option<Duration>,
+    pub http_request_timeout: Option<Duration>,
+    pub http_request_headers_timeout: Option<Duration>,
+    pub http_drain_timeout: Option<Duration>,
+    pub http_max_concurrent_streams: Option<i32>,
+    pub http2_initial_stream_window_size: Option<i32>,
+    pub http2_initial_connection_window_size: Option<i32>,
+    pub http_headers_with_underscores_action: Option<HeadersWithUnderscoresAction>,
+    pub http_merge_slashes: Option<bool>,
+    pub http_path_with_escaped_slashes_action: Option<PathWithEscapedSlashesAction>,
+}
+
 /// Tracing as the proxy's own settings have it. The tracers are a oneof.
 pub struct Tracing {
     pub zipkin: Option<TracerAddress>,
@@ -224,6 +249,31 @@ pub struct MetadataExchangeHeaders {
 }
 
 enumeration! {
+/// Defaults of [`ConnectionSettings`].
+pub enum ConnectionProfile {
+    #[default]
+    Sidecar,
+    /// For gateways that clients from anywhere reach.
+    Edge,
+}
+
+/// What becomes of requests with an underscore in the name of a header.
+pub enum HeadersWithUnderscoresAction {
+    #[default]
+    HeadersWithUnderscoresAllow,
+    HeadersWithUnderscoresRejectRequest,
+    HeadersWithUnderscoresDropHeader,
+}
+
+/// What becomes of slashes in paths that are written `%2F`.
+pub enum PathWithEscapedSlashesAction {
+    #[default]
+    KeepUnchanged,
+    RejectRequest,
+    UnescapeAndRedirect,
+    UnescapeAndForward,
+}
+
 /// How the service name in traces is made.
 pub enum TracingServiceName {
     #[default]

@@ -57,6 +57,7 @@ pub struct ProxyProtocol {
 pub struct RetryBudget {
     pub percent: Option<f64>,
     pub min_retry_concurrency: u32,
+    pub budget_interval: Option<Duration>,
 }
 
 /// A named part of a host's endpoints.
@@ -71,6 +72,7 @@ pub struct LoadBalancerSettings {
     pub simple: Option<SimpleLb>,
     pub consistent_hash: Option<ConsistentHashLb>,
     pub locality_lb_setting: Option<LocalityLoadBalancerSetting>,
+    pub zone_aware_lb_setting: Option<ZoneAwareLoadBalancerSetting>,
     /// Deprecated form of `warmup.duration`.
     pub warmup_duration_secs: Option<Duration>,
     pub warmup: Option<WarmupConfiguration>,
@@ -139,6 +141,14 @@ pub struct Failover {
     pub to: String,
 }
 
+/// Routing by Envoy itself among the zones of the own region. `enabled` left out means on.
+pub struct ZoneAwareLoadBalancerSetting {
+    pub enabled: Option<bool>,
+    pub failover: Vec<Failover>,
+    pub failover_priority: Vec<String>,
+    pub min_cluster_size: Option<u32>,
+}
+
 /// Limits of connections and requests.
 pub struct ConnectionPoolSettings {
     pub tcp: Option<TcpSettings>,
@@ -171,6 +181,13 @@ pub struct HttpSettings {
     pub h2_upgrade_policy: H2UpgradePolicy,
     pub use_client_protocol: bool,
     pub max_concurrent_streams: i32,
+    pub http2_keep_alive: Option<Http2KeepAlive>,
+}
+
+/// PINGs on connections of HTTP/2.
+pub struct Http2KeepAlive {
+    pub interval: Option<Duration>,
+    pub timeout: Option<Duration>,
 }
 
 /// When an endpoint is taken out for a while.

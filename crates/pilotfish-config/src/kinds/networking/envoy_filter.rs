@@ -152,6 +152,8 @@ pub enum PatchOperation {
     #[default]
     Invalid,
     Merge,
+    /// As `Merge`, but lists of the patch replace those that were there.
+    MergeAndReplaceList,
     Add,
     Remove,
     InsertBefore,

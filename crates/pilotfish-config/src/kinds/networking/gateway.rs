@@ -52,6 +52,8 @@ pub struct ServerTlsSettings {
     pub min_protocol_version: TlsProtocol,
     pub max_protocol_version: TlsProtocol,
     pub cipher_suites: Vec<String>,
+    /// Clients' certificates of any authority are taken, where the mode asks for one.
+    pub insecure_skip_verify: Option<bool>,
 }
 
 /// Files of a certificate.

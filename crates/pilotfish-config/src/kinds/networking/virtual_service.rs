@@ -155,6 +155,8 @@ pub struct TlsMatchAttributes {
 /// An answer that sends the client elsewhere. `port` and `derive_port` are a oneof.
 pub struct HttpRedirect {
     pub uri: String,
+    /// Replaces the prefix that matched; `uri` does not count then.
+    pub prefix_rewrite: Option<String>,
     pub authority: String,
     pub port: Option<u32>,
     pub derive_port: Option<RedirectPortSelection>,

@@ -41,6 +41,8 @@ pub struct Source {
     pub not_request_principals: Vec<String>,
     pub namespaces: Vec<String>,
     pub not_namespaces: Vec<String>,
+    pub trust_domains: Vec<String>,
+    pub not_trust_domains: Vec<String>,
     pub service_accounts: Vec<String>,
     pub not_service_accounts: Vec<String>,
     pub ip_blocks: Vec<String>,

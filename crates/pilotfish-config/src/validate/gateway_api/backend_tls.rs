@@ -23,7 +23,10 @@ pub(in crate::validate) fn check(
 ) {
     let at = at.field("spec");
     targets(&policy.spec.target_refs, &at.field("targetRefs"), checker);
-    validation(&policy.spec.validation, &at.field("validation"), checker);
+    // What stands for a refused policy has no settings.
+    if policy.refused.is_none() {
+        validation(&policy.spec.validation, &at.field("validation"), checker);
+    }
     let options = at.field("options");
     for name in policy.spec.options.keys() {
         checker.warning(&options.key(name), "is not known and has no effect");

@@ -3,8 +3,9 @@
 use super::extension_provider;
 use crate::Duration;
 use crate::mesh::{
-    AccessLogEncoding, AuthenticationPolicy, IstioNetworkGateway, KeyProvider, MeshConfig, MeshNetworks,
-    NetworkEndpoints, ProxyConfig, RemoteService, TlsConfig, Tracing,
+    AccessLogEncoding, AuthenticationPolicy, ConnectionSettings, IstioNetworkGateway, KeyProvider,
+    MeshConfig, MeshNetworks, NetworkEndpoints, ProxyConfig, RemoteService, ServiceEntryVisibility,
+    TlsConfig, Tracing,
 };
 use crate::path::Path;
 use crate::problem::Checker;
@@ -29,6 +30,15 @@ pub(in crate::validate) fn check(mesh: &MeshConfig, at: &Path<'_>, _: &ObjectMet
     if let Some(setting) = &mesh.locality_lb_setting {
         locality::check(setting, true, &at.field("localityLbSetting"), checker);
     }
+    if let Some(setting) = &mesh.zone_aware_lb_setting {
+        locality::check_zone_aware(setting, &at.field("zoneAwareLbSetting"), checker);
+    }
+    if let Some(policy) = &mesh.default_traffic_policy {
+        destination_rule::default_policy(policy, &at.field("defaultTrafficPolicy"), checker);
+    }
+    if let Some(visibility) = &mesh.service_entry_visibility {
+        entry_visibility(visibility, &at.field("serviceEntryVisibility"), checker);
+    }
     trust_domain(&mesh.trust_domain, &at.field("trustDomain"), checker);
     each(&mesh.trust_domain_aliases, &at.field("trustDomainAliases"), checker, |domain, at, checker| {
         trust_domain(domain, at, checker);
@@ -49,6 +59,19 @@ pub(in crate::validate) fn check(mesh: &MeshConfig, at: &Path<'_>, _: &ObjectMet
     tls_settings(mesh, at, checker);
     extension_provider::check(&mesh.extension_providers, &at.field("extensionProviders"), checker);
     proxy(&mesh.default_config, &at.field("defaultConfig"), checker);
+}
+
+fn entry_visibility(visibility: &ServiceEntryVisibility, at: &Path<'_>, checker: &mut Checker) {
+    each(&visibility.policies, &at.field("policies"), checker, |policy, at, checker| {
+        each(&policy.matching_rules, &at.field("matchingRules"), checker, |rule, at, checker| {
+            match &rule.namespace_selector {
+                Some(selector) => {
+                    selectors::kubernetes_selector(selector, &at.field("namespaceSelector"), checker);
+                }
+                None => checker.warning(at, "has no matcher: the policy is for no namespace"),
+            }
+        });
+    });
 }
 
 fn access_log(mesh: &MeshConfig, at: &Path<'_>, checker: &mut Checker) {
@@ -135,6 +158,43 @@ fn tls_settings(mesh: &MeshConfig, at: &Path<'_>, checker: &mut Checker) {
 }
 
 /// The proxy settings of the mesh, which are not the kind ProxyConfig.
+fn connections(settings: &ConnectionSettings, at: &Path<'_>, checker: &mut Checker) {
+    const LEAST_WINDOW: i32 = 65_535;
+    let least = [
+        ("listenerPerConnectionBufferLimitBytes", settings.listener_per_connection_buffer_limit_bytes, 0),
+        ("clusterPerConnectionBufferLimitBytes", settings.cluster_per_connection_buffer_limit_bytes, 0),
+        ("listenerConnectionLimit", settings.listener_connection_limit, 1),
+        ("globalDownstreamConnectionLimit", settings.global_downstream_connection_limit, 1),
+        ("httpMaxConcurrentStreams", settings.http_max_concurrent_streams, 1),
+        ("http2InitialStreamWindowSize", settings.http2_initial_stream_window_size, LEAST_WINDOW),
+        ("http2InitialConnectionWindowSize", settings.http2_initial_connection_window_size, LEAST_WINDOW),
+    ];
+    for (field, value, least) in least {
+        if let Some(value) = value.filter(|value| *value < least) {
+            checker.error(&at.field(field), format!("{value} is below {least}"));
+        }
+    }
+    let unused = [
+        ("clusterPerConnectionBufferLimitBytes", settings.cluster_per_connection_buffer_limit_bytes),
+        ("listenerConnectionLimit", settings.listener_connection_limit),
+        ("globalDownstreamConnectionLimit", settings.global_downstream_connection_limit),
+    ];
+    for (field, _) in unused.iter().filter(|(_, value)| value.is_some()) {
+        checker.warning(&at.field(field), "has no effect");
+    }
+    for (field, value) in [
+        ("httpIdleTimeout", settings.http_idle_timeout),
+        ("httpMaxConnectionDuration", settings.http_max_connection_duration),
+        ("httpMaxStreamDuration", settings.http_max_stream_duration),
+        ("httpStreamIdleTimeout", settings.http_stream_idle_timeout),
+        ("httpRequestTimeout", settings.http_request_timeout),
+        ("httpRequestHeadersTimeout", settings.http_request_headers_timeout),
+        ("httpDrainTimeout", settings.http_drain_timeout),
+    ] {
+        values::duration_or_zero(value, &at.field(field), checker);
+    }
+}
+
 fn proxy(config: &ProxyConfig, at: &Path<'_>, checker: &mut Checker) {
     for (field, value) in [("configPath", &config.config_path), ("binaryPath", &config.binary_path)] {
         if value.is_empty() {
@@ -159,6 +219,9 @@ fn proxy(config: &ProxyConfig, at: &Path<'_>, checker: &mut Checker) {
         tracing(value, &at.field("tracing"), checker);
     }
     reports(config, at, checker);
+    if let Some(settings) = &config.connection_settings {
+        connections(settings, &at.field("connectionSettings"), checker);
+    }
     if let Some(provider) = &config.private_key_provider {
         let at = at.field("privateKeyProvider");
         key_provider(&[("cryptomb", &provider.cryptomb), ("qat", &provider.qat)], &at, checker);

@@ -1,6 +1,7 @@
 //! DestinationRule.
 
 use super::{locality, tls};
+use crate::mesh::DefaultTrafficPolicy;
 use crate::networking::{
     ConnectionPoolSettings, ConsistentHashLb, DestinationRule, H2UpgradePolicy, HttpSettings,
     LoadBalancerSettings, OutlierDetection, PortTrafficPolicy, RetryBudget, Subset, TcpKeepalive,
@@ -141,6 +142,13 @@ fn load_balancer(
     if let Some(setting) = &settings.locality_lb_setting {
         locality::check(setting, has_outlier_detection, &at.field("localityLbSetting"), checker);
     }
+    if let Some(setting) = &settings.zone_aware_lb_setting {
+        let at = at.field("zoneAwareLbSetting");
+        if settings.locality_lb_setting.is_some() {
+            checker.warning(&at, "localityLbSetting has no effect beside it");
+        }
+        locality::check_zone_aware(setting, &at, checker);
+    }
     duration(settings.warmup_duration_secs, &at.field("warmupDurationSecs"), checker);
     if let Some(settings) = &settings.warmup {
         warmup(settings, &at.field("warmup"), checker);
@@ -225,6 +233,21 @@ fn is_prime(number: u64) -> bool {
         && (2..).take_while(|factor| factor * factor <= number).all(|factor| !number.is_multiple_of(factor))
 }
 
+/// The parts of a policy that the mesh config has.
+pub(in crate::validate) fn default_policy(
+    policy: &DefaultTrafficPolicy,
+    at: &Path<'_>,
+    checker: &mut Checker,
+) {
+    Parts {
+        load_balancer: None,
+        connection_pool: policy.connection_pool.as_ref(),
+        outlier_detection: policy.outlier_detection.as_ref(),
+        tls: None,
+    }
+    .check(at, checker);
+}
+
 fn outlier_detection(settings: &OutlierDetection, at: &Path<'_>, checker: &mut Checker) {
     if settings.consecutive_errors != 0 {
         let message = "is no longer used, set consecutiveGatewayErrors or consecutive5xxErrors";
@@ -287,6 +310,15 @@ fn http(settings: &HttpSettings, at: &Path<'_>, checker: &mut Checker) {
         not_negative(value, &at.field(field), checker);
     }
     duration_or_zero(settings.idle_timeout, &at.field("idleTimeout"), checker);
+    if let Some(keepalive) = &settings.http2_keep_alive {
+        let at = at.field("http2KeepAlive");
+        for (field, value) in [("interval", keepalive.interval), ("timeout", keepalive.timeout)] {
+            duration(value, &at.field(field), checker);
+        }
+        if keepalive.interval.is_none() || keepalive.timeout.is_none() {
+            checker.warning(&at, "is meant to have both interval and timeout");
+        }
+    }
     if settings.use_client_protocol && settings.h2_upgrade_policy == H2UpgradePolicy::Upgrade {
         checker
             .warning(&at.field("useClientProtocol"), "is not meant to be set beside h2UpgradePolicy UPGRADE");
@@ -310,4 +342,5 @@ fn retry_budget(budget: &RetryBudget, at: &Path<'_>, checker: &mut Checker) {
     if let Some(value) = budget.percent {
         percent(value, &at.field("percent"), checker);
     }
+    duration(budget.budget_interval, &at.field("budgetInterval"), checker);
 }

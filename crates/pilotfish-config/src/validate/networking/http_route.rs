@@ -5,8 +5,8 @@ use super::virtual_service::{destination, required_destination, weights};
 use super::{http_fault, http_match};
 use crate::StringMatch;
 use crate::networking::{
-    CorsPolicy, Delegate, Headers, HttpDirectResponse, HttpMirrorPolicy, HttpRedirect, HttpRetry,
-    HttpRewrite, HttpRoute, HttpRouteDestination,
+    CorsPolicy, Delegate, Headers, HttpDirectResponse, HttpMatchRequest, HttpMirrorPolicy, HttpRedirect,
+    HttpRetry, HttpRewrite, HttpRoute, HttpRouteDestination,
 };
 use crate::path::Path;
 use crate::problem::Checker;
@@ -124,7 +124,7 @@ fn changed_header(name: &str, may_be_host: bool, at: &Path<'_>, checker: &mut Ch
 
 fn actions(route: &HttpRoute, at: &Path<'_>, checker: &mut Checker) {
     if let Some(value) = &route.redirect {
-        redirect(value, &at.field("redirect"), checker);
+        redirect(value, route, &at.field("redirect"), checker);
     }
     if let Some(value) = &route.direct_response {
         direct_response(value, &at.field("directResponse"), checker);
@@ -142,10 +142,22 @@ fn actions(route: &HttpRoute, at: &Path<'_>, checker: &mut Checker) {
     }
 }
 
-fn redirect(redirect: &HttpRedirect, at: &Path<'_>, checker: &mut Checker) {
+fn redirect(redirect: &HttpRedirect, route: &HttpRoute, at: &Path<'_>, checker: &mut Checker) {
     let port = redirect.port.is_some() || redirect.derive_port.is_some();
-    if redirect.uri.is_empty() && redirect.authority.is_empty() && redirect.scheme.is_empty() && !port {
-        checker.warning(at, "changes nothing, set one of uri, authority, scheme, port and derivePort");
+    let rewrites = redirect.prefix_rewrite.as_ref().is_some_and(|prefix| !prefix.is_empty());
+    if rewrites {
+        prefix_rewrite(redirect, route, &at.field("prefixRewrite"), checker);
+    }
+    if !rewrites
+        && redirect.uri.is_empty()
+        && redirect.authority.is_empty()
+        && redirect.scheme.is_empty()
+        && !port
+    {
+        checker.warning(
+            at,
+            "changes nothing, set one of uri, prefixRewrite, authority, scheme, port and derivePort",
+        );
     }
     values::one_line(&redirect.uri, &at.field("uri"), checker);
     values::one_line(&redirect.authority, &at.field("authority"), checker);
@@ -162,6 +174,17 @@ fn redirect(redirect: &HttpRedirect, at: &Path<'_>, checker: &mut Checker) {
     }
     let ports = [("port", redirect.port.is_some()), ("derivePort", redirect.derive_port.is_some())];
     at_most_one(&ports, at, checker);
+}
+
+fn prefix_rewrite(redirect: &HttpRedirect, route: &HttpRoute, at: &Path<'_>, checker: &mut Checker) {
+    values::one_line(redirect.prefix_rewrite.as_deref().unwrap_or_default(), at, checker);
+    if !redirect.uri.is_empty() {
+        checker.warning(at, "uri has no effect beside it");
+    }
+    let is_prefix = |request: &HttpMatchRequest| matches!(request.uri, None | Some(StringMatch::Prefix(_)));
+    if !route.r#match.iter().all(is_prefix) {
+        checker.error(at, "needs matches of the path by prefix");
+    }
 }
 
 fn direct_response(response: &HttpDirectResponse, at: &Path<'_>, checker: &mut Checker) {

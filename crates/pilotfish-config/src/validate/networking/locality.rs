@@ -1,6 +1,6 @@
 //! Load balancing by locality: in DestinationRules and in the mesh config.
 
-use crate::networking::{Distribute, Failover, LocalityLoadBalancerSetting};
+use crate::networking::{Distribute, Failover, LocalityLoadBalancerSetting, ZoneAwareLoadBalancerSetting};
 use crate::path::Path;
 use crate::problem::Checker;
 use crate::validate::fields::names::{each, quoted};
@@ -16,14 +16,7 @@ pub(in crate::validate) fn check(
         checker.warning(&at.field("failover"), "has no effect beside distribute");
     }
     if !setting.failover.is_empty() {
-        each(&setting.failover_priority, &at.field("failoverPriority"), checker, |label, at, checker| {
-            let topology =
-                ["topology.kubernetes.io/region", "topology.kubernetes.io/zone", "topology.istio.io/subzone"];
-            let key = label.split('=').next().unwrap_or_default();
-            if topology.contains(&key) {
-                checker.error(at, format!("{} must not be set beside failover", quoted(label)));
-            }
-        });
+        without_topology(&setting.failover_priority, "must not be set beside failover", at, checker);
     }
     let by_failure = !setting.failover.is_empty() || !setting.failover_priority.is_empty();
     if by_failure && !has_outlier_detection {
@@ -40,6 +33,30 @@ pub(in crate::validate) fn check(
     );
     each(&setting.distribute, &distribute_at, checker, distribute);
     each(&setting.failover, &at.field("failover"), checker, failover);
+}
+
+pub(in crate::validate) fn check_zone_aware(
+    setting: &ZoneAwareLoadBalancerSetting,
+    at: &Path<'_>,
+    checker: &mut Checker,
+) {
+    without_topology(&setting.failover_priority, "must not be set: Envoy compares it itself", at, checker);
+    if setting.min_cluster_size == Some(0) {
+        checker.error(&at.field("minClusterSize"), "must be at least 1");
+    }
+    each(&setting.failover, &at.field("failover"), checker, failover);
+}
+
+/// Reports labels of region, zone and sub-zone in `failoverPriority`.
+fn without_topology(labels: &[String], wrong: &str, at: &Path<'_>, checker: &mut Checker) {
+    each(labels, &at.field("failoverPriority"), checker, |label, at, checker| {
+        let topology =
+            ["topology.kubernetes.io/region", "topology.kubernetes.io/zone", "topology.istio.io/subzone"];
+        let key = label.split('=').next().unwrap_or_default();
+        if topology.contains(&key) {
+            checker.error(at, format!("{} {wrong}", quoted(label)));
+        }
+    });
 }
 
 fn distribute(rule: &Distribute, at: &Path<'_>, checker: &mut Checker) {

@@ -92,6 +92,8 @@ fn is_http_only(rule: &Rule) -> bool {
             &source.not_principals,
             &source.namespaces,
             &source.not_namespaces,
+            &source.trust_domains,
+            &source.not_trust_domains,
             &source.service_accounts,
             &source.not_service_accounts,
             &source.ip_blocks,
@@ -126,7 +128,11 @@ fn source(source: &Source, custom: bool, at: &Path<'_>, checker: &mut Checker) {
         ("remoteIpBlocks", &source.remote_ip_blocks),
         ("notRemoteIpBlocks", &source.not_remote_ip_blocks),
     ];
-    let lists = by_certificate.iter().chain(&accounts).chain(&blocks);
+    let domains = [("trustDomains", &source.trust_domains), ("notTrustDomains", &source.not_trust_domains)];
+    for (field, list) in domains {
+        each(list, &at.field(field), checker, |domain, at, checker| trust_domain(domain, at, checker));
+    }
+    let lists = by_certificate.iter().chain(&accounts).chain(&domains).chain(&blocks);
     some_list(lists.clone().copied(), at, checker);
     for (field, _) in by_certificate.iter().filter(|(_, list)| custom && !list.is_empty()) {
         checker.warning(&at.field(field), "is not supported for action CUSTOM");
@@ -149,6 +155,16 @@ fn source(source: &Source, custom: bool, at: &Path<'_>, checker: &mut Checker) {
         });
     }
     service_accounts(source, at, checker);
+}
+
+/// A trust domain, perhaps with a `*` at one end.
+fn trust_domain(domain: &str, at: &Path<'_>, checker: &mut Checker) {
+    let stars = domain.matches('*').count();
+    let at_an_end = domain.starts_with('*') || domain.ends_with('*');
+    if domain.is_empty() || domain.contains('/') || stars > 1 || stars == 1 && !at_an_end {
+        let message = format!("{} is not a trust domain, with at most one * at an end", quoted(domain));
+        checker.error(at, message);
+    }
 }
 
 fn service_accounts(source: &Source, at: &Path<'_>, checker: &mut Checker) {
@@ -272,7 +288,10 @@ pub(in crate::validate) fn condition(
     if condition.values.is_empty() && condition.not_values.is_empty() {
         checker.error(at, "one of values and notValues must be set");
     }
-    let by_certificate = matches!(key, "source.namespace" | "source.principal" | "source.serviceAccount");
+    let by_certificate = matches!(
+        key,
+        "source.namespace" | "source.principal" | "source.serviceAccount" | "source.trustDomain"
+    );
     if custom && (by_certificate || key.starts_with("request.auth.")) {
         checker.warning(&key_at, format!("{} is not supported for action CUSTOM", quoted(key)));
     }
@@ -294,6 +313,7 @@ pub(in crate::validate) fn condition(
             _ if value.is_empty() => {}
             Attribute::Ip => ip_or_cidr(value, at, checker),
             Attribute::Port => port(value, at, checker),
+            Attribute::TrustDomain => trust_domain(value, at, checker),
             _ => {}
         });
     }
@@ -305,16 +325,18 @@ enum Attribute {
     Text,
     Ip,
     Port,
+    TrustDomain,
     BadKey,
     Unknown,
 }
 
-const PLAIN: [(&str, Attribute); 11] = [
+const PLAIN: [(&str, Attribute); 12] = [
     ("source.ip", Attribute::Ip),
     ("remote.ip", Attribute::Ip),
     ("source.namespace", Attribute::Text),
     ("source.principal", Attribute::Text),
     ("source.serviceAccount", Attribute::Text),
+    ("source.trustDomain", Attribute::TrustDomain),
     ("request.auth.principal", Attribute::Text),
     ("request.auth.audiences", Attribute::Text),
     ("request.auth.presenter", Attribute::Text),
@@ -331,8 +353,8 @@ const KEYED: [(&str, Attribute); 3] = [
 ];
 
 /// The attributes, those with a key without it.
-pub(crate) const ATTRIBUTES: [&str; 14] = {
-    let mut names = [""; 14];
+pub(crate) const ATTRIBUTES: [&str; 15] = {
+    let mut names = [""; 15];
     let mut next = 0;
     while next < PLAIN.len() {
         names[next] = PLAIN[next].0;

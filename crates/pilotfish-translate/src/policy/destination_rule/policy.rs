@@ -2,6 +2,7 @@
 
 use super::MergedDestinationRule;
 use crate::engine::{Cx, Query};
+use pilotfish_config::mesh::DefaultTrafficPolicy;
 use pilotfish_config::networking::{
     ClientTlsMode, ClientTlsSettings, ConnectionPoolSettings, ConsistentHashLb, DestinationRule,
     LoadBalancerSettings, OutlierDetection, PortTrafficPolicy, ProxyProtocol, RetryBudget, Subset,
@@ -79,6 +80,20 @@ impl<'a> Policy<'a> {
     }
 }
 
+impl<'a> Policy<'a> {
+    /// With the mesh's parts where there are none. Settings of a subset for the port leave out what they do not name, also the
+    /// mesh's.
+    #[must_use]
+    pub(crate) fn over_mesh(self, default: Option<&'a DefaultTrafficPolicy>) -> Self {
+        let Some(default) = default else { return self };
+        Self {
+            connection_pool: self.connection_pool.or(default.connection_pool.as_ref()),
+            outlier_detection: self.outlier_detection.or(default.outlier_detection.as_ref()),
+            ..self
+        }
+    }
+}
+
 impl MergedDestinationRule {
     /// The policy of a port of the host.
     #[must_use]
@@ -92,6 +107,21 @@ impl MergedDestinationRule {
         match &subset.traffic_policy {
             None => self.policy(port),
             Some(own) => self.policy(port).under(own, port),
+        }
+    }
+
+    /// The policy of a port of a subset, which is over that of the mesh.
+    #[must_use]
+    pub(crate) fn subset_policy_over_mesh<'a>(
+        &'a self,
+        subset: &'a Subset,
+        port: u32,
+        default: Option<&'a DefaultTrafficPolicy>,
+    ) -> Policy<'a> {
+        let host = self.policy(port).over_mesh(default);
+        match &subset.traffic_policy {
+            None => host,
+            Some(own) => host.under(own, port),
         }
     }
 

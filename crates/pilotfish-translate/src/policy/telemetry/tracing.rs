@@ -4,6 +4,7 @@ use crate::engine::Cx;
 use crate::envoy::duration;
 use crate::policy::provider::{self, ProviderService, provider_service};
 use pilotfish_config::mesh::{
+    ServiceAttributeEnrichment,
     ExtensionProvider, MeshConfig, OpenTelemetryTracingProvider, ProxyConfig, TraceContextOption,
     ZipkinTracingProvider,
 };
@@ -43,6 +44,12 @@ pub(crate) struct Tags {
     pub namespace: Arc<str>,
     /// The service name of its spans, which is the node's cluster.
     pub service_name: Arc<str>,
+    /// The service name by OpenTelemetry's conventions.
+    pub workload_name: Arc<str>,
+    /// True if its Envoy can leave trace headers alone.
+    pub can_stop_propagation: bool,
+    /// True if it starts a span of its own for requests that it passes on.
+    pub is_router: bool,
 }
 
 /// The tracing settings of a connection manager.
@@ -76,6 +83,7 @@ pub(crate) fn of(
     let Some(found) = found else { return Traced { tracing: None, sample_by_request_id: true } };
     let own = spec.sampling.unwrap_or_else(|| sampling(config));
     let mut tracing = found.tracing;
+    tracing.no_context_propagation = spec.no_propagation && tags.can_stop_propagation;
     sample(&mut tracing, if found.samples_itself { 100.0 } else { own });
     let written = if spec.tags.is_empty() { tags_of_proxy(config) } else { spec.tags.clone() };
     tracing.custom_tags = custom_tags(spec.istio_tags.then_some(tags), &written);
@@ -109,6 +117,7 @@ struct Spec<'a> {
     tags: BTreeMap<String, Written>,
     by_request_id: bool,
     istio_tags: bool,
+    no_propagation: bool,
 }
 
 impl<'a> Spec<'a> {
@@ -121,6 +130,7 @@ impl<'a> Spec<'a> {
             tags: BTreeMap::new(),
             by_request_id: true,
             istio_tags: true,
+            no_propagation: false,
         };
         let fits = |setting: &&&Setting| {
             let mode = setting.r#match.as_ref().map_or(WorkloadMode::ClientAndServer, |m| m.mode);
@@ -133,6 +143,7 @@ impl<'a> Spec<'a> {
             spec.disabled = setting.disable_span_reporting.unwrap_or(spec.disabled);
             spec.sampling = setting.random_sampling_percentage.or(spec.sampling);
             spec.by_request_id = setting.use_request_id_for_trace_sampling.unwrap_or(spec.by_request_id);
+            spec.no_propagation = setting.disable_context_propagation.unwrap_or(spec.no_propagation);
             spec.istio_tags = setting.enable_istio_tags.unwrap_or(spec.istio_tags);
             if !setting.custom_tags.is_empty() {
                 spec.tags.clone_from(&setting.custom_tags);
@@ -151,7 +162,8 @@ struct Tracer {
 
 /// The tracer of a provider; `None` when it is no tracer that is served, or its service is unknown.
 fn of_provider(cx: &Cx<'_>, found: &ExtensionProvider, tags: &Tags) -> Option<Tracer> {
-    let (mut length, mut child, mut samples_itself) = (0, None, false);
+    let (mut length, mut samples_itself) = (0, false);
+    let mut child = tags.is_router.then_some(true);
     let (name, config): (&str, Any) = if let Some(zipkin) = &found.zipkin {
         length = zipkin.max_tag_length;
         (
@@ -216,8 +228,10 @@ fn of_open_telemetry(
     tags: &Tags,
 ) -> Option<OpenTelemetryConfig> {
     let service = provider_service(cx, &written.service, written.port)?;
-    let mut config =
-        OpenTelemetryConfig { service_name: tags.service_name.to_string(), ..Default::default() };
+    let by_conventions =
+        written.service_attribute_enrichment == ServiceAttributeEnrichment::OtelSemanticConventions;
+    let service_name = if by_conventions { &tags.workload_name } else { &tags.service_name };
+    let mut config = OpenTelemetryConfig { service_name: service_name.to_string(), ..Default::default() };
     if let Some(http) = &written.http {
         let uri = join(&service.host, &http.path);
         let timeout = http.timeout.map(duration);
@@ -237,10 +251,12 @@ fn of_open_telemetry(
     };
     let environment = detectors.and_then(|detectors| detectors.environment.as_ref());
     let dynatrace = detectors.and_then(|detectors| detectors.dynatrace.as_ref());
+    let of_environment =
+        || detector("environment", config_any(&EnvironmentResourceDetectorConfig::default()));
     let found = [
-        environment
-            .map(|_| detector("environment", config_any(&EnvironmentResourceDetectorConfig::default()))),
+        environment.map(|_| of_environment()),
         dynatrace.map(|_| detector("dynatrace", config_any(&DynatraceResourceDetectorConfig::default()))),
+        (by_conventions && environment.is_none()).then(of_environment),
     ];
     config.resource_detectors = found.into_iter().flatten().collect();
     if written.dynatrace_sampler.is_some() {

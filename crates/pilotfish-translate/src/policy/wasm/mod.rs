@@ -2,7 +2,7 @@
 
 mod resource;
 
-pub(crate) use resource::{NAME_PREFIX, extension_config};
+pub(crate) use resource::{NAME_PREFIX, NAME_SUFFIX, extension_config};
 
 use crate::engine::{Cx, Refusal};
 use crate::envoy::{TrafficClass, filters};

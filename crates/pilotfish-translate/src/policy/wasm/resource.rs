@@ -17,8 +17,10 @@ use pilotfish_proto::envoy::extensions::wasm::v3::{
 use pilotfish_proto::{Any, Duration, PREFIX, any};
 use prost::Message;
 
-/// What the names of plugins' filters begin with; namespace and name follow.
-pub(crate) const NAME_PREFIX: &str = "extensions.istio.io/wasmplugin/";
+/// Start of the names of plugins' filters; namespace, name and [`NAME_SUFFIX`] follow: plugins are made into TrafficExtensions.
+pub(crate) const NAME_PREFIX: &str = "extensions.istio.io/trafficextension/";
+/// End of the names of filters whose TrafficExtension is made from a WasmPlugin.
+pub(crate) const NAME_SUFFIX: &str = "~istio-translated-wasmplugin";
 
 /// Variables that carry to the agent how an image is fetched.
 const PULL_SECRET: &str = "ISTIO_META_WASM_IMAGE_PULL_SECRET";
@@ -26,7 +28,7 @@ const PULL_POLICY: &str = "ISTIO_META_WASM_IMAGE_PULL_POLICY";
 
 /// The name of a plugin's filter and of its configuration.
 pub(super) fn name_of(plugin: &Typed<WasmPlugin>) -> String {
-    format!("{NAME_PREFIX}{}.{}", plugin.namespace(), plugin.name())
+    format!("{NAME_PREFIX}{}.{}{NAME_SUFFIX}", plugin.namespace(), plugin.name())
 }
 
 /// The configuration of a plugin's filter. `pull_secret`: the Docker configuration by which the agent may fetch the image.

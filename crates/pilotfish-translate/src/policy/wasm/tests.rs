@@ -29,7 +29,8 @@ fn supported(yaml: &str, app: &str, support: WasmSupport) -> Arc<Plugins> {
 }
 
 fn names<T>(filters: &[T], name: impl Fn(&T) -> &str) -> Vec<String> {
-    filters.iter().map(|filter| name(filter).strip_prefix(NAME_PREFIX).unwrap_or("?").to_owned()).collect()
+    let plugin = |filter| name(filter).strip_prefix(NAME_PREFIX)?.strip_suffix(NAME_SUFFIX);
+    filters.iter().map(|filter| plugin(filter).unwrap_or("?").to_owned()).collect()
 }
 
 fn http(plugins: &Plugins, phase: PluginPhase, class: TrafficClass, port: u32) -> Vec<String> {
@@ -76,7 +77,10 @@ fn the_configuration_has_the_module_and_its_settings() {
              vmConfig: {env: [{name: A, value: b}, {name: HOST, valueFrom: HOST}]}}}";
     let config = extension_config(&plugins(yaml, "web").list[0], Some("{}"));
     let wasm = Wasm::decode(&*config.typed_config.unwrap().value).unwrap().config.unwrap();
-    assert_eq!((&*config.name, &*wasm.root_id), ("extensions.istio.io/wasmplugin/shop.a", "check"));
+    assert_eq!(
+        (&*config.name, &*wasm.root_id),
+        ("extensions.istio.io/trafficextension/shop.a~istio-translated-wasmplugin", "check")
+    );
     let configuration = String::decode(&*wasm.configuration.unwrap().value).unwrap();
     assert_eq!(configuration, r#"{"list":[1],"mode":"x"}"#);
     let Some(Vm::VmConfig(vm)) = wasm.vm else { panic!("no VM") };

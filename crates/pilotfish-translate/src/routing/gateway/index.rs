@@ -58,5 +58,6 @@ fn header(object: &Typed<GatewaySpec>) -> GatewayHeader {
         },
         selection: Selection::Labels(object.selector.clone()),
         created: object.meta().created,
+        is_managed: false,
     }
 }

@@ -6,7 +6,7 @@ use crate::proxy::Proxy;
 use crate::proxy::targets::{Target, TargetsOf};
 use crate::proxy::workload::{self, Identity};
 use crate::routing::ir::{GatewayHeader, GatewayId, Selection};
-use pilotfish_model::{ServiceKey, label_subset};
+use pilotfish_model::{Kind, Namespace, ServiceKey, label_subset};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ impl RouterGateways {
                 target.service.namespace == header.id.namespace && hosts.contains(&target.service.hostname)
             }),
         };
-        let gateways: Arc<[GatewayId]> = all.iter().filter(has).map(|header| header.id.clone()).collect();
+        let gateways = strictly_merged(&all.iter().filter(has).collect::<Vec<_>>());
         if gateways.is_empty() {
             return Self::default();
         }
@@ -80,6 +80,17 @@ impl RouterGateways {
             None => vec![reached.find(|reached| reached.translates).map_or(number, |first| first.target)],
         }
     }
+}
+
+/// The gateways of a router that may share it. Behind a Gateway whose routers its controller makes, those of Istio's own kind count
+/// only from the namespaces of such Gateways.
+fn strictly_merged(headers: &[&GatewayHeader]) -> Arc<[GatewayId]> {
+    let managed: BTreeSet<&Namespace> =
+        headers.iter().filter(|header| header.is_managed).map(|header| &header.id.namespace).collect();
+    let may_share = |header: &&GatewayHeader| {
+        managed.is_empty() || header.id.source != Kind::Gateway || managed.contains(&header.id.namespace)
+    };
+    headers.iter().copied().filter(may_share).map(|header| header.id.clone()).collect()
 }
 
 fn reached(target: &Target, translates: bool) -> Reached {

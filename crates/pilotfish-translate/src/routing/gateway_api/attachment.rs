@@ -72,6 +72,26 @@ impl Attachment {
     }
 }
 
+impl Attachment {
+    /// The parts of hosts that the listener's host has too.
+    pub(super) fn cut(&self, hosts: Vec<String>) -> Vec<String> {
+        let Ok(ours) = Hostname::parse(&self.hostname) else { return hosts };
+        let mut out: Vec<String> = Vec::new();
+        for host in hosts {
+            let Ok(theirs) = Hostname::parse(&host) else { continue };
+            let shared = match (theirs.is_subset_of(&ours), ours.is_subset_of(&theirs)) {
+                (true, _) => host,
+                (false, true) => self.hostname.clone(),
+                (false, false) => continue,
+            };
+            if !out.contains(&shared) {
+                out.push(shared);
+            }
+        }
+        out
+    }
+}
+
 /// What a route of a kind is attached to, in order of gateways. What does not accept it or is not served is left out.
 pub(super) fn of(
     cx: &Cx<'_>,

@@ -2,7 +2,6 @@
 
 use super::backends::{self, BackendView, Malformed, Problem, Referrer};
 use crate::engine::Cx;
-use crate::routing::ir::REPLACE_PREFIX;
 use pilotfish_config::gateway_api::{
     CorsFilter, HeaderFilter, HttpHeader, PathModifier, PathModifierType, RequestMirrorFilter,
     RequestRedirectFilter, RouteFilter, RouteFilterType, UrlRewriteFilter,
@@ -94,10 +93,13 @@ fn redirect(filter: &RequestRedirectFilter) -> HttpRedirect {
             Some(PathModifier { r#type: PathModifierType::ReplaceFullPath, replace_full_path, .. }) => {
                 replace_full_path.clone().unwrap_or_default()
             }
-            Some(PathModifier { replace_prefix_match, .. }) => {
-                format!("{REPLACE_PREFIX}{}", replace_prefix_match.as_deref().unwrap_or_default())
-            }
-            None => String::new(),
+            _ => String::new(),
+        },
+        prefix_rewrite: match &filter.path {
+            Some(PathModifier {
+                r#type: PathModifierType::ReplacePrefixMatch, replace_prefix_match, ..
+            }) => Some(replace_prefix_match.clone().unwrap_or_default()),
+            _ => None,
         },
         authority: filter.hostname.clone().unwrap_or_default(),
         port: filter.port.map(u32::from),

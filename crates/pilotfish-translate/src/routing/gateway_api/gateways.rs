@@ -41,6 +41,7 @@ impl Query for ApiGateways {
                     id: id.clone(),
                     selection: Selection::Services(services.clone()),
                     created: object.meta().created,
+                    is_managed: is_managed(&object),
                 };
                 let gateway =
                     Gateway { id: id.clone(), servers: vec![server], provenance: vec![reference(&object)] };
@@ -75,16 +76,20 @@ pub(super) fn class_controller(class: &GatewayClass) -> Option<&'static str> {
     CONTROLLERS.into_iter().find(|ours| class.spec.controller_name == *ours)
 }
 
+/// True for a Gateway whose routers its controller makes: one that names no Service.
+fn is_managed(object: &Typed<KubernetesGateway>) -> bool {
+    match object.spec.addresses.as_slice() {
+        [] => true,
+        [only] => only.r#type == "IPAddress",
+        _ => false,
+    }
+}
+
 /// The Services of a Gateway: those that it names, else one called after it and its class.
 pub(super) fn services(object: &Typed<KubernetesGateway>, domain: &ClusterDomain) -> Vec<Hostname> {
     let spec = &object.spec;
     let namespace = object.namespace();
-    let is_managed = match spec.addresses.as_slice() {
-        [] => true,
-        [only] => only.r#type == "IPAddress",
-        _ => false,
-    };
-    if is_managed {
+    if is_managed(object) {
         let name = match object.meta().annotations.get(NAME_OVERRIDE) {
             Some(name) => name.clone(),
             None => format!("{}-{}", object.name(), spec.gateway_class_name),

@@ -8,8 +8,8 @@ use super::{REF_NOT_PERMITTED, grants};
 use crate::credentials::{AuthoritiesIn, BUILT_IN, CA_SUFFIX, KeyPairIn};
 use crate::engine::Cx;
 use pilotfish_config::gateway_api::{
-    FrontendTlsValidation, Gateway, Listener, ListenerTls, ObjectReference, SecretObjectReference,
-    TERMINATE_MODE, TlsMode, is_auto_passthrough,
+    FrontendTlsValidation, FrontendValidationMode, Gateway, Listener, ListenerTls, ObjectReference,
+    SecretObjectReference, TERMINATE_MODE, TlsMode, is_auto_passthrough,
 };
 use pilotfish_config::networking::{ServerTlsMode, ServerTlsSettings};
 use pilotfish_model::{Kind, Namespace, Typed};
@@ -20,6 +20,17 @@ const BAD_CERTIFICATE: &str = "InvalidCertificateRef";
 const BAD_AUTHORITY: &str = "InvalidCACertificateRef";
 /// Certificates of one listener, as in Istio: one for each type of key.
 const MOST_CERTIFICATES: usize = 2;
+
+/// Sets whether clients need a certificate that the authorities know. The option of the listener counts before the mode of the
+/// validation, and then no certificate of others is taken.
+fn set_client_mode(option: &str, mode: FrontendValidationMode, out: &mut ServerTlsSettings) {
+    if matches!(out.mode, ServerTlsMode::Mutual | ServerTlsMode::OptionalMutual) && !option.is_empty() {
+        return;
+    }
+    let falls_back = mode == FrontendValidationMode::AllowInsecureFallback;
+    out.mode = if falls_back { ServerTlsMode::OptionalMutual } else { ServerTlsMode::Mutual };
+    out.insecure_skip_verify = falls_back.then_some(true);
+}
 
 /// The settings of a listener that is served, and what is wrong with it all the same.
 pub(super) type Served = (ServerTlsSettings, Option<Fault>);
@@ -59,7 +70,7 @@ pub(super) fn settings(
         certificates(cx, object, tls, &mut out)?
     };
     if let Some(validation) = client_validation(object, listener, tls) {
-        out.mode = ServerTlsMode::Mutual;
+        set_client_mode(terminate_mode, validation.mode, &mut out);
         out.ca_cert_credential_name = authority(cx, object, validation)?;
         return Ok((out, fault));
     }
@@ -160,8 +171,7 @@ fn certificate(
     }
 }
 
-/// The name of the authorities' certificates, if they are there and the Gateway may use them. Like istiod, one reference is taken,
-/// and `mode` is not looked at: a certificate is required.
+/// The name of the authorities' certificates, if they are there and the Gateway may use them. Like istiod, one reference is taken.
 fn authority(
     cx: &Cx<'_>,
     object: &Typed<Gateway>,

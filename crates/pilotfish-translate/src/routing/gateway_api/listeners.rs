@@ -81,13 +81,19 @@ impl Parent {
     }
 }
 
+/// True for a listener that passes TLS on.
+fn passes(listener: &Listener) -> bool {
+    listener.tls.as_ref().is_some_and(|tls| tls.mode == TlsMode::Passthrough)
+}
+
 /// The kinds of routes that a protocol supports, of those that are allowed.
 pub(super) fn kinds(listener: &Listener) -> Vec<Kind> {
-    let passes = listener.tls.as_ref().is_some_and(|tls| tls.mode == TlsMode::Passthrough);
     let of_protocol: &[Kind] = match listener.protocol.as_str() {
         "HTTP" | "HTTPS" => &[Kind::HttpRoute, Kind::GrpcRoute],
-        "TLS" if passes => &[Kind::TlsRoute],
-        "TLS" | "TCP" => &[Kind::TcpRoute],
+        "TLS" if passes(listener) => &[Kind::TlsRoute],
+        // Streams behind TLS that ends here may be routed by either kind.
+        "TLS" => &[Kind::TlsRoute, Kind::TcpRoute],
+        "TCP" => &[Kind::TcpRoute],
         _ => &[],
     };
     let allowed = &listener.allowed_routes.kinds;

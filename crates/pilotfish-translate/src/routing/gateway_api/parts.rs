@@ -80,17 +80,19 @@ fn tls(cx: &Cx<'_>, key: &ObjectKey) -> Option<Vec<Part>> {
     let hostnames = &object.spec.hostnames;
     let attachments = attachment::of(cx, key.kind, &key.namespace, &object.spec.parent_refs, hostnames);
     let base = part(key, object.meta().created, reference(&object));
-    let mut out = Vec::new();
+    let (mut out, mut number) = (Vec::new(), 0);
     for attachment in &attachments {
         let service = attachment.service.as_ref();
         let port = service.and_then(|service| service.port);
         let referrer = referrer(key.kind, &key.namespace, service);
-        let hosts = served(attachment, hostnames);
+        let hosts = attachment.cut(served(attachment, hostnames));
         if hosts.is_empty() {
             continue;
         }
         let Ok(routes) = stream_routes::tls(cx, &object.spec.rules, &hosts, port, referrer) else { continue };
-        let name = format!("{}~tls~{}~{MADE}", key.name, out.len());
+        let name = format!("{}~tls~{number}~{MADE}", key.name);
+        // istiod counts each host of a gateway.
+        number += if attachment.service.is_none() { hosts.len() } else { 1 };
         out.push(Part { tls: routes, ..bound(&base, attachment, hosts, name) });
     }
     Some(out)

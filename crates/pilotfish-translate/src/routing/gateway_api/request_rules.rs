@@ -3,7 +3,6 @@
 use super::backends::{BackendView, Malformed, Problem, Referrer, destination, weights};
 use super::filters;
 use crate::engine::Cx;
-use crate::routing::ir::REPLACE_PREFIX;
 use pilotfish_config::StringMatch;
 use pilotfish_config::gateway_api::{
     GrpcRoute, GrpcRouteRule, HttpBackendRef, HttpRoute as Route, HttpRouteRule, MatchType, ParentReference,
@@ -101,7 +100,7 @@ fn leads_back(to: &HttpRedirect, hostnames: &[String], requests: &[HttpMatchRequ
     let requests = if requests.is_empty() { &any } else { requests };
     let path =
         |request: &HttpMatchRequest| request.uri.clone().unwrap_or(StringMatch::Prefix("/".to_owned()));
-    requests.iter().any(|request| match (to.uri.strip_prefix(REPLACE_PREFIX), path(request)) {
+    requests.iter().any(|request| match (&to.prefix_rewrite, path(request)) {
         (Some(new), StringMatch::Prefix(old)) => new.trim_end_matches('/') == old.trim_end_matches('/'),
         (None, StringMatch::Exact(path)) => to.uri.is_empty() || to.uri == path,
         (None, _) => to.uri.is_empty(),
@@ -183,7 +182,10 @@ mod tests {
             scheme: scheme.to_owned(),
             ..HttpRedirect::default()
         };
-        let replaced = |prefix: &str| format!("{REPLACE_PREFIX}{prefix}");
+        let replaced = |prefix: &str| HttpRedirect {
+            prefix_rewrite: Some(prefix.to_owned()),
+            ..HttpRedirect::default()
+        };
         for (redirect, hosts, matches, expected) in [
             (to("", "", ""), &[][..], vec![], true),
             (to("", "", "https"), &[], vec![], false),
@@ -193,8 +195,8 @@ mod tests {
             (to("", "a.com", ""), &[], vec![], false),
             (to("", "a.com", "https"), &["a.com"], vec![], false),
             (to("/new", "a.com", ""), &["a.com"], vec![prefix("/old")], false),
-            (to(&replaced("/old/"), "", ""), &[], vec![prefix("/new"), prefix("/old")], true),
-            (to(&replaced("/new"), "", ""), &[], vec![prefix("/old")], false),
+            (replaced("/old/"), &[], vec![prefix("/new"), prefix("/old")], true),
+            (replaced("/new"), &[], vec![prefix("/old")], false),
         ] {
             let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
             assert_eq!(

@@ -27,6 +27,7 @@ impl Query for IngressGateways {
                 id: id.clone(),
                 selection: Selection::Labels(selector(&mesh)),
                 created: ingress.meta().created,
+                is_managed: false,
             };
             let gateway = Gateway { id, servers: servers(&ingress), provenance: vec![reference(&ingress)] };
             (name, (header, Arc::new(gateway)))

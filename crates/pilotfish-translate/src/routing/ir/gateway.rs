@@ -40,6 +40,8 @@ pub(crate) struct GatewayHeader {
     pub selection: Selection,
     /// Creation time: the oldest wins.
     pub created: i64,
+    /// True if its routers are made for it by its controller.
+    pub is_managed: bool,
 }
 
 impl GatewayHeader {

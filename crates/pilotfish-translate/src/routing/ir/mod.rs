@@ -15,5 +15,5 @@ pub(crate) use gateway::{Gateway, GatewayHeader, GatewayId, Selection};
 pub(crate) use http_rule::HttpRule;
 pub(crate) use server_host::ServerHost;
 pub(crate) use virtual_service::{
-    MESH, REPLACE_PREFIX, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr,
+    MESH, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr,
 };

@@ -7,8 +7,6 @@ use std::sync::Arc;
 
 /// The gateway of sidecars.
 pub(crate) const MESH: &str = "mesh";
-/// What the path of a redirect begins with when only the prefix that matched is replaced: the form in which routes of the Gateway API carry it here.
-pub(crate) const REPLACE_PREFIX: &str = "%PREFIX()%";
 
 /// Identifies a virtual service: the kind of object that it comes from, and the name of the VirtualService that it is, or would be in Istio.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

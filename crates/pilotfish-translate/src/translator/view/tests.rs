@@ -2,7 +2,7 @@
 
 mod worlds;
 
-use crate::proxy::{InterceptionMode, Metadata, Proxy, ProxyKind};
+use crate::proxy::{InterceptionMode, Metadata, PodPort, Proxy, ProxyKind};
 use crate::testing::{labels, sidecar, world};
 use crate::translator::{Client, Snapshot, Translator};
 use pilotfish_model::{ChangeSet, Fact, Locality, Update};
@@ -32,7 +32,9 @@ fn names(resource_type: ResourceType) -> &'static [&'static str] {
         ResourceType::Listener => &["web:80", "xds.istio.io/grpc/lds/inbound/10.0.99.1:8080"],
         ResourceType::Route => &["80", "http.80", "http.8080", WEB],
         ResourceType::Secret => &["kubernetes://web"],
-        ResourceType::ExtensionConfig => &["extensions.istio.io/wasmplugin/shop.w"],
+        ResourceType::ExtensionConfig => {
+            &["extensions.istio.io/trafficextension/shop.w~istio-translated-wasmplugin"]
+        }
         _ => &[],
     }
 }
@@ -53,7 +55,7 @@ const METADATA: [(&str, &[(&str, &str)]); 14] = [
     ("ANYTHING", &[("ANYTHING", "else")]),
     ("SERVICE_ACCOUNT", &[("SERVICE_ACCOUNT", "else")]),
     ("NODE_NAME", &[("NODE_NAME", "node-b")]),
-    ("ISTIO_VERSION", &[("ISTIO_VERSION", "1.30.0")]),
+    ("ISTIO_VERSION", &[("ISTIO_VERSION", "1.29.0")]),
     ("MESH_ID", &[("MESH_ID", "mesh-b")]),
     ("REQUESTED_NETWORK_VIEW", &[("REQUESTED_NETWORK_VIEW", "net-b")]),
     ("DNS", &[("DNS_CAPTURE", "true"), ("DNS_AUTO_ALLOCATE", "true")]),
@@ -72,12 +74,15 @@ const METADATA: [(&str, &[(&str, &str)]); 14] = [
     ),
 ];
 
-const HEADERS: &str =
-    r#"{"proxyHeaders": {"attemptCount": {"disabled": true}, "preserveHttp1HeaderCase": true}}"#;
+/// Settings of a proxy that make a difference.
+const CONFIGS: [(&str, &str); 2] = [
+    ("tracing", r#"{"tracing": {"sampling": 7}}"#),
+    ("headers", r#"{"proxyHeaders": {"attemptCount": {"disabled": true}, "preserveHttp1HeaderCase": true}}"#),
+];
 
-/// The proxy with one facet varied, for every facet but its kind. A new field of [`Proxy`] does not compile until it is here.
-fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
-    let other = Proxy {
+/// A proxy that differs from another in every facet but its kind.
+fn other(proxy: &Proxy) -> Proxy {
+    Proxy {
         id: "else".into(),
         kind: proxy.kind,
         ips: Arc::from(["10.0.99.9".parse().unwrap()]),
@@ -100,13 +105,19 @@ fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
         identity: crate::proxy::Identity::parse("spiffe://cluster.local/ns/pay/sa/web"),
         secret_access: crate::proxy::SecretAccess::Foreign,
         proxy_config: r#"{"concurrency": 2}"#.into(),
-    };
+        span_service: "else".into(),
+        pod_ports: Arc::from([PodPort { name: "web".into(), number: 8080, protocol: "TCP".into() }]),
+    }
+}
+
+/// The proxy with one facet varied, for every facet but its kind. A new field of [`Proxy`] does not compile until it is here.
+fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
     #[rustfmt::skip]
     let Proxy {
         id, kind: _, ips, name, service_cluster, namespace, dns_domain, cluster, network, labels, static_labels, locality,
         interception, istio_filters, wasm, dubbo_proxy, agent, refuses_least_request, metadata: _, identity, secret_access,
-        proxy_config,
-    } = other;
+        proxy_config, span_service, pod_ports,
+    } = other(proxy);
     let old = || proxy.clone();
     let mut out = vec![
         ("id", Proxy { id, ..old() }),
@@ -130,11 +141,13 @@ fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
         ("identity", Proxy { identity, ..old() }),
         ("secret_access", Proxy { secret_access, ..old() }),
         ("proxy_config", Proxy { proxy_config, ..old() }),
-        ("tracing", Proxy { proxy_config: r#"{"tracing": {"sampling": 7}}"#.into(), ..old() }),
-        ("headers", Proxy { proxy_config: HEADERS.into(), ..old() }),
+        ("span_service", Proxy { span_service, ..old() }),
+        ("pod_ports", Proxy { pod_ports, ..old() }),
     ];
-    out.extend(METADATA.map(|(facet, pairs)| (facet, Proxy { metadata: meta(pairs), ..old() })));
-    out
+    out.extend(CONFIGS.map(|(facet, own)| (facet, Proxy { proxy_config: own.into(), ..old() })));
+    out.into_iter()
+        .chain(METADATA.map(|(facet, pairs)| (facet, Proxy { metadata: meta(pairs), ..old() })))
+        .collect()
 }
 
 /// The types whose views hold a facet in a world that makes no special use of it: of a sidecar, a router and a gRPC client. A facet
@@ -171,14 +184,16 @@ const HELD: [(&str, [&str; 3]); 24] = [
 type Use = (&'static str, fn() -> Vec<Update>, [&'static str; 3]);
 
 #[rustfmt::skip]
-const USES: [Use; 49] = [
+const USES: [Use; 51] = [
     ("ips", own_endpoint, ["L", "", ""]),
     ("ips", declared_ports, ["CL", "", ""]),
-    ("family", plain, ["CLN", "L", ""]),
+    ("family", plain, ["CLRN", "L", "R"]),
     ("family", dual_stack, ["CLRN", "L", "LR"]),
-    ("family", resolved, ["CLN", "CL", ""]),
+    ("family", resolved, ["CLRN", "CL", "R"]),
     ("name", own_pod, ["CL", "LR", "L"]),
     ("service_cluster", opentelemetry, ["L", "L", ""]),
+    ("span_service", spans_by_conventions, ["L", "L", ""]),
+    ("ISTIO_VERSION", untraced_headers, ["L", "L", ""]),
     ("namespace", private, ["CELRN", "CELR", "CELR"]),
     ("namespace", plugin, ["LX", "LX", ""]),
     ("dns_domain", plain, ["R", "", "LR"]),

@@ -3,7 +3,9 @@
 use super::draft::Draft;
 use crate::envoy::duration;
 use pilotfish_config::mesh::MeshConfig;
-use pilotfish_config::networking::{ConnectionPoolSettings, H2UpgradePolicy, RetryBudget, TcpKeepalive};
+use pilotfish_config::networking::{
+    ConnectionPoolSettings, H2UpgradePolicy, Http2KeepAlive, RetryBudget, TcpKeepalive,
+};
 use pilotfish_model::Port;
 use pilotfish_proto::envoy::config::cluster::v3::circuit_breakers::{Thresholds, thresholds};
 use pilotfish_proto::envoy::config::cluster::v3::{CircuitBreakers, UpstreamConnectionOptions};
@@ -16,7 +18,7 @@ const DEFAULT_BUDGET_PERCENT: f64 = 20.0;
 const DEFAULT_BUDGET_CONCURRENCY: u32 = 3;
 
 /// No limits: Envoy's own defaults are too low for a mesh.
-pub(super) fn no_limits() -> Thresholds {
+fn no_limits() -> Thresholds {
     Thresholds {
         max_connections: Some(u32::MAX),
         max_pending_requests: Some(u32::MAX),
@@ -26,7 +28,7 @@ pub(super) fn no_limits() -> Thresholds {
     }
 }
 
-pub(super) fn breakers(thresholds: Thresholds) -> CircuitBreakers {
+fn breakers(thresholds: Thresholds) -> CircuitBreakers {
     CircuitBreakers { thresholds: vec![thresholds], ..CircuitBreakers::default() }
 }
 
@@ -36,6 +38,23 @@ pub(super) fn apply(
     mesh: &MeshConfig,
     settings: Option<&ConnectionPoolSettings>,
     budget: Option<&RetryBudget>,
+) {
+    apply_to_streams(draft, mesh, settings);
+    if let (Some(budget), Some(breakers)) = (budget, &mut draft.cluster.circuit_breakers) {
+        breakers.thresholds.iter_mut().for_each(|limits| limits.retry_budget = Some(retry_budget(budget)));
+    }
+    http_options(draft, settings);
+    let http = settings.and_then(|settings| settings.http.as_ref());
+    if http.is_some_and(|http| http.use_client_protocol) {
+        draft.use_downstream_protocol();
+    }
+}
+
+/// Applies the limits and what concerns connections of whatever protocol.
+pub(super) fn apply_to_streams(
+    draft: &mut Draft,
+    mesh: &MeshConfig,
+    settings: Option<&ConnectionPoolSettings>,
 ) {
     let tcp = settings.and_then(|settings| settings.tcp.as_ref());
     let http = settings.and_then(|settings| settings.http.as_ref());
@@ -49,28 +68,23 @@ pub(super) fn apply(
     limit(|limits| &mut limits.max_requests, http.map(|http| http.http2_max_requests));
     limit(|limits| &mut limits.max_pending_requests, http.map(|http| http.http1_max_pending_requests));
     limit(|limits| &mut limits.max_retries, http.map(|http| http.max_retries));
-    limits.retry_budget = budget.map(retry_budget);
     draft.cluster.circuit_breakers = Some(breakers(limits));
     let connect = tcp.and_then(|tcp| tcp.connect_timeout).or(mesh.connect_timeout);
     draft.cluster.connect_timeout = connect.map(duration);
     keepalive(draft, mesh, tcp.and_then(|tcp| tcp.tcp_keepalive.as_ref()));
-    http_options(draft, settings);
-    if http.is_some_and(|http| http.use_client_protocol) {
-        draft.use_downstream_protocol();
-    }
 }
 
 fn retry_budget(budget: &RetryBudget) -> thresholds::RetryBudget {
     let concurrency = budget.min_retry_concurrency;
     thresholds::RetryBudget {
         budget_percent: Some(Percent { value: budget.percent.unwrap_or(DEFAULT_BUDGET_PERCENT) }),
+        budget_interval: budget.budget_interval.map(duration),
         min_retry_concurrency: Some(if concurrency > 0 { concurrency } else { DEFAULT_BUDGET_CONCURRENCY }),
-        ..thresholds::RetryBudget::default()
     }
 }
 
 /// Keepalive of the mesh, single values replaced by those of the rule.
-pub(super) fn keepalive(draft: &mut Draft, mesh: &MeshConfig, own: Option<&TcpKeepalive>) {
+fn keepalive(draft: &mut Draft, mesh: &MeshConfig, own: Option<&TcpKeepalive>) {
     if mesh.tcp_keepalive.is_none() && own.is_none() {
         return;
     }
@@ -96,16 +110,29 @@ fn http_options(draft: &mut Draft, settings: Option<&ConnectionPoolSettings>) {
     let positive = |number: i32| u32::try_from(number).ok().filter(|number| *number > 0);
     let requests = http.and_then(|http| positive(http.max_requests_per_connection));
     let streams = http.and_then(|http| positive(http.max_concurrent_streams));
-    if idle.is_none() && lifetime.is_none() && requests.is_none() && streams.is_none() {
+    let keepalive = http.and_then(|http| http.http2_keep_alive.as_ref());
+    let has_common = idle.is_some() || lifetime.is_some() || requests.is_some() || streams.is_some();
+    if !has_common && keepalive.is_none() {
         return;
     }
     let common = draft.http().common_http_protocol_options.get_or_insert_default();
     common.idle_timeout = idle.map(duration).or(common.idle_timeout);
     common.max_requests_per_connection = requests.or(common.max_requests_per_connection);
     common.max_connection_duration = lifetime.map(duration).or(common.max_connection_duration);
-    if let (Some(streams), Some(options)) = (streams, draft.http2_options()) {
-        options.max_concurrent_streams = Some(streams);
+    if let Some(options) = draft.http2_options() {
+        options.max_concurrent_streams = streams.or(options.max_concurrent_streams);
+        options.connection_keepalive =
+            keepalive.and_then(http2_keepalive).or(options.connection_keepalive.take());
     }
+}
+
+/// The settings of PINGs; none without a timeout, for which Envoy refuses the cluster.
+fn http2_keepalive(settings: &Http2KeepAlive) -> Option<v3::KeepaliveSettings> {
+    Some(v3::KeepaliveSettings {
+        interval: settings.interval.map(duration),
+        timeout: Some(duration(settings.timeout?)),
+        ..v3::KeepaliveSettings::default()
+    })
 }
 
 /// Upgrades to HTTP/2 where the rule demands it, on any port whose protocol is declared, else where the mesh does, on ports

@@ -1,6 +1,6 @@
 //! The clusters that every proxy has: for traffic that no service is known for.
 
-use super::connection_pool::{breakers, keepalive, no_limits};
+use super::connection_pool;
 use super::draft::Draft;
 use super::finish::finish;
 use super::names::stat_name;
@@ -9,6 +9,7 @@ use crate::engine::{Cx, EncodedResource};
 use crate::envoy::{BLACK_HOLE, INBOUND_PASSTHROUGH, PASSTHROUGH, TrafficClass, duration};
 use crate::proxy::{IpFamilies, ProxyKind};
 use pilotfish_config::mesh::MeshConfig;
+use pilotfish_config::networking::ConnectionPoolSettings;
 use pilotfish_model::Protocol;
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::cluster::v3::cluster::{DiscoveryType, LbPolicy};
@@ -36,19 +37,22 @@ pub(super) fn clusters(cx: &Cx<'_>, facets: &ProxyFacets) -> Vec<EncodedResource
         drafts.extend([(TrafficClass::Outbound, outbound), (TrafficClass::Inbound, inbound)]);
     }
     let encode = |(context, mut draft): (TrafficClass, Draft)| {
-        draft.cluster.connect_timeout = mesh.connect_timeout.map(duration);
+        draft.cluster.connect_timeout = draft.cluster.connect_timeout.or(mesh.connect_timeout.map(duration));
         draft.cluster.common_lb_config = None;
         finish(cx, facets, context, draft.build(), &[], Vec::new())
     };
     drafts.into_iter().filter_map(encode).collect()
 }
 
+fn default_pool(mesh: &MeshConfig) -> Option<&ConnectionPoolSettings> {
+    mesh.default_traffic_policy.as_ref()?.connection_pool.as_ref()
+}
+
 fn passthrough(facets: &ProxyFacets, mesh: &MeshConfig, name: &str) -> Draft {
     let mut draft = Draft::new(name.to_owned(), DiscoveryType::OriginalDst);
     draft.cluster.lb_policy = LbPolicy::ClusterProvided as i32;
     draft.cluster.alt_stat_name = stat_name(PASSTHROUGH);
-    draft.cluster.circuit_breakers = Some(breakers(no_limits()));
-    keepalive(&mut draft, mesh, None);
+    connection_pool::apply_to_streams(&mut draft, mesh, default_pool(mesh));
     draft.set_protocol(Protocol::Unsupported, true, facets.preserve_case);
     let common = draft.http().common_http_protocol_options.get_or_insert_default();
     common.idle_timeout = Some(Duration { seconds: IDLE_SECONDS, nanos: 0 });

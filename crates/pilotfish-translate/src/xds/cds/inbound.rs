@@ -140,7 +140,9 @@ impl Inbound<'_> {
         draft.set_protocol(self.port.protocol, true, self.view.facets.proxy.preserve_case);
         let rule = self.rule();
         let policy = rule.as_ref().map_or_else(Policy::default, |rule| rule.policy(self.port.number));
-        let pool = self.pool.or(policy.connection_pool);
+        let of_mesh =
+            mesh.default_traffic_policy.as_ref().and_then(|default| default.connection_pool.as_ref());
+        let pool = self.pool.or(policy.connection_pool).or(of_mesh);
         connection_pool::apply(&mut draft, &mesh, pool, policy.retry_budget);
         if kind == DiscoveryType::OriginalDst {
             draft.cluster.lb_policy = LbPolicy::ClusterProvided as i32;

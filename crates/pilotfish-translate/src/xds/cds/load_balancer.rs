@@ -5,11 +5,12 @@ use crate::envoy::duration;
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::networking::{
     ConsistentHashLb, LoadBalancerSettings, LocalityLoadBalancerSetting, SimpleLb,
+    ZoneAwareLoadBalancerSetting,
 };
 use pilotfish_model::{Service, TrafficDistribution};
 use pilotfish_proto::envoy::config::cluster::v3::Cluster;
 use pilotfish_proto::envoy::config::cluster::v3::cluster::common_lb_config::{
-    LocalityConfigSpecifier, LocalityWeightedLbConfig,
+    LocalityConfigSpecifier, LocalityWeightedLbConfig, ZoneAwareLbConfig,
 };
 use pilotfish_proto::envoy::config::cluster::v3::cluster::{
     DiscoveryType, LbConfig, LbPolicy, LeastRequestLbConfig, MaglevLbConfig, RingHashLbConfig,
@@ -34,11 +35,14 @@ pub(super) fn apply(
     service: &Service,
     settings: Option<&LoadBalancerSettings>,
 ) {
-    if service.traffic_distribution != TrafficDistribution::Any {
-        // Unready endpoints are sent too, so panic would bring traffic to them.
-        draft.common_lb().healthy_panic_threshold.get_or_insert(Percent { value: 0.0 });
+    // Unready endpoints are sent too, so panic would bring traffic to them.
+    let threshold = Percent { value: 0.0 };
+    if service.traffic_distribution == TrafficDistribution::Any {
+        draft.common_lb().healthy_panic_threshold.get_or_insert(threshold);
+    } else {
+        draft.common_lb().healthy_panic_threshold = Some(threshold);
     }
-    locality(draft, mesh, service, settings.and_then(|settings| settings.locality_lb_setting.as_ref()));
+    locality(draft, Locality::of(mesh, service, settings));
     set_policy(draft, LbPolicy::LeastRequest);
     if draft.kind() == Some(DiscoveryType::OriginalDst) {
         set_policy(draft, LbPolicy::ClusterProvided);
@@ -78,21 +82,6 @@ fn set_policy(draft: &mut Draft, policy: LbPolicy) {
     draft.cluster.lb_policy = policy as i32;
 }
 
-/// The locality setting in force: that of the rule, else the service's own preference, else that of the mesh; and
-/// whether it fails over without outlier detection.
-pub(super) fn locality_setting<'a>(
-    mesh: &'a MeshConfig,
-    service: &Service,
-    own: Option<&'a LocalityLoadBalancerSetting>,
-) -> Locality<'a> {
-    let enabled = |setting: &&LocalityLoadBalancerSetting| setting.enabled != Some(false);
-    match own {
-        Some(own) => enabled(&own).then_some(own).map_or(Locality::Off, Locality::Setting),
-        None if service.traffic_distribution != TrafficDistribution::Any => Locality::Preference,
-        None => mesh.locality_lb_setting.as_ref().filter(enabled).map_or(Locality::Off, Locality::Setting),
-    }
-}
-
 /// What decides among localities.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Locality<'a> {
@@ -102,17 +91,47 @@ pub(super) enum Locality<'a> {
     Setting(&'a LocalityLoadBalancerSetting),
     /// The service's own preference.
     Preference,
+    /// Envoy, among the zones of the own region.
+    Zones(&'a ZoneAwareLoadBalancerSetting),
+}
+
+impl<'a> Locality<'a> {
+    /// The setting in force: the rule's, by zones first, else the service's own preference, else the mesh's.
+    pub(super) fn of(
+        mesh: &'a MeshConfig,
+        service: &Service,
+        settings: Option<&'a LoadBalancerSettings>,
+    ) -> Self {
+        let enabled = |setting: &&LocalityLoadBalancerSetting| setting.enabled != Some(false);
+        let own = settings.and_then(|settings| settings.locality_lb_setting.as_ref());
+        if let Some(zones) = settings.and_then(|settings| settings.zone_aware_lb_setting.as_ref()) {
+            return Self::Zones(zones);
+        }
+        match (own, &mesh.zone_aware_lb_setting) {
+            (Some(own), _) => enabled(&own).then_some(own).map_or(Self::Off, Self::Setting),
+            (None, _) if service.traffic_distribution != TrafficDistribution::Any => Self::Preference,
+            (None, Some(zones)) => Self::Zones(zones),
+            (None, None) => {
+                mesh.locality_lb_setting.as_ref().filter(enabled).map_or(Self::Off, Self::Setting)
+            }
+        }
+    }
 }
 
 /// Weights of localities count only where they mean something: elsewhere they would distort the choice among endpoints.
-fn locality(
-    draft: &mut Draft,
-    mesh: &MeshConfig,
-    service: &Service,
-    own: Option<&LocalityLoadBalancerSetting>,
-) {
-    let weighted = match locality_setting(mesh, service, own) {
+fn locality(draft: &mut Draft, setting: Locality<'_>) {
+    let weighted = match setting {
         Locality::Off => false,
+        Locality::Zones(zones) => {
+            let config = ZoneAwareLbConfig {
+                routing_enabled: (zones.enabled == Some(false)).then_some(Percent { value: 0.0 }),
+                min_cluster_size: zones.min_cluster_size.map(u64::from),
+                ..ZoneAwareLbConfig::default()
+            };
+            draft.common_lb().locality_config_specifier =
+                Some(LocalityConfigSpecifier::ZoneAwareLbConfig(config));
+            false
+        }
         Locality::Preference => true,
         Locality::Setting(setting) => {
             let fails_over = !setting.failover.is_empty() || !setting.failover_priority.is_empty();

@@ -241,7 +241,8 @@ impl<'a> ServiceClusterBuilder<'a> {
         if rule.is_some_and(|rule| rule.closed) || !budget.has_bytes() {
             return;
         }
-        let policy = rule.map_or_else(Policy::default, |rule| rule.policy(port.number));
+        let of_mesh = self.mesh.default_traffic_policy.as_ref();
+        let policy = rule.map_or_else(Policy::default, |rule| rule.policy(port.number)).over_mesh(of_mesh);
         let default = self.cluster(&ClusterVariant { mode, port, subset: None, policy });
         let Some(default) = default else { return };
         clusters.extend(budget.taken(self.finished(default)));
@@ -250,7 +251,7 @@ impl<'a> ServiceClusterBuilder<'a> {
             if !budget.has_subset(position) {
                 return;
             }
-            let policy = rule.subset_policy(subset, port.number);
+            let policy = rule.subset_policy_over_mesh(subset, port.number, of_mesh);
             let made = self.cluster(&ClusterVariant { mode, port, subset: Some(subset), policy });
             clusters.extend(budget.taken(made.and_then(|made| self.finished(made))));
         }
@@ -338,8 +339,7 @@ impl<'a> ServiceClusterBuilder<'a> {
             IpFamilies::Dual => DnsLookupFamily::All,
         };
         // Racing for the first connection needs all addresses.
-        let race = self.service.race_first_tcp_connect && self.service.resolution == Resolution::DNSLB;
-        let family = if race { DnsLookupFamily::All } else { family };
+        let family = if self.service.race_first_tcp_connect { DnsLookupFamily::All } else { family };
         let resolver = CaresDnsResolverConfig {
             udp_max_queries: Some(UDP_MAX_QUERIES),
             ..CaresDnsResolverConfig::default()

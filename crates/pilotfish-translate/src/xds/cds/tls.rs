@@ -10,7 +10,7 @@ use crate::envoy::metadata;
 use crate::proxy::ProxyKind;
 use crate::routing::gateway_api::UNUSABLE;
 use pilotfish_config::mesh::{MeshConfig, TlsConfig};
-use pilotfish_config::networking::{ClientTlsMode, ClientTlsSettings, TlsProtocol};
+use pilotfish_config::networking::{ClientTlsMode, ClientTlsSettings};
 use pilotfish_proto::config_any;
 use pilotfish_proto::envoy::config::cluster::v3::cluster::{DiscoveryType, TransportSocketMatch};
 use pilotfish_proto::envoy::config::core::v3::data_source::Specifier;
@@ -248,16 +248,10 @@ pub(super) fn exact_names(names: &[String]) -> Vec<StringMatcher> {
     names.iter().map(exact).collect()
 }
 
-/// Versions, curves and ciphers: those of the mesh config for TLS out of the mesh.
+/// Versions, and for TLS out of the mesh curves and ciphers of the mesh config: its minimal version is for what is accepted.
 fn parameters(defaults: Option<&TlsConfig>) -> TlsParameters {
-    let minimum = match defaults.map_or(TlsProtocol::TlsAuto, |defaults| defaults.min_protocol_version) {
-        TlsProtocol::TlsAuto | TlsProtocol::TlsV1_2 => EnvoyProtocol::TlSv12,
-        TlsProtocol::TlsV1_0 => EnvoyProtocol::TlSv10,
-        TlsProtocol::TlsV1_1 => EnvoyProtocol::TlSv11,
-        TlsProtocol::TlsV1_3 => EnvoyProtocol::TlSv13,
-    };
     TlsParameters {
-        tls_minimum_protocol_version: minimum as i32,
+        tls_minimum_protocol_version: EnvoyProtocol::TlSv12 as i32,
         tls_maximum_protocol_version: EnvoyProtocol::TlSv13 as i32,
         cipher_suites: defaults.map(|defaults| defaults.cipher_suites.clone()).unwrap_or_default(),
         ecdh_curves: defaults.map(|defaults| defaults.ecdh_curves.clone()).unwrap_or_default(),
@@ -294,6 +288,8 @@ mod secrets {
     pub(super) const CONFIG_MAP: &str = "configmap://";
     /// How long a sidecar that starts waits for what never comes; 15 s would be the default.
     const UNUSABLE_WAIT: Duration = Duration { seconds: 0, nanos: 100_000_000 };
+    /// Start of credentials that gateways ask another server for.
+    const EXTERNAL: &str = "sds://";
     /// Prefixes of credentials that already name their source.
     const PREFIXES: [&str; 4] = [CONFIG_MAP, "kubernetes://", "kubernetes-gateway://", "builtin://"];
 
@@ -310,6 +306,8 @@ mod secrets {
 
     /// A secret that the control plane sends.
     pub(super) fn of_credential(credential: &str) -> SdsSecretConfig {
+        // Clusters know no server of secrets but the control plane.
+        let credential = credential.strip_prefix(EXTERNAL).unwrap_or(credential);
         let known = PREFIXES.iter().any(|prefix| credential.starts_with(prefix));
         let name = if known { credential.to_owned() } else { format!("kubernetes://{credential}") };
         SdsSecretConfig { name, sds_config: Some(ads()) }

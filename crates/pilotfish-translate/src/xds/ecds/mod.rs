@@ -1,7 +1,7 @@
 //! Extension configurations (ECDS): filters that listeners name and whose configuration proxies subscribe to by that name.
 
 use crate::engine::{Cx, EncodedResource, Query, ResourceBatch, ResourceBatchKey, reference};
-use crate::policy::wasm::{NAME_PREFIX, extension_config};
+use crate::policy::wasm::{NAME_PREFIX, NAME_SUFFIX, extension_config};
 use crate::proxy::{Identity, Proxy, ProxyKind, SecretAccess};
 use pilotfish_config::extensions::WasmPlugin;
 use pilotfish_config::kubernetes::{Secret, SecretType};
@@ -43,7 +43,8 @@ impl ExtensionView {
 
     fn plugin(&self, cx: &Cx<'_>, name: &Arc<str>) -> Option<EncodedResource> {
         // A namespace has no dot, so the first one ends it.
-        let (namespace, plugin) = name.strip_prefix(NAME_PREFIX)?.split_once('.')?;
+        let name_of_plugin = name.strip_prefix(NAME_PREFIX)?.strip_suffix(NAME_SUFFIX)?;
+        let (namespace, plugin) = name_of_plugin.split_once('.')?;
         let namespace = Namespace::from(namespace);
         let is_root = || cx.mesh().root_namespace == namespace.as_str();
         if namespace != self.namespace && !is_root() {

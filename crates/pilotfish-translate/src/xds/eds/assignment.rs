@@ -67,7 +67,7 @@ impl Query for AssignmentOf {
 }
 
 /// The endpoints that a DNS cluster holds itself, and the objects that they are from. Empty when there are none. Priorities by
-/// labels do not apply to them.
+/// labels do not apply to subsets.
 #[must_use]
 pub(crate) fn inline_endpoints(
     cx: &Cx<'_>,
@@ -87,7 +87,7 @@ pub(crate) fn inline_endpoints(
     // A proxy that takes one answer at a time can have one endpoint.
     let most = if service.resolution == Resolution::DNSRoundRobin { 1 } else { usize::MAX };
     let Grouped { mut groups, provenance } = grouped(cx, chosen.take(most), &rule, client_locality, false);
-    locality_lb::apply(&mut groups, &rule.balance, client_locality, false);
+    locality_lb::apply(&mut groups, &rule.balance, client_locality, subset.is_empty());
     (groups.into_iter().map(Group::into_message).collect(), provenance.into_iter().collect())
 }
 

@@ -153,8 +153,13 @@ impl Query for FacetsUsedByRules {
         let mesh = cx.mesh();
         let own = parts.iter().filter_map(|(balancer, _)| balancer.as_ref()?.locality_lb_setting.as_ref());
         let mut used = UsedFacets::default();
-        for setting in own.chain(&mesh.locality_lb_setting) {
-            let balance = Balance::of(Some(setting), outlier);
+        let zones =
+            parts.iter().filter_map(|(balancer, _)| balancer.as_ref()?.zone_aware_lb_setting.as_ref());
+        let balances = own
+            .chain(&mesh.locality_lb_setting)
+            .map(|setting| Balance::of(Some(setting), outlier))
+            .chain(zones.chain(&mesh.zone_aware_lb_setting).map(Balance::of_zones));
+        for balance in balances {
             used.locality |= balance.depends_on_locality();
             used.label_keys.extend(balance.label_keys());
         }

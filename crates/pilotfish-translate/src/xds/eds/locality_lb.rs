@@ -3,11 +3,14 @@
 use super::client_locality::ClientLocality;
 use super::group::{Group, Member};
 use super::service_rule::Balance;
-use pilotfish_model::Locality;
+use pilotfish_model::{Locality, topology};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many priorities a distance can be: same sub-zone, zone, region, region that takes over, any other.
 const DISTANCES: u32 = 5;
+
+/// Number of steps between regions: own, the one that takes over, any other.
+const REGION_STEPS: u32 = 3;
 
 /// Spreads groups over localities by the settings of a rule. With `by_labels`, priorities compare the labels of endpoints.
 pub(super) fn apply(
@@ -19,11 +22,19 @@ pub(super) fn apply(
     match balance {
         Balance::Even => {}
         Balance::Shares(shares) => distribute(groups, shares, &client_locality.locality),
+        Balance::Regions { labels, takes_over } => {
+            if by_labels {
+                rank_by_labels(groups, labels, client_locality);
+            }
+            for group in groups.iter_mut() {
+                let step = region_step(&client_locality.locality, &group.locality, takes_over);
+                group.priority = group.priority * REGION_STEPS + step;
+            }
+            compact(groups);
+        }
         Balance::Priorities { labels, distance, regions } => {
-            if by_labels && !labels.is_empty() && !groups.is_empty() {
-                let split = groups.iter().flat_map(|group| split_by_labels(group, labels, client_locality));
-                *groups = split.collect();
-                compact(groups);
+            if by_labels {
+                rank_by_labels(groups, labels, client_locality);
             }
             if *distance {
                 for group in groups.iter_mut() {
@@ -34,6 +45,25 @@ pub(super) fn apply(
             }
         }
     }
+}
+
+/// Splits groups by how far labels agree, and ranks the parts.
+fn rank_by_labels(groups: &mut Vec<Group>, labels: &[String], client_locality: &ClientLocality) {
+    if labels.is_empty() || groups.is_empty() {
+        return;
+    }
+    let split = groups.iter().flat_map(|group| split_by_labels(group, labels, client_locality));
+    *groups = split.collect();
+    compact(groups);
+}
+
+/// 0 for the own region, 1 for the one that takes over from it, 2 for others.
+fn region_step(own: &Locality, other: &Locality, takes_over: &[(String, String)]) -> u32 {
+    if own.region == other.region {
+        return 0;
+    }
+    let next = takes_over.iter().find(|(from, _)| **from == *own.region);
+    if next.is_some_and(|(_, to)| **to == *other.region) { 1 } else { 2 }
 }
 
 /// Gives localities their share of 100, divided by weight where a share is for several. Localities without a share are left
@@ -87,7 +117,8 @@ fn split_by_labels(group: &Group, labels: &[String], client_locality: &ClientLoc
     split.collect()
 }
 
-/// 0 when all labels agree; the earlier the first one that does not, the lower the priority.
+/// 0 when all labels agree; the earlier the first one that does not, the lower the priority. A network that stands first is
+/// preferred: endpoints of others come after all of its own, in the order of the other labels.
 fn label_priority(member: &Member, labels: &[String], client_locality: &ClientLocality) -> u32 {
     let differs = |label: &String| {
         let (key, own) = match label.split_once('=') {
@@ -96,8 +127,14 @@ fn label_priority(member: &Member, labels: &[String], client_locality: &ClientLo
         };
         member.labels.get(key).unwrap_or_default() != own
     };
-    let first = labels.iter().position(differs).unwrap_or(labels.len());
-    u32::try_from(labels.len() - first).unwrap_or(u32::MAX)
+    let (raised, compared) = match labels {
+        [network, rest @ ..] if network == topology::NETWORK => {
+            (usize::from(differs(network)) * labels.len(), rest)
+        }
+        _ => (0, labels),
+    };
+    let first = compared.iter().position(differs).unwrap_or(compared.len());
+    u32::try_from(raised + compared.len() - first).unwrap_or(u32::MAX)
 }
 
 /// 0 for the same sub-zone, 1 for the same zone, 2 for the same region, 3 for others; 4 for regions that do not take over, where a

@@ -4,7 +4,9 @@ use super::client_locality::distribution_keys;
 use crate::engine::{Cx, Query};
 use crate::policy::destination_rule::MergedDestinationRule;
 use crate::services::cluster_local::ClusterLocalHosts;
-use pilotfish_config::networking::{ClientTlsMode, LocalityLoadBalancerSetting};
+use pilotfish_config::networking::{
+    ClientTlsMode, LocalityLoadBalancerSetting, ZoneAwareLoadBalancerSetting,
+};
 use pilotfish_model::{
     ClusterId, Endpoint, Origin, Provider, Service, ServiceEndpoints, ShardKey, TrafficDistribution,
 };
@@ -75,6 +77,9 @@ pub(super) enum Balance {
         /// Regions that take over, as `(from, to)`.
         regions: Vec<(String, String)>,
     },
+    /// By priorities of regions, within which Envoy prefers its own zone: labels that are compared first, and regions that take
+    /// over, as `(from, to)`.
+    Regions { labels: Vec<String>, takes_over: Vec<(String, String)> },
 }
 
 impl Balance {
@@ -98,6 +103,15 @@ impl Balance {
         }
     }
 
+    /// The meaning of a setting by zones. It needs nothing that notices failing endpoints.
+    pub(super) fn of_zones(setting: &ZoneAwareLoadBalancerSetting) -> Self {
+        if setting.enabled == Some(false) {
+            return Self::Even;
+        }
+        let regions = setting.failover.iter().map(|failover| (failover.from.clone(), failover.to.clone()));
+        Self::Regions { labels: setting.failover_priority.clone(), takes_over: regions.collect() }
+    }
+
     /// The priorities of a service's traffic distribution.
     fn of_distribution(distribution: TrafficDistribution) -> Self {
         let labels = distribution_keys(distribution).map(str::to_owned).collect();
@@ -108,7 +122,7 @@ impl Balance {
     pub(super) fn depends_on_locality(&self) -> bool {
         match self {
             Self::Even => false,
-            Self::Shares(_) => true,
+            Self::Shares(_) | Self::Regions { .. } => true,
             Self::Priorities { distance, .. } => *distance,
         }
     }
@@ -116,7 +130,7 @@ impl Balance {
     /// The client's labels that count.
     pub(super) fn label_keys(&self) -> BTreeSet<String> {
         match self {
-            Self::Priorities { labels, .. } => {
+            Self::Priorities { labels, .. } | Self::Regions { labels, .. } => {
                 labels.iter().filter(|label| !label.contains('=')).cloned().collect()
             }
             Self::Even | Self::Shares(_) => BTreeSet::new(),
@@ -133,7 +147,11 @@ pub(super) struct Ruled {
     tls: Option<ClientTlsMode>,
     /// The rule's own setting, which counts even where it is switched off.
     setting: Option<LocalityLoadBalancerSetting>,
+    /// The rule's own setting by zones.
+    zones: Option<ZoneAwareLoadBalancerSetting>,
     outlier: bool,
+    /// Whether outlier detection asks for a share of healthy endpoints, below which Envoy panics.
+    panics: bool,
     provenance: Vec<Origin>,
 }
 
@@ -151,7 +169,9 @@ impl Ruled {
             subset: rule.subset(subset).map(|subset| subset.labels.clone()).unwrap_or_default(),
             tls: rule.endpoint_tls_mode(subset, port),
             setting: policy.load_balancer.and_then(|balancer| balancer.locality_lb_setting.clone()),
+            zones: policy.load_balancer.and_then(|balancer| balancer.zone_aware_lb_setting.clone()),
             outlier: policy.outlier_detection.is_some(),
+            panics: policy.outlier_detection.is_some_and(|outlier| outlier.min_health_percent > 0),
             provenance: rule.provenance.clone(),
         }
     }
@@ -160,17 +180,22 @@ impl Ruled {
 /// Joins the settings of rules, service and mesh.
 pub(super) fn for_service(cx: &Cx<'_>, service: &Service, ruled: Ruled) -> ServiceRule {
     let distributed = service.traffic_distribution != TrafficDistribution::Any;
-    let balance = match &ruled.setting {
-        Some(setting) => Balance::of(Some(setting), ruled.outlier),
-        None if distributed => Balance::of_distribution(service.traffic_distribution),
-        None => Balance::of(cx.get(&MeshLocality).as_ref().as_ref(), ruled.outlier),
+    let balance = match (&ruled.zones, &ruled.setting) {
+        (Some(zones), _) => Balance::of_zones(zones),
+        (None, Some(setting)) => Balance::of(Some(setting), ruled.outlier),
+        (None, None) if distributed => Balance::of_distribution(service.traffic_distribution),
+        (None, None) => {
+            let (zones, setting) = &*cx.get(&MeshLocality);
+            let by_setting = || Balance::of(setting.as_ref(), ruled.outlier);
+            zones.as_ref().map_or_else(by_setting, Balance::of_zones)
+        }
     };
     ServiceRule {
         subset: ruled.subset,
         tls: ruled.tls,
         balance,
-        // Priorities go by the share of healthy endpoints, so the others must be seen.
-        unready: distributed,
+        // In panic Envoy would send requests to them. Priorities go by the share of healthy endpoints, so with them all must be seen.
+        unready: distributed || !ruled.panics,
         draining: service.labels.get(PERSISTENT_SESSION).is_some_and(|value| !value.is_empty()),
         cluster_local: cx.get(&ClusterLocalHosts).contains(&service.hostname),
         provider: Some(service.provider),
@@ -181,14 +206,15 @@ pub(super) fn for_service(cx: &Cx<'_>, service: &Service, ruled: Ruled) -> Servi
     }
 }
 
-/// The mesh-wide setting for localities.
+/// The mesh-wide settings for zones and localities.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct MeshLocality;
 
 impl Query for MeshLocality {
-    type Output = Option<LocalityLoadBalancerSetting>;
+    type Output = (Option<ZoneAwareLoadBalancerSetting>, Option<LocalityLoadBalancerSetting>);
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        cx.mesh().locality_lb_setting.clone()
+        let mesh = cx.mesh();
+        (mesh.zone_aware_lb_setting.clone(), mesh.locality_lb_setting.clone())
     }
 }

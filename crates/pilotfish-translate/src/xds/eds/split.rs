@@ -38,7 +38,7 @@ pub(super) fn split(
     for (mut member, route) in group.members.into_iter().zip(routes) {
         let weight = member.weight.saturating_mul(gateways.factor);
         let candidates = gateways.to(&route.network, &route.cluster);
-        if is_same(&route.network, &client_locality.network) || candidates.is_empty() {
+        if is_near(&route.network, &client_locality.network) || candidates.is_empty() {
             if route.is_addressed {
                 member.weight = weight;
                 direct.push(member);
@@ -63,9 +63,9 @@ pub(super) fn split(
     group
 }
 
-/// An unknown network is any network.
-fn is_same(a: &NetworkId, b: &NetworkId) -> bool {
-    a.is_empty() || b.is_empty() || a == b
+/// True for an endpoint of the client's network, or of none. A client without a network is in none of those that endpoints name.
+fn is_near(endpoint: &NetworkId, client: &NetworkId) -> bool {
+    endpoint.is_empty() || endpoint == client
 }
 
 fn gateway_member(gateway: &NetworkGateway, weight: u32) -> Member {

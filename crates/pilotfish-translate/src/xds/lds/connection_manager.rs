@@ -1,5 +1,6 @@
 //! The HTTP connection manager: what all have in common, and what differs between both directions of sidecars and routers.
 
+use super::connection_settings;
 use super::tcp_proxy::written_duration;
 use super::view::ListenerBase;
 use crate::engine::Cx;
@@ -10,7 +11,7 @@ use pilotfish_config::mesh::{
 };
 use pilotfish_model::Protocol;
 use pilotfish_proto::envoy::config::core::v3::{
-    AggregatedConfigSource, ApiVersion, ConfigSource, Http1ProtocolOptions, Http2ProtocolOptions,
+    AggregatedConfigSource, ApiVersion, ConfigSource, Http1ProtocolOptions,
     HttpProtocolOptions, config_source,
 };
 use pilotfish_proto::envoy::config::listener::v3::Filter;
@@ -74,6 +75,9 @@ impl Manager<'_> {
             ..Default::default()
         };
         normalize_paths(cx, &mut manager);
+        if let Some(settings) = connection_settings::of(&config, self.class == TrafficClass::Gateway) {
+            connection_settings::apply(&settings, &mut manager);
+        }
         apply_headers(headers, &mut manager);
         match self.class {
             TrafficClass::Outbound => manager.server_name = written_server_name(headers).unwrap_or_default(),
@@ -109,7 +113,7 @@ impl Manager<'_> {
             },
         });
         if self.protocol.is_http2() {
-            manager.http2_protocol_options = Some(Http2ProtocolOptions::default());
+            manager.http2_protocol_options.get_or_insert_default();
         }
     }
 

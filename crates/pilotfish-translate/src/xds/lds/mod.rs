@@ -6,6 +6,7 @@
 mod address;
 mod budget;
 mod connection_manager;
+mod connection_settings;
 mod gateway;
 mod grpc;
 mod http_proxy;

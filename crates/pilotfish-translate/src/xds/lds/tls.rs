@@ -108,6 +108,21 @@ pub(crate) fn from_files(name: &str, server: &str) -> tls::SdsSecretConfig {
     tls::SdsSecretConfig { name: name.to_owned(), sds_config: Some(sds_server(server)) }
 }
 
+/// A secret of a server that the mesh names, with the host by which it is called.
+pub(crate) fn from_server(name: &str, cluster: &str, host: &str) -> tls::SdsSecretConfig {
+    let mut source = sds_server(cluster);
+    if let Some(config_source::ConfigSourceSpecifier::ApiConfigSource(api)) =
+        &mut source.config_source_specifier
+    {
+        for service in &mut api.grpc_services {
+            if let Some(grpc_service::TargetSpecifier::EnvoyGrpc(grpc)) = &mut service.target_specifier {
+                host.clone_into(&mut grpc.authority);
+            }
+        }
+    }
+    tls::SdsSecretConfig { name: name.to_owned(), sds_config: Some(source) }
+}
+
 fn sds_server(cluster: &str) -> ConfigSource {
     let agent = grpc_service::EnvoyGrpc { cluster_name: cluster.to_owned(), ..Default::default() };
     let source = ApiConfigSource {

@@ -7,12 +7,12 @@ use crate::policy::selectors::Selectors;
 use crate::policy::telemetry::tracing::Tags;
 use crate::proxy::targets::{Target, TargetsOf};
 use crate::proxy::workload::{self, Identity};
-use crate::proxy::{InterceptionMode, IpFamilies, Proxy, WasmSupport, proxy_config};
+use crate::proxy::{InterceptionMode, IpFamilies, Proxy, ProxyKind, WasmSupport, proxy_config};
 use crate::routing::SourceLabels;
 use crate::scope::Scope;
 use crate::services::service_address::AddressView;
 use pilotfish_config::extensions::WasmPlugin;
-use pilotfish_config::mesh::ExtensionProvider;
+use pilotfish_config::mesh::{ExtensionProvider, ServiceAttributeEnrichment};
 use pilotfish_config::networking::Sidecar;
 use pilotfish_config::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
 use pilotfish_config::telemetry::Telemetry;
@@ -118,16 +118,20 @@ impl ListenerBase {
 }
 
 /// The settings of a proxy that listeners depend on.
-const USED_SETTINGS: [&str; 3] = ["tracing", "gatewayTopology", "proxyHeaders"];
+const USED_SETTINGS: [&str; 4] = ["tracing", "gatewayTopology", "proxyHeaders", "connectionSettings"];
 
 fn tags(cx: &Cx<'_>, proxy: &Proxy, labels: &Labels) -> Tags {
     if !*cx.get(&AnyTracing) {
         return Tags::default();
     }
     let mesh = cx.mesh();
-    let mut tracers = mesh.extension_providers.iter();
-    let names_service =
-        |tracer: &ExtensionProvider| tracer.opentelemetry.is_some() || tracer.datadog.is_some();
+    let has_tracer = |is: fn(&ExtensionProvider) -> bool| mesh.extension_providers.iter().any(is);
+    let names_service = has_tracer(|tracer| tracer.opentelemetry.is_some() || tracer.datadog.is_some());
+    let by_conventions = has_tracer(|tracer| {
+        tracer.opentelemetry.as_ref().is_some_and(|otel| {
+            otel.service_attribute_enrichment == ServiceAttributeEnrichment::OtelSemanticConventions
+        })
+    });
     let or = |text: &str, default: &str| Arc::from(if text.is_empty() { default } else { text });
     let label = |key: &str| labels.get(key).unwrap_or_default();
     Tags {
@@ -136,7 +140,41 @@ fn tags(cx: &Cx<'_>, proxy: &Proxy, labels: &Labels) -> Tags {
         mesh: or(proxy.meta("MESH_ID"), "unknown"),
         cluster: or(proxy.meta("CLUSTER_ID"), "unknown"),
         namespace: or(proxy.meta("NAMESPACE"), "default"),
-        service_name: if tracers.any(names_service) { proxy.service_cluster.clone() } else { "".into() },
+        service_name: if names_service { proxy.service_cluster.clone() } else { "".into() },
+        workload_name: if by_conventions { workload_name(proxy) } else { "".into() },
+        can_stop_propagation: *cx.get(&AnyStopsPropagation) && proxy.is_since((1, 30)),
+        is_router: proxy.kind == ProxyKind::Router,
+    }
+}
+
+/// The service name of a proxy's spans by OpenTelemetry's conventions for Kubernetes.
+fn workload_name(proxy: &Proxy) -> Arc<str> {
+    let label = |key: &str| proxy.labels.get(key).unwrap_or_default();
+    let named = [
+        &*proxy.span_service,
+        label("app.kubernetes.io/instance"),
+        label("app.kubernetes.io/name"),
+        proxy.meta("WORKLOAD_NAME"),
+        &proxy.name,
+        proxy.meta("APP_CONTAINERS"),
+    ];
+    // Of several containers none is the service.
+    let is_name = |name: &&str| !name.is_empty() && !name.contains(',');
+    named.into_iter().find(is_name).unwrap_or("unknown_service").into()
+}
+
+/// True if some Telemetry has trace headers left alone, for which the version of a proxy counts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AnyStopsPropagation;
+
+impl Query for AnyStopsPropagation {
+    type Output = bool;
+
+    fn compute(&self, cx: &Cx<'_>) -> bool {
+        let stops = |telemetry: &Telemetry| {
+            telemetry.tracing.iter().any(|tracing| tracing.disable_context_propagation == Some(true))
+        };
+        cx.objects::<Telemetry>().any(|telemetry| stops(&telemetry))
     }
 }
 

@@ -90,7 +90,7 @@ impl NameTableView {
             }
             addresses.clone_from(&headless.addresses);
         }
-        if !(unspecified && addresses.is_empty()) {
+        if !(addresses.is_empty() && (unspecified || listed.is_empty())) {
             table.add_service(service, addresses);
         }
     }

@@ -105,7 +105,9 @@ impl<'a> Domains<'a> {
         }
         let addresses = &self.view.addresses;
         let primary = addresses.primary(service);
-        if !primary.is_empty() && &*primary != Service::UNSPECIFIED {
+        // A Kubernetes Service whose addresses are all of a family that the proxy lacks has none for it.
+        let is_usable = service.addresses.is_empty() || addresses.families.has(&primary);
+        if is_usable && !primary.is_empty() && &*primary != Service::UNSPECIFIED {
             self.push(&mut domains, &primary, port);
         }
         for extra in addresses.extra(service) {

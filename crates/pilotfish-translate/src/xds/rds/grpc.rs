@@ -1,8 +1,8 @@
-//! Route configurations of gRPC clients without a proxy: named like the cluster of a service port, with the virtual hosts of
-//! every service on that port. gRPC matches the host with its port, and does not know a catch-all.
+//! Route configurations of gRPC clients without a proxy: named like the cluster of a service port, with the virtual hosts that
+//! its host meets. gRPC matches the host with its port, and does not know a catch-all.
 //!
-//! A client refuses the routes of all services of a port when one of them has something that its library does not know. So
-//! that is written in other words where it can be, and otherwise left out.
+//! A client refuses routes as a whole when one of them has something that its library does not know. So that is written in other
+//! words where it can be, and otherwise left out.
 
 use super::encode::Host;
 use super::fault;
@@ -23,19 +23,32 @@ use std::sync::Arc;
 /// The route configuration of that name; `None` for a name that is no cluster's.
 pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>) -> Option<EncodedResource> {
     let ClusterName { sni_dnat: false, port, host, .. } = ClusterName::parse(name)? else { return None };
-    // The answer has all hosts of the port: only names that listeners have are worth one.
+    // Only names that listeners have are worth an answer.
     let is_own = **name == *outbound_name(port, "", host.as_str());
-    if port == 0 || !is_own || cx.get(&ServiceIn(view.facets.scope.clone(), host)).is_none() {
+    if port == 0 || !is_own || cx.get(&ServiceIn(view.facets.scope.clone(), host.clone())).is_none() {
         return None;
     }
     let Hosts { hosts, provenance, refused } = virtual_hosts(view, cx, port, name);
     let mut hosts: Vec<VirtualHost> = hosts.into_iter().map(Host::into_whole).collect();
+    hosts.retain(|own| own.domains.iter().any(|domain| meets(domain, host.as_str(), port)));
     for host in &mut hosts {
         host.routes.retain(can_match);
         host.routes.iter_mut().for_each(|route| adapt(route, port));
     }
     let config = RouteConfiguration { name: name.to_string(), virtual_hosts: hosts, ..Default::default() };
     Some(EncodedResource::new(name.clone(), &config, provenance).without(refused))
+}
+
+/// True if a domain of a virtual host, perhaps with a wildcard or a port, is for requests to that host and port.
+fn meets(domain: &str, host: &str, port: u32) -> bool {
+    let own_port = format!(":{port}");
+    let name = domain.strip_suffix(own_port.as_str()).unwrap_or(domain);
+    let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    let (name, host) = (name.to_ascii_lowercase(), host.to_ascii_lowercase());
+    match name.strip_prefix('*') {
+        Some(suffix) => host.len() > suffix.len() && host.ends_with(suffix),
+        None => name == host,
+    }
 }
 
 /// A call has no query. Some libraries ignore these conditions, and would take the route for every call.
@@ -93,6 +106,26 @@ mod tests {
                 Some(ClusterSpecifier::Cluster("outbound|80||nowhere.invalid".to_owned()))
             );
             assert_eq!(route.typed_per_filter_config.keys().collect::<Vec<_>>(), [fault::FILTER]);
+        }
+    }
+
+    /// Rule 9 of Istio 1.31.
+    #[test]
+    fn virtual_hosts_are_those_of_the_asked_host() {
+        for (domain, host, expected) in [
+            ("echo.rpc", "echo.rpc", true),
+            ("Echo.rpc:70", "echo.RPC", true),
+            ("echo.rpc:71", "echo.rpc", false),
+            ("other.rpc", "echo.rpc", false),
+            ("*.rpc", "echo.rpc", true),
+            ("*.rpc:70", "echo.rpc", true),
+            ("*.rpc:71", "echo.rpc", false),
+            ("*", "echo.rpc", true),
+            ("*.rpc", ".rpc", false),
+            ("[2001:db8::1]:70", "2001:db8::1", true),
+            ("[2001:db8::1]", "2001:db8::1", true),
+        ] {
+            assert_eq!(meets(domain, host, 70), expected, "{domain} {host}");
         }
     }
 

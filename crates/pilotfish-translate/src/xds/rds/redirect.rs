@@ -1,7 +1,7 @@
 //! Answers that the proxy gives itself: redirects and direct responses.
 
 use super::path_prefix::PathReplacement;
-use crate::routing::ir::{REPLACE_PREFIX, RouteDialect};
+use crate::routing::ir::RouteDialect;
 use pilotfish_config::networking::{HttpDirectResponse, HttpRedirect, RedirectPortSelection};
 use pilotfish_proto::envoy::config::core::v3::DataSource;
 use pilotfish_proto::envoy::config::core::v3::data_source::Specifier;
@@ -28,13 +28,15 @@ pub(super) fn redirect(
         308 => RedirectResponseCode::PermanentRedirect,
         _ => return None,
     };
-    let prefix = if dialect == RouteDialect::GatewayApi { to.uri.strip_prefix(REPLACE_PREFIX) } else { None };
-    let path = match prefix {
-        Some(prefix) => match PathReplacement::new(matched, prefix) {
+    let path = match &to.prefix_rewrite {
+        Some(prefix) if dialect != RouteDialect::GatewayApi && !prefix.is_empty() => {
+            PathRewriteSpecifier::PrefixRewrite(prefix.clone())
+        }
+        Some(prefix) if dialect == RouteDialect::GatewayApi => match PathReplacement::new(matched, prefix) {
             PathReplacement::Prefix(prefix) => PathRewriteSpecifier::PrefixRewrite(prefix),
             PathReplacement::Regex(regex) => PathRewriteSpecifier::RegexRewrite(regex),
         },
-        None => PathRewriteSpecifier::PathRedirect(to.uri.clone()),
+        _ => PathRewriteSpecifier::PathRedirect(to.uri.clone()),
     };
     let scheme = (!to.scheme.is_empty()).then(|| SchemeRewriteSpecifier::SchemeRedirect(to.scheme.clone()));
     Some(Action::Redirect(RedirectAction {

@@ -1,6 +1,6 @@
 //! Conditions on one attribute of a request or connection: about what is done (permissions) or by whom (principals).
 
-use super::identity::{self, Match};
+use super::identity;
 use super::matchers;
 use crate::envoy::range;
 use crate::policy::security::jwt;
@@ -9,6 +9,15 @@ use pilotfish_proto::envoy::config::rbac::v3::permission::{self, Rule};
 use pilotfish_proto::envoy::config::rbac::v3::principal::{self, Authenticated, Identifier};
 use pilotfish_proto::envoy::config::rbac::v3::{Permission, Principal};
 use pilotfish_proto::envoy::r#type::matcher::v3::{StringMatcher, ValueMatcher};
+
+/// What a match leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Match {
+    /// More is let through.
+    Admits,
+    /// Less is.
+    Excludes,
+}
 
 /// An attribute of what is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +41,7 @@ pub(super) enum PrincipalAttribute {
     /// Names without a namespace are of this one.
     ServiceAccount(Namespace),
     Principal,
+    TrustDomain,
     RequestPrincipal,
     Audiences,
     Presenter,
@@ -184,7 +194,7 @@ impl Condition<PrincipalAttribute> {
                     }
                 }
                 _ => {
-                    let test = |value: &str| self.attribute.principal(value, streams, leads_to);
+                    let test = |value: &str| self.attribute.principal(value, streams);
                     let any = untested.each(values, leads_to, test)?;
                     Ok((!any.is_empty()).then(|| identifier(Identifier::OrIds(principal::Set { ids: any }))))
                 }
@@ -197,16 +207,17 @@ impl Condition<PrincipalAttribute> {
 }
 
 impl PrincipalAttribute {
-    fn principal(&self, value: &str, streams: bool, leads_to: Match) -> Result<Principal, Untestable> {
+    fn principal(&self, value: &str, streams: bool) -> Result<Principal, Untestable> {
         Ok(match self {
             Self::SourceIp => identifier(Identifier::DirectRemoteIp(range(value).ok_or(Untestable)?)),
             Self::RemoteIp => identifier(Identifier::RemoteIp(range(value).ok_or(Untestable)?)),
-            Self::Namespace => authenticated(identity::namespace(value, leads_to)?),
+            Self::Namespace => authenticated(identity::namespace(value)),
             Self::ServiceAccount(own) => {
                 let (namespace, name) = value.split_once('/').unwrap_or((own.as_str(), value));
-                authenticated(identity::service_account(namespace, name, leads_to)?)
+                authenticated(identity::service_account(namespace, name))
             }
-            Self::Principal => authenticated(identity::principal(value, leads_to)?),
+            Self::Principal => authenticated(identity::principal(value)),
+            Self::TrustDomain => authenticated(identity::trust_domain(value)),
             Self::Header(_) if streams => return Err(Untestable),
             Self::Header(name) if name.is_empty() => return Err(Untestable),
             Self::Header(name) => identifier(Identifier::Header(matchers::header(name, value, false))),
@@ -279,9 +290,9 @@ fn issuer_and_subject(written: &str) -> Principal {
 mod tests {
     use super::*;
 
-    fn namespaces(values: &[&str], not_values: &[&str], untested: Untested) -> Result<usize, Untestable> {
+    fn addresses(values: &[&str], not_values: &[&str], untested: Untested) -> Result<usize, Untestable> {
         let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
-        let attribute = PrincipalAttribute::Namespace;
+        let attribute = PrincipalAttribute::SourceIp;
         let condition = Condition { attribute, values: texts(values), not_values: texts(not_values) };
         condition.principals(false, untested).map(|all| all.len())
     }
@@ -289,11 +300,10 @@ mod tests {
     #[test]
     fn what_cannot_be_tested_never_admits_more() {
         let (allows, denies) = (Untested::DropsRule, Untested::IsLeftOut);
-        // No expression in istiod's form; as the text that it is, no namespace has the name.
-        assert_eq!(namespaces(&["a(", "b"], &[], allows), Ok(1));
-        assert_eq!(namespaces(&["b"], &["a("], allows), Err(Untestable));
+        assert_eq!(addresses(&["a(", "10.0.0.1"], &[], allows), Err(Untestable));
+        assert_eq!(addresses(&["10.0.0.1"], &["a("], allows), Err(Untestable));
         // Without one of the alternatives less would be denied.
-        assert_eq!(namespaces(&["a(", "b"], &[], denies), Ok(0));
-        assert_eq!(namespaces(&["b"], &["a("], denies), Ok(2));
+        assert_eq!(addresses(&["a(", "10.0.0.1"], &[], denies), Ok(0));
+        assert_eq!(addresses(&["10.0.0.1"], &["a(", "10.0.0.2"], denies), Ok(2));
     }
 }

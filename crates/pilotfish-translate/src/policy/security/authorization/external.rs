@@ -20,10 +20,19 @@ use pilotfish_proto::envoy::extensions::filters::network::http_connection_manage
 use pilotfish_proto::envoy::r#type::matcher::v3::{ListStringMatcher, MetadataMatcher, StringMatcher};
 use pilotfish_proto::envoy::r#type::v3::{HttpStatus, StatusCode};
 
-/// The prefix of the names of rules whose matches go to the external authorizer.
-pub(super) const MARK: &str = "istio-ext-authz-";
-/// What the name of the matched rule must have.
-const MARK_FOUND: &str = "istio-ext-authz";
+/// Start of the names of rules whose matches go to the authorizer of that provider.
+pub(super) fn mark(provider: &str) -> String {
+    format!("istio-ext-authz-{provider}")
+}
+
+/// True for names that a rule's name may hold: 1 to 63 of `a-z`, `0-9` and `-`, which stands at no end.
+fn is_usable_name(provider: &str) -> bool {
+    let is_allowed = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+    (1..=63).contains(&provider.len())
+        && provider.bytes().all(is_allowed)
+        && !provider.starts_with('-')
+        && !provider.ends_with('-')
+}
 
 /// How long an answer may take where nothing is written: the DestinationRule of the service decides.
 const TIMEOUT: Duration = Duration { seconds: 600, nanos: 0 };
@@ -38,19 +47,20 @@ pub(super) struct Authorizer {
 }
 
 impl Authorizer {
-    /// The authorizer of a provider; `None` when there is no such provider, it is no authorizer, or its service is unknown.
+    /// The authorizer of a provider; `None` when there is no such provider, it is no authorizer, its name is no label of DNS, or
+    /// its service is unknown.
     pub(super) fn find(cx: &Cx<'_>, name: &str) -> Option<Self> {
         let mesh = cx.mesh();
-        let provider = mesh.extension_provider(name)?;
+        let provider = mesh.extension_provider(name).filter(|_| is_usable_name(name))?;
         if let Some(http) = &provider.envoy_ext_authz_http {
-            return of_http(http, provider_service(cx, &http.service, http.port)?);
+            return of_http(name, http, provider_service(cx, &http.service, http.port)?);
         }
         let grpc = provider.envoy_ext_authz_grpc.as_ref()?;
-        of_grpc(grpc, &provider_service(cx, &grpc.service, grpc.port)?)
+        of_grpc(name, grpc, &provider_service(cx, &grpc.service, grpc.port)?)
     }
 }
 
-fn of_http(provider: &HttpProvider, service: ProviderService) -> Option<Authorizer> {
+fn of_http(name: &str, provider: &HttpProvider, service: ProviderService) -> Option<Authorizer> {
     let request = &provider.include_request_headers_in_check;
     let request = if request.is_empty() { &provider.include_headers_in_check } else { request };
     let config = ExtAuthz {
@@ -59,7 +69,7 @@ fn of_http(provider: &HttpProvider, service: ProviderService) -> Option<Authoriz
         status_on_error: status(&provider.status_on_error)?,
         with_request_body: body(provider.include_request_body_in_check.as_ref()),
         allowed_headers: headers(request),
-        filter_enabled_metadata: Some(marked(HTTP)),
+        filter_enabled_metadata: Some(marked(HTTP, name)),
         services: Some(Services::HttpService(http_service(provider, service))),
         ..Default::default()
     };
@@ -91,7 +101,7 @@ fn http_service(provider: &HttpProvider, service: ProviderService) -> HttpServic
     }
 }
 
-fn of_grpc(provider: &GrpcProvider, service: &ProviderService) -> Option<Authorizer> {
+fn of_grpc(name: &str, provider: &GrpcProvider, service: &ProviderService) -> Option<Authorizer> {
     let service =
         GrpcService { timeout: provider.timeout.map(duration).or(Some(TIMEOUT)), ..provider::grpc(service) };
     let http = ExtAuthz {
@@ -99,7 +109,7 @@ fn of_grpc(provider: &GrpcProvider, service: &ProviderService) -> Option<Authori
         failure_mode_allow: provider.fail_open,
         status_on_error: status(&provider.status_on_error)?,
         with_request_body: body(provider.include_request_body_in_check.as_ref()),
-        filter_enabled_metadata: Some(marked(HTTP)),
+        filter_enabled_metadata: Some(marked(HTTP, name)),
         services: Some(Services::GrpcService(service.clone())),
         ..Default::default()
     };
@@ -108,7 +118,7 @@ fn of_grpc(provider: &GrpcProvider, service: &ProviderService) -> Option<Authori
         grpc_service: Some(service),
         failure_mode_allow: provider.fail_open,
         transport_api_version: ApiVersion::V3.into(),
-        filter_enabled_metadata: Some(marked(TCP)),
+        filter_enabled_metadata: Some(marked(TCP, name)),
         ..Default::default()
     };
     Some(Authorizer {
@@ -140,8 +150,8 @@ fn headers(names: &[String]) -> Option<ListStringMatcher> {
     (!names.is_empty()).then(|| ListStringMatcher { patterns: names.iter().map(pattern).collect() })
 }
 
-/// Whether a rule of the RBAC filter before has matched.
-fn marked(filter: &str) -> MetadataMatcher {
+/// Meets requests of which a rule for the provider in the RBAC filter before has matched.
+fn marked(filter: &str, provider: &str) -> MetadataMatcher {
     let key = format!("{MARKED}shadow_effective_policy_id");
-    matchers::metadata(filter, [key.as_str()], matchers::value(matchers::prefix(MARK_FOUND)))
+    matchers::metadata(filter, [key.as_str()], matchers::value(matchers::prefix(&mark(provider))))
 }

@@ -17,7 +17,7 @@ use pilotfish_config::security::{AuthorizationAction, AuthorizationPolicy};
 use pilotfish_model::Typed;
 use pilotfish_proto::envoy::config::rbac::v3::rbac::Action;
 use rbac::{Protocol, Rules};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use trust_domain::TrustDomains;
 
 /// The filters of the policies that concern a subject.
@@ -44,32 +44,33 @@ pub(super) fn of(cx: &Cx<'_>, subject: &Subject) -> Filters {
     filters
 }
 
-/// Policies with an external authorizer (`CUSTOM`). Their rules only mark requests for it. Without such a provider, or with several, the
-/// marked requests are denied.
+/// Policies with an external authorizer (`CUSTOM`), by provider. Their rules only mark requests for it. Without such a provider,
+/// or with several for one workload, the marked requests are denied.
 fn external_authorization(
     cx: &Cx<'_>,
     policies: &[&Typed<AuthorizationPolicy>],
     domains: &TrustDomains,
     filters: &mut Filters,
 ) {
-    if policies.is_empty() {
-        return;
+    let mut by_provider: BTreeMap<&str, Vec<&Typed<AuthorizationPolicy>>> = BTreeMap::new();
+    for policy in policies {
+        let name = policy.provider.as_ref().map_or("", |provider| provider.name.as_str());
+        by_provider.entry(name).or_default().push(policy);
     }
-    let rules = |protocol| Rules::build(policies, Action::Deny, protocol, domains, external::MARK);
-    let names: BTreeSet<&str> = policies
-        .iter()
-        .map(|policy| policy.provider.as_ref().map_or("", |provider| provider.name.as_str()))
-        .collect();
-    let only = if names.len() == 1 { names.first().copied() } else { None };
-    let Some(authorizer) = only.and_then(|name| Authorizer::find(cx, name)) else {
-        filters.external_http.push(rules(Protocol::Http).without_authorizer().http_filter());
-        filters.external_tcp.push(rules(Protocol::Tcp).without_authorizer().tcp_filter());
-        return;
-    };
-    filters.external_http.push(rules(Protocol::Http).marking().http_filter());
-    filters.external_http.push(authorizer.http);
-    if let Some(tcp) = authorizer.tcp {
-        filters.external_tcp.push(rules(Protocol::Tcp).marking().tcp_filter());
-        filters.external_tcp.push(tcp);
+    let is_only = by_provider.len() == 1;
+    for (provider, policies) in by_provider {
+        let mark = format!("{}-", external::mark(provider));
+        let rules = |protocol| Rules::build(&policies, Action::Deny, protocol, domains, &mark);
+        let Some(authorizer) = is_only.then(|| Authorizer::find(cx, provider)).flatten() else {
+            filters.external_http.push(rules(Protocol::Http).without_authorizer().http_filter());
+            filters.external_tcp.push(rules(Protocol::Tcp).without_authorizer().tcp_filter());
+            continue;
+        };
+        filters.external_http.push(rules(Protocol::Http).marking().http_filter());
+        filters.external_http.push(authorizer.http);
+        if let Some(tcp) = authorizer.tcp {
+            filters.external_tcp.push(rules(Protocol::Tcp).marking().tcp_filter());
+            filters.external_tcp.push(tcp);
+        }
     }
 }

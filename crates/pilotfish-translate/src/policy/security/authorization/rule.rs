@@ -115,10 +115,15 @@ fn of_when(
     when: &When,
     domains: &TrustDomains,
 ) -> Option<Condition<PrincipalAttribute>> {
-    if attribute == PrincipalAttribute::Principal {
-        return condition(attribute, &domains.expand(&when.values), &domains.expand(&when.not_values));
+    match attribute {
+        PrincipalAttribute::Principal => {
+            condition(attribute, &domains.expand(&when.values), &domains.expand(&when.not_values))
+        }
+        PrincipalAttribute::TrustDomain => {
+            condition(attribute, &domains.aliases(&when.values), &domains.aliases(&when.not_values))
+        }
+        _ => condition(attribute, &when.values, &when.not_values),
     }
-    condition(attribute, &when.values, &when.not_values)
 }
 
 fn of_source(
@@ -139,6 +144,11 @@ fn of_source(
             &source.not_request_principals,
         ),
         condition(accounts, &source.service_accounts, &source.not_service_accounts),
+        condition(
+            PrincipalAttribute::TrustDomain,
+            &domains.aliases(&source.trust_domains),
+            &domains.aliases(&source.not_trust_domains),
+        ),
         condition(PrincipalAttribute::Namespace, &source.namespaces, &source.not_namespaces),
         condition(PrincipalAttribute::RemoteIp, &source.remote_ip_blocks, &source.not_remote_ip_blocks),
         condition(PrincipalAttribute::SourceIp, &source.ip_blocks, &source.not_ip_blocks),
@@ -172,6 +182,7 @@ fn attribute(key: &str, namespace: &Namespace) -> Option<Attribute> {
         "remote.ip" => return principal(PrincipalAttribute::RemoteIp),
         "source.namespace" => return principal(PrincipalAttribute::Namespace),
         "source.serviceAccount" => return principal(PrincipalAttribute::ServiceAccount(namespace.clone())),
+        "source.trustDomain" => return principal(PrincipalAttribute::TrustDomain),
         "source.principal" => return principal(PrincipalAttribute::Principal),
         "request.auth.principal" => return principal(PrincipalAttribute::RequestPrincipal),
         "request.auth.audiences" => return principal(PrincipalAttribute::Audiences),

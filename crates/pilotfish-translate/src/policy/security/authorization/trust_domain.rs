@@ -25,6 +25,21 @@ impl TrustDomains {
         principals.iter().flat_map(|principal| self.of_principal(principal)).collect()
     }
 
+    /// The trust domains that those written stand for: each of ours for all of ours.
+    pub(super) fn aliases(&self, written: &[String]) -> Vec<String> {
+        let mut out: Vec<String> = Vec::new();
+        for domain in written {
+            let is_ours = self.0.contains(domain);
+            let stands_for = if is_ours { self.0.as_slice() } else { std::slice::from_ref(domain) };
+            for domain in stands_for {
+                if !out.contains(domain) {
+                    out.push(domain.clone());
+                }
+            }
+        }
+        out
+    }
+
     fn of_principal(&self, principal: &str) -> Vec<String> {
         let parts: Vec<&str> = principal.split('/').collect();
         let [domain, rest @ ..] = parts.as_slice() else { return vec![principal.to_owned()] };
@@ -56,6 +71,15 @@ fn covers(written: &str, domain: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::TrustDomains;
+
+    #[test]
+    fn our_domains_stand_for_each_other() {
+        let domains = TrustDomains(vec!["new-td".into(), "old-td".into()]);
+        let aliases = |written: &[&str]| {
+            domains.aliases(&written.iter().map(|domain| (*domain).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(aliases(&["foreign", "old-td", "new-td", "*"]), ["foreign", "new-td", "old-td", "*"]);
+    }
 
     #[test]
     fn identities_stand_for_all_domains() {

@@ -151,6 +151,7 @@ impl Query for AttachedPoliciesIn {
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let mut policies = cx.objects_in::<BackendTlsPolicy>(&self.0);
+        policies.retain(|policy| !is_ignored(policy.meta()));
         policies.sort_by(|a, b| a.meta().precedence().cmp(&b.meta().precedence()));
         let mut out: Self::Output = BTreeMap::new();
         for policy in &policies {
@@ -168,6 +169,14 @@ impl Query for AttachedPoliciesIn {
         }
         out
     }
+}
+
+/// The annotation of a policy that is as good as none.
+const IGNORED: &str = "istio.io/ignore-policy-attachment";
+
+/// True for a policy that does nothing, not even against others for its targets.
+fn is_ignored(policy: &ObjectMeta) -> bool {
+    policy.annotations.get(IGNORED).is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
 #[cfg(test)]

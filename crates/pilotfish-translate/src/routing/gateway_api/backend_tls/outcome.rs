@@ -1,6 +1,6 @@
 //! What becomes of a policy, for its status.
 
-use super::{AttachedPoliciesIn, target, trust};
+use super::{AttachedPoliciesIn, is_ignored, target, trust};
 use crate::engine::{Cx, Query};
 use crate::routing::gateway_api::backends::Problem;
 use crate::routing::gateway_api::listeners::Fault;
@@ -39,6 +39,9 @@ impl Query for PolicyOutcomeOf {
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let policy = cx.object::<BackendTlsPolicy>(&self.namespace, &self.name)?;
+        if is_ignored(policy.meta()) {
+            return None;
+        }
         let targets = policy
             .spec
             .target_refs

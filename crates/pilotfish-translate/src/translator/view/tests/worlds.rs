@@ -2,7 +2,8 @@
 
 use crate::testing::{endpoint, line, mesh, pod, service, yaml};
 use pilotfish_config::mesh::{
-    DefaultProviders, ExtensionProvider, MeshConfig, OpenTelemetryTracingProvider, ServiceSettings, Settings,
+    DefaultProviders, ExtensionProvider, MeshConfig, OpenTelemetryTracingProvider,
+    ServiceAttributeEnrichment, ServiceSettings, Settings,
 };
 use pilotfish_model::{
     ClusterAddresses, DubboInterface, Endpoint, ExportTo, NetworkGateway, Port, Protocol, Resolution,
@@ -110,9 +111,31 @@ pub(super) fn own_pod() -> Vec<Update> {
 }
 
 pub(super) fn opentelemetry() -> Vec<Update> {
+    traced_to_opentelemetry(ServiceAttributeEnrichment::IstioCanonical)
+}
+
+/// Services of spans are named after workloads. Rule 33 of Istio 1.31.
+pub(super) fn spans_by_conventions() -> Vec<Update> {
+    traced_to_opentelemetry(ServiceAttributeEnrichment::OtelSemanticConventions)
+}
+
+/// Headers of traces are left alone, by proxies that can.
+pub(super) fn untraced_headers() -> Vec<Update> {
+    let telemetry = yaml(&line(
+        "telemetry.istio.io/v1",
+        "Telemetry",
+        "shop",
+        "t",
+        "{tracing: [{disableContextPropagation: true}]}",
+    ));
+    opentelemetry().into_iter().chain(telemetry).collect()
+}
+
+fn traced_to_opentelemetry(enrichment: ServiceAttributeEnrichment) -> Vec<Update> {
     let provider = OpenTelemetryTracingProvider {
         service: "web.shop.svc.cluster.local".into(),
         port: 80,
+        service_attribute_enrichment: enrichment,
         ..OpenTelemetryTracingProvider::default()
     };
     let provider = ExtensionProvider {
@@ -193,7 +216,10 @@ pub(super) fn networks() -> Vec<Update> {
 }
 
 pub(super) fn gateways_between_networks() -> Vec<Update> {
-    let mut updates = networks();
+    // Rule 5 of Istio 1.31: a client without a network goes through gateways.
+    let remote = endpoint("10.0.1.1", 8080, "http")
+        .with_attributes(|pod| (pod.network, pod.tls_mode) = ("net-b".into(), TlsMode::Istio));
+    let mut updates = vec![at(&[remote])];
     updates.push(Update::NetworkGateways(Arc::from([
         gateway_of("net-a", "1.1.1.1"),
         gateway_of("net-b", "2.2.2.2"),
@@ -287,7 +313,7 @@ fn patches(selector: &str, conditions: &str) -> Vec<Update> {
 }
 
 pub(super) fn patch_by_version() -> Vec<Update> {
-    patches("null", "proxyVersion: '^1[.]30.*'")
+    patches("null", "proxyVersion: '^1[.]29.*'")
 }
 
 pub(super) fn patch_by_metadata() -> Vec<Update> {

@@ -115,7 +115,9 @@ fn only_fitting_endpoints_are_sent() {
     ];
     let mut plane = Plane::new([service("web", "shop").update(), shard(endpoints)]);
     let proxy = sidecar("a", "shop");
-    let everybody = ["10.0.0.1:8080*1", "/run/a.sock*1", "10.0.0.7:8080*7", "10.0.0.8:8080*1"];
+    // Rule 1 of Istio 1.31: the one that is not ready is there, marked as such.
+    let everybody =
+        ["10.0.0.1:8080*1", "10.0.0.3:8080*1", "/run/a.sock*1", "10.0.0.7:8080*7", "10.0.0.8:8080*1"];
     assert_eq!(plane.sent(&proxy, WEB), everybody);
     let sessions = service("web", "shop").with(|service| {
         service.labels = labels(&[("istio.io/persistent-session", "session")]);

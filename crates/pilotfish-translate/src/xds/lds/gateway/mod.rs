@@ -14,7 +14,7 @@ mod tls;
 use super::budget::ListenerBudget;
 use super::policies::{Policies, PoliciesOf};
 use super::view::{ListenerBase, Side};
-use super::{address, overlap, tcp_proxy};
+use super::{address, connection_settings, overlap, tcp_proxy};
 use crate::engine::{Cx, EncodedResource};
 use crate::envoy::{TrafficClass, filters};
 use crate::proxy::Proxy;
@@ -164,6 +164,7 @@ impl Builder<'_> {
             access_log: self.policies.logs.listener.clone(),
             max_connections_to_accept_per_socket_event: Some(1),
             filter_chains,
+            per_connection_buffer_limit_bytes: self.buffer_limit(),
             ..Default::default()
         };
         let objects =
@@ -171,6 +172,12 @@ impl Builder<'_> {
         refused.extend(draft.budget.refused(objects));
         refused.extend(self.policies.refused.iter().cloned());
         EncodedResource::new(name, &listener, provenance).without(refused)
+    }
+
+    /// The most bytes that a connection may have waiting.
+    fn buffer_limit(&self) -> Option<u32> {
+        let config = self.cx.get(&EffectiveProxyConfig(self.view.base.proxy_config.clone()));
+        connection_settings::of(&config, true)?.buffer_limit()
     }
 
     /// The PROXY protocol where the router's settings have it, and the inspector that distinguishes TLS connections.

@@ -48,14 +48,11 @@ fn is_for(server: &MergedServer, port: u32, gateways: &[String]) -> bool {
         && (gateways.is_empty() || gateways.iter().any(|gateway| **gateway == *server.gateway))
 }
 
-/// TCP, or TLS that ends here: the first TCP route for the server.
+/// TCP, or TLS that ends here: the first route for the server. Where TLS ends, a TLS route counts too, and not by its names.
 fn by_port(builder: &Builder<'_>, server: &MergedServer) -> Option<Chain> {
     for rule in rules(builder, server) {
-        let fits = |route: &&pilotfish_config::networking::TcpRoute| {
-            route.r#match.is_empty() || route.r#match.iter().any(|m| is_for(server, m.port, &m.gateways))
-        };
-        if let Some(route) = rule.tcp.iter().find(fits) {
-            let mut chain = routed(builder, server, &rule, &route.route);
+        if let Some(route) = stream_route(server, &rule) {
+            let mut chain = routed(builder, server, &rule, route);
             if is_of_mesh(server) && builder.view.base.istio_filters {
                 chain.filters.insert(0, filters::tcp_metadata_exchange());
             }
@@ -67,6 +64,19 @@ fn by_port(builder: &Builder<'_>, server: &MergedServer) -> Option<Chain> {
         }
     }
     None
+}
+
+/// The destinations of the first route of a virtual service that a server takes.
+fn stream_route<'a>(server: &MergedServer, rule: &'a VirtualServiceIr) -> Option<&'a [RouteDestination]> {
+    let of_tls = rule.tls.iter().filter(|_| server.is_tls()).find(|route| {
+        route.r#match.iter().any(|attributes| is_for(server, attributes.port, &attributes.gateways))
+    });
+    let of_tcp = || {
+        rule.tcp.iter().find(|route| {
+            route.r#match.is_empty() || route.r#match.iter().any(|m| is_for(server, m.port, &m.gateways))
+        })
+    };
+    of_tls.map(|route| route.route.as_slice()).or_else(|| of_tcp().map(|route| route.route.as_slice()))
 }
 
 /// Whether the clients are of the mesh: proxies exchange metadata with those.

@@ -6,6 +6,8 @@
 
 use super::Builder;
 use crate::credentials::{BUILT_IN, CA_SUFFIX};
+use crate::engine::Cx;
+use crate::policy::provider::provider_service;
 use crate::routing::gateway::MergedServer;
 use crate::xds::lds::tls;
 use pilotfish_config::mesh::TlsConfig;
@@ -16,6 +18,7 @@ use pilotfish_proto::envoy::config::core::v3::data_source::Specifier;
 use pilotfish_proto::envoy::config::core::v3::{
     AggregatedConfigSource, ApiVersion, ConfigSource, DataSource, TransportSocket, transport_socket,
 };
+use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::certificate_validation_context::TrustChainVerification;
 use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::common_tls_context::{
     CombinedCertificateValidationContext, ValidationContextType,
 };
@@ -60,7 +63,7 @@ fn common(builder: &Builder<'_>, settings: &ServerTlsSettings, http: bool) -> Co
     }
     match credentials(settings).as_slice() {
         [] => from_files(settings, builder.view.files_from, &mut context),
-        names => from_secrets(settings, names, &mut context),
+        names => from_secrets(builder.cx, settings, names, &mut context),
     }
     context.tls_params = parameters(builder.cx.mesh().tls_defaults.as_ref(), settings);
     context
@@ -81,8 +84,8 @@ fn verifies_client(settings: &ServerTlsSettings) -> bool {
 }
 
 /// Certificates out of secrets, handed out by the control plane.
-fn from_secrets(settings: &ServerTlsSettings, names: &[&str], context: &mut CommonTlsContext) {
-    context.tls_certificate_sds_secret_configs = names.iter().map(|name| from_control_plane(name)).collect();
+fn from_secrets(cx: &Cx<'_>, settings: &ServerTlsSettings, names: &[&str], context: &mut CommonTlsContext) {
+    context.tls_certificate_sds_secret_configs = names.iter().map(|name| credential(cx, name)).collect();
     if verifies_client(settings) {
         let first = names.first().copied().unwrap_or_default();
         let roots = match settings.ca_cert_credential_name.as_str() {
@@ -94,7 +97,7 @@ fn from_secrets(settings: &ServerTlsSettings, names: &[&str], context: &mut Comm
             verify_certificate_hash: settings.verify_certificate_hash.clone(),
             ..by_names(settings)
         };
-        context.validation_context_type = Some(combined(by_names, from_control_plane(&roots)));
+        context.validation_context_type = Some(combined(by_names, credential(cx, &roots)));
     } else if !settings.subject_alt_names.is_empty() {
         let names = CertificateValidationContext {
             match_subject_alt_names: names_of(settings),
@@ -144,10 +147,21 @@ fn by_names(settings: &ServerTlsSettings) -> CertificateValidationContext {
     let from_secret = !credentials(settings).is_empty();
     CertificateValidationContext {
         match_subject_alt_names: names_of(settings),
+        trust_chain_verification: trust_chain(settings).into(),
         crl: if from_secret { None } else { crl },
         ..Default::default()
     }
 }
+
+fn trust_chain(settings: &ServerTlsSettings) -> TrustChainVerification {
+    match settings.insecure_skip_verify {
+        Some(true) => TrustChainVerification::AcceptUntrusted,
+        _ => TrustChainVerification::VerifyTrustChain,
+    }
+}
+
+/// Start of credentials that a server of secrets hands out, which is not the control plane.
+const EXTERNAL: &str = "sds://";
 
 fn names_of(settings: &ServerTlsSettings) -> Vec<StringMatcher> {
     let exact = |name: &String| StringMatcher {
@@ -167,6 +181,17 @@ fn combined(by_names: CertificateValidationContext, roots: SdsSecretConfig) -> V
 
 /// A secret that the control plane hands out, or the workload's own from the agent. A name without a scheme is that of a
 /// Kubernetes Secret beside the router.
+/// A secret by the name of a credential. `sds://NAME` is of the first server of secrets that the mesh config has.
+fn credential(cx: &Cx<'_>, name: &str) -> SdsSecretConfig {
+    let Some(external) = name.strip_prefix(EXTERNAL) else { return from_control_plane(name) };
+    let mesh = cx.mesh();
+    let server = mesh.extension_providers.iter().find_map(|provider| provider.sds.as_ref());
+    match server.and_then(|server| provider_service(cx, &server.service, server.port)) {
+        Some(server) => tls::from_server(external, &server.cluster, &server.host),
+        None => from_control_plane(external),
+    }
+}
+
 fn from_control_plane(name: &str) -> SdsSecretConfig {
     match name.strip_prefix(BUILT_IN) {
         Some("") => return tls::from_agent("default"),

@@ -53,7 +53,9 @@ pub(super) fn all(cx: &Cx<'_>, view: &InboundView) -> Vec<InboundPort> {
         // Bound ports would collide with those of the workload itself.
         None if view.base.interception == InterceptionMode::None => {}
         None => {
-            for target in view.targets.iter().filter(|target| !is_reserved(cx, view, target.target_port)) {
+            // A port that is unknown (0) has a cluster and no chain.
+            let known = view.targets.iter().filter(|target| target.target_port != 0);
+            for target in known.filter(|target| !is_reserved(cx, view, target.target_port)) {
                 by_port.entry(target.target_port).or_insert_with(|| of_target(view, target));
             }
         }
