@@ -1,4 +1,5 @@
-//! Packs the files below `assets/` into the crate: compressed, and under a path that changes with their content.
+//! Packs the files below `assets/` into the crate: compressed, and under a path that changes with their
+//! content.
 
 use anyhow::{Context, Result};
 use flate2::{Compression, GzBuilder};

@@ -1,6 +1,8 @@
-//! Generates the Rust types of the part of Envoy's API that Pilotfish writes, from the committed descriptor set.
+//! Generates the Rust types of the part of Envoy's API that Pilotfish writes, from the committed descriptor
+//! set.
 //!
-//! Map fields become `BTreeMap`s: equal messages have equal bytes in every process, which content-hash versions need.
+//! Map fields become `BTreeMap`s: equal messages have equal bytes in every process, which content-hash
+//! versions need.
 
 use anyhow::{Context, Result};
 use prost::Message;
@@ -8,7 +10,7 @@ use prost_types::{FileDescriptorProto, FileDescriptorSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
-/// Files whose types are written by Pilotfish: prefixes of paths below `envoy/`. What they import comes along.
+/// Path prefixes below `envoy/` of files whose messages Pilotfish writes. Their imports are included.
 const WANTED: &[&str] = &[
     "config/accesslog/v3",
     "config/bootstrap/v3",
@@ -90,7 +92,7 @@ fn main() -> Result<()> {
         .context("generating types")
 }
 
-/// The wanted files and all that they import, in the order of the set, without gRPC services.
+/// The wanted files and all of their imports, in the order of the set, without gRPC services.
 fn closure(set: FileDescriptorSet) -> FileDescriptorSet {
     let by_name: BTreeMap<&str, &FileDescriptorProto> =
         set.file.iter().map(|file| (file.name(), file)).collect();

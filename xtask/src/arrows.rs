@@ -1,7 +1,7 @@
-//! The arrows between the crates: which may depend on which, and what each must never know.
+//! Arrows between the crates: allowed dependencies, and crates that must not be reachable.
 //!
-//! The table below is the design; `cargo metadata` has what is. Only what ships counts: dev-dependencies may point
-//! anywhere.
+//! The table below is the design; `cargo metadata` has the actual dependencies. Dev-dependencies are not
+//! checked, since they are not shipped.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,21 +10,21 @@ use serde_json::Value;
 
 use crate::workspace;
 
-/// What one crate of the workspace may and must not depend on.
+/// Dependency rule of one crate in the workspace.
 struct Rule {
     name: &'static str,
-    /// Crates of the workspace that it may name in its manifest.
+    /// Workspace crates that its manifest may name.
     may: &'static [&'static str],
-    /// Crates that must not be reachable from it, however many steps away.
+    /// Crates that it must not reach, directly or indirectly.
     never: &'static [&'static str],
-    /// Crates that it must not name itself, where something that it needs drags them in anyway: the file source of
+    /// Crates that its manifest must not name, but that it reaches through a dependency: the file source of
     /// `pilotfish-config` runs on tokio and notify.
     never_named: &'static [&'static str],
 }
 
 const NETWORK: &[&str] = &["tonic", "hyper", "h2", "axum", "kube", "tower-http", "reqwest"];
 
-/// The rule of a registry with a source of its own.
+/// Rule of a registry with its own source.
 const fn registry(name: &'static str) -> Rule {
     Rule {
         name,
@@ -58,7 +58,7 @@ const RULES: &[Rule] = &[
         never: &["tonic", "prost", "envoy-types", "kube", "hyper", "h2", "axum"],
         never_named: &[],
     },
-    // Needed by `pilotfish crds` and by tests alone: what serves must not reach it.
+    // For `pilotfish crds` and tests only: the server must not reach it.
     Rule {
         name: "pilotfish-crd",
         may: &["pilotfish-model", "pilotfish-config"],
@@ -71,21 +71,21 @@ const RULES: &[Rule] = &[
         never: &["tonic", "prost", "envoy-types", "kube", "hyper", "h2", "axum"],
         never_named: &["tokio", "notify"],
     },
-    // What registers itself: no sockets, no store of its own; stores and servers depend on it.
+    // Core of registration: no sockets, no own store; stores and servers depend on it.
     Rule {
         name: "pilotfish-registration",
         may: &["pilotfish-model"],
         never: &["tonic", "prost", "hyper", "h2", "axum", "kube", "notify", "redb", "envoy-types"],
         never_named: &[],
     },
-    // Asks instances, and knows no store.
+    // Health checks of instances, without a store.
     Rule {
         name: "pilotfish-registration-checks",
         may: &["pilotfish-registration", "pilotfish-source"],
         never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate", "redb"],
         never_named: &["axum", "notify", "pilotfish-model"],
     },
-    // The API's definition: no sockets. Tonic is needed for the types that stubs are made of.
+    // Definition of the API: no sockets. Tonic is needed for the types of stubs.
     Rule {
         name: "pilotfish-registration-api",
         may: &[],
@@ -129,8 +129,8 @@ const RULES: &[Rule] = &[
         never: &["kube", "notify", "envoy-types", "redb", "pilotfish-xds", "pilotfish-translate"],
         never_named: &["axum", "h2", "pilotfish-model"],
     },
-    // The rim that registries with a source of their own share; each of them may use it, and none another one. Axum comes with
-    // the servers of tonic, which other crates switch on.
+    // Shared utilities of registries with their own source; each of them may use it, and none another
+    // registry. Axum comes with the servers of tonic, which other crates enable.
     Rule {
         name: "pilotfish-registry-client",
         may: &["pilotfish-model", "pilotfish-registry", "pilotfish-source"],
@@ -152,7 +152,7 @@ const RULES: &[Rule] = &[
         never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
         never_named: &["axum", "notify", "pilotfish-config", "tonic"],
     },
-    // What speaks to etcd, the registry and the store of registrations, shares this and nothing else.
+    // Shared by the etcd registry and the etcd store of registrations, without other dependencies.
     Rule {
         name: "pilotfish-etcd-client",
         may: &["pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
@@ -167,7 +167,7 @@ const RULES: &[Rule] = &[
         never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
         never_named: &["axum", "notify", "pilotfish-config", "hyper", "tonic"],
     },
-    // Plain utilities for sources of every product: it knows neither a product nor what comes of them.
+    // Plain utilities for sources of all products, independent of products and of the resulting data.
     Rule {
         name: "pilotfish-source",
         may: &[],
@@ -202,7 +202,7 @@ const RULES: &[Rule] = &[
         name: "pilotfish-listener",
         may: &["pilotfish-identity"],
         never: &["tonic", "prost", "kube", "notify", "serde-saphyr"],
-        // hyper has HTTP/2 in it as soon as one crate of the workspace asks for it.
+        // hyper includes HTTP/2 as soon as one crate of the workspace enables it.
         never_named: &["h2", "pilotfish-model"],
     },
     Rule {
@@ -224,7 +224,7 @@ const RULES: &[Rule] = &[
         never: &["kube", "notify", "axum", "envoy-types"],
         never_named: &["tokio", "hyper"],
     },
-    // Writes a file of pilotfish-proto; no crate depends on it.
+    // Generates a file of pilotfish-proto; no crate depends on it.
     Rule { name: "pilotfish-protogen", may: &[], never: NETWORK, never_named: &["tokio"] },
     Rule {
         name: "pilotfish-translate",
@@ -275,21 +275,21 @@ const RULES: &[Rule] = &[
         never: &["tonic", "kube", "envoy-types", "notify"],
         never_named: &[],
     },
-    // Files, and nothing that serves them.
+    // Files only, without a server for them.
     Rule {
         name: "pilotfish-dashboard",
         may: &[],
         never: &["tokio", "hyper", "axum", "pilotfish-api", "pilotfish-model"],
         never_named: &[],
     },
-    // A client: it knows the API and nothing of what serves it.
+    // A client: it knows the API and not the server.
     Rule {
         name: "pilotfish-cli",
         may: &["pilotfish-api"],
         never: &["axum", "tonic", "prost", "kube", "notify", "envoy-types", "pilotfish-model"],
         never_named: &["h2"],
     },
-    // Reads what translation makes, and serves nobody.
+    // Reads the output of translation, without serving it.
     Rule {
         name: "pilotfish-explain",
         may: &[
@@ -302,7 +302,7 @@ const RULES: &[Rule] = &[
         never: &["tonic", "hyper", "h2", "axum", "kube", "pilotfish-xds", "pilotfish-registry"],
         never_named: &["tokio", "notify"],
     },
-    // Traces for collectors: it knows nothing of what they are about.
+    // Traces for collectors, independent of their subject.
     Rule {
         name: "pilotfish-otlp",
         may: &["pilotfish-registry-client", "pilotfish-source"],
@@ -374,14 +374,14 @@ const RULES: &[Rule] = &[
         never: &[],
         never_named: &[],
     },
-    // Attackers share nothing with what they attack but the messages.
+    // Attackers share nothing with the attacked server except for the messages.
     Rule {
         name: "pilotfish-attack",
         may: &["pilotfish-bench", "pilotfish-proto", "pilotfish-testkit"],
         never: &["envoy-types"],
         never_named: &[],
     },
-    // Reaches whatever reads input; nothing reaches it.
+    // Reaches all parsers; no crate reaches it.
     Rule {
         name: "pilotfish-fuzz",
         may: &[
@@ -400,14 +400,14 @@ const RULES: &[Rule] = &[
         never: &[],
         never_named: &[],
     },
-    // The load client ships with `pilotfish bench`, and shares nothing with what it measures.
+    // The load client ships with `pilotfish bench`, and shares no code with the measured server.
     Rule {
         name: "pilotfish-load",
         may: &[],
         never: &["kube", "envoy-types", "tonic", "hyper", "axum", "tempfile"],
         never_named: &[],
     },
-    // The broadcast servers neither.
+    // Neither do the broadcast servers.
     Rule {
         name: "pilotfish-bench",
         may: &["pilotfish-load"],
@@ -417,20 +417,20 @@ const RULES: &[Rule] = &[
     Rule { name: "xtask", may: &[], never: &["tokio", "serde-saphyr"], never_named: NETWORK },
 ];
 
-/// What a crate depends on, without dev-dependencies.
+/// Dependencies of the crates, without dev-dependencies.
 #[derive(Default)]
 struct Graph {
     /// Crates of the workspace.
     members: BTreeSet<String>,
-    /// What each member names in its manifest.
+    /// Dependencies in the manifest of each member.
     named: BTreeMap<String, BTreeSet<String>>,
-    /// What each package id depends on, as Cargo resolved it.
+    /// Dependencies of each package id, as resolved by Cargo.
     resolved: BTreeMap<String, BTreeSet<String>>,
-    /// The crate name of each package id.
+    /// Crate name of each package id.
     names: BTreeMap<String, String>,
 }
 
-/// Checks the workspace. Returns what breaks the rules, one sentence each.
+/// Checks the workspace. Returns violations of the rules, one sentence each.
 ///
 /// # Errors
 /// When `cargo metadata` fails or prints something unexpected.
@@ -464,7 +464,7 @@ impl Graph {
         Some(graph)
     }
 
-    /// What breaks the rules.
+    /// Violations of the rules.
     fn broken(&self, rules: &[Rule]) -> Vec<String> {
         let mut broken = Vec::new();
         for member in &self.members {
@@ -490,7 +490,7 @@ impl Graph {
         broken
     }
 
-    /// The shortest way from a member to a crate.
+    /// Shortest path from a member to a crate.
     fn path(&self, from: &str, to: &str) -> Option<Vec<String>> {
         let start = self.names.iter().find(|(_, name)| *name == from)?.0;
         let mut came_from: BTreeMap<&str, Option<&str>> = BTreeMap::from([(start.as_str(), None)]);

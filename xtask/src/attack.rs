@@ -1,4 +1,4 @@
-//! `cargo xtask attack`: builds Pilotfish and its attackers, and lets them at it.
+//! `cargo xtask attack`: builds Pilotfish and its attackers, and runs the attacks.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// What of it the attackers are told.
+    /// Arguments for the attackers.
     fn handed_on(&self) -> Vec<OsString> {
         let mut args = self.names.clone();
         if let Some(seconds) = self.seconds {
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
         }
     };
     if !args.list {
-        // An Envoy with traffic, and an API server whose webhooks and tokens are attacked.
+        // For an Envoy with traffic, and for attacks on webhooks and tokens of an API server.
         tools::ensure(&["envoy", "etcd", "kube-apiserver"])?;
     }
     process::check(&mut build)?;

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: builds Pilotfish and the bench as they are shipped, and runs the bench.
+//! `cargo xtask bench`: builds Pilotfish and the benchmarks with a release profile, and runs them.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,18 +8,18 @@ use anyhow::Result;
 use crate::workspace::{self, Profile};
 use crate::{process, tools};
 
-/// The profile that is nearly what is shipped, and quicker to build: for comparing one version with the next.
+/// Profile that is similar to the release and quicker to build, for comparisons of versions.
 const QUICK_BUILD: &str = "bench-quick";
-/// The bench of a live cluster.
+/// Benchmark of a live cluster.
 const KUBERNETES: &str = "bench_kubernetes";
-/// The bench of a mesh on a live cluster.
+/// Benchmark of a mesh on a live cluster.
 const MESH_KUBERNETES: &str = "bench_mesh_kubernetes";
-/// The bench of registration, and the package that it is in.
+/// Benchmark of registration, and its package.
 const REGISTRATION: (&str, &str) = ("bench_registration", "pilotfish-registration-redb");
-/// The bench of registries with a source of their own.
+/// Benchmark of registries with their own source.
 const REGISTRY: &str = "bench_registry";
 
-/// The bench of a cluster that is synced into Polaris.
+/// Benchmark of a cluster that is synced into Polaris.
 const POLARIS: &str = "bench_polaris";
 
 /// Options of `cargo xtask bench`.
@@ -61,7 +61,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The example that measures, where it is not the bench of files.
+    /// Example that measures, unless it is the benchmark with files.
     fn example(&self) -> Option<&'static str> {
         match (self.kubernetes, &self.registry) {
             (true, _) if self.mesh => Some(MESH_KUBERNETES),
@@ -71,7 +71,7 @@ impl Args {
         }
     }
 
-    /// What the bench of files measures.
+    /// Subcommand of the benchmark with files.
     fn files(&self) -> &'static str {
         match (self.mesh, self.scale) {
             (true, _) => "mesh",
@@ -80,7 +80,7 @@ impl Args {
         }
     }
 
-    /// The servers that it needs.
+    /// Required tools.
     fn tools(&self) -> &'static [&'static str] {
         match self.registry.as_deref() {
             None => &["etcd", "kube-apiserver"],
@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
         None => drop(build.args(["--package", "pilotfish-bench"])),
     }
     if args.registry.is_some() {
-        // Servers that are stand-ins.
+        // Simulated servers.
         build.args(["--package", "pilotfish-testkit", "--bins"]);
     }
     let pilotfish = match &args.pilotfish {

@@ -1,4 +1,4 @@
-//! The part of `cargo xtask tools` that tests of DNS need: BIND's server, and the program that changes its zones.
+//! BIND for tests of DNS, as part of `cargo xtask tools`: its server, and the program that changes its zones.
 
 use std::fs;
 use std::path::Path;
@@ -10,9 +10,9 @@ use crate::netfilter::system;
 use crate::tools::make_executable;
 use crate::{debian, process};
 
-/// What is run by name, with its place in the packages.
+/// Executables with their paths in the packages.
 const PROGRAMS: [(&str, &str); 2] = [("named", "usr/sbin/named"), ("nsupdate", "usr/bin/nsupdate")];
-/// Debian's packages with them and their libraries, as of Debian 12.
+/// Debian's packages of these and their libraries, as of Debian 12.
 const PACKAGES: [&str; 14] = [
     "bind9",
     "bind9-dnsutils",
@@ -30,7 +30,8 @@ const PACKAGES: [&str; 14] = [
     "libxml2",
 ];
 
-/// Brings a folder with the programs: those of the machine, else Debian's packages, unpacked and not installed.
+/// Brings a folder with the programs: those of the machine, or else Debian's packages, unpacked and not
+/// installed.
 ///
 /// # Errors
 /// When there are neither.
@@ -48,7 +49,7 @@ pub(crate) fn bring(folder: &Path) -> Result<()> {
     process::output(process::command(place.join("named")).arg("-V")).map(drop)
 }
 
-/// A program of the unpacked packages finds its own libraries.
+/// Wraps a program so that it finds the libraries of the unpacked packages.
 fn wrap(place: &Path, name: &str, program: &Path) -> Result<()> {
     if !program.exists() {
         bail!("the packages hold no {}", program.display());
@@ -58,7 +59,7 @@ fn wrap(place: &Path, name: &str, program: &Path) -> Result<()> {
         .map(|entry| entry.path())
         .find(|path| path.join("libuv.so.1").exists())
         .context("the packages hold no libuv")?;
-    // By where the script is: the folder of tools may be moved, or be a link.
+    // Relative to the script: the folder of tools may be moved, or be a link.
     let inside = |path: &Path| path.strip_prefix(place).map(|path| path.display().to_string());
     let text = format!(
         "#!/bin/sh\nhere=$(dirname -- \"$(readlink -f -- \"$0\")\")\nLD_LIBRARY_PATH=\"$here/{}\" exec \"$here/{}\" \"$@\"\n",

@@ -1,4 +1,4 @@
-//! The part of `cargo xtask tools` that tests of the dashboard need: a browser.
+//! Browser for tests of the dashboard, as part of `cargo xtask tools`.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail};
 use crate::tools::make_executable;
 use crate::{debian, process};
 
-/// Debian's packages with the browser without a window, a font, and the libraries that a small system lacks, as of Debian 12.
+/// Debian's packages of the headless browser, a font, and the libraries that a small system lacks, as of
+/// Debian 12.
 const PACKAGES: &[&str] = &[
     "chromium-common",
     "chromium-headless-shell",
@@ -67,14 +68,14 @@ const PACKAGES: &[&str] = &[
     "libxrender1",
 ];
 
-/// Only the font of the packages: pages look the same on every machine.
+/// Restricts fonts to the one of the packages, so that pages render equally on all machines.
 const FONTS: &str = "<?xml version=\"1.0\"?>\n<!DOCTYPE fontconfig SYSTEM \"fonts.dtd\">\n<fontconfig>\n  <dir>HERE/root/usr/share/fonts</dir>\n  \
                      <cachedir>HERE/font-cache</cachedir>\n</fontconfig>\n";
 
 /// Brings a folder with `chromium`: Debian's packages, unpacked and not installed.
 ///
 /// # Errors
-/// When they cannot be had, or do not run here.
+/// When they are unavailable, or do not run here.
 pub(crate) fn bring(folder: &Path) -> Result<()> {
     let place = folder.join("chromium");
     let _ = fs::remove_dir_all(&place);
@@ -87,7 +88,7 @@ pub(crate) fn bring(folder: &Path) -> Result<()> {
     }
     let libraries = root.join("usr/lib").join(format!("{}-linux-gnu", std::env::consts::ARCH));
     let inside = libraries.strip_prefix(&place).map(|path| path.display().to_string())?;
-    // By where the script is: the folder of tools may be moved, or be a link.
+    // Relative to the script: the folder of tools may be moved, or be a link.
     let text = format!(
         "#!/bin/sh\nhere=$(dirname -- \"$(readlink -f -- \"$0\")\")\nfonts=\"$here/fonts.conf\"\n\
          [ -e \"$fonts\" ] || sed \"s|HERE|$here|g\" \"$here/fonts.in\" > \"$fonts\"\n\

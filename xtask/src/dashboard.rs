@@ -1,5 +1,5 @@
-//! The libraries of the dashboard: packages of npm with the hashes of `xtask/dashboard/package-lock.json`, of which `cargo xtask vendor` copies a few
-//! files into the repository. Nobody who builds needs npm.
+//! Libraries of the dashboard: npm packages with the hashes of `xtask/dashboard/package-lock.json`, of which
+//! `cargo xtask vendor` copies a few files into the repository. Builds do not need npm.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::{node, process, tools, workspace};
 
 const LOCK: &str = include_str!("../dashboard/package-lock.json");
 
-/// The files that are copied: where they are in the packages, and below the dashboard's `assets/vendor`.
+/// Copied files: paths in the packages, and below the dashboard's `assets/vendor`.
 const FILES: &[(&str, &str)] = &[
     ("@dagrejs/dagre/LICENSE", "dagre/LICENSE"),
     ("@dagrejs/dagre/dist/dagre.esm.js", "dagre/dagre.esm.js"),
@@ -27,7 +27,7 @@ pub(crate) struct Args {
     check: bool,
 }
 
-/// The packages that the lock file is for, and a hash of the whole.
+/// Packages of the lock file, and a hash of the whole file.
 pub(crate) fn locked() -> String {
     node::stamp(LOCK)
 }
@@ -35,7 +35,7 @@ pub(crate) fn locked() -> String {
 /// Installs the locked packages into `target/tools/dashboard`.
 ///
 /// # Errors
-/// When there is no npm, or the packages cannot be had, or are not what was locked.
+/// When npm is missing, or the packages are unavailable or differ from the lock file.
 pub(crate) fn bring(folder: &Path) -> Result<()> {
     node::system_node()?;
     let place = folder.join("dashboard");
@@ -46,17 +46,17 @@ pub(crate) fn bring(folder: &Path) -> Result<()> {
         fs::copy(&from, place.join(file)).with_context(|| format!("cannot copy {}", from.display()))?;
     }
     let mut install = process::command("npm");
-    // No script of a package runs.
+    // Scripts of packages do not run.
     install
         .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"])
         .current_dir(&place);
     tools::retry(&mut install, node::NPM_HINT)
 }
 
-/// Copies the files of the packages into the repository, or tells which differ.
+/// Copies the files of the packages into the repository, or lists those that differ.
 ///
 /// # Errors
-/// When the packages cannot be had, or a file is not in them.
+/// When the packages are unavailable, or do not contain a file.
 pub(crate) fn run(args: &Args) -> Result<bool> {
     tools::ensure(&["dashboard"])?;
     let packages = workspace::tools().join("dashboard/node_modules");

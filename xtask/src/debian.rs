@@ -12,17 +12,17 @@ use crate::tools::retry;
 const APT_HINT: &str = "hint: on a machine without apt, put the program on the PATH (etcd can also be named by KUBEBUILDER_ASSETS), or what is \
      missing into target/tools";
 
-/// Unpacks packages into an empty folder, without those that they depend on.
+/// Unpacks packages into an empty folder, without their dependencies.
 ///
 /// # Errors
-/// When one cannot be had.
+/// When a package is unavailable.
 pub(crate) fn unpack(folder: &Path, names: &[&str]) -> Result<()> {
     let _ = fs::remove_dir_all(folder);
     fs::create_dir_all(folder).context("cannot make a folder for the package")?;
     let mut download = process::command("apt-get");
     download.args(["download", "--quiet"]).args(names).current_dir(folder);
     if process::output(&mut download).is_err() {
-        // A machine without downloaded package lists knows no package.
+        // Without downloaded package lists, apt finds no package.
         retry(process::command("apt-get").args(["update", "--quiet"]), APT_HINT)?;
         retry(&mut download, APT_HINT)?;
     }
@@ -38,10 +38,10 @@ pub(crate) fn unpack(folder: &Path, names: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Brings one file of a package. `end` is how the file's path ends.
+/// Extracts one file of a package, whose path has the suffix `end`.
 ///
 /// # Errors
-/// When the package cannot be had, or holds no such file.
+/// When the package is unavailable, or does not contain such a file.
 pub(crate) fn bring_file(folder: &Path, name: &str, end: &str, place: &Path) -> Result<()> {
     let package = folder.join(format!("{name}-package"));
     unpack(&package, &[name])?;
@@ -50,10 +50,10 @@ pub(crate) fn bring_file(folder: &Path, name: &str, end: &str, place: &Path) -> 
     fs::remove_dir_all(&package).context("cannot remove the unpacked package")
 }
 
-/// Makes links to absolute paths lead into the unpacked packages, where these hold what they lead to.
+/// Redirects links with absolute targets into the unpacked packages, if those contain the target.
 ///
 /// # Errors
-/// When a folder cannot be read, or a link not be made.
+/// When a folder cannot be read, or a link cannot be created.
 pub(crate) fn lead_links_back(folder: &Path, package: &Path) -> Result<()> {
     for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
         let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
@@ -72,7 +72,7 @@ pub(crate) fn lead_links_back(folder: &Path, package: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The first file below a folder whose path ends so.
+/// First file below a folder whose path has that suffix.
 fn find(folder: &Path, end: &str) -> Option<PathBuf> {
     fs::read_dir(folder).ok()?.filter_map(Result::ok).find_map(|entry| {
         let path = entry.path();

@@ -12,7 +12,7 @@ pub(crate) struct Args {
     arguments: Vec<String>,
 }
 
-/// Builds without optimisation: a newcomer waits for the build, not for twenty requests a second.
+/// Builds without optimisation: the duration of the build matters more here than the speed of the demo.
 pub(crate) fn run(args: &Args) -> Result<bool> {
     tools::ensure(&["envoy"])?;
     let mut cargo = process::cargo();

@@ -1,7 +1,7 @@
-//! Dependencies that nothing uses: each one is code that is compiled, audited and updated for no reason.
+//! Unused dependencies, which would be compiled, audited and updated for no reason.
 //!
-//! The check is textual. It looks for the crate's identifier in the Rust files of the package that names it:
-//! `[dependencies]` in `src`, `[build-dependencies]` in `build.rs`, `[dev-dependencies]` in every file.
+//! The check is textual. It searches for the crate's identifier in the Rust files of the package that names
+//! it: `[dependencies]` in `src`, `[build-dependencies]` in `build.rs`, `[dev-dependencies]` in every file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::workspace;
 
-/// A dependency that no source file names, and why it stays.
+/// A dependency that no source file names, with the reason to keep it.
 struct Allowed {
     package: &'static str,
     dependency: &'static str,
@@ -25,7 +25,7 @@ const ALLOWED: &[Allowed] = &[Allowed {
     reason: "puts the crate that ships Envoy's .proto files into the lock file",
 }];
 
-/// Where a manifest names a dependency.
+/// Section of a manifest with dependencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Section {
     Normal,
@@ -33,11 +33,11 @@ enum Section {
     Dev,
 }
 
-/// One line of a manifest.
+/// One dependency in a manifest.
 #[derive(Debug)]
 struct Dependency {
     name: String,
-    /// What source files call it: `rustls-webpki` is `webpki`.
+    /// Identifier in source files: `rustls-webpki` is `webpki`.
     identifier: String,
     section: Section,
     features: BTreeSet<String>,
@@ -48,11 +48,11 @@ struct Dependency {
 struct Package {
     name: String,
     dependencies: Vec<Dependency>,
-    /// Path relative to the package, and text.
+    /// Texts by path relative to the package.
     sources: BTreeMap<PathBuf, String>,
 }
 
-/// Checks the workspace. Returns what is unused, one sentence each.
+/// Checks the workspace. Returns unused dependencies, one sentence each.
 ///
 /// # Errors
 /// When `cargo metadata` fails or a file cannot be read.
@@ -70,7 +70,7 @@ pub(crate) fn check() -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// The packages of the workspace with their folders.
+/// Packages of the workspace with their folders.
 fn read(metadata: &Value) -> Option<Vec<(Package, PathBuf)>> {
     let members: BTreeSet<&str> =
         metadata["workspace_members"].as_array()?.iter().filter_map(Value::as_str).collect();
@@ -89,7 +89,7 @@ fn read(metadata: &Value) -> Option<Vec<(Package, PathBuf)>> {
     Some(packages)
 }
 
-/// The identifier of each package that has a library, by the package's name.
+/// Identifier of each package that has a library, by the package's name.
 fn identifiers(metadata: &Value) -> Option<BTreeMap<&str, &str>> {
     let mut identifiers = BTreeMap::new();
     for package in metadata["packages"].as_array()? {
@@ -118,7 +118,7 @@ fn dependency(entry: &Value, identifiers: &BTreeMap<&str, &str>) -> Option<Depen
     Some(Dependency { name: name.to_owned(), identifier: identifier.replace('-', "_"), section, features })
 }
 
-/// Adds the Rust files of a folder and of those in it.
+/// Adds the Rust files of a folder recursively.
 fn read_sources(root: &Path, folder: &Path, sources: &mut BTreeMap<PathBuf, String>) -> Result<()> {
     let shown = root.join(folder);
     let entries = std::fs::read_dir(&shown).with_context(|| format!("cannot read {}", shown.display()))?;
@@ -134,7 +134,7 @@ fn read_sources(root: &Path, folder: &Path, sources: &mut BTreeMap<PathBuf, Stri
     Ok(())
 }
 
-/// Adds a Rust file, and those of other packages that it compiles by `#[path = "..."]`.
+/// Adds a Rust file, and those of other packages that it includes by `#[path = "..."]`.
 fn read_source(root: &Path, path: &Path, sources: &mut BTreeMap<PathBuf, String>) -> Result<()> {
     let shown = root.join(path);
     let text = std::fs::read_to_string(&shown).with_context(|| format!("cannot read {}", shown.display()))?;
@@ -149,7 +149,7 @@ fn read_source(root: &Path, path: &Path, sources: &mut BTreeMap<PathBuf, String>
     Ok(())
 }
 
-/// The files outside of its folder that a source file compiles.
+/// Files of other folders that a source file includes.
 fn borrowed(text: &str) -> impl Iterator<Item = &str> {
     let attributes = text.lines().filter_map(|line| line.trim().strip_prefix("#[path = \""));
     attributes
@@ -179,7 +179,7 @@ impl Package {
         found
     }
 
-    /// Whether a file that can see the dependency names it.
+    /// True if a source file that can use the dependency names it.
     fn uses(&self, dependency: &Dependency) -> bool {
         let sees = |path: &Path| match dependency.section {
             Section::Normal => path.starts_with("src"),
@@ -201,7 +201,7 @@ impl Package {
         }
     }
 
-    /// Whether a dev-dependency adds nothing to the dependency of the same name.
+    /// True if a dev-dependency adds nothing to the normal dependency of that name.
     fn repeats(&self, dependency: &Dependency) -> bool {
         let same = |other: &&Dependency| other.section == Section::Normal && other.name == dependency.name;
         dependency.section == Section::Dev
@@ -213,7 +213,7 @@ impl Package {
     }
 }
 
-/// Whether a source file names a crate: `ident::` at the start of a path, or a `use` of the crate itself.
+/// True if a source file names a crate: `ident::` at the start of a path, or a `use` of the crate itself.
 fn names(text: &str, identifier: &str) -> bool {
     let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
     code.into_iter()

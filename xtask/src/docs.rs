@@ -1,4 +1,4 @@
-//! Checks of the documents: what they name exists, and nothing in them is of one machine.
+//! Checks of documents: references have to exist, and paths must not be specific to one machine.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,15 +7,15 @@ use anyhow::{Context, Result};
 
 use crate::{process, workspace};
 
-/// Paths of one machine that must not stand in a document or a script.
+/// Machine-specific path prefixes, which are forbidden in documents and scripts.
 const OF_ONE_MACHINE: &[&str] = &["/home/", "/Users/", "/root/", "/work/", "C:\\Users"];
-/// The documents that a newcomer looks for.
+/// Required documents.
 const NEEDED: &[&str] =
     &["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "SECURITY.md"];
 
-/// Checks every tracked document and script. Returns what is wrong, one sentence each.
+/// Checks every tracked document and script. Returns problems, one sentence each.
 ///
-/// `pilotfish` is the built executable, which knows the commands that the documents may name.
+/// `pilotfish` is the built executable, which has the commands that documents may name.
 ///
 /// # Errors
 /// When the files cannot be listed or read.
@@ -29,7 +29,7 @@ pub(crate) fn check(pilotfish: &Path) -> Result<Vec<String>> {
     let mut commands = BTreeSet::new();
     for name in files()? {
         let path = root.join(&name);
-        // A file that was deleted but not committed is still listed.
+        // A deleted file is listed until the deletion is committed.
         if !path.exists() {
             continue;
         }
@@ -49,7 +49,7 @@ pub(crate) fn check(pilotfish: &Path) -> Result<Vec<String>> {
     Ok(wrong)
 }
 
-/// The document that names a test for each promise.
+/// Document that names a test for each promise.
 const PROMISES: &str = "docs/security.md";
 
 /// Tests that it names and that do not exist.
@@ -70,13 +70,13 @@ fn missing_tests(root: &Path) -> Result<Vec<String>> {
     Ok(missing)
 }
 
-/// Whether a word is the name of a test: several small words with lines between them.
+/// True if a word looks like the name of a test: several lower-case words with underscores.
 fn is_test_name(word: &str) -> bool {
     word.matches('_').count() >= 2
         && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
-/// The tracked documents and scripts; without Git (a source archive) the documents that must be there.
+/// Tracked documents and scripts; without Git (a source archive) the required documents.
 fn files() -> Result<Vec<String>> {
     let mut list = process::command("git");
     list.args(["ls-files", "--cached", "--others", "--exclude-standard"]);
@@ -97,7 +97,7 @@ fn of_one_machine(name: &str, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Relative links to files that do not exist. Blocks of code have none, whatever they look like.
+/// Relative links to missing files, except for those in code blocks.
 fn dead_links(name: &str, text: &str, root: &Path) -> Vec<String> {
     let folder = root.join(name).parent().map_or_else(|| root.to_path_buf(), Path::to_path_buf);
     let mut dead = Vec::new();
@@ -113,7 +113,7 @@ fn dead_links(name: &str, text: &str, root: &Path) -> Vec<String> {
     dead
 }
 
-/// The commands that a document names in code: (`cargo xtask`, task) and (`pilotfish`, command).
+/// Commands in the code of a document: (`cargo xtask`, task) and (`pilotfish`, command).
 fn named_commands(text: &str) -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
     for code in code(text) {
@@ -134,13 +134,13 @@ fn named_commands(text: &str) -> BTreeSet<(String, String)> {
     found
 }
 
-/// Where `needle` stands as a command: at the start, or after a character that can precede a command.
+/// Position of `needle` as a command: at the start, or after a character that can precede a command.
 fn find_word(code: &str, needle: &str) -> Option<usize> {
     let before = |at: usize| code.get(..at).and_then(|text| text.chars().next_back());
     code.match_indices(needle).map(|(at, _)| at).find(|at| before(*at).is_none_or(|c| " /;&|(".contains(c)))
 }
 
-/// The pieces of a document that are code: lines of code blocks without their comments, and spans between backticks.
+/// Code of a document: lines of code blocks without their comments, and spans between backticks.
 fn code(text: &str) -> Vec<&str> {
     let mut pieces = Vec::new();
     let mut fenced = false;
@@ -150,7 +150,7 @@ fn code(text: &str) -> Vec<&str> {
         } else if fenced || line.starts_with("    ") {
             let line = line.trim();
             let command = if line.starts_with('#') { "" } else { line.split(" # ").next().unwrap_or(line) };
-            // Output of a program that stands beside the command is not a command.
+            // Excludes the output of a program beside the command.
             if command.starts_with("cargo ") || command.contains("pilotfish ") && !command.contains(": ") {
                 pieces.push(command);
             }

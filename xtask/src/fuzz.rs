@@ -1,7 +1,8 @@
 //! `cargo xtask fuzz`: coverage-guided fuzzing with libFuzzer, on the pinned toolchain.
 //!
-//! The passes that count what an input reaches are LLVM's own, which a stable compiler runs when it is told to; libFuzzer itself is C++ and is
-//! built by `libfuzzer-sys`. Everything goes into a build folder of its own, `target/fuzz`: instrumented code is of no use elsewhere.
+//! The instrumentation passes are part of LLVM, and available in a stable compiler; libFuzzer itself is C++
+//! and is built by `libfuzzer-sys`. Builds use a separate folder, `target/fuzz`, since instrumented code is
+//! of no use elsewhere.
 
 mod choose;
 
@@ -17,13 +18,13 @@ use anyhow::{Context, Result, bail};
 use crate::{process, workspace};
 
 const PACKAGE: &str = "pilotfish-fuzz";
-/// What the compiler adds to the code: counters, a table of their places, and what comparisons compare.
+/// Instrumentation by the compiler: counters, a table of their locations, and the operands of comparisons.
 const INSTRUMENTED: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Cforce-frame-pointers=yes";
-/// Bytes of an input.
+/// Maximum size of an input in bytes.
 const LONGEST: usize = 4096;
-/// Inputs of a target that the repository keeps.
+/// Maximum number of inputs of a target in the repository.
 const MOST_KEPT: usize = 40;
 
 /// Options of `cargo xtask fuzz`.
@@ -45,7 +46,7 @@ pub(crate) struct Args {
     input: Option<PathBuf>,
 }
 
-/// Runs the task. `Ok(false)` when something was found.
+/// Runs the task. `Ok(false)` when a failing input was found.
 ///
 /// # Errors
 /// When the fuzzer cannot be built or started, or there is no such target.
@@ -74,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     Ok(done.iter().all(|run| run.found.is_none()))
 }
 
-/// The inputs that the repository keeps: a folder for each target.
+/// Folder of the inputs in the repository, with a folder for each target.
 fn kept() -> PathBuf {
     workspace::root().join("crates").join(PACKAGE).join("corpus")
 }
@@ -84,7 +85,7 @@ fn targets() -> Result<BTreeSet<String>> {
     folders.map(|folder| Ok(folder?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-/// The folder of instrumented builds, and of everything else that fuzzing leaves behind.
+/// Folder of instrumented builds, and of all other output of fuzzing.
 fn folder() -> PathBuf {
     workspace::target().join("fuzz")
 }
@@ -105,13 +106,13 @@ struct Fuzzer {
     program: PathBuf,
 }
 
-/// What came of fuzzing one target.
+/// Result of fuzzing one target.
 struct Run {
     target: String,
     executions: u64,
     coverage: u64,
     features: u64,
-    /// The input that something was found with.
+    /// Failing input.
     found: Option<PathBuf>,
     log: PathBuf,
 }
@@ -139,7 +140,7 @@ impl Fuzzer {
         command
     }
 
-    /// Fuzzes some targets, so many at a time.
+    /// Fuzzes some targets, a limited number at a time.
     fn fuzz_all(&self, targets: &[String], args: &Args) -> Result<Vec<Run>> {
         let waiting = Mutex::new(targets.iter());
         let next = || waiting.lock().ok().and_then(|mut waiting| waiting.next());
@@ -191,7 +192,7 @@ impl Fuzzer {
         Ok(Run { target: target.to_owned(), executions: executions(&text), coverage, features, found, log })
     }
 
-    /// Chooses the inputs that reach most, from those of the repository and those that were found.
+    /// Selects inputs to keep from those of the repository and new ones.
     fn keep(&self, target: &str) -> Result<()> {
         let (control, merged) =
             (folder().join(format!("{target}.merge")), folder().join("merged").join(target));
@@ -226,7 +227,7 @@ impl Fuzzer {
     }
 }
 
-/// The folder where the fuzzer keeps what reached something new.
+/// Folder in which the fuzzer stores inputs with new features.
 fn working(target: &str) -> Result<PathBuf> {
     let folder = folder().join("corpus").join(target);
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -238,20 +239,20 @@ fn files(folder: &Path) -> Result<BTreeSet<PathBuf>> {
     entries.map(|entry| Ok(entry?.path())).collect()
 }
 
-/// The number after a word, where it stands last.
+/// Number after the last occurrence of a word.
 fn last_number(log: &str, word: &str) -> Option<u64> {
     let after = log.rsplit_once(word)?.1.trim_start();
     after.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
 fn executions(log: &str) -> u64 {
-    // After a crash there are no statistics, but the last line of progress.
+    // After a crash there are no statistics, only the last line of progress.
     let progress =
         || log.lines().rev().find_map(|line| line.strip_prefix('#')?.split('\t').next()?.parse().ok());
     last_number(log, "stat::number_of_executed_units:").or_else(progress).unwrap_or_default()
 }
 
-/// Edges and features.
+/// Numbers of covered edges and features.
 fn reach(log: &str) -> (u64, u64) {
     let number = |word| last_number(log, word).unwrap_or_default();
     (number(" cov: "), number(" ft: "))

@@ -1,7 +1,8 @@
-//! Brings Java for `cargo xtask tools`: a JDK, and what the Java projects of the tests compile to.
+//! Java for `cargo xtask tools`: a JDK, and the compiled Java projects of the tests.
 //!
-//! A project is a folder `crates/pilotfish/tests/java/NAME` with a `pom.xml`, which pins every version, and sources. Maven
-//! compiles it to `target/tools/java/NAME/classes` and copies the jars that it runs with to `target/tools/java/NAME/lib`.
+//! A project is a folder `crates/pilotfish/tests/java/NAME` with a `pom.xml`, which pins every version, and
+//! sources. Maven compiles it to `target/tools/java/NAME/classes` and copies the jars that it runs with to
+//! `target/tools/java/NAME/lib`.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use crate::kubernetes::{link, on_path};
 use crate::{debian, process, tools, workspace};
 
-/// The release of Java for machines that have none; the projects need this one or newer.
+/// Java release for machines without one; the projects need this one or newer.
 const RELEASE: u32 = 17;
 
 const MAVEN_HINT: &str = "hint: install Maven (Debian and Ubuntu have it in the package maven); it must reach a Maven repository, and its own \
@@ -21,7 +22,7 @@ const MAVEN_HINT: &str = "hint: install Maven (Debian and Ubuntu have it in the 
 /// Brings `java/jdk`: a link to the JDK of the machine, else Debian's packages, unpacked and not installed.
 ///
 /// # Errors
-/// When there is neither.
+/// When neither is available.
 pub(crate) fn bring_jdk(folder: &Path) -> Result<()> {
     let place = folder.join("java/jdk");
     let parent = folder.join("java");
@@ -43,7 +44,7 @@ pub(crate) fn bring_jdk(folder: &Path) -> Result<()> {
     release_of(&place).map(drop).context("the unpacked JDK does not run")
 }
 
-/// The home of a JDK of the machine that is new enough.
+/// Home of a sufficiently new JDK on the machine.
 fn machines_jdk() -> Option<PathBuf> {
     let named = std::env::var_os("JAVA_HOME").map(PathBuf::from);
     // The program on the path is a link into its JDK.
@@ -52,19 +53,19 @@ fn machines_jdk() -> Option<PathBuf> {
     named.into_iter().chain(found).find(|home| release_of(home).is_ok_and(|release| release >= RELEASE))
 }
 
-/// The release of the JDK in a folder, as `17`.
+/// Release of the JDK in a folder, such as `17`.
 fn release_of(home: &Path) -> Result<u32> {
     let printed = process::output(process::command(home.join("bin/javac")).arg("-version"))?;
     let release = parse_release(&printed);
     release.with_context(|| format!("`javac -version` printed {:?}", printed.trim()))
 }
 
-/// The release in `javac 17.0.15`.
+/// Parses the release in `javac 17.0.15`.
 fn parse_release(printed: &str) -> Option<u32> {
     printed.trim().strip_prefix("javac ")?.split(['.', '-', '+']).next()?.parse().ok()
 }
 
-/// The stamp of a project: a hash of its files. Nothing for a project that is not there.
+/// Stamp of a project: a hash of its files. Empty for a missing project.
 pub(crate) fn content(name: &str) -> String {
     let folder = project(name);
     let mut hasher = DefaultHasher::new();
@@ -79,7 +80,7 @@ fn project(name: &str) -> PathBuf {
     workspace::root().join("crates/pilotfish/tests/java").join(name)
 }
 
-/// The files below a folder, sorted.
+/// Files below a folder, sorted.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
@@ -92,10 +93,10 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Compiles a project and brings the jars that it runs with.
+/// Compiles a project and brings its runtime jars.
 ///
 /// # Errors
-/// When there is no Maven, or a jar cannot be had, or the project does not compile.
+/// When Maven is missing, a jar is unavailable, or the project does not compile.
 pub(crate) fn bring_project(folder: &Path, name: &str) -> Result<()> {
     let place = folder.join("java").join(name);
     // Classes and jars of other versions are replaced as a whole.

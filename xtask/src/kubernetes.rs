@@ -1,5 +1,5 @@
-//! The parts of `cargo xtask tools` that make a Kubernetes API server: etcd, and kube-apiserver built from its module. And
-//! Helm, built likewise, which renders the chart, and a library that gives programs other clocks.
+//! A Kubernetes API server for `cargo xtask tools`: etcd, and kube-apiserver built from its module. Also
+//! Helm, built likewise, which renders the chart, and a library that changes the clocks of programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,16 +9,17 @@ use anyhow::{Context, Result};
 use crate::tools::{make_executable, retry};
 use crate::{debian, process, workspace};
 
-/// The release of Kubernetes; `xtask/kube-apiserver/go.mod` pins the same.
+/// Release of Kubernetes; `xtask/kube-apiserver/go.mod` pins the same.
 pub(crate) const KUBERNETES_VERSION: &str = "1.34.4";
 
-/// The release of Helm. It pins its dependencies itself, and Go checks it against the checksum database.
+/// Release of Helm. It pins its dependencies itself, and Go verifies it with the checksum database.
 pub(crate) const HELM_VERSION: &str = "3.19.0";
 
-/// The folder with both programs that controller tests of the Kubernetes world agreed on.
+/// Variable of the folder with both programs, as in other controller tests for Kubernetes.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
 
-/// Brings etcd: the one of `KUBEBUILDER_ASSETS` or of the machine, else Debian's package, unpacked and not installed.
+/// Brings etcd: the one of `KUBEBUILDER_ASSETS` or of the machine, or else Debian's package, unpacked and not
+/// installed.
 pub(crate) fn bring_etcd(folder: &Path) -> Result<()> {
     let executable = folder.join("etcd");
     if let Some(found) = asset("etcd").or_else(|| on_path("etcd")) {
@@ -28,7 +29,7 @@ pub(crate) fn bring_etcd(folder: &Path) -> Result<()> {
     make_executable(&executable)
 }
 
-/// Brings etcd's own client: the one of the machine, else Debian's package, unpacked and not installed.
+/// Brings etcd's own client: the one of the machine, or else Debian's package, unpacked and not installed.
 pub(crate) fn bring_etcdctl(folder: &Path) -> Result<()> {
     let executable = folder.join("etcdctl");
     if let Some(found) = on_path("etcdctl") {
@@ -38,7 +39,7 @@ pub(crate) fn bring_etcdctl(folder: &Path) -> Result<()> {
     make_executable(&executable)
 }
 
-/// Brings a library that gives a program another clock: Debian's package, unpacked and not installed.
+/// Brings a library that changes the clock of a program: Debian's package, unpacked and not installed.
 pub(crate) fn bring_faketime(folder: &Path) -> Result<()> {
     let library = folder.join("libfaketime.so.1");
     let installed = fs::read_dir("/usr/lib").into_iter().flatten().filter_map(Result::ok);
@@ -49,7 +50,7 @@ pub(crate) fn bring_faketime(folder: &Path) -> Result<()> {
     }
 }
 
-/// Brings kube-apiserver: the one of `KUBEBUILDER_ASSETS`, else built by Go, which takes minutes once.
+/// Brings kube-apiserver: the one of `KUBEBUILDER_ASSETS`, or else a build by Go, which takes minutes once.
 pub(crate) fn bring_apiserver(folder: &Path) -> Result<()> {
     let executable = folder.join("kube-apiserver");
     if let Some(found) = asset("kube-apiserver") {
@@ -81,13 +82,13 @@ pub(crate) fn bring_helm(folder: &Path) -> Result<()> {
     )
 }
 
-/// A program of the folder that `KUBEBUILDER_ASSETS` names.
+/// Path of a program in the folder `KUBEBUILDER_ASSETS`.
 fn asset(name: &str) -> Option<PathBuf> {
     let path = PathBuf::from(std::env::var_os(ASSETS)?).join(name);
     path.exists().then_some(path)
 }
 
-/// A program of the machine.
+/// Path of a program of the machine.
 pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?)
         .map(|folder| folder.join(name))

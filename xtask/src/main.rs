@@ -1,9 +1,9 @@
 //! Tasks of the repository, run as `cargo xtask TASK`.
 //!
-//! Everything a task needs beyond Rust and Python it brings itself, into `target/tools`. Progress goes to
-//! stderr, results go to stdout, and a task that fails prints what to do about it.
+//! Tasks install all requirements other than Rust and Python into `target/tools`. Progress is printed to
+//! stderr, results to stdout, and a failed task prints a hint.
 
-// A task talks to the person who started it: its output is the terminal.
+// A command-line tool prints to the terminal.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod arrows;
@@ -11,6 +11,7 @@ mod attack;
 mod bench;
 mod bind;
 mod chromium;
+mod comments;
 mod dashboard;
 mod debian;
 mod demo;
@@ -36,7 +37,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-/// The command line of `cargo xtask`.
+/// Command line of `cargo xtask`.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Tasks of the Pilotfish repository")]
 struct Cli {
@@ -48,7 +49,8 @@ struct Cli {
 enum Task {
     /// Bring what tests need (Envoy, a Python venv) into target/tools
     Tools(tools::Args),
-    /// Check everything: format, arrows, dependencies and modules of crates, lints, documents, tests, real clients, oracle
+    /// Check everything: format, arrows, dependencies and modules of crates, lints, documents, tests, real
+    /// clients, oracle
     Test(test::Args),
     /// Compare what Pilotfish sends with the recorded cases of istiod
     Oracle(oracle::Args),
@@ -66,7 +68,7 @@ enum Task {
     Fuzz(fuzz::Args),
 }
 
-/// The names of all tasks.
+/// Names of all tasks.
 fn tasks() -> Vec<String> {
     Cli::command().get_subcommands().map(|task| task.get_name().to_owned()).collect()
 }

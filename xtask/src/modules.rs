@@ -1,7 +1,7 @@
-//! The public modules of each library crate.
+//! Public modules of each library crate.
 //!
-//! A public module is a promise to every other crate, so a new one needs a line here and a reviewer. Prefer a private
-//! module and `pub use` of what others need.
+//! A public module is a promise to every other crate, so a new one needs a line here and a reviewer. Prefer a
+//! private module and `pub use` of its public items.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use crate::workspace;
 
-/// The `pub mod`s that a crate's `lib.rs` may have.
+/// Allowed `pub mod`s in a crate's `lib.rs`.
 type Table = &'static [(&'static str, &'static [&'static str])];
 
 const PUBLIC: Table = &[
@@ -65,7 +65,7 @@ const PUBLIC: Table = &[
     ("pilotfish-zookeeper", &[]),
 ];
 
-/// Checks the library crates of the workspace. Returns what differs from the table, one sentence each.
+/// Checks the library crates of the workspace. Returns differences from the table, one sentence each.
 ///
 /// # Errors
 /// When a file cannot be read.
@@ -73,7 +73,7 @@ pub(crate) fn check() -> Result<Vec<String>> {
     Ok(findings(PUBLIC, &libraries(&workspace::root().join("crates"))?))
 }
 
-/// The text of each `lib.rs`, by the name of the crate's folder, which is the crate's name.
+/// Text of each `lib.rs`, by the name of the crate's folder, which is the crate's name.
 fn libraries(crates: &Path) -> Result<BTreeMap<String, String>> {
     let mut libraries = BTreeMap::new();
     let entries = std::fs::read_dir(crates).with_context(|| format!("cannot read {}", crates.display()))?;
@@ -113,7 +113,7 @@ fn findings(table: Table, libraries: &BTreeMap<String, String>) -> Vec<String> {
     found
 }
 
-/// The public modules at the top of a `lib.rs`. Modules inside of an inline module are indented.
+/// Public modules at the top level of a `lib.rs`. Modules within an inline module are indented.
 fn public_modules(text: &str) -> Vec<&str> {
     let declared = text.lines().filter_map(|line| line.strip_prefix("pub mod "));
     declared.filter_map(|rest| rest.split([';', ' ', '{']).next()).collect()

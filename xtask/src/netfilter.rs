@@ -1,4 +1,4 @@
-//! The part of `cargo xtask tools` that tests of interception need: iptables and iproute2.
+//! Tools for tests of interception, as part of `cargo xtask tools`: iptables and iproute2.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,9 @@ use crate::kubernetes::{link, on_path};
 use crate::process;
 use crate::tools::{make_executable, retry};
 
-/// What is run by name.
 const PROGRAMS: [&str; 6] =
     ["iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"];
-/// Debian's packages with them and their libraries.
+/// Debian's packages of these and their libraries.
 const PACKAGES: [&str; 8] = [
     "iptables",
     "libip4tc2",
@@ -23,7 +22,8 @@ const PACKAGES: [&str; 8] = [
     "libnftnl11",
     "libxtables12",
 ];
-/// Brings a folder with the programs: those of the machine, else Debian's packages, unpacked and not installed.
+/// Brings a folder with the programs: those of the machine, or else Debian's packages, unpacked and not
+/// installed.
 pub(crate) fn bring(folder: &Path) -> Result<()> {
     let place = folder.join("iptables");
     let _ = fs::remove_dir_all(&place);
@@ -43,7 +43,7 @@ pub(crate) fn bring(folder: &Path) -> Result<()> {
     link(&ip, &place.join("ip"))
 }
 
-/// A program of the machine. The folders of administrators are not always on the PATH.
+/// Path of a program of the machine. The folders of administrators are not always in PATH.
 pub(crate) fn system(name: &str) -> Option<PathBuf> {
     let sbin = ["/usr/sbin", "/sbin"].map(|folder| Path::new(folder).join(name));
     on_path(name).or_else(|| sbin.into_iter().find(|path| path.exists()))
@@ -53,7 +53,7 @@ fn unpack(place: &Path) -> Result<()> {
     let mut download = process::command("apt-get");
     download.args(["download", "--quiet"]).args(PACKAGES).current_dir(place);
     if process::output(&mut download).is_err() {
-        // A machine without downloaded package lists knows no package.
+        // Without downloaded package lists, apt finds no package.
         retry(process::command("apt-get").args(["update", "--quiet"]), HINT)?;
         retry(&mut download, HINT)?;
     }
@@ -69,7 +69,8 @@ fn unpack(place: &Path) -> Result<()> {
 
 const HINT: &str = "hint: on a machine without apt, put iptables and iproute2 on the PATH";
 
-/// A program of the unpacked packages finds its own libraries and extensions. All are one program that goes by its first argument.
+/// Wraps a program so that it finds the libraries and extensions of the unpacked packages. All are one
+/// program that is selected by its first argument.
 fn wrap(place: &Path, name: &str) -> Result<()> {
     let root = place.join("root");
     let program = root.join("usr/sbin/xtables-nft-multi");

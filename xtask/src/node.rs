@@ -1,4 +1,5 @@
-//! Brings the packages of Node's gRPC for `cargo xtask tools`: the versions and hashes of `xtask/node/package-lock.json`.
+//! Packages of gRPC for Node.js, as part of `cargo xtask tools`: the versions and hashes of
+//! `xtask/node/package-lock.json`.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,15 +13,15 @@ use crate::{process, tools, workspace};
 const LOCK: &str = include_str!("../node/package-lock.json");
 pub(crate) const NPM_HINT: &str =
     "hint: npm must reach a package registry; its own settings (.npmrc, HTTPS_PROXY) are respected";
-/// The oldest major version of Node that the locked packages are tried with.
+/// Minimum major version of Node.js, which the locked packages are tested with.
 const OLDEST: u32 = 18;
 
-/// The packages that an npm lock file is for, and a hash of the whole, in which every further package counts.
+/// Packages of the npm lock file, and a hash of the whole file, which covers indirect ones.
 pub(crate) fn locked() -> String {
     stamp(LOCK)
 }
 
-/// The same of another lock file.
+/// Packages and hash of a lock file.
 pub(crate) fn stamp(lock: &str) -> String {
     let read: Value = serde_json::from_str(lock).unwrap_or_default();
     let direct = read["packages"][""]["dependencies"].as_object().into_iter().flatten();
@@ -30,7 +31,7 @@ pub(crate) fn stamp(lock: &str) -> String {
     format!("{} (lock {:016x})", named.collect::<Vec<_>>().join(" "), hasher.finish())
 }
 
-/// The Node of the machine, when it is new enough and has npm beside it.
+/// Checks that the machine's Node.js is new enough and has npm.
 pub(crate) fn system_node() -> Result<()> {
     let hint = "hint: install Node with npm; Debian and Ubuntu have them in the packages nodejs and npm";
     let Ok(output) = process::output(process::command("node").arg("--version")) else {
@@ -50,11 +51,11 @@ pub(crate) fn system_node() -> Result<()> {
 /// Installs the locked packages into `target/tools/node`.
 ///
 /// # Errors
-/// When there is no Node, or the packages cannot be had.
+/// When Node.js is missing, or the packages are unavailable.
 pub(crate) fn bring(folder: &Path) -> Result<()> {
     system_node()?;
     let node = folder.join("node");
-    // Packages of other versions, or half of them, are replaced as a whole.
+    // Packages of other versions, or of an incomplete installation, are replaced as a whole.
     let _ = fs::remove_dir_all(&node);
     fs::create_dir_all(&node).with_context(|| format!("cannot make the folder {}", node.display()))?;
     for file in ["package.json", "package-lock.json"] {
@@ -62,7 +63,7 @@ pub(crate) fn bring(folder: &Path) -> Result<()> {
         fs::copy(&from, node.join(file)).with_context(|| format!("cannot copy {}", from.display()))?;
     }
     let mut install = process::command("npm");
-    // No script of a package runs: what the tests need is plain JavaScript.
+    // Scripts of packages do not run: the tests need plain JavaScript only.
     install
         .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"])
         .current_dir(&node);

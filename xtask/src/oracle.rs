@@ -1,6 +1,8 @@
-//! `cargo xtask oracle`: whether Pilotfish sends what istiod sends, on the cases of `oracle/`, but for the known differences.
+//! `cargo xtask oracle`: compares Pilotfish's resources with istiod's in the cases of `oracle/`, except for
+//! known differences.
 //!
-//! The executable is asked over the wire by `oracle/ask.py`; the tool `oracle` of the testkit compares.
+//! `oracle/ask.py` requests them from the executable over the wire; the tool `oracle` of the testkit
+//! compares.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,7 +39,7 @@ pub(crate) struct Args {
     binary: Option<PathBuf>,
 }
 
-/// The cases that both the asking and the comparing are about.
+/// Cases for both the requests and the comparison.
 #[derive(clap::Args, Default)]
 struct Which {
     /// Cases whose name matches, for example 'vs-*'; may repeat
@@ -45,7 +47,7 @@ struct Which {
     only: Vec<String>,
 }
 
-/// What the comparison prints.
+/// Output of the comparison.
 #[derive(clap::Args)]
 struct Compare {
     /// Rows of each list of differences
@@ -56,7 +58,7 @@ struct Compare {
     summary: bool,
 }
 
-/// Runs the task. `Ok(false)` unless exactly the known differences are there.
+/// Runs the task. `Ok(false)` unless exactly the known differences were found.
 ///
 /// # Errors
 /// When nothing can be built or the tools are missing.
@@ -86,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     over_the_wire(&binary, comparer, keep, &args.which, &args.compare, ask)
 }
 
-/// The oracle over the wire, as a step of `cargo xtask test`, on executables that are built already.
+/// Step of `cargo xtask test`: the oracle over the wire, with executables that are already built.
 ///
 /// # Errors
 /// When the tools are missing.
@@ -94,7 +96,7 @@ pub(crate) fn step(binary: &Path) -> Result<bool> {
     over_the_wire(binary, built_comparer(), None, &Which::default(), &Compare::SHORT, |_| {})
 }
 
-/// The oracle through a real API server, as a step of `cargo xtask test`.
+/// Step of `cargo xtask test`: the oracle through a real API server.
 ///
 /// # Errors
 /// When the tools are missing.
@@ -102,7 +104,8 @@ pub(crate) fn live_step() -> Result<bool> {
     live(&mut built_comparer(), &Which::default(), &Compare::SHORT)
 }
 
-/// Built with everything else; alone it would be built again, with fewer features of what it depends on.
+/// Built together with the other executables; a separate build would use fewer features of its dependencies
+/// and build them again.
 fn built_comparer() -> Command {
     process::command(Profile::Dev.folder().join("oracle"))
 }

@@ -9,24 +9,24 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace;
 
-/// A command in the root of the repository that never waits for input.
+/// A command in the root of the repository without standard input.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.current_dir(workspace::root()).stdin(Stdio::null());
     command
 }
 
-/// Cargo itself: the one that runs this task, so that the pinned toolchain is the same.
+/// The Cargo that runs this task, so that the pinned toolchain is used.
 pub(crate) fn cargo() -> Command {
     let mut command = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // Set by the `cargo run` around this task; a build below it must not depend on them.
+    // Set by the `cargo run` of this task; a nested build must not depend on them.
     for name in ["CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH", "CARGO_PKG_NAME"] {
         command.env_remove(name);
     }
     command
 }
 
-/// The command as a person would type it, for messages.
+/// Command line for messages.
 pub(crate) fn shown(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
     std::iter::once(program)
@@ -66,7 +66,7 @@ pub(crate) fn check(command: &mut Command) -> Result<()> {
 /// Runs a command and returns its stdout.
 ///
 /// # Errors
-/// When it cannot be started or fails; the message holds the end of what it wrote to stderr.
+/// When it cannot be started or fails; the message has the end of its stderr.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("cannot start `{}`", shown(command)))?;
     if !output.status.success() {
@@ -79,7 +79,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs a command, passes its stdout on line by line and passes each line to `on_line`.
+/// Runs a command, passes its stdout on line by line, and passes each line to `on_line`.
 ///
 /// # Errors
 /// When it cannot be started or its output cannot be read.

@@ -1,5 +1,5 @@
-//! Brings rnacos for `cargo xtask tools`: a server that speaks as Nacos does. The original is not published where it can be had
-//! without its distribution.
+//! rnacos for `cargo xtask tools`: a server that is compatible with Nacos. Nacos itself is only published as
+//! a separate distribution.
 
 use std::fs;
 use std::path::Path;
@@ -8,13 +8,13 @@ use anyhow::{Context, Result, bail};
 
 use crate::{process, tools};
 
-/// The release.
 pub(crate) const VERSION: &str = "0.8.8";
 
 const HINT: &str =
     "hint: cargo must reach a registry of crates; its own settings (config.toml) are respected";
 
-/// Builds `rnacos/bin/rnacos` from the registry of crates, for little work of the compiler rather than for speed: 5 to 20 minutes.
+/// Builds `rnacos/bin/rnacos` from the registry of crates, with little optimisation to shorten the build: 5
+/// to 20 minutes.
 ///
 /// # Errors
 /// When it cannot be built.
@@ -40,7 +40,7 @@ pub(crate) fn bring(folder: &Path) -> Result<()> {
     is_pinned(&place)
 }
 
-/// Checks that it runs on this machine and is of the pinned version.
+/// Checks that it runs on this machine and has the pinned version.
 fn is_pinned(place: &Path) -> Result<()> {
     let executable = place.join("bin/rnacos");
     let printed = process::output(process::command(&executable).arg("--version"))?;

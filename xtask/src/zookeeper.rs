@@ -1,4 +1,4 @@
-//! Brings ZooKeeper for `cargo xtask tools`: the jars of Debian's packages, unpacked and not installed.
+//! ZooKeeper for `cargo xtask tools`: the jars of Debian's packages, unpacked and not installed.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::debian;
 
-/// The package of the server, and those of the libraries that it runs with.
+/// Packages of the server and of its libraries.
 const PACKAGES: &[&str] = &[
     "libzookeeper-java",
     "libcommons-cli-java",
@@ -42,17 +42,17 @@ const JARS: &[&str] = &[
     "snappy-java",
 ];
 
-/// Brings `zookeeper`: a folder with the server's jar and those that it needs.
+/// Installs `zookeeper`: a folder with the server's jar and its dependencies.
 ///
 /// # Errors
-/// When the packages cannot be had, or lack a jar.
+/// When the packages are unavailable, or lack a jar.
 pub(crate) fn bring(folder: &Path) -> Result<()> {
     let (package, place) = (folder.join("zookeeper-package"), folder.join("zookeeper"));
     debian::unpack(&package, PACKAGES)?;
     let _ = fs::remove_dir_all(&place);
     fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
     for jar in JARS {
-        // The names without a version are links to those with one; what is copied is the file.
+        // The names without a version are links to those with one; the copy is the file.
         let name = format!("{jar}.jar");
         let from = package.join("usr/share/java").join(&name);
         fs::copy(&from, place.join(&name)).with_context(|| format!("the packages hold no {name}"))?;

@@ -1,20 +1,20 @@
-//! Requests whose client is gone: long work looks now and then whether anybody waits for it.
+//! Cancellation of work for requests whose client has disconnected.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Flag for long work: its client is gone.
+/// Flag for long work: true once its client has disconnected.
 #[derive(Clone, Debug, Default)]
 pub struct Abandoned(Arc<AtomicBool>);
 
 impl Abandoned {
-    /// True once the client is gone.
+    /// True once the client has disconnected.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 
-    /// A guard of the one who waits: dropped, the work is abandoned.
+    /// Guard for the waiting client: dropping it abandons the work.
     pub(crate) fn waiting(&self) -> Waiting {
         Waiting(self.clone())
     }

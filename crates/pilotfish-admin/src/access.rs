@@ -1,10 +1,13 @@
-//! Who sees the debug pages, and how much of them waits for those who asked. How many are made at a time: [`turns`](crate::turns).
+//! Access to the debug pages, and the memory for pages that clients have not read. The number of concurrent
+//! computations is limited by [`turns`](crate::turns).
 //!
-//! Pages are made on threads of their own: one of a large mesh takes a while, which nobody else has to wait for.
+//! Pages are computed on blocking threads: one of a large mesh takes a while, which must not delay other
+//! requests.
 //!
-//! They hold the configuration of all namespaces. A page of another site that a browser of this machine has open must not read them either: it
-//! would come from this machine under the site's own name (DNS rebinding), so that name is looked at. Nor may it have them made, or change
-//! something, without reading the answer ([`cross_site`]).
+//! They contain the configuration of all namespaces. Pages of other sites in a browser on this machine must
+//! not read them: with DNS rebinding, such a request comes from this machine under the site's own name, so
+//! the `Host` header is checked. Nor may such pages trigger computations or changes without reading the
+//! response ([`cross_site`]).
 
 use crate::abandoned::Abandoned;
 use crate::turns::Turns;
@@ -20,19 +23,20 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Of pages that are made and not taken by those who asked, in KiB. A page that is larger by itself is the only one.
+/// Maximum size of computed pages that clients have not read, in KiB. A larger page is allowed if it is the
+/// only one.
 pub(crate) const WAITING_KIB: usize = 64 << 10;
 
-/// Who sees the debug pages.
+/// Clients that may see the debug pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Who connects from this machine: `kubectl port-forward` does.
+    /// Clients on this machine, such as `kubectl port-forward`.
     ThisMachine,
-    /// Everybody who reaches the address.
+    /// Every client.
     Everybody,
 }
 
-/// What stands before the debug pages.
+/// Access check and page limits of the debug pages.
 pub(crate) struct Gate {
     access: Access,
     pages: Pages,
@@ -44,7 +48,7 @@ impl Gate {
     }
 }
 
-/// Pages that are being made, and those that wait to be taken.
+/// Pages in computation, and computed pages that clients have not read.
 pub(crate) struct Pages {
     turns: Turns,
     waiting: Arc<Semaphore>,
@@ -52,7 +56,7 @@ pub(crate) struct Pages {
     metrics: Arc<Metrics>,
 }
 
-/// A page in memory: what it takes is given back with its last byte.
+/// A page in memory; its share of the budget is returned with its last byte.
 struct Page {
     bytes: Bytes,
     _waiting: OwnedSemaphorePermit,
@@ -65,13 +69,13 @@ impl AsRef<[u8]> for Page {
 }
 
 impl Pages {
-    /// So much may wait to be taken.
+    /// `waiting_kib` is the budget for pages that clients have not read.
     fn new(waiting_kib: usize, metrics: Arc<Metrics>) -> Self {
         let waiting = Arc::new(Semaphore::new(waiting_kib));
         Self { turns: Turns::new(), waiting, waiting_kib, metrics }
     }
 
-    /// Makes a page when it is its turn.
+    /// Computes a page in its turn.
     async fn make(&self, request: Request, next: Next) -> Response {
         let turn = match self.turns.turn(peer(&request)).await {
             Ok(turn) => turn,
@@ -83,7 +87,7 @@ impl Pages {
         let mut request = request;
         request.extensions_mut().insert(abandoned);
         let made = tokio::task::spawn_blocking(move || {
-            // Also for a client that is gone: until then it takes its processor.
+            // Also if the client is gone: the computation still uses its processor.
             let _turn = turn;
             runtime.block_on(async {
                 let (head, body) = next.run(request).await.into_parts();
@@ -100,7 +104,7 @@ impl Pages {
         }
     }
 
-    /// A page as a body; `None` where too much waits already.
+    /// A page as a response body; `None` if the budget is spent.
     fn hold(&self, bytes: Bytes) -> Option<Body> {
         let kib = bytes.len().div_ceil(1_024).min(self.waiting_kib);
         let kib = u32::try_from(kib).unwrap_or(u32::MAX);
@@ -119,7 +123,7 @@ pub(crate) fn refuse(refusal: &'static str) -> Response {
     (StatusCode::FORBIDDEN, refusal).into_response()
 }
 
-/// Answers those who may see the page, one after the other.
+/// Middleware that checks access and computes pages in turns.
 pub(crate) async fn guard(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
     match check_request(gate.access, &request).and_then(|()| check_site(&request)) {
         Ok(()) => gate.pages.make(request, next).await,
@@ -127,7 +131,7 @@ pub(crate) async fn guard(State(gate): State<Arc<Gate>>, request: Request, next:
     }
 }
 
-/// Answers those who may see the page, at once.
+/// Middleware that checks access, without a turn.
 pub(crate) async fn admit(State(access): State<Access>, request: Request, next: Next) -> Response {
     match check_request(access, &request).and_then(|()| check_site(&request)) {
         Ok(()) => next.run(request).await,
@@ -135,7 +139,7 @@ pub(crate) async fn admit(State(access): State<Access>, request: Request, next: 
     }
 }
 
-/// The same for pages that other sites may have links to.
+/// Variant of [`admit`] that also accepts links from other sites.
 pub(crate) async fn admit_links(State(access): State<Access>, request: Request, next: Next) -> Response {
     let is_link = cross_site::is_link(request.headers());
     match check_request(access, &request).and_then(|()| if is_link { Ok(()) } else { check_site(&request) }) {
@@ -144,7 +148,7 @@ pub(crate) async fn admit_links(State(access): State<Access>, request: Request, 
     }
 }
 
-/// Answers this machine alone, whoever sees the pages: what changes something is no page.
+/// Middleware for operations with effects: accepts this machine only, even if all clients may see the pages.
 pub(crate) async fn this_machine(request: Request, next: Next) -> Response {
     if is_local(peer(&request), request.headers()) {
         return next.run(request).await;
@@ -152,28 +156,28 @@ pub(crate) async fn this_machine(request: Request, next: Next) -> Response {
     refuse("the log level is changed from this machine only: use kubectl port-forward, or kill -HUP\n")
 }
 
-/// Whether no page of another site asks.
+/// Refuses requests that a browser sends for a page of another site.
 ///
 /// # Errors
-/// With the reason.
+/// Reason of the refusal.
 pub(crate) fn check_site(request: &Request) -> Result<(), &'static str> {
     if cross_site::is_foreign(request.headers()) { Err(cross_site::REFUSAL) } else { Ok(()) }
 }
 
-/// Whether who asks may see debug pages.
+/// Checks that the client may see debug pages.
 ///
 /// # Errors
-/// With the reason.
+/// Reason of the refusal.
 pub(crate) fn check_request(access: Access, request: &Request) -> Result<(), &'static str> {
     check(access, peer(request), request.headers())
 }
 
-/// Who asks. Without a connection there is nobody else.
+/// Address of the client; `None` for a request without a connection, from this process.
 pub(crate) fn peer(request: &Request) -> Option<IpAddr> {
     request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip())
 }
 
-/// True for a request of a user of this machine. Without a connection there is nobody else.
+/// True for a client on this machine, or without a connection.
 fn is_local(peer: Option<IpAddr>, headers: &HeaderMap) -> bool {
     peer.is_none_or(is_this_machine) && !headers.keys().any(|name| is_forwarding_header(name.as_str()))
 }
@@ -184,14 +188,14 @@ fn check(access: Access, peer: Option<IpAddr>, headers: &HeaderMap) -> Result<()
             "debug pages are shown on this machine only, and not through proxies: use kubectl port-forward, or --allow-remote-debug\n",
         );
     }
-    // A browser of this machine is asked by whichever name the page has that it shows.
+    // A browser on this machine sends the host name of the page that it shows.
     if peer.is_none_or(|peer| peer.to_canonical().is_loopback()) && !is_own(headers) {
         return Err("debug pages are not shown under this name: use 127.0.0.1 or localhost\n");
     }
     Ok(())
 }
 
-/// Whether the name in the request is one of this machine itself.
+/// True if the request's host is an IP address or `localhost`, not a name that a foreign site controls.
 fn is_own(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(header::HOST) else { return true };
     let Ok(host) = host.to_str() else { return false };

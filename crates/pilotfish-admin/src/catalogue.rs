@@ -1,4 +1,5 @@
-//! The metrics that there are: each is registered with what it is, so that docs/metrics.md can be held against the list.
+//! Catalogue of metrics: each is registered with its description, so that docs/metrics.md can be checked
+//! against the list.
 
 use prometheus::core::Collector;
 use prometheus::proto::{MetricFamily, MetricType};
@@ -7,34 +8,34 @@ use prometheus::{
 };
 use std::cell::RefCell;
 
-/// What a metric is.
+/// Description of a metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricDescription {
-    /// Its name, without the suffixes of a histogram's series.
+    /// Name, without the suffixes of a histogram's series.
     pub name: String,
     /// `counter`, `gauge` or `histogram`.
     pub kind: &'static str,
-    /// The names of its labels.
+    /// Names of its labels.
     pub labels: Vec<String>,
-    /// Its meaning, as `/metrics` has it.
+    /// Help text of `/metrics`.
     pub help: String,
 }
 
-/// Registers metrics and notes what they are.
+/// Registry that also records descriptions.
 #[derive(Default)]
 pub(crate) struct Catalogue {
     registry: Registry,
     descriptions: RefCell<Vec<MetricDescription>>,
 }
 
-/// Seconds for what ought to take milliseconds.
+/// Histogram bounds in seconds, for operations of a few milliseconds.
 pub(crate) const FAST: &[f64] =
     &[0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 3.0, 5.0, 10.0, 30.0];
-/// Bytes of one response.
+/// Histogram bounds in bytes, for responses.
 const SIZES: &[f64] = &[1.0, 1e3, 1e4, 1e5, 1e6, 4e6, 1e7, 4e7];
 
 impl Catalogue {
-    /// What was registered, and its list in alphabetical order.
+    /// The registry, and the descriptions in alphabetical order.
     pub(crate) fn finish(self) -> (Registry, Vec<MetricDescription>) {
         let mut descriptions = self.descriptions.into_inner();
         descriptions.sort_by(|a, b| a.name.cmp(&b.name));

@@ -1,10 +1,9 @@
-//! Changes on their way to proxies.
+//! Metrics of changes on their way to proxies.
 
 use crate::catalogue::Catalogue;
 use prometheus::{Histogram, IntCounter, IntGauge};
 use std::time::Duration;
 
-/// Changes on their way to proxies.
 pub struct ChangeMetrics {
     revision: IntGauge,
     acknowledged: IntGauge,
@@ -31,22 +30,22 @@ impl ChangeMetrics {
         })
     }
 
-    /// A change is published.
+    /// Records the revision of the newest published change.
     pub fn published(&self, revision: u64) {
         self.revision.set(i64::try_from(revision).unwrap_or(i64::MAX));
     }
 
-    /// All changes up to this one are acknowledged.
+    /// Records the revision up to which all changes are acknowledged.
     pub fn acknowledged(&self, revision: u64) {
         self.acknowledged.set(i64::try_from(revision).unwrap_or(i64::MAX));
     }
 
-    /// A change is in force, so long after it was published.
+    /// Records a change in force, `after` its publication.
     pub fn in_force(&self, after: Duration) {
         self.seconds.observe(after.as_secs_f64());
     }
 
-    /// A change is not in force everywhere after a while.
+    /// Counts a change that is not in force everywhere before its deadline.
     pub fn late(&self) {
         self.late.inc();
     }

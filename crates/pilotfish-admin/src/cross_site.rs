@@ -1,8 +1,9 @@
 //! Requests that a browser makes for a page of another site.
 //!
-//! A browser of this machine reaches the admin address for every page that it has open. Such a page cannot read an answer, but what it asks for is
-//! computed, and a question with an effect has it. Browsers say for whom they ask: `Sec-Fetch-Site` (W3C Fetch Metadata), and `Origin` (RFC 6454)
-//! where they are older or the address is not one of those that they trust. Programs send neither.
+//! A browser on this machine can reach the admin address for every page that it has open. Such a page cannot
+//! read a response, but its request is still executed. Browsers send the site of the requesting page:
+//! `Sec-Fetch-Site` (W3C Fetch Metadata), and `Origin` (RFC 6454) if they are older or the address is not a
+//! trusted one. Programs send neither.
 
 use axum::http::{HeaderMap, header};
 
@@ -10,10 +11,10 @@ const SITE: &str = "sec-fetch-site";
 const MODE: &str = "sec-fetch-mode";
 const DEST: &str = "sec-fetch-dest";
 
-/// Why such a request is refused.
+/// Response to such a request.
 pub(crate) const REFUSAL: &str = "this was asked for by a page of another site: open it from its own address, or enter the address by hand\n";
 
-/// Whether a page of another site asks. Another port of this machine is another site as well.
+/// True if a page of another site sends the request. Another port of this machine is another site as well.
 pub(crate) fn is_foreign(headers: &HeaderMap) -> bool {
     if let Some(site) = headers.get(SITE) {
         return !matches!(site.as_bytes(), b"same-origin" | b"none");
@@ -23,11 +24,12 @@ pub(crate) fn is_foreign(headers: &HeaderMap) -> bool {
     else {
         return true;
     };
-    // `null` is the origin of what has none: a file, a frame in a sandbox.
+    // `null` is the origin of files and sandboxed frames.
     origin.split_once("://").is_none_or(|(_, authority)| !authority.eq_ignore_ascii_case(host))
 }
 
-/// Whether a person follows a link: the page is shown by itself, and the other site neither reads nor frames it.
+/// True if a user follows a link: the page is shown on its own, and the other site neither reads nor frames
+/// it.
 pub(crate) fn is_link(headers: &HeaderMap) -> bool {
     let is = |name: &str, value: &[u8]| headers.get(name).is_some_and(|found| found.as_bytes() == value);
     is(MODE, b"navigate") && is(DEST, b"document")

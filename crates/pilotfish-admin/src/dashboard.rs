@@ -1,4 +1,4 @@
-//! The files of the dashboard: below `/dashboard/`, where `/` leads.
+//! Files of the dashboard below `/dashboard/`, to which `/` redirects.
 
 use axum::Router;
 use axum::body::Bytes;
@@ -8,13 +8,13 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use pilotfish_dashboard::{Asset, VERSION, find, index};
 
-/// What a page of the dashboard may do: read its own files and the API beside it, and nothing else. No script or style stands in a page, and no
-/// text becomes markup.
+/// Content security policy of the dashboard: its pages may load their own files and call the API beside them.
+/// Inline scripts and styles are not allowed, and no text becomes markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 const HEADERS: [(HeaderName, &str); 2] =
     [(header::CONTENT_SECURITY_POLICY, POLICY), (header::REFERRER_POLICY, "no-referrer")];
-/// Its path changes with its content.
+/// Cache policy for files whose path changes with their content.
 const FOREVER: &str = "private, max-age=31536000, immutable";
 
 pub(crate) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {

@@ -1,10 +1,11 @@
-//! What is told as it happens: `/api/v1/events`.
+//! Events for subscribers of `/api/v1/events`.
 //!
 //! ```text
-//! publish(Event) ─▶ the newest of each kind ─▶ subscribers: each takes the kinds that are newer than what it took last
+//! publish(Event) ─▶ the newest of each kind ─▶ subscribers: each takes kinds newer than its last ones
 //! ```
 //!
-//! Nothing queues: a subscriber that is slow finds the newest of each kind when it comes again, so what it costs is a place and a few numbers.
+//! Events are not queued: a slow subscriber reads the newest of each kind next time, so it costs a permit and
+//! a few numbers.
 
 use axum::http::{StatusCode, header};
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
@@ -19,37 +20,36 @@ use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
-/// Streams of events at a time.
+/// Maximum number of concurrent event streams.
 pub const SUBSCRIBERS: usize = 32;
-/// How long a stream lasts: browsers open the next one by themselves.
+/// Lifetime of a stream; browsers reconnect automatically.
 const LIFE: Duration = Duration::from_secs(600);
-/// How often one that has no news says that it is alive, less than what a connection may idle.
+/// Interval of keepalive comments without events, below the idle timeout of connections.
 const ALIVE: Duration = Duration::from_secs(15);
-/// How often a stream sends at most.
+/// Minimum interval between events of a stream.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Samples that are kept, one a second.
+/// Maximum number of stored samples, one per second.
 pub const SAMPLES: usize = 600;
-/// Changes that are told about.
+/// Maximum number of changes in an event.
 pub const CHANGES: usize = 50;
 
-/// The kinds of events.
 const KINDS: [&str; 3] = ["overview", "changes", "sample"];
 
-/// The newest of each kind, with a number that grows.
+/// Newest event of each kind, with an ascending number.
 #[derive(Default)]
 struct Newest {
     texts: [Option<(u64, Arc<str>)>; KINDS.len()],
     number: u64,
 }
 
-/// What subscribers are told.
+/// Newest events, and their subscribers.
 pub struct Feed {
     newest: Mutex<Newest>,
     samples: Mutex<VecDeque<Sample>>,
-    /// Grows with each event.
+    /// Number of the newest event.
     news: watch::Sender<u64>,
     places: Arc<Semaphore>,
-    /// Somebody came.
+    /// Notified when a subscriber connects.
     arrived: Notify,
 }
 
@@ -66,28 +66,28 @@ impl Default for Feed {
 }
 
 impl Feed {
-    /// Whether somebody is told.
+    /// True if there are subscribers.
     #[must_use]
     pub fn is_watched(&self) -> bool {
         self.places.available_permits() < SUBSCRIBERS
     }
 
-    /// Waits until somebody comes, who waits for numbers.
+    /// Waits until a subscriber connects, which needs current numbers.
     pub async fn arrival(&self) {
         self.arrived.notified().await;
     }
 
-    /// Tells the numbers, where they differ.
+    /// Publishes the overview if it changed.
     pub fn overview(&self, overview: &Overview) {
         self.tell(0, overview);
     }
 
-    /// Tells about the last changes, the newest first, where they differ.
+    /// Publishes the last changes, the newest first, if they changed.
     pub fn changes(&self, changes: &[ChangeProgress]) {
         self.tell(1, &changes);
     }
 
-    /// Adds a sample.
+    /// Publishes a sample and stores it.
     pub fn sample(&self, sample: Sample) {
         self.tell(2, &sample);
         let mut samples = self.samples.lock();
@@ -97,13 +97,13 @@ impl Feed {
         samples.push_back(sample);
     }
 
-    /// The samples that are kept, the oldest first.
+    /// Stored samples, the oldest first.
     pub(crate) fn samples(&self) -> Vec<Sample> {
         self.samples.lock().iter().cloned().collect()
     }
 
     fn tell(&self, kind: usize, what: &impl Serialize) {
-        // Fields are numbers and texts: it cannot fail.
+        // Fields are numbers and strings: serialisation cannot fail.
         let Ok(text) = serde_json::to_string(what) else { return };
         let mut newest = self.newest.lock();
         let number = newest.number + 1;
@@ -117,12 +117,12 @@ impl Feed {
         self.news.send_replace(number);
     }
 
-    /// A stream of events; `None` where all places are taken.
+    /// Subscribes to events; `None` if the maximum number of streams is reached.
     fn subscribe(self: &Arc<Self>) -> Option<Subscriber> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
         self.arrived.notify_one();
         let mut news = self.news.subscribe();
-        // What is there already is news to this one.
+        // A new subscriber receives the existing events as well.
         news.mark_changed();
         Some(Subscriber {
             feed: Arc::clone(self),
@@ -136,13 +136,13 @@ impl Feed {
     }
 }
 
-/// Who is told.
+/// A subscriber of the feed.
 struct Subscriber {
     feed: Arc<Feed>,
     news: watch::Receiver<u64>,
-    /// The number of each kind that was taken last.
+    /// Number of the last event of each kind that was taken.
     taken: [u64; KINDS.len()],
-    /// What is taken and not sent: one of each kind at most.
+    /// Events that were taken and not sent: at most one of each kind.
     waiting: VecDeque<(&'static str, Arc<str>)>,
     end: Instant,
     next: Instant,
@@ -150,7 +150,7 @@ struct Subscriber {
 }
 
 impl Subscriber {
-    /// The next event; `None` at the end of the stream's life.
+    /// The next event; `None` at the end of the stream's lifetime.
     async fn next(&mut self) -> Option<(&'static str, Arc<str>)> {
         loop {
             if let Some(event) = self.waiting.pop_front() {
@@ -181,7 +181,7 @@ impl Subscriber {
     }
 }
 
-/// Answers with a stream of events.
+/// Responds with a stream of events.
 pub(crate) fn stream(feed: &Arc<Feed>) -> Response {
     let Some(subscriber) = feed.subscribe() else {
         const MESSAGE: &str = "too many streams of events (limit event-streams): try again\n";

@@ -3,19 +3,18 @@
 use crate::catalogue::Catalogue;
 use prometheus::{Histogram, IntCounterVec};
 
-/// Changes on their way from sources to a world.
 pub struct FlowMetrics {
-    /// Worlds published, by what changed.
+    /// Published worlds, by kind of change.
     pub push_triggers: IntCounterVec,
     /// Changes received from sources, by kind.
     pub inbound_updates: IntCounterVec,
-    /// Objects of Kubernetes that registries read and that were added, updated or deleted, by kind and event.
+    /// Kubernetes objects of registries that were added, updated or deleted, by kind and event.
     pub registry_events: IntCounterVec,
-    /// The same of all other objects.
+    /// Other objects that were added, updated or deleted, by kind and event.
     pub config_events: IntCounterVec,
-    /// From the first change to the published world.
+    /// Time from the first change to the published world.
     pub debounce: Histogram,
-    /// Computing what a new world changes.
+    /// Time to compute the effects of a new world.
     pub publish: Histogram,
 }
 

@@ -1,6 +1,6 @@
-//! The admin API over plain HTTP: health, metrics, debug pages, what operators ask, and the dashboard.
+//! Admin API over plain HTTP: health, metrics, debug pages, operations, and the dashboard.
 //!
-//! The server knows nothing of registries, translation or xDS: it is served from a [`ControlPlane`], which the binary
+//! The server does not know registries, translation or xDS: it serves a [`ControlPlane`], which the binary
 //! implements. Paths and field names follow istiod's.
 
 mod abandoned;
@@ -43,7 +43,8 @@ pub use v1::{ConfigAsked, HistoryQuery, Operations, WaitFor, WhyQuery};
 pub use views::{provenance, time};
 pub use webhook_metrics::{ReviewedObject, WebhookMetrics};
 
-/// Limits by the names that answers and metrics give them, beside those of connections ([`LIMITS`]); times are in seconds.
+/// Limits with their names in responses and metrics, beside those of connections ([`LIMITS`]); times are in
+/// seconds.
 pub const NAMED_LIMITS: [(&str, usize); 7] = [
     ("debug-pages", turns::AT_A_TIME),
     ("address-debug-pages", turns::OF_AN_ADDRESS),

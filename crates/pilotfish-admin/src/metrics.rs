@@ -1,4 +1,4 @@
-//! Metrics, under istiod's names where it measures the same thing.
+//! Metrics of the process, with istiod's names for equal measurements.
 
 use crate::ChangeMetrics;
 use crate::catalogue::{Catalogue, MetricDescription};
@@ -16,64 +16,57 @@ use prometheus::{
 };
 use std::time::{Duration, Instant};
 
-/// The short name of a resource type, as `cds`: the label `type`.
+/// Short name of a resource type, such as `cds`, for the label `type`.
 pub type XdsType = &'static str;
 
-/// Everything that is measured. Label values are of closed sets; names of nodes and services belong in logs.
+/// All metrics. Label values come from closed sets; names of nodes and services belong in logs.
 pub struct Metrics {
     registry: Registry,
     descriptions: Vec<MetricDescription>,
     started: Instant,
-    /// Connected proxies.
     pub clients: IntGauge,
-    /// Responses by type.
+    /// Sent responses, by type.
     pub pushes: IntCounterVec,
-    /// Resources sent, by type; a response may hold many, and an empty one none.
+    /// Sent resources, by type; a response may have many, and an empty one none.
     pub resources_sent: IntCounterVec,
-    /// Refusals over all types.
+    /// Refusals of all types.
     pub rejects: IntCounterVec,
-    /// Refusals of one type each, by istiod's separate names.
+    /// Refusals by type, under istiod's separate names.
     reject_by_type: Vec<(XdsType, IntCounter)>,
     /// Requests with the nonce of an older response.
     pub expired_nonces: IntCounterVec,
-    /// Types that clients asked for and that are not served to them, by a short name.
+    /// Types that clients requested and that are not served to them, by short name.
     pub unknown_types: IntCounterVec,
     /// Streams that were refused or ended with an error, by gRPC status code.
     pub stream_errors: IntCounterVec,
-    /// Streams and calls that a limit refused or ended, by limit.
+    /// Streams and calls that were refused or ended because of a limit, by limit.
     pub limits_exceeded: IntCounterVec,
-    /// Limits of the admin server and of the webhooks that were reached, by server and limit.
+    /// Reached limits of the admin server and of the webhooks, by server and limit.
     http_limits_exceeded: IntCounterVec,
-    /// From a new world to the last response of a proxy.
+    /// Time from a new world to the last response for a proxy.
     pub convergence: Histogram,
-    /// From the mark to the moment in which the stream's task takes it.
+    /// Time from marking a stream to its handling by the stream's task.
     pub queue: Histogram,
-    /// Bytes of a response.
+    /// Size of responses in bytes.
     pub config_size: HistogramVec,
-    /// Time of choosing, encoding and writing a response, by type.
+    /// Time to choose, encode and write a response, by type.
     pub push: HistogramVec,
-    /// Time of writing a response, with what it waited for the client.
+    /// Time to write a response, including the wait for the client.
     pub send: Histogram,
-    /// Changes on their way from sources to a world.
     pub flow: FlowMetrics,
-    /// Objects refused by validation, now.
+    /// Objects that validation refuses currently.
     pub rejected_configs: IntGauge,
-    /// Names of gateways between networks that cannot be resolved, now.
+    /// Names of gateways between networks that cannot be resolved currently.
     pub unresolved_gateways: IntGauge,
-    /// Changes on their way to proxies.
     pub changes: ChangeMetrics,
-    /// The metrics of live clusters.
     pub kube: KubeMetrics,
-    /// The metrics of xDS over TLS.
     pub secure: SecureMetrics,
-    /// Spans of traces, by what became of them: `sent`, `failed`, `dropped`.
+    /// Trace spans, by result: `sent`, `failed`, `dropped`.
     pub spans: IntCounterVec,
-    /// Lines of the log that were dropped, as of the last reading.
+    /// Dropped log lines, as of the last reading.
     log_lines_dropped: IntCounter,
-    /// The metrics of webhooks.
     pub webhooks: WebhookMetrics,
     registries: Registries,
-    /// Of the registration API.
     pub registration_api: RegistrationApiMetrics,
     services: IntGauge,
     virtual_services: IntGauge,
@@ -81,33 +74,32 @@ pub struct Metrics {
     process: ProcessMetrics,
 }
 
-/// The metrics of live clusters.
+/// Metrics of live clusters.
 pub struct KubeMetrics {
-    /// Events of watches, by cluster, kind and event: `listed`, `resumed`, `expired`, `failed`, `slow`.
+    /// Watch events, by cluster, kind and event: `listed`, `resumed`, `expired`, `failed`, `slow`.
     pub watches: IntCounterVec,
-    /// Remote clusters that are read.
+    /// Number of remote clusters that are read.
     pub remote_clusters: IntGauge,
-    /// How often readiness went on without a remote cluster.
+    /// Number of times that readiness stopped waiting for a remote cluster.
     pub remote_timeouts: IntCounter,
     /// Statuses written, by kind and result: `stored`, `conflict`, `failed`.
     pub status_writes: IntCounterVec,
-    /// 1 while this replica writes status.
+    /// 1 while this replica is the leader for status writes.
     pub status_leader: IntGauge,
-    /// Writes of WorkloadEntries for workloads that connect, by result.
     pub registrations: RegistrationMetrics,
 }
 
-/// Writes of WorkloadEntries for workloads that connect, by result.
+/// Writes of WorkloadEntries for connecting workloads, by result.
 pub struct RegistrationMetrics {
-    /// Entries made.
+    /// Created entries.
     pub registered: IntCounter,
-    /// Connections noted in entries that were there.
+    /// Connections recorded in existing entries.
     pub updated: IntCounter,
-    /// Disconnections noted.
+    /// Recorded disconnections.
     pub unregistered: IntCounter,
-    /// Entries deleted.
+    /// Deleted entries.
     pub deleted: IntCounter,
-    /// Failed tries to write one.
+    /// Failed writes.
     pub failed: IntCounter,
 }
 
@@ -145,7 +137,8 @@ impl KubeMetrics {
         })
     }
 
-    /// Forgets what was counted of a cluster that is read no longer: there is no end to ids of clusters that come and go.
+    /// Removes the values of a cluster that is no longer read: the number of cluster ids over time is
+    /// unbounded.
     pub fn forget_cluster(&self, cluster: &str) {
         let families = self.watches.collect();
         for metric in families.iter().flat_map(MetricFamily::get_metric) {
@@ -153,21 +146,21 @@ impl KubeMetrics {
                 metric.get_label().iter().find(|label| label.name() == name).map_or("", LabelPair::value)
             };
             if label("cluster") == cluster {
-                // It fails when the value is gone already.
+                // Fails if the value has been removed.
                 let _ = self.watches.remove_label_values(&[cluster, label("kind"), label("event")]);
             }
         }
     }
 }
 
-/// The metrics of xDS over TLS. Clients that prove no identity are counted by [`Metrics::stream_errors`] as `UNAUTHENTICATED`, those
-/// that prove another than their node's as `PERMISSION_DENIED`.
+/// Metrics of xDS over TLS. Unauthenticated clients are counted by [`Metrics::stream_errors`] as
+/// `UNAUTHENTICATED`, and those with an identity other than their node's as `PERMISSION_DENIED`.
 pub struct SecureMetrics {
     /// TLS handshakes, by result: `completed`, `failed`, `timed_out`.
     pub handshakes: IntCounterVec,
-    /// Streams whose client proved an identity, by method: `certificate`, `token`.
+    /// Streams with an authenticated client, by method: `certificate`, `token`.
     pub authenticated: IntCounterVec,
-    /// 1 while the files with certificates cannot be used and older ones are in force.
+    /// 1 while the certificate files are invalid and older ones stay in force.
     pub files_refused: IntGauge,
 }
 
@@ -192,27 +185,27 @@ impl SecureMetrics {
     }
 }
 
-/// The types whose refusals istiod counts under names of their own.
+/// Types whose refusals istiod counts under separate names.
 const REJECT_TYPES: [XdsType; 4] = ["cds", "eds", "lds", "rds"];
 
 const UNRESOLVED: &str = "Gateways between networks whose names cannot be resolved";
 
 impl Metrics {
-    /// A limit of a server (`admin`, `webhooks`) was reached.
+    /// Counts a reached limit of a server (`admin`, `webhooks`).
     pub fn limit_reached(&self, server: &'static str, limit: &'static str) {
         self.http_limits_exceeded.with_label_values(&[server, limit]).inc();
     }
 
-    /// How often that was so.
+    /// Number of times that the limit was reached.
     #[must_use]
     pub fn limits_reached(&self, server: &'static str, limit: &'static str) -> u64 {
         self.http_limits_exceeded.with_label_values(&[server, limit]).get()
     }
 
-    /// All metrics, at zero.
+    /// Registers all metrics, at zero.
     ///
     /// # Errors
-    /// When two metrics have one name, which would be a defect.
+    /// If two metrics have one name, which is a bug.
     pub fn new(version: &str) -> Result<Self, prometheus::Error> {
         let catalogue = Catalogue::default();
         let metrics = Self::registered(&catalogue, version)?;
@@ -285,14 +278,14 @@ impl Metrics {
         self.log_lines_dropped.inc_by(lines.saturating_sub(self.log_lines_dropped.get()));
     }
 
-    /// Sets how registries are. A registry that is gone has no value any more.
+    /// Sets the states of registries. Values of removed registries are dropped.
     pub fn set_registries(&self, registries: &[api::Registry]) {
         self.registries.reset();
         let Registries { failing, synced, services, endpoints, .. } = &self.registries;
         let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         for registry in registries {
             let name = &[registry.name.as_str()];
-            // A replacement has the name of the one that it replaces: it counts when it fails.
+            // A replacement has the name of the registry that it replaces: the value is 1 if either fails.
             let failing = failing.with_label_values(name);
             failing.set(failing.get().max(i64::from(registry.failing_since.is_some())));
             if registry.replacing {
@@ -307,7 +300,7 @@ impl Metrics {
         }
     }
 
-    /// Sets for how long sources have given no sign of life.
+    /// Sets the time since the last sign of life of each source.
     pub fn set_source_silence(&self, sources: &[(String, Duration)]) {
         self.registries.silence.reset();
         for (source, silent_for) in sources {
@@ -315,12 +308,12 @@ impl Metrics {
         }
     }
 
-    /// Sets what is registered with this process.
+    /// Sets the numbers of registrations with this process.
     pub fn set_registration(&self, all: &api::Registration) {
         self.registration_api.registered.set(all);
     }
 
-    /// A proxy refused a response.
+    /// Counts a response that a proxy refused.
     pub fn reject(&self, ty: XdsType) {
         self.rejects.with_label_values(&[ty]).inc();
         if let Some((_, counter)) = self.reject_by_type.iter().find(|(known, _)| *known == ty) {
@@ -328,16 +321,16 @@ impl Metrics {
         }
     }
 
-    /// What is measured, by name.
+    /// Descriptions of all metrics, by name.
     #[must_use]
     pub fn descriptions(&self) -> &[MetricDescription] {
         &self.descriptions
     }
 
-    /// The text that Prometheus reads.
+    /// Metrics in the text format of Prometheus.
     ///
     /// # Errors
-    /// When a value cannot be written as text.
+    /// If a value cannot be written as text.
     pub fn encode(&self, world: &World) -> Result<String, prometheus::Error> {
         let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         self.services.set(count(world.service_count()));
@@ -351,7 +344,7 @@ impl Metrics {
 const LOG_LINES: &str = "Lines of the log that were dropped because it was not read in time or not writable";
 const LAG: &str = "Seconds since the product of a registry last answered well";
 
-/// How each registry is, by its name.
+/// State of each registry, by its name.
 struct Registries {
     failing: IntGaugeVec,
     synced: IntGaugeVec,
@@ -401,7 +394,7 @@ impl Registries {
         })
     }
 
-    /// Forgets all: a registry that is gone has no value any more.
+    /// Drops all values, including those of removed registries.
     fn reset(&self) {
         let Self { failing, synced, services, endpoints, held, problems, objects, .. } = self;
         for gauges in [failing, synced, services, endpoints, held, problems, objects] {
@@ -413,7 +406,7 @@ impl Registries {
         }
     }
 
-    /// Sets what the source of a registry tells about itself.
+    /// Sets the values that the source of a registry reports.
     fn set_source(&self, name: &[&str; 1], source: &api::RegistrySource) {
         if let Some(lag) = source.lag_seconds {
             self.lag.with_label_values(name).set(lag);
@@ -465,7 +458,7 @@ fn reject_counters(r: &Catalogue) -> Result<Vec<(XdsType, IntCounter)>, promethe
     REJECT_TYPES.into_iter().map(counter).collect()
 }
 
-/// The versions, as labels of gauges that are always 1.
+/// Gauges with versions as labels, whose value is always 1.
 fn info(r: &Catalogue, version: &str) -> Result<(), prometheus::Error> {
     let pilot = IntGaugeVec::new(Opts::new("pilot_info", "The version of this process"), &["version"]);
     r.register(pilot)?.with_label_values(&[version]).set(1);

@@ -1,13 +1,14 @@
-//! `/metrics`: everybody may ask, so one page is made for all who wait for one.
+//! `/metrics`: open to all clients, so concurrent requests share one page.
 //!
 //! ```text
 //! requests that came before a page was begun ─┐
-//!                                             ├─▶ one thread makes the next page ─▶ the same bytes for all of them
-//! requests that came while another was made ──┘
+//!                                             ├─▶ one thread computes the next page ─▶ the same bytes for all of them
+//! requests that came during another page ─────┘
 //! ```
 //!
-//! A page is never older than the request that it answers. However many ask, a scraper waits for two pages at most; and those of one address
-//! that do not take their answers keep no other address from having one.
+//! A page is never older than the request that it answers. A scraper waits for at most two pages, regardless
+//! of the number of requests; and clients at one address that do not read their responses do not block other
+//! addresses.
 
 use crate::Metrics;
 use axum::body::{Body, Bytes};
@@ -21,15 +22,15 @@ use std::time::Duration;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// Requests of one address that are being answered (`address-metrics`).
+/// Maximum number of concurrent requests of one address (limit `address-metrics`).
 pub(crate) const OF_AN_ADDRESS: usize = 8;
-/// Pages that are made and not taken, in KiB (`metrics-bytes`).
+/// Maximum size of computed pages that clients have not read, in KiB (limit `metrics-bytes`).
 pub(crate) const WAITING_KIB: usize = 16 << 10;
-/// How long a request waits for its page (`metrics-time`).
+/// Timeout of a metrics request (limit `metrics-time`).
 pub(crate) const PATIENCE_SECONDS: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(PATIENCE_SECONDS as u64);
 
-/// The page that was made last, for as long as somebody takes it.
+/// The newest page, as long as some client reads it.
 #[derive(Default)]
 struct Newest {
     number: u64,
@@ -54,17 +55,16 @@ impl AsRef<[u8]> for Taken {
     }
 }
 
-/// Why there is no page.
+/// Reason for a missing page.
 enum NoPage {
-    /// A limit is reached.
     Limit(&'static str),
-    /// It cannot be made.
+    /// The page cannot be computed.
     Failed(String),
 }
 
-/// Makes pages.
+/// Computes pages and shares them.
 pub(crate) struct MetricsPage {
-    /// How many were begun.
+    /// Number of pages begun.
     begun: Arc<AtomicU64>,
     newest: Arc<Mutex<Newest>>,
     room: Arc<Semaphore>,
@@ -83,7 +83,7 @@ impl MetricsPage {
         }
     }
 
-    /// Answers a client with what `make` makes, or another request's `make` that began since.
+    /// Responds with the page that `make` computes, or that of another request that began later.
     pub(crate) async fn answer<F>(&self, peer: Option<IpAddr>, make: F) -> Response
     where
         F: FnOnce() -> Result<String, String> + Send + 'static,
@@ -117,7 +117,7 @@ impl MetricsPage {
             return Ok(page);
         }
         let (begun, room) = (Arc::clone(&self.begun), Arc::clone(&self.room));
-        // The lock goes with it: one is made at a time, also where its client is gone.
+        // The lock moves along, so that one page is computed at a time, even if its client is gone.
         let made = tokio::task::spawn_blocking(move || {
             newest.number = begun.fetch_add(1, Ordering::AcqRel) + 1;
             let bytes = Bytes::from(make().map_err(NoPage::Failed)?);

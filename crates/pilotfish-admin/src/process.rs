@@ -1,4 +1,4 @@
-//! What Linux says of this process.
+//! Memory and threads of this process, from Linux's `/proc`.
 
 use crate::process_metrics::Usage;
 use pilotfish_api::v1::{Memory, Profile, ThreadTime};
@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-/// Ticks of Linux's `/proc` in a second.
+/// Clock ticks per second in `/proc`.
 const TICKS: f64 = 100.0;
-/// Threads that are listed.
+/// Maximum number of listed threads.
 const LISTED: usize = 50;
 
-/// The bytes of this process that are in memory, without kinds; 0 where that is not known.
+/// Resident memory of this process in bytes, without kinds; 0 if it is unknown.
 pub(crate) fn memory() -> Memory {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let bytes = |name: &str| {
@@ -22,18 +22,18 @@ pub(crate) fn memory() -> Memory {
     Memory { resident: bytes("VmRSS"), anonymous: bytes("RssAnon"), peak: bytes("VmHWM"), kinds: Vec::new() }
 }
 
-/// For how long this process has been running; 0 where that is not known.
+/// Uptime of this process in seconds; 0 if it is unknown.
 fn running_seconds() -> f64 {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let up = read("/proc/uptime").split_whitespace().next().and_then(|up| up.parse::<f64>().ok());
     let stat = read("/proc/self/stat");
-    // The 22nd field, counted behind the name, which may have blanks.
+    // Field 22, counted after the name, which may have spaces.
     let began =
         stat.rsplit(')').next().and_then(|fields| fields.split_whitespace().nth(19)?.parse::<f64>().ok());
     up.zip(began).map_or(0.0, |(up, began)| (up - began / TICKS).max(0.0))
 }
 
-/// The time that threads have taken since they began.
+/// CPU time of threads since they began.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Threads(BTreeMap<u64, Taken>);
 
@@ -45,7 +45,7 @@ struct Taken {
 }
 
 impl Threads {
-    /// As it is now; nothing where `/proc` is not to be read.
+    /// Current CPU times; empty if `/proc` cannot be read.
     pub(crate) fn read() -> Self {
         let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
         let taken = tasks.filter_map(|task| {
@@ -55,13 +55,13 @@ impl Threads {
         Self(taken.collect())
     }
 
-    /// What was taken since the process began, with what threads took that have ended.
+    /// CPU time since the process began, including that of ended threads.
     pub(crate) fn since_start(&self) -> Profile {
         let all = self.since(&Self::default(), Duration::ZERO);
         Profile { seconds: running_seconds(), cpu_seconds: Usage::read().cpu, ..all }
     }
 
-    /// What was taken since an earlier reading.
+    /// CPU time since an earlier reading.
     pub(crate) fn since(&self, before: &Self, time: Duration) -> Profile {
         let seconds = |ticks: u64| ticks as f64 / TICKS;
         let thread = |(id, now): (&u64, &Taken)| {
@@ -85,7 +85,8 @@ impl Threads {
 }
 
 impl Taken {
-    /// Reads a line of `/proc/PID/task/TID/stat`. The name stands in parentheses, and may have blanks and parentheses itself.
+    /// Parses a line of `/proc/PID/task/TID/stat`. The name is in parentheses, and may have spaces and
+    /// parentheses itself.
     fn parse(stat: &str) -> Option<Self> {
         let (name, fields) = stat.split_once('(')?.1.rsplit_once(')')?;
         let mut fields = fields.split_whitespace().skip(11).map(|field| field.parse().ok());

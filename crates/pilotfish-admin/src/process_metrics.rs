@@ -1,10 +1,9 @@
-//! What the operating system says of this process, under the names that Prometheus' client libraries use.
+//! Metrics of this process from the operating system, with the names of Prometheus' client libraries.
 
 use crate::catalogue::Catalogue;
 use prometheus::{Counter, IntGauge};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Memory, CPU time and open files.
 pub(crate) struct ProcessMetrics {
     resident: IntGauge,
     size: IntGauge,
@@ -30,7 +29,7 @@ impl ProcessMetrics {
         })
     }
 
-    /// Reads them now.
+    /// Updates the metrics.
     pub(crate) fn read(&self) {
         let usage = Usage::read();
         self.resident.set(usage.resident);
@@ -41,7 +40,7 @@ impl ProcessMetrics {
     }
 }
 
-/// Bytes of memory, seconds of CPU time and counts of files; zero where `/proc` is missing.
+/// Bytes of memory, seconds of CPU time and numbers of files; zero without `/proc`.
 #[derive(Default)]
 pub(crate) struct Usage {
     pub(crate) resident: i64,
@@ -52,13 +51,13 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// From Linux's `/proc`: pages of 4 KiB, ticks of 10 ms.
+    /// Reads Linux's `/proc`: pages of 4 KiB, ticks of 10 ms.
     pub(crate) fn read() -> Self {
         let number = |text: Option<&str>| text.and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
         let text = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
         let (statm, stat, limits) = (text("statm"), text("stat"), text("limits"));
         let mut pages = statm.split_whitespace();
-        // The second field is the name in parentheses, which may hold blanks.
+        // The second field is the name in parentheses, which may have spaces.
         let mut after = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
         let user = number(after.nth(11));
         let system = number(after.next());
@@ -73,7 +72,8 @@ impl Usage {
     }
 }
 
-/// Linux since 6.2 says it as the size of the folder; on others its entries are counted.
+/// Number of open files. Linux since 6.2 reports it as the size of the directory; otherwise its entries are
+/// counted.
 fn open_files() -> i64 {
     const FOLDER: &str = "/proc/self/fd";
     let size = std::fs::metadata(FOLDER).map_or(0, |folder| folder.len());

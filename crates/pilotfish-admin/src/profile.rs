@@ -1,7 +1,7 @@
-//! `/api/v1/profile`: which threads take the processors.
+//! `/api/v1/profile`: CPU time by thread.
 //!
-//! A profile waits for most of its time, so it takes none of the turns in which pages are computed ([`crate::access`]): few of them are
-//! taken at a time, and one more is refused at once.
+//! A profile mostly waits, so it does not use the permits of computed pages ([`crate::access`]): a few run at
+//! a time, and more are refused at once.
 
 use crate::process::Threads;
 use crate::v1::answer;
@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
-/// Seconds of a profile: where nothing is said, and at most.
+/// Duration of a profile in seconds: default and maximum.
 const SECONDS: f64 = 5.0;
 const LONGEST: f64 = 30.0;
 const SHORTEST: f64 = 0.1;
-/// Profiles that are taken at a time: each reads a file for each thread, twice.
+/// Maximum number of concurrent profiles: each reads a file for each thread, twice.
 const AT_A_TIME: usize = 4;
 
 pub(crate) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
@@ -39,7 +39,8 @@ async fn profile(State(turns): State<Arc<Semaphore>>, Query(query): Query<Profil
     }
 }
 
-/// What threads take for so long; at once what they have taken since the process began, where that is no time.
+/// CPU time of threads during that many seconds; for 0, the CPU time since the process began, without
+/// waiting.
 async fn taken(turns: &Semaphore, seconds: f64) -> Result<Profile, Failure> {
     if seconds == 0.0 {
         return Ok(Threads::read().since_start());

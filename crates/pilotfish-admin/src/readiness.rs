@@ -1,12 +1,12 @@
-//! `/ready`: for everybody in numbers, and for those who see debug pages with what is wrong.
+//! `/ready`: numbers for all clients, and problems for those that may see debug pages.
 //!
 //! ```text
-//! probe ──▶ ready? waiting for? (atomics) ──▶ answer
-//!              └─ what is wrong: the lines that were made last ◀── a thread of its own, one at a time
+//! probe ──▶ ready? waiting for? (atomics) ──▶ response
+//!              └─ problems: the newest lines ◀── a blocking thread, one at a time
 //! ```
 //!
-//! What is wrong takes locks that computations hold, so no probe makes it: it is made beside them, and an answer waits for it for a moment
-//! only. The answer is small, however much is wrong.
+//! Finding problems takes locks that computations hold, so probes do not do it: it runs separately, and a
+//! response waits for it for a moment only. The response is small, regardless of the number of problems.
 
 use crate::access::{self, Access};
 use crate::routes::ControlPlane;
@@ -23,16 +23,16 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// For how long lines that were made are good enough to be counted.
+/// Maximum age of lines that are only counted.
 const FRESH: Duration = Duration::from_millis(500);
-/// How long an answer waits for newer lines; then those made last are told.
+/// Maximum wait for newer lines; then the last ones are used.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Lines of one kind of trouble (`ready-problems`), and what it waits for.
+/// Maximum number of lines of one kind of problem (`ready-problems`), and of reasons for waiting.
 const LINES: usize = 50;
-/// Bytes of a line (`ready-line-bytes`).
+/// Maximum bytes of a line (`ready-line-bytes`).
 const LINE_BYTES: usize = 1_024;
 
-/// What is wrong, in lines: at most 50 of each kind of trouble, of at most 1 KiB. What is more is counted.
+/// Problems as lines: at most 50 of each kind, of at most 1 KiB. Further ones are counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProblemLines {
     lines: Vec<String>,
@@ -41,7 +41,7 @@ pub struct ProblemLines {
 }
 
 impl ProblemLines {
-    /// Adds a kind of trouble. Only the lines that are shown are written.
+    /// Adds problems of one kind. Only displayed lines are formatted.
     pub fn add<T: fmt::Display>(&mut self, all: impl Iterator<Item = T>) {
         let mut more = 0_usize;
         for (at, line) in all.enumerate() {
@@ -57,13 +57,13 @@ impl ProblemLines {
         }
     }
 
-    /// With the verdict that was made of the same facts.
+    /// Sets the verdict that was derived from the same facts.
     #[must_use]
     pub fn with_verdict(self, verdict: PlaneVerdict) -> Self {
         Self { verdict: Some(verdict), ..self }
     }
 
-    /// The verdict, for an answer about readiness that may be newer.
+    /// Verdict for a response whose readiness may be newer.
     fn verdict(&self, ready: bool, told: bool) -> Option<PlaneVerdict> {
         let mut verdict = self.verdict.clone()?;
         if ready == (verdict.level == PlaneLevel::NotReady) {
@@ -76,20 +76,20 @@ impl ProblemLines {
         Some(verdict)
     }
 
-    /// The lines that are shown.
+    /// Displayed lines.
     #[must_use]
     pub fn lines(&self) -> &[String] {
         &self.lines
     }
 
-    /// How many there are.
+    /// Number of problems.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count
     }
 }
 
-/// A text that takes no more than a line may.
+/// Text of at most the size of a line.
 struct Line(String);
 
 impl Write for Line {
@@ -102,19 +102,19 @@ impl Write for Line {
         let end = (0..=room).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         self.0.push_str(text.get(..end).unwrap_or_default());
         self.0.push('…');
-        // What writes stops here.
+        // Ends the formatting.
         Err(fmt::Error)
     }
 }
 
 fn cut(text: &impl fmt::Display) -> String {
     let mut line = Line(String::new());
-    // The only error is that of a line that is full.
+    // The only error is that of a full line.
     let _ = write!(line, "{text}");
     line.0
 }
 
-/// The lines that were made last, and whether others are being made.
+/// The newest lines, and the state of their computation.
 pub(crate) struct Prepared {
     access: Access,
     turn: Arc<Semaphore>,
@@ -126,12 +126,12 @@ impl Prepared {
         Arc::new(Self { access, turn: Arc::new(Semaphore::new(1)), newest: Mutex::default() })
     }
 
-    /// Whether who asks is told more than numbers.
+    /// True if the client may see problems and not only numbers.
     pub(crate) fn tells(&self, request: &Request) -> bool {
         access::check_request(self.access, request).is_ok()
     }
 
-    /// The answer: with what is wrong, or in numbers.
+    /// Responds with problems, or with numbers.
     pub(crate) async fn answer<C: ControlPlane>(self: &Arc<Self>, plane: &Arc<C>, told: bool) -> Response {
         let mut readiness = plane.readiness();
         let problems = self.problems(plane, told).await;
@@ -149,8 +149,8 @@ impl Prepared {
         (status, Json::<api::Readiness>(readiness)).into_response()
     }
 
-    /// What is wrong: found out since it was asked for, or a moment before where only numbers are told, or what was found out last where that takes
-    /// too long. None before the first time.
+    /// Problems found since the request, or shortly before it if only numbers are sent, or the previous ones
+    /// if that takes too long. Empty before the first time.
     async fn problems<C: ControlPlane>(self: &Arc<Self>, plane: &Arc<C>, told: bool) -> Arc<ProblemLines> {
         let now = Instant::now();
         let oldest = if told { now } else { now.checked_sub(FRESH).unwrap_or(now) };
@@ -163,7 +163,7 @@ impl Prepared {
                 return;
             }
             let (this, plane) = (Arc::clone(self), Arc::clone(plane));
-            // It goes on where nobody waits any more, and gives the turn back also where it panics.
+            // Continues after its clients are gone, and releases the permit even after a panic.
             let making = tokio::task::spawn_blocking(move || {
                 let began = Instant::now();
                 let lines = Arc::new(plane.readiness_problems());
@@ -172,12 +172,12 @@ impl Prepared {
             });
             let _ = making.await;
         };
-        // Later, or no more: what is known is told.
+        // On a timeout, the previous lines are used.
         let _ = timeout(PATIENCE, made).await;
         self.newest.lock().as_ref().map(|(_, lines)| lines.clone()).unwrap_or_default()
     }
 
-    /// The lines that were made last, if that was begun then or later.
+    /// The newest lines, if their computation began at `oldest` or later.
     fn since(&self, oldest: Instant) -> Option<Arc<ProblemLines>> {
         let newest = self.newest.lock();
         newest.as_ref().filter(|(began, _)| *began >= oldest).map(|(_, lines)| lines.clone())

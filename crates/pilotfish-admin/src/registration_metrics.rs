@@ -1,26 +1,26 @@
-//! Metrics of registration: all zero where nothing can be registered.
+//! Metrics of registration: all zero if registration is disabled.
 
 use pilotfish_api as api;
 use prometheus::{HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
 use crate::catalogue::Catalogue;
 
-/// What the listener of the registration API tells.
+/// Metrics of the listener of the registration API.
 pub struct RegistrationApiMetrics {
     pub(crate) registered: RegisteredMetrics,
-    /// Requests and streams that ended, by method, protocol and gRPC code.
+    /// Ended requests and streams, by method, protocol and gRPC code.
     pub requests: IntCounterVec,
-    /// How long requests took, by method; streams do not count.
+    /// Duration of requests, by method, without streams.
     pub seconds: HistogramVec,
-    /// What a limit refused, by limit.
+    /// Refusals because of a limit, by limit.
     pub limits_exceeded: IntCounterVec,
     /// Open connections.
     pub connections: IntGauge,
     /// TLS handshakes, by result: `completed`, `failed`.
     pub handshakes: IntCounterVec,
-    /// 1 while tokens or rules cannot be used and older ones are in force.
+    /// 1 while tokens or rules are invalid and older ones stay in force.
     pub access_refused: IntGauge,
-    /// 1 while the files with certificates cannot be used and older ones are in force.
+    /// 1 while the certificate files are invalid and older ones stay in force.
     pub files_refused: IntGauge,
 }
 
@@ -62,13 +62,13 @@ impl RegistrationApiMetrics {
     }
 }
 
-/// What is registered, and how that goes.
+/// Metrics of registered instances.
 pub(crate) struct RegisteredMetrics {
     instances: IntGaugeVec,
-    /// Gauges with what they show.
+    /// Gauges with the functions for their values.
     gauges: Vec<(IntGauge, Value)>,
     requests: IntCounterVec,
-    /// Counters with what they count.
+    /// Counters with the functions for their values.
     counters: Vec<(IntCounter, Value)>,
 }
 

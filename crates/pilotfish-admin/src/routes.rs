@@ -1,5 +1,3 @@
-//! The paths of the admin API.
-
 use crate::access::{self, Access, Gate};
 use crate::metrics_page::MetricsPage;
 use crate::readiness::{Prepared, ProblemLines};
@@ -18,40 +16,40 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The state that the admin API shows; the binary implements it.
+/// State that the admin API shows; the binary implements it.
 pub trait ControlPlane: Send + Sync + 'static {
-    /// For how long nothing was seen of the control loop: it says at least every second that it is alive.
+    /// Time since the last heartbeat of the control loop, which sends one at least every second.
     fn silent_for(&self) -> Duration;
-    /// Whether proxies are served, and what is missing. Everybody may ask as often as they like: it waits for nothing.
+    /// Readiness, and missing conditions. Called often and by any client, so it must not block.
     fn readiness(&self) -> api::Readiness;
-    /// What is wrong, for `/ready`. It may take a while: one thread at a time asks.
+    /// Problems for `/ready`. May take a while; called by one thread at a time.
     fn readiness_problems(&self) -> ProblemLines;
-    /// For how long each source has given no sign of life, by name.
+    /// Time since the last sign of life of each source, by name.
     fn source_silence(&self) -> Vec<(String, Duration)>;
-    /// How registries are, by name.
+    /// States of registries, by name.
     fn registries(&self) -> Vec<api::Registry>;
-    /// What is registered with this process; `None` where nothing can be.
+    /// Registrations with this process; `None` if registration is disabled.
     fn registration(&self) -> Option<api::Registration>;
-    /// Lines of the log that were dropped since the start.
+    /// Number of log lines dropped since the start.
     fn dropped_log_lines(&self) -> u64;
-    /// The world as published last.
+    /// The world that was published last.
     fn world(&self) -> Arc<World>;
-    /// An object's content as JSON, with defaults applied.
+    /// Content of an object as JSON, with defaults applied.
     fn spec(&self, object: &Object) -> serde_json::Value;
-    /// Objects whose newest version is not in force, or that are doubtful.
+    /// Objects whose newest version is not in force, or that have warnings.
     fn problems(&self) -> Vec<api::Problem>;
-    /// The templates of sidecars by name; `None` where none are added to Pods.
+    /// Sidecar templates by name; `None` if injection is disabled.
     fn injection_templates(&self) -> Option<BTreeMap<String, String>>;
-    /// The connected proxies.
     fn ads(&self) -> api::Ads;
-    /// The connected proxies in the form that istioctl and Kiali read.
+    /// Connected proxies in the format of istioctl and Kiali.
     fn sync_status(&self) -> Vec<api::SyncStatus>;
-    /// What a proxy gets from the newest world, in the shape of Envoy's own `config_dump`. `proxy_id` is a connection's id, a node's id, or
-    /// the name and namespace of a proxy (`web-0.shop`). `None` when no such proxy is connected.
+    /// Resources of a proxy in the newest world, in the format of Envoy's `config_dump`. `proxy_id` is a
+    /// connection id, a node id, or the name and namespace of a proxy (`web-0.shop`). `None` if no such proxy
+    /// is connected.
     fn config_dump(&self, proxy_id: &str, include_eds: bool) -> Option<serde_json::Value>;
 }
 
-/// Every path below `/debug` with its description.
+/// Paths below `/debug` with their descriptions.
 pub const ENDPOINTS: &[(&str, &str)] = &[
     ("adsz", "Connected proxies, what they subscribe to and what they acknowledged"),
     ("config_dump", "Everything that one proxy gets: ?proxyID=NAME.NAMESPACE [&include_eds=true]"),
@@ -78,11 +76,12 @@ pub(crate) struct Admin<C> {
 
 pub(crate) type Shared<C> = State<Arc<Admin<C>>>;
 
-/// How long nothing may be seen of the control loop: one world may take a while.
+/// Maximum time without a heartbeat of the control loop: computing one world may take a while.
 const ALIVE: Duration = Duration::from_secs(30);
 
-/// All paths of the admin API. Health, metrics and the version are for everybody; the pages below `/debug` hold the configuration of all
-/// namespaces, and are for those that `access` lets in. So is what `/ready` tells beside numbers.
+/// All paths of the admin API. Health, metrics and the version are open to all clients. Pages below `/debug`
+/// contain the configuration of all namespaces and are restricted by `access`, as are the details of
+/// `/ready`.
 pub fn router<C: ControlPlane + Operations>(
     plane: Arc<C>,
     metrics: Arc<Metrics>,
@@ -108,9 +107,9 @@ pub fn router<C: ControlPlane + Operations>(
         .route("/debug/config_dump", get(config_dump::<C>))
         .nest("/api/v1", v1::router())
         .layer(middleware::from_fn_with_state(gate, access::guard));
-    // What is not computed for whom it asks: it takes no turn.
+    // Not computed for the client: needs no permit.
     let files = dashboard::router().layer(middleware::from_fn_with_state(access, access::admit_links));
-    // What waits more than it computes takes no turn of those that compute.
+    // Waits more than it computes: does not use the permits of computed pages.
     let lasting = Router::new()
         .route("/api/v1/events", get(events::<C>))
         .merge(profile::router())
@@ -121,7 +120,7 @@ pub fn router<C: ControlPlane + Operations>(
         .route("/healthz", get(alive::<C>))
         .route("/healthz/ready", get(ready::<C>))
         .route("/version", get(version_text::<C>))
-        // As `istioctl version` asks for it.
+        // The path that `istioctl version` requests.
         .route("//version", get(version_text::<C>))
         .merge(pages)
         .merge(lasting)
@@ -137,7 +136,8 @@ pub fn router<C: ControlPlane + Operations>(
         }))
 }
 
-/// Headers of every answer: a browser takes none for another type than it says, and gives none to pages of other sites.
+/// Headers of every response: browsers must not guess another content type, or pass it to pages of other
+/// sites.
 async fn for_this_site(mut response: Response) -> Response {
     const HEADERS: [(HeaderName, &str); 2] = [
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -149,7 +149,7 @@ async fn for_this_site(mut response: Response) -> Response {
     response
 }
 
-/// Whether a restart would help: the control loop says by itself that it is alive.
+/// Liveness: fails if the control loop sends no heartbeats, so that a restart would help.
 async fn alive<C: ControlPlane>(State(admin): Shared<C>) -> Response {
     let silent = admin.plane.silent_for();
     if silent < ALIVE {
@@ -210,7 +210,7 @@ async fn index() -> Response {
     ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], page).into_response()
 }
 
-/// The names alone, as istiod lists them: `istioctl x internal-debug` takes one of them.
+/// Names only, in istiod's format: `istioctl x internal-debug` takes one of them.
 async fn list() -> Json<Vec<&'static str>> {
     Json(ENDPOINTS.iter().map(|(path, _)| *path).filter(|path| *path != "list").collect())
 }
@@ -278,7 +278,6 @@ async fn configz<C: ControlPlane>(State(admin): Shared<C>, Query(query): Query<C
     Json(list).into_response()
 }
 
-/// Secrets are never shown.
 pub(crate) fn is_shown(kind: Kind) -> bool {
     kind != Kind::Secret
 }
@@ -333,7 +332,7 @@ struct ConfigDumpQuery {
     include_eds: bool,
 }
 
-/// istioctl searches replies for these words to try the next replica.
+/// istioctl searches replies for these words, to try the next replica.
 pub const NOT_CONNECTED: &str =
     "Proxy not connected to this Pilot instance. It may be connected to another instance.\n";
 

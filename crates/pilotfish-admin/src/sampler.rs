@@ -1,4 +1,4 @@
-//! What was measured during the last second, from the difference of two readings of the metrics.
+//! Measurements of the last second, from the difference of two readings of the metrics.
 
 use crate::Metrics;
 use crate::process_metrics::Usage;
@@ -8,7 +8,7 @@ use prometheus::core::{Collector, Metric};
 use prometheus::proto::MetricFamily;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// One reading of what only grows.
+/// One reading of monotonic values.
 #[derive(Clone, Debug, Default)]
 struct Reading {
     cpu: f64,
@@ -20,23 +20,23 @@ struct Reading {
     publish: Buckets,
 }
 
-/// The buckets of a histogram: bound, and how many were not above it.
+/// Buckets of a histogram: upper bound, and cumulative count.
 type Buckets = Vec<(f64, u64)>;
 
-/// Reads metrics again and again.
+/// Source of samples from repeated readings of the metrics.
 pub struct Sampler {
     before: Reading,
     at: Instant,
 }
 
 impl Sampler {
-    /// The first reading.
+    /// Takes the first reading.
     #[must_use]
     pub fn new(metrics: &Metrics) -> Self {
         Self { before: read(metrics, &Usage::read()), at: Instant::now() }
     }
 
-    /// What happened since the last reading.
+    /// Takes a reading and returns the difference from the last one.
     pub fn next(&mut self, metrics: &Metrics) -> Sample {
         let usage = Usage::read();
         let (now, reading) = (Instant::now(), read(metrics, &usage));
@@ -58,7 +58,7 @@ impl Sampler {
     }
 }
 
-/// Milliseconds since 1970, as JavaScript counts them.
+/// Milliseconds since 1970, as in JavaScript.
 #[must_use]
 pub fn millis(at: SystemTime) -> f64 {
     at.duration_since(UNIX_EPOCH).map_or(0.0, |since| (since.as_secs_f64() * 1_000.0).round())
@@ -92,7 +92,7 @@ fn buckets(histogram: &Histogram) -> Buckets {
     all.chain([(f64::INFINITY, histogram.get_sample_count())]).collect()
 }
 
-/// The quantiles of what came between two readings; `None` where nothing did.
+/// Quantiles of the values between two readings; `None` without values.
 fn latency(before: &Buckets, after: &Buckets) -> Option<Latency> {
     let counts: Buckets = after
         .iter()
@@ -103,7 +103,7 @@ fn latency(before: &Buckets, after: &Buckets) -> Option<Latency> {
     (total > 0).then(|| Latency { p50: quantile(&counts, total, 0.5), p99: quantile(&counts, total, 0.99) })
 }
 
-/// As Prometheus does: even within a bucket; what is above the last bound counts as that bound.
+/// Quantile as in Prometheus: linear within a bucket; values above the last bound count as that bound.
 fn quantile(counts: &Buckets, total: u64, part: f64) -> f64 {
     let rank = total as f64 * part;
     let (mut lower, mut below) = (0.0, 0_u64);

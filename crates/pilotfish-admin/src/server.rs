@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tower::ServiceExt;
 
-/// What those who look at pages can hold. People, probes and scrapers need a few connections each.
+/// Connection limits of the admin server. Users, probes and scrapers need a few connections each.
 pub const LIMITS: Limits = Limits {
     connections: 256,
     address_connections: 64,
@@ -24,20 +24,16 @@ pub const LIMITS: Limits = Limits {
     drain: Duration::from_secs(5),
 };
 
-/// Why the server cannot be started.
+/// Start-up error of the server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The address is in use or not one of this machine.
     #[error("cannot listen on {address}")]
-    Bind {
-        /// The address as configured.
-        address: SocketAddr,
-        /// The system's error.
-        source: io::Error,
-    },
+    Bind { address: SocketAddr, source: io::Error },
 }
 
-/// A page as those on this machine see it, without a connection: its status and at most so many bytes of its content.
+/// Requests a page as a client on this machine, without a connection: its status and at most `largest` bytes
+/// of its content.
 pub async fn page(router: &Router, path: &str, largest: usize) -> (StatusCode, Bytes) {
     let Ok(request) = Request::get(path).body(Body::empty()) else {
         return (StatusCode::BAD_REQUEST, Bytes::from_static(b"not a path\n"));
@@ -50,14 +46,14 @@ pub async fn page(router: &Router, path: &str, largest: usize) -> (StatusCode, B
     }
 }
 
-/// A server that listens and does not serve yet.
+/// A server that is bound and does not serve yet.
 pub struct Bound(Listener);
 
 impl Bound {
     /// Binds the address, so that a port conflict is an error at start.
     ///
     /// # Errors
-    /// When it cannot be bound.
+    /// If it cannot be bound.
     pub async fn bind(address: SocketAddr) -> Result<Self, ServerError> {
         let listener = Listener::bind("the admin address", address, LIMITS).await;
         Ok(Self(listener.map_err(|source| ServerError::Bind { address, source })?))
@@ -69,7 +65,7 @@ impl Bound {
         self.0.address()
     }
 
-    /// The same, which counts the limits that are reached.
+    /// Counts reached limits in `metrics`.
     #[must_use]
     pub fn with_metrics(self, metrics: Arc<Metrics>) -> Self {
         Self(self.0.with_on_limit(Arc::new(move |limit| metrics.limit_reached("admin", limit))))

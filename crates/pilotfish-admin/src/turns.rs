@@ -1,4 +1,5 @@
-//! Whose debug page is made next: so many at a time, fewer of one address, so that one that asks for many keeps no other waiting.
+//! Fair scheduling of debug pages: a limited number is computed at a time, fewer for one address, so that a
+//! client with many requests does not block others.
 //!
 //! ```text
 //!           a place of all         a turn of the          a turn of all
@@ -6,7 +7,8 @@
 //!           (else refused)         (OF_AN_ADDRESS)
 //! ```
 //!
-//! An address waits for one of its own turns first, so that in the queue for those of all there are never more than these of it.
+//! A request waits for a permit of its address first, so that the global queue never has more than
+//! [`OF_AN_ADDRESS`] requests of one address.
 
 use parking_lot::Mutex;
 use pilotfish_listener::{Slots, network_of};
@@ -17,18 +19,19 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// Pages that are made at a time (`debug-pages`): each may hold all that is known.
+/// Maximum number of pages that are computed at a time (`debug-pages`): each may hold all data in memory.
 pub(crate) const AT_A_TIME: usize = 3;
-/// The same, of one address (`address-debug-pages`).
+/// Maximum number of pages that are computed at a time for one address (`address-debug-pages`).
 pub(crate) const OF_AN_ADDRESS: usize = 2;
-/// Requests that wait for their turn, or have just got it: each has one of the places of the address, which probes need too.
+/// Maximum number of waiting requests and those that just received a permit: each uses a connection of its
+/// address, which probes need too.
 const PLACES: usize = 32;
-/// The same, of one address.
+/// Maximum number of such requests of one address.
 const PLACES_OF_AN_ADDRESS: usize = 16;
-/// How long a request waits for its turn.
+/// Maximum time that a request waits for its permit.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// Scheduler of debug pages, as described in the module.
 pub(crate) struct Turns {
     all: Arc<Semaphore>,
     of_addresses: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
@@ -36,14 +39,14 @@ pub(crate) struct Turns {
     places_of_addresses: Arc<Slots<IpAddr>>,
 }
 
-/// A page may be made. Whoever drops it lets the next one go on.
+/// Permit to compute a page. Dropping it admits the next request.
 #[derive(Debug)]
 pub(crate) struct Turn {
     _of_all: OwnedSemaphorePermit,
     _of_address: OwnedSemaphorePermit,
 }
 
-/// The limit for which there is no turn.
+/// Name of the limit that refused a request.
 pub(crate) type Limit = &'static str;
 const ALL: Limit = "debug-pages";
 const ADDRESS: Limit = "address-debug-pages";
@@ -58,10 +61,10 @@ impl Turns {
         }
     }
 
-    /// Waits for a turn. Without an address it is this machine that asks.
+    /// Waits for a permit. Requests without an address come from this machine.
     ///
     /// # Errors
-    /// The limit, when too many wait already or it takes too long.
+    /// Name of the limit, if too many requests wait or it takes too long.
     pub(crate) async fn turn(&self, peer: Option<IpAddr>) -> Result<Turn, Limit> {
         let address = network_of(peer.unwrap_or(Ipv4Addr::LOCALHOST.into()));
         let _of_address = self.places_of_addresses.take(address).ok_or(ADDRESS)?;
@@ -78,7 +81,8 @@ impl Turns {
         turn.ok().flatten().ok_or(waits_for)
     }
 
-    /// The turns of an address. They are forgotten when nobody has or wants one: there are never more addresses than turns and places.
+    /// Permits of an address. Unused ones are dropped: there are never more addresses than permits and
+    /// waiting requests.
     fn of_address(&self, address: IpAddr) -> Arc<Semaphore> {
         let mut all = self.of_addresses.lock();
         all.retain(|_, turns| turns.strong_count() > 0);

@@ -1,4 +1,5 @@
-//! `/api/v1`: what the command line and the dashboard ask. Its answers are as bounded as pages are: lists come in parts.
+//! `/api/v1`: API of the command line and the dashboard. Its responses are bounded as pages are: lists are
+//! paginated.
 
 mod services;
 
@@ -22,115 +23,116 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// What the control plane can tell an operator; the binary implements it.
+/// Queries and operations of operators; the binary implements it.
 pub trait Operations: Send + Sync + 'static {
-    /// Everything in numbers.
+    /// Numbers of the overview page.
     fn overview(&self) -> Overview;
 
-    /// Whether all is well.
+    /// Overall status and its problems.
     fn status(&self) -> Status;
 
-    /// The last changes, [`crate::CHANGES`] at most and the newest first, each with how far its proxies are.
+    /// The last changes, [`crate::CHANGES`] at most and the newest first, each with the progress of its
+    /// proxies.
     fn changes(&self) -> Vec<ChangeProgress>;
 
-    /// The name of this replica, where there may be several: each has proxies and revisions of its own.
+    /// Name of this replica. Each replica has its own proxies and revisions.
     fn replica(&self) -> String;
 
-    /// The connected proxies, by name.
+    /// Connected proxies, by name.
     fn proxies(&self) -> Vec<Proxy>;
 
-    /// One connected proxy: by the id of its connection or node, by name and namespace (`web-0.shop`), or by the beginning of that.
+    /// One connected proxy: by connection or node id, by name and namespace (`web-0.shop`), or by a prefix of
+    /// those.
     ///
     /// # Errors
-    /// When there is none, or several.
+    /// If there is none, or several.
     fn proxy(&self, name: &str) -> Result<Proxy, Failure>;
 
-    /// Who has acknowledged something.
+    /// Acknowledgements of a revision or an object.
     ///
     /// # Errors
-    /// When it is not known.
+    /// If it is not known.
     fn acknowledgement(&self, what: &WaitFor) -> Result<Acknowledgement, Failure>;
 
-    /// What a proxy was sent, or what it would have had at an earlier revision.
+    /// Resources that a proxy was sent, or that it would have had at an earlier revision.
     ///
     /// # Errors
-    /// When the proxy is not known, or the revision is not kept.
+    /// If the proxy is not known, or the revision is not stored.
     fn proxy_config(&self, proxy: &str, asked: &ConfigAsked) -> Result<ProxyConfig, Failure>;
 
-    /// What was published lately, the newest first.
+    /// Recent publications, the newest first.
     ///
     /// # Errors
-    /// When the object or the proxy is not known.
+    /// If the object or the proxy is not known.
     fn history(&self, query: &HistoryQuery) -> Result<History, Failure>;
 
     /// One change with diffs.
     ///
     /// # Errors
-    /// When the revision is not kept.
+    /// If the revision is not stored.
     fn change(&self, revision: u64) -> Result<Change, Failure>;
 
-    /// What would change.
+    /// Effects of a planned change.
     ///
     /// # Errors
-    /// When it cannot be computed now.
+    /// If it cannot be computed now.
     fn plan(&self, request: PlanRequest, abandoned: &Abandoned) -> Result<Plan, Failure>;
 
-    /// Where a request of a proxy goes.
+    /// Path of a proxy's request.
     ///
     /// # Errors
-    /// When the proxy or the host is not known.
+    /// If the proxy or the host is not known.
     fn why(&self, query: &WhyQuery) -> Result<Why, Failure>;
 
-    /// What is kept of the past since a revision, or all of it, as lines of JSON.
+    /// Stored history since a revision, or all of it, as JSON lines.
     ///
     /// # Errors
-    /// When the revision is not kept, or it is too much.
+    /// If the revision is not stored, or there is too much.
     fn record(&self, from: Option<u64>) -> Result<Vec<u8>, Failure>;
 
-    /// What there is around a service. `row` is what lists show of it.
+    /// Neighbourhood of a service. `row` is its row in lists.
     fn service_detail(&self, key: &ServiceKey, row: ServiceRow) -> ServiceDetail;
 
-    /// Namespaces, and who sees whose services.
+    /// Namespaces, and the visibility of their services to each other.
     fn namespace_map(&self) -> NamespaceMap;
 
-    /// The routes around the services of a namespace.
+    /// Routes from and to services of a namespace.
     fn service_map(&self, namespace: &str) -> ServiceMap;
 
-    /// What memory is for, by kind.
+    /// Memory use by kind.
     fn memory(&self) -> Vec<MemoryKind>;
 
-    /// Which logs are written.
+    /// The log filter.
     ///
     /// # Errors
-    /// When that is not known.
+    /// If it is unknown.
     fn log(&self) -> Result<LogFilter, Failure>;
 
-    /// Changes which logs are written: what is configured where the filter is empty.
+    /// Sets the log filter; an empty one restores the configured filter.
     ///
     /// # Errors
-    /// When the filter cannot be read.
+    /// If the filter is malformed.
     fn set_log(&self, filter: &str) -> Result<LogFilter, Failure>;
 
-    /// Makes a source read again now what its guard holds back, and believe it.
+    /// Makes a source read the data that its guard holds back again now, and accept it.
     ///
     /// # Errors
-    /// When the source holds nothing back.
+    /// If the source holds nothing back.
     fn accept_loss(&self, source: &str) -> Result<GuardAcceptance, Failure>;
 
-    /// Which services an address is an endpoint of.
+    /// Services that an address is an endpoint of.
     ///
     /// # Errors
-    /// When it is no address.
+    /// If it is not an address.
     fn why_endpoint(&self, address: &str) -> Result<WhyEndpoint, Failure>;
 
-    /// Whom an object reaches.
+    /// Proxies that an object reaches.
     ///
     /// # Errors
-    /// When it is not known.
+    /// If it is not known.
     fn why_object(&self, object: &str) -> Result<WhyObject, Failure>;
 }
 
-/// An object.
 #[derive(Deserialize)]
 struct ObjectQuery {
     object: String,
@@ -143,80 +145,75 @@ async fn why_object<C: ControlPlane + Operations>(
     answer(admin.plane.why_object(&query.object))
 }
 
-/// What is waited for.
+/// Condition to wait for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitFor {
-    /// Everything that is in force: at a revision, or now.
-    Newest {
-        /// The revision.
-        up_to: Option<u64>,
-    },
-    /// What a revision changed.
+    /// All changes up to a revision, or up to now.
+    Newest { up_to: Option<u64> },
+    /// Changes of one revision.
     Revision(u64),
-    /// An object as it was read last.
+    /// The newest version of an object.
     Object {
-        /// `VirtualService/shop/catalog`.
+        /// Name such as `VirtualService/shop/catalog`.
         object: String,
-        /// The `metadata.generation` that is to be read first; then an object that is not known may come, and is no error.
+        /// Minimum `metadata.generation`; with it, an unknown object is waited for and no error.
         generation: Option<i64>,
     },
 }
 
-/// Which of a proxy's resources are meant.
+/// Filter for the resources of a proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigAsked {
-    /// Of one section; `None` for all.
+    /// Section; `None` for all.
     pub section: Option<Section>,
-    /// Those whose names are this, or else contain it.
+    /// Exact name, or else a part of the name.
     pub name: Option<String>,
-    /// Whole, or by name only.
+    /// True for the content, false for names only.
     pub full: bool,
-    /// So many of them are left out at the beginning.
+    /// Number of skipped resources.
     pub offset: usize,
-    /// So many at most.
+    /// Maximum number of resources.
     pub limit: usize,
-    /// As of this revision; `None` for what it was sent last.
+    /// Revision; `None` for the resources that were sent last.
     pub at: Option<u64>,
 }
 
-/// A request of a proxy.
+/// Query for the path of a proxy's request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WhyQuery {
     /// The proxy, or a workload.
     pub proxy: String,
-    /// Whether a workload that is not connected would be a gateway, and not have a sidecar.
+    /// True if a workload that is not connected is a gateway and has no sidecar.
     pub gateway: bool,
-    /// `HOST[:PORT]`.
+    /// `HOST[:PORT]` of the destination.
     pub to: String,
-    /// The path.
     pub path: String,
-    /// The method.
     pub method: String,
     /// Headers: `NAME=VALUE`.
     pub headers: Vec<String>,
-    /// At an earlier revision.
+    /// Earlier revision to evaluate.
     pub at: Option<u64>,
 }
 
-/// Which changes are asked for.
+/// Filter for changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct HistoryQuery {
-    /// Those that touched an object: `VirtualService/shop/catalog`.
+    /// Changes of an object, such as `VirtualService/shop/catalog`.
     pub object: Option<String>,
-    /// Those that concerned a connected proxy, since it connected.
+    /// Changes that concerned a connected proxy since it connected.
     pub proxy: Option<String>,
-    /// Also those of nothing but endpoints; they are always there where an object or a proxy is named.
+    /// Includes changes of endpoints only; always included with an object or a proxy.
     #[serde(default)]
     pub endpoints: bool,
-    /// The first one of the list that is shown.
+    /// Index of the first listed change.
     pub offset: Option<usize>,
-    /// How many are shown.
+    /// Maximum number of listed changes.
     pub limit: Option<usize>,
 }
 
-/// Bytes of the files of a plan, as JSON.
+/// Maximum size of a plan's files, as JSON.
 const PLAN_BYTES: usize = 8 << 20;
-/// Bytes of a filter of logs, as JSON.
+/// Maximum size of a log filter, as JSON.
 const LOG_BYTES: usize = 4 << 10;
 
 pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
@@ -249,13 +246,13 @@ pub(crate) fn router<C: ControlPlane + Operations>() -> Router<Arc<Admin<C>>> {
         .route("/why/object", get(why_object::<C>))
 }
 
-/// Changes what is in force, as an edit of the source would.
+/// Changes the state in force, like an edit of the source would.
 fn accept_guard<C: ControlPlane + Operations>() -> MethodRouter<Arc<Admin<C>>> {
     let accept = post(accept_loss::<C>).layer(DefaultBodyLimit::max(LOG_BYTES));
     accept.layer(middleware::from_fn(access::this_machine))
 }
 
-/// Changes which logs are written.
+/// Changes the log filter.
 fn change_log<C: ControlPlane + Operations>() -> MethodRouter<Arc<Admin<C>>> {
     let change = post(set_log::<C>).layer(DefaultBodyLimit::max(LOG_BYTES));
     change.layer(middleware::from_fn(access::this_machine))
@@ -276,7 +273,7 @@ pub(crate) fn answer<T: Serialize>(result: Result<T, Failure>) -> Response {
     }
 }
 
-/// The part of a list, and which of it.
+/// Filter, order and page of a list.
 #[derive(Deserialize)]
 struct ListQuery {
     offset: Option<usize>,
@@ -287,13 +284,13 @@ struct ListQuery {
     health: Option<String>,
     state: Option<String>,
     severity: Option<String>,
-    /// Names contain this.
+    /// Substring of the name.
     name: Option<String>,
-    /// `health`, `namespace`, `endpoints` of services; `state` of proxies; else by name.
+    /// Sort key: `health`, `namespace`, `endpoints` of services; `state` of proxies; by name otherwise.
     sort: Option<String>,
     #[serde(default)]
     without_endpoints: bool,
-    /// Whether the host is meant as it is, and not as a part of others.
+    /// True if the host filter is exact and not a substring.
     #[serde(default)]
     exact: bool,
 }
@@ -468,8 +465,8 @@ async fn acknowledgements<C: ControlPlane + Operations>(
     answer(admin.plane.acknowledgement(&what))
 }
 
-/// The question of a POST. A page of another site that a browser has open cannot send JSON without being asked for leave, which is not
-/// given.
+/// Body of a POST request. A foreign page in a browser cannot send JSON without a CORS preflight, which is
+/// not answered.
 fn question<T: DeserializeOwned>(what: &str, headers: &HeaderMap, body: &[u8]) -> Result<T, Failure> {
     let is_json = headers
         .get(header::CONTENT_TYPE)

@@ -1,11 +1,11 @@
-//! From the model to the JSON views.
+//! Conversion from the model to the JSON views.
 
 use pilotfish_api as api;
 use pilotfish_model::{Endpoint, ExportTo, Object, Origin, Service, ServiceEndpoints, TlsMode, World};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Seconds since the epoch as RFC 3339; empty for 0, which stands for "not known".
+/// Seconds since the epoch as RFC 3339; empty for 0, which means unknown.
 #[must_use]
 pub fn time(seconds: i64) -> String {
     if seconds == 0 {
@@ -14,7 +14,7 @@ pub fn time(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds).map(|time| time.to_string()).unwrap_or_default()
 }
 
-/// Where something came from.
+/// View of an origin.
 #[must_use]
 pub fn provenance(from: &Origin) -> api::Provenance {
     match from {
@@ -79,10 +79,10 @@ pub(crate) fn service(service: &Service) -> api::Service {
     }
 }
 
-/// Host to namespace to shards, as istiod shows them.
+/// Shards by host and namespace, in istiod's format.
 pub(crate) type Endpoints = BTreeMap<String, BTreeMap<String, api::EndpointShards>>;
 
-/// The endpoints of all services, or of hosts that contain a text.
+/// Endpoints of all services, or of hosts that contain `host`.
 pub(crate) fn endpoints(world: &World, host: Option<&str>) -> Endpoints {
     let mut out = Endpoints::new();
     for (key, endpoints) in world.endpoints() {
@@ -128,7 +128,7 @@ pub(crate) fn endpoint(endpoint: &Endpoint) -> api::Endpoint {
     }
 }
 
-/// One object with its content as given.
+/// View of one object with its content as written.
 pub(crate) fn object(object: &Object, spec: serde_json::Value) -> api::ConfigObject {
     let meta = &object.meta;
     api::ConfigObject {

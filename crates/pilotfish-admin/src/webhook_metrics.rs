@@ -1,20 +1,17 @@
-//! Metrics of webhooks: one of our own by outcome, and those of istiod, which dashboards ask for.
+//! Metrics of webhooks: one by result, and those of istiod, which dashboards use.
 
 use crate::catalogue::Catalogue;
 use prometheus::{IntCounter, IntCounterVec};
 
-/// A review as it is counted. All texts are of closed sets, whatever a client sends.
+/// Labels of a reviewed object. All values come from closed sets, independent of the client.
 #[derive(Clone, Copy, Debug)]
 pub struct ReviewedObject {
-    /// The API group.
     pub group: &'static str,
-    /// The version.
     pub version: &'static str,
-    /// The plural name of the kind.
+    /// Plural name of the kind.
     pub resource: &'static str,
 }
 
-/// The metrics of webhooks.
 pub struct WebhookMetrics {
     reviews: IntCounterVec,
     passed: IntCounterVec,
@@ -56,12 +53,12 @@ impl WebhookMetrics {
         })
     }
 
-    /// A webhook answered: `allowed`, `refused` or `error`.
+    /// Counts a response of a webhook: `allowed`, `refused` or `error`.
     pub fn reviewed(&self, webhook: &str, result: &str) {
         self.reviews.with_label_values(&[webhook, result]).inc();
     }
 
-    /// An object was validated: `None` when it may pass, else why not.
+    /// Counts a validation: `None` if the object may pass, or else the reason of the refusal.
     pub fn validated(&self, object: &ReviewedObject, refused: Option<&'static str>) {
         let ReviewedObject { group, version, resource } = *object;
         match refused {
@@ -70,7 +67,8 @@ impl WebhookMetrics {
         }
     }
 
-    /// A sidecar was asked for: whether the Pod got one, needs none (`None`), or was refused.
+    /// Counts an injection: true if the Pod received a sidecar, `None` if it needs none, false if it was
+    /// refused.
     pub fn injected(&self, done: Option<bool>) {
         self.injection.inc();
         match done {

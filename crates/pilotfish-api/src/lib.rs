@@ -1,7 +1,7 @@
-//! The JSON views of the admin API: what server, command line and dashboard agree on.
+//! JSON views of the admin API, shared by server, command line and dashboard.
 //!
-//! Field names follow istiod's debug endpoints where it has them, so that tools written for it can read them. The types
-//! stand apart from the model, which stays free to change.
+//! Field names follow istiod's debug endpoints where those exist, so that its tools can read them. The types
+//! are separate from the model, which stays free to change.
 
 mod registration;
 pub mod v1;
@@ -15,24 +15,24 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// `/ready`: whether proxies are served. The lists are empty for those who do not see debug pages.
+/// Readiness, `/ready`. The lists are empty for clients that may not see debug pages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Readiness {
-    /// Whether every registry handed over its first complete list and the process is not draining.
+    /// True if every registry completed its initial list and the process is not draining.
     pub ready: bool,
-    /// The verdict: its causes only for those who see debug pages. `None` before it was made for the first time.
+    /// Verdict, with causes only for clients that may see debug pages. `None` before it was first computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<v1::PlaneVerdict>,
-    /// What is missing, by name, with the reason where one is known: the first 50.
+    /// Conditions that are not met, with the reason if it is known: the first 50.
     pub waiting_for: Vec<String>,
-    /// How many are missing.
+    /// Number of conditions that are not met.
     #[serde(default)]
     pub waiting_for_count: usize,
-    /// What is wrong, in one line each: registries that cannot be read, what proxies refuse, what the analysis found, and objects whose
-    /// newest version is not in force. Of each the first 50.
+    /// Problems, one line each: unreadable registries, refusals of proxies, findings of the analysis, and
+    /// objects whose newest version is not in force. The first 50 of each kind.
     pub problems: Vec<String>,
-    /// How many lines these are without a limit.
+    /// Total number of problem lines.
     #[serde(default)]
     pub problem_count: usize,
 }
@@ -41,63 +41,61 @@ pub struct Readiness {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Registry {
-    /// `Kubernetes/Kubernetes`: the kind of the registry and its cluster.
+    /// Name with kind and cluster, such as `Kubernetes/Kubernetes`.
     pub name: String,
-    /// Whether its first complete list was read.
+    /// True if its initial list is complete.
     pub synced: bool,
-    /// Why it cannot be read now; what was read before stays in force.
+    /// Reason why it cannot be read now; earlier data stays in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// Since when it cannot be read, RFC 3339.
+    /// Time since which it cannot be read, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failing_since: Option<String>,
-    /// Whether readiness went on without its first list, which took too long.
+    /// True if readiness stopped waiting for its initial list after a timeout.
     #[serde(default, skip_serializing_if = "is_false")]
     pub given_up: bool,
-    /// Whether it takes the place of the registry of the same name as soon as it is in sync.
+    /// True if it will replace the registry of the same name once it is in sync.
     #[serde(default, skip_serializing_if = "is_false")]
     pub replacing: bool,
     /// Services (hosts by namespace).
     pub services: usize,
-    /// Endpoints of all services.
     pub endpoints: usize,
-    /// Workloads.
     pub workloads: usize,
-    /// Its services that lose to those of another registry: at most 1,000 of them.
+    /// Services that lose to those of another registry, at most 1,000.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub losers: Arc<[LosingService]>,
-    /// What its source tells about itself; `None` for registries that read objects.
+    /// State of its source; `None` for registries that read objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<RegistrySource>,
 }
 
-/// How the source of a registry without objects is.
+/// State of the source of a registry without objects.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RegistrySource {
-    /// When the product last answered well, with or without news, RFC 3339.
+    /// Time of the last successful response, RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_answer: Option<String>,
-    /// Seconds since then: how far the registry may lag behind its product.
+    /// Seconds since then: an upper bound for the lag of the registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag_seconds: Option<f64>,
-    /// Requests sent to the product since the start, or messages from one that pushes.
+    /// Number of requests sent since the start, or of messages from a source that pushes.
     pub requests: u64,
-    /// Sessions that began since the start: each connects and reads everything.
+    /// Number of sessions since the start: each connects and reads everything.
     pub sessions: u64,
-    /// Sessions that ended with a failure.
+    /// Number of failed sessions.
     pub failures: u64,
-    /// Answers held back by the guard against mass change since the start.
+    /// Responses held back by the guard against mass change since the start.
     pub holds: u64,
-    /// The answer that is held back now.
+    /// Response that is held back now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<HeldAnswer>,
-    /// Objects that it has, for a source that brings objects instead of services.
+    /// Number of its objects, for a source of objects instead of services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<usize>,
-    /// How many things of the product cannot be used as they are: names that are none, hosts of two services.
+    /// Number of unusable entries, such as invalid names and hosts with two services.
     pub problem_count: usize,
-    /// The first 100 of them.
+    /// First 100 unusable entries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
 }
@@ -106,16 +104,16 @@ pub struct RegistrySource {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HeldAnswer {
-    /// The things that are missing: `endpoints` of a registry, else plurals of kinds.
+    /// Kind of the missing entries: `endpoints` for a registry, or else the plural of an object kind.
     #[serde(default)]
     pub of: String,
-    /// When it came, RFC 3339.
+    /// Time of the read, RFC 3339.
     pub since: String,
-    /// When the second one is asked for, RFC 3339.
+    /// Time of the second read, RFC 3339.
     pub until: String,
-    /// Number of things in force.
+    /// Number of entries in force.
     pub endpoints: usize,
-    /// Things that the answer has.
+    /// Number of entries in the response.
     pub would_leave: usize,
 }
 
@@ -129,17 +127,15 @@ impl fmt::Display for HeldAnswer {
     }
 }
 
-/// A service of a registry whose host and namespace another registry has, too, and wins.
+/// A service that loses to a service of another registry with the same host and namespace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LosingService {
-    /// The host name.
     pub hostname: String,
-    /// The namespace.
     pub namespace: String,
-    /// The registry whose service counts, by its name.
+    /// Name of the registry whose service is used.
     pub winner: String,
-    /// Why, and whether the endpoints are used all the same.
+    /// Reason, and use of the losing service's endpoints.
     pub reason: String,
 }
 
@@ -151,11 +147,11 @@ fn is_false(value: &bool) -> bool {
 /// One port of a service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Port {
-    /// The name, by which endpoints belong to the port.
+    /// Name that endpoints refer to.
     pub name: String,
-    /// The number that clients connect to.
+    /// Port number that clients connect to.
     pub port: u32,
-    /// The application protocol: `Http`, `Grpc`, `Tcp`, ...; `Unsupported` where none is declared.
+    /// Application protocol: `Http`, `Grpc`, `Tcp`, ...; `Unsupported` if it is not declared.
     pub protocol: String,
 }
 
@@ -163,69 +159,67 @@ pub struct Port {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Service {
-    /// What belongs to the service rather than to its host name.
+    /// Attributes of the service that do not belong to its host name.
     #[serde(rename = "Attributes")]
     pub attributes: ServiceAttributes,
-    /// Its ports in the order written.
+    /// Ports in the order written.
     pub ports: Vec<Port>,
-    /// When its object was created, RFC 3339; empty where not known.
+    /// Creation time of its object, RFC 3339; empty if it is unknown.
     pub creation_time: String,
-    /// The full host name, as `web.shop.svc.cluster.local`.
+    /// Full host name, such as `web.shop.svc.cluster.local`.
     pub hostname: String,
     /// Virtual addresses by cluster.
     #[serde(rename = "clusterVIPs")]
     pub cluster_vips: BTreeMap<String, Vec<String>>,
-    /// The address for clients of other clusters.
+    /// Address for clients of other clusters.
     pub default_address: String,
-    /// How clients find endpoints, as in `ClientSideLB`.
+    /// Endpoint discovery of clients, such as `ClientSideLB`.
     #[serde(rename = "Resolution")]
     pub resolution: String,
-    /// Whether it lies outside the mesh.
+    /// True if it is outside the mesh.
     #[serde(rename = "MeshExternal")]
     pub mesh_external: bool,
-    /// The object that made it, and its cluster.
+    /// Object that defines it, and its cluster.
     pub provenance: Provenance,
 }
 
-/// What belongs to a service rather than to its host name.
+/// Attributes of a service that do not belong to its host name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ServiceAttributes {
-    /// The kind of its registry: `Kubernetes`, `External`, ...
+    /// Kind of its registry: `Kubernetes`, `External`, ...
     pub service_registry: String,
-    /// The short name, as `web`; of a ServiceEntry, the host.
+    /// Short name, such as `web`; for a ServiceEntry, the host.
     pub name: String,
-    /// The namespace that defines it.
+    /// Namespace that defines it.
     pub namespace: String,
-    /// Labels of the object.
     pub labels: BTreeMap<String, String>,
-    /// Where it is visible; empty for the mesh-wide default.
+    /// Visibility; empty for the mesh-wide default.
     pub export_to: Vec<String>,
-    /// Labels of the workloads that it selects.
+    /// Labels of the selected workloads.
     pub label_selectors: BTreeMap<String, String>,
 }
 
-/// What made something: an object with the cluster that it was read from, or an entry of a registry that has no objects.
+/// Origin: an object with the cluster that it was read from, or an entry of a registry without objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Provenance {
-    /// The object's kind, as in YAML.
+    /// Object kind, as in YAML.
     pub kind: String,
-    /// The object's namespace; empty for cluster-scoped kinds.
+    /// Object namespace; empty for cluster-scoped kinds.
     pub namespace: String,
-    /// The object's name.
     pub name: String,
-    /// The cluster that it was read from.
+    /// Cluster that it was read from.
     pub cluster: String,
-    /// The registry, for what a registry without objects has.
+    /// Registry, for entries of a registry without objects.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub registry: String,
-    /// The registry's own id for it.
+    /// Id of the entry in the registry.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub id: String,
 }
 
-/// The endpoints of one service in `/debug/endpointz`.
+/// Endpoints of one service in `/debug/endpointz`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct EndpointShards {
@@ -235,38 +229,35 @@ pub struct EndpointShards {
     pub service_accounts: Vec<String>,
 }
 
-/// One endpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Endpoint {
     /// IP addresses, one host name, or the path of a Unix socket.
     pub addresses: Vec<String>,
-    /// The port number; 0 with a Unix socket.
+    /// Port number; 0 for a Unix socket.
     pub endpoint_port: u32,
-    /// The name of the service port that it belongs to.
+    /// Name of its service port.
     pub service_port_name: String,
-    /// Labels of the workload.
     pub labels: BTreeMap<String, String>,
-    /// `region/zone/sub_zone`.
+    /// Locality as `region/zone/sub_zone`.
     pub locality: String,
-    /// The network that it is reached in; empty for the default one.
+    /// Network that it is reached in; empty for the default one.
     pub network: String,
-    /// The weight; 0 for none.
+    /// Load balancing weight; 0 without one.
     pub lb_weight: u32,
-    /// The workload's SPIFFE id; empty without one.
+    /// SPIFFE id of the workload; empty without one.
     pub service_account: String,
     /// `Healthy`, `Unhealthy`, `Draining`, `Terminating` or `Unknown`.
     pub health_status: String,
-    /// `istio` or `disabled`.
+    /// TLS mode: `istio` or `disabled`.
     #[serde(rename = "TLSMode")]
     pub tls_mode: String,
-    /// The node that it runs on; empty where not known.
+    /// Node that it runs on; empty if it is unknown.
     pub node_name: String,
-    /// The name of its Deployment or other workload, for telemetry.
+    /// Name of its Deployment or other workload, for telemetry.
     pub workload_name: String,
-    /// The workload's namespace.
     pub namespace: String,
-    /// The object that made it.
+    /// Object that defines it.
     pub provenance: Provenance,
 }
 
@@ -274,92 +265,84 @@ pub struct Endpoint {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigObject {
-    /// The kind, as in YAML.
+    /// Kind, as in YAML.
     pub kind: String,
-    /// The API group; empty for Kubernetes' core group.
+    /// API group; empty for Kubernetes' core group.
     pub group: String,
-    /// Name, namespace, labels and so on.
     pub metadata: ConfigMetadata,
-    /// The `spec` in force, with defaults applied.
+    /// `spec` in force, with defaults applied.
     pub spec: serde_json::Value,
 }
 
-/// Metadata of a configuration object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigMetadata {
-    /// `metadata.name`.
     pub name: String,
     /// `metadata.namespace`; empty for cluster-scoped kinds.
     pub namespace: String,
-    /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
-    /// `metadata.annotations`.
     pub annotations: BTreeMap<String, String>,
-    /// When its object was created, RFC 3339; empty where not known.
+    /// Creation time of its object, RFC 3339; empty if it is unknown.
     pub creation_timestamp: String,
     /// File and line, or the cluster that it was read from.
     pub origin: String,
 }
 
-/// An object whose newest version is not in force, or that is doubtful.
+/// An object whose newest version is not in force, or that has warnings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
     /// `error`, `warning` or `info`.
     pub severity: String,
-    /// What the analysis calls it, as `IST0101`; empty for what is not of it.
+    /// Code of the analysis, such as `IST0101`; empty for other problems.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub code: String,
-    /// File and line, `shop.yaml:12`.
+    /// File and line, such as `shop.yaml:12`.
     pub place: String,
-    /// `VirtualService shop/catalog`; empty where no object could be read.
+    /// Object name, such as `VirtualService shop/catalog`; empty if no object could be read.
     pub object: String,
-    /// The path of the field, `spec.http[0].route`.
+    /// Path of the field, such as `spec.http[0].route`.
     pub path: String,
-    /// What is wrong.
     pub message: String,
-    /// A correction, where one is likely; else empty.
+    /// Likely correction, or empty.
     pub hint: String,
-    /// What is in force now: `last-good`, `dropped`, `closed` or `newest`.
+    /// Configuration in force: `last-good`, `dropped`, `closed` or `newest`.
     pub in_force: String,
 }
 
-/// `/debug/adsz`.
+/// Response of `/debug/adsz`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ads {
-    /// How many proxies are connected.
+    /// Number of connected proxies.
     pub total_clients: usize,
-    /// The proxies by connection id.
+    /// Proxies by connection id.
     pub clients: Vec<AdsClient>,
 }
 
-/// One connected proxy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AdsClient {
     /// `<node id>-<number>`.
     pub connection_id: String,
-    /// RFC 3339.
+    /// Time of its connection, RFC 3339.
     pub connected_at: String,
-    /// The address that it connects from.
     pub address: String,
     /// `delta` or `sotw`.
     pub protocol: String,
-    /// By type URL.
+    /// Subscriptions by type URL.
     pub watches: BTreeMap<String, Watch>,
 }
 
-/// What a proxy subscribes to and was sent of one resource type.
+/// Subscription and responses of one resource type.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Watch {
-    /// Whether it subscribes to all resources of the type.
+    /// True for all resources of the type.
     pub wildcard: bool,
-    /// How many names it subscribes to.
+    /// Number of subscribed names.
     pub subscribed: usize,
-    /// Those names in order, at most 100 of them.
+    /// Subscribed names in order, at most 100.
     pub names: Vec<String>,
     /// Nonce of the newest response; empty before the first.
     pub nonce_sent: String,
@@ -367,19 +350,19 @@ pub struct Watch {
     pub nonce_acked: String,
     /// `SYNCED`, `STALE` (sent, not yet acknowledged), `NOT_SENT` or `ERROR` (refused).
     pub status: String,
-    /// RFC 3339; empty before the first response.
+    /// Time of the last response, RFC 3339; empty before the first.
     pub last_sent: String,
-    /// The proxy's message of its newest NACK, until it acknowledges a later response.
+    /// Message of the newest NACK, until a later response is acknowledged.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub last_error: String,
 }
 
-/// One proxy in `/debug/syncz`, in istiod's form.
+/// One proxy in `/debug/syncz`, in istiod's format.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SyncStatus {
     /// `CLUSTER_ID`.
     pub cluster_id: String,
-    /// The node id's name part.
+    /// Name part of the node id.
     pub proxy: String,
     /// `sidecar` or `router`.
     pub proxy_type: String,

@@ -3,58 +3,57 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// `/debug/registrationz`: what is registered with this process, and how that goes.
+/// State of registration with this process, `/debug/registrationz`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Registration {
-    /// Where registrations are kept.
     pub store: RegistrationStore,
-    /// Whether the store was read, so that everything below is whole.
+    /// True once the store was read, so that all numbers below are complete.
     pub ready: bool,
-    /// The store's revision.
     pub revision: u64,
-    /// Services that have an instance.
+    /// Number of services with an instance.
     pub services: usize,
     /// Instances by their health: `healthy`, `preserved`, `reported`, `lapsed`, `check-failed`, `draining`.
     pub instances: BTreeMap<String, usize>,
     /// Identities that have registered an instance.
     pub owners: usize,
-    /// Services of which most leases lapsed together, so that this is not believed: `NAMESPACE/SERVICE`.
+    /// Services of which most leases lapsed together, so that their instances are preserved:
+    /// `NAMESPACE/SERVICE`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub preserving: Vec<String>,
-    /// Watches that are open.
+    /// Number of open watches.
     pub watches: usize,
-    /// Changes over which a watch can resume.
+    /// Number of changes over which a watch can resume.
     pub history_events: usize,
-    /// About their bytes.
+    /// Estimated size of those changes in bytes.
     pub history_bytes: usize,
-    /// What clients asked for since the start.
+    /// Requests of clients since the start.
     pub requests: Vec<RegistrationRequests>,
-    /// Leases that lapsed since the start.
+    /// Number of leases that lapsed since the start.
     pub lapsed: u64,
-    /// Instances that were removed since the start, because their lease had lapsed or their grace time was over.
+    /// Number of instances that were removed since the start because their lease had lapsed or their grace
+    /// period was over.
     pub expired: u64,
-    /// How often leases of a service that lapsed together were not believed.
+    /// Number of times that the instances of a service were preserved after their leases lapsed together.
     pub preservations: u64,
 }
 
-/// Where registrations are kept.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RegistrationStore {
-    /// `redb`, `etcd`.
+    /// Kind of the store: `redb` or `etcd`.
     pub kind: String,
-    /// The file, or the addresses.
+    /// File, or addresses.
     pub place: String,
-    /// Bytes on the disk, where that is known.
+    /// Bytes on disk, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Why it cannot be written now.
+    /// Reason why it cannot be written now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
 
-/// How often clients asked for one thing with one result.
+/// Number of requests of one operation with one result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RegistrationRequests {
@@ -62,6 +61,6 @@ pub struct RegistrationRequests {
     pub operation: String,
     /// `ok`, `unchanged`, `failed`.
     pub result: String,
-    /// Each item of a batch counts.
+    /// Count, in which each item of a batch counts.
     pub count: u64,
 }

@@ -1,6 +1,6 @@
-//! What `/api/v1` answers: the API that the command line is a client of.
+//! Responses of `/api/v1`, the API of the command line.
 //!
-//! Lists come in pages ([`Page`]); what cannot be answered is a [`Failure`]. Fields are only ever added.
+//! Lists are paginated ([`Page`]); a query without an answer returns a [`Failure`]. Fields are never removed.
 
 mod around;
 mod config;
@@ -35,29 +35,28 @@ pub use why::{Dropped, Reached, Step, Verdict, Why, WhyEndpoint, WhyObject, WhyS
 
 use serde::{Deserialize, Serialize};
 
-/// A part of a list.
+/// A page of a list.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Page<T> {
-    /// The part.
     pub items: Vec<T>,
-    /// How many there are altogether, behind the filters.
+    /// Number of items that match the filters.
     pub total: usize,
-    /// The `offset` of the next part; `None` where this is the last.
+    /// `offset` of the next page; `None` on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<usize>,
-    /// The replica that answers, where others may answer otherwise; empty where all answer the same.
+    /// Replica that responds, if responses differ between replicas; otherwise empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub replica: String,
 }
 
-/// Items of a page, where none are asked for.
+/// Default number of items of a page.
 pub const PAGE: usize = 500;
-/// Items of a page at most.
+/// Maximum number of items of a page.
 pub const LARGEST_PAGE: usize = 5_000;
 
 impl<T> Page<T> {
-    /// The part of a list that begins at `offset`, of at most `limit` items.
+    /// Page of a list that begins at `offset`, with at most `limit` items.
     #[must_use]
     pub fn of(list: Vec<T>, offset: Option<usize>, limit: Option<usize>) -> Self {
         let (total, offset) = (list.len(), offset.unwrap_or(0));
@@ -69,7 +68,8 @@ impl<T> Page<T> {
     }
 }
 
-/// An object of Kubernetes or Istio, or an entry of a registry, as people name it: `VirtualService shop/catalog`.
+/// Readable name of an object of Kubernetes or Istio, or of a registry entry, such as `VirtualService
+/// shop/catalog`.
 pub type ObjectName = String;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Numbers with their nouns, as messages have them.
+//! Numbers with their nouns, for messages.
 
-/// A number with its noun, which is given in the singular: `1 error`, `2 proxies`.
+/// Number with its noun, given in the singular: `1 error`, `2 proxies`.
 #[must_use]
 pub fn counted(count: usize, noun: &str) -> String {
     if count == 1 {

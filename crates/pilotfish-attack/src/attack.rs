@@ -1,4 +1,4 @@
-//! What an attack is, and what it says it did.
+//! Attacks, and their reports.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,35 +13,34 @@ use tokio::time::Instant;
 
 use crate::Target;
 
-/// One way to hurt a control plane.
+/// One kind of attack on a control plane.
 #[derive(Clone, Copy)]
 pub struct Attack {
-    /// Its name on the command line and in the table, in kebab-case.
+    /// Name on the command line and in the table, in kebab-case.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// Description in one line.
     pub what: &'static str,
-    /// Goes on until the deadline has passed, and lets go of everything that it holds when it returns or is dropped.
+    /// Runs until the deadline, and releases all of its resources when it returns or is dropped.
     pub run: fn(Arc<Target>, Deadline) -> BoxFuture<'static, Result<Tally>>,
 }
 
-/// When an attack ends.
+/// End time of an attack.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline(Instant);
 
 impl Deadline {
-    /// After this time.
+    /// Deadline after this time.
     #[must_use]
     pub fn after(time: Duration) -> Self {
         Self(Instant::now() + time)
     }
 
-    /// Whether it has passed.
+    /// True if it has passed.
     #[must_use]
     pub fn passed(self) -> bool {
         Instant::now() >= self.0
     }
 
-    /// The time that is left.
     #[must_use]
     pub fn left(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
@@ -52,38 +51,39 @@ impl Deadline {
         tokio::time::sleep_until(self.0).await;
     }
 
-    /// Runs something until its end or until the deadline, whatever comes first. `None` when it was cut.
+    /// Runs a future until its end or until the deadline. `None` if it was cancelled.
     pub async fn cut<T>(self, work: impl Future<Output = T>) -> Option<T> {
         tokio::time::timeout_at(self.0, work).await.ok()
     }
 }
 
-/// What an attack did. One that was neither answered nor refused never reached the server, which the runner takes for an error.
+/// Counters of an attack. One without answers and refusals never reached the server, which the runner reports
+/// as an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tally {
-    /// Requests, messages, connections or frames that were sent: what the attack is made of.
+    /// Number of sent requests, messages, connections or frames: the units of the attack.
     pub sent: u64,
-    /// Bytes of them.
+    /// Number of sent bytes.
     pub bytes: u64,
-    /// How often the server answered, or took a connection.
+    /// Number of responses, or of accepted connections.
     pub answered: u64,
-    /// How often it said no: an error, a reset, a closed connection.
+    /// Number of refusals: errors, resets, closed connections.
     pub refused: u64,
-    /// The server's words for that, and how often each of them.
+    /// Messages of the refusals, with their numbers.
     pub refusals: BTreeMap<String, u64>,
-    /// Why the attack was not tried here.
+    /// Reason why the attack was skipped.
     pub skipped: Option<String>,
 }
 
 impl Tally {
-    /// Of an attack that cannot be tried here.
+    /// Result of an attack that cannot run here.
     #[must_use]
     pub fn skipped(why: impl Into<String>) -> Self {
         Self { skipped: Some(why.into()), ..Self::default() }
     }
 
-    /// Adds what another part of the attack did.
+    /// Adds the counters of another part of the attack.
     pub fn add(&mut self, other: Self) {
         self.sent += other.sent;
         self.bytes += other.bytes;
@@ -94,14 +94,14 @@ impl Tally {
         }
     }
 
-    /// Whether the server has noticed.
+    /// True if the server has noticed the attack.
     #[must_use]
     pub fn reached(&self) -> bool {
         self.sent > 0 && self.answered + self.refused > 0
     }
 }
 
-/// A tally that the tasks of an attack share, so that what a task did counts also when it is cut.
+/// Counters that the tasks of an attack share, so that cancelled tasks count as well.
 #[derive(Default)]
 pub struct Counts {
     sent: AtomicU64,
@@ -111,36 +111,36 @@ pub struct Counts {
     refusals: Mutex<BTreeMap<String, u64>>,
 }
 
-/// Different words that are told; the rest is counted together.
+/// Maximum number of distinct refusal messages; further ones are counted together.
 const MOST_REFUSALS: usize = 20;
-/// Bytes of one that are told.
+/// Maximum length of a refusal message in bytes.
 const LONGEST_REFUSAL: usize = 160;
 
 impl Counts {
-    /// All zero.
+    /// Creates counters at zero.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    /// Something of so many bytes was sent.
+    /// Counts a sent unit of that many bytes.
     pub fn sent(&self, bytes: usize) {
         self.sent.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// So many of together so many bytes were sent.
+    /// Counts `count` sent units of together that many bytes.
     pub fn sent_many(&self, count: usize, bytes: usize) {
         self.sent.fetch_add(count as u64, Ordering::Relaxed);
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// The server answered, or took a connection.
+    /// Counts a response, or an accepted connection.
     pub fn answered(&self) {
         self.answered.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The server said no, in these words.
+    /// Counts a refusal with its message.
     pub fn refused(&self, why: impl std::fmt::Display) {
         self.refused.fetch_add(1, Ordering::Relaxed);
         let why: String = why.to_string().chars().take(LONGEST_REFUSAL).collect();
@@ -149,12 +149,12 @@ impl Counts {
         *refusals.entry(if known { why } else { "other".to_owned() }).or_default() += 1;
     }
 
-    /// The server answered with a status of HTTP; any but 200 is a no.
+    /// Counts an HTTP response; any status but 200 is a refusal.
     pub fn status(&self, status: u16) {
         if status == 200 { self.answered() } else { self.refused(status) }
     }
 
-    /// What was counted so far.
+    /// Current counters.
     #[must_use]
     pub fn tally(&self) -> Tally {
         let count = |number: &AtomicU64| number.load(Ordering::Relaxed);

@@ -1,36 +1,36 @@
-//! What must hold for everybody else while an attack lasts, and afterwards.
+//! Requirements for honest clients during and after an attack.
 
 use std::time::Duration;
 
-/// Bounds; one that is missed is a failure.
+/// Bounds; exceeding one is a failure.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// How long `/ready` may take.
+    /// Maximum time of `/ready`.
     pub ready: Duration,
-    /// How long an endpoint change may take to each honest proxy.
+    /// Maximum time of an endpoint change to each honest proxy.
     pub push: Duration,
-    /// The share of changes, 0 to 1, that may take longer; none may take longer than [`fresh`](Self::fresh).
+    /// Maximum share of changes, 0 to 1, that exceed `push`; none may exceed [`fresh`](Self::fresh).
     pub late: f64,
-    /// How long a proxy that connects may take until it has everything.
+    /// Maximum time until a connecting proxy is in sync.
     pub fresh: Duration,
-    /// How long a page of the dashboard may take, until it is there, and what an edit makes of the problems, until it is told.
+    /// Maximum time of a dashboard page, and from an edit to its effect on the list of problems.
     pub operator: Duration,
-    /// Resident memory beyond what it was before, in bytes.
+    /// Maximum increase of resident memory, in bytes.
     pub memory: u64,
-    /// Bytes of log.
+    /// Maximum size of the log in bytes.
     pub log: u64,
-    /// How long everything may take to be as it was before.
+    /// Maximum time until the original state is restored.
     pub recovery: Duration,
-    /// Memory beyond what it was before that counts as the same: a share of it, and bytes.
+    /// Increase of memory that counts as restored: a share, and a number of bytes.
     pub slack: (f64, u64),
-    /// Whether memory must be back after each attack, or after each ten of them.
+    /// True if memory is checked after each attack, false for every ten of them.
     pub memory_after_each: bool,
 }
 
 const MIB: u64 = 1 << 20;
 
 impl Bounds {
-    /// What is promised.
+    /// Documented bounds.
     pub const FULL: Self = Self {
         ready: Duration::from_secs(1),
         push: Duration::from_millis(250),
@@ -44,9 +44,10 @@ impl Bounds {
         memory_after_each: true,
     };
 
-    /// The same for a build without optimisation on a machine that does other things: about four times what two busy processors need
-    /// (2026-11: `/ready` 1.0 s, a change 2.0 s, a new proxy 2.5 s, a page 6 s, memory 92 MiB more meanwhile and 77 MiB after all). Memory is
-    /// looked at after each ten attacks: what was freed stays with the allocator for a while, which the full form tells and this one does not.
+    /// Bounds for a build without optimisation on a busy machine: about four times the values of two busy
+    /// processors (2026-11: `/ready` 1.0 s, a change 2.0 s, a new proxy 2.5 s, a page 6 s, memory 92 MiB more
+    /// during attacks and 77 MiB after all). Memory is checked after every ten attacks: the allocator keeps
+    /// freed memory for a while, which only the full form accounts for.
     pub const SHORT: Self = Self {
         ready: Duration::from_secs(5),
         push: Duration::from_secs(8),
@@ -57,7 +58,7 @@ impl Bounds {
         ..Self::FULL
     };
 
-    /// Whether memory is as before.
+    /// True if memory is restored.
     pub(crate) fn is_back(&self, before: u64, now: u64) -> bool {
         let (share, bytes) = self.slack;
         #[allow(clippy::cast_precision_loss, reason = "memory is below 2^53 bytes")]

@@ -1,4 +1,4 @@
-//! How attackers and honest proxies reach a port: in plaintext, over TLS, with a certificate or without.
+//! Connections of attackers and honest proxies: plaintext or TLS, with or without a certificate.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -25,15 +25,15 @@ use tokio_rustls::TlsConnector;
 
 use crate::Target;
 
-/// Delta and state-of-the-world ADS.
+/// Method paths of delta and state-of-the-world ADS.
 pub(crate) const DELTA: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 pub(crate) const SOTW: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
-/// How long connecting may take, handshake and all.
+/// Timeout of a connection, including the handshake.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 
-/// A connected socket, secret or not.
+/// A connected socket, with or without TLS.
 pub(crate) trait Io: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Io for T {}
 
@@ -42,7 +42,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Io for T {}
 pub(crate) struct Dialer {
     address: SocketAddr,
     tls: Option<TlsConnector>,
-    /// The last part of the loopback address that it connects from; 127.0.0.1 without one.
+    /// Last byte of the source loopback address; 127.0.0.1 by default.
     from: Option<u8>,
 }
 
@@ -52,12 +52,12 @@ impl Dialer {
         Self { address: target.plaintext_xds, tls: None, from: None }
     }
 
-    /// Without TLS, at that address.
+    /// Without TLS, to that address.
     pub(crate) fn at(address: SocketAddr) -> Self {
         Self { address, tls: None, from: None }
     }
 
-    /// Over TLS, without a certificate of the client.
+    /// Over TLS, without a client certificate.
     pub(crate) fn nameless(target: &Target) -> Result<Self> {
         Ok(Self { address: target.tls_xds, tls: Some(connector(&target.ca_certificate, None)?), from: None })
     }
@@ -77,7 +77,7 @@ impl Dialer {
         Ok(Self { address, tls: Some(connector(ca, Some((chain, key)))?), from: None })
     }
 
-    /// Over TLS, whoever the server is, and with no word about HTTP/2.
+    /// Over TLS, without verifying the server and without ALPN.
     pub(crate) fn unchecked(address: SocketAddr) -> Result<Self> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider.clone())
@@ -88,18 +88,17 @@ impl Dialer {
         Ok(Self { address, tls: Some(TlsConnector::from(Arc::new(config))), from: None })
     }
 
-    /// The same from another address of this machine: each has limits of its own.
+    /// Uses another source address of this machine: each has its own limits.
     pub(crate) fn from(self, last: u8) -> Self {
         Self { from: Some(last), ..self }
     }
 
-    /// A client without TLS, one of another address, and one with an identity.
+    /// A client without TLS, one from another address, and one with an identity.
     pub(crate) fn of_each_kind(target: &Target) -> Result<[Self; 3]> {
         let plaintext = Self::plaintext(target);
         Ok([plaintext.clone(), plaintext.from(77), Self::known(target)?])
     }
 
-    /// A socket through it.
     pub(crate) async fn dial(&self) -> Result<Box<dyn Io>> {
         let dialled = async {
             let socket = match self.from {
@@ -116,7 +115,7 @@ impl Dialer {
             .map_err(|_| anyhow!("no connection in {CONNECT_LIMIT:?}"))?
     }
 
-    /// One stream on a connection of its own, with its first messages.
+    /// One stream on its own connection, with its first messages.
     pub(crate) async fn stream(
         &self,
         path: &str,
@@ -132,7 +131,7 @@ impl Dialer {
         self.connect_with_window(1 << 20).await
     }
 
-    /// The same whose streams take so many bytes before any of them are read.
+    /// A connection whose streams have that receive window.
     pub(crate) async fn connect_with_window(&self, window: u32) -> Result<Client> {
         let socket = self.dial().await?;
         let (client, driver) = h2::client::Builder::new()
@@ -142,13 +141,13 @@ impl Dialer {
             .handshake::<_, Bytes>(socket)
             .await
             .context("no HTTP/2")?;
-        // How it ended shows on its streams.
+        // Errors appear on its streams.
         let driver = tokio::spawn(async move { drop(driver.await) });
         Ok(Client { client, authority: self.address.to_string(), driver })
     }
 }
 
-/// The ClientHello of a client of the TLS port.
+/// ClientHello of a client of the TLS port.
 pub(crate) fn hello(target: &Target, name: ServerName<'static>) -> Result<Vec<u8>> {
     let config = client_config(&target.ca_certificate, None)?;
     let mut connection = rustls::ClientConnection::new(Arc::new(config), name)?;
@@ -180,7 +179,7 @@ fn client_config(ca: &Path, client: Option<(&Path, &Path)>) -> Result<ClientConf
     Ok(config)
 }
 
-/// Takes every server for the one that is attacked.
+/// Certificate verifier that accepts every server.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 
@@ -219,7 +218,7 @@ impl ServerCertVerifier for Anybody {
     }
 }
 
-/// A connection with many streams; closed when dropped.
+/// A connection with many streams; closed on drop.
 pub(crate) struct Client {
     client: SendRequest<Bytes>,
     authority: String,
@@ -258,22 +257,21 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Sends a message.
     pub(crate) fn send(&mut self, message: &[u8]) -> Result<()> {
         self.send_raw(framed(message))
     }
 
-    /// Sends bytes as they are. What the server does not take yet waits here.
+    /// Sends raw bytes, buffering those that the server does not accept yet.
     pub(crate) fn send_raw(&mut self, bytes: Bytes) -> Result<()> {
         self.requests.send_data(bytes, false).context("cannot send")
     }
 
-    /// Sends a message as fast as the server takes it.
+    /// Sends a message as fast as the server accepts it.
     pub(crate) async fn send_flowing(&mut self, message: &Bytes) -> Result<()> {
         self.send_raw_flowing(&framed(message)).await
     }
 
-    /// The same with bytes as they are.
+    /// Sends raw bytes as fast as the server accepts them.
     pub(crate) async fn send_raw_flowing(&mut self, bytes: &Bytes) -> Result<()> {
         let mut rest = bytes.clone();
         while !rest.is_empty() {
@@ -285,7 +283,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits for the head of the answer.
+    /// Waits for the response headers.
     pub(crate) async fn headers(&mut self) -> Result<(), String> {
         let Some(response) = &mut self.response else { return Ok(()) };
         let answer = response.await.map_err(|error| error.to_string())?;
@@ -295,12 +293,12 @@ impl Stream {
         Ok(())
     }
 
-    /// Says that no more will come.
+    /// Closes the sending side.
     pub(crate) fn finish(&mut self) -> Result<()> {
         self.requests.send_data(Bytes::new(), true).context("cannot send")
     }
 
-    /// The next bytes of the server; what it said when it ended the stream.
+    /// Next bytes of the server; an error has the message with which it ended the stream.
     pub(crate) async fn next(&mut self) -> Result<Bytes, String> {
         self.headers().await?;
         let Some(body) = &mut self.body else { return Err("the stream has ended".to_owned()) };
@@ -318,7 +316,7 @@ impl Stream {
         }
     }
 
-    /// Reads on until the server ends the stream, and gives its words.
+    /// Reads until the server ends the stream, and returns its message.
     pub(crate) async fn end(&mut self) -> String {
         loop {
             if let Err(words) = self.next().await {
@@ -332,7 +330,7 @@ fn status(headers: &http::HeaderMap) -> Result<(), String> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match text("grpc-status") {
         "" | "0" => Ok(()),
-        // Servers may write its characters as they are, or in percent.
+        // Servers may write its characters raw or percent-encoded.
         code => {
             let message = percent_decode_str(text("grpc-message")).decode_utf8_lossy();
             Err(format!("grpc-status {code}: {message}"))

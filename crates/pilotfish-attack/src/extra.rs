@@ -1,11 +1,11 @@
-//! A file beside those of the mesh.
+//! An additional file beside those of the mesh.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// See the module. It is removed when this is dropped.
+/// An additional file, which is removed on drop.
 pub(crate) struct Extra(PathBuf);
 
 impl Extra {
@@ -13,7 +13,7 @@ impl Extra {
         Self(folder.join(name))
     }
 
-    /// Replaces it in one step.
+    /// Replaces it atomically.
     pub(crate) fn write(&self, text: &str) -> Result<()> {
         let new = self.0.with_extension("new");
         fs::write(&new, text).context("the folder cannot be written")?;

@@ -1,11 +1,11 @@
-//! Attacks on a running Pilotfish, and what must hold for everybody else meanwhile and afterwards.
+//! Attacks on a running Pilotfish, with checks of honest clients during and after them.
 //!
-//! - [`Target`]: where the control plane under attack listens, and the files that it reads.
-//! - [`Attack`]: one way to hurt it, with what it says it did ([`Tally`]); [`all`] of them.
-//! - [`run`]: starts the control plane with honest proxies, an Envoy and somebody who reads the dashboard and edits YAML, attacks it, and
-//!   holds what they saw against [`Bounds`].
+//! - [`Target`]: addresses of the attacked control plane, and its files.
+//! - [`Attack`]: one kind of attack, with its counters ([`Tally`]); [`all`] of them.
+//! - [`run`]: starts the control plane with honest proxies, an Envoy and a simulated operator who reads the
+//!   dashboard and edits YAML, attacks it, and compares their measurements with [`Bounds`].
 //!
-//! Nothing here is shared with what it attacks, and nothing here ships.
+//! Shares no code with the attacked server, and is not shipped.
 
 mod attack;
 mod attacks;
@@ -29,7 +29,7 @@ pub use report::{Figures, Report, Row};
 pub use run::{Options, run};
 pub use target::{Cluster, Target};
 
-/// The head of the table whose rows a run prints.
+/// Header of the table that a run prints.
 #[must_use]
 pub fn head() -> &'static str {
     report::HEAD

@@ -1,6 +1,6 @@
-//! The command line of the attacks; `cargo xtask attack` builds and runs it.
+//! Command line of the attacks; `cargo xtask attack` builds and runs it.
 
-// The output of a command-line tool is the terminal.
+// A command-line tool prints to the terminal.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::path::PathBuf;
@@ -78,7 +78,7 @@ fn attack(args: Args) -> Result<bool> {
             println!("without Envoy: `cargo xtask tools` brings it");
         }
     }
-    // What was not tried did not hold.
+    // A skipped attack does not pass.
     Ok(report.holds() && report.skipped().is_empty())
 }
 

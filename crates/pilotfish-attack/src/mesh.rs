@@ -1,4 +1,5 @@
-//! What runs while attacks go on: the control plane with its files, a cluster's API server, and an Envoy with traffic.
+//! Environment of attacks: the control plane with its files, a cluster's API server, and an Envoy with
+//! traffic.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -19,16 +20,16 @@ use crate::honest::Ways;
 use crate::wire::ACCOUNT;
 use crate::{Attack, Cluster, Target};
 
-/// Services that honest proxies have, and endpoints of each of them.
+/// Number of services of honest proxies, and of endpoints of each.
 const SERVICES: usize = 200;
 const ENDPOINTS: usize = 5;
-/// The host to which the Envoy's traffic goes.
+/// Host of the Envoy's traffic.
 const ECHO: &str = "echo.shop.svc.cluster.local";
 
-/// Versions by which the cluster is ahead: room for restorations.
+/// Initial lead of the cluster's resource versions: leaves room for restorations.
 const AHEAD: u64 = 1_000_000_000;
 
-/// See the module. Everything ends when it is dropped.
+/// The environment. Everything ends on drop.
 pub(crate) struct Mesh {
     pilotfish: Pilotfish,
     pub(crate) target: Target,
@@ -47,7 +48,7 @@ struct Traffic {
 }
 
 impl Mesh {
-    /// Starts everything. An API server and an Envoy only where there are any.
+    /// Starts everything; an API server and an Envoy only if they are installed.
     pub(crate) async fn start(binary: &Path) -> Result<Self> {
         let folder = tempfile::tempdir().context("no temporary folder")?;
         let files = in_memory()?;
@@ -95,24 +96,24 @@ impl Mesh {
         Ok(Self { pilotfish, target, ways, world, traffic, _folder: folder, _files: files })
     }
 
-    /// Changes an endpoint that all honest proxies have, as somebody does who edits a file. Gives the new address.
+    /// Changes an endpoint that all honest proxies have, like an edit of a file. Returns the new address.
     pub(crate) fn change(&self, number: usize) -> (String, impl FnOnce() -> Result<()>) {
         let address = address(number);
         let text = address.clone();
         (address, move || self.world.change(Changed::All, &text))
     }
 
-    /// The namespace of honest proxies.
+    /// Namespace of honest proxies.
     pub(crate) fn namespace(&self) -> &'static str {
         NAMESPACE
     }
 
-    /// Whether there is an Envoy.
+    /// True if there is an Envoy.
     pub(crate) fn has_envoy(&self) -> bool {
         self.traffic.is_some()
     }
 
-    /// Requests through the Envoy since the last question: all, and how they failed.
+    /// Requests through the Envoy since the last call: their number, and the failures.
     pub(crate) fn take_traffic(&self) -> (usize, Vec<String>) {
         let Some(traffic) = &self.traffic else { return (0, Vec::new()) };
         let tally = traffic.load.reset();
@@ -121,8 +122,8 @@ impl Mesh {
         (tally.values().sum(), failed)
     }
 
-    /// Memory in bytes, open files and sockets, and bytes of the log. Pages of the executable are no memory that a peer takes: they are read as
-    /// code runs for the first time.
+    /// Memory in bytes, open files and sockets, and bytes of the log. Pages of the executable are not
+    /// counted: they are loaded when code runs for the first time.
     pub(crate) fn usage(&self) -> Result<Usage> {
         let id = self.pilotfish.process_id();
         let status = fs::read_to_string(format!("/proc/{id}/status")).context("pilotfish has ended")?;
@@ -134,14 +135,14 @@ impl Mesh {
         Ok(Usage { memory: anonymous.context("no RssAnon")? << 10, files, log })
     }
 
-    /// Clients that the control plane says are connected.
+    /// Number of connected clients that the control plane reports.
     pub(crate) async fn clients(&self) -> Result<usize> {
         let text = self.pilotfish.page("/metrics").await.map_err(anyhow::Error::msg)?;
         let value = text.lines().find_map(|line| line.strip_prefix("pilot_xds ")?.parse().ok());
         value.context("no pilot_xds in the metrics")
     }
 
-    /// Whether it says that it is ready.
+    /// Checks that it reports readiness.
     pub(crate) async fn ready(&self) -> Result<()> {
         match self.pilotfish.page("/ready").await {
             Ok(_) => Ok(()),
@@ -149,12 +150,12 @@ impl Mesh {
         }
     }
 
-    /// The status and the text of a page.
+    /// Status and text of a page.
     pub(crate) async fn answer(&self, path: &str) -> Result<(u16, String)> {
         self.pilotfish.answer(path).await.map_err(|error| anyhow!("{path}: {error}"))
     }
 
-    /// The end of what Pilotfish printed.
+    /// End of Pilotfish's output.
     pub(crate) fn printed(&self) -> String {
         let all = self.pilotfish.printed();
         let lines: Vec<&str> = all.lines().collect();
@@ -162,7 +163,7 @@ impl Mesh {
         last.iter().map(|line| line.chars().take(300).collect::<String>()).collect::<Vec<_>>().join("\n")
     }
 
-    /// An attack on this.
+    /// Target of an attack on this environment.
     pub(crate) fn attacked_by(
         &self,
         attack: &Attack,
@@ -172,7 +173,7 @@ impl Mesh {
     }
 }
 
-/// What the process uses.
+/// Resource usage of the process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
     pub(crate) memory: u64,
@@ -180,17 +181,17 @@ pub(crate) struct Usage {
     pub(crate) log: u64,
 }
 
-/// A folder for the files that are changed, in memory where there is one. On a disk that others write to, finding a file can take seconds, and
-/// would be taken for the server's time.
+/// A directory for changed files, in memory if possible. On a disk with other writers, finding a file can
+/// take seconds, which would count as the server's time.
 pub(crate) fn in_memory() -> Result<TempDir> {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).context("no temporary folder")
 }
 
-/// An API server with the definitions of all kinds. `None` where none is installed.
+/// An API server with the definitions of all kinds. `None` if none is installed.
 async fn cluster() -> Option<Arc<Cluster>> {
     let server = ApiServer::start(ApiServerOptions::default()).await?;
     server.apply_definitions().await;
-    // Where the certificate of the webhooks is kept.
+    // Namespace for the certificate of the webhooks.
     server.apply("{apiVersion: v1, kind: Namespace, metadata: {name: istio-system}}").await;
     let proxy = ApiServerProxy::start_ahead(&server, AHEAD).await;
     Some(Arc::new(Cluster { server, proxy }))
@@ -200,7 +201,7 @@ pub(crate) fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// URIs of certificates that prove nothing.
+/// URIs of certificates without a valid identity.
 const UNPROVEN: [&[&str]; 9] = [
     &["spiffe://cluster.local/ns/bench/sa/stranger", "spiffe://cluster.local/ns/bench/sa/default"],
     &["spiffe://cluster.local/ns/bench/sa/stranger", "https://cluster.local/"],
@@ -213,7 +214,7 @@ const UNPROVEN: [&[&str]; 9] = [
     &["spiffe://cluster.local/ns/b%65nch/sa/stranger"],
 ];
 
-/// Folders with the certificates of one authority.
+/// Directories with the certificates of one authority.
 struct Certificates(PathBuf);
 
 impl Certificates {
@@ -236,7 +237,7 @@ impl Certificates {
         (0..UNPROVEN.len()).map(|number| self.pair(&format!("unproven-{number}"))).collect()
     }
 
-    /// The files of the chain and the key.
+    /// Files of the chain and the key.
     fn pair(&self, who: &str) -> (PathBuf, PathBuf) {
         (self.of(who, "cert-chain.pem"), self.of(who, "key.pem"))
     }
@@ -246,7 +247,7 @@ impl Certificates {
     }
 }
 
-/// What Pilotfish is started with, beside its plaintext addresses.
+/// Arguments of Pilotfish, other than its plaintext addresses.
 fn arguments(target: &Target, folder: &Path) -> Vec<String> {
     let path = |path: &Path| path.to_string_lossy().into_owned();
     let mut arguments = vec![path(&target.config)];
@@ -255,10 +256,10 @@ fn arguments(target: &Target, folder: &Path) -> Vec<String> {
     add("--tls-cert-file", path(&target.server.0));
     add("--tls-key-file", path(&target.server.1));
     add("--ca-cert-file", path(&target.ca_certificate));
-    // Attackers of the pages come from other addresses, and more must not make them less bearable.
+    // Attackers of the pages have other source addresses, and their number must not change the result.
     arguments.push("--allow-remote-debug".to_owned());
     let mut add = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
-    // Honest proxies stay connected longer than a run lasts.
+    // Honest proxies stay connected longer than a run.
     add("--max-identity-age", "24h".to_owned());
     if let Some(registration) = target.registration {
         add("--registration-address", registration.to_string());
@@ -278,7 +279,7 @@ async fn traffic(pilotfish: &Pilotfish, port: u16, backends: [Backend; 2]) -> Op
     Some(Traffic { load: Load::start(port, ECHO), _envoy: envoy, _backends: backends })
 }
 
-/// The Envoy's namespace: one service, and nothing of the others.
+/// Objects in the Envoy's namespace: one service, isolated from the others.
 fn shop(port: u16, backends: &[Backend; 2]) -> String {
     let slices = backends.iter().zip(1..).map(|(backend, number)| {
         serde_json::json!({

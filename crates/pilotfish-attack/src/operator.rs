@@ -1,4 +1,4 @@
-//! Somebody who reads the dashboard and edits YAML while an attack lasts.
+//! Simulated operator who reads the dashboard and edits YAML during an attack.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,11 +11,11 @@ use tokio::time::{Instant, sleep};
 use crate::extra::Extra;
 use crate::mesh::Mesh;
 
-/// How long it takes to reload a page that was not there, and to look again whether there is news of an edit.
+/// Delay before a refused page is reloaded, and interval of checks for the effect of an edit.
 const AGAIN: Duration = Duration::from_millis(100);
-/// The object that is edited.
+/// Name of the edited object.
 const EDITED: &str = "edited-by-hand";
-/// What dashboard pages ask for, in a mesh of many services.
+/// Requests of dashboard pages, in a mesh of many services.
 const PAGES: [&str; 12] = [
     "/dashboard/",
     "/api/v1/overview",
@@ -31,7 +31,6 @@ const PAGES: [&str; 12] = [
     "/api/v1/samples",
 ];
 
-/// See the module.
 pub(crate) struct Operator {
     pages: Vec<String>,
     next: AtomicUsize,
@@ -40,7 +39,7 @@ pub(crate) struct Operator {
 }
 
 impl Operator {
-    /// Somebody who looks at one of the proxies, too.
+    /// Creates an operator who also views one of the proxies.
     pub(crate) async fn new(mesh: &Mesh) -> Result<Self> {
         let (_, proxies) = mesh.answer("/api/v1/proxies?limit=1").await?;
         let proxies: Value = serde_json::from_str(&proxies).context("the list of proxies is no JSON")?;
@@ -56,7 +55,7 @@ impl Operator {
         Ok(Self { pages, next: AtomicUsize::new(0), edits: AtomicUsize::new(0), file })
     }
 
-    /// Every page and both kinds of edits, before there is any attack.
+    /// Loads every page and makes both kinds of edits, before any attack.
     pub(crate) async fn warm_up(&self, mesh: &Mesh, limit: Duration) -> Result<()> {
         for _ in &self.pages {
             self.read(mesh, limit).await?;
@@ -67,7 +66,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Reads the next page. One that is refused because of others is loaded again. Gives how long it took until it was there.
+    /// Loads the next page, again if it is refused because of others. Returns the time until it was loaded.
     pub(crate) async fn read(&self, mesh: &Mesh, limit: Duration) -> Result<Duration> {
         let next = self.next.fetch_add(1, Ordering::Relaxed);
         let page = self.pages.get(next % self.pages.len()).context("no pages")?;
@@ -86,7 +85,8 @@ impl Operator {
             .with_context(|| format!("{page}: not there after {limit:?}"))?
     }
 
-    /// Saves a route to a host that does not exist, or mends it. Gives how long it took until the problems told so.
+    /// Saves a route to a nonexistent host, or fixes it. Returns the time until the list of problems reflects
+    /// that.
     pub(crate) async fn edit(&self, mesh: &Mesh, limit: Duration) -> Result<Duration> {
         let number = self.edits.fetch_add(1, Ordering::Relaxed);
         let is_wrong = number.is_multiple_of(2);
@@ -110,7 +110,7 @@ impl Operator {
     }
 }
 
-/// A route of the proxies' namespace that nobody asks for.
+/// A route in the proxies' namespace that no request matches.
 fn route(number: usize, service: &str) -> String {
     format!(
         "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: {EDITED}, namespace: bench}}\nspec:\n  \

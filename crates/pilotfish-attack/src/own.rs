@@ -1,4 +1,4 @@
-//! A Pilotfish of an attack's own: with settings of the attack, and free to be starved and stopped.
+//! A separate Pilotfish for one attack: with special settings, and free to be starved and stopped.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -20,11 +20,11 @@ use crate::extra::Extra;
 use crate::mesh::loopback;
 use crate::wire::{Node, delta};
 
-/// Limit of whatever an attack waits for; less than the time that it may take after its deadline.
+/// Timeout of waits in attacks; less than their grace period after the deadline.
 pub(crate) const LIMIT: Duration = Duration::from_secs(15);
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Asks again and again until the answer is `Ok`.
+/// Polls until the result is `Ok`.
 pub(crate) async fn until<F>(what: &str, mut ask: impl FnMut() -> F) -> Result<()>
 where
     F: Future<Output = Result<()>>,
@@ -42,7 +42,7 @@ where
     }
 }
 
-/// See the module. It is killed when this is dropped.
+/// A separate Pilotfish, which is killed on drop.
 pub(crate) struct Own {
     pilotfish: Pilotfish,
     file: Extra,
@@ -71,7 +71,7 @@ impl Own {
         Ok(own)
     }
 
-    /// The address of its plaintext xDS port.
+    /// Address of its plaintext xDS port.
     pub(crate) fn xds(&self) -> SocketAddr {
         loopback(self.pilotfish.xds_port())
     }
@@ -81,12 +81,12 @@ impl Own {
         self.file.write(text)
     }
 
-    /// A page of its admin address.
+    /// Loads a page of its admin address.
     pub(crate) async fn page(&self, path: &str) -> Result<String> {
         self.pilotfish.page(path).await.map_err(|error| anyhow!("{path}: {error}"))
     }
 
-    /// Stops it as an operator does.
+    /// Stops it like an operator.
     pub(crate) async fn stop(mut self) -> Result<()> {
         let program = self.pilotfish.program();
         program.terminate().await;
@@ -104,7 +104,7 @@ pub(crate) struct Subscriber(Connection);
 const ENDPOINTS: ResourceType = ResourceType::Endpoint;
 
 impl Subscriber {
-    /// Connects and asks for these load assignments.
+    /// Connects and subscribes to these load assignments.
     pub(crate) async fn connect(dialer: &Dialer, names: &[String]) -> Result<Self> {
         let first = delta(Some(&Node::numbered(0)), ENDPOINTS.type_url(), names, &[]);
         Ok(Self(dialer.stream(DELTA, &[], vec![first.into()]).await?))
@@ -120,7 +120,7 @@ impl Subscriber {
         Ok(message)
     }
 
-    /// Reads responses until one is of that kind.
+    /// Reads responses until one matches.
     pub(crate) async fn until(&mut self, what: &str, is: impl Fn(&[u8]) -> bool) -> Result<()> {
         let read = async {
             while !is(&self.next().await?) {}

@@ -1,4 +1,4 @@
-//! What came out, for people and for programs.
+//! Results, as text and JSON.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -11,69 +11,67 @@ use crate::watch::Seen;
 /// One row for each attack.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
-    /// In the order in which they ran.
+    /// Rows in the order of the attacks.
     pub rows: Vec<Row>,
-    /// Whether there was an Envoy with traffic.
+    /// True if there was an Envoy with traffic.
     pub envoy: bool,
 }
 
-/// What became of one attack.
+/// Result of one attack.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
-    /// The attack.
     pub name: String,
-    /// What it does.
+    /// Description of the attack.
     pub what: String,
-    /// What it did.
+    /// Counters of the attack.
     pub tally: Tally,
-    /// How long it lasted.
     pub seconds: f64,
-    /// What everybody else saw.
+    /// Measurements of honest clients.
     pub seen: Figures,
-    /// Resident memory in bytes before, at most meanwhile, and afterwards.
+    /// Resident memory in bytes before the attack.
     pub memory_before: u64,
-    /// At most meanwhile.
+    /// Peak during the attack.
     pub memory_most: u64,
-    /// Afterwards.
+    /// Resident memory after the attack.
     pub memory_after: u64,
-    /// Seconds until everything was as before.
+    /// Seconds until the original state was restored.
     pub recovered_after: f64,
-    /// Bytes of log.
+    /// Size of the log in bytes.
     pub log: u64,
-    /// Requests through the Envoy.
+    /// Number of requests through the Envoy.
     pub envoy_requests: usize,
-    /// Bounds that were missed, in words.
+    /// Descriptions of exceeded bounds.
     pub misses: Vec<String>,
 }
 
-/// What honest clients saw, in milliseconds.
+/// Measurements of honest clients, in milliseconds.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Figures {
-    /// The slowest answer of `/ready`.
+    /// Slowest response of `/ready`.
     pub ready_worst: f64,
-    /// Endpoint changes.
+    /// Number of endpoint changes.
     pub changes: usize,
-    /// The median of when they were at a proxy.
+    /// Median time of a change to a proxy.
     pub push_median: f64,
-    /// The same of 99 in 100.
+    /// 99th percentile of that time.
     pub push_p99: f64,
-    /// The slowest.
+    /// Maximum of that time.
     pub push_worst: f64,
-    /// Changes that did not reach a proxy in time.
+    /// Number of changes that did not reach a proxy in time.
     pub push_missing: usize,
-    /// Proxies that connected anew.
+    /// Number of new connections of proxies.
     pub fresh: usize,
-    /// The slowest of them.
+    /// Slowest of them.
     pub fresh_worst: f64,
-    /// Pages of the dashboard.
+    /// Number of dashboard pages.
     pub pages: usize,
-    /// The slowest of them.
+    /// Slowest of them.
     pub page_worst: f64,
-    /// Edits of YAML of which the problems told.
+    /// Number of YAML edits whose effect on the list of problems was seen.
     pub edits: usize,
-    /// The slowest of them.
+    /// Slowest of them.
     pub edit_worst: f64,
 }
 
@@ -98,18 +96,18 @@ impl From<&Seen> for Figures {
 }
 
 impl Report {
-    /// Whether all bounds held.
+    /// True if no bound was exceeded.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.missed().next().is_none()
     }
 
-    /// The attacks that missed a bound.
+    /// Attacks that exceeded a bound.
     pub fn missed(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(|row| !row.misses.is_empty())
     }
 
-    /// The attacks that were not tried, with the reason: nothing is known of them.
+    /// Skipped attacks, with the reason: they have no result.
     #[must_use]
     pub fn skipped(&self) -> Vec<String> {
         let skipped = |row: &Row| Some(format!("{}: {}", row.name, row.tally.skipped.as_ref()?));
@@ -117,7 +115,7 @@ impl Report {
     }
 }
 
-/// The head of the table; rows are printed as they come.
+/// Header of the table; rows are printed as they are completed.
 pub(crate) const HEAD: &str = "attack                         sent answered  refused  ready  push p50/p99/worst     new      page/edit  memory +most/+after  log KiB  envoy  result";
 
 impl fmt::Display for Row {

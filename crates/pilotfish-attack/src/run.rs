@@ -1,4 +1,4 @@
-//! Runs attacks one after the other, and holds what everybody else saw against the bounds.
+//! Runs attacks one after the other, and compares the measurements of honest clients with the bounds.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
@@ -17,39 +17,37 @@ use crate::report::{Report, Row};
 use crate::watch::{Seen, Stop, push, watch};
 use crate::{Attack, Deadline, Tally};
 
-/// What is run.
+/// Options of a run.
 pub struct Options {
-    /// The `pilotfish` that is attacked.
     pub pilotfish: PathBuf,
-    /// The attacks, in their order.
+    /// Attacks in their order.
     pub attacks: Vec<Attack>,
-    /// How long each of them lasts.
+    /// Duration of each attack.
     pub time: Duration,
-    /// What must hold.
     pub bounds: Bounds,
 }
 
-/// Honest proxies that stay connected.
+/// Number of honest proxies that stay connected.
 const PROXIES: usize = 20;
-/// How long they may take to connect before there is any attack.
+/// Maximum time of their connection before any attack.
 const START: Duration = Duration::from_secs(60);
-/// How long an attack may take to end after its deadline.
+/// Maximum time until an attack ends after its deadline.
 const GRACE: Duration = Duration::from_secs(20);
-/// Files and sockets more than before that count as the same: those of requests that come and go.
+/// Increase of files and sockets that counts as restored: those of concurrent requests.
 const FILES_SLACK: usize = 24;
-/// Attacks after which memory is looked at, where that is not done after each.
+/// Number of attacks between two checks of memory, if it is not checked after each.
 const GROUP: usize = 10;
-/// How often it is asked whether everything is as before.
+/// Interval of checks for the restored state.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
-/// Threads of an attack, and how much they give way: the machine of an attacker is another one, so honest proxies and the control plane
-/// must not wait for its processor.
+/// Threads of an attack, and their niceness: a real attacker uses another machine, so honest proxies and the
+/// control plane must not wait for its processor.
 const ATTACK_THREADS: usize = 2;
 const NICENESS: i32 = 10;
 
-/// Runs all of it.
+/// Runs all attacks.
 ///
 /// # Errors
-/// When something cannot be started. What is found is in the report.
+/// If something cannot be started. Findings are in the report.
 pub async fn run(options: &Options, progress: impl Fn(&Row)) -> Result<Report> {
     let mesh = Mesh::start(&options.pilotfish).await?;
     let fleet = Fleet::start(&mesh.ways, PROXIES, mesh.namespace(), START).await?;
@@ -79,12 +77,12 @@ struct Run {
     fleet: Fleet,
     operator: Operator,
     bounds: Bounds,
-    /// Changes and new proxies so far: each is another one.
+    /// Number of changes and new proxies so far: each is different.
     numbers: AtomicUsize,
 }
 
 impl Run {
-    /// Everything that is counted happens once before, so that what it needs for the first time is not taken for the attack's.
+    /// Does everything that is counted once before, so that first-time costs do not count for an attack.
     async fn warm_up(&mut self) -> Result<()> {
         let seen = Mutex::new(Seen::default());
         let generous = Bounds { fresh: START, push: START, ..self.bounds };
@@ -165,7 +163,7 @@ impl Run {
         })
     }
 
-    /// Requests through the Envoy since the last question, and what of honest clients did not last.
+    /// Number of requests through the Envoy since the last call, and broken connections of honest clients.
     fn broken(&self) -> (usize, Vec<String>) {
         let mut broken = Vec::new();
         let (requests, failed) = self.mesh.take_traffic();
@@ -179,7 +177,7 @@ impl Run {
         (requests, broken)
     }
 
-    /// Waits until everything is as before.
+    /// Waits until the original state is restored.
     async fn recovered(&self, before: Usage, clients: usize, memory: bool) -> Result<Recovered> {
         let began = Instant::now();
         loop {
@@ -209,7 +207,7 @@ impl Run {
         }
     }
 
-    /// Whether memory is back after these attacks to where it was before the first of all.
+    /// Compares memory after these attacks with that before the first of all.
     async fn after(&self, attacks: &[Attack], first: Usage, clients: usize) -> Result<Row> {
         let after = self.recovered(first, clients, true).await?;
         let last = attacks.last().map_or("nothing", |attack| attack.name);
@@ -232,7 +230,7 @@ struct Recovered {
     misses: Vec<String>,
 }
 
-/// An attack on threads of its own. Everything that it left behind ends when this is dropped.
+/// An attack on its own threads. Its remaining tasks end on drop.
 struct Attacker {
     runtime: Option<Runtime>,
     result: tokio::sync::Mutex<tokio::task::JoinHandle<Result<Tally>>>,
@@ -245,7 +243,7 @@ impl Attacker {
             .thread_name("attacker")
             .enable_all()
             .on_thread_start(|| {
-                // Where that is not allowed, the attack is only a little stronger.
+                // Without that permission, the attack is only slightly stronger.
                 let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICENESS);
             })
             .build()

@@ -1,4 +1,4 @@
-//! What is seen of everybody else while an attack lasts.
+//! Measurements of honest clients during an attack.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::honest::Fleet;
 use crate::mesh::Mesh;
 use crate::operator::Operator;
 
-/// How often health, a change and memory are looked at.
+/// Interval of checks of health, a change, and memory.
 const EVERY: Duration = Duration::from_millis(250);
-/// How often a proxy connects that was not there.
+/// Interval of new proxies.
 const FRESH_EVERY: Duration = Duration::from_secs(1);
-/// Failures that are told; one word of the kind is enough.
+/// Maximum number of failures in a message.
 const MOST_TOLD: usize = 3;
 
-/// Times of something that was tried again and again, and how it failed.
+/// Times of a repeated operation, and its failures.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Series {
     pub(crate) times: Vec<Duration>,
@@ -38,7 +38,7 @@ impl Series {
         self.times.iter().max().copied().unwrap_or_default()
     }
 
-    /// The time below which this share of all was, 0 to 1.
+    /// Quantile of the times, for a share from 0 to 1.
     pub(crate) fn quantile(&self, share: f64) -> Duration {
         let mut sorted = self.times.clone();
         sorted.sort();
@@ -52,33 +52,30 @@ impl Series {
         sorted.get(at.min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()
     }
 
-    /// How many took longer.
+    /// Number of times above a limit.
     pub(crate) fn beyond(&self, limit: Duration) -> usize {
         self.times.iter().filter(|time| **time > limit).count()
     }
 }
 
-/// Everything that was seen.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
-    /// Answers of `/ready`.
     pub(crate) ready: Series,
     /// Endpoint changes at each proxy.
     pub(crate) pushes: Series,
-    /// Changes, and how many of their proxies did not have them in time.
+    /// Number of changes, and of proxies that did not receive them in time.
     pub(crate) changes: usize,
     pub(crate) missing: usize,
-    /// Proxies that connected.
+    /// Connections of new proxies.
     pub(crate) fresh: Series,
-    /// Pages of the dashboard that somebody reads.
+    /// Dashboard pages of the simulated operator.
     pub(crate) pages: Series,
-    /// What somebody edits, until the problems tell what became of it.
+    /// Edits of the simulated operator, until the list of problems reflects them.
     pub(crate) edits: Series,
-    /// The most memory.
     pub(crate) memory: u64,
 }
 
-/// Looks on until it is stopped, and writes down what it sees. What has begun is seen to its end, and everything is looked at once.
+/// Measures until it is stopped. Operations in progress are completed, and each runs at least once.
 pub(crate) async fn watch(
     mesh: &Mesh,
     fleet: &Fleet,
@@ -121,7 +118,7 @@ pub(crate) async fn watch(
     tokio::join!(ready, pushes, fresh, memory, pages, edits);
 }
 
-/// When to stop looking on.
+/// Signal to stop measuring.
 #[derive(Default)]
 pub(crate) struct Stop(tokio::sync::watch::Sender<bool>);
 
@@ -131,12 +128,12 @@ impl Stop {
     }
 
     async fn requested(&self) {
-        // The sender is here, so it does not go while this waits.
+        // The sender is part of `self`, so it is not dropped while this waits.
         let _ = self.0.subscribe().wait_for(|stopped| *stopped).await;
     }
 }
 
-/// Does something once, and then again and again until it is stopped.
+/// Runs an operation once, and then periodically until it is stopped.
 async fn every(period: Duration, stop: &Stop, mut work: impl AsyncFnMut()) {
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -149,7 +146,7 @@ async fn every(period: Duration, stop: &Stop, mut work: impl AsyncFnMut()) {
     }
 }
 
-/// Makes one change, and writes down when it was where.
+/// Makes one change, and records the time of its arrival at each proxy.
 pub(crate) async fn push(
     mesh: &Mesh,
     fleet: &Fleet,
@@ -158,7 +155,7 @@ pub(crate) async fn push(
     seen: &Mutex<Seen>,
 ) {
     let (address, change) = mesh.change(numbers.fetch_add(1, Ordering::Relaxed));
-    // One that is late is waited for, so that the table has how late it was.
+    // Waits for late proxies, so that the table has their delay.
     let told = fleet.round(&address, change, bounds.fresh.max(bounds.push)).await;
     let mut seen = seen.lock();
     seen.changes += 1;
@@ -172,7 +169,7 @@ pub(crate) async fn push(
 }
 
 impl Seen {
-    /// Which bounds were missed, in words.
+    /// Descriptions of exceeded bounds.
     pub(crate) fn misses(&self, bounds: &Bounds, proxies: usize, memory_before: u64) -> Vec<String> {
         let mut misses = Vec::new();
         let told =

@@ -1,6 +1,5 @@
-//! Protobuf by hand: messages that no honest encoder would write, made of their parts.
+//! Hand-written protobuf messages, from their parts, that no honest encoder would write.
 
-/// A number in base 128.
 fn varint(mut number: u64, out: &mut Vec<u8>) {
     while number > 127 {
         out.push(u8::try_from(number & 127).unwrap_or_default() | 128);
@@ -9,7 +8,7 @@ fn varint(mut number: u64, out: &mut Vec<u8>) {
     out.push(u8::try_from(number).unwrap_or_default());
 }
 
-/// A field of bytes, text or a message.
+/// Encodes a field with bytes, a string or a message.
 pub(crate) fn field(number: u64, content: impl AsRef<[u8]>) -> Vec<u8> {
     let content = content.as_ref();
     let mut out = Vec::with_capacity(content.len() + 12);
@@ -19,12 +18,12 @@ pub(crate) fn field(number: u64, content: impl AsRef<[u8]>) -> Vec<u8> {
     out
 }
 
-/// `google.protobuf.Value` of a text.
+/// Encodes a string as `google.protobuf.Value`.
 pub(crate) fn text(value: &str) -> Vec<u8> {
     field(3, value)
 }
 
-/// `google.protobuf.Struct`.
+/// Encodes a `google.protobuf.Struct`.
 pub(crate) fn structure(fields: impl IntoIterator<Item = (String, Vec<u8>)>) -> Vec<u8> {
     let mut out = Vec::new();
     for (key, value) in fields {
@@ -33,28 +32,27 @@ pub(crate) fn structure(fields: impl IntoIterator<Item = (String, Vec<u8>)>) -> 
     out
 }
 
-/// A `Value` that is a chain of so many objects or lists, each in the one before.
+/// Encodes a `Value` of that many nested objects or lists.
 pub(crate) fn nested(depth: usize, lists: bool) -> Vec<u8> {
     (0..depth).fold(text("x"), |inner, _| {
         if lists { field(6, field(1, inner)) } else { field(5, structure([("a".to_owned(), inner)])) }
     })
 }
 
-/// `envoy.config.core.v3.Node`, as far as somebody says something in it.
+/// Fields of `envoy.config.core.v3.Node` that are set.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) id: String,
     pub(crate) metadata: Vec<(String, Vec<u8>)>,
-    /// Encoded fields beside these.
     pub(crate) more: Vec<u8>,
 }
 
-/// Where an attacker with a certificate says to be from, which is what the certificate says.
+/// Claimed namespace of an attacker with a certificate, as in the certificate.
 pub(crate) const NAMESPACE: &str = "bench";
 pub(crate) const ACCOUNT: &str = "stranger";
 
 impl Node {
-    /// The sidecar of one of many Pods in the namespace of the attacker.
+    /// A sidecar of one of many Pods in the attacker's namespace.
     pub(crate) fn numbered(number: usize) -> Self {
         let ip = format!("10.{}.{}.{}", 128 + number / 62_500 % 128, number / 250 % 250, 1 + number % 250);
         let id = format!("sidecar~{ip}~stranger-{number}.{NAMESPACE}~{NAMESPACE}.svc.cluster.local");
@@ -63,40 +61,37 @@ impl Node {
         Self { id, metadata, more: Vec::new() }
     }
 
-    /// The same in another namespace.
     pub(crate) fn in_namespace(self, namespace: &str) -> Self {
         let mut node = self.with("NAMESPACE", text(namespace));
         node.id = format!("sidecar~10.1.2.3~stranger.{namespace}~{namespace}.svc.cluster.local");
         node
     }
 
-    /// The same with a value of the metadata.
+    /// Sets a value of the metadata.
     pub(crate) fn with(mut self, key: &str, value: Vec<u8>) -> Self {
         self.metadata.retain(|(known, _)| known != key);
         self.metadata.push((key.to_owned(), value));
         self
     }
 
-    /// The same with one more value of the metadata, which has none of that name.
+    /// Adds a value of the metadata, whose name must be new.
     pub(crate) fn and_metadata(mut self, key: String, value: Vec<u8>) -> Self {
         self.metadata.push((key, value));
         self
     }
 
-    /// The same with further encoded fields.
     pub(crate) fn and(mut self, more: impl IntoIterator<Item = Vec<u8>>) -> Self {
         self.more.extend(more.into_iter().collect::<Vec<_>>().concat());
         self
     }
 
-    /// The encoded message.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let metadata = field(3, structure(self.metadata.iter().cloned()));
         [field(1, &self.id), metadata, self.more.clone()].concat()
     }
 }
 
-/// `DeltaDiscoveryRequest`.
+/// Encodes a `DeltaDiscoveryRequest`.
 pub(crate) fn delta(
     node: Option<&Node>,
     type_url: &str,
@@ -110,7 +105,7 @@ pub(crate) fn delta(
     out
 }
 
-/// `DiscoveryRequest`.
+/// Encodes a `DiscoveryRequest`.
 pub(crate) fn sotw(node: Option<&Node>, type_url: &str, names: &[String]) -> Vec<u8> {
     let mut out = node.map(|node| field(2, node.encode())).unwrap_or_default();
     out.extend(names.iter().flat_map(|name| field(3, name)));
@@ -118,7 +113,7 @@ pub(crate) fn sotw(node: Option<&Node>, type_url: &str, names: &[String]) -> Vec
     out
 }
 
-/// A gRPC frame that says that so many bytes will come, with fewer of them.
+/// A gRPC frame that announces that many bytes and has fewer.
 pub(crate) fn incomplete(said: u32, sent: usize) -> bytes::Bytes {
     let mut out = vec![0; sent + 5];
     if let Some(length) = out.get_mut(1..5) {
@@ -127,7 +122,7 @@ pub(crate) fn incomplete(said: u32, sent: usize) -> bytes::Bytes {
     out.into()
 }
 
-/// Whether these bytes are somewhere in a message.
+/// True if a message contains these bytes.
 pub(crate) fn contains(message: &[u8], needle: &[u8]) -> bool {
     let Some(first) = needle.first() else { return true };
     let mut rest = message;

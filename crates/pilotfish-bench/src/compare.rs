@@ -1,4 +1,4 @@
-//! The bench: Pilotfish and the broadcast servers, one after the other, under the same load in one run.
+//! Comparison of Pilotfish with the broadcast servers, one after the other, under the same load in one run.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::server::{CpuTimes, MachineTimes, Server};
 use crate::stats::{milliseconds, percentile};
 use crate::world::{FEW_NAMESPACE, MOST_SERVICES, NAMESPACE, Target, World, address};
 
-/// What is measured, and with how much.
+/// Measurements, and their sizes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// The Pilotfish to measure
@@ -43,77 +43,75 @@ pub struct Options {
     pub json: Option<PathBuf>,
 }
 
-/// What one server was measured at.
+/// Measurements of one server.
 pub struct Measured {
-    /// The name in the table.
+    /// Name in the table.
     pub name: String,
-    /// From the start of the process until it was ready.
+    /// Time from the start of the process until it was ready.
     pub start: Duration,
-    /// All streams at once, from nothing.
+    /// Sync of all streams at once, without resources.
     pub sync: Synced,
-    /// Server CPU time of that.
+    /// CPU time of the server for it.
     pub sync_cpu: Duration,
-    /// CPU time of the load client meanwhile: the two share the machine.
+    /// CPU time of the load client at the same time, on the same machine.
     pub sync_client_cpu: Duration,
     /// A change that all streams see.
     pub all: Change,
-    /// A change that the few see.
+    /// A change that only the few see.
     pub few: Option<Change>,
-    /// Server CPU time in a second in which nothing happens.
+    /// CPU time of the server in an idle second.
     pub idle_cpu: Duration,
-    /// The share of the machine that other processes used meanwhile, 0 to 1: how much to trust the times.
+    /// Share of the machine used by other processes, 0 to 1: limits the accuracy of the times.
     pub foreign: f64,
     /// Resident memory at the end, in bytes.
     pub memory: u64,
-    /// The most that it was.
+    /// Peak of the memory, in bytes.
     pub memory_most: u64,
 }
 
-/// How one endpoint change was served, over several rounds.
+/// Results of one endpoint change over several rounds.
 pub struct Change {
-    /// From before the trigger until the last stream had it, for each round.
+    /// Time from before the trigger until the last stream had it, for each round.
     pub last: Vec<Duration>,
-    /// The same for each stream of each round.
+    /// Time from before the trigger until each stream had it, for each round.
     pub each: Vec<Duration>,
-    /// Server CPU time for a change, the median of the rounds: what runs beside it from time to time is not in it.
+    /// CPU time of the server for a change: the median of the rounds, which excludes occasional background
+    /// work.
     pub cpu: Duration,
-    /// The mean, with all that ran beside it.
+    /// Mean CPU time, including background work.
     pub cpu_mean: Duration,
     /// CPU time of the load client for each change.
     pub client_cpu: Duration,
-    /// From the publication of the change until it was sent, the mean of all streams, where the server measures it: the
-    /// rest of the time went into the file, its source and the registries before, and into the client after.
+    /// Mean time of all streams from the publication of the change until it was sent, if the server measures
+    /// it: the rest is spent in the file, its source and the registries before, and in the client afterwards.
     pub push: Option<Duration>,
     /// Bytes to each stream for each change.
     pub bytes: u64,
 }
 
-/// The results of a whole run.
+/// Results of a whole run.
 pub struct Results {
-    /// Pilotfish.
     pub pilotfish: Measured,
-    /// Broadcast on tonic.
     pub tonic: Measured,
-    /// Broadcast on h2.
     pub h2: Measured,
-    /// Pilotfish with fewer streams: at the number of services of the others.
+    /// Pilotfish with fewer streams and the number of services of the others.
     pub small: Measured,
-    /// The same at the larger number of services.
+    /// Pilotfish with fewer streams and the larger number of services.
     pub large: Measured,
 }
 
 const SYNC_LIMIT: Duration = Duration::from_secs(120);
 const ROUND_LIMIT: Duration = Duration::from_secs(20);
-/// Rounds before those that count.
+/// Number of uncounted rounds at the beginning.
 const WARM_UP: usize = 3;
-/// From one change to the next: each is alone, with its acknowledgements, and no debounce sees two.
+/// Interval of changes: each is alone, including its acknowledgements, and debouncing never merges two.
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(150);
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Runs all phases.
 ///
 /// # Errors
-/// When a server cannot be started, loses a stream or takes longer than the limits.
+/// If a server cannot be started, ends a stream or exceeds a timeout.
 pub async fn run(options: &Options) -> Result<Results> {
     if options.services.max(options.large) > MOST_SERVICES {
         bail!("there are addresses for {MOST_SERVICES} services, not for more");
@@ -156,18 +154,18 @@ async fn broadcast(options: &Options, name: &str, kind: Kind) -> Result<Measured
     subject.measure(options.streams).await.with_context(|| format!("broadcast on {name}"))
 }
 
-/// A running server that is measured.
+/// A running, measured server.
 struct Subject<'a> {
     name: &'a str,
     server: Server,
-    /// The files of Pilotfish; a broadcast server has none.
+    /// Files of Pilotfish; `None` for a broadcast server.
     world: Option<World>,
     options: &'a Options,
 }
 
 impl Subject<'_> {
     async fn measure(mut self, streams: usize) -> Result<Measured> {
-        // The few are the last, and everything else about them is like the others.
+        // The few are the last ones, and equal to the others otherwise.
         let namespace = |index| if index + self.options.few >= streams { FEW_NAMESPACE } else { NAMESPACE };
         let nodes = (0..streams).map(|index| node(index, namespace(index))).collect();
         let machine = MachineTimes::now()?;
@@ -181,7 +179,7 @@ impl Subject<'_> {
             sync.wall.as_secs_f64(),
             sync_cpu.as_secs_f64()
         );
-        // The acknowledgements of the sync are not part of what follows.
+        // Waits for the acknowledgements of the sync.
         tokio::time::sleep(IDLE).await;
         let idle_before = self.server.cpu()?;
         tokio::time::sleep(IDLE).await;
@@ -251,7 +249,7 @@ impl Subject<'_> {
         Ok(Change { last, each, cpu, cpu_mean, client_cpu, push, bytes })
     }
 
-    /// One change, until the last of the streams that are to see it has it.
+    /// Makes one change, until the last affected stream has it.
     async fn round(
         &mut self,
         fleet: &Fleet,

@@ -1,4 +1,4 @@
-//! N proxies at once, and how long the last of them waits.
+//! N concurrent proxies, and the latency of the last of them.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -18,9 +18,9 @@ use crate::connection::Connection;
 use crate::messages::{DELTA_PATH, Kind, Node, Struct, Value};
 use crate::session::Session;
 
-/// How long a connection may take: all come at once.
+/// Timeout of a connection: all are opened at once.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
-/// The shortest pause before the next attempt.
+/// Minimum pause before the next attempt.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// N streams of N proxies on N connections.
@@ -38,12 +38,11 @@ struct Shared {
     received: AtomicU64,
     pending: Vec<AtomicUsize>,
     round: RwLock<Option<Arc<Round>>>,
-    /// Whether there is a round: one relaxed load for each message of the initial sync.
+    /// True during a round: costs one relaxed load for each message of the initial sync.
     in_round: AtomicBool,
     ended: Mutex<BTreeMap<String, usize>>,
 }
 
-/// One measured change.
 struct Round {
     number: usize,
     began: Instant,
@@ -53,27 +52,27 @@ struct Round {
     done: Notify,
 }
 
-/// The figures of the initial sync.
+/// Results of the initial sync.
 #[derive(Clone, Copy, Debug)]
 pub struct Synced {
-    /// From the first connection to the last stream that has everything.
+    /// Time from the first connection to the last synced stream.
     pub wall: Duration,
-    /// Messages and bytes that all streams received.
+    /// Bytes of messages that all streams received.
     pub bytes: u64,
 }
 
-/// How one change reached the streams.
+/// Propagation of one change to the streams.
 #[derive(Clone, Debug)]
 pub struct Reached {
-    /// From before the trigger to the last stream.
+    /// Time from before the trigger to the last stream.
     pub last: Duration,
-    /// The same to each stream.
+    /// Time from before the trigger to each stream.
     pub all: Vec<Duration>,
-    /// Messages and bytes that all streams received meanwhile.
+    /// Bytes of messages that all streams received in the round.
     pub bytes: u64,
 }
 
-/// The node of proxy `index`, as Istio's agent would describe it.
+/// Node of proxy `index`, as sent by Istio's agent.
 #[must_use]
 pub fn node(index: usize, namespace: &str) -> Node {
     let ip = format!("172.{}.{}.{}", 16 + index / 62_500, index / 250 % 250, 1 + index % 250);
@@ -127,7 +126,7 @@ impl Fleet {
                     Err(error) => format!("{error:#}"),
                 };
                 *shared.ended.lock().entry(end).or_default() += 1;
-                // Waiters check the errors.
+                // Waiting tasks check the errors.
                 shared.all_synced.notify_one();
                 if let Some(round) = shared.round.read().as_ref() {
                     round.done.notify_one();
@@ -137,10 +136,10 @@ impl Fleet {
         Self { shared, began, _streams: streams }
     }
 
-    /// Waits until every stream has all resources that it subscribes to.
+    /// Waits until every stream has all subscribed resources.
     ///
     /// # Errors
-    /// When a stream ended, or the limit passed first; the message has how many are missing.
+    /// If a stream ended, or on a timeout; the message has the number of missing streams.
     pub async fn synced(&self, limit: Duration) -> Result<Synced> {
         let all = async {
             while self.shared.synced.load(Ordering::Acquire) < self.shared.streams {
@@ -169,7 +168,7 @@ impl Fleet {
         self.shared.received.load(Ordering::Relaxed)
     }
 
-    /// An error once a stream has ended.
+    /// Fails once a stream has ended.
     ///
     /// # Errors
     /// The reasons.
@@ -180,7 +179,7 @@ impl Fleet {
     /// Triggers one change and waits until `wanted` streams have received `needle`.
     ///
     /// # Errors
-    /// When the trigger fails, a stream ended, or the limit passed first.
+    /// If the trigger fails, a stream ended, or on a timeout.
     pub async fn round(
         &self,
         number: usize,
@@ -221,7 +220,7 @@ impl Fleet {
 }
 
 impl Shared {
-    /// An error once a stream has ended.
+    /// Fails once a stream has ended.
     fn check(&self) -> Result<()> {
         let ended = self.ended.lock();
         if ended.is_empty() {
@@ -232,7 +231,7 @@ impl Shared {
         bail!("streams ended: {}", reasons.join("; "))
     }
 
-    /// Notes how far the stream is with its first resources.
+    /// Records the progress of a stream's initial sync.
     fn progress(&self, index: usize, session: &Session) {
         if let Some(pending) = self.pending.get(index) {
             pending.store(session.pending(), Ordering::Relaxed);
@@ -242,7 +241,7 @@ impl Shared {
         }
     }
 
-    /// Notes that a message was received, before anything else is done with it.
+    /// Records a received message, before its processing.
     fn note(&self, message: &[u8], last_round: &mut usize) {
         self.received.fetch_add(message.len() as u64, Ordering::Relaxed);
         if !self.in_round.load(Ordering::Acquire) {
@@ -265,11 +264,12 @@ fn contains(message: &[u8], needle: &[u8]) -> bool {
     message.windows(needle.len().max(1)).any(|window| window == needle)
 }
 
-/// Streams that share an address of this machine: a server limits what one address may have.
+/// Number of streams per local address: a server limits those of one address.
 const STREAMS_OF_ADDRESS: usize = 1_000;
 
-/// Opens the stream of proxy `index`, and tries again as Envoy does: when thousands come at once, a server makes those wait whom
-/// it does not know yet, or ends their connections. Gives the stream with its first response, after which it is known.
+/// Opens the stream of proxy `index`, with retries like Envoy's: with thousands of simultaneous clients, a
+/// server delays or closes connections of unknown ones. Returns the stream with its first response, after
+/// which the client is known.
 async fn open(target: SocketAddr, index: usize, session: &Session) -> Result<(Connection, Bytes)> {
     let limit = Instant::now() + CONNECT_LIMIT;
     loop {
@@ -287,7 +287,7 @@ async fn answered(target: SocketAddr, index: usize, session: &Session) -> Result
     Ok((connection, first))
 }
 
-/// On loopback, where every address is the machine's own, proxies are at several.
+/// Connects; on loopback from several local addresses, which all belong to the machine.
 async fn dial(target: SocketAddr, index: usize, session: &Session) -> Result<Connection> {
     let SocketAddr::V4(address) = target else {
         return Connection::open(target, DELTA_PATH, session.start()).await;

@@ -1,6 +1,6 @@
-//! The command line of the bench; `cargo xtask bench` runs it on what it built.
+//! Command line of the benchmarks; `cargo xtask bench` runs it on its build.
 
-// The bench is a command-line tool: its output is the terminal.
+// A command-line tool prints to the terminal.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::net::SocketAddr;
@@ -30,9 +30,11 @@ struct Cli {
 enum Command {
     /// Measure Pilotfish beside servers that only broadcast; exit code 1 when a bar is missed
     Compare(compare::Options),
-    /// Measure Pilotfish with a mesh in which every proxy is a Pod of its own; exit code 1 when a bar is missed
+    /// Measure Pilotfish with a mesh in which every proxy is a Pod of its own; exit code 1 when a bar is
+    /// missed
     Mesh(mesh::Options),
-    /// Measure Pilotfish with large worlds, many streams, storms, slow readers and churn; exit code 1 when a bar is missed
+    /// Measure Pilotfish with large worlds, many streams, storms, slow readers and churn; exit code 1 when a
+    /// bar is missed
     Scale(scale::Options),
     /// A server that only broadcasts; prints its addresses
     Broadcast {
@@ -79,7 +81,7 @@ fn main() -> ExitCode {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(cli.threads.max(1)).enable_all().build();
     let done = runtime.context("cannot start the runtime").and_then(|runtime| {
-        // Not on this thread, which is not a worker: every task is then where the sockets are.
+        // Spawned, since this thread is not a worker: then every task runs on the thread of the sockets.
         runtime.block_on(async { tokio::spawn(run(cli.command)).await.context("the bench panicked")? })
     });
     match done {

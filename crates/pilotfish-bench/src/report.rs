@@ -1,4 +1,4 @@
-//! The table of the bench, its bars, and both as JSON.
+//! Table of the comparison, its bars, and both as JSON.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -8,32 +8,30 @@ use serde_json::{Value, json};
 use crate::compare::{Change, Measured, Options, Results};
 use crate::stats::{milliseconds, percentile};
 
-/// At most this many times the median of the broadcast on tonic, and its CPU time.
+/// Maximum ratio to the median and CPU time of the broadcast on tonic.
 const BROADCAST_RATIO: f64 = 2.0;
-/// A change to the last of the few, in milliseconds.
+/// Maximum time of a change to the last of the few, in milliseconds.
 const FEW_MS: f64 = 10.0;
-/// All cold proxies in sync, in seconds.
+/// Maximum time until all cold proxies are in sync, in seconds.
 const SYNC_SECONDS: f64 = 8.0;
-/// Resident memory, in MB.
+/// Maximum resident memory in MB.
 const MEMORY_MB: f64 = 250.0;
-/// What counts as no growth between the two worlds: CPU time is noisy, bytes are not.
+/// Maximum ratio of CPU times that counts as equal: they are noisy, unlike bytes.
 const SAME_CPU: f64 = 1.5;
 const SAME_BYTES: f64 = 1.05;
 
-/// One bar: what is promised, and whether it holds.
+/// A limit for one result.
 pub struct Bar {
-    /// What is promised.
     pub what: String,
-    /// The measured value.
     pub value: f64,
-    /// The most that it may be.
+    /// Maximum value.
     pub limit: f64,
-    /// The unit of both.
+    /// Unit of both.
     pub unit: &'static str,
 }
 
 impl Bar {
-    /// Whether the value keeps to the limit.
+    /// True if the value is within the limit.
     #[must_use]
     pub fn passes(&self) -> bool {
         self.value <= self.limit
@@ -58,7 +56,7 @@ fn time_ratio(of: Duration, to: Duration) -> f64 {
     of.as_secs_f64() / to.as_secs_f64().max(1e-9)
 }
 
-/// The bars, in the order in which they are printed.
+/// The bars in the order of their output.
 #[must_use]
 pub fn bars(results: &Results, options: &Options) -> Vec<Bar> {
     let (ours, tonic) = (&results.pilotfish, &results.tonic);
@@ -110,7 +108,7 @@ pub fn bars(results: &Results, options: &Options) -> Vec<Bar> {
     bars
 }
 
-/// The tables and bars for people.
+/// Tables and bars for display.
 #[must_use]
 pub fn text(results: &Results, options: &Options) -> String {
     let mut out = format!(
@@ -145,7 +143,7 @@ pub fn text(results: &Results, options: &Options) -> String {
     out + &bar_lines(&bars(results, options))
 }
 
-/// A line for each bar.
+/// One line for each bar.
 #[must_use]
 pub fn bar_lines(bars: &[Bar]) -> String {
     let mut out = String::new();
@@ -160,7 +158,6 @@ pub fn bar_lines(bars: &[Bar]) -> String {
     out
 }
 
-/// Bars as JSON.
 #[must_use]
 pub fn bars_json(bars: &[Bar]) -> Value {
     let bar = |bar: &Bar| json!({"what": bar.what, "value": bar.value, "limit": bar.limit, "unit": bar.unit, "pass": bar.passes()});
@@ -200,7 +197,7 @@ fn rows(options: &Options) -> Vec<Row> {
     ]
 }
 
-/// Everything as JSON.
+/// All results as JSON.
 #[must_use]
 pub fn json(results: &Results, options: &Options) -> Value {
     json!({

@@ -1,4 +1,4 @@
-//! A server as a process of its own: Pilotfish, or one that only broadcasts.
+//! Server processes: Pilotfish, or a broadcast server.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -40,18 +40,18 @@ impl Deref for Server {
 }
 
 impl Server {
-    /// Starts Pilotfish on a folder and waits until it is ready.
+    /// Starts Pilotfish on a directory and waits until it is ready.
     ///
     /// # Errors
-    /// When it cannot be started, ends, or is not ready in time; the message holds the end of its log.
+    /// If it cannot be started, ends, or is not ready in time; the message has the end of its log.
     pub async fn pilotfish(executable: &Path, folder: &Path, log: PathBuf) -> Result<Self> {
         Self::pilotfish_with(executable, folder, &[], log).await
     }
 
-    /// The same with further arguments.
+    /// Starts Pilotfish with additional arguments and waits until it is ready.
     ///
     /// # Errors
-    /// When it cannot be started, ends, or is not ready in time; the message holds the end of its log.
+    /// If it cannot be started, ends, or is not ready in time; the message has the end of its log.
     pub async fn pilotfish_with(
         executable: &Path,
         folder: &Path,
@@ -65,7 +65,7 @@ impl Server {
     /// Starts a broadcast server: `bench` is the executable of this crate.
     ///
     /// # Errors
-    /// When it cannot be started or does not print where it listens.
+    /// If it cannot be started or does not print its addresses.
     pub async fn broadcast(bench: &Path, kind: Kind, clusters: usize, endpoints: usize) -> Result<Self> {
         let kind = match kind {
             Kind::Tonic => "tonic",
@@ -94,18 +94,18 @@ impl Server {
         Ok(Self { process: server::Server::started(child, xds, began.elapsed())?, control })
     }
 
-    /// Makes a broadcast server give its one endpoint another address.
+    /// Makes a broadcast server change the address of its endpoint.
     ///
     /// # Errors
-    /// When the server does not answer 200.
+    /// If the server does not respond.
     pub async fn change(&mut self, address: &str) -> Result<()> {
         self.change_padded(address, 0).await
     }
 
-    /// The same, and the load assignment is to have so many bytes.
+    /// Makes a broadcast server change the address of its endpoint, and pad the load assignment to that size.
     ///
     /// # Errors
-    /// When the server does not answer 200.
+    /// If the server does not respond.
     pub async fn change_padded(&mut self, address: &str, bytes: u64) -> Result<()> {
         let control = self.control.as_mut().context("not a broadcast server")?;
         control.writer.write_all(format!("{address} {bytes}\n").as_bytes()).await?;
@@ -113,10 +113,10 @@ impl Server {
         Ok(())
     }
 
-    /// Ends the process.
+    /// Kills the process.
     ///
     /// # Errors
-    /// When it cannot be killed.
+    /// If it cannot be killed.
     pub async fn stop(self) -> Result<()> {
         self.process.stop().await
     }

@@ -1,4 +1,4 @@
-//! The world that is measured, as YAML files: one namespace with N Services, a file for each EndpointSlice, and one
+//! Measured world as YAML files: one namespace with N Services, a file for each EndpointSlice, and one
 //! Service that only ten proxies see.
 
 use std::fmt::Write as _;
@@ -7,34 +7,34 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The namespace of the services and of most proxies.
+/// Namespace of the services and of most proxies.
 pub const NAMESPACE: &str = "bench";
-/// The namespace of the few proxies, and of the service that only they see.
+/// Namespace of the few proxies, and of the service that only they see.
 pub const FEW_NAMESPACE: &str = "bench-few";
 
-/// The number of the service that only the few see: beyond those of all, so that its endpoints have addresses of
-/// their own.
+/// Number of the service that only the few see: beyond the other ones, so that its endpoints have separate
+/// addresses.
 const FEW: usize = 62_499;
-/// How many services there are addresses for.
+/// Maximum number of services with addresses.
 pub const MOST_SERVICES: usize = 50_000;
 
-/// Which service changes.
+/// Service that changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// One that every proxy has.
+    /// A service that every proxy sees.
     All,
-    /// The one that is exported to its own namespace only.
+    /// The service that is exported to its own namespace only.
     Few,
 }
 
-/// A folder with the objects.
+/// A directory with the objects.
 pub struct World {
     folder: PathBuf,
     endpoints: usize,
 }
 
-/// The address that round `number` gives to the first endpoint. All have the same length, so that none is the
-/// beginning of another.
+/// Address of the first endpoint in round `number`. All have the same length, so that none is a prefix of
+/// another.
 #[must_use]
 pub fn address(number: usize) -> String {
     format!("10.250.{}.{}", 100 + number / 100 % 100, 100 + number % 100)
@@ -44,7 +44,7 @@ impl World {
     /// Writes the objects of `services` Services with `endpoints` endpoints each.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// If a file cannot be written.
     pub fn create(folder: &Path, services: usize, endpoints: usize) -> Result<Self> {
         let world = Self { folder: folder.to_path_buf(), endpoints };
         let mut text = String::new();
@@ -64,10 +64,10 @@ impl World {
         Ok(world)
     }
 
-    /// Gives the first endpoint of a service another address, by replacing one file as an editor does.
+    /// Changes the address of a service's first endpoint, by replacing one file like an editor.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn change(&self, target: Target, address: &str) -> Result<()> {
         match target {
             Target::All => self.write_slice(NAMESPACE, &name(0), 0, Some(address)),
@@ -75,10 +75,10 @@ impl World {
         }
     }
 
-    /// Gives the first endpoint of the service of this number another address.
+    /// Changes the address of the first endpoint of the service with this number.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn change_service(&self, index: usize, address: &str) -> Result<()> {
         self.write_slice(NAMESPACE, &name(index), index, Some(address))
     }

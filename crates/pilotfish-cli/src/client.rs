@@ -1,4 +1,4 @@
-//! The admin API over HTTP, with a deadline and a limit on everything.
+//! Client of the admin API over HTTP, with deadlines and limits.
 
 use crate::dial::{Dial, InCluster, Tcp};
 use crate::error::CliError;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Bytes of an answer at most.
+/// Maximum size of a response in bytes.
 const LARGEST_ANSWER: usize = 64 << 20;
 
 /// Where the control plane is.
@@ -40,7 +40,7 @@ pub struct Address {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Control plane")]
 pub struct Connection {
-    /// Where it is.
+    /// Address flags.
     #[command(flatten)]
     pub address: Address,
     /// How long one answer may take
@@ -48,7 +48,6 @@ pub struct Connection {
     pub timeout: Duration,
 }
 
-/// A client of the admin API.
 #[derive(Clone, Debug)]
 pub struct Client {
     to: Arc<dyn Dial>,
@@ -56,7 +55,7 @@ pub struct Client {
 }
 
 impl Connection {
-    /// The client.
+    /// Creates the client.
     #[must_use]
     pub fn client(&self) -> Client {
         self.address.client(self.timeout)
@@ -64,7 +63,7 @@ impl Connection {
 }
 
 impl Address {
-    /// A client that waits so long for one answer.
+    /// Creates a client with this timeout for each response.
     pub(crate) fn client(&self, timeout: Duration) -> Client {
         let to = self.cluster.dial().unwrap_or_else(|| Tcp::to(&self.admin_address));
         Client { to, timeout }
@@ -72,18 +71,18 @@ impl Address {
 }
 
 impl Client {
-    /// The same at another address.
+    /// The same settings for another address.
     #[must_use]
     pub(crate) fn at(&self, address: &str) -> Self {
         Self { to: Tcp::to(address), timeout: self.timeout }
     }
 
-    /// Where it asks.
+    /// Address of the control plane, for messages.
     pub(crate) fn address(&self) -> String {
         self.to.name()
     }
 
-    /// Asks for a page outside of `/api/v1`, which is JSON.
+    /// Requests a page outside of `/api/v1`, which is JSON.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -106,15 +105,15 @@ impl Client {
             .hint("--timeout gives it longer")
     }
 
-    /// Asks for an answer below `/api/v1/`, with these parameters.
+    /// Requests a resource below `/api/v1/` with these parameters.
     ///
     /// # Errors
-    /// When there is none, with what to do about it.
+    /// On a failure, with a hint.
     pub async fn get<T: DeserializeOwned>(&self, path: &str, query: &[(&str, &str)]) -> Result<T, CliError> {
         self.ask(Method::GET, path, query, Bytes::new()).await
     }
 
-    /// Asks with a body.
+    /// Sends a POST request with a body.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -124,7 +123,7 @@ impl Client {
         self.ask(Method::POST, path, &[], body.into()).await
     }
 
-    /// All of a list, page by page.
+    /// Requests all items of a list, page by page.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -149,7 +148,7 @@ impl Client {
         }
     }
 
-    /// Asks for an answer as it is.
+    /// Requests a response as bytes.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -209,7 +208,7 @@ impl Client {
         let connection = tokio::spawn(connection);
         let response = match sender.send_request(request).await {
             Ok(response) => response,
-            // The connection ended before the request was written, and has the reason.
+            // The connection ended before the request was written; its error has the reason.
             Err(error) if error.is_canceled() => {
                 let ended = connection.await.ok().and_then(Result::err);
                 return Err(broken(ended.unwrap_or(error)));
@@ -252,7 +251,7 @@ impl Client {
     }
 }
 
-/// An error with its causes.
+/// Text of an error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
@@ -268,7 +267,7 @@ fn target(path: &str, query: &[(&str, &str)]) -> String {
     target
 }
 
-/// A name as one part of a path.
+/// Encodes a name as one segment of a path.
 pub(crate) fn part(name: &str) -> String {
     form_urlencoded::byte_serialize(name.as_bytes()).collect::<String>().replace('+', "%20")
 }

@@ -1,4 +1,4 @@
-//! Ways to a control plane: by TCP, or through the API server of a cluster.
+//! Connections to a control plane: by TCP, or through the API server of a cluster.
 
 use crate::error::CliError;
 use clap::Args;
@@ -9,35 +9,35 @@ use std::sync::{Arc, OnceLock};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-/// A connection.
+/// Byte stream of a connection.
 pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 
-/// A connection that is being made.
+/// Future of a connection.
 pub type Dialing<'a> = Pin<Box<dyn Future<Output = Result<Box<dyn Socket>, CliError>> + Send + 'a>>;
 
-/// A way to a control plane.
+/// Method to connect to a control plane.
 pub trait Dial: Debug + Send + Sync {
-    /// Makes a connection. The caller has a deadline.
+    /// Connects. The caller sets a deadline.
     ///
     /// # Errors
-    /// When there is none, with what to do about it.
+    /// On a failure, with a hint.
     fn dial(&self) -> Dialing<'_>;
 
-    /// What is at the other end, for errors: `127.0.0.1:15014`.
+    /// Address for error messages, such as `127.0.0.1:15014`.
     fn name(&self) -> String;
 
-    /// The `Host` of requests: the admin server expects one that leads to itself.
+    /// `Host` header of requests, which the admin server checks.
     fn host(&self) -> String;
 }
 
-/// By TCP.
+/// Connection by TCP.
 #[derive(Debug)]
 pub(crate) struct Tcp(String);
 
 impl Tcp {
-    /// To `HOST:PORT`, which may be written as a URL.
+    /// Parses `HOST:PORT` or a URL.
     pub(crate) fn to(address: &str) -> Arc<dyn Dial> {
         let address = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
         Arc::new(Self(address.to_owned()))
@@ -86,7 +86,7 @@ pub struct InCluster {
 }
 
 impl InCluster {
-    /// Whether a cluster is meant.
+    /// True if one of the flags is set.
     fn is_meant(&self) -> bool {
         self.kube
             || self.kubeconfig.is_some()
@@ -95,7 +95,7 @@ impl InCluster {
             || self.pod.is_some()
     }
 
-    /// The way there, where a cluster is meant.
+    /// Dialer for the cluster, if one of the flags is set.
     pub(crate) fn dial(&self) -> Option<Arc<dyn Dial>> {
         if !self.is_meant() {
             return None;
@@ -104,19 +104,19 @@ impl InCluster {
     }
 }
 
-/// The way into a cluster.
+/// Constructor of the dialer for a cluster.
 type Reach = fn(&InCluster) -> Arc<dyn Dial>;
 
-/// How clusters are reached: this crate has no client of Kubernetes. Set once, as what a program is made of does not change.
+/// Constructor from the binary, since this crate has no Kubernetes client. Set once at start.
 static CLUSTERS: OnceLock<Reach> = OnceLock::new();
 
-/// Says how clusters are reached, once, before commands run.
+/// Registers the constructor of the dialer for clusters, once, before commands run.
 pub fn reach_clusters_by(clusters: fn(&InCluster) -> Arc<dyn Dial>) {
-    // A second call would say the same.
+    // A second call would register the same one.
     let _ = CLUSTERS.set(clusters);
 }
 
-/// Clusters of a program without a client of Kubernetes.
+/// Dialer of a program without a Kubernetes client: always fails.
 #[derive(Debug)]
 struct Nowhere;
 

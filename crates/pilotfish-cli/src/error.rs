@@ -1,10 +1,10 @@
-//! Errors as people read them: the message first, then what to do about it.
+//! Error messages for users: the message first, then a hint.
 
 use pilotfish_api::v1::{Failure, FailureKind};
 use std::fmt;
 use std::io;
 
-/// Why a command has no answer.
+/// Failure of a command.
 #[derive(Debug)]
 pub struct CliError {
     message: String,
@@ -13,23 +13,23 @@ pub struct CliError {
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-/// Names that are listed below an error.
+/// Maximum number of names in an error.
 const NAMES: usize = 10;
 
 impl CliError {
-    /// An error without a hint.
+    /// Creates an error without a hint.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), hint: String::new(), names: Vec::new(), source: None }
     }
 
-    /// The same with what to do.
+    /// Adds a hint.
     #[must_use]
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: hint.into(), ..self }
     }
 
-    /// The same with names to choose from.
+    /// Adds names to choose from.
     #[must_use]
     pub fn names(self, names: Vec<String>) -> Self {
         Self { names, ..self }

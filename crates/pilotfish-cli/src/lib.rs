@@ -1,4 +1,5 @@
-//! Client commands: what an operator asks a running control plane, on its own machine or in a Pod of a cluster.
+//! Client commands: queries and operations for a running control plane, on the same machine or in a Pod of a
+//! cluster.
 //!
 //! ```text
 //! Commands ── clap ──▶ Client ── HTTP/1.1, JSON ──▶ /api/v1 of the admin address
@@ -7,7 +8,8 @@
 //!     └── text, JSON or YAML on stdout; errors with a hint on stderr
 //! ```
 //!
-//! A command prints nothing but what was asked for on stdout, so that it can be piped. It ends within `--timeout`, with an exit code of its own.
+//! Commands print only the result on stdout, so that it can be piped. They end within `--timeout`, with
+//! specific exit codes.
 
 mod client;
 mod commands;

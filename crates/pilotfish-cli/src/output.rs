@@ -1,4 +1,4 @@
-//! How answers are written.
+//! Output formats and colours.
 
 use crate::error::CliError;
 use crate::terminal::{cleaned, one_line};
@@ -38,7 +38,7 @@ pub(crate) struct Watch {
     pub(crate) watch: Option<Duration>,
 }
 
-/// Meanings that have a colour.
+/// Meanings of colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Colour {
     Good,
@@ -47,10 +47,10 @@ pub(crate) enum Colour {
     Faint,
 }
 
-/// Where text goes: a terminal has colours.
+/// Output target: a terminal has colours.
 #[derive(Clone, Copy, Debug)]
 pub struct Screen {
-    /// Whether there are colours.
+    /// True if colours are supported.
     pub(crate) colour: bool,
 }
 
@@ -68,12 +68,12 @@ impl Screen {
         Self { colour: false }
     }
 
-    /// A text as it may go to this screen.
+    /// Text without characters that the terminal would interpret.
     pub(crate) fn cleaned<'a>(&self, text: &'a str) -> std::borrow::Cow<'a, str> {
         cleaned(text, self.colour)
     }
 
-    /// One line in a colour.
+    /// Colours one line.
     pub(crate) fn paint(&self, text: &str, colour: Colour) -> String {
         if !self.colour {
             return text.to_owned();
@@ -89,10 +89,10 @@ impl Screen {
 }
 
 impl Output {
-    /// Writes an answer to stdout, as `text` says it for people.
+    /// Writes a response to stdout; `text` renders the text format.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn write<T: Serialize>(
         &self,
         answer: &T,
@@ -110,16 +110,16 @@ impl Output {
     }
 }
 
-/// Says something on stderr, beside the answer.
+/// Prints a message on stderr.
 pub(crate) fn say(text: &str) {
-    // Nobody is left to hear it where stderr is closed.
+    // Fails if stderr is closed; the message is lost then.
     let _ = writeln!(std::io::stderr(), "{}", cleaned(text, false));
 }
 
 fn json<T: Serialize>(answer: &T) -> Result<String, CliError> {
     let text = serde_json::to_string_pretty(answer)
         .map_err(|error| CliError::new("the answer is no JSON").caused_by(error))?;
-    // JSON escapes the control characters of ASCII. The others stand in strings only, where an escape says the same.
+    // JSON escapes ASCII control characters. The others occur in strings only, where an escape is equivalent.
     let is_raw = |c: char| matches!(c, '\u{7f}'..='\u{9f}');
     if !text.contains(is_raw) {
         return Ok(text);
@@ -128,7 +128,7 @@ fn json<T: Serialize>(answer: &T) -> Result<String, CliError> {
     Ok(text.chars().map(escaped).collect())
 }
 
-/// An answer as YAML.
+/// Encodes a response as YAML.
 pub(crate) fn yaml<T: Serialize>(answer: &T) -> Result<String, CliError> {
     let text = serde_saphyr::to_string(answer);
     let text =

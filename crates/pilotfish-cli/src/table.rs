@@ -1,15 +1,12 @@
-//! Aligned columns.
-
 use crate::output::{Colour, Screen};
 use crate::terminal::one_line;
 
-/// A table for people: a head, rows, and columns as wide as they have to be.
+/// A table with a header, rows, and column widths that fit the content.
 pub(crate) struct Table {
     head: Vec<&'static str>,
     rows: Vec<Vec<Cell>>,
 }
 
-/// One cell.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cell {
     text: String,
@@ -17,7 +14,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// A cell in a colour.
+    /// Creates a cell with a colour.
     pub(crate) fn coloured(text: impl Into<String>, colour: Colour) -> Self {
         Self { text: text.into(), colour: Some(colour) }
     }
@@ -42,7 +39,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The table as text, each line ended.
+    /// Renders the table, with a line break after each line.
     pub(crate) fn text(&self, screen: &Screen) -> String {
         let head = self.head.iter().map(|name| Cell::from(name.to_uppercase())).collect();
         let lines: Vec<&Vec<Cell>> = std::iter::once(&head).chain(&self.rows).collect();
@@ -66,7 +63,7 @@ impl Table {
     }
 }
 
-/// A cell's text without what would break its line, or write to the terminal what it likes: names come from others.
+/// Text of a cell on one line and without control characters, since names are untrusted input.
 fn shown(text: &str) -> String {
     if text.is_empty() {
         return "-".to_owned();

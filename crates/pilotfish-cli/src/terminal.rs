@@ -1,14 +1,14 @@
-//! Texts of others on a terminal. Names, reasons and errors come from proxies, registries and files; a terminal obeys the control characters
-//! in them: it moves the cursor, changes its title, or answers as if somebody had typed.
+//! Untrusted text on a terminal. Names, reasons and errors come from proxies, registries and files; control
+//! characters in them could move the cursor, change the title, or simulate input.
 
 use std::borrow::Cow;
 
-/// The colours that we write ourselves ([`crate::Screen`]), and their end.
+/// Colour sequences of [`crate::Screen`], and their end.
 const COLOURS: [&str; 5] = ["\u{1b}[0m", "\u{1b}[2m", "\u{1b}[31m", "\u{1b}[32m", "\u{1b}[33m"];
 
-/// A text as it may go to a terminal: each control character but the ends of lines and tabs is a blank, and so is each character that turns
-/// the direction of writing. Where the terminal `has_colours`, the five sequences of our own colours stay, so a text of others can be
-/// coloured, and nothing else.
+/// Replaces control characters by spaces, except for line breaks and tabs, and also characters that change
+/// the writing direction. If the terminal `has_colours`, our own five colour sequences stay, so untrusted
+/// text can be coloured at most.
 #[must_use]
 pub fn cleaned(text: &str, has_colours: bool) -> Cow<'_, str> {
     let is_kept = |c: char| c == '\n' || c == '\t' || !is_control(c);
@@ -27,7 +27,8 @@ pub fn cleaned(text: &str, has_colours: bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// True if a terminal obeys a character, or shows what follows it in another order (Unicode's bidirectional formatting).
+/// True if a terminal obeys a character, or shows what follows it in another order (Unicode's bidirectional
+/// formatting).
 #[must_use]
 pub fn is_control(c: char) -> bool {
     let turns =
@@ -35,7 +36,7 @@ pub fn is_control(c: char) -> bool {
     c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// A line of so many columns at most, with the colours that are in it.
+/// Cuts a line to that many columns, keeping its colour sequences.
 pub(crate) fn cut(line: &str, width: usize) -> String {
     let mut out = String::with_capacity(line.len());
     let (mut columns, mut rest) = (0, line);
@@ -43,7 +44,7 @@ pub(crate) fn cut(line: &str, width: usize) -> String {
         let colour = COLOURS.iter().find(|colour| rest.starts_with(**colour));
         let (part, others) = rest.split_at(colour.map_or(c.len_utf8(), |colour| colour.len()));
         columns += usize::from(colour.is_none());
-        // Colours behind the end are kept: one of them ends what began before.
+        // Colours after the cut are kept: one of them ends the colour before it.
         if columns <= width || colour.is_some() {
             out.push_str(part);
         }

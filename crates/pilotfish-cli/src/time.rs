@@ -1,11 +1,12 @@
-//! Durations of flags, and ages for people.
+//! Durations of flags, and ages in output.
 
 use std::time::Duration;
 
-/// Reads `500ms`, `10s`, `1m30s` or `1h`: the durations that `serve` and objects of Istio have (Go's `time.ParseDuration`).
+/// Parses `500ms`, `10s`, `1m30s` or `1h`: the durations of `serve` and of Istio's objects (Go's
+/// `time.ParseDuration`).
 ///
 /// # Errors
-/// What is wrong with the text.
+/// Description of the syntax error.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is not a duration: write 500ms, 10s, 1m30s or 1h");
     let mut rest = text.strip_prefix('+').unwrap_or(text);
@@ -22,7 +23,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         seconds += number * seconds_of(unit).ok_or_else(wrong)?;
         rest = after;
         if rest.is_empty() {
-            // What the other reader takes at most: 292 years.
+            // Maximum of the other parser: 292 years.
             let duration = Duration::try_from_secs_f64(seconds).map_err(|_| wrong())?;
             return if duration.as_secs() <= 9_223_372_036 { Ok(duration) } else { Err(wrong()) };
         }
@@ -41,7 +42,7 @@ fn seconds_of(unit: &str) -> Option<f64> {
     })
 }
 
-/// About how long: `0.3 s`, `12 s`, `5 min`, `3 h`, `2 d`.
+/// Rounded duration: `0.3 s`, `12 s`, `5 min`, `3 h`, `2 d`.
 pub(crate) fn about(seconds: f64) -> String {
     let whole = |value: f64, unit: &str| format!("{value:.0} {unit}");
     match seconds {

@@ -2,12 +2,13 @@
 
 use pilotfish_api::counted;
 
-/// Kinds that hardly ever are the reason of a refusal: what they say is no part of Envoy's configuration.
+/// Kinds that are rarely the reason of a refusal: they configure nothing in Envoy directly.
 const NO_SUSPECTS: [&str; 4] = ["Service", "EndpointSlice", "Pod", "Namespace"];
-/// Most objects of which one is named although none is a suspect.
+/// Maximum number of objects of which one is named although none is a suspect.
 const FEW: usize = 3;
 
-/// Objects that made what is refused, the most likely cause first, with a word for the others. Among many, only a suspect is named.
+/// Names the objects that made a refused resource, the most likely cause first, and counts the others. Among
+/// many, only a suspect is named.
 #[must_use]
 pub fn causes(objects: &[String], others: impl Fn(&str, String) -> String) -> String {
     let is_suspect = |object: &str| !NO_SUSPECTS.contains(&object.split(' ').next().unwrap_or_default());
@@ -21,7 +22,7 @@ pub fn causes(objects: &[String], others: impl Fn(&str, String) -> String) -> St
     }
 }
 
-/// The verb for so many things.
+/// Verb for that number of things.
 pub(crate) fn is_or_are(count: usize) -> &'static str {
     if count == 1 { "is" } else { "are" }
 }

@@ -1,4 +1,4 @@
-//! Fields without effect in this version. Each is a warning where it is written.
+//! Fields without effect in this version. Setting one causes a warning.
 
 use crate::path::{FieldPath, Segment};
 use crate::problem::{MOST_PROBLEMS, Problem};
@@ -75,7 +75,7 @@ pub(crate) const INERT_FIELDS: &[Inert] = &[
     },
 ];
 
-/// The warnings for what is written in an object.
+/// Warnings for the fields that an object sets.
 pub(crate) fn warnings(kind: Kind, root: &Node) -> Vec<Problem> {
     let mut problems = Vec::new();
     for inert in INERT_FIELDS.iter().filter(|inert| inert.kinds.contains(&kind)) {

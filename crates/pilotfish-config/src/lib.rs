@@ -1,4 +1,5 @@
-//! Configuration: the typed content of Istio's and Kubernetes' kinds, reading them from YAML, and watching files.
+//! Configuration: types for Istio's and Kubernetes' kinds, decoding from YAML and JSON, validation, and file
+//! sources.
 
 pub mod file;
 mod inert;

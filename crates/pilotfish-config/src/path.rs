@@ -1,9 +1,9 @@
-//! Where in an object something is: `spec.http[0].route[1].weight`.
+//! Paths of fields in an object: `spec.http[0].route[1].weight`.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// A place in an object.
+/// Path of a field in an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldPath(Vec<Segment>);
 
@@ -45,7 +45,8 @@ impl FieldPath {
         Self(segments)
     }
 
-    /// Whether something that is wrong here may only follow from a field that cannot be read: here is what the field is in, or what is beside it.
+    /// True if a problem at this path may only follow from a field that cannot be read: this path contains
+    /// the field, is beside it, or is within it.
     #[must_use]
     pub(crate) fn may_follow_from(&self, unreadable: &Self) -> bool {
         let (own, field) = (&self.0, &unreadable.0);
@@ -55,7 +56,7 @@ impl FieldPath {
             || own.starts_with(field)
     }
 
-    /// Whether the path is that of the object itself.
+    /// True if the path is that of the object itself.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -76,8 +77,8 @@ impl fmt::Display for FieldPath {
     }
 }
 
-/// The text as it is when it is short and of one line; else its beginning, with control characters spelled out. What
-/// a file holds must not be able to write lines of its own into a log, or to drive a terminal.
+/// Returns the text as it is if it is short and on one line, else its beginning with control characters
+/// escaped. The content of a file must not add lines to a log or control a terminal.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     const LONGEST: usize = 100;
     let escaped = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
@@ -98,7 +99,7 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A path while a check goes down an object: built on the stack, spelled out only for a problem.
+/// Path of a field during a check: linked on the stack, and converted only for a problem.
 #[derive(Clone, Copy)]
 pub(crate) struct Path<'a> {
     parent: Option<&'a Path<'a>>,
@@ -114,7 +115,7 @@ enum Step<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// The object itself.
+    /// Path of the object itself.
     pub(crate) const ROOT: Path<'static> = Path { parent: None, step: Step::Root };
 
     pub(crate) fn field(&'a self, name: &'a str) -> Path<'a> {

@@ -1,19 +1,19 @@
-//! What is wrong with an object.
+//! Problems of an object: path, severity, message and hint.
 
 use crate::path::{FieldPath, Path};
 use pilotfish_model::Object;
 use std::fmt;
 
-/// A check of objects that this crate cannot make itself, because it needs to know what objects are used for. It finds what
-/// makes an object do less than was meant, so it only warns.
+/// A check of objects by another crate that knows what they are used for. It finds fields without the
+/// intended effect, so it only warns.
 pub type ObjectCheck = fn(&Object) -> Vec<Problem>;
 
-/// How bad it is.
+/// Severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// The object is rejected.
     Error,
-    /// The object is taken, but likely does not do what was meant.
+    /// The object is accepted, but probably does not have the intended effect.
     Warning,
 }
 
@@ -26,18 +26,18 @@ impl fmt::Display for Severity {
     }
 }
 
-/// Something wrong with an object: where, what, and perhaps what was meant.
+/// A problem of an object: path, message, and perhaps a hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Whether the object is rejected for it.
+    /// [`Severity::Error`] if the object is rejected because of the problem.
     pub severity: Severity,
     /// The field; empty for the object as a whole.
     pub path: FieldPath,
-    /// The line in the file, where it is known.
+    /// The line in the file, if known.
     pub line: Option<u32>,
-    /// One line in plain words.
+    /// Description, in one line.
     pub message: String,
-    /// What was likely meant, or what to do.
+    /// A likely correction, or an action.
     pub hint: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl Problem {
         Self { severity: Severity::Warning, path, line: None, message: message.into(), hint: None }
     }
 
-    /// Something doubtful at a place that is written like `spec.http[0].timeout`.
+    /// A warning at a path such as `spec.http[0].timeout`.
     #[must_use]
     pub fn doubt(path: &str, message: impl Into<String>) -> Self {
         Self::warning(FieldPath::parse(path), message)
@@ -64,13 +64,13 @@ impl Problem {
         Self { hint, ..self }
     }
 
-    /// True if a part is said to be missing, or to be there beside another.
+    /// True if the problem is a missing part, or one that excludes another.
     pub(crate) fn is_about_presence(&self) -> bool {
         const TEXTS: [&str; 3] = ["must be set", "is empty", "must not be set"];
         TEXTS.iter().any(|text| self.message.contains(text))
     }
 
-    /// Whether the object is rejected for it.
+    /// True if the object is rejected because of the problem.
     #[must_use]
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
@@ -78,7 +78,7 @@ impl Problem {
 }
 
 impl fmt::Display for Problem {
-    /// `spec.http[0].timeout: must be at least 1ms (hint)`.
+    /// Formats as `spec.http[0].timeout: must be at least 1ms (hint)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.path.is_empty() {
             write!(f, "{}: ", self.path)?;
@@ -91,10 +91,10 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The most problems of each severity that are kept for one object. Nobody reads more, and an object may have millions.
+/// Maximum number of problems of each severity that are kept for one object, which may have millions.
 pub(crate) const MOST_PROBLEMS: usize = 100;
 
-/// Collects problems during a check.
+/// Collector of problems during a check.
 #[derive(Default)]
 pub(crate) struct Checker {
     problems: Vec<Problem>,
@@ -140,16 +140,16 @@ impl Checker {
     }
 }
 
-/// `did you mean "x"?` for the candidate that is close enough to what was written.
+/// Returns `did you mean "x"?` for the candidate nearest to the written text, if one is near enough.
 pub fn did_you_mean<'a>(written: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
     nearest(written, candidates).map(|candidate| format!("did you mean {candidate:?}?"))
 }
 
-/// Most names that an error lists.
+/// Maximum number of names that an error lists.
 const LISTED: usize = 12;
 
-/// `there is no WHAT "x"`, with the nearest known name, or with all of them where none is near and they are few.
-/// `list` is the command that lists more.
+/// Formats `there is no WHAT "x"`, with the nearest known name, or with all known names if none is near and
+/// they are few. `list` is the command that lists more.
 #[must_use]
 pub fn unknown_name(what: &str, written: &str, known: &[&str], list: &str) -> String {
     let text = format!("there is no {what} {written:?}");
@@ -162,7 +162,7 @@ pub fn unknown_name(what: &str, written: &str, known: &[&str], list: &str) -> St
     }
 }
 
-/// The candidate that is close enough to what was written to be what was meant.
+/// Returns the candidate nearest to the written text, if it is near enough to be a typing error.
 pub fn nearest<'a>(written: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // Texts this long are no mistyped names, and comparing costs the product of the lengths.
     if written.is_empty() || written.len() > 64 {

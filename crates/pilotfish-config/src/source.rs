@@ -1,8 +1,8 @@
-//! What a source of objects delivers, be it a folder of files or an API server.
+//! Batches and events of a source of objects: a folder of files, or an API server.
 //!
-//! A source sends [`SourceBatch`]es over a bounded channel. It sends differences only: an object again when it
-//! changed, its key when it is gone. Everything that it delivered stays in force until a later event changes it, also while
-//! it fails; "nothing there" and "cannot be read" are different things.
+//! A source sends [`SourceBatch`]es over a bounded channel. It sends differences only: an object again when
+//! it changed, its key when it is gone. Delivered objects stay in force until a later event changes them,
+//! also while the source fails: an empty source and an unreadable one are different states.
 
 use crate::problem::{Problem, Severity};
 use crate::read::belongs_to_mesh;
@@ -20,21 +20,21 @@ pub enum SourceEvent {
     Apply(Object),
     /// The object is gone.
     Delete(ObjectKey),
-    /// A fresh and complete list of a kind begins, after a reconnect: until it ended, nothing is taken away. For sources that cannot
-    /// tell differences themselves.
+    /// A fresh and complete list of a kind begins, after a reconnect. Nothing is removed until it has ended.
+    /// For sources that cannot compute differences themselves.
     ListBegan(Kind),
     /// The fresh list is complete; objects of the kind that were not in it are gone.
     ListEnded(Kind),
-    /// Everything that there was at the start has been delivered. Sent once.
+    /// All objects that existed at the start have been delivered. Sent once.
     Listed,
-    /// The source cannot be read now. What it delivered stays in force.
+    /// The source cannot be read now. The objects that it delivered stay in force.
     Failed {
-        /// When that was noticed.
+        /// Time at which the failure was noticed.
         at: SystemTime,
-        /// Why, in one line.
+        /// Reason, in one line.
         reason: Arc<str>,
     },
-    /// The failure is over, and what changed meanwhile has been delivered before this.
+    /// The failure is over, and all changes since have been delivered before this event.
     Recovered,
 }
 
@@ -43,24 +43,24 @@ pub enum SourceEvent {
 pub struct SourceBatch {
     /// The changes, in an order that depends on the objects alone.
     pub events: Vec<SourceEvent>,
-    /// What is wrong with the source's content now, all of it, when that changed with this batch.
+    /// All current problems of the source's content, if they changed with this batch.
     pub problems: Option<Arc<SourceProblems>>,
 }
 
 impl SourceBatch {
-    /// Whether there is nothing to send.
+    /// True if the batch has neither events nor problems.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.events.is_empty() && self.problems.is_none()
     }
 }
 
-/// Everything that is wrong with the content of a source at one time.
+/// All problems of a source's content at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceProblems {
-    /// By file, document and line.
+    /// Reports, sorted by file, document and line.
     pub reports: Vec<ProblemReport>,
-    /// How many objects of kinds that are not read there are, by `apiVersion kind`.
+    /// Number of objects whose kind is not read, by `apiVersion kind`.
     pub ignored: BTreeMap<String, usize>,
 }
 
@@ -70,7 +70,7 @@ impl SourceProblems {
         self.ignored.iter().map(|(kind, count)| (kind.as_str(), *count)).filter(|(kind, _)| is_unserved(kind))
     }
 
-    /// How many reports are errors.
+    /// Number of reports that are errors.
     #[must_use]
     pub fn errors(&self) -> usize {
         self.reports.iter().filter(|report| report.severity == Severity::Error).count()
@@ -83,48 +83,51 @@ pub fn is_unserved(ignored: &str) -> bool {
     ignored.split_once('/').is_some_and(|(group, _)| belongs_to_mesh(group))
 }
 
-/// One thing that is wrong, with everything that a person needs to find it.
+/// Report of one problem, with everything needed to locate it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProblemReport {
-    /// An error, or only doubtful.
+    /// Severity of the problem.
     pub severity: Severity,
-    /// The file, or whatever else the source calls its parts.
+    /// The file, or the source's name for its part.
     pub file: Arc<str>,
-    /// The document in the file, counted from 1; 0 when it is about the file as a whole.
+    /// The document in the file, counted from 1; 0 for the file as a whole.
     pub document: u32,
-    /// The line in the file, counted from 1; 0 when it is about the file as a whole.
+    /// The line in the file, counted from 1; 0 for the file as a whole.
     pub line: u32,
-    /// The object, where it is known.
+    /// The object, if known.
     pub object: Option<ObjectKey>,
     /// The label `istio.io/rev` of the version that the report is about.
     pub revision: Option<Arc<str>>,
     /// The field path; empty for the object as a whole.
     pub path: String,
-    /// What is wrong, in one line.
+    /// Description of the problem, in one line.
     pub message: String,
-    /// The number of objects that it is about, where it is about a kind. Another number is no new report.
+    /// Number of affected objects, for a report on a kind. A report that differs only in the count is not
+    /// new.
     pub count: Option<usize>,
-    /// What was likely meant, or what to do.
+    /// A likely correction, or an action.
     pub hint: Option<String>,
-    /// Which version of the object is in force now.
+    /// The version of the object that is in force now.
     pub effective: Effective,
 }
 
-/// Which version of an object is in force while it has a problem.
+/// The version of an object that is in force while it has a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effective {
     /// The object as it is written: the report is a warning.
     Written,
     /// The object as it was before it was broken.
     LastGood,
-    /// What stands in for it: it was never good, and leaving it out would admit what it is to keep away.
+    /// Its closed form: it was never good, and leaving it out would admit requests that it is meant to
+    /// refuse.
     Closed,
-    /// Nothing of it: it was never good.
+    /// No version: it was never good.
     Dropped,
 }
 
 impl Effective {
-    /// What holds of an object that is refused: its last good version, else what is in its place.
+    /// Returns the version in force of a refused object: its last good version, else its closed form, else
+    /// none.
     #[must_use]
     pub fn of_refused(last_good: bool, closed: bool) -> Self {
         match (last_good, closed) {
@@ -152,7 +155,7 @@ impl ProblemReport {
         }
     }
 
-    /// The message, with the number of objects where it is about a kind.
+    /// The message, with the number of objects for a report on a kind.
     #[must_use]
     pub fn counted_message(&self) -> Cow<'_, str> {
         match self.count {
@@ -164,8 +167,8 @@ impl ProblemReport {
 }
 
 impl fmt::Display for ProblemReport {
-    /// `shop.yaml:12: VirtualService shop/web: spec.http[0].tmeout: no such field (did you mean "timeout"?); its last
-    /// good version stays in force`.
+    /// Formats as `shop.yaml:12: VirtualService shop/web: spec.http[0].tmeout: no such field (did you mean
+    /// "timeout"?); its last good version stays in force`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.file)?;
         if self.line > 0 {
@@ -196,7 +199,7 @@ impl fmt::Display for ProblemReport {
     }
 }
 
-/// What happens while an object of the kind is closed.
+/// Effect of the closed form of an object, by kind, for messages.
 fn closed(object: &ObjectKey) -> &'static str {
     match object.kind {
         Kind::AuthorizationPolicy => "what it cannot decide is denied",

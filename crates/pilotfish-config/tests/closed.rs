@@ -14,7 +14,8 @@ fn closed<T: KindSpec>(kind: &str, spec: &str) -> Typed<T> {
 
 fn closed_object<T: KindSpec>(text: &str) -> Option<Typed<T>> {
     let mut file = read("a.yaml", text.as_bytes(), &Limits::default());
-    // Of an object that is refused its closed form, and of one with something unknown what holds in its place.
+    // Of an object that is refused its closed form, and of one with something unknown what holds in its
+    // place.
     let unknown = file.objects.pop();
     assert!(
         unknown.as_ref().is_none_or(|read| !read.warnings.is_empty()),

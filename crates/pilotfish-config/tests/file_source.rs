@@ -36,16 +36,16 @@ impl Consumer {
         Self::with(FileSourceSettings::new(paths))
     }
 
-    /// A consumer of a source with all patience, so that a test that expects nothing to be taken away does not depend
-    /// on how fast the machine is.
+    /// A consumer of a source with all patience, so that a test that expects nothing to be taken away does
+    /// not depend on how fast the machine is.
     fn patient(path: &Path) -> Self {
         let mut settings = FileSourceSettings::new(vec![path.to_owned()]);
         settings.timing.settle = Duration::from_secs(60);
         Self::with(settings)
     }
 
-    /// A consumer of a source that waits half a second before a file counts as deleted: longer than a busy machine takes
-    /// from the removal of a folder's files to that of the folder.
+    /// A consumer of a source that waits half a second before a file counts as deleted: longer than a busy
+    /// machine takes from the removal of a folder's files to that of the folder.
     fn unhurried(paths: Vec<PathBuf>) -> Self {
         let mut settings = FileSourceSettings::new(paths);
         settings.timing.settle = Duration::from_millis(500);
@@ -368,7 +368,8 @@ fn changes_of_equal_size_in_quick_succession_all_count() {
     put(&file, &route("a", "v000"));
     let mut consumer = Consumer::of(vec![dir.path().to_owned()]);
     for round in 0..50 {
-        // Both are likely to happen in one tick of the file system's clock, with the first one being read between them.
+        // Both are likely to happen in one tick of the file system's clock, with the first one being read
+        // between them.
         for half in ["a", "b"] {
             put(&file, &route("a", &format!("v{round:02}{half}")));
         }
@@ -599,7 +600,8 @@ fn what_is_no_regular_file_is_a_problem_of_its_name_and_holds_up_nothing() {
     }
 }
 
-/// A consumer of a source that takes a file away the moment that it counts as complete, so that nothing but the rule keeps it.
+/// A consumer of a source that takes a file away the moment that it counts as complete, so that nothing but
+/// the rule keeps it.
 fn hasty(path: &Path) -> Consumer {
     let mut settings = FileSourceSettings::new(vec![path.to_owned()]);
     settings.timing.settle = Duration::ZERO;

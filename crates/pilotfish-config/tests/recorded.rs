@@ -1,4 +1,5 @@
-//! Every recorded case and every example is read and found good, but for the objects that `oracle/differences.yaml` lists.
+//! Every recorded case and every example is read and found good, but for the objects that
+//! `oracle/differences.yaml` lists.
 
 #![allow(clippy::unwrap_used, reason = "a test fails this way")]
 

@@ -1,4 +1,5 @@
-//! Fields and values that this version does not know: one test for each row of the table, and properties of all kinds.
+//! Fields and values that this version does not know: one test for each row of the table, and properties of
+//! all kinds.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -389,7 +390,8 @@ fn an_error_names_the_mistyped_field_that_caused_it() {
     }
 }
 
-/// The problems of an object that is written below its metadata with these lines, those of good objects included.
+/// The problems of an object that is written below its metadata with these lines, those of good objects
+/// included.
 fn told(api: &str, kind: &str, lines: &str) -> (ReadFile, String) {
     let text = format!(
         "apiVersion: {api}\nkind: {kind}\nmetadata: {{name: a, namespace: shop}}\n{}\n",
@@ -404,7 +406,8 @@ fn told(api: &str, kind: &str, lines: &str) -> (ReadFile, String) {
 
 const NETWORKING: &str = "networking.istio.io/v1";
 
-/// Objects with fields beside `spec`: group and version, kind, lines, true for those that are in force, and parts of what is told.
+/// Objects with fields beside `spec`: group and version, kind, lines, true for those that are in force, and
+/// parts of what is told.
 const BESIDE_SPEC: &[(&str, &str, &str, bool, &[&str])] = &[
     (
         NETWORKING,
@@ -619,7 +622,8 @@ fn unknown_fields_of_kubernetes_kinds_in_files_are_ignored_with_one_warning() {
     }
 }
 
-/// An API server stores known fields alone: others of its own kinds are of a newer version of Kubernetes, which may set them in each object.
+/// An API server stores known fields alone: others of its own kinds are of a newer version of Kubernetes,
+/// which may set them in each object.
 #[test]
 fn unknown_fields_of_an_api_server_are_told_where_definitions_are_installed_apart() {
     use pilotfish_model::Kind;

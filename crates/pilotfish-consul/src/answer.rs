@@ -1,4 +1,4 @@
-//! Consul's answers, as far as they count. What an answer may leave out, or give as `null`, is empty.
+//! Used fields of Consul's responses. Fields that are missing or `null` are read as empty.
 
 use http::HeaderMap;
 use serde::{Deserialize, Deserializer};
@@ -94,7 +94,8 @@ pub(crate) struct Place {
     pub(crate) zone: String,
 }
 
-/// A check, of an instance or (without a service) of its node. Its output is left out: it changes all the time and decides nothing.
+/// A check, of an instance or (without a service) of its node. Its output is not read: it changes often and
+/// does not affect health.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Check {
@@ -112,23 +113,24 @@ fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(given: D) 
     Option::<T>::deserialize(given).map(Option::unwrap_or_default)
 }
 
-/// What the headers of an answer tell.
+/// Headers of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct About {
-    /// `X-Consul-Index`.
+    /// `X-Consul-Index` header.
     pub(crate) index: u64,
-    /// Whether the servers have a leader. Answers out of an agent's own view do not tell, and count as with one.
+    /// True if the servers have no leader. Responses from an agent's cache do not say it, and count as with a
+    /// leader.
     pub(crate) no_leader: bool,
-    /// How long the server that answered has not heard from the leader.
+    /// Time since the responding server's last contact with the leader.
     pub(crate) last_contact: Duration,
-    /// Whether the token may not see everything: Consul says that something was left out, or the request had no token where the
-    /// default is to deny (to those without a token Consul does not say it).
+    /// True if the token may not see everything: Consul reports filtered results, or the request had no token
+    /// and the default policy is deny (without a token Consul does not report it).
     pub(crate) incomplete: bool,
 }
 
 impl About {
-    /// Reads the headers. `None` without an index: that is not Consul. An index that is no number above zero, which some versions had,
-    /// counts as 0.
+    /// Reads the headers. Returns `None` without an index: such a server is not Consul. An invalid index,
+    /// which some versions send, counts as 0.
     pub(crate) fn read(headers: &HeaderMap, has_token: bool) -> Option<Self> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
         let is = |name: &str, value: &str| text(name).is_some_and(|text| text.eq_ignore_ascii_case(value));

@@ -1,4 +1,4 @@
-//! Asking Consul: connections, the token, and what an answer has to be to count.
+//! Requests to Consul: connections, the token, and validation of responses.
 
 use crate::answer::{About, Check, Entry, Names};
 use crate::query;
@@ -11,15 +11,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Blocking queries on one connection of HTTP/2: a server in Go allows 250, and many proxies 100.
+/// Maximum number of blocking queries on one HTTP/2 connection: Go servers allow 250, many proxies 100.
 const STREAMS: usize = 100;
-/// The largest answers in bytes: lists of names and checks, and the instances of one service.
+/// Maximum sizes of responses in bytes: lists of names and checks, and the instances of one service.
 const LIST_LIMIT: usize = 64 << 20;
 const SERVICE_LIMIT: usize = 16 << 20;
-/// How much of an error's text is told.
+/// Maximum number of characters of an error text in messages.
 const TOLD: usize = 200;
 
-/// Why an answer does not count.
+/// Reason for not using a response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AskError {
     #[error(transparent)]
@@ -34,22 +34,22 @@ pub(crate) enum AskError {
     Token(#[from] http::header::InvalidHeaderValue),
 }
 
-/// What was answered.
+/// Content of a response.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Names(Names),
     Checks(Vec<Check>),
     Entries(Vec<Entry>),
-    /// An answer whose index alone counts.
+    /// A response of which only the index is used.
     Nothing,
 }
 
-/// A connection to Consul for HTTP/1.1 questions, or some for HTTP/2.
+/// Client of one Consul agent or server: some HTTP/1.1 connections, or HTTP/2 connections with many streams.
 pub(crate) struct Client {
     settings: Arc<Settings>,
     server: Server,
     report: SourceReport,
-    /// Each has one connection over HTTP/2, or all of them over HTTP/1.1.
+    /// One connection each over HTTP/2, or all connections over HTTP/1.1.
     pools: Vec<Pool>,
 }
 
@@ -58,7 +58,7 @@ struct Pool {
     open: AtomicUsize,
 }
 
-/// A place in a pool, while a question is open.
+/// A slot in a pool, held by an open request.
 struct Place<'a>(&'a AtomicUsize);
 
 impl Drop for Place<'_> {
@@ -74,13 +74,13 @@ impl Client {
         Self { settings, server, report, pools }
     }
 
-    /// How many questions may be open with this version of HTTP, and makes room for them.
+    /// Opens connections for this version of HTTP, and returns the maximum number of open requests.
     pub(crate) fn speak(&mut self, version: Version) -> usize {
         let connections = self.settings.connections;
         if version != Version::HTTP_2 {
             return connections;
         }
-        // The first questions found out, and keep their connection.
+        // The first pool detected the version, and keeps its connection.
         while self.pools.len() < connections {
             let http = HttpClient::http2(self.settings.connector.clone(), STREAMS);
             self.pools.push(Pool { http, open: AtomicUsize::new(0) });
@@ -88,12 +88,12 @@ impl Client {
         (connections - 1) * STREAMS
     }
 
-    /// Asks one question. The answer is decoded where it can say something new.
+    /// Sends one request. The response is decoded only if it may contain a change.
     pub(crate) async fn ask(&self, question: &Question, token: Option<&str>) -> Result<Asked, AskError> {
         let options = &self.settings.query;
         let mut asked = self.ask_with(question, token, options.consistency).await?;
         if options.consistency == Consistency::Stale && asked.about.last_contact > options.max_stale {
-            // The server that answered is too far behind: what it says is not used, and the leader is asked.
+            // The responding server is too far behind: its response is dropped, and the leader is asked.
             let now = Question { index: 0, ..question.clone() };
             asked = self.ask_with(&now, token, Consistency::Default).await?;
         }
@@ -116,7 +116,7 @@ impl Client {
             request.headers =
                 HeaderMap::from_iter([(http::HeaderName::from_static("x-consul-token"), value)]);
         }
-        // Consul lengthens a wait by up to a sixteenth of it.
+        // Consul adds up to a sixteenth of the wait as jitter.
         let blocks = if question.index > 0 { question.wait + question.wait / 16 } else { Duration::ZERO };
         request.timeout = blocks + settings.timeout;
         request.limit = match question.ask {
@@ -129,7 +129,7 @@ impl Client {
     }
 
     async fn send(&self, request: HttpRequest) -> Result<HttpAnswer, HttpError> {
-        // Over HTTP/2 the first pool found the version out; it may have a server that needs no more.
+        // The first pool detected HTTP/2; its server may allow fewer streams.
         let http2 = self.pools.get(1..).unwrap_or_default();
         let room = http2.iter().find(|pool| pool.open.load(Ordering::Relaxed) < STREAMS);
         let Some(pool) = room.or(self.pools.first()) else { unreachable!("there is a first pool") };
@@ -139,7 +139,7 @@ impl Client {
     }
 }
 
-/// An answer that counts.
+/// A valid response.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) about: About,
@@ -154,7 +154,7 @@ fn read(question: &Question, answer: &HttpAnswer, has_token: bool) -> Result<Ask
         return Err(AskError::Status(answer.status, text));
     }
     let about = About::read(&answer.headers, has_token).ok_or(AskError::NoIndex)?;
-    // The same index: nothing changed, whatever the answer holds. What a token shows changes without it.
+    // An equal index means no change, except that the visibility of a token changes without it.
     let is_same = question.index > 0 && about.index == question.index && !about.incomplete;
     let body = &answer.body;
     let answer_of = match question.ask {

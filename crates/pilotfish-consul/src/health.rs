@@ -1,12 +1,12 @@
-//! Whether an instance may have traffic, and how much: from its checks and those of its node.
+//! Health and weight of an instance, from its checks and those of its node.
 
 use crate::answer::{Check, Weights};
 use pilotfish_model::HealthStatus;
 
-/// The health of an instance and its weight (0 for the usual one).
+/// Returns the health of an instance and its weight (0 for the default).
 ///
-/// Maintenance counts above critical, critical above warning, warning above passing. A warning has a weight of its own, and none means no
-/// traffic. A status that Consul does not document is no reason to send traffic.
+/// The worst state applies: maintenance, then critical, then warning, then passing. An instance in warning
+/// has its own weight, and 0 means no traffic. Unknown statuses get no traffic.
 pub(crate) fn health(checks: &[Check], weights: Weights) -> (HealthStatus, u32) {
     let is_usable =
         |check: &Check| !is_maintenance(check) && ["passing", "warning"].contains(&check.status.as_str());

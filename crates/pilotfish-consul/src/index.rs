@@ -1,28 +1,29 @@
-//! The index of a blocking query: what to ask with, after what was answered.
+//! The index of a blocking query.
 
-/// What an answer's index says.
+/// Change of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moved {
     /// Nothing changed.
     Same,
     /// Something may have changed.
     On,
-    /// The server knows less than before: it was restored, or restarted. The answer counts, and the next question starts anew.
+    /// The index went back: the server was restored or restarted. The response is used, and the next query
+    /// does not block.
     Back,
 }
 
-/// The index of one query. 0: the next question does not block.
+/// Index of one query. 0: the next request does not block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WatchIndex(u64);
 
 impl WatchIndex {
-    /// What to ask with.
+    /// Returns the index of the next request.
     pub(crate) const fn ask(self) -> u64 {
         self.0
     }
 
-    /// Takes the index of an answer. An index of 0 would make a loop that does not block, so it counts as 1; one that is lower than
-    /// before starts anew.
+    /// Updates the index from a response. An index of 0 would cause a loop without blocking, so it counts as
+    /// 1; a lower index than before resets it.
     pub(crate) fn answered(&mut self, index: u64) -> Moved {
         let (before, index) = (self.0, index.max(1));
         self.0 = if index < before { 0 } else { index };
@@ -34,7 +35,7 @@ impl WatchIndex {
         }
     }
 
-    /// After any error: the server may be another one, with other indexes.
+    /// Resets the index after an error: the next server may have other indexes.
     pub(crate) fn forget(&mut self) {
         self.0 = 0;
     }

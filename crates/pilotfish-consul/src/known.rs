@@ -1,4 +1,5 @@
-//! What is known of Consul, over all data centres: what to believe of an answer, and which services it changes.
+//! State of Consul's services in all data centres: decides which responses to accept, and which services they
+//! change.
 
 use crate::answer::{About, Entry};
 use crate::mapping::{Mapping, PortMemory};
@@ -6,7 +7,7 @@ use pilotfish_registry::CatalogService;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Why an answer is not believed: it takes something away, and may be wrong in that.
+/// Reason for rejecting a response that removes something, because the removal may be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Doubt {
     /// The servers have no leader.
@@ -19,33 +20,33 @@ pub(crate) enum Doubt {
     Incomplete,
 }
 
-/// A list, and whether the token showed all of it.
+/// A list, and its completeness for the token.
 #[derive(Debug)]
 struct List<T> {
     items: T,
     is_complete: bool,
 }
 
-/// What is known of one name.
+/// State of one name.
 #[derive(Debug, Default)]
 struct Service {
     by_datacenter: BTreeMap<usize, List<Vec<Entry>>>,
     ports: PortMemory,
-    /// The ids that were told.
+    /// Ids of the published services.
     told: BTreeSet<Arc<str>>,
 }
 
-/// See the module's description.
+/// All names and services.
 #[derive(Debug)]
 pub(crate) struct Known {
     mapping: Mapping,
-    /// What a data centre is called where its instances do not say.
+    /// Names of data centres for instances that do not have one.
     datacenters: Vec<String>,
     names: BTreeMap<usize, List<BTreeSet<Arc<str>>>>,
     services: BTreeMap<Arc<str>, Service>,
 }
 
-/// What one name became.
+/// Services of one name to publish.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Told {
     pub(crate) set: Vec<CatalogService>,
@@ -58,7 +59,7 @@ impl Known {
         Self { mapping, datacenters, names: BTreeMap::new(), services: BTreeMap::new() }
     }
 
-    /// Takes the names of a data centre, and gives those that changed by it: they are gone there.
+    /// Sets the names of a data centre, and returns the removed ones.
     pub(crate) fn set_names(
         &mut self,
         datacenter: usize,
@@ -80,7 +81,7 @@ impl Known {
         Ok(gone)
     }
 
-    /// Takes the instances of a name in a data centre, and says whether they differ.
+    /// Sets the instances of a name in a data centre. Returns true if they changed.
     pub(crate) fn set(
         &mut self,
         datacenter: usize,
@@ -113,7 +114,7 @@ impl Known {
         }
     }
 
-    /// Whether the token did not show all that was asked for: the names of a data centre, or the instances of one.
+    /// True if the token did not see everything: the names of a data centre, or the instances of one name.
     pub(crate) fn is_partial(&self, datacenter: usize, name: Option<&Arc<str>>) -> bool {
         let is_partial = match name {
             None => self.names.get(&datacenter).map(|list| !list.is_complete),
@@ -125,7 +126,7 @@ impl Known {
         is_partial.unwrap_or_default()
     }
 
-    /// The names with an instance on a node.
+    /// Returns the names with an instance on a node.
     pub(crate) fn on_node(&self, datacenter: usize, node: &str) -> Vec<Arc<str>> {
         let has = |service: &Service| {
             let list = service.by_datacenter.get(&datacenter);
@@ -134,7 +135,7 @@ impl Known {
         self.services.iter().filter(|(_, service)| has(service)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// What a name is now, and what of it is gone.
+    /// Returns the current services of a name, and the ids that it no longer has.
     pub(crate) fn tell(&mut self, name: &Arc<str>) -> Told {
         let Some(service) = self.services.get_mut(name) else { return Told::default() };
         if service.by_datacenter.is_empty() {
@@ -153,20 +154,20 @@ impl Known {
         Told { set, removed }
     }
 
-    /// Everything.
     pub(crate) fn tell_all(&mut self) -> Vec<CatalogService> {
         let names: Vec<_> = self.services.keys().cloned().collect();
         names.iter().flat_map(|name| self.tell(name).set).collect()
     }
 }
 
-/// What tells instances apart.
+/// Identity of an instance: node and service id.
 fn place(entry: &Entry) -> (&str, &str) {
     (&entry.node.node, &entry.service.id)
 }
 
-/// Whether an answer that takes something away is to be believed. Without a leader, never. Where the token does not show everything, a
-/// part may be gone if it did not show everything before, either; all of it never.
+/// Decides on accepting a response that removes something. Without a leader it is rejected. If the token does
+/// not see everything, a partial removal is accepted only if it did not see everything before, either; a
+/// complete removal is rejected.
 fn doubt(about: About, is_lost: bool, was_complete: bool, is_empty: bool) -> Result<(), Doubt> {
     if !is_lost {
         return Ok(());

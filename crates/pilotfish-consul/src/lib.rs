@@ -3,13 +3,14 @@
 //! ```text
 //! Consul ◀─ GET, blocking ─ session ─ answers ─▶ Known ─ mapping ─▶ CatalogService
 //!              ▲                │
-//!              └── Schedule ◀───┘   what to ask next, and for how long: a state machine without IO
+//!              └── Schedule ◀───┘   next questions and their blocking times: a state machine without IO
 //! ```
 //!
-//! `catalog/services` says which services there are, `health/service` what a service has. Over HTTP/2 a blocking query for each
-//! service is open all the time. Over HTTP/1.1 each takes a connection, of which an agent gives a client 200: where there are more
-//! services than connections, the list of services and the checks in the states critical and warning are watched all the time and
-//! say which service to ask again, and the services themselves take turns with short waits. See [`Schedule`] for the rules.
+//! `catalog/services` lists the services, `health/service` the instances of one. Over HTTP/2 a blocking query
+//! for each service is always open. Over HTTP/1.1 each query takes a connection, of which an agent allows a
+//! client 200: with more services than connections, the list of services and the checks in the states
+//! critical and warning are always watched and show which service to query again, and the services themselves
+//! take turns with short waits. See [`Schedule`] for the rules.
 
 mod answer;
 mod client;
@@ -30,7 +31,7 @@ use pilotfish_registry_client::TLS_OPTIONS;
 #[cfg(doc)]
 use schedule::Schedule;
 
-/// The line in the table of registries.
+/// The registry type of Consul.
 pub static CONSUL: RegistryType = RegistryType {
     name: "Consul",
     provider: "Consul",

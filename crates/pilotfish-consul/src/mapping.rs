@@ -1,4 +1,4 @@
-//! Consul's services as services of a catalog: the mapping of old Istio, and what options change of it.
+//! Mapping of Consul's services to catalog services: that of Istio's former Consul registry, with options.
 
 use crate::answer::{Entry, Place};
 use crate::health::health;
@@ -7,17 +7,17 @@ use pilotfish_registry::{CatalogInstance, CatalogPort, CatalogService, InstanceP
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The names of Consul's virtual addresses: its own, and one that people set.
+/// Names of tagged addresses with virtual IPs: Consul's own, and a manually set one.
 const VIRTUAL: [&str; 2] = ["virtual", "consul-virtual"];
 
-/// How services are mapped.
+/// Options of the mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
-    /// With `{service}` and `{datacenter}`.
+    /// Host template with `{service}` and `{datacenter}`.
     pub(crate) host: String,
     pub(crate) namespace: Namespace,
     pub(crate) namespace_label: Option<String>,
-    /// Names of tagged addresses in order of preference.
+    /// Names of tagged addresses, in order of preference.
     pub(crate) addresses: Vec<String>,
     pub(crate) virtual_addresses: bool,
     pub(crate) separator: String,
@@ -27,11 +27,11 @@ pub(crate) struct Mapping {
     pub(crate) ports: PortMapping,
 }
 
-/// How ports are mapped.
+/// Options of the port mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PortMapping {
     pub(crate) protocol_meta: String,
-    /// The protocol where nothing says one; it names the port, too.
+    /// The default protocol; also names the port.
     pub(crate) default_protocol: Option<Protocol>,
     pub(crate) name: Option<String>,
     pub(crate) default_port: Option<u16>,
@@ -39,12 +39,13 @@ pub(crate) struct PortMapping {
     pub(crate) addresses: Vec<String>,
 }
 
-/// The ports that services of one name had, by id: a service that has lost its last instance keeps them, so that proxies get an empty list
-/// of endpoints instead of losing listener and cluster.
+/// Known ports of the services of one name, by id: a service that has lost its last instance keeps them, so
+/// that proxies get an empty endpoint list instead of losing listener and cluster.
 pub(crate) type PortMemory = BTreeMap<Arc<str>, Vec<CatalogPort>>;
 
 impl Mapping {
-    /// The services of one name, from its instances in each data centre that lists it. Several where hosts or namespaces differ.
+    /// Returns the services of one name, from its instances in each data centre that lists it. There are
+    /// several if hosts or namespaces differ.
     pub(crate) fn services<'a>(
         &self,
         name: &str,
@@ -54,7 +55,7 @@ impl Mapping {
         let mut services: BTreeMap<Arc<str>, CatalogService> = BTreeMap::new();
         let mut alive = BTreeSet::new();
         for (datacenter, entries) in lists {
-            // A plain application has no kind; proxies and gateways of Consul's own mesh have.
+            // Plain applications have no kind; proxies and gateways of Consul's own mesh do.
             for entry in entries.iter().filter(|entry| ["", "typical"].contains(&entry.service.kind.as_str()))
             {
                 let own = Some(entry.node.datacenter.as_str()).filter(|name| !name.is_empty());
@@ -63,7 +64,7 @@ impl Mapping {
                 self.add(name, datacenter, entry, &mut services);
             }
         }
-        // What moved to another namespace is gone here; what lost its last instance is empty.
+        // Services moved to another namespace are removed; services without instances stay, empty.
         memory.retain(|id, _| services.contains_key(id) || !alive.contains(self.parts_of(id, name).0));
         for (id, ports) in memory.iter() {
             if !services.contains_key(id) {
@@ -80,7 +81,7 @@ impl Mapping {
         self.host.contains("{datacenter}")
     }
 
-    /// A service without instances, as it was called before.
+    /// Returns a service without instances, with its previous name and ports.
     fn empty(&self, id: &Arc<str>, name: &str, ports: &[CatalogPort]) -> CatalogService {
         let (datacenter, namespace) = self.parts_of(id, name);
         let namespace = if namespace.is_empty() { self.namespace.clone() } else { namespace.into() };
@@ -89,7 +90,7 @@ impl Mapping {
         service
     }
 
-    /// Adds one instance to the service that it belongs to.
+    /// Adds one instance to its service.
     fn add(
         &self,
         name: &str,
@@ -113,7 +114,7 @@ impl Mapping {
         let (health, weight) = health(&entry.checks, entry.service.weights);
         for (number, (address, ports)) in self.places(entry).into_iter().enumerate() {
             let node = &entry.node.node;
-            // An instance that is reached at several addresses is several.
+            // An instance with several addresses becomes several endpoints.
             let suffix = if number == 0 { String::new() } else { format!("@{address}") };
             let id = format!("{datacenter}/{node}/{}{suffix}", entry.service.id);
             service.instances.push(CatalogInstance {
@@ -128,7 +129,8 @@ impl Mapping {
         }
     }
 
-    /// The product's name of a service: the name, and what tells services of one name apart.
+    /// Returns the catalog id of a service: its name, with data centre and namespace if they distinguish
+    /// services of one name.
     fn id(&self, name: &str, datacenter: &str, namespace: &Namespace) -> Arc<str> {
         let datacenter = if self.has_datacenter() { datacenter } else { "" };
         let namespace = if self.namespace_label.is_some() { namespace.as_str() } else { "" };
@@ -138,7 +140,7 @@ impl Mapping {
         }
     }
 
-    /// Data centre and namespace in an id, each empty where it is not part of it.
+    /// Returns data centre and namespace of an id; each is empty if it is not part of the id.
     fn parts_of<'a>(&self, id: &'a str, name: &str) -> (&'a str, &'a str) {
         let rest = id.strip_prefix(name).and_then(|rest| rest.strip_prefix('/'));
         rest.and_then(|rest| rest.split_once('/')).unwrap_or_default()
@@ -154,7 +156,7 @@ impl Mapping {
             let tag = tag.filter(|(name, _)| name == key).map(|(_, value)| value).next();
             tag.or_else(|| entry.service.meta.get(key).map(String::as_str))
         });
-        // A text that is no name of a namespace would make a service that nobody can refer to.
+        // An invalid namespace would create a service that no configuration can refer to.
         let is_name = |text: &&str| {
             let known = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
             (1..=63).contains(&text.len())
@@ -165,7 +167,7 @@ impl Mapping {
         named.filter(is_name).map_or_else(|| self.namespace.clone(), Namespace::from)
     }
 
-    /// Tags `key|value`, and metadata under keys that no tag has.
+    /// Returns the labels: tags `key|value`, and metadata with other keys.
     fn labels(&self, entry: &Entry) -> BTreeMap<String, String> {
         let mut labels = BTreeMap::new();
         if self.meta_labels {
@@ -181,7 +183,7 @@ impl Mapping {
         labels
     }
 
-    /// The addresses of an instance, each with the ports that are reached there; the usual one first.
+    /// Returns the addresses of an instance, each with its ports; the primary address first.
     fn places(&self, entry: &Entry) -> Vec<(String, Vec<InstancePort>)> {
         let (address, port) = self.address(entry);
         let mut places = vec![(address.to_owned(), Vec::new())];
@@ -218,7 +220,7 @@ impl Mapping {
         }
     }
 
-    /// Address and port: of the first tagged address that there is, else of the service, else of its node.
+    /// Returns address and port: from the first matching tagged address, else the service, else its node.
     fn address<'a>(&self, entry: &'a Entry) -> (&'a str, u32) {
         let own = &entry.service;
         let port = u32::try_from(own.port).unwrap_or_default();
@@ -228,7 +230,7 @@ impl Mapping {
                 let number = u32::try_from(tagged.port).unwrap_or_default();
                 return (&tagged.address, if number == 0 { port } else { number });
             }
-            // An address of the node is one of the service only where the service has none of its own.
+            // A tagged address of the node applies only if the service has no address of its own.
             let node = entry.node.tagged_addresses.get(name).filter(|address| !address.is_empty());
             if let (Some(address), true) = (node, own.address.is_empty()) {
                 return (address, port);
@@ -239,7 +241,7 @@ impl Mapping {
     }
 }
 
-/// Brings a service in its final order, and keeps its ports for later.
+/// Sorts a service, and remembers its ports.
 fn settle(service: &mut CatalogService, memory: &mut PortMemory) {
     service.addresses.sort();
     service.addresses.dedup();
@@ -253,7 +255,7 @@ fn settle(service: &mut CatalogService, memory: &mut PortMemory) {
     }
 }
 
-/// What Consul says of the instance or its node, else the data centre as region.
+/// Returns the locality of the instance or its node, else the data centre as region.
 fn locality(entry: &Entry, datacenter: &str) -> Locality {
     let is_known = |place: &&Place| !place.region.is_empty() || !place.zone.is_empty();
     let known = [&entry.service.locality, &entry.node.locality].into_iter().find(is_known);
@@ -268,7 +270,7 @@ fn locality(entry: &Entry, datacenter: &str) -> Locality {
 }
 
 impl PortMapping {
-    /// The port of an instance: named after its protocol.
+    /// Returns the main port of an instance, named after its protocol.
     fn main(&self, number: u32, protocol: Option<&String>) -> CatalogPort {
         let known =
             protocol.map(|text| Protocol::parse(text)).filter(|known| *known != Protocol::Unsupported);
@@ -277,7 +279,7 @@ impl PortMapping {
         CatalogPort { number, name: self.name.clone().or(named), protocol }
     }
 
-    /// Further ports in the metadata.
+    /// Returns further ports from the metadata.
     fn of_meta<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = (String, u32)> + 'a {
         let prefix = self.meta_prefix.as_deref();
         entry.service.meta.iter().filter_map(move |(key, value)| {

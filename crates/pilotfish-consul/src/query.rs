@@ -1,14 +1,14 @@
-//! Questions as paths.
+//! Paths of questions.
 
 use crate::schedule::{Ask, Question};
 use crate::settings::{Consistency, QueryOptions};
 use form_urlencoded::Serializer;
 use std::fmt::Write as _;
 
-/// Holds for no instance: the answer is short, and its index is that of the service all the same.
+/// Filter that matches no instance: the response is short, and its index is that of the service.
 const NOTHING: &str = "Service.ID == \"\"";
 
-/// Path and query of a question, behind the path of the address.
+/// Returns path and query of a question, relative to the path of the address.
 pub(crate) fn path(
     base: &str,
     question: &Question,
@@ -67,13 +67,13 @@ pub(crate) fn path(
     path
 }
 
-/// A name as one part of a path.
+/// Appends a name, percent-encoded as one path segment.
 fn push_encoded(path: &mut String, name: &str) {
     for byte in name.bytes() {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
             path.push(char::from(byte));
         } else {
-            // A string can always be written.
+            // Writing to a String does not fail.
             let _ = write!(path, "%{byte:02X}");
         }
     }

@@ -1,20 +1,20 @@
-//! What to ask Consul next: a state machine without IO, so that its rules are tested as sequences.
+//! Schedule of requests to Consul: a state machine without IO, so that its rules are tested as sequences.
 //!
-//! A question is one of these:
+//! A question (request) is one of these:
 //!
-//! | Question | Blocks | Tells |
+//! | Question | Blocks | Returns |
 //! |---|---|---|
-//! | [`Ask::Names`] | always | which services there are; wakes at every change of an instance, but does not say of which |
-//! | [`Ask::Checks`] | always, while services take turns | which services a change of health is about |
+//! | [`Ask::Names`] | always | the service names; returns at every change of an instance, without naming its service |
+//! | [`Ask::Checks`] | always, while services take turns | checks, and thereby the services whose health changed |
 //! | [`Ask::Watch`] | after its first answer | the instances of a service |
 //! | [`Ask::Fetch`] | never | the instances of a service that has changed |
-//! | [`Ask::Probe`] | never | whether a service has changed: an answer without instances, whose index counts |
+//! | [`Ask::Probe`] | never | an index that shows changes of a service, without instances |
 //!
-//! With a place for each service, every service is watched all the time, and there is nothing else to do. With less, services take
-//! turns: each is watched once in [`Limits::wait`], for as long as the places allow. What happens between its turns is told by the
-//! questions that are always open: a service with a check that entered or left the states warning and critical is fetched, and when the
-//! list of services wakes, every service is probed, at a bounded rate. Half of the places are for the services that changed last: who
-//! changes often is watched all the time.
+//! If the limit of open questions allows it, every service is watched permanently. Otherwise services take
+//! turns: each is watched once in [`Limits::wait`], for as long as the slots allow. Changes between turns are
+//! found by the questions that are always open: if a check enters or leaves the states warning and critical,
+//! its service is fetched; if the list of names returns, every service is probed, at a bounded rate. Half of
+//! the slots are for the services that changed last: services that change often are watched permanently.
 
 use crate::index::{Moved, WatchIndex};
 use crate::triggers::CheckState;
@@ -24,28 +24,28 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// After an error.
+/// Backoff after an error.
 const RETRY: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(250), Duration::from_secs(15));
-/// A query that is answered again and again: so often at once, then one in so long.
+/// Rate limit of one query: a burst, then one per period.
 const BURST: u32 = 10;
 const PERIOD: Duration = Duration::from_millis(200);
-/// All services are probed at most once in this time for each of them, and once in [`MIN_SWEEP`].
+/// Minimum time between two probes of all services: this per service, and at least [`MIN_SWEEP`].
 const SWEEP_SHARE: Duration = Duration::from_millis(2);
 const MIN_SWEEP: Duration = Duration::from_secs(1);
-/// A turn is at least so long.
+/// Minimum duration of a turn.
 const MIN_TURN: Duration = Duration::from_millis(100);
-/// A service that failed so often does not hold up the others at the start.
+/// Number of failures after which a service does not delay the initial load.
 const PATIENCE: u32 = 3;
 
 /// A service in a data centre.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
-    /// The number of the data centre in the settings.
+    /// Index of the data centre in the settings.
     pub(crate) datacenter: usize,
     pub(crate) name: Arc<str>,
 }
 
-/// What is asked. See the module's description.
+/// A question; see the module's description.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Ask {
     Names(usize),
@@ -63,7 +63,7 @@ impl Ask {
         }
     }
 
-    /// The service that it is about.
+    /// Returns the service of the question.
     pub(crate) const fn service(&self) -> Option<&Key> {
         match self {
             Self::Names(_) | Self::Checks(..) => None,
@@ -72,35 +72,36 @@ impl Ask {
     }
 }
 
-/// A question to be asked now.
+/// A question to send now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Question {
     pub(crate) ask: Ask,
-    /// 0 for one that does not block.
+    /// The index; 0 for a question that does not block.
     pub(crate) index: u64,
-    /// How long it blocks at most.
+    /// Maximum blocking time.
     pub(crate) wait: Duration,
-    /// Which listing of its service it belongs to: answers about one that went away meanwhile, and perhaps came again, do not count.
+    /// The listing of the service at the time of the question: answers about a service that was removed
+    /// meanwhile, and perhaps listed again, are dropped.
     pub(crate) listing: u64,
 }
 
-/// What the questions may cost.
+/// Limits of open questions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Open questions.
+    /// Maximum number of open questions.
     pub(crate) open: usize,
     pub(crate) datacenters: usize,
-    /// How long a question blocks at most, and how often each service has its turn.
+    /// Maximum blocking time of a question, and the time in which each service has a turn.
     pub(crate) wait: Duration,
 }
 
 impl Limits {
-    /// Places for the questions that are always open.
+    /// Slots for the questions that are always open.
     const fn lists(&self) -> usize {
         3 * self.datacenters
     }
 
-    /// Places for watches of services: what the lists and checks, and some fetches, leave.
+    /// Slots for watches: the remainder after lists, checks and some fetches.
     const fn places(&self) -> usize {
         let fetches = if self.open / 8 > 1 { self.open / 8 } else { 1 };
         let left = self.open.saturating_sub(self.lists() + fetches);
@@ -108,13 +109,13 @@ impl Limits {
     }
 }
 
-/// One query that is asked again and again.
+/// One query that is repeated with its last index.
 #[derive(Debug)]
 struct Line {
     index: WatchIndex,
     due: Instant,
     began: Instant,
-    /// Asked with this index, not answered yet.
+    /// Index of the open question.
     open: Option<u64>,
     has_answered: bool,
     failures: u32,
@@ -165,14 +166,15 @@ impl Line {
 struct Service {
     line: Line,
     listing: u64,
-    /// The index of the last answer that did not block. Others come from another place in an agent, and are not compared with it.
+    /// The index of the last answer that did not block. Indexes of blocking answers come from another source
+    /// in an agent, and are not comparable.
     seen: Option<u64>,
-    /// A fetch or probe is open.
+    /// True if a fetch or probe is open.
     is_asking: bool,
     retry: u32,
 }
 
-/// See the module's description.
+/// State of all queries.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     limits: Limits,
@@ -183,9 +185,10 @@ pub(crate) struct Schedule {
     watches: BTreeSet<(Instant, Key)>,
     fetches: BTreeMap<Key, Instant>,
     probes: BTreeSet<Key>,
-    /// When all services of a data centre may be probed again, and whether they are to be.
+    /// For each data centre: the earliest time of the next probe of all services, and whether one is
+    /// requested.
     sweeps: Vec<(Instant, bool)>,
-    /// The services that changed last, the last one first.
+    /// The services that changed last, most recent first.
     lively: VecDeque<Key>,
     open: usize,
     open_watches: usize,
@@ -213,28 +216,28 @@ impl Schedule {
         }
     }
 
-    /// Allows so many open questions from now on.
+    /// Sets the maximum number of open questions.
     pub(crate) fn set_open(&mut self, open: usize) {
         self.limits.open = open;
     }
 
-    /// Whether services take turns, as there are more than places.
+    /// True if services take turns because there are fewer slots than services.
     pub(crate) fn takes_turns(&self) -> bool {
         self.services.len() > self.limits.places()
     }
 
-    /// Whether no list of names was answered yet.
+    /// True if no list of names was answered yet.
     pub(crate) fn has_no_names(&self) -> bool {
         self.names.iter().all(|line| !line.has_answered)
     }
 
-    /// Whether everything was answered, or failed so often that the rest is not to wait for it.
+    /// True if every query was answered, or failed too often to wait for it.
     pub(crate) fn is_loaded(&self) -> bool {
         let is_loaded = |service: &Service| service.line.has_answered || service.line.failures >= PATIENCE;
         self.names.iter().all(|line| line.has_answered) && self.services.values().all(is_loaded)
     }
 
-    /// The services that there are in a data centre.
+    /// Sets the services of a data centre.
     pub(crate) fn list(&mut self, datacenter: usize, names: &BTreeSet<Arc<str>>, now: Instant) {
         let gone: Vec<Key> = self
             .services
@@ -263,16 +266,16 @@ impl Schedule {
         }
     }
 
-    /// A service has changed.
+    /// Handles a report that a service changed.
     pub(crate) fn touch(&mut self, key: &Key, now: Instant) {
         let Some(service) = self.services.get(key) else { return };
-        // A query that waits for a change will tell; one that was asked without waiting may have been answered before the change.
+        // A blocking query will return the change; one that does not block may have been answered before it.
         if service.line.open.is_none_or(|index| index == 0) {
             self.fetches.insert(key.clone(), now);
         }
     }
 
-    /// A service turned out to have changed: it is watched from now on, until others have changed since.
+    /// Handles an answer with changes: the service is watched permanently until others have changed since.
     pub(crate) fn changed(&mut self, key: &Key, now: Instant) {
         if !self.takes_turns() {
             return;
@@ -287,21 +290,21 @@ impl Schedule {
         }
     }
 
-    /// Some service of a data centre may have changed.
+    /// Requests a probe of all services of a data centre.
     pub(crate) fn sweep(&mut self, datacenter: usize) {
         if let Some((_, is_wanted)) = self.sweeps.get_mut(datacenter) {
             *is_wanted = true;
         }
     }
 
-    /// The next question to be asked now. It is open until [`Schedule::answered`] or [`Schedule::failed`].
+    /// Returns the next question to send. It is open until [`Schedule::answered`] or [`Schedule::failed`].
     pub(crate) fn next(&mut self, now: Instant) -> Option<Question> {
         self.begin_sweeps(now);
         let question = self.next_list(now).or_else(|| {
             if self.open_others() >= self.limits.open.saturating_sub(self.limits.lists()) {
                 return None;
             }
-            // Those that change often are watched all the time: neither probes nor those whose turn is late come before them.
+            // Services that change often are always watched: they precede probes and late turns.
             let question = self.next_fetch(now).or_else(|| self.next_lively(now));
             question.or_else(|| self.next_probe()).or_else(|| self.next_watch(now))
         })?;
@@ -309,7 +312,7 @@ impl Schedule {
         Some(question)
     }
 
-    /// When there may be a next question although nothing was answered.
+    /// Returns the time of the next question if no answer arrives before.
     pub(crate) fn wake(&self, now: Instant) -> Option<Instant> {
         let lists = self.names.iter().chain(self.checks.values().filter(|_| self.takes_turns()));
         let lists = lists.filter(|line| line.open.is_none()).map(|line| line.due);
@@ -317,17 +320,17 @@ impl Schedule {
         let watches = self.watches.range((now, Key { datacenter: usize::MAX, name: Arc::default() })..);
         let queued = watches.map(|(at, _)| *at).find(|at| *at > now).into_iter();
         let queued = queued.chain(self.fetches.values().copied());
-        // What is due and was not asked waits for an answer, not for a time.
+        // Due questions that were not sent wait for a slot, not for a time.
         lists.chain(sweeps).chain(queued).filter(|at| *at > now).min()
     }
 
-    /// Whether an answer counts.
+    /// True if the answer to the question is still relevant.
     pub(crate) fn is_current(&self, question: &Question) -> bool {
         let service = |key| self.services.get(key).is_some_and(|service| service.listing == question.listing);
         question.ask.service().is_none_or(service)
     }
 
-    /// Takes the index of a good answer, and says what it means.
+    /// Handles the index of a valid answer, and returns its change.
     pub(crate) fn answered(&mut self, question: &Question, index: u64, now: Instant) -> Moved {
         self.open = self.open.saturating_sub(1);
         if !self.is_current(question) {
@@ -361,7 +364,7 @@ impl Schedule {
         }
     }
 
-    /// A question was not answered well. It is asked again later, and anew.
+    /// Handles a failed question. It is retried later, without its index.
     pub(crate) fn failed(&mut self, question: &Question, now: Instant) {
         self.open = self.open.saturating_sub(1);
         if !self.is_current(question) {
@@ -394,7 +397,7 @@ impl Schedule {
         }
     }
 
-    /// Open questions about services. Places for lists are never theirs.
+    /// Number of open questions about services. Slots for lists are reserved.
     fn open_others(&self) -> usize {
         let lists = self.names.iter().chain(self.checks.values()).filter(|line| line.open.is_some());
         self.open.saturating_sub(lists.count())
@@ -417,12 +420,12 @@ impl Schedule {
         }
     }
 
-    /// The questions that are always open.
+    /// Returns the next of the questions that are always open.
     fn next_list(&mut self, now: Instant) -> Option<Question> {
         let (takes_turns, wait) = (self.takes_turns(), self.limits.wait);
         for (datacenter, line) in self.names.iter_mut().enumerate() {
             if line.is_due(now) {
-                // Twice as often as others: it is also how a server that is silent is noticed.
+                // Half the wait of other queries: it also detects a silent server.
                 let ask = Ask::Names(datacenter);
                 return Some(Question { ask, index: line.begin(now), wait: wait / 2, listing: 0 });
             }
@@ -432,7 +435,8 @@ impl Schedule {
         Some(Question { ask: Ask::Checks(*datacenter, *state), index: line.begin(now), wait, listing: 0 })
     }
 
-    /// A service that is being asked waits, so that no older answer comes after a newer one.
+    /// True if no question about the service is open, so that an older answer cannot arrive after a newer
+    /// one.
     fn is_free(&self, key: &Key) -> bool {
         self.services.get(key).is_some_and(|service| !service.is_asking && service.line.open.is_none())
     }
@@ -441,7 +445,7 @@ impl Schedule {
         let mut due = self.fetches.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key);
         let key = due.find(|key| self.is_free(key))?.clone();
         self.fetches.remove(&key);
-        // A fetch tells what a probe would.
+        // A fetch makes a probe unnecessary.
         self.probes.remove(&key);
         self.ask_at_once(Ask::Fetch(key))
     }
@@ -459,7 +463,7 @@ impl Schedule {
         Some(Question { ask, index: 0, wait: Duration::ZERO, listing })
     }
 
-    /// The watch of a service that changed not long ago.
+    /// Returns the watch of a recently changed service.
     fn next_lively(&mut self, now: Instant) -> Option<Question> {
         if self.open_watches >= self.limits.places() {
             return None;
@@ -494,14 +498,15 @@ impl Schedule {
         Some(Question { ask: Ask::Watch(key), index, wait, listing })
     }
 
-    /// Whether changes of health between turns are told: services are read after that, so that no change falls between.
+    /// True if health changes between turns are detected: services are read only then, so that no change is
+    /// missed.
     fn is_told_of(&self, datacenter: usize) -> bool {
         let mut states =
             self.checks.range((datacenter, CheckState::Warning)..=(datacenter, CheckState::Critical));
         !self.takes_turns() || states.all(|(_, line)| line.has_answered || line.failures > 0)
     }
 
-    /// How long a service is watched at a time.
+    /// Duration of one turn of a service.
     fn turn(&self, key: &Key) -> Duration {
         if !self.takes_turns() || self.lively.contains(key) {
             return self.limits.wait;
@@ -523,7 +528,7 @@ impl Schedule {
         }
         if takes_turns {
             let next = if asked == 0 {
-                // The first turns are spread over the whole time.
+                // The first turns are spread over the whole interval.
                 now + self.limits.wait.mul_f64(self.jitter.fraction())
             } else {
                 service.line.began + self.limits.wait

@@ -1,13 +1,13 @@
-//! Which services are read.
+//! Selection of services.
 
 use std::collections::BTreeSet;
 
-/// Names with `*` for any text, as in `api-*`.
+/// Name patterns with `*` for any text, as in `api-*`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Globs(Vec<String>);
 
 impl Globs {
-    /// Reads a list that commas separate.
+    /// Parses a comma-separated list.
     pub(crate) fn parse(text: &str) -> Self {
         Self(list(text))
     }
@@ -21,12 +21,13 @@ impl Globs {
     }
 }
 
-/// A list that commas separate, without what is empty.
+/// Splits a comma-separated list; drops empty items.
 pub(crate) fn list(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
 
-/// Each `*` takes as little as it can, which is enough: what follows a later one is free to lie anywhere.
+/// Matches a pattern. Each `*` takes as little as possible, which suffices because a later `*` can take the
+/// rest.
 fn matches(glob: &str, name: &str) -> bool {
     let mut parts = glob.split('*');
     let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
@@ -41,19 +42,19 @@ fn matches(glob: &str, name: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// The options that choose services by name and tags.
+/// Selection of services by name and tags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selection {
-    /// These alone, unless empty.
+    /// If not empty, only these names.
     pub(crate) only: Globs,
-    /// All but these.
+    /// Excluded names.
     pub(crate) except: Globs,
-    /// Instances with all of these.
+    /// Only instances with all of these tags.
     pub(crate) tags: Vec<String>,
 }
 
 impl Selection {
-    /// Whether a service may have an instance that is wanted, with these tags over all its instances.
+    /// True if the service may have a selected instance; `tags` are the tags of all its instances.
     pub(crate) fn wants(&self, name: &str, tags: Option<&BTreeSet<String>>) -> bool {
         (self.only.is_empty() || self.only.has(name))
             && !self.except.has(name)

@@ -1,4 +1,4 @@
-//! A session with Consul: asks what the schedule says, takes answers, tells the catalog what they change. One task.
+//! A session with Consul: sends scheduled questions, handles answers, and publishes changes. One task.
 
 use crate::answer::About;
 use crate::client::{Answer, AskError, Asked, Client};
@@ -19,12 +19,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// How old the token in memory may be when a question is asked.
+/// Maximum age of the token in memory when a question is sent.
 const TOKEN_AGE: Duration = Duration::from_secs(1);
-/// Services in all data centres: those beyond are not asked for.
+/// Maximum number of services in all data centres; more are ignored.
 const MAX_SERVICES: usize = pilotfish_registry::MAX_SERVICES;
 
-/// Reads the settings; nothing is connected yet.
+/// Validates the settings; nothing is connected yet.
 pub(crate) fn open(settings: LiveSettings) -> Result<Box<dyn LiveSource>, LiveSettingsError> {
     let shard = settings.shard.clone();
     let (settings, options) = Settings::take(settings)?;
@@ -32,10 +32,10 @@ pub(crate) fn open(settings: LiveSettings) -> Result<Box<dyn LiveSource>, LiveSe
     Ok(live(Consul { settings: Arc::new(settings), known, sessions: 0 }, shard, options))
 }
 
-/// Consul as a product.
+/// The Consul product.
 struct Consul {
     settings: Arc<Settings>,
-    /// What is known stays from session to session: what cannot be read in the next one is as it was.
+    /// State kept across sessions: services that the next session cannot read stay as they were.
     known: Known,
     sessions: usize,
 }
@@ -43,7 +43,7 @@ struct Consul {
 impl Product for Consul {
     async fn session(&mut self, catalog: &mut CatalogWriter) -> Result<Infallible, SessionError> {
         let servers = &self.settings.target.servers;
-        // The next session tries the next server.
+        // Each session uses another server.
         let server = servers.get(self.sessions % servers.len().max(1)).cloned();
         let server = server.ok_or_else(|| SessionError::new("the address names no server"))?;
         self.sessions = self.sessions.wrapping_add(1);
@@ -51,29 +51,29 @@ impl Product for Consul {
         let mut client = Client::new(settings.clone(), server, catalog.report().clone());
         loop {
             let mut run = Run::new(&settings, &mut self.known, catalog);
-            // The first answer tells the version of HTTP, and with it how many questions may be open.
+            // The first answer determines the version of HTTP, and with it the limit of open questions.
             run.begin(&mut client).await?;
             let TokenChanged = run.follow(&client).await?;
         }
     }
 }
 
-/// Another token shows something else under the same indexes, so everything is asked anew.
+/// Another token may see something else under the same indexes, so everything is read again.
 struct TokenChanged;
 
 type Done = (Question, Result<Asked, AskError>);
 
-/// What one session knows.
+/// State of one session.
 struct Run<'a> {
     settings: &'a Settings,
     known: &'a mut Known,
     catalog: &'a mut CatalogWriter,
     schedule: Schedule,
     triggers: BTreeMap<(usize, CheckState), Trigger>,
-    /// What is wrong now, by question.
+    /// Current errors, by question.
     troubles: BTreeMap<Ask, SessionError>,
     has_told_trouble: bool,
-    /// Services that differ and were not told yet.
+    /// Services with unpublished changes.
     changed: BTreeSet<Arc<str>>,
     has_replaced: bool,
     token: Option<(Arc<str>, Instant)>,
@@ -118,7 +118,7 @@ impl<'a> Run<'a> {
     async fn follow(&mut self, client: &Client) -> Result<TokenChanged, SessionError> {
         let mut open: FuturesUnordered<BoxFuture<'_, Done>> = FuturesUnordered::new();
         let first = self.token(Instant::now()).await?;
-        // Where there is no service, the list of names is all there is to know.
+        // Without services, the list of names alone completes the initial load.
         self.tell();
         loop {
             let now = Instant::now();
@@ -136,7 +136,7 @@ impl<'a> Run<'a> {
                 else => return Err(SessionError::new("there is nothing to ask")),
             };
             let has_answers = next.is_some();
-            // What came at the same time is told at once.
+            // Answers that arrived together are published together.
             while let Some((question, result)) = next {
                 self.take(&question, result)?;
                 next = open.next().now_or_never().flatten();
@@ -147,7 +147,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The token of now. Files are read at most once a second, by the one task that asks.
+    /// Returns the current token. Files are read at most once a second, by this task alone.
     async fn token(&mut self, now: Instant) -> Result<Option<Arc<str>>, SessionError> {
         match &self.token {
             _ if !self.settings.token.is_set() => Ok(None),
@@ -160,8 +160,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Takes one answer. What goes wrong with a list of names ends the session, so that all begin anew; what goes wrong with one service is
-    /// that service's trouble.
+    /// Handles one answer. An error of a list of names ends the session; an error of one service is recorded
+    /// for that service.
     fn take(&mut self, question: &Question, result: Result<Asked, AskError>) -> Result<(), SessionError> {
         let now = Instant::now();
         let ask = &question.ask;
@@ -178,7 +178,7 @@ impl<'a> Run<'a> {
                 return Ok(());
             }
             Ok(asked) => match self.believe(ask, asked.answer, asked.about, now) {
-                // There is nothing yet to go on with.
+                // There is no earlier state to keep.
                 Err(doubt) if is_names && !self.has_replaced => {
                     return Err(SessionError::from(doubt).context(self.place(ask)));
                 }
@@ -195,7 +195,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Whether an answer without news comes of a token that shows everything now, and did not before. It is asked anew.
+    /// True if the token sees everything now and did not before, in an answer without changes. The question
+    /// is repeated.
     fn shows_more(&self, ask: &Ask, asked: &Asked) -> bool {
         let name = match ask {
             Ask::Names(_) => None,
@@ -209,14 +210,14 @@ impl<'a> Run<'a> {
     fn answered(&mut self, question: &Question, index: u64, now: Instant) {
         let moved = self.schedule.answered(question, index, now);
         if let (Ask::Names(datacenter), Moved::On | Moved::Back) = (&question.ask, moved) {
-            // The list wakes at every change of an instance, but shows only what became of names and tags.
+            // The list returns at every change of an instance, but shows only names and tags.
             if question.index > 0 && self.schedule.takes_turns() {
                 self.schedule.sweep(*datacenter);
             }
         }
     }
 
-    /// Takes what an answer holds, unless it takes something away and may be wrong in that.
+    /// Applies an answer, unless it removes something and may be wrong.
     fn believe(&mut self, ask: &Ask, answer: Answer, about: About, now: Instant) -> Result<(), Doubt> {
         match (ask, answer) {
             (Ask::Names(datacenter), Answer::Names(names)) => {
@@ -257,7 +258,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Tells the catalog what changed, and what is wrong.
+    /// Publishes changes and errors.
     fn tell(&mut self) {
         if !self.has_replaced {
             if self.schedule.is_loaded() {
@@ -291,7 +292,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A question in words.
+    /// Describes a question for messages.
     fn place(&self, ask: &Ask) -> String {
         let of = match self.settings.datacenters.get(ask.datacenter()) {
             Some(Some(name)) => format!(" of {name}"),

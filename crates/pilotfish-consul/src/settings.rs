@@ -1,4 +1,4 @@
-//! The options of `--registry consul=ADDRESS?OPTION=VALUE&...`.
+//! Options of `--registry consul=ADDRESS?OPTION=VALUE&...`.
 
 use crate::mapping::{Mapping, PortMapping};
 use crate::select::{Globs, Selection, list};
@@ -11,14 +11,14 @@ const ALPN: &[&str] = &["h2", "http/1.1"];
 const SCHEMES: &[Scheme] =
     &[Scheme { name: "http", port: 8500, is_tls: false }, Scheme { name: "https", port: 8501, is_tls: true }];
 
-/// Where Consul's own tools find the token.
+/// Environment variable of the token, as for Consul's own tools.
 const TOKEN: &str = "CONSUL_HTTP_TOKEN";
 
 const fn option(name: &'static str, value: &'static str, about: &'static str) -> RegistryOption {
     RegistryOption { name, value, about }
 }
 
-/// The options that only Consul has.
+/// Options of this registry only.
 pub(crate) const OPTIONS: &[RegistryOption] = &[
     option("datacenters", "LIST", "the data centres to read [default: the agent's own]"),
     option("services", "LIST", "the services to read, with * for any text [default: all]"),
@@ -71,18 +71,18 @@ pub(crate) const OPTIONS: &[RegistryOption] = &[
     ),
 ];
 
-/// Which server of Consul may answer.
+/// Consistency mode of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Consistency {
-    /// Any that is not too far behind.
+    /// Any server that is not too far behind.
     Stale,
-    /// The leader.
+    /// Only the leader.
     Default,
-    /// The leader, after it asked the others.
+    /// The leader, after it confirmed its leadership with the other servers.
     Consistent,
 }
 
-/// What a question has beside its path.
+/// Query parameters of all questions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QueryOptions {
     pub(crate) consistency: Consistency,
@@ -92,13 +92,13 @@ pub(crate) struct QueryOptions {
     pub(crate) tags: Vec<String>,
 }
 
-/// The settings, checked.
+/// Validated settings.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) target: Target,
     pub(crate) connector: Connector,
     pub(crate) token: SecretOption,
-    /// `None` for the agent's own.
+    /// `None` for the agent's own data centre.
     pub(crate) datacenters: Vec<Option<String>>,
     pub(crate) selection: Selection,
     pub(crate) query: QueryOptions,
@@ -109,7 +109,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Reads the settings, with those that every registry with a catalog has.
+    /// Validates the settings, including those of every catalog registry.
     pub(crate) fn take(mut given: LiveSettings) -> Result<(Self, CatalogOptions), LiveSettingsError> {
         let mut mistakes = Vec::new();
         let settings = &mut given;
@@ -163,7 +163,7 @@ fn datacenters(settings: &mut LiveSettings) -> Vec<Option<String>> {
     if names.is_empty() { vec![None] } else { names.into_iter().map(Some).collect() }
 }
 
-/// Each data centre has up to three queries that are always open, and one more is needed to ask anything.
+/// Each data centre has up to three permanently open queries; others need at least one slot more.
 fn connections(settings: &mut LiveSettings, datacenters: usize, mistakes: &mut Vec<String>) -> usize {
     let least = 3 * datacenters + 3;
     let given = settings.parse_option("connections", mistakes, |text| match text.parse::<usize>() {

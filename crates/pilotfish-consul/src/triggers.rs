@@ -1,11 +1,11 @@
-//! Which services an answer of `health/state` tells of.
+//! Services affected by a response of `health/state`.
 
 use crate::answer::Check;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The states in which checks are watched. A check that enters or leaves one of them changed, and one that stays in none is passing
-/// all the time: between them these two tell every change of health, and they are short where all is well.
+/// The watched states of checks. Each change of health enters or leaves one of these two states, and the
+/// lists are short if most checks pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CheckState {
     Warning,
@@ -23,21 +23,21 @@ impl CheckState {
     }
 }
 
-/// What changed since the answer before.
+/// Changes since the previous response.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Touched {
-    /// Services with a check of their own that changed.
+    /// Services with a changed check.
     pub(crate) services: BTreeSet<Arc<str>>,
-    /// Nodes with a check of their own that changed: it counts for every instance there.
+    /// Nodes with a changed node check: it applies to every instance there.
     pub(crate) nodes: BTreeSet<Arc<str>>,
 }
 
-/// The checks in one state, as they were last answered.
+/// The checks in one state, from the last response.
 #[derive(Debug, Default)]
 pub(crate) struct Trigger(Option<BTreeSet<Check>>);
 
 impl Trigger {
-    /// Takes an answer. `None` for the first one, which tells no change.
+    /// Handles a response. Returns `None` for the first one, which has nothing to compare with.
     pub(crate) fn answered(&mut self, checks: Vec<Check>) -> Option<Touched> {
         let now: BTreeSet<Check> = checks.into_iter().collect();
         let before = self.0.replace(now);

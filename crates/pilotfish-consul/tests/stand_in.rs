@@ -1,5 +1,5 @@
-//! The registry against the stand-in for Consul: what is registered becomes services and endpoints, and what goes wrong takes nothing
-//! away.
+//! The registry against the stand-in for Consul: what is registered becomes services and endpoints, and what
+//! goes wrong takes nothing away.
 
 #[path = "stand_in/faults.rs"]
 mod faults;

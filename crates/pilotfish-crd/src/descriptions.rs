@@ -1,11 +1,12 @@
 //! What fields mean, for `kubectl explain`.
 //!
-//! A description is found by the end of a field's path, the longest one that there is: `destination.host` stands for that field wherever
-//! a destination is. Names of lists and maps stand for what is in them, too.
+//! A description is found by the end of a field's path, the longest one that there is: `destination.host`
+//! stands for that field wherever a destination is. Names of lists and maps stand for what is in them, too.
 
 use serde_json::Value;
 
-/// Ends of paths and what is there; those that begin with a kind are for that kind only, with two dots wherever they are in it.
+/// Ends of paths and what is there; those that begin with a kind are for that kind only, with two dots
+/// wherever they are in it.
 const FIELDS: &[(&str, &str)] = &[
     (
         "VirtualService.spec.hosts",

@@ -31,7 +31,8 @@ const fn column(name: &'static str, path: &'static str, description: &'static st
 const V1_AND_OLDER: &[&str] = &["v1", "v1beta1", "v1alpha3"];
 const V1_AND_BETA: &[&str] = &["v1", "v1beta1"];
 
-/// The facts about a kind; `None` for kinds that Kubernetes itself has, or that are no objects of an API server.
+/// The facts about a kind; `None` for kinds that Kubernetes itself has, or that are no objects of an API
+/// server.
 pub(super) fn facts(kind: Kind) -> Option<Facts> {
     match kind.group() {
         "networking.istio.io" => networking(kind),

@@ -5,8 +5,9 @@
 //!                                                └─ facts, status ──▶ CustomResourceDefinition
 //! ```
 //!
-//! The schema comes from the type that reads the kind, so the API server takes what the reader takes. Rules between fields, and
-//! between objects, are left to the validating webhook; `limits` holds those that a schema can express.
+//! The schema comes from the type that reads the kind, so the API server takes what the reader takes. Rules
+//! between fields, and between objects, are left to the validating webhook; `limits` holds those that a
+//! schema can express.
 
 mod descriptions;
 mod facts;
@@ -21,7 +22,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use trace::{Shape, trace};
 
-/// Why a group without the approval of Kubernetes' maintainers may end in `.k8s.io`: the API server requires an answer.
+/// Why a group without the approval of Kubernetes' maintainers may end in `.k8s.io`: the API server requires
+/// an answer.
 const APPROVAL: (&str, &str) =
     ("api-approved.kubernetes.io", "unapproved, schemas of the Gateway API by Pilotfish");
 
@@ -38,15 +40,15 @@ pub fn definitions() -> impl Iterator<Item = Value> {
     defined_kinds().into_iter().filter_map(definition)
 }
 
-/// The versions of a kind that are served, the one that objects are stored in first; empty for kinds without a
-/// definition.
+/// The versions of a kind that are served, the one that objects are stored in first; empty for kinds without
+/// a definition.
 #[must_use]
 pub fn served_versions(kind: Kind) -> &'static [&'static str] {
     facts::facts(kind).map_or(&[], |facts| facts.versions)
 }
 
-/// The CustomResourceDefinition of a kind (`apiextensions.k8s.io/v1`) as JSON; `None` for kinds that Kubernetes has
-/// itself and for mesh settings.
+/// The CustomResourceDefinition of a kind (`apiextensions.k8s.io/v1`) as JSON; `None` for kinds that
+/// Kubernetes has itself and for mesh settings.
 ///
 /// # Panics
 /// Never for a kind of this crate: its types and tables are fixed, and a test tries them all.
@@ -95,8 +97,8 @@ pub fn definition(kind: Kind) -> Option<Value> {
     }))
 }
 
-/// The schema of whole objects of a kind, without `metadata`, also of a kind that has no definition: what the reader takes, for tests that make
-/// objects of it. Mesh settings are documents of their own.
+/// The schema of whole objects of a kind, without `metadata`, also of a kind that has no definition: what the
+/// reader takes, for tests that make objects of it. Mesh settings are documents of their own.
 ///
 /// # Panics
 /// Never, as [`definition`].

@@ -1,8 +1,8 @@
 //! What validation checks in single fields, as far as a schema can express it.
 //!
-//! A path names fields from the object down; `[]` stands for the items of a list, `{}` for the values of a map, and `**` at
-//! the beginning for any place. Every limit here is one that `validate` has, never a further one: a test throws
-//! objects that the reader takes at the schema.
+//! A path names fields from the object down; `[]` stands for the items of a list, `{}` for the values of a
+//! map, and `**` at the beginning for any place. Every limit here is one that `validate` has, never a further
+//! one: a test throws objects that the reader takes at the schema.
 
 use pilotfish_model::Kind;
 use serde_json::{Map, Value, json};

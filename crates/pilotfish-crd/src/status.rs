@@ -1,4 +1,5 @@
-//! Schemas of `status`. It is written by controllers, this one and others, so it is described and never narrow.
+//! Schemas of `status`. It is written by controllers, this one and others, so it is described and never
+//! narrow.
 
 use pilotfish_model::Kind;
 use serde_json::{Value, json};
@@ -32,7 +33,8 @@ pub(super) fn status(kind: Kind) -> Option<Value> {
     Some(schema)
 }
 
-/// Istio's controllers write more than is named here (analysis messages, allocated addresses), so all of it is kept.
+/// Istio's controllers write more than is named here (analysis messages, allocated addresses), so all of it
+/// is kept.
 fn istio() -> Value {
     json!({
         "type": "object",

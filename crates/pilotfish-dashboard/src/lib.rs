@@ -1,7 +1,9 @@
-//! The files of the web dashboard: a page, style sheets, ES modules, and libraries of others with their licences.
+//! The files of the web dashboard: a page, style sheets, ES modules, and libraries of others with their
+//! licences.
 //!
-//! They are plain files below `assets/`; nothing is generated from them but their compressed form. All but the page are served below a path
-//! that is a hash of them all ([`VERSION`]), so a browser that has one need not ask for it again, and never mixes those of two versions.
+//! They are plain files below `assets/`; nothing is generated from them but their compressed form. All but
+//! the page are served below a path that is a hash of them all ([`VERSION`]), so a browser that has one need
+//! not ask for it again, and never mixes those of two versions.
 
 use flate2::read::GzDecoder;
 use std::io::Read;

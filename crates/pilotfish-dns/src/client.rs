@@ -1,4 +1,4 @@
-//! Asks name servers: by UDP, and by TCP where an answer does not fit a datagram.
+//! DNS client: queries over UDP, and over TCP if an answer does not fit a datagram.
 
 use crate::name::{Question, Records};
 use crate::wire::{self, Said, WireError};
@@ -11,14 +11,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket, lookup_host};
 use tokio::time::timeout;
 
-/// How long a server has for one answer.
+/// Timeout of one query to one server.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// How often a question is asked at least, by turns of the servers: datagrams get lost.
+/// Minimum number of attempts of a query, round-robin over the servers: datagrams get lost.
 const ATTEMPTS: usize = 3;
-/// How many aliases are followed from one answer to the next.
+/// Maximum number of aliases that are followed across answers.
 const MAX_ALIASES: usize = 8;
 
-/// Why a question has no answer.
+/// Error of a query.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AskError {
     #[error("{server}: {source}")]
@@ -29,15 +29,15 @@ pub(crate) enum AskError {
     Timeout { server: String },
     #[error("{server} has no address")]
     NoAddress { server: String },
-    #[error("no server is named")]
+    #[error("no server is configured")]
     NoServer,
-    #[error("aliases lead to no end")]
+    #[error("too many DNS aliases, or a loop of them")]
     Aliases,
-    #[error("this machine gives no random numbers")]
+    #[error("the system's random number generator failed")]
     Random,
 }
 
-/// Asks these servers.
+/// Client of a list of name servers.
 pub(crate) struct Client {
     servers: Vec<Server>,
     random: SystemRandom,
@@ -48,7 +48,7 @@ impl Client {
         Self { servers, random: SystemRandom::new() }
     }
 
-    /// The records of a question and for how long they hold. Servers are asked by turns until one answers.
+    /// Returns the records of a question and their TTL. Servers are tried in turn until one answers.
     pub(crate) async fn ask(&self, question: &Question) -> Result<(Records, Duration), AskError> {
         let mut asked = question.clone();
         let mut ttl = Duration::MAX;
@@ -56,7 +56,7 @@ impl Client {
             match self.ask_servers(&asked).await? {
                 Said::Records(records, own) => return Ok((records, ttl.min(own))),
                 Said::Alias(name, own) => (asked.name, ttl) = (name, ttl.min(own)),
-                // Over TCP nothing is: see `ask_server`.
+                // Truncation is only reported for UDP, and `ask_server` retries over TCP.
                 Said::Truncated => return Err(AskError::Aliases),
             }
         }
@@ -85,7 +85,7 @@ impl Client {
         within(timeout(TIMEOUT, self.by_stream(server, question)).await)
     }
 
-    /// Every question has a socket and a number of its own: who does not see it can guess neither.
+    /// Each query has its own socket and id, so that an off-path attacker can guess neither.
     async fn by_datagram(&self, server: &Server, question: &Question) -> Result<Said, AskError> {
         let wire = |source| AskError::Wire { server: server.to_string(), source };
         let io = |source| AskError::Io { server: server.to_string(), source };
@@ -103,7 +103,7 @@ impl Client {
         loop {
             let length = socket.recv(&mut answer).await.map_err(io)?;
             match wire::read(question, id, answer.get(..length).unwrap_or_default()) {
-                // Not from the one who was asked: the answer may yet come.
+                // Not from the queried server: its answer may still arrive.
                 Err(WireError::NotOurs) => {}
                 said => return said.map_err(wire),
             }
@@ -134,7 +134,7 @@ impl Client {
     }
 }
 
-/// The address of a server; one that is named is looked up as the machine does.
+/// Resolves the address of a name server with the system's resolver.
 async fn address(server: &Server) -> Result<SocketAddr, AskError> {
     let found = lookup_host((&*server.host, server.port)).await;
     let mut found = found.map_err(|source| AskError::Io { server: server.to_string(), source })?;

@@ -1,9 +1,9 @@
-//! The option `names`: which names of DNS become which services.
+//! The option `names`: DNS names that become services.
 
 use crate::name::{Kind, Name, Question};
 use std::fmt;
 
-/// Which kinds of addresses are asked for.
+/// Address record types to query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Family {
     Ipv4,
@@ -21,44 +21,44 @@ impl Family {
         }
     }
 
-    /// The questions for the addresses of a name.
+    /// Returns the address questions of a name.
     pub(crate) fn questions(self, name: &Name) -> impl Iterator<Item = Question> {
         self.kinds().iter().map(|kind| Question { name: name.clone(), kind: *kind })
     }
 }
 
-/// One name, which is one port of a service.
+/// One DNS name, which becomes one port of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// The host of the service.
     pub(crate) host: Name,
-    /// The name that is asked for.
+    /// The queried name.
     pub(crate) name: Name,
-    /// The port that clients connect to. `None` for the one where the servers listen.
+    /// The service port for clients. `None` for the port of the servers.
     pub(crate) port: Option<u16>,
     pub(crate) kind: EntryKind,
 }
 
-/// How a name is asked for.
+/// Query type of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EntryKind {
-    /// By SRV records. Where the name says which service and protocol it is, so.
+    /// SRV records. If the name has the RFC 2782 form, its service and transport.
     Srv(Option<ServiceName>),
-    /// By addresses, all with the entry's port.
+    /// Address records, all with the entry's port.
     Addresses,
 }
 
-/// What is before the host in `_http._tcp.web.example.com`.
+/// Service and transport in `_http._tcp.web.example.com`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServiceName {
-    /// `http`.
+    /// Service, as in `http`.
     pub(crate) service: String,
-    /// `tcp`.
+    /// Transport, as in `tcp`.
     pub(crate) transport: String,
 }
 
 impl Entry {
-    /// Reads `_http._tcp.web.example.com[:PORT]`, `srv:web.example.com[:PORT]` or `web.example.com:PORT`.
+    /// Parses `_http._tcp.web.example.com[:PORT]`, `srv:web.example.com[:PORT]` or `web.example.com:PORT`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let wrong = |what: &str| format!("{text:?}: {what}");
         let (is_srv, rest) = text.strip_prefix("srv:").map_or((false, text), |rest| (true, rest));
@@ -83,12 +83,12 @@ impl Entry {
         Ok(Self { host: name.clone(), name, port, kind })
     }
 
-    /// Reads a list with commas.
+    /// Parses a comma-separated list.
     pub(crate) fn parse_list(text: &str) -> Result<Vec<Self>, String> {
         text.split(',').map(|entry| Self::parse(entry.trim())).collect()
     }
 
-    /// Reads a list with a name a line, and comments.
+    /// Parses a list with one name per line, and `#` comments.
     pub(crate) fn parse_lines(text: &str) -> Result<Vec<Self>, String> {
         let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
         let lines = lines.enumerate().filter(|(_, line)| !line.is_empty());
@@ -98,7 +98,7 @@ impl Entry {
         lines.map(read).collect()
     }
 
-    /// The questions that the entry begins with.
+    /// Returns the initial questions of the entry.
     pub(crate) fn questions(&self, family: Family) -> Vec<Question> {
         match self.kind {
             EntryKind::Srv(_) => vec![Question { name: self.name.clone(), kind: Kind::Srv }],
@@ -107,7 +107,7 @@ impl Entry {
     }
 }
 
-/// The service, the transport and the host of a name that begins with both, RFC 2782.
+/// Splits a name in RFC 2782 form into its service, transport and host.
 fn service_name(name: &Name) -> Option<(ServiceName, Name)> {
     let mut labels = name.as_str().splitn(3, '.');
     let service = labels.next()?.strip_prefix('_')?;

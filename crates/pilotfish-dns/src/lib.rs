@@ -1,14 +1,15 @@
-//! The registry of DNS: what clients of every kind can read, and therefore where services are that no product knows.
+//! The DNS registry: it reaches services outside any service registry, because every client can read DNS.
 //!
 //! ```text
-//! UDP, TCP ─ wire ─▶ Plan (what is due, what was found) ─ mapping ─▶ CatalogService
+//! UDP, TCP ─ wire ─▶ Plan (due questions, found records) ─ mapping ─▶ CatalogService
 //! ```
 //!
-//! DNS tells nobody of a change: each answer says how long it holds, and is asked for again then. That there is nothing is an
-//! answer too; that a server could not tell is none.
+//! DNS has no change notifications: each answer is queried again when its TTL expires. A negative answer
+//! (NXDOMAIN, no data) is an answer; a server failure is not.
 //!
-//! Messages are read and written by `simple-dns`, which is a format and no more. A resolver of its own would hide what this
-//! registry is about: times to live, and whether nothing is there or nobody could say.
+//! Messages are read and written by `simple-dns`, which implements only the wire format. A full resolver
+//! library would hide the TTLs and the difference between a negative answer and a failure, which this
+//! registry needs.
 
 mod client;
 mod entry;
@@ -22,7 +23,7 @@ mod wire;
 use pilotfish_registry::{CATALOG_OPTIONS, Input, LiveSettings, LiveSettingsError, LiveSource, RegistryType};
 use pilotfish_registry_client::live;
 
-/// The line in the table of registries.
+/// The registry type of DNS.
 pub static DNS: RegistryType = RegistryType {
     name: "DNS",
     provider: "DNS",
@@ -32,7 +33,7 @@ pub static DNS: RegistryType = RegistryType {
     input: Input::Live(open),
 };
 
-/// Checks the settings; nothing is asked yet.
+/// Checks the settings; sends no query yet.
 fn open(mut settings: LiveSettings) -> Result<Box<dyn LiveSource>, LiveSettingsError> {
     let shard = settings.shard.clone();
     let taken = settings::Settings::take(&mut settings);

@@ -1,4 +1,4 @@
-//! What becomes of what was found: services, ports, endpoints, weights.
+//! Mapping of DNS records to services, ports, endpoints and weights.
 
 use crate::entry::{Entry, EntryKind};
 use crate::name::Name;
@@ -8,23 +8,23 @@ use pilotfish_registry::{CatalogInstance, CatalogPort, CatalogService, InstanceP
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The label that tells the priority of an SRV record.
+/// The label with the priority of an SRV record.
 const PRIORITY_LABEL: &str = "srv-priority";
-/// By which weights are multiplied, so that a weight of 0 beside others is little and not nothing (RFC 2782), and addresses of one
-/// target can share its weight.
+/// Factor of SRV weights, so that a weight of 0 beside others becomes small but not zero (RFC 2782), and the
+/// addresses of one target can share its weight.
 const SCALE: u32 = 100;
 
-/// Which SRV records of an answer are used.
+/// Selection of SRV records by priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Priorities {
-    /// Those of the lowest number whose targets have addresses.
+    /// Records of the lowest priority number whose targets have addresses.
     #[default]
     Best,
-    /// All, labelled.
+    /// All records, labelled with their priority.
     All,
 }
 
-/// How to make services.
+/// Options of the mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
     pub(crate) priorities: Priorities,
@@ -32,7 +32,7 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// The service of a host, of all its entries with what was found for them.
+    /// Returns the service of a host, from all its entries and their records.
     pub(crate) fn service<'a>(
         &self,
         host: &Name,
@@ -41,7 +41,7 @@ impl Mapping {
         let mut service = CatalogService::new(host.as_str(), host.as_str(), self.namespace.clone());
         for (entry, found) in entries {
             let used = self.used(found);
-            // Without a port of its own, clients use the lowest one that a server has.
+            // Without a port of their own, clients use the lowest port of the servers.
             let lowest = used.iter().map(|found| found.port).min();
             let Some(port) = entry.port.or(lowest) else { continue };
             let port = port_of(entry, port);
@@ -72,7 +72,8 @@ fn instance(entry: &Entry, found: &Found, port: &CatalogPort, weight: u32) -> Ca
     instance
 }
 
-/// The port of an entry. What a name calls `_http._tcp` is http; what Istio has no protocol for is TCP, not to be sniffed.
+/// The port of an entry. The SRV service `_http._tcp` is http; a service without an Istio protocol is TCP, so
+/// that it is not sniffed.
 fn port_of(entry: &Entry, number: u16) -> CatalogPort {
     let number = number.into();
     let EntryKind::Srv(Some(name)) = &entry.kind else {
@@ -88,7 +89,7 @@ fn port_of(entry: &Entry, number: u16) -> CatalogPort {
     CatalogPort { number, name: Some(name.service.clone()), protocol: Some(protocol.to_owned()) }
 }
 
-/// The weights of endpoints; 0, not set, where all are equal.
+/// Returns the weights of endpoints; 0, unset, if all are equal.
 fn weights(used: &[&Found]) -> Vec<u32> {
     let is_weighted = used.iter().any(|found| found.weight > 0);
     let weight = |found: &&Found| {
@@ -111,7 +112,7 @@ const fn greatest_common_divisor(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
-/// Which entries each host has.
+/// Returns the indexes of the entries of each host.
 pub(crate) fn by_host(entries: &[Entry]) -> BTreeMap<Name, Arc<[usize]>> {
     let mut hosts = BTreeMap::<Name, Vec<usize>>::new();
     for (index, entry) in entries.iter().enumerate() {

@@ -1,19 +1,19 @@
-//! Names and questions.
+//! DNS names and questions.
 
 use simple_dns::{TYPE, rdata};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The longest name that DNS has, as text without the last dot.
+/// Maximum length of a DNS name as text without the last dot.
 const MAX_NAME: usize = 253;
 
-/// A name of DNS in lower case, without the last dot.
+/// A DNS name in lower case, without the last dot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Name(Arc<str>);
 
 impl Name {
-    /// Reads a name of letters, digits, hyphens and underscores. `None` for what is none.
+    /// Parses a name of letters, digits, hyphens and underscores. Returns `None` if it is invalid.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.strip_suffix('.').unwrap_or(text);
         let is_label = |label: &str| {
@@ -35,7 +35,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// What is asked for.
+/// Record type of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     Srv,
@@ -53,7 +53,7 @@ impl Kind {
     }
 }
 
-/// One question.
+/// A name and a record type.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Question {
     pub(crate) name: Name,
@@ -71,7 +71,7 @@ impl fmt::Display for Question {
     }
 }
 
-/// Where a service is.
+/// An SRV record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Srv {
     pub(crate) priority: u16,
@@ -81,7 +81,8 @@ pub(crate) struct Srv {
 }
 
 impl Srv {
-    /// `None` for a target that no server can have: the root says that there is no such service.
+    /// Returns `None` for the root as target, which means that the service is not available (RFC 2782), and
+    /// for invalid names.
     pub(crate) fn read(record: &rdata::SRV<'_>) -> Option<Self> {
         let target = Name::parse(&record.target.to_string())?;
         let is_port = record.port > 0;
@@ -94,7 +95,7 @@ impl Srv {
     }
 }
 
-/// The records of one question, sorted and each once. Empty for a name that has none, as the server said.
+/// The records of one question, sorted, without duplicates. Empty for a negative answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Records {
     Srv(Vec<Srv>),

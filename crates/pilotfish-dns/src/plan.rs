@@ -1,4 +1,4 @@
-//! What to ask when, and what the answers come to: a state machine without IO and clocks.
+//! Schedule of DNS questions and evaluation of their answers: a state machine without IO and clocks.
 //!
 //! ```text
 //! entry ─ SRV question ─▶ targets ─ A and AAAA questions ─▶ addresses ─▶ found
@@ -6,8 +6,8 @@
 //!              └── each asked again when its TTL is over, or after a failure with backoff
 //! ```
 //!
-//! What was found for an entry is replaced when all that it needs has an answer: in between, while the addresses of new targets are
-//! asked for, and when questions fail, it stays.
+//! The result of an entry is replaced once all its questions have answers. It stays while addresses of new
+//! targets are being queried, and when questions fail.
 
 use crate::entry::{Entry, EntryKind, Family};
 use crate::name::{Name, Question, Records, Srv};
@@ -18,10 +18,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long to wait after a question that failed.
+/// Backoff after a failed question.
 const RETRY: BackoffPolicy = BackoffPolicy::new(Duration::from_secs(1), Duration::from_secs(10));
 
-/// Where one server of an entry is.
+/// Address of one server of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) target: Name,
@@ -29,14 +29,14 @@ pub(crate) struct Found {
     pub(crate) port: u16,
     pub(crate) priority: u16,
     pub(crate) weight: u16,
-    /// How many addresses the target has: they share its weight.
+    /// Number of addresses of the target: they share its weight.
     pub(crate) addresses: usize,
 }
 
-/// What was found for each entry; `None` where nothing is known.
+/// Result of each entry; `None` if it is unknown.
 pub(crate) type FoundByEntry = Vec<Option<Arc<[Found]>>>;
 
-/// How to ask.
+/// Options of the schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlanOptions {
     pub(crate) family: Family,
@@ -44,38 +44,38 @@ pub(crate) struct PlanOptions {
     pub(crate) max_ttl: Duration,
 }
 
-/// See the module's description.
+/// All questions with their due times, and the result of each entry.
 pub(crate) struct Plan {
     entries: Arc<[Entry]>,
     options: PlanOptions,
     known: BTreeMap<Question, Known>,
     due: DeadlineQueue<Question>,
-    /// Which entries need an answer.
+    /// Entries that need each question.
     users: BTreeMap<Question, BTreeSet<usize>>,
-    /// Which questions each entry needs beside its own: those for its targets.
+    /// Follow-up questions of each entry: the addresses of its SRV targets.
     targets: Vec<BTreeSet<Question>>,
     found: FoundByEntry,
     jitter: Jitter,
 }
 
-/// What is known of a question.
+/// State of a question.
 #[derive(Default)]
 struct Known {
     /// The last answer.
     records: Option<Records>,
-    /// How often it failed since, and why.
+    /// Number of failures since the last answer, and the last reason.
     failure: Option<(u32, Arc<str>)>,
 }
 
 impl Known {
-    /// Whether it was answered or failed: nothing more comes for the moment.
+    /// True if the question was answered or has failed: no result is pending.
     const fn is_settled(&self) -> bool {
         self.records.is_some() || self.failure.is_some()
     }
 }
 
 impl Plan {
-    /// Everything is to be asked for, now. What was found before stays where nothing can be found.
+    /// Schedules all questions for now. Earlier results stay for entries whose questions fail.
     pub(crate) fn new(
         entries: &Arc<[Entry]>,
         options: PlanOptions,
@@ -101,17 +101,17 @@ impl Plan {
         plan
     }
 
-    /// Takes out a question that is to be asked now.
+    /// Returns a due question and unschedules it.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<Question> {
         self.due.pop_due(now)
     }
 
-    /// When something is to be asked next.
+    /// Returns the next due time.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.due.next()
     }
 
-    /// Takes an answer, and returns the entries for which something else is found now.
+    /// Handles an answer, and returns the entries whose result changed.
     pub(crate) fn answered(
         &mut self,
         question: &Question,
@@ -119,7 +119,7 @@ impl Plan {
         ttl: Duration,
         now: Instant,
     ) -> BTreeSet<usize> {
-        // An answer may come when nobody needs it any more.
+        // The question may have been dropped while its answer was under way.
         let Some(known) = self.known.get_mut(question) else { return BTreeSet::new() };
         known.records = Some(records);
         known.failure = None;
@@ -132,7 +132,8 @@ impl Plan {
         self.find(users)
     }
 
-    /// Takes a failure. It takes nothing away: the question is asked again.
+    /// Handles a failure: the last answer stays, and the question is rescheduled. Returns the entries whose
+    /// result changed.
     pub(crate) fn failed(&mut self, question: &Question, reason: &str, now: Instant) -> BTreeSet<usize> {
         let Some(known) = self.known.get_mut(question) else { return BTreeSet::new() };
         let failures = known.failure.as_ref().map_or(0, |(failures, _)| *failures).saturating_add(1);
@@ -142,17 +143,18 @@ impl Plan {
         self.find(users)
     }
 
-    /// Whether every entry has all its answers, or failures in place of them.
+    /// True if each question was answered or has failed.
     pub(crate) fn is_settled(&self) -> bool {
         self.known.values().all(Known::is_settled)
     }
 
-    /// Whether anything was answered.
+    /// True if at least one question was answered.
     pub(crate) fn has_answers(&self) -> bool {
         self.known.values().any(|known| known.records.is_some())
     }
 
-    /// What fails, in one line: of several questions the first, so that more of them are no other reason.
+    /// Returns the first failure in one line. Only the first, so that further failures do not change the
+    /// reason.
     pub(crate) fn failure(&self) -> Option<String> {
         let mut failing =
             self.known.iter().filter_map(|(question, known)| Some((question, known.failure.as_ref()?)));
@@ -181,7 +183,7 @@ impl Plan {
         }
     }
 
-    /// Makes the questions of an entry those for the targets that it has now.
+    /// Replaces the follow-up questions of an entry by those of its current targets.
     fn follow(&mut self, entry: usize, now: Instant) {
         let wanted: BTreeSet<Question> =
             self.services(entry).iter().flat_map(|srv| self.options.family.questions(&srv.target)).collect();
@@ -195,7 +197,7 @@ impl Plan {
         }
     }
 
-    /// The SRV records of an entry; empty for one by addresses.
+    /// Returns the SRV records of an entry; empty for an entry by addresses.
     fn services(&self, entry: usize) -> &[Srv] {
         let Some(entry) = self.entries.get(entry) else { return &[] };
         match (&entry.kind, self.root(entry)) {
@@ -204,13 +206,13 @@ impl Plan {
         }
     }
 
-    /// The answer to the first question of an entry.
+    /// Returns the answer to the first question of an entry.
     fn root(&self, entry: &Entry) -> Option<&Records> {
         let question = entry.questions(self.options.family).into_iter().next()?;
         self.known.get(&question)?.records.as_ref()
     }
 
-    /// Brings up to date what is found for these entries, and returns those for which it differs.
+    /// Updates the results of these entries, and returns the entries whose result changed.
     fn find(&mut self, entries: BTreeSet<usize>) -> BTreeSet<usize> {
         let mut changed = BTreeSet::new();
         for index in entries {
@@ -224,7 +226,7 @@ impl Plan {
         changed
     }
 
-    /// What there is for an entry. `None` while answers are missing that could change that.
+    /// Computes the result of an entry. Returns `None` while answers are missing that could change it.
     fn resolve(&self, index: usize) -> Option<Vec<Found>> {
         let entry = self.entries.get(index)?;
         let own = entry.questions(self.options.family);
@@ -258,11 +260,11 @@ impl Plan {
                 None => is_unknown = true,
             }
         }
-        // Nothing is found because nothing could be asked: that is no answer.
+        // An empty result after failures is unknown, not empty.
         if found.is_empty() && is_unknown { None } else { Some(found) }
     }
 
-    /// The addresses of a name. `None` when there may be some: of what was asked, nothing was found and something failed.
+    /// Returns the addresses of a name. `None` if none was found and a question failed.
     fn addresses(&self, name: &Name) -> Option<Vec<IpAddr>> {
         let mut addresses = Vec::new();
         let mut is_unknown = false;

@@ -1,4 +1,4 @@
-//! Sessions: asking all names, then each one again when its time is over.
+//! Sessions: query all names, then each one again when its TTL expires.
 
 use crate::client::{AskError, Client};
 use crate::entry::Entry;
@@ -16,18 +16,18 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-/// How many questions wait for answers at a time.
+/// Maximum number of questions in flight.
 const MAX_ASKED: usize = 64;
 
-/// DNS, for [`pilotfish_registry_client::live`].
+/// The DNS product, for [`pilotfish_registry_client::live`].
 pub(crate) struct Dns {
     client: Arc<Client>,
     entries: Arc<[Entry]>,
     hosts: BTreeMap<Name, Arc<[usize]>>,
     options: PlanOptions,
     mapping: Mapping,
-    /// What was found and is in force: where a later session cannot find out, it stays. What the guard holds back is not in it, so
-    /// that a failure is no second answer.
+    /// Results in force: they stay when a later session cannot resolve a name. Results that the guard holds
+    /// back are excluded, so that a failure does not count as the second answer.
     confirmed: FoundByEntry,
 }
 
@@ -45,7 +45,7 @@ impl Dns {
         }
     }
 
-    /// Asks what is due, up to the limit.
+    /// Sends due questions, up to the limit.
     fn ask(&self, plan: &mut Plan, asked: &mut JoinSet<Asked>, catalog: &CatalogWriter) {
         while asked.len() < MAX_ASKED {
             let Some(question) = plan.pop_due(Instant::now()) else { return };
@@ -58,7 +58,7 @@ impl Dns {
         }
     }
 
-    /// Tells everything, once there is an answer or a failure for all of it.
+    /// Publishes everything, once each question has an answer or a failure.
     fn tell_all(&mut self, plan: &Plan, catalog: &mut CatalogWriter) -> Result<(), SessionError> {
         if !plan.has_answers() {
             return Err(SessionError::new(plan.failure().unwrap_or_default()));
@@ -68,13 +68,13 @@ impl Dns {
         Ok(())
     }
 
-    /// Tells what changed.
+    /// Publishes the services of changed entries.
     fn tell(&mut self, changed: &BTreeSet<usize>, plan: &Plan, catalog: &mut CatalogWriter) {
         if changed.is_empty() {
             return;
         }
         if is_held(catalog) {
-            // Only everything can tell what becomes of what is held back.
+            // Only a full answer can confirm or discard what is held back.
             catalog.replace(self.services(plan));
         } else {
             let hosts = changed.iter().filter_map(|index| Some(&self.entries.get(*index)?.host));
@@ -85,10 +85,10 @@ impl Dns {
         self.confirm(plan, catalog);
     }
 
-    /// What was told is in force, unless the guard holds it back.
+    /// Remembers the published results, unless the guard holds them back.
     fn confirm(&mut self, plan: &Plan, catalog: &CatalogWriter) {
         if !is_held(catalog) {
-            // Cheap: what did not change is shared.
+            // Cheap: unchanged results are shared.
             self.confirmed.clone_from(plan.found());
         }
     }
@@ -111,7 +111,7 @@ fn is_held(catalog: &CatalogWriter) -> bool {
     catalog.report().state().held.is_some()
 }
 
-/// Takes an answer or a failure; returns the entries for which something else is found.
+/// Handles an answer or a failure; returns the entries whose result changed.
 fn take(plan: &mut Plan, (question, answer): Asked) -> BTreeSet<usize> {
     match answer {
         Ok((records, ttl)) => plan.answered(&question, records, ttl, Instant::now()),
@@ -130,7 +130,7 @@ impl Product for Dns {
         let mut has_told = false;
         loop {
             self.ask(&mut plan, &mut asked, catalog);
-            // Above the limit of questions at a time, one that is due waits for an answer to another one.
+            // At the limit of questions in flight, due questions wait for an answer.
             let next = plan.next_due().filter(|_| asked.len() < MAX_ASKED);
             let answer = tokio::select! {
                 Some(answer) = asked.join_next() => answer?,

@@ -13,10 +13,10 @@ use std::time::Duration;
 const SCHEMES: &[Scheme] = &[Scheme { name: "dns", port: 53, is_tls: false }];
 const MIN_TTL: Duration = Duration::from_secs(5);
 const MAX_TTL: Duration = Duration::from_secs(300);
-/// The largest file of names in bytes.
+/// Maximum size of a file of names in bytes.
 const MAX_FILE: u64 = 4 << 20;
 
-/// The options of this registry alone.
+/// Options of this registry only.
 pub(crate) const OPTIONS: &[RegistryOption] = &[
     RegistryOption {
         name: "names",
@@ -114,7 +114,7 @@ fn entries(settings: &mut LiveSettings, mistakes: &mut Vec<String>) -> Vec<Entry
     }
     let mut seen = BTreeSet::new();
     for entry in &entries {
-        // One name may stand for several ports by its addresses, and for one by SRV records.
+        // By addresses, a name may have several ports; by SRV records, only one.
         if !seen.insert((entry.name.clone(), entry.port)) {
             mistakes.push(format!("names: {entry} stands there twice"));
         }

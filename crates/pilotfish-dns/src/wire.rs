@@ -1,4 +1,4 @@
-//! Messages of DNS: questions, and what an answer says.
+//! DNS messages: encoding of questions and decoding of answers.
 
 use crate::name::{Kind, Name, Question, Records, Srv};
 use simple_dns::rdata::{OPT, RData};
@@ -6,50 +6,50 @@ use simple_dns::{CLASS, Packet, PacketFlag, QCLASS, QTYPE, RCODE, ResourceRecord
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// What a server may send in one datagram: what passes every network without fragments (DNS flag day 2020).
+/// Maximum size of a UDP answer in bytes: fits every network without fragmentation (DNS flag day 2020).
 pub(crate) const MAX_DATAGRAM: u16 = 1232;
-/// How many aliases lead from one name to its records.
+/// Maximum number of aliases from a name to its records.
 const MAX_ALIASES: usize = 8;
-/// How many records of one question count.
+/// Maximum number of records of one question.
 const MAX_RECORDS: usize = 1000;
-/// How long nothing is there, where the server does not say: RFC 2308 leaves it to the client.
+/// TTL of a negative answer without an SOA record: RFC 2308 leaves it to the client.
 const NEGATIVE_TTL: Duration = Duration::from_secs(30);
 
-/// What an answer says.
+/// Decoded content of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// These are the records, for so long.
+    /// The records and their TTL.
     Records(Records, Duration),
-    /// They are those of another name, which the answer does not hold; for so long.
+    /// An alias to a name whose records are not in the answer, and its TTL.
     Alias(Name, Duration),
-    /// They are too many for a datagram.
+    /// The answer does not fit a datagram.
     Truncated,
 }
 
-/// Why a message is no answer.
+/// Error of a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WireError {
-    /// It belongs to another question, or is a forgery.
+    /// The answer is to another question, or forged.
     #[error("the answer is to another question")]
     NotOurs,
-    /// It is no message of DNS.
+    /// Not a DNS message.
     #[error("the answer cannot be read")]
     Unreadable,
-    /// The server has a reason not to answer: nothing is known of the name.
+    /// The server failed or refused: nothing is known of the name.
     #[error("the server answered {0}")]
     Failure(&'static str),
-    /// Aliases lead in a circle, or on and on.
-    #[error("aliases lead to no end")]
+    /// A loop or too long a chain of aliases.
+    #[error("too many DNS aliases, or a loop of them")]
     Aliases,
-    /// The question cannot be written.
-    #[error("the name cannot be asked for")]
+    /// The question cannot be encoded.
+    #[error("the name is not valid in a DNS question")]
     Question,
 }
 
-/// The message that asks.
+/// Encodes a question.
 ///
 /// # Errors
-/// When the name is none.
+/// When the name is invalid.
 pub(crate) fn write(question: &Question, id: u16) -> Result<Vec<u8>, WireError> {
     let name = simple_dns::Name::new(question.name.as_str()).map_err(|_| WireError::Question)?;
     let mut packet = Packet::new_query(id);
@@ -60,12 +60,12 @@ pub(crate) fn write(question: &Question, id: u16) -> Result<Vec<u8>, WireError> 
     packet.build_bytes_vec().map_err(|_| WireError::Question)
 }
 
-/// Reads a message as the answer to a question.
+/// Decodes an answer to a question.
 ///
 /// # Errors
-/// When it is none.
+/// When the message is not a valid answer to it.
 pub(crate) fn read(question: &Question, id: u16, message: &[u8]) -> Result<Said, WireError> {
-    // Before the rest is looked at: whoever is not asked cannot know the number.
+    // Checked before parsing: only the queried server knows the id.
     if message.get(..2) != Some(&id.to_be_bytes()) {
         return Err(WireError::NotOurs);
     }
@@ -75,7 +75,7 @@ pub(crate) fn read(question: &Question, id: u16, message: &[u8]) -> Result<Said,
         Name::parse(&asked.qname.to_string()).as_ref() == Some(&question.name)
             && asked.qtype == QTYPE::TYPE(question.kind.of_dns())
     });
-    // A server that cannot read a question does not repeat it.
+    // A server that cannot parse a question does not repeat it in its answer.
     let repeats = asked.is_some() || packet.rcode() == RCODE::NoError;
     if !packet.has_flags(PacketFlag::RESPONSE) || (repeats && !is_ours) {
         return Err(WireError::NotOurs);
@@ -92,7 +92,7 @@ pub(crate) fn read(question: &Question, id: u16, message: &[u8]) -> Result<Said,
     }
 }
 
-/// Follows aliases from the name that was asked for, then takes what stands under the last one.
+/// Follows aliases from the queried name, and returns the records of the last one.
 fn records(question: &Question, packet: &Packet<'_>) -> Result<Said, WireError> {
     let mut name = question.name.clone();
     let mut ttl = u32::MAX;
@@ -151,7 +151,7 @@ fn sorted<T: Ord>(mut records: Vec<T>) -> Vec<T> {
     records
 }
 
-/// How long nothing is there: what the zone says of itself, RFC 2308 section 5.
+/// TTL of a negative answer, from the SOA record: RFC 2308, section 5.
 fn negative_ttl(packet: &Packet<'_>) -> Duration {
     let of_zone = packet.name_servers.iter().find_map(|record| match &record.rdata {
         RData::SOA(soa) => Some(record.ttl.min(soa.minimum)),
@@ -160,12 +160,12 @@ fn negative_ttl(packet: &Packet<'_>) -> Duration {
     of_zone.map_or(NEGATIVE_TTL, |seconds| Duration::from_secs(seconds.into()))
 }
 
-/// Whether the zone itself says that something is not there, RFC 2308 section 2.
+/// True for a negative answer of the zone itself, with an SOA record: RFC 2308, section 2.
 fn is_denied(packet: &Packet<'_>) -> bool {
     packet.name_servers.iter().any(|record| matches!(record.rdata, RData::SOA(_)))
 }
 
-/// Whether the server only knows who might know: one that does not resolve names for others.
+/// True for a referral to other servers: the server does not resolve recursively.
 fn is_referral(packet: &Packet<'_>) -> bool {
     !is_denied(packet) && packet.name_servers.iter().any(|record| matches!(record.rdata, RData::NS(_)))
 }

@@ -1,4 +1,5 @@
-//! What a name server can do wrong: endpoints are lost only when it says so twice, and everything comes back by itself.
+//! What a name server can do wrong: endpoints are lost only when it says so twice, and everything comes back
+//! by itself.
 
 use pilotfish_dns::DNS;
 use pilotfish_testkit::real::{LiveRegistry, NameServer, RegistryState, eventually};

@@ -1,4 +1,4 @@
-//! Which servers there are, and as whom they are asked.
+//! The servers of a cluster, and the login.
 
 use crate::Client;
 use pilotfish_registry::{LiveSettings, RegistryOption};
@@ -8,7 +8,7 @@ use pilotfish_source::Jitter;
 const SCHEMES: &[Scheme] =
     &[Scheme { name: "http", port: 2379, is_tls: false }, Scheme { name: "https", port: 2379, is_tls: true }];
 
-/// The options that say who logs in.
+/// The options of a login.
 pub const LOGIN_OPTIONS: &[RegistryOption] = &[
     RegistryOption { name: "user", value: "NAME", about: "log in as this user [default: nobody]" },
     RegistryOption {
@@ -18,17 +18,17 @@ pub const LOGIN_OPTIONS: &[RegistryOption] = &[
     },
 ];
 
-/// The servers of one cluster, and as whom they are asked.
+/// The servers of one cluster, with their connector and login.
 #[derive(Debug)]
 pub struct Servers {
     list: Vec<Server>,
-    /// The server that is asked next.
+    /// Index of the server in use.
     next: usize,
     connector: Connector,
     login: Option<Login>,
 }
 
-/// Who logs in.
+/// User and password.
 #[derive(Debug)]
 struct Login {
     user: String,
@@ -36,7 +36,8 @@ struct Login {
 }
 
 impl Servers {
-    /// Takes the address, [`LOGIN_OPTIONS`] and [`pilotfish_registry_client::TLS_OPTIONS`] out of settings. What is wrong is added to `mistakes`.
+    /// Takes the address, [`LOGIN_OPTIONS`] and [`pilotfish_registry_client::TLS_OPTIONS`] out of settings.
+    /// Errors are added to `mistakes`.
     pub fn take(settings: &mut LiveSettings, mistakes: &mut Vec<String>) -> Option<Self> {
         let target = Target::parse(&settings.address, SCHEMES).map_err(|mistake| mistakes.push(mistake)).ok();
         let is_tls = target.as_ref().is_some_and(|target| target.scheme.is_tls);
@@ -50,7 +51,7 @@ impl Servers {
     }
 
     fn new(list: Vec<Server>, connector: Connector, login: Option<Login>) -> Self {
-        // Many processes that start at once do not all ask the first server.
+        // Spreads clients that start at once over the servers.
         #[allow(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -60,19 +61,19 @@ impl Servers {
         Self { list, next, connector, login }
     }
 
-    /// How many there are.
+    /// Number of servers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether there is none.
+    /// True if there is no server.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// The server that is asked now.
+    /// Returns the server in use.
     ///
     /// # Errors
     /// When there is none.
@@ -81,12 +82,12 @@ impl Servers {
         server.ok_or_else(|| SessionError::new("the address names no server"))
     }
 
-    /// From now on another one is asked, where there is one.
+    /// Selects the next server.
     pub fn skip(&mut self) {
         self.next = self.next.wrapping_add(1);
     }
 
-    /// All of them, as one writes them.
+    /// Returns all servers as in the address.
     #[must_use]
     pub fn describe(&self) -> String {
         let scheme = if self.connector.is_tls() { "https" } else { "http" };
@@ -94,7 +95,7 @@ impl Servers {
         format!("{scheme}://{}", list.join(","))
     }
 
-    /// A client of the server that is asked now, logged in. `requested` is told when it is asked for something.
+    /// Returns a client of the server in use, logged in. `requested` is called if a login request is sent.
     ///
     /// # Errors
     /// When the password cannot be read, or the server refuses or cannot be reached.

@@ -1,4 +1,4 @@
-//! Calls of etcd's API on one server.
+//! etcd's API on one server.
 
 use crate::proto::{
     AuthenticateRequest, AuthenticateResponse, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest,
@@ -18,10 +18,10 @@ use tonic::transport::Channel;
 use tonic::{Request, Streaming};
 use tonic_prost::ProstCodec;
 
-/// How long a call may take where nothing else is said.
+/// Default timeout of a call.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One server. Cheap to clone; clones share its connection, and calls of clones run side by side.
+/// Client of one server. Cheap to clone; clones share its connection, and their calls run concurrently.
 #[derive(Clone, Debug)]
 pub struct Client {
     grpc: Grpc<Channel>,
@@ -29,26 +29,26 @@ pub struct Client {
     timeout: Duration,
 }
 
-/// A watch that runs: what is asked, and what is answered.
+/// The two directions of a watch.
 #[derive(Debug)]
 pub struct WatchStream {
-    /// What is asked.
+    /// Requests to the server.
     pub asks: mpsc::Sender<WatchRequest>,
-    /// What is answered.
+    /// Responses of the server.
     pub answers: Streaming<WatchResponse>,
 }
 
-/// A stream that keeps leases alive: one answer for each question, in their order.
+/// The two directions of a keepalive stream: one response per request, in order.
 #[derive(Debug)]
 pub struct KeepAliveStream {
-    /// What is asked.
+    /// Requests to the server.
     pub asks: mpsc::Sender<LeaseKeepAliveRequest>,
-    /// What is answered.
+    /// Responses of the server.
     pub answers: Streaming<LeaseKeepAliveResponse>,
 }
 
 impl Client {
-    /// A server that is connected to at the first call. A call may take 10 s.
+    /// A client that connects at its first call. Calls time out after 10 s.
     ///
     /// # Errors
     /// When the server is no host and port of a URI.
@@ -58,13 +58,13 @@ impl Client {
         Ok(Self { grpc, token: None, timeout: TIMEOUT })
     }
 
-    /// The same, whose calls may take so long.
+    /// Sets the timeout of calls.
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Logs in: calls that follow are this user's.
+    /// Logs in: later calls run as this user.
     ///
     /// # Errors
     /// When the server refuses or cannot be reached.
@@ -94,15 +94,15 @@ impl Client {
         self.call(PathAndQuery::from_static("/etcdserverpb.KV/Put"), ask).await
     }
 
-    /// Does a transaction.
+    /// Runs a transaction.
     ///
     /// # Errors
-    /// See [`CallError`]. After a time-out it may have happened or not.
+    /// See [`CallError`]. After a timeout the transaction may or may not have been applied.
     pub async fn transaction(&self, ask: TxnRequest) -> Result<TxnResponse, CallError> {
         self.call(PathAndQuery::from_static("/etcdserverpb.KV/Txn"), ask).await
     }
 
-    /// Grants a lease of so many seconds, or of more where etcd wants more.
+    /// Grants a lease of `ttl` seconds, or longer if etcd's minimum is higher.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -115,17 +115,18 @@ impl Client {
         Err(CallError::Refused(SessionError::new(format!("etcd granted no lease: {}", answer.error))))
     }
 
-    /// Ends a lease, and deletes the keys that end with it.
+    /// Revokes a lease and deletes its keys.
     ///
     /// # Errors
-    /// [`CallError::LeaseNotFound`] when it has ended already; see [`CallError`].
+    /// [`CallError::LeaseNotFound`] when it has already ended; see [`CallError`].
     pub async fn revoke(&self, id: i64) -> Result<(), CallError> {
         let path = PathAndQuery::from_static("/etcdserverpb.Lease/LeaseRevoke");
         let _: LeaseRevokeResponse = self.call(path, LeaseRevokeRequest { id }).await?;
         Ok(())
     }
 
-    /// Begins a watch. It ends when the server loses its leader, which would else be a silent one.
+    /// Starts a watch. It ends when the server loses its leader: without a leader the watch would stay
+    /// silent.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -135,7 +136,7 @@ impl Client {
         Ok(WatchStream { asks, answers })
     }
 
-    /// Begins a stream that keeps leases alive, with the first of them. It ends when the server loses its leader.
+    /// Starts a stream of lease keepalives with a first lease. It ends when the server loses its leader.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -145,8 +146,8 @@ impl Client {
         Ok(KeepAliveStream { asks, answers })
     }
 
-    /// A stream of both sides. The server answers, with headers too, when it was asked for something: so the first question is part
-    /// of its beginning.
+    /// Opens a bidirectional stream. The server sends response headers only after the first request, so that
+    /// request is part of the opening.
     async fn stream<Ask, Answer>(
         &self,
         path: &'static str,

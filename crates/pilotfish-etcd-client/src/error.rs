@@ -1,38 +1,39 @@
-//! Why a call failed.
+//! Errors of calls.
 
 use crate::MAX_MESSAGE;
 use pilotfish_registry_client::SessionError;
 use std::time::Duration;
 use tonic::{Code, Status};
 
-/// Why a call failed.
+/// Error of a call.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The revision that was asked for is gone.
+    /// The requested revision was compacted.
     #[error("the revision was compacted")]
     Compacted,
-    /// The answer is larger than what is taken.
+    /// The response exceeds the message limit.
     #[error("the answer is larger than {} MiB", MAX_MESSAGE >> 20)]
     TooLarge,
-    /// There is no such lease, or not any more. Nothing was written.
+    /// The lease does not exist or has expired. Nothing was written.
     #[error("there is no such lease")]
     LeaseNotFound,
-    /// The server's quota is used up. Nothing was written.
+    /// The server's storage quota is exceeded. Nothing was written.
     #[error("{0}")]
     NoSpace(SessionError),
-    /// Nothing came in time. What was asked for may have happened or not.
+    /// Timeout. The request may or may not have been applied.
     #[error("no answer within {} s", .0.as_secs())]
     Timeout(Duration),
-    /// The server refused. Asked elsewhere or again, it would be the same.
+    /// The server refused the request; a retry or another server would refuse it too.
     #[error("{0}")]
     Refused(SessionError),
-    /// The server cannot be reached, has no leader, or has forgotten who asks. What was asked for may have happened or not.
+    /// The server is unreachable, has no leader, or its login has expired. The request may or may not have
+    /// been applied.
     #[error("{0}")]
     Unreachable(SessionError),
 }
 
 impl CallError {
-    /// Whether this server, or this login, is of no use any more.
+    /// True if another server or a new login is needed.
     #[must_use]
     pub const fn is_fatal(&self) -> bool {
         matches!(self, Self::Timeout(_) | Self::Unreachable(_))
@@ -40,7 +41,7 @@ impl CallError {
 }
 
 impl From<Status> for CallError {
-    /// etcd's texts are part of its API, as its own client compares them: several errors share a code.
+    /// etcd's error texts are part of its API, and its own client compares them: several errors share a code.
     fn from(status: Status) -> Self {
         let says = |text: &str| status.message().contains(text);
         match status.code() {
@@ -48,7 +49,7 @@ impl From<Status> for CallError {
             Code::OutOfRange if says("message length too large") => Self::TooLarge,
             Code::NotFound if says("requested lease not found") => Self::LeaseNotFound,
             Code::ResourceExhausted if says("database space exceeded") => Self::NoSpace(reason(&status)),
-            // Logging in again helps.
+            // A new login helps.
             Code::InvalidArgument if says("revision of auth store is old") => {
                 Self::Unreachable(reason(&status))
             }
@@ -65,7 +66,7 @@ impl From<Status> for CallError {
     }
 }
 
-/// What a status says, for people: its text, and what is behind it.
+/// Returns the message of a status with its causes.
 #[must_use]
 pub fn reason(status: &Status) -> SessionError {
     match std::error::Error::source(status) {

@@ -1,12 +1,12 @@
-//! What everything that speaks to etcd (version 3) shares: messages, calls on one server, watches, full reads, addresses and logins.
+//! Client of etcd (version 3): messages, calls on one server, watches, full reads, addresses and logins.
 //!
 //! | Part | Does |
 //! |---|---|
 //! | [`Servers`] | reads an address and its options; a [`Client`] of one server, logged in |
 //! | [`Client`] | calls, with a limit on their time and bytes |
 //! | [`Client::read_prefix`] | all keys of a prefix at one revision |
-//! | [`Watch`] | what the answers of a watch mean, without IO |
-//! | [`WatchStream::next`] | the next answer; a server that is silent is asked whether it is there |
+//! | [`Watch`] | evaluates the responses of a watch, without IO |
+//! | [`WatchStream::next`] | returns the next response; probes a silent server |
 
 mod address;
 mod client;
@@ -22,5 +22,6 @@ pub use error::{CallError, reason};
 pub use pages::{end_of, first_of};
 pub use watch::{Step, Watch, WatchError};
 
-/// The largest message that is taken. etcd's own limit for what it takes is 1.5 MiB, and its messages of a watch are not larger by much.
+/// Maximum size of a response in bytes. etcd's own limit for requests is 1.5 MiB, and watch responses are
+/// only slightly larger.
 const MAX_MESSAGE: usize = 16 << 20;

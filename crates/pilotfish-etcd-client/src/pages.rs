@@ -1,18 +1,18 @@
-//! Reading all keys of a prefix as they are at one revision, page by page.
+//! Reads of all keys of a prefix at one revision, page by page.
 
 use crate::proto::{Header, KeyValue, RangeRequest};
 use crate::{CallError, Client};
 use pilotfish_registry_client::SessionError;
 
-/// How many keys are asked for at once. Fewer where they are so large that an answer has more than is taken.
+/// Number of keys per page; fewer if values are so large that a page exceeds the message limit.
 const PAGE: i64 = 1_000;
 
 impl Client {
-    /// Reads all keys of a prefix as they are at one revision, which the header says. `requested` is told of each question; `visit`
-    /// takes each key in ascending order, and may refuse to go on.
+    /// Reads all keys of a prefix at one revision, which is in the returned header. `requested` is called for
+    /// each request; `visit` is called with each key in ascending order, and may stop the read with an error.
     ///
     /// # Errors
-    /// [`CallError::Compacted`] when the revision went away meanwhile: then those of a newer one can be read.
+    /// [`CallError::Compacted`] when the revision was compacted meanwhile: a new call reads a newer one.
     pub async fn read_prefix(
         &self,
         prefix: &[u8],
@@ -47,13 +47,14 @@ impl Client {
     }
 }
 
-/// The first key of a prefix. Without a prefix it is the first of all: the empty key is none.
+/// Returns the first key of a prefix. Without a prefix it is `\0`: the empty key does not exist.
 #[must_use]
 pub fn first_of(prefix: &[u8]) -> Vec<u8> {
     if prefix.is_empty() { vec![0] } else { prefix.to_vec() }
 }
 
-/// The first key after those of a prefix: the prefix with its last byte one higher, and `\0` where no byte can be, as without a prefix.
+/// Returns the end of the range of a prefix: the prefix with its last byte incremented, or `\0` (no end) if
+/// no byte can be.
 #[must_use]
 pub fn end_of(prefix: &[u8]) -> Vec<u8> {
     match prefix.iter().rposition(|byte| *byte < u8::MAX) {

@@ -1,4 +1,4 @@
-//! A watch without events is silent, as a dead server is.
+//! Probing of silent watches: a watch without events looks like a dead server.
 
 use crate::proto::{WatchAsk, WatchProgress, WatchRequest, WatchResponse};
 use crate::{WatchStream, reason};
@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 impl WatchStream {
-    /// The next answer; `None` at the end. A server that says nothing for `quiet` is asked whether it is there, and has as long to say so.
-    /// `requested` is told of that.
+    /// Returns the next response; `None` at the end of the stream. A server that is silent for `quiet` is
+    /// probed, and must respond within the same time. `requested` is called for the probe.
     ///
     /// # Errors
-    /// When the server ends the watch with an error, or is silent.
+    /// When the server ends the watch with an error, or does not respond to the probe.
     pub async fn next(
         &mut self,
         quiet: Duration,

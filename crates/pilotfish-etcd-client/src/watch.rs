@@ -1,37 +1,37 @@
-//! What the answers of a watch mean: a state machine without IO.
+//! Evaluation of the responses of a watch: a state machine without IO.
 
 use crate::proto::{Event, Header, WatchResponse};
 
-/// How many events of one revision, which come in several messages, are gathered.
+/// Maximum number of events of one revision that are collected from several messages.
 const MAX_PENDING: usize = 200_000;
 
 /// A watch from the revision after a full read.
 #[derive(Debug)]
 pub struct Watch {
-    /// The cluster and the revision of the read.
+    /// Cluster id and revision of the read.
     read: Header,
     created: bool,
     pending: Vec<Event>,
 }
 
-/// What an answer means.
+/// Result of a watch response.
 #[derive(Debug, PartialEq)]
 pub enum Step {
-    /// The server is there, and that is all.
+    /// A response without events: the server is alive.
     Answered,
-    /// These happened, in this order.
+    /// Events, in order.
     Events(Vec<Event>),
-    /// What happened since the read is gone: everything has to be read again.
+    /// Changes since the read were compacted: a new full read is needed.
     Compacted,
 }
 
-/// Why a watch cannot go on.
+/// Fatal error of a watch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WatchError {
-    /// The server ended it.
+    /// The server canceled the watch.
     #[error("etcd ended the watch: {0}")]
     Canceled(String),
-    /// The address leads to another cluster now.
+    /// The address leads to another cluster.
     #[error("another etcd cluster answers now: {now:x} instead of {before:x}")]
     OtherCluster {
         /// The cluster that was read.
@@ -39,7 +39,7 @@ pub enum WatchError {
         /// The cluster that answers.
         now: u64,
     },
-    /// The history is another one: the cluster was restored from a backup, or has lost its data.
+    /// The revision went back: the cluster was restored from a backup or has lost data.
     #[error("the revision went back from {before} to {now}: the cluster was restored or has lost its data")]
     Backwards {
         /// The revision that was read.
@@ -47,28 +47,28 @@ pub enum WatchError {
         /// The revision of the answer.
         now: i64,
     },
-    /// One change is larger than what is kept.
+    /// One revision has more events than are collected.
     #[error("a change of more than {MAX_PENDING} keys came in pieces")]
     TooLarge,
 }
 
 impl Watch {
-    /// After a read that was answered with this header.
+    /// A watch that continues after a read with this header.
     #[must_use]
     pub fn new(read: Header) -> Self {
         Self { read, created: false, pending: Vec::new() }
     }
 
-    /// Whether the server has begun it.
+    /// True once the server has created the watch.
     #[must_use]
     pub fn is_created(&self) -> bool {
         self.created
     }
 
-    /// Takes an answer.
+    /// Handles a response.
     ///
     /// # Errors
-    /// When the watch cannot go on.
+    /// When the watch cannot continue.
     pub fn take(&mut self, answer: WatchResponse) -> Result<Step, WatchError> {
         self.check(answer.header.unwrap_or_default())?;
         if answer.canceled {
@@ -84,7 +84,7 @@ impl Watch {
             return Err(WatchError::TooLarge);
         }
         for event in &answer.events {
-            // Only what came after the read was asked for.
+            // A response may contain events from before the read.
             let revision = event.kv.as_ref().map_or(0, |kv| kv.mod_revision);
             if revision <= self.read.revision {
                 return Err(WatchError::Backwards { before: self.read.revision, now: revision });
@@ -102,7 +102,7 @@ impl Watch {
         if now.cluster_id != read.cluster_id {
             return Err(WatchError::OtherCluster { before: read.cluster_id, now: now.cluster_id });
         }
-        // A canceled watch may come without a revision.
+        // The response to a cancellation may have no revision.
         if now.revision != 0 && now.revision < read.revision {
             return Err(WatchError::Backwards { before: read.revision, now: now.revision });
         }

@@ -1,10 +1,11 @@
 //! The etcd registry: keys of a prefix, by a schema that settings describe, as services and instances.
 //!
 //! ```text
-//! etcd ◀─ Range, Watch ─▶ session ─ answers ─▶ Watch, Keyspace (schema) ─ services that differ ─▶ CatalogWriter
+//! etcd ◀─ Range, Watch ─▶ session ─ responses ─▶ Watch, Keyspace (schema) ─ changed services ─▶ CatalogWriter
 //! ```
 //!
-//! [`schema`] says what a key and its value mean, [`keyspace`] what is known of all keys: both without IO. [`session`] reads everything at one revision and follows what comes after it.
+//! [`schema`] interprets keys and values, [`keyspace`] keeps the state of all keys: both without IO.
+//! [`session`] reads everything at one revision and watches later changes.
 
 mod keyspace;
 mod schema;
@@ -15,7 +16,7 @@ use pilotfish_etcd_client::LOGIN_OPTIONS;
 use pilotfish_registry::{CATALOG_OPTIONS, Input, RegistryOption, RegistryType};
 use pilotfish_registry_client::TLS_OPTIONS;
 
-/// The line in the table of registries.
+/// The registry type of etcd.
 pub static ETCD: RegistryType = RegistryType {
     name: "etcd",
     provider: "etcd",

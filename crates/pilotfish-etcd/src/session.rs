@@ -1,4 +1,4 @@
-//! One session: log in, read all keys at one revision, follow what comes after it.
+//! One session: log in, read all keys at one revision, watch later changes.
 
 use crate::keyspace::{Difference, Keyspace, Snapshot};
 use pilotfish_etcd_client::proto::{Event, EventType, Header, WatchCreate};
@@ -8,14 +8,14 @@ use pilotfish_registry_client::{CatalogWriter, Product, SessionError};
 use std::convert::Infallible;
 use std::time::Duration;
 
-/// How many bytes of keys and values a full read may have.
+/// Maximum size of all keys and values of a full read in bytes.
 const MAX_BYTES: usize = 1 << 30;
-/// After so long without a word, the server is asked whether it is there.
+/// Silence after which the server is probed.
 const QUIET: Duration = Duration::from_secs(10);
-/// How often in a row everything may have to be read again because it was compacted meanwhile.
+/// Maximum number of consecutive full reads caused by compaction.
 const REREADS: u32 = 5;
 
-/// The product: servers of one cluster, and what is known of its keys.
+/// The etcd product: the servers of one cluster, and the keys that were read.
 pub(crate) struct Etcd {
     servers: Servers,
     keys: Keyspace,
@@ -27,20 +27,20 @@ impl Product for Etcd {
         let mut rereads = 0;
         loop {
             let followed = self.follow(&client, header, catalog).await;
-            // The next session asks another server.
+            // The next session uses another server.
             let followed = followed.inspect_err(|_| self.servers.skip())?;
             rereads = if followed.had_events { 0 } else { rereads + 1 };
             if rereads > REREADS {
                 return Err(SessionError::new("etcd compacts faster than its keys can be read"));
             }
             let registry = catalog.registry();
-            tracing::info!(%registry, "etcd compacted what had not been read; everything is read again");
+            tracing::info!(%registry, "etcd compacted revisions that were not read yet; reading all keys again");
             header = self.read_all(&client, catalog).await?;
         }
     }
 }
 
-/// How following ended: what should have come next was compacted.
+/// End of a watch: the next revision was compacted.
 struct Compacted {
     had_events: bool,
 }
@@ -50,7 +50,7 @@ impl Etcd {
         Self { servers, keys }
     }
 
-    /// Reads everything from the first server that can, each tried once.
+    /// Reads everything from the first server that can; tries each server once.
     async fn first_read(&mut self, catalog: &mut CatalogWriter) -> Result<(Client, Header), SessionError> {
         let mut failures = Vec::new();
         for _ in 0..self.servers.len() {
@@ -74,7 +74,8 @@ impl Etcd {
         Ok((client, header))
     }
 
-    /// Reads all keys as they are at one revision. Compaction may take that one away meanwhile: then those of a newer one are read.
+    /// Reads all keys at one revision. If that revision is compacted meanwhile, starts again with a newer
+    /// one.
     async fn read_all(
         &mut self,
         client: &Client,
@@ -118,7 +119,7 @@ impl Etcd {
         Ok((header, snapshot))
     }
 
-    /// Follows the changes after a read until some are gone.
+    /// Watches changes after a read, until a revision is compacted.
     async fn follow(
         &mut self,
         client: &Client,

@@ -1,4 +1,4 @@
-//! From `--registry etcd=ADDRESS?OPTION=VALUE` to a source.
+//! Parsing of `--registry etcd=ADDRESS?OPTION=VALUE`.
 
 use crate::ETCD;
 use crate::keyspace::Keyspace;
@@ -30,7 +30,7 @@ pub(crate) fn open(mut settings: LiveSettings) -> Result<Box<dyn LiveSource>, Li
     }
 }
 
-/// The schema: that of the layout, with what other options say instead.
+/// Returns the schema of the layout, with the overrides of other options.
 fn schema(
     settings: &mut LiveSettings,
     options: &CatalogOptions,
@@ -48,7 +48,7 @@ fn schema(
     }
     let mut prefix = prefix.unwrap_or_else(|| layout.prefix.to_owned());
     if !prefix.is_empty() && !prefix.ends_with('/') {
-        // The keys of `/services` are not those of `/services-old`.
+        // With the slash, `/services` does not match `/services-old`.
         prefix.push('/');
     }
     let key = settings.parse_option("key", mistakes, KeyPattern::parse);

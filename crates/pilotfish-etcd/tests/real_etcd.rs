@@ -1,4 +1,5 @@
-//! The registry on a real etcd, which etcdctl writes to: what is there, what changes, and every fault that can be had.
+//! The registry on a real etcd, which etcdctl writes to: what is there, what changes, and every fault that
+//! can be had.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pilotfish_etcd::ETCD;
@@ -83,7 +84,8 @@ async fn an_instance_goes_with_its_lease() {
     assert_eq!((registry.failures(), registry.report().sessions), (0, 1));
 }
 
-/// More keys than a page has, larger ones than a message may carry all of, and a transaction that comes in one piece.
+/// More keys than a page has, larger ones than a message may carry all of, and a transaction that comes in
+/// one piece.
 #[tokio::test]
 async fn many_and_large_keys_are_read() {
     let Some(etcd) = Etcd::start().await else { return };
@@ -127,8 +129,8 @@ async fn a_dead_etcd_takes_nothing_away_and_changes_arrive_when_it_is_back() {
     assert_eq!(registry.fewest_endpoints(), 2);
 }
 
-/// A watch from the old revision would wait for thousands of writes, or for ever: everything is read again, and a cluster that has
-/// nothing is believed when it says so twice.
+/// A watch from the old revision would wait for thousands of writes, or for ever: everything is read again,
+/// and a cluster that has nothing is believed when it says so twice.
 #[tokio::test]
 async fn a_cluster_that_lost_its_data_is_believed_the_second_time() {
     let Some(mut etcd) = Etcd::start().await else { return };
@@ -374,7 +376,8 @@ async fn layouts_of_other_programs_are_read() {
     grpc.has(&["hello.etcd in default: 80 grpc Grpc", &format!("- 10.0.0.2:5000 of grpc {cluster}")]).await;
 }
 
-/// A quiet registry asks six times a minute whether the server is there, however many services it has, with one connection.
+/// A quiet registry asks six times a minute whether the server is there, however many services it has, with
+/// one connection.
 #[tokio::test]
 async fn a_quiet_registry_costs_little() {
     let Some(etcd) = Etcd::start().await else { return };

@@ -1,5 +1,5 @@
-//! What to ask the server for next, and what its answer means: everything first, then changes, and everything again where changes
-//! do not add up.
+//! Next request to a server and evaluation of its answers: everything first, then deltas, and everything
+//! again if the hash does not match.
 //!
 //! A state machine without IO and clocks.
 
@@ -11,30 +11,31 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A server keeps changes for three minutes as it comes. Who did not ask for so long may have missed some.
+/// Maximum age of the last answer for a delta request. A server keeps deltas for three minutes by default, so
+/// an older client may have missed some.
 const CHANGES_KEPT: Duration = Duration::from_secs(150);
 
-/// A question.
+/// A request to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// For everything: `/apps`.
+    /// All applications: `/apps`.
     Full,
-    /// For the changes of the last minutes: `/apps/delta`.
+    /// Deltas of the last minutes: `/apps/delta`.
     Delta,
 }
 
-/// What an answer means.
+/// Result of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// Everything is known anew.
+    /// All services may have changed.
     Everything,
-    /// These services changed, or are gone.
+    /// These services changed or were removed.
     Services(BTreeSet<Arc<str>>),
-    /// The answer does not add up, and is of no use: ask for everything at once.
+    /// The hash does not match: request everything at once.
     AskForEverything,
 }
 
-/// A full answer that contradicts itself.
+/// A full answer whose hash does not match its instances.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the answer counts its instances as {said:?} and has {found:?}")]
 pub(crate) struct Contradiction {
@@ -42,15 +43,15 @@ pub(crate) struct Contradiction {
     found: String,
 }
 
-/// Follows one server.
+/// State of following one server.
 #[derive(Debug)]
 pub(crate) struct Follower {
     replica: Replica,
-    /// How often everything is read although changes add up: the hash counts, and does not compare.
+    /// Interval of full requests even if deltas match: the hash counts instances and does not compare them.
     full_every: Duration,
     last_full: Option<Instant>,
     last_answer: Option<Instant>,
-    /// Whether changes are of use: the server gives them, and a hash to check them by.
+    /// True if the server supports deltas with a hash.
     deltas: bool,
     contradicted: bool,
 }
@@ -71,7 +72,7 @@ impl Follower {
         &self.replica
     }
 
-    /// What to ask for now.
+    /// Returns the next request.
     pub(crate) fn next(&self, now: Instant) -> Ask {
         let is_recent =
             |at: Option<Instant>, limit| at.is_some_and(|at| now.saturating_duration_since(at) < limit);
@@ -79,11 +80,11 @@ impl Follower {
         if self.deltas && knows { Ask::Delta } else { Ask::Full }
     }
 
-    /// Takes the answer to [`Ask::Full`].
+    /// Handles the answer to [`Ask::Full`].
     ///
     /// # Errors
-    /// When it contradicts itself, the first time. A server that always does so has a hash of its own making: its answers are
-    /// believed, and asked for in full each time.
+    /// When the hash does not match for the first time. If it never matches, the server computes its hash
+    /// differently: its answers are accepted, and requested in full each time.
     pub(crate) fn full(&mut self, answer: Applications, now: Instant) -> Result<News, Contradiction> {
         let said = answer.hash.clone().unwrap_or_default();
         let agreement = self.replica.replace(answer);
@@ -98,11 +99,11 @@ impl Follower {
         Ok(News::Everything)
     }
 
-    /// Takes the answer to [`Ask::Delta`].
+    /// Handles the answer to [`Ask::Delta`].
     pub(crate) fn delta(&mut self, answer: Applications, now: Instant) -> News {
         let (touched, agreement) = self.replica.apply(answer);
         if agreement != Agreement::Agrees {
-            // The replica has become something between two states: only a full answer mends it.
+            // The replica is in an inconsistent state that only a full answer repairs.
             self.last_full = None;
             return News::AskForEverything;
         }
@@ -110,7 +111,7 @@ impl Follower {
         News::Services(touched)
     }
 
-    /// The server gives no changes: it can be set so.
+    /// Handles a server that is configured without deltas.
     pub(crate) fn refused_delta(&mut self) -> News {
         self.deltas = false;
         News::AskForEverything

@@ -1,4 +1,4 @@
-//! One instance, with what its registration means.
+//! Instances, decoded from their registrations.
 
 use crate::wire::{InstanceInfo, PortInfo};
 use pilotfish_model::Locality;
@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The status of an instance. What is not known counts as [`Status::Unknown`], as with Netflix's client.
+/// Status of an instance. Unknown texts become [`Status::Unknown`], as in Netflix's client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Status {
-    // In the order of their names, which is that of the hash.
+    // Sorted by name, which is the order in the hash.
     Down,
     OutOfService,
     Starting,
@@ -29,7 +29,7 @@ impl Status {
         }
     }
 
-    /// As it stands in a hash.
+    /// Returns the name used in the hash.
     const fn name(self) -> &'static str {
         match self {
             Self::Down => "DOWN",
@@ -47,24 +47,24 @@ impl fmt::Display for Status {
     }
 }
 
-/// What tells instances apart: the application and the id in it.
+/// Identity of an instance: the application and the id within it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct InstanceKey {
     pub(crate) app: Arc<str>,
     pub(crate) id: Arc<str>,
 }
 
-/// One instance.
+/// A registered instance.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Instance {
     pub(crate) key: InstanceKey,
-    /// What the hash counts.
+    /// The status counted by the hash.
     pub(crate) status: Status,
-    /// The status that an operator ordered.
+    /// The status set by an operator.
     pub(crate) overridden: Status,
     pub(crate) ip: String,
     pub(crate) host_name: String,
-    /// The ports that are on.
+    /// The enabled ports.
     pub(crate) port: Option<u32>,
     pub(crate) secure_port: Option<u32>,
     /// Virtual addresses in lower case, without ports.
@@ -76,10 +76,10 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// The instance of a registration. `None` without anything to tell it from others by.
+    /// Decodes a registration. Returns `None` if it has no identity.
     pub(crate) fn read(info: InstanceInfo) -> Option<Self> {
         let cloud = info.data_center_info.metadata.0;
-        // The order of Netflix's client.
+        // Same order as Netflix's client.
         let own = [
             info.instance_id.0,
             cloud.get("instance-id").cloned().unwrap_or_default(),
@@ -94,7 +94,7 @@ impl Instance {
             overridden.map(|text| Status::parse(text)).into_iter().find(|status| *status != Status::Unknown);
         let metadata = info.metadata.0;
         Some(Self {
-            // Clients may register in any case, and the server compares in capitals.
+            // Clients may register in any case, and the server compares in upper case.
             key: InstanceKey { app: info.app.0.to_uppercase().into(), id: id.into() },
             status: Status::parse(&info.status.0),
             overridden: overridden.unwrap_or_default(),
@@ -109,8 +109,8 @@ impl Instance {
         })
     }
 
-    /// Whether it takes traffic. The server puts an operator's order into the status itself; where one does not, the order
-    /// still counts.
+    /// True if the instance takes traffic. The server copies an operator's override into the status; for
+    /// servers that do not, the override is checked here, too.
     pub(crate) fn is_up(&self) -> bool {
         self.status == Status::Up && matches!(self.overridden, Status::Unknown | Status::Up)
     }
@@ -120,7 +120,8 @@ fn enabled(port: Option<PortInfo>) -> Option<u32> {
     port.filter(|port| port.enabled && (1..=65535).contains(&port.number)).map(|port| port.number)
 }
 
-/// Virtual addresses: several are separated by commas, and each may name a port, which is the instance's own.
+/// Virtual addresses: several are separated by commas, and each may have a port, which is the port of the
+/// instance.
 fn vips(text: &str) -> Vec<String> {
     let names = text.split(',').map(|vip| vip.split(':').next().unwrap_or_default().trim().to_lowercase());
     let mut vips: Vec<String> = names.filter(|vip| !vip.is_empty()).collect();
@@ -129,8 +130,8 @@ fn vips(text: &str) -> Vec<String> {
     vips
 }
 
-/// The zone is `zone` of the metadata, as with Spring Cloud, else the cloud's; the region is `region` of the metadata, else
-/// that of an availability zone of Amazon.
+/// The zone is `zone` of the metadata, as with Spring Cloud, else the cloud's; the region is `region` of the
+/// metadata, else that of an availability zone of Amazon.
 fn locality(metadata: &BTreeMap<String, String>, cloud: &BTreeMap<String, String>) -> Locality {
     let available = cloud.get("availability-zone");
     let zone = metadata.get("zone").or(available).cloned().unwrap_or_default();
@@ -139,7 +140,7 @@ fn locality(metadata: &BTreeMap<String, String>, cloud: &BTreeMap<String, String
     Locality { region: region.unwrap_or_default().into(), zone: zone.into(), sub_zone: "".into() }
 }
 
-/// The region in `us-east-1c`: what is before the letter.
+/// Returns the region in `us-east-1c`: the part before the letter.
 fn region_of(zone: &str) -> Option<&str> {
     let region = zone.strip_suffix(|last: char| last.is_ascii_lowercase())?;
     region.ends_with(|last: char| last.is_ascii_digit()).then_some(region)

@@ -4,8 +4,9 @@
 //! GET /apps, /apps/delta ─ wire ─▶ Follower (Replica, hash) ─ mapping ─▶ CatalogService
 //! ```
 //!
-//! Eureka has no watch: everything is read once, then the changes of the last minutes every 30 s, as its own clients do. A hash that
-//! counts instances by status tells whether the changes add up; where they do not, everything is read again.
+//! Eureka has no watch: everything is read once, then the deltas of the last minutes every 30 s, as its own
+//! clients do. A hash with the number of instances by status verifies the result; if it does not match,
+//! everything is read again.
 
 mod follower;
 mod instance;
@@ -18,7 +19,7 @@ mod wire;
 use pilotfish_registry::{CATALOG_OPTIONS, Input, LiveSettings, LiveSettingsError, LiveSource, RegistryType};
 use pilotfish_registry_client::{TLS_OPTIONS, live};
 
-/// The line in the table of registries.
+/// The registry type of Eureka.
 pub static EUREKA: RegistryType = RegistryType {
     name: "Eureka",
     provider: "Eureka",

@@ -1,44 +1,44 @@
-//! What becomes of applications and instances: services, endpoints, labels.
+//! Mapping of applications and instances to services, endpoints and labels.
 
 use crate::instance::Instance;
 use pilotfish_model::{HealthStatus, Locality, Namespace};
 use pilotfish_registry::{CatalogInstance, CatalogPort, CatalogService, InstancePort};
 use std::sync::Arc;
 
-/// What a service is made of.
+/// Grouping of instances into services.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum By {
-    /// An application.
+    /// By application.
     #[default]
     App,
-    /// A virtual address, which several applications may share.
+    /// By virtual address, which several applications may share.
     Vip,
 }
 
-/// Which address of an instance its endpoint has.
+/// Source of endpoint addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum AddressOf {
-    /// `ipAddr`.
+    /// `ipAddr` of the instance.
     #[default]
     Ip,
-    /// `hostName`.
+    /// `hostName` of the instance.
     HostName,
 }
 
-/// How to make services.
+/// Options of the mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
     pub(crate) by: By,
     pub(crate) address: AddressOf,
-    /// What a name without a dot ends with, so that it is a host name that rules can name.
+    /// Domain appended to names without a dot, so that they become host names for rules.
     pub(crate) domain: String,
-    /// The region of instances that name none.
+    /// Default region of instances.
     pub(crate) region: String,
     pub(crate) namespace: Namespace,
 }
 
 impl By {
-    /// The services that an instance belongs to.
+    /// Returns the services of an instance.
     pub(crate) fn services(self, instance: &Instance) -> Vec<Arc<str>> {
         match self {
             Self::App => vec![instance.key.app.clone()],
@@ -54,7 +54,7 @@ impl By {
 }
 
 impl Mapping {
-    /// The service of these instances.
+    /// Returns the service of these instances.
     pub(crate) fn service<'a>(
         &self,
         name: &Arc<str>,
@@ -72,7 +72,7 @@ impl Mapping {
         if is_full || self.domain.is_empty() { name } else { format!("{name}.{}", self.domain) }
     }
 
-    /// `None` without any address.
+    /// Returns the endpoint of an instance, or `None` if it has no address.
     fn instance(&self, service: &str, instance: &Instance) -> Option<CatalogInstance> {
         let preferred = match self.address {
             AddressOf::Ip => [&instance.ip, &instance.host_name],
@@ -88,13 +88,13 @@ impl Mapping {
         mapped.labels = instance.metadata.clone();
         mapped.labels.entry("app".to_owned()).or_insert_with(|| instance.key.app.to_lowercase());
         mapped.locality = self.locality(&instance.locality);
-        // The key that Spring Cloud LoadBalancer reads.
+        // The metadata key of Spring Cloud LoadBalancer.
         mapped.weight = instance.metadata.get("weight").and_then(|weight| weight.parse().ok()).unwrap_or(0);
         mapped.health = if instance.is_up() { HealthStatus::Healthy } else { HealthStatus::Unhealthy };
         Some(mapped)
     }
 
-    /// The plain port comes first: it is the one that the option `port` is for.
+    /// Returns the ports, the plain one first: the option `port` applies to it.
     fn ports(&self, service: &str, instance: &Instance) -> Vec<InstancePort> {
         let is_of = |vips: &[String]| self.by == By::App || vips.iter().any(|vip| vip == service);
         let plain = instance.port.filter(|_| is_of(&instance.vips));

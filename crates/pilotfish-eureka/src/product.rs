@@ -17,29 +17,29 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// One request at a time, and one more for a moment while a connection that failed goes away.
+/// One request at a time, plus one while a failed connection closes.
 const MAX_REQUESTS: usize = 2;
-/// All of 100,000 instances with much metadata.
+/// Maximum size of an answer in bytes: 100,000 instances with large metadata.
 const MAX_BYTES: usize = 512 << 20;
-/// Unreadable instances that are remembered at most.
+/// Maximum number of unreadable instances that are remembered.
 const MAX_UNREADABLE: usize = 1_000;
 const FULL_TIMEOUT: Duration = Duration::from_secs(30);
 const DELTA_TIMEOUT: Duration = Duration::from_secs(10);
-/// By which part of the interval requests of many processes are spread.
+/// Jitter of the request interval as a fraction of it.
 const SPREAD: f64 = 0.2;
 
-/// Eureka, for [`pilotfish_registry_client::live`].
+/// The Eureka product, for [`pilotfish_registry_client::live`].
 pub(crate) struct Eureka {
     settings: Settings,
     client: HttpClient,
-    /// Which server is asked.
+    /// Index of the server in use.
     current: usize,
     jitter: Jitter,
-    /// Instances that could not be read, in words.
+    /// Problems of instances that could not be read.
     unreadable: BTreeSet<Arc<str>>,
 }
 
-/// Why a question has no answer.
+/// Error of a request.
 #[derive(Debug, thiserror::Error)]
 enum AskError {
     #[error(transparent)]
@@ -68,7 +68,8 @@ impl Eureka {
         Self { settings, client, current: 0, jitter: Jitter::default(), unreadable: BTreeSet::new() }
     }
 
-    /// Asks the servers one after the other until one has an answer. Another server may be behind, so that it is asked for everything.
+    /// Requests from the servers in turn until one answers. Another server may be behind, so it is asked for
+    /// everything.
     async fn ask(
         &mut self,
         follower: &mut Follower,
@@ -94,13 +95,13 @@ impl Eureka {
         Err(SessionError::new(errors.join("; ")))
     }
 
-    /// While an answer is held back, only everything can tell what becomes of it.
+    /// While an answer is held back, only a full answer can confirm or discard it.
     fn next(&self, follower: &Follower, catalog: &CatalogWriter) -> Ask {
         let is_held = catalog.report().state().held.is_some();
         if is_held { Ask::Full } else { follower.next(Instant::now()) }
     }
 
-    /// Notes instances that cannot be read. Instances that a full answer no longer has are forgotten.
+    /// Records unreadable instances. Problems are forgotten when a full answer no longer has them.
     fn note_unreadable(&mut self, read: &[String], ask: Ask, catalog: &mut CatalogWriter) {
         let now: BTreeSet<Arc<str>> = read.iter().map(|text| text.as_str().into()).collect();
         if matches!(ask, Ask::Full) {
@@ -133,13 +134,13 @@ impl Eureka {
         let answer = self.send(server, path.clone(), ask).await?;
         match (ask, answer.status) {
             (_, StatusCode::OK) => {}
-            // A server that is set to give no changes refuses them.
+            // A server that is configured without deltas refuses them.
             (Ask::Delta, StatusCode::FORBIDDEN | StatusCode::NOT_FOUND) => {
                 return Ok(follower.refused_delta());
             }
             (_, status) => return Err(AskError::Status { server: server.to_string(), path, status }),
         }
-        // An answer of many megabytes is read off the threads that serve others.
+        // Parsing an answer of many megabytes would block an async thread.
         let read = tokio::task::spawn_blocking(move || Applications::read(&answer.body)).await;
         let read = read.unwrap_or_else(|error| Err(serde::de::Error::custom(error)));
         let read = read.map_err(|source| AskError::Read { server: server.to_string(), path, source })?;
@@ -164,7 +165,7 @@ impl Eureka {
 
     async fn headers(&self) -> Result<HeaderMap, AskError> {
         let mut headers = HeaderMap::new();
-        // Without it, some servers answer in XML.
+        // Some servers answer in XML by default.
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         let Some((username, password)) = &self.settings.credentials else { return Ok(headers) };
         if let Some(password) = password.read().await? {
@@ -176,7 +177,7 @@ impl Eureka {
         Ok(headers)
     }
 
-    /// Tells what an answer means.
+    /// Publishes the result of an answer.
     fn tell(&self, follower: &Follower, catalog: &mut CatalogWriter, news: &News) {
         let replica = follower.replica();
         let service = |name: &Arc<str>| self.settings.mapping.service(name, replica.instances(name));

@@ -1,13 +1,13 @@
-//! What the server has, as far as it told: full answers, changes, and the hash that tells whether both agree.
+//! Replica of the server's instances, from full answers and deltas, with the hash that verifies it.
 //!
 //! ```text
 //! /apps ── replace ──▶ instances ◀── apply ── /apps/delta
 //!                          │
-//!          which services changed, and their members
+//!          changed services and their members
 //! ```
 //!
-//! A state machine without IO. The server keeps changes of the last three minutes and gives all of them each time, so the
-//! same change comes often, and applying it again changes nothing.
+//! A state machine without IO. The server returns all deltas of the last three minutes each time, so the same
+//! delta is received several times, and applying it again changes nothing.
 
 use crate::instance::{Instance, InstanceKey, Status};
 use crate::mapping::By;
@@ -16,24 +16,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// What the server has.
+/// Instances and services of the server.
 #[derive(Debug)]
 pub(crate) struct Replica {
     by: By,
     instances: BTreeMap<InstanceKey, Arc<Instance>>,
-    /// Whose instances are whose. A service without instances is none.
+    /// Instances of each service. A service without instances does not exist.
     members: BTreeMap<Arc<str>, BTreeSet<InstanceKey>>,
     counts: BTreeMap<Status, usize>,
 }
 
-/// Whether what we have is what the server has.
+/// Result of comparing the hash with the server's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Agreement {
-    /// It has as many instances of each status.
+    /// The counts of each status match.
     Agrees,
-    /// It has not.
+    /// The counts differ.
     Differs,
-    /// It does not say.
+    /// The server sent no hash.
     Unsaid,
 }
 
@@ -42,7 +42,7 @@ impl Replica {
         Self { by, instances: BTreeMap::new(), members: BTreeMap::new(), counts: BTreeMap::new() }
     }
 
-    /// Takes a full answer: what it does not name is gone.
+    /// Replaces all instances by a full answer.
     pub(crate) fn replace(&mut self, full: Applications) -> Agreement {
         *self = Self::new(self.by);
         for instance in full.instances.into_iter().filter_map(Instance::read) {
@@ -51,7 +51,8 @@ impl Replica {
         self.agreement(full.hash.as_deref())
     }
 
-    /// Takes changes, and says which services they concern and whether everything agrees now. What does not is to be read in full.
+    /// Applies deltas, and returns the services affected and the hash comparison. If the hash differs, a full
+    /// read is needed.
     pub(crate) fn apply(&mut self, delta: Applications) -> (BTreeSet<Arc<str>>, Agreement) {
         let mut touched = BTreeSet::new();
         for info in delta.instances {
@@ -65,18 +66,18 @@ impl Replica {
         (touched, self.agreement(delta.hash.as_deref()))
     }
 
-    /// All services that have instances.
+    /// Returns all services, each with at least one instance.
     pub(crate) fn services(&self) -> impl Iterator<Item = &Arc<str>> {
         self.members.keys()
     }
 
-    /// The instances of a service, in the order of their keys. Empty for one that is gone.
+    /// Returns the instances of a service, sorted by key. Empty for an unknown service.
     pub(crate) fn instances(&self, service: &str) -> impl Iterator<Item = &Arc<Instance>> {
         let keys = self.members.get(service).into_iter().flatten();
         keys.filter_map(|key| self.instances.get(key))
     }
 
-    /// How many instances of each status there are, as the server writes it: `DOWN_1_UP_3_`.
+    /// Returns the hash in the server's format, the number of instances by status: `DOWN_1_UP_3_`.
     pub(crate) fn hash(&self) -> String {
         let mut hash = String::new();
         for (status, count) in &self.counts {
@@ -132,7 +133,8 @@ enum Action {
 }
 
 impl Action {
-    /// What is no deletion is set: so does Netflix's client with both `ADDED` and `MODIFIED`.
+    /// Every action but `DELETED` sets the instance: Netflix's client treats `ADDED` and `MODIFIED` the same
+    /// way.
     fn of(info: &InstanceInfo) -> Self {
         if info.action_type.0 == "DELETED" { Self::Delete } else { Self::Set }
     }

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 const SCHEMES: &[Scheme] =
     &[Scheme { name: "http", port: 8761, is_tls: false }, Scheme { name: "https", port: 8761, is_tls: true }];
-/// How long a client waits between its requests, and between the heartbeats of its instances.
+/// Default request interval, the same as the heartbeat interval of instances.
 const INTERVAL: Duration = Duration::from_secs(30);
 const FULL_EVERY: Duration = Duration::from_secs(600);
 
-/// The options of this registry alone.
+/// Options of this registry only.
 pub(crate) const OPTIONS: &[RegistryOption] = &[
     RegistryOption {
         name: "by",
@@ -65,11 +65,11 @@ pub(crate) const OPTIONS: &[RegistryOption] = &[
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) servers: Vec<Server>,
-    /// Before `/apps`, as in `/eureka`.
+    /// Path prefix of `/apps`, as in `/eureka`.
     pub(crate) path: String,
     pub(crate) connector: Connector,
     pub(crate) mapping: Mapping,
-    /// The query for remote regions, or nothing.
+    /// Query parameter for remote regions, or empty.
     pub(crate) query: String,
     pub(crate) interval: Duration,
     pub(crate) full_every: Duration,
@@ -85,9 +85,9 @@ impl Settings {
     pub(crate) fn take(settings: &mut LiveSettings) -> Result<Self, LiveSettingsError> {
         let mut mistakes = Vec::new();
         let defaults = CatalogDefaults {
-            // As good as all that register here speak HTTP.
+            // Nearly all services in Eureka speak HTTP.
             protocol: Protocol::Http,
-            // After a restart a server is empty, and instances come back with their next heartbeats.
+            // A server is empty after its restart, and instances return with their next heartbeats.
             guard_wait: Some(INTERVAL * 3),
         };
         let product = ProductSettings::take(settings, SCHEMES, &[], defaults, &mut mistakes);
@@ -138,7 +138,7 @@ fn mapping(
     }
 }
 
-/// Remote regions as a query.
+/// Builds the query for remote regions.
 fn regions(text: &str) -> Result<String, String> {
     let is_name = |name: &str| {
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))

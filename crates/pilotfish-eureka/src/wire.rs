@@ -1,8 +1,8 @@
-//! What a Eureka server answers, in JSON: applications with their instances.
+//! Eureka's JSON responses: applications with their instances.
 //!
-//! Two writers of this JSON exist, and they differ: where the older one has a single application or instance, it writes an
-//! object and no list; numbers and booleans may come as texts. Both are read. An instance that makes no sense costs that
-//! instance only.
+//! Two serializers of this JSON exist: the older one writes a single application or instance as an object
+//! instead of a list, and numbers and booleans as strings. Both forms are read. An invalid instance is
+//! skipped alone.
 
 use pilotfish_source::one_line;
 use serde::Deserialize;
@@ -11,21 +11,21 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How many instances that cannot be read are told apart in a report.
+/// Maximum number of unreadable instances in a report.
 const MAX_REPORTED: usize = 10;
 
-/// An answer to `/apps` or `/apps/delta`.
+/// A response of `/apps` or `/apps/delta`.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Applications {
-    /// How many instances of each status the server has in all. `None` when it says nothing of it.
+    /// The server's instance counts by status. `None` if it sent no hash.
     pub(crate) hash: Option<String>,
-    /// The instances, in the order in which they stand there.
+    /// The instances, in the order of the response.
     pub(crate) instances: Vec<InstanceInfo>,
-    /// What is wrong with instances that were left out.
+    /// Problems of instances that were skipped.
     pub(crate) unreadable: Vec<String>,
 }
 
-/// One instance.
+/// An instance as registered.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct InstanceInfo {
@@ -34,7 +34,7 @@ pub(crate) struct InstanceInfo {
     pub(crate) app: Text,
     pub(crate) ip_addr: Text,
     pub(crate) status: Text,
-    // Both spellings are written; a struct with an alias would refuse the second one as a duplicate.
+    // Both spellings occur; a struct with an alias would refuse the second one as a duplicate.
     pub(crate) overridden_status: Text,
     pub(crate) overriddenstatus: Text,
     pub(crate) port: Option<PortInfo>,
@@ -46,25 +46,25 @@ pub(crate) struct InstanceInfo {
     pub(crate) action_type: Text,
 }
 
-/// Where an instance runs, as far as its cloud said so.
+/// Data center of an instance.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct DataCenterInfo {
     pub(crate) metadata: Metadata,
 }
 
-/// A port and whether it is on.
+/// A port and its enabled flag.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct PortInfo {
     pub(crate) number: u32,
     pub(crate) enabled: bool,
 }
 
-/// A text, or what is written instead of one: a number, a boolean, nothing.
+/// A text, also read from a number, a boolean or null.
 #[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord, Clone)]
 pub(crate) struct Text(pub(crate) String);
 
-/// Texts by name, without what the writer added for its own class loader (`@class`).
+/// Metadata without the serializer's `@class` entry.
 #[derive(Debug, Default, PartialEq, Eq, Clone)]
 pub(crate) struct Metadata(pub(crate) BTreeMap<String, String>);
 
@@ -91,10 +91,10 @@ struct Application<'a> {
 }
 
 impl Applications {
-    /// Reads an answer.
+    /// Parses a response.
     ///
     /// # Errors
-    /// When it is no such answer as a whole.
+    /// When the envelope is invalid.
     pub(crate) fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
         let body = serde_json::from_slice::<Envelope<'_>>(json)?.applications;
         let mut read = Self { hash: body.hash.map(|hash| hash.0), ..Self::default() };
@@ -120,7 +120,7 @@ impl Applications {
     }
 }
 
-/// The items of a list, the only one when there is no list around it, or none.
+/// Returns the items of a list; a single object counts as a list of one, null as empty.
 fn list(raw: Option<&RawValue>) -> Result<Vec<&RawValue>, serde_json::Error> {
     match raw {
         None => Ok(Vec::new()),
@@ -201,7 +201,7 @@ impl<'de> Deserialize<'de> for PortInfo {
         }
         let shape = Shape::deserialize(deserializer)?;
         let number: u32 = shape.number.0.parse().map_err(|_| D::Error::custom("a port is no number"))?;
-        // An old client that writes no flag has its port on.
+        // Old clients omit the flag of an enabled port.
         Ok(Self { number, enabled: shape.enabled.is_none_or(|enabled| enabled.0 == "true") })
     }
 }

@@ -1,4 +1,5 @@
-//! What a Eureka server can do wrong: endpoints are lost only when it says so twice, and everything comes back by itself.
+//! What a Eureka server can do wrong: endpoints are lost only when it says so twice, and everything comes
+//! back by itself.
 
 use pilotfish_eureka::EUREKA;
 use pilotfish_testkit::real::{

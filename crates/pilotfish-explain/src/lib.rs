@@ -1,11 +1,13 @@
-//! What proxies get, explained: resources as people read them, what a change would do, and why a request goes where it goes.
+//! Explanations of the configuration that proxies receive: readable resources, effects of a change, and the
+//! path of a request.
 //!
 //! ```text
 //! two worlds ─▶ Translator of its own ─▶ resources of the proxies before and after ─▶ what differs, what is dangerous, diffs
 //! a request  ─▶ the resources of a proxy: listener ─▶ route ─▶ cluster ─▶ endpoints, and what keeps others out
 //! ```
 //!
-//! Nothing here decides anything about traffic: it reads the very resources that proxies get, and asks the queries that make them.
+//! This crate makes no decisions about traffic: it reads the resources that proxies receive, and calls the
+//! queries that build them.
 
 mod around;
 mod plan;

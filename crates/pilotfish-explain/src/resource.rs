@@ -1,17 +1,17 @@
-//! A resource as JSON in the field names of Envoy's API, without what is secret, and the word for its type.
+//! Resources as JSON with the field names of Envoy's API and without secrets, and the section of their type.
 
 use pilotfish_api::v1::Section;
 use pilotfish_proto::{Any, ResourceType, to_json};
 use prost::Message;
 use serde_json::{Value, json};
 
-/// Stands where something secret was.
+/// Placeholder for a secret.
 const HIDDEN: &str = "(hidden)";
-/// Fields whose content is secret, wherever they are.
+/// Fields with secret content, at any depth.
 const SECRET: [&str; 5] =
     ["private_key", "password", "session_ticket_keys", "generic_secret", "ISTIO_META_WASM_IMAGE_PULL_SECRET"];
 
-/// The word for a type.
+/// Section of a resource type.
 #[must_use]
 pub fn section(ty: ResourceType) -> Section {
     match ty {
@@ -25,7 +25,7 @@ pub fn section(ty: ResourceType) -> Section {
     }
 }
 
-/// An encoded resource (a `google.protobuf.Any`) as JSON.
+/// Decodes a resource (a `google.protobuf.Any`) to JSON.
 #[must_use]
 pub fn json(body: &[u8]) -> Value {
     let packed = Any::decode(body).unwrap_or_default();
@@ -35,8 +35,8 @@ pub fn json(body: &[u8]) -> Value {
     value
 }
 
-/// The policy and the place of the rule that a rule of an RBAC filter stands for, by the name that translation gives it:
-/// `ns[shop]-policy[none]-rule[0]`. `None` for a name of somebody else.
+/// Policy and rule index of an RBAC rule, from the name that translation gives it:
+/// `ns[shop]-policy[none]-rule[0]`. `None` for other names.
 pub(crate) fn rule_name(name: &str) -> Option<(String, usize)> {
     let (_, rest) = name.split_once("ns[")?;
     let (namespace, rest) = rest.split_once("]-policy[")?;
@@ -45,7 +45,7 @@ pub(crate) fn rule_name(name: &str) -> Option<(String, usize)> {
     Some((format!("AuthorizationPolicy {namespace}/{policy}"), place.parse().ok()?))
 }
 
-/// Hides what is below fields whose content is secret.
+/// Hides the values below secret fields.
 fn hide(value: &mut Value) {
     match value {
         Value::Object(fields) => {

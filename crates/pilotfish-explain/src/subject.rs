@@ -1,4 +1,4 @@
-//! A proxy whose resources are compared: a connected one, a sidecar that a workload would have, or the gateway that it would be.
+//! Proxies whose resources are compared: connected ones, and the sidecar or gateway that a workload could be.
 
 use pilotfish_model::{ChangeSet, Namespace, TlsMode, Workload, World};
 use pilotfish_proto::envoy::config::core::v3::{Locality, Node};
@@ -10,36 +10,35 @@ use std::sync::Arc;
 /// The version that a proxy beside Istio's agent tells of itself.
 const ISTIO_VERSION: &str = "1.31.0";
 
-/// A proxy whose resources are compared.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// Its name: `web-0.shop`.
+    /// Name with namespace, such as `web-0.shop`.
     pub name: String,
-    /// The proxy.
     pub proxy: Proxy,
-    /// What it subscribes to by name, by type. A type that is not named here is subscribed to as Envoy does: by what clusters and listeners
-    /// refer to.
+    /// Subscriptions by name, by type. Types without an entry are subscribed to as Envoy does: by the
+    /// references of clusters and listeners.
     pub names: BTreeMap<ResourceType, BTreeSet<Arc<str>>>,
 }
 
-/// A sidecar for each Pod and WorkloadEntry of some worlds; equal ones are as good as one, since they get the same. Where there is no
-/// workload, a sidecar for each namespace that has services.
+/// A sidecar for each Pod and WorkloadEntry of some worlds; of equal ones only one, since they receive the
+/// same. Without workloads, a sidecar for each namespace with services.
 #[must_use]
 pub fn subjects_of(worlds: &[&World]) -> Vec<Subject> {
     sidecars_of(worlds, &BTreeMap::new()).into_values().collect()
 }
 
-/// Those that a change from one world to another is planned for: a router for each workload that a gateway selects in one of them, and a
-/// sidecar for each other one. Where no workload is a gateway, a router with the labels by which gateways select; where none has a sidecar, a
-/// sidecar for each namespace that has services. `empty` is a translator with the settings of the one that serves.
+/// Subjects of a plan from one world to another: a router for each workload that a gateway selects in one of
+/// them, and a sidecar for each other one. If no workload is a gateway, a router with the labels that
+/// gateways select; if none has a sidecar, a sidecar for each namespace with services. `empty` is a
+/// translator with the settings of the serving one.
 ///
-/// A workload that is selected and labelled as one with a sidecar may be either, so it is planned as both.
+/// A selected workload with the label of a sidecar may be either, so it is planned as both.
 #[must_use]
 pub fn subjects_of_change(empty: &Translator, before: &Arc<World>, after: &Arc<World>) -> Vec<Subject> {
     let mut routers: BTreeMap<String, Subject> = BTreeMap::new();
     let mut selectors = BTreeMap::new();
     for world in [before, after] {
-        // Each world has a translator of its own: what differs between them does not matter here.
+        // The separate translator needs no changes between the worlds.
         let translator = empty.scratch();
         translator.publish(world.clone(), &ChangeSet::default());
         let snapshot = translator.snapshot();
@@ -63,7 +62,7 @@ pub fn subjects_of_change(empty: &Translator, before: &Arc<World>, after: &Arc<W
     all.into_values().collect()
 }
 
-/// The sidecars of workloads that are not only gateways, by name.
+/// Sidecars of workloads that are not only gateways, by name.
 fn sidecars_of(worlds: &[&World], gateways: &BTreeMap<String, Subject>) -> BTreeMap<String, Subject> {
     let mut subjects: BTreeMap<String, Subject> = BTreeMap::new();
     for world in worlds {
@@ -91,7 +90,7 @@ fn sidecars_of(worlds: &[&World], gateways: &BTreeMap<String, Subject>) -> BTree
     subjects
 }
 
-/// A router that gateways select by these labels, of which there is no workload.
+/// A router with these labels, for a gateway without workloads.
 fn selected(labels: &BTreeMap<String, String>, namespace: &Namespace) -> Option<(String, Subject)> {
     let words: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let words = if words.is_empty() { "any".to_owned() } else { words.join(",") };
@@ -109,7 +108,7 @@ fn name_of(workload: &Workload) -> String {
     format!("{}.{}", workload.key.name, workload.key.namespace)
 }
 
-/// The gateways that the Pods and WorkloadEntries of a world would be: Envoys that stand alone.
+/// Gateways that the Pods and WorkloadEntries of a world could be: standalone Envoys.
 #[must_use]
 pub fn gateways_of(world: &World) -> Vec<Subject> {
     let gateway = |workload: &Arc<Workload>| {
@@ -119,7 +118,7 @@ pub fn gateways_of(world: &World) -> Vec<Subject> {
     world.workloads().filter_map(gateway).collect()
 }
 
-/// The sidecar that the workload of a name and namespace (`web-0.shop`) would have, or the gateway that it would be.
+/// Sidecar of the workload with a name and namespace (`web-0.shop`), or the gateway that it could be.
 #[must_use]
 pub fn proxy_named(world: &World, wanted: &str, is_gateway: bool) -> Option<Proxy> {
     let (name, namespace) = wanted.rsplit_once('.')?;
@@ -129,12 +128,11 @@ pub fn proxy_named(world: &World, wanted: &str, is_gateway: bool) -> Option<Prox
     world.workloads().find(is_meant).and_then(|workload| proxy(kind, workload))
 }
 
-/// The sidecar of a workload.
 pub(crate) fn sidecar(workload: &Workload) -> Option<Proxy> {
     proxy("sidecar", workload)
 }
 
-/// The proxy of a workload, as Istio's agent names it.
+/// Proxy of a workload, named as Istio's agent does.
 fn proxy(kind: &str, workload: &Workload) -> Option<Proxy> {
     let address = workload.addresses.first()?;
     let (name, namespace) = (&workload.key.name, &workload.key.namespace);

@@ -1,7 +1,7 @@
-//! What a target may spend: bytes that it allocates, all together and not only at a time.
+//! Cost limit of a target: total allocated bytes, not only those in use at a time.
 //!
-//! Counted work is the same on every machine, however busy that is; and whoever allocates little has not computed for long. Loops that allocate
-//! nothing are left to the deadline that the fuzzer and the tests have.
+//! Counted work is the same on every machine, regardless of its load; and a target that allocates little has
+//! not computed for long. Loops without allocations are bounded by the deadlines of the fuzzer and the tests.
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
@@ -10,30 +10,30 @@ use std::sync::{Mutex, PoisonError};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// The allocator counts for the whole process, so one thing is measured at a time.
+/// The allocator counts for the whole process, so measurements must not overlap.
 static MEASURED: Mutex<()> = Mutex::new(());
 
-/// How many bytes may be allocated for an input.
+/// Maximum number of allocated bytes for an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// For any input.
+    /// Bytes for any input.
     pub base: usize,
-    /// For each byte of it.
+    /// Bytes for each byte of the input.
     pub per_byte: usize,
 }
 
 impl Budget {
-    /// Some MiB, and some KiB for each byte of the input.
+    /// Budget in MiB, and in KiB for each byte of the input.
     pub(crate) const fn of(base_mib: usize, per_byte_kib: usize) -> Self {
         Self { base: base_mib << 20, per_byte: per_byte_kib << 10 }
     }
 
-    /// Does something for an input; returns how many bytes it allocated.
+    /// Runs `work` for an input; returns the number of bytes it allocated.
     ///
     /// # Panics
-    /// When these were too many.
+    /// When it exceeds the budget.
     pub(crate) fn spend(self, input: usize, work: impl FnOnce()) -> usize {
-        // What a failed target leaves behind is no state of this lock.
+        // A failed target leaves no state behind the lock.
         let _alone = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
         let region = Region::new(ALLOCATOR);
         work();

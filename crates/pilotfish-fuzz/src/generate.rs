@@ -1,12 +1,12 @@
-//! Objects by the schema of their kind, with values that mean something to whoever reads them, and now and then with others.
+//! Generates objects by the schema of their kind, mostly with meaningful values.
 
 use crate::input::Input;
 use crate::schemas::Schema;
 use serde_json::{Map, Value, json};
 
-/// Levels of what is made; the types have fewer.
+/// Maximum depth of values; the types have fewer levels.
 const DEEPEST: usize = 24;
-/// Values of one object.
+/// Maximum number of values in one object.
 const MOST_VALUES: usize = 400;
 
 const NAMES: &[&str] = &["web", "db", "edge", "a", "default", "mesh", "v1", "v2", "http", "tcp-db", "x.y"];
@@ -96,7 +96,7 @@ const ANNOTATIONS: &[(&str, &str)] = &[
     ("ingress.kubernetes.io/x", "y"),
 ];
 
-/// An object of a kind.
+/// Generates an object of a kind.
 pub(crate) fn object(schema: &Schema, input: &mut Input<'_>) -> Value {
     let metadata = metadata(schema, input);
     let mut object = content(schema, input);
@@ -109,7 +109,7 @@ pub(crate) fn object(schema: &Schema, input: &mut Input<'_>) -> Value {
     object
 }
 
-/// What an object of a kind has besides its metadata.
+/// Generates an object's content without its metadata.
 pub(crate) fn content(schema: &Schema, input: &mut Input<'_>) -> Value {
     let mut maker = Maker { left: MOST_VALUES };
     let made = maker.value(&schema.content, "", DEEPEST, input);
@@ -152,18 +152,18 @@ fn pairs(of: &[(&str, &str)], input: &mut Input<'_>) -> Map<String, Value> {
 }
 
 struct Maker {
-    /// Values that may still be made.
+    /// Remaining number of values.
     left: usize,
 }
 
 impl Maker {
-    /// A value for a field of that name.
+    /// Generates a value for a field of that name.
     fn value(&mut self, schema: &Value, field: &str, depth: usize, input: &mut Input<'_>) -> Value {
         if depth == 0 || self.left == 0 {
             return Value::Null;
         }
         self.left -= 1;
-        // Now and then a value of a wrong type.
+        // Occasionally a value of a wrong type.
         if depth < DEEPEST && input.once_in(96) {
             return self.any(depth.min(3), input);
         }
@@ -208,7 +208,7 @@ impl Maker {
             }
             return made.into();
         };
-        // What must be there mostly is.
+        // Required fields are mostly present.
         let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
         for name in required {
             if let Some(inner) = properties.get(name).filter(|_| !input.once_in(32)) {
@@ -236,7 +236,7 @@ impl Maker {
         made.into()
     }
 
-    /// Any value.
+    /// Generates any value.
     fn any(&mut self, depth: usize, input: &mut Input<'_>) -> Value {
         self.left = self.left.saturating_sub(1);
         match input.below(if depth == 0 || self.left == 0 { 6 } else { 8 }) {
@@ -269,7 +269,7 @@ fn integer(schema: &Value, input: &mut Input<'_>) -> Value {
     }
 }
 
-/// A text that is likely in a field of that name.
+/// Generates a text that is likely in a field of that name.
 fn text(schema: &Value, field: &str, input: &mut Input<'_>) -> String {
     let of = |of: &[&str], input: &mut Input<'_>| input.pick(of).unwrap_or_default().to_owned();
     if input.once_in(24) {

@@ -1,6 +1,6 @@
-//! Choices out of bytes.
+//! Choices derived from bytes.
 
-/// Bytes that choices are taken from. When there are none left, every choice is the first one.
+/// Bytes as a source of choices. Once they are used up, every choice is the first one.
 #[derive(Clone, Debug)]
 pub(crate) struct Input<'a> {
     rest: &'a [u8],
@@ -11,7 +11,7 @@ impl<'a> Input<'a> {
         Self { rest: bytes }
     }
 
-    /// Whether no choice is left.
+    /// True if all bytes are used up.
     pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
@@ -22,7 +22,7 @@ impl<'a> Input<'a> {
         *first
     }
 
-    /// A number below `limit`, which is at most 256 where it should be evenly spread; 0 when there is none.
+    /// A number below `limit`, which should be at most 256 for an even distribution; 0 without bytes.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         let byte = usize::from(self.byte());
         match limit {
@@ -41,7 +41,7 @@ impl<'a> Input<'a> {
         self.byte() & 1 == 1
     }
 
-    /// One of a few things.
+    /// One of a few values.
     pub(crate) fn pick<'b, T: ?Sized>(&mut self, of: &[&'b T]) -> Option<&'b T> {
         of.get(self.below(of.len())).copied()
     }
@@ -50,7 +50,7 @@ impl<'a> Input<'a> {
         u32::from_be_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
     }
 
-    /// A piece of the bytes; how long, they say first.
+    /// A slice of the bytes, whose length is encoded first.
     pub(crate) fn piece(&mut self, longest: usize) -> &'a [u8] {
         let length = self.below(longest + 1).min(self.rest.len());
         let (piece, rest) = self.rest.split_at(length);
@@ -58,12 +58,12 @@ impl<'a> Input<'a> {
         piece
     }
 
-    /// A text: bytes that are none are replaced.
+    /// A text, with invalid bytes replaced.
     pub(crate) fn text(&mut self, longest: usize) -> String {
         String::from_utf8_lossy(self.piece(longest)).into_owned()
     }
 
-    /// All that is left.
+    /// All remaining bytes.
     pub(crate) fn all(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }

@@ -1,10 +1,10 @@
-//! Values as JSON and as YAML, both in ASCII: YAML refuses some characters that JSON takes as they are (U+007F among them), and takes all of them
-//! escaped.
+//! Renders values as JSON and as YAML, both in ASCII: YAML refuses some characters that JSON allows unescaped
+//! (such as U+007F), and accepts all of them escaped.
 
 use serde_json::Value;
 use std::fmt::Write;
 
-/// A value as JSON.
+/// Renders a value as JSON.
 pub(crate) fn json(value: &Value) -> String {
     let mut out = String::new();
     match value {
@@ -26,14 +26,14 @@ pub(crate) fn json(value: &Value) -> String {
     out
 }
 
-/// A value as YAML in blocks.
+/// Renders a value as YAML in block style.
 pub(crate) fn yaml(value: &Value) -> String {
     let mut out = String::new();
     block(value, 0, &mut out);
     out
 }
 
-/// Writes a value that begins on a line of its own.
+/// Writes a value that begins on its own line.
 fn block(value: &Value, indent: usize, out: &mut String) {
     let line = " ".repeat(indent);
     match value {
@@ -79,7 +79,7 @@ fn scalar(value: &Value) -> String {
     }
 }
 
-/// A text in quotes. YAML has an escape for characters that JSON writes as two.
+/// Quotes a text. YAML has one escape for characters that JSON writes as two.
 fn quoted(text: &str, is_yaml: bool) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

@@ -1,11 +1,11 @@
-//! The schemas of all kinds, made once.
+//! Schemas of all kinds, built once.
 
 use pilotfish_config::{Served, served};
 use pilotfish_model::Kind;
 use serde_json::Value;
 use std::sync::LazyLock;
 
-/// A kind with what its objects are made by.
+/// A kind with the schema of its objects.
 pub(crate) struct Schema {
     pub(crate) kind: Kind,
     /// `apiVersion`s, the preferred one first; empty for mesh settings.
@@ -31,12 +31,12 @@ fn schema(kind: Kind) -> Schema {
     }
 }
 
-/// All of them, in the order of [`Kind::ALL`].
+/// All schemas in the order of [`Kind::ALL`].
 pub(crate) fn all() -> &'static [Schema] {
     &SCHEMAS
 }
 
-/// That of a kind.
+/// Schema of a kind.
 pub(crate) fn of(kind: Kind) -> &'static Schema {
     let found = SCHEMAS.iter().find(|schema| schema.kind == kind);
     found.expect("there is one for every kind")

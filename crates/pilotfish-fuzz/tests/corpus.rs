@@ -1,4 +1,5 @@
-//! Every input that the repository keeps, on its target: each once found something, or reaches what no other does.
+//! Every input that the repository keeps, on its target: each once found something, or reaches what no other
+//! does.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
 use pilotfish_fuzz::{TARGETS, find};

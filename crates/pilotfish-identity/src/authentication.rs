@@ -1,4 +1,4 @@
-//! Authenticators: who a client is that presents no certificate with an identity.
+//! Authenticators: identify clients that present no certificate with an identity.
 
 use crate::certificate::CERTIFICATE;
 use crate::log_limit::LogLimit;
@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// What a client presents with a request.
+/// Address and metadata of a client's request.
 pub struct Call {
     /// The client's address, `ip:port`.
     pub address: String,
@@ -16,59 +16,62 @@ pub struct Call {
 }
 
 impl Call {
-    /// A call with that metadata (or headers), names in lower case.
+    /// `metadata` holds gRPC metadata or HTTP headers, with names in lower case.
     #[must_use]
     pub fn new(address: String, metadata: Vec<(String, String)>) -> Self {
         Self { address, metadata }
     }
 
-    /// The first value of a name in lower case.
+    /// Returns the first value of a name in lower case.
     #[must_use]
     pub fn metadata(&self, name: &str) -> Option<&str> {
         self.metadata.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }
 
-/// Leaves out the metadata: credentials are in it.
+/// Omits the metadata, which holds credentials.
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
-/// What a client proved.
+/// Identities that a client proved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proof {
     /// Its identities (SPIFFE ids).
     pub identities: Vec<String>,
-    /// The cluster whose API server vouches for them; `None` where that is not known, as for a certificate. Never what the client
-    /// says of itself.
+    /// The cluster whose API server verified them; `None` if unknown, as for a certificate. Never taken from
+    /// the client's own statements.
     pub cluster: Option<Arc<str>>,
-    /// When it ends, where that is known: what it opened ends with it.
+    /// Expiry, if known: streams and watches of the client end with it.
     pub until: Option<SystemTime>,
 }
 
-/// Identities alone.
+/// A proof of identities without cluster and expiry.
 impl From<Vec<String>> for Proof {
     fn from(identities: Vec<String>) -> Self {
         Self { identities, ..Self::default() }
     }
 }
 
-/// What a client proved, or why it proves nothing. The reason reaches the client and the log: it never holds credentials.
+/// Result of an authentication; the error is its reason. It is sent to the client and logged, so it never
+/// holds credentials.
 pub type Authenticated = Result<Proof, String>;
 
-/// The reason why a client proves nothing with what it presents. It reaches the client and the log, and never holds credentials.
+/// Reason for not accepting the credentials of a client. It is sent to the client and logged, and never holds
+/// credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unproven {
     /// Text for the client and the log.
     pub reason: String,
-    /// False if nothing was found out, as while an API server is unreachable: the credentials may be good.
+    /// False if the check was not possible, as while an API server is unreachable: the credentials may be
+    /// good.
     pub is_verdict: bool,
 }
 
 impl Unproven {
-    /// Nothing was found out, for that reason.
+    /// The check was not possible, for this reason.
     #[must_use]
     pub fn undecided(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), is_verdict: false }
@@ -81,28 +84,28 @@ impl<T: Into<String>> From<T> for Unproven {
     }
 }
 
-/// Finds out who a client is by what it presents with a request, such as a token.
+/// Identifies a client by the credentials of a request, such as a token.
 pub trait Authenticator: Send + Sync + 'static {
-    /// The method's name, in messages and as a label of metrics.
+    /// Name of the method, for messages and metric labels.
     fn name(&self) -> &'static str;
 
-    /// The identities of the client. Dropped when it takes too long or the client is gone.
+    /// Returns the identities of the client. The future is dropped on timeout or disconnect.
     fn authenticate<'a>(
         &'a self,
         call: &'a Call,
     ) -> Pin<Box<dyn Future<Output = Result<Proof, Unproven>> + Send + 'a>>;
 }
 
-/// A client proved no identity. The text names every method with its reason; it may reach the client.
+/// No method proved an identity. The text has the reason of each method; it may be sent to the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the client proves no identity: {reasons}")]
 pub struct Unauthenticated {
     reasons: String,
-    /// False if some method found out nothing, so that the credentials may be good.
+    /// False if some method could not check the credentials, so that they may be good.
     pub is_verdict: bool,
 }
 
-/// The authenticators of one listener, in the order in which they are tried.
+/// The authenticators of one listener, in order.
 pub struct Authentication {
     listener: &'static str,
     authenticators: Vec<Arc<dyn Authenticator>>,
@@ -111,7 +114,7 @@ pub struct Authentication {
 }
 
 impl Authentication {
-    /// Authenticators that together may take so long for one client. `listener` is the protocol, for logs; it
+    /// `timeout` limits all authenticators of one client together. `listener` is the protocol, for logs; it
     /// may be served with TLS and without.
     #[must_use]
     pub fn new(
@@ -122,8 +125,8 @@ impl Authentication {
         Self { listener, authenticators, timeout, log: LogLimit::default() }
     }
 
-    /// Asks one after the other; the first that succeeds wins, and its name comes with the proof. `certificate` is the reason
-    /// why the client's certificate proves nothing.
+    /// Tries the authenticators in order; returns the proof of the first that succeeds, with its name.
+    /// `certificate` is the reason for rejecting the client's certificate.
     ///
     /// # Errors
     /// With the reasons of all.
@@ -152,7 +155,8 @@ impl Authentication {
         Err(Unauthenticated { reasons: reasons.join("; "), is_verdict })
     }
 
-    /// Logs who was refused and why: at most ten lines in ten seconds, as clients can cause any number of them.
+    /// Logs a refused client and the reason: at most ten lines in ten seconds, as clients can cause any
+    /// number of them.
     pub fn log_refusal(&self, peer: &str, error: &dyn fmt::Display) {
         if let Some(left_out) = self.log.allow(Instant::now()) {
             let listener = self.listener;

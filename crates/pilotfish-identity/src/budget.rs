@@ -1,4 +1,4 @@
-//! What several clients of a listener share of something limited, such as bytes of requests that are not complete.
+//! Limits shared by several clients of a listener, such as the bytes of incomplete requests.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -6,53 +6,49 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-/// So much of something, which is taken and given back. `L` names the limit.
+/// A limited amount that is taken and given back. `L` names the limit.
 #[derive(Debug)]
 pub struct Budget<L> {
     limit: L,
     allowed: usize,
     used: AtomicUsize,
-    /// What is taken of this one is taken of that one too.
+    /// Parent budget: amounts count against both.
     whole: Option<Arc<Self>>,
 }
 
-/// More was asked for than is allowed.
+/// A request exceeds the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exceeded<L> {
-    /// The limit.
     pub limit: L,
-    /// What would have been taken, all together.
+    /// Amount in use including the request.
     pub asked: usize,
-    /// What is allowed.
     pub allowed: usize,
 }
 
 impl<L: Copy> Budget<L> {
-    /// Nothing is taken of it.
+    /// An unused budget.
     #[must_use]
     pub fn new(limit: L, allowed: usize) -> Arc<Self> {
         Arc::new(Self { limit, allowed, used: AtomicUsize::new(0), whole: None })
     }
 
-    /// A share of this one with a limit of its own.
+    /// Returns a child budget with its own limit.
     #[must_use]
     pub fn share(self: &Arc<Self>, limit: L, allowed: usize) -> Arc<Self> {
         Arc::new(Self { limit, allowed, used: AtomicUsize::new(0), whole: Some(Arc::clone(self)) })
     }
 
-    /// What is allowed.
     #[must_use]
     pub fn allowed(&self) -> usize {
         self.allowed
     }
 
-    /// What is taken.
     #[must_use]
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Takes so much.
+    /// Takes an amount.
     ///
     /// # Errors
     /// When too little is left: then nothing is taken.
@@ -60,7 +56,8 @@ impl<L: Copy> Budget<L> {
         self.take_within(amount, |allowed| allowed)
     }
 
-    /// Takes so much, and leaves the last quarter of this budget and of those that it is a share of to others.
+    /// Takes an amount, but not from the last quarter of this budget and of its parents, which is reserved
+    /// for others.
     ///
     /// # Errors
     /// When too little is left: then nothing is taken.
@@ -82,7 +79,7 @@ impl<L: Copy> Budget<L> {
         taken
     }
 
-    /// Takes so much, however little is left: for what nobody asked for and what cannot be refused.
+    /// Takes an amount even beyond the limit: for data that the server sends unasked or must accept.
     pub fn overdraw(&self, amount: usize) {
         self.used.fetch_add(amount, Ordering::AcqRel);
         if let Some(whole) = &self.whole {
@@ -90,7 +87,7 @@ impl<L: Copy> Budget<L> {
         }
     }
 
-    /// Gives back what was taken.
+    /// Gives an amount back.
     pub fn give(&self, amount: usize) {
         self.used.fetch_sub(amount, Ordering::AcqRel);
         if let Some(whole) = &self.whole {
@@ -99,7 +96,7 @@ impl<L: Copy> Budget<L> {
     }
 }
 
-/// Shares of a budget by key, such as an address. One is there as long as somebody has it.
+/// Child budgets by key, such as an address. Each exists as long as it is in use.
 #[derive(Debug)]
 pub struct Shares<K: Eq + Hash, L> {
     whole: Arc<Budget<L>>,
@@ -111,27 +108,27 @@ pub struct Shares<K: Eq + Hash, L> {
 #[derive(Debug)]
 struct Known<K: Eq + Hash, L> {
     shares: HashMap<K, Weak<Budget<L>>>,
-    /// What nobody has any more is taken out when there are so many: twice as many as after the last time.
+    /// Number of entries at which unused ones are removed: twice the number that remained last time.
     clean_at: usize,
 }
 
-/// Shares that are not looked through.
+/// Number of entries below which none are removed.
 const FEW: usize = 64;
 
 impl<K: Eq + Hash, L: Copy> Shares<K, L> {
-    /// Shares of that budget, each with that limit of its own.
+    /// Child budgets of `whole`, each with its own limit.
     #[must_use]
     pub fn new(whole: Arc<Budget<L>>, limit: L, allowed: usize) -> Self {
         Self { whole, limit, allowed, known: Mutex::new(Known { shares: HashMap::new(), clean_at: FEW }) }
     }
 
-    /// What all shares are of.
+    /// The parent of all shares.
     #[must_use]
     pub fn whole(&self) -> &Arc<Budget<L>> {
         &self.whole
     }
 
-    /// The share of a key.
+    /// Returns the share of a key.
     pub fn of(&self, key: K) -> Arc<Budget<L>> {
         let Known { shares, clean_at } = &mut *self.known.lock();
         if let Some(known) = shares.get(&key).and_then(Weak::upgrade) {

@@ -5,18 +5,19 @@ use crate::{der, spiffe, validity};
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
-/// The method of clients that prove who they are by a certificate, beside the [`Authenticator::name`](crate::Authenticator::name)s.
+/// Method name of clients identified by a certificate, as [`Authenticator::name`](crate::Authenticator::name)
+/// of the other methods.
 pub const CERTIFICATE: &str = "certificate";
 
-/// The SPIFFE identity of a client: the one URI name of its own certificate, which is the first of the chain
-/// that the handshake verified. A certificate with several URIs proves nothing (X509-SVID, section 2):
-/// readers would disagree on which one counts.
+/// Returns the SPIFFE identity of a client: the single URI name of its own certificate, the first in the
+/// verified chain. A certificate with several URIs is rejected (X509-SVID, section 2): implementations could
+/// disagree on the one to use.
 ///
 /// # Errors
-/// The reason why there is none.
+/// With the reason for rejecting the certificate.
 pub fn spiffe_ids(chain: Option<&[CertificateDer<'_>]>) -> Authenticated {
     let Some(own) = chain.and_then(<[_]>::first) else { return Err("none was presented".into()) };
-    // Refuses what is no certificate, and extensions that are there twice.
+    // Rejects invalid certificates and duplicate extensions.
     EndEntityCert::try_from(own).map_err(|error| error.to_string())?;
     let uris = der::uris(own).ok_or("its alternative names cannot be read")?;
     let uri = match *uris.as_slice() {

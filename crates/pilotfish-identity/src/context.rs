@@ -8,14 +8,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// What the connections of a listener with TLS have in common.
+/// Shared state of a listener's TLS connections.
 pub struct TlsContext {
     tls: Arc<Tls>,
     authentication: Arc<Authentication>,
 }
 
 impl TlsContext {
-    /// Handshakes by that certificate and those authorities.
+    /// Uses the certificate and authorities of `tls`, and the authenticators.
     #[must_use]
     pub fn new(tls: Arc<Tls>, authentication: Authentication) -> Self {
         Self { tls, authentication: Arc::new(authentication) }
@@ -27,11 +27,12 @@ impl TlsContext {
         &self.authentication
     }
 
-    /// Does the handshake of one connection. It holds nothing that another one waits for. The caller limits its time, and how
-    /// many there are.
+    /// Does the handshake of one connection, without locks held. The caller limits its duration and the
+    /// number of handshakes.
     ///
     /// # Errors
-    /// When the client ends the connection, does not use TLS, or one side does not accept the other's certificate.
+    /// When the client ends the connection, does not use TLS, or one side does not accept the other's
+    /// certificate.
     pub async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(&self, io: I) -> io::Result<TlsStream<I>> {
         let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), io).await?;
         hello.into_stream(self.tls.config()).await

@@ -1,4 +1,4 @@
-//! The elements of a certificate in DER, as far as they are read beside the handshake's own checks.
+//! DER parsing of the certificate fields that the TLS library does not return.
 
 pub(crate) const SEQUENCE: u8 = 0x30;
 const BOOLEAN: u8 = 0x01;
@@ -16,7 +16,7 @@ const URI: u8 = 0x86;
 /// Object id of the extension subjectAltName: 2.5.29.17.
 const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
 
-/// The content of the element at the beginning, which has that tag, and what follows.
+/// Returns the content of the first element, which must have this tag, and the rest.
 fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     const LONG: u8 = 0x80;
     let (found, rest) = der.split_first()?;
@@ -34,30 +34,30 @@ fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(length)
 }
 
-/// Takes the element of that tag off the beginning, and returns its content.
+/// Takes the first element, which must have this tag, and returns its content.
 pub(crate) fn take<'a>(der: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
     let (content, rest) = element(der, tag)?;
     *der = rest;
     Some(content)
 }
 
-/// The part of a certificate behind its issuer: validity, subject, key, extensions.
+/// Returns the part of a certificate after its issuer: validity, subject, key, extensions.
 pub(crate) fn after_issuer(certificate: &[u8]) -> Option<&[u8]> {
     let (mut certificate, _) = element(certificate, SEQUENCE)?;
     let mut signed = take(&mut certificate, SEQUENCE)?;
     skip(&mut signed, VERSION);
     take(&mut signed, INTEGER)?;
-    // Signature algorithm and issuer.
+    // Skips signature algorithm and issuer.
     take(&mut signed, SEQUENCE)?;
     take(&mut signed, SEQUENCE)?;
     Some(signed)
 }
 
-/// All URIs among the alternative names of a certificate, valid or not; `None` if the certificate cannot be
-/// read.
+/// Returns all URIs in the alternative names of a certificate, valid or not; `None` if the certificate cannot
+/// be parsed.
 pub(crate) fn uris(certificate: &[u8]) -> Option<Vec<&[u8]>> {
     let mut signed = after_issuer(certificate)?;
-    // Validity, subject and key.
+    // Skips validity, subject and key.
     for _ in 0..3 {
         take(&mut signed, SEQUENCE)?;
     }
@@ -86,7 +86,7 @@ pub(crate) fn uris(certificate: &[u8]) -> Option<Vec<&[u8]>> {
     Some(uris)
 }
 
-/// Leaves out that element where it is the next one.
+/// Skips the first element if it has this tag.
 fn skip(der: &mut &[u8], tag: u8) {
     if let Some((_, rest)) = element(der, tag) {
         *der = rest;

@@ -1,8 +1,9 @@
-//! Connections whose handshakes (TLS, then what the protocol begins with) are under way, or whose clients are not known yet.
+//! Connections during their handshake (TLS, then the start of the protocol), or before their client is
+//! identified.
 //!
-//! They are limited apart from those that are established. A client that is silent in the middle of its handshake looks like one
-//! that is slow, so none is refused: beyond the limit, the one that has waited longest gives way. An address that has a large part of
-//! all of them gives way to itself.
+//! They have a limit of their own, apart from established connections. A stalled handshake looks like a slow
+//! one, so new ones are not refused: above the limit, the oldest handshake is closed. If the new connection's
+//! address already has a large share of all handshakes, its own oldest one is closed.
 
 use crate::network::network_of;
 use parking_lot::Mutex;
@@ -13,10 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Notify;
 
-/// An address with more than this part of all gives way to itself.
+/// An address with more than one `PART`th of the limit displaces its own oldest handshake.
 const PART: usize = 4;
 
-/// The handshakes that are under way, by age.
+/// Handshakes in progress, by age.
 #[derive(Debug)]
 pub struct HalfOpen {
     allowed: usize,
@@ -29,7 +30,7 @@ struct Open {
     by_age: BTreeMap<u64, (IpAddr, Arc<Notify>)>,
 }
 
-/// One handshake; over when it is dropped.
+/// One handshake; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Handshake {
     all: Arc<HalfOpen>,
@@ -39,13 +40,13 @@ pub struct Handshake {
 }
 
 impl HalfOpen {
-    /// So many at a time.
+    /// `allowed` is the maximum number of handshakes.
     #[must_use]
     pub fn new(allowed: usize) -> Arc<Self> {
         Arc::new(Self { allowed, open: Mutex::default() })
     }
 
-    /// A handshake with that address begins; another one may have to end for it.
+    /// Registers a handshake of this address; the oldest one may be displaced.
     #[must_use = "it is over when it is dropped"]
     pub fn begin(self: &Arc<Self>, address: IpAddr) -> Handshake {
         let address = network_of(address);
@@ -78,23 +79,23 @@ impl Open {
 }
 
 impl Handshake {
-    /// Waits until the handshake has to end for another one.
+    /// Waits until the handshake is displaced by another one.
     pub async fn gave_way(&self) {
         self.over.notified().await;
     }
 
-    /// The same, as a future of its own.
+    /// Returns the future of [`Self::gave_way`] without a borrow.
     pub fn over(&self) -> impl Future<Output = ()> + Send + use<> {
         let over = Arc::clone(&self.over);
         async move { over.notified().await }
     }
 
-    /// It is over: nobody takes its place any more.
+    /// Completes the handshake: it is not displaced any more.
     pub fn done(&self) {
         self.all.open.lock().by_age.remove(&self.age.load(Ordering::Relaxed));
     }
 
-    /// It waits again, as one that has just begun.
+    /// Registers the connection again, as the newest.
     pub fn again(&self) {
         self.done();
         self.age.store(self.all.enter(self.address, &self.over), Ordering::Relaxed);

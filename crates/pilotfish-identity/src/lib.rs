@@ -1,4 +1,4 @@
-//! Identities of clients, for listeners on which clients have to prove theirs.
+//! Authentication of clients, and their limits, for listeners.
 //!
 //! ```text
 //!   socket ── TlsContext::handshake ──▶ certificate ── spiffe_ids ──▶ identities
@@ -6,14 +6,16 @@
 //!                                            └──▶ Authentication::run ── Authenticator ──▶ identities, or a refusal
 //! ```
 //!
-//! - [`Tls`] holds the server's certificate and the authorities of clients' certificates. Both can be replaced while
-//!   connections go on.
-//! - The identity of a client with a verified certificate is the certificate's SPIFFE id. For any other client the identities are
-//!   those of the first [`Authenticator`] that accepts the metadata of its request.
-//! - [`HalfOpen`] bounds the connections that have not come so far: strangers who are silent hold nobody up. [`Budget`] bounds what
-//!   clients share, [`Slots`] what each of them has, [`Pace`] and [`Metered`] how fast one is read.
+//! - [`Tls`] holds the server's certificate and the authorities of clients' certificates. Both can be
+//!   replaced while connections are open.
+//! - The identity of a client with a verified certificate is the certificate's SPIFFE id. For any other
+//!   client the identities are those of the first [`Authenticator`] that accepts the metadata of its request.
+//! - [`HalfOpen`] limits unauthenticated connections, so that silent ones do not block others. [`Budget`]
+//!   limits shared resources, [`Slots`] those of each client, [`Pace`] and [`Metered`] the rate at which a
+//!   client is read.
 //!
-//! The crate knows neither what is served behind the handshake nor how tokens are checked: both are its callers' business.
+//! The crate is independent of the protocol behind the handshake and of the validation of tokens, which
+//! callers provide.
 
 mod authentication;
 mod budget;

@@ -1,17 +1,17 @@
-//! Requests of this machine, for pages that are for its users only.
+//! Detection of requests from this machine, for pages that are for its users only.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// True for the addresses under which users of this machine connect. Others of 127.0.0.0/8 are no proof:
-/// proxies connect from them for clients elsewhere, as Istio's inbound passthrough does from 127.0.0.6.
+/// True for the addresses from which users of this machine connect. Other addresses of 127.0.0.0/8 do not
+/// count: proxies connect from them for remote clients, as Istio's inbound passthrough does from 127.0.0.6.
 #[must_use]
 pub fn is_this_machine(address: IpAddr) -> bool {
     let address = address.to_canonical();
     address == Ipv4Addr::LOCALHOST || address == Ipv6Addr::LOCALHOST
 }
 
-/// True if a header of that name (in small letters) says that a request was passed on: whoever made it is
-/// elsewhere.
+/// True for the name (in lower case) of a header that proxies add: the client of such a request may be
+/// remote.
 #[must_use]
 pub fn is_forwarding_header(name: &str) -> bool {
     const NAMES: [&str; 8] = [

@@ -1,16 +1,16 @@
-//! A limit on log lines that clients can cause.
+//! Rate limit of log lines that clients can cause.
 
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
-/// How many lines are written in one [`SPAN`], where nothing else is said.
+/// Default number of lines in one [`SPAN`].
 const LINES: u32 = 10;
 const SPAN: Duration = Duration::from_secs(10);
-/// The same for limits that are reached: metrics count them.
+/// Number of lines per [`SPAN_OF_LIMITS`] for exceeded limits, which metrics count, too.
 const LINES_OF_LIMITS: u32 = 6;
 const SPAN_OF_LIMITS: Duration = Duration::from_secs(60);
 
-/// Allows ten lines in ten seconds, or another number of them, and counts the others.
+/// Allows ten lines in ten seconds by default, and counts suppressed ones.
 #[derive(Debug)]
 pub struct LogLimit {
     lines: u32,
@@ -32,19 +32,19 @@ struct State {
 }
 
 impl LogLimit {
-    /// So many lines in ten seconds.
+    /// At most `lines` lines in ten seconds.
     #[must_use]
     pub fn of(lines: u32) -> Self {
         Self { lines, span: SPAN, state: Mutex::default() }
     }
 
-    /// Six lines in a minute, for limits that clients reach.
+    /// Six lines in a minute, for limits that clients exceed.
     #[must_use]
     pub fn of_limits() -> Self {
         Self { lines: LINES_OF_LIMITS, span: SPAN_OF_LIMITS, state: Mutex::default() }
     }
 
-    /// How many lines were left out since the last one, if a line may be written now.
+    /// Returns the number of lines suppressed since the last one; `None` if no line may be written now.
     pub fn allow(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock();
         if state.since.is_none_or(|since| now.saturating_duration_since(since) >= self.span) {

@@ -1,8 +1,9 @@
-//! How fast a connection with HTTP/2 is read.
+//! Read rate of an HTTP/2 connection.
 //!
-//! HTTP/2 has many frames that cost their sender nothing and carry nothing: pings, settings, resets, empty data, headers in pieces. So
-//! they are counted where they arrive, before anything is done about them. A client that sends more than its share is read more slowly, and
-//! TCP holds it back. Nothing is refused: one that has much to say at once looks the same for a while. What is not HTTP/2 is not counted.
+//! HTTP/2 has many frames that are cheap to send and carry no data: pings, settings, resets, empty data,
+//! split headers. They are counted on arrival, before they are processed. A client above its rate is read
+//! more slowly, and TCP flow control slows it down. Nothing is refused, because a burst of legitimate
+//! requests looks the same for a while. Bytes that are not HTTP/2 are not counted.
 
 use crate::pace::Pace;
 use std::fmt;
@@ -16,41 +17,42 @@ use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// What a client sends before its first frame.
+/// Connection preface of an HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Bytes before each frame's payload: its length, its type, its flags and its stream.
+/// Size of a frame header: length, type, flags and stream.
 const HEADER: usize = 9;
 /// The type of the frame that opens a stream, and of the one that may change the windows of all streams.
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
-/// What a SETTINGS frame costs, in frames.
+/// Cost of a SETTINGS frame, in frames.
 const HIGH_COST: usize = 100;
-/// What a client may owe: it is counted when it is as much, so that an acknowledgement now and then costs neither a look at the clock nor a division.
+/// Minimum cost that is charged at once: sporadic acknowledgements then need neither the clock nor a
+/// division.
 const OWED: usize = 64;
-/// What each stream with a known client adds to the frames that its connection may send in a second: one part of so many.
+/// Each stream of an identified client raises the frame rate of its connection by one `STREAM_PART`th.
 const STREAM_PART: usize = 20;
 
-/// How many frames a connection may send, and what counts as how many.
+/// Frame rate of a connection, and the cost of frames.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameRates {
-    /// Frames in a second; ten times as many in a burst.
+    /// Frames per second; a burst may have ten times as many.
     pub per_second: u32,
-    /// As how many frames one counts that opens a stream.
+    /// Cost of a frame that opens a stream.
     pub stream: usize,
-    /// Bytes of a frame that count as one more.
+    /// Number of payload bytes that cost as much as one more frame.
     pub bytes_of_one: usize,
 }
 
-/// Finds the frames in what a client sends.
+/// Parser of frame boundaries in a client's bytes.
 #[derive(Debug)]
 struct Frames {
     rates: FrameRates,
-    /// What is still to come of the preface; `None` when the client speaks something else.
+    /// Expected rest of the preface; `None` if the client does not speak HTTP/2.
     preface: Option<&'static [u8]>,
-    /// Bytes that belong to no header.
+    /// Bytes of payload to skip.
     skip: usize,
     header: [u8; HEADER],
-    /// As many bytes of the header are there.
+    /// Number of header bytes received.
     known: usize,
 }
 
@@ -59,7 +61,7 @@ impl Frames {
         Self { rates, preface: Some(PREFACE), skip: 0, header: [0; HEADER], known: 0 }
     }
 
-    /// What comes after the preface; nothing of what is not HTTP/2.
+    /// Returns the bytes after the preface; nothing if they are not HTTP/2.
     fn after_preface<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         let Some(preface) = self.preface else { return &[] };
         let (begun, rest) = bytes.split_at(preface.len().min(bytes.len()));
@@ -67,7 +69,7 @@ impl Frames {
         if self.preface.is_some() { rest } else { &[] }
     }
 
-    /// What the frames cost that begin in these bytes.
+    /// Returns the cost of the frames that begin in these bytes.
     fn cost(&mut self, mut bytes: &[u8]) -> usize {
         let mut cost = 0;
         bytes = self.after_preface(bytes);
@@ -97,16 +99,16 @@ impl Frames {
     }
 }
 
-/// The streams of a connection whose clients are known, as its meter sees them.
+/// Number of a connection's streams with identified clients, shared with its meter.
 #[derive(Clone, Debug, Default)]
 pub struct KnownStreams(Arc<AtomicUsize>);
 
-/// One of them, until it is dropped.
+/// One such stream, until it is dropped.
 #[derive(Debug)]
 pub struct KnownStream(KnownStreams);
 
 impl KnownStreams {
-    /// One more.
+    /// Counts one more stream.
     #[must_use]
     pub fn enter(&self) -> KnownStream {
         self.0.fetch_add(1, Ordering::Relaxed);
@@ -120,19 +122,19 @@ impl Drop for KnownStream {
     }
 }
 
-/// Hears that a connection has to wait.
+/// Called when a connection has to wait.
 pub type OnWait = Box<dyn Fn() + Send + Sync>;
 
-/// A socket whose frames are counted.
+/// A socket that counts frames.
 pub struct Metered<I> {
     io: I,
     frames: Frames,
-    /// What is not counted yet.
+    /// Cost that is not charged yet.
     owed: usize,
     pace: Pace,
     known: KnownStreams,
     on_wait: OnWait,
-    /// Until it is read again.
+    /// Timer until the socket is read again.
     wait: Option<Pin<Box<Sleep>>>,
 }
 
@@ -146,7 +148,7 @@ impl<I> fmt::Debug for Metered<I> {
 }
 
 impl<I> Metered<I> {
-    /// Counts the frames of `io`. Its streams with known clients are told by `known`.
+    /// Counts the frames of `io`. `known` counts its streams with identified clients.
     pub fn new(io: I, rates: FrameRates, known: KnownStreams, on_wait: OnWait) -> Self {
         let pace = Pace::new(rates.per_second, Instant::now());
         Self { io, frames: Frames::new(rates), owed: 0, pace, known, on_wait, wait: None }
@@ -154,7 +156,7 @@ impl<I> Metered<I> {
 
     fn count(&mut self) {
         let cost = std::mem::take(&mut self.owed);
-        // Streams add to what a connection may send, so the same costs less.
+        // Streams of identified clients raise the rate, so each frame costs less.
         let known = self.known.0.load(Ordering::Relaxed);
         let cost = (cost * STREAM_PART).div_ceil(STREAM_PART + known);
         if self.pace.spend(cost, Instant::now()) {

@@ -1,12 +1,12 @@
-//! Where a client is, as far as limits by address go.
+//! Networks of clients, for limits by address.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The bits of an IPv6 address that are given to one site: whoever has one address of a network has all of it.
+/// The /64 prefix of an IPv6 address, which is assigned to one site.
 const SITE: u128 = !0 << 64;
 
-/// What addresses share that one client may have: an IPv4 address is by itself, and one of IPv6 stands for the 64 bits that begin it. An IPv4 address
-/// that is written as one of IPv6 is an IPv4 address.
+/// Returns the address range of one client: an IPv4 address, or the /64 network of an IPv6 address. An
+/// IPv4-mapped IPv6 address counts as IPv4.
 #[must_use]
 pub fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {

@@ -1,30 +1,30 @@
-//! How fast something is read: the requests of one stream, or the frames of a connection.
+//! Read rate of the requests of a stream, or of the frames of a connection.
 //!
-//! A client that asks without end is read more slowly, and so is held back by HTTP/2. It is not refused: one that has much to ask for at
-//! once, after a reconnect for example, looks the same for a while.
+//! A client above its rate is read more slowly, and flow control slows it down. It is not refused, because
+//! the burst after a reconnect looks the same for a while.
 
 use std::time::{Duration, Instant};
 
-/// Seconds' worth that may come at once.
+/// Maximum burst, in seconds of the rate.
 const BURST: u32 = 10;
 
-/// What a client may still spend.
+/// Remaining budget of a client.
 #[derive(Debug)]
 pub struct Pace {
     per_second: u32,
-    /// When what was spent so far is paid for, at that rate. A burst ahead of the present is allowed.
+    /// Time at which the cost so far is paid at the rate. It may be ahead of now by a burst.
     paid: Instant,
     until: Option<Instant>,
 }
 
 impl Pace {
-    /// Nothing is spent.
+    /// A full budget.
     #[must_use]
     pub fn new(per_second: u32, now: Instant) -> Self {
         Self { per_second: per_second.max(1), paid: now, until: None }
     }
 
-    /// Counts what came by what it costs. Returns whether the client has to wait now and had not to before.
+    /// Charges a cost. Returns true if the client has to wait now and did not before.
     pub fn spend(&mut self, cost: usize, now: Instant) -> bool {
         let cost = u32::try_from(cost).unwrap_or(u32::MAX);
         let time = Duration::from_secs(1).saturating_mul(cost) / self.per_second;
@@ -36,13 +36,13 @@ impl Pace {
         waits && !had_to
     }
 
-    /// Whether nothing is to be read now.
+    /// True if the client has to wait.
     pub fn is_over(&mut self, now: Instant) -> bool {
         self.until = self.until.filter(|until| now < *until);
         self.until.is_some()
     }
 
-    /// When reading goes on; `None` while it does.
+    /// End of the wait; `None` if the client need not wait.
     #[must_use]
     pub fn until(&self) -> Option<Instant> {
         self.until

@@ -1,15 +1,15 @@
-//! Rates of clients: a token bucket for each.
+//! Request rates of clients: a token bucket for each.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// Clients that are remembered. Beyond it, those who have not asked for a while are forgotten; when there are
-/// none, all are.
+/// Maximum number of clients with a bucket. Above it, full buckets are dropped; if there are none, all
+/// buckets are.
 const MOST: usize = 65_536;
 
-/// Buckets of clients.
+/// Token buckets of clients.
 #[derive(Debug)]
 pub struct Rate<K> {
     per_second: f64,
@@ -24,16 +24,16 @@ struct Bucket {
 }
 
 impl<K: Eq + Hash> Rate<K> {
-    /// Buckets that fill at that rate, up to a burst.
+    /// Buckets with this rate and burst.
     #[must_use]
     pub fn new(per_second: u32, burst: u32) -> Self {
         Self { per_second: f64::from(per_second), burst: f64::from(burst), buckets: Mutex::default() }
     }
 
-    /// Takes one.
+    /// Takes one token.
     ///
     /// # Errors
-    /// The time until the next one.
+    /// With the time until the next token.
     pub fn take(&self, key: K, now: Instant) -> Result<(), Duration> {
         let mut buckets = self.buckets.lock();
         self.make_room(&mut buckets, now);
@@ -49,7 +49,7 @@ impl<K: Eq + Hash> Rate<K> {
         Ok(())
     }
 
-    /// Gives back what was taken for nothing.
+    /// Gives back a token that was taken for nothing.
     pub fn give(&self, key: &K) {
         if let Some(bucket) = self.buckets.lock().get_mut(key) {
             bucket.left = (bucket.left + 1.0).min(self.burst);

@@ -1,7 +1,7 @@
-//! The rate of refused credentials of an address, which keeps guesses and floods away from what checks them.
+//! Rate limit of refused credentials per address, which protects their validation from guessing and floods.
 //!
-//! Credentials that were accepted from the address before are not counted: whatever others at that address
-//! send, the clients that are known there go on.
+//! Credentials that were accepted from the address before are not limited, so that other clients at that
+//! address cannot block known ones.
 
 use crate::network::network_of;
 use crate::rate::Rate;
@@ -10,22 +10,22 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// A digest of a credential.
+/// Digest of a credential.
 pub type Credential = [u8; 32];
 
-/// Accepted credentials that are remembered.
+/// Maximum number of remembered credentials.
 const MOST: usize = 65_536;
-/// Time since its last acceptance for which a credential is remembered: longer than any lease lasts.
+/// Time for which an accepted credential is remembered: longer than any lease.
 const REMEMBERED: Duration = Duration::from_secs(2 * 24 * 60 * 60);
 
-/// The rate of refused credentials of each address.
+/// Rate limit of refused credentials per address.
 #[derive(Debug)]
 pub struct RefusalLimit {
     rate: Rate<IpAddr>,
     accepted: Mutex<HashMap<(IpAddr, Credential), Instant>>,
 }
 
-/// A check of a credential that has begun. It counts as refused unless something else is said.
+/// A check of a credential in progress. It counts as refused unless another result is recorded.
 #[derive(Debug)]
 #[must_use]
 pub struct Attempt<'a> {
@@ -35,17 +35,17 @@ pub struct Attempt<'a> {
 }
 
 impl RefusalLimit {
-    /// Limit of `per_second` refusals of an address, with bursts of `burst`.
+    /// Allows `per_second` refusals per address, with bursts of `burst`.
     #[must_use]
     pub fn new(per_second: u32, burst: u32) -> Self {
         Self { rate: Rate::new(per_second, burst), accepted: Mutex::default() }
     }
 
-    /// Begins the check of a credential. A check under way counts as refused, so that many at a time are no
-    /// way around the rate.
+    /// Starts the check of a credential. A check in progress counts as refused, so that concurrent checks
+    /// cannot exceed the rate.
     ///
     /// # Errors
-    /// The time until the next credential of this address is checked.
+    /// With the time until the next check for this address is allowed.
     pub fn begin(
         &self,
         address: IpAddr,
@@ -69,7 +69,7 @@ impl Attempt<'_> {
         self.is_known
     }
 
-    /// The credential is good.
+    /// Records that the credential was accepted.
     pub fn accepted(self, now: Instant) {
         self.undecided();
         let mut accepted = self.limit.accepted.lock();
@@ -79,16 +79,16 @@ impl Attempt<'_> {
         accepted.insert(self.key, now);
     }
 
-    /// Counts the credential as refused, from now on also if it was accepted before.
+    /// Records that the credential was refused; an earlier acceptance is forgotten.
     pub fn refused(self, now: Instant) {
         if self.is_known {
             self.limit.accepted.lock().remove(&self.key);
-            // Where there is none left, the next one waits anyway.
+            // If no token is left, the next check waits anyway.
             let _ = self.limit.rate.take(self.key.0, now);
         }
     }
 
-    /// Nothing was found out about the credential.
+    /// Records that the check had no result.
     pub fn undecided(&self) {
         if !self.is_known {
             self.limit.rate.give(&self.key.0);
@@ -96,7 +96,7 @@ impl Attempt<'_> {
     }
 }
 
-/// Forgets the older half.
+/// Removes the older half.
 fn make_room(accepted: &mut HashMap<(IpAddr, Credential), Instant>, now: Instant) {
     accepted.retain(|_, seen| now.saturating_duration_since(*seen) < REMEMBERED);
     let mut times: Vec<Instant> = accepted.values().copied().collect();

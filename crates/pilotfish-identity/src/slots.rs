@@ -1,18 +1,18 @@
-//! How many of something, such as connections, each client has.
+//! Per-client quotas, such as the number of connections.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// How many of something each key has.
+/// Number of slots in use by each key.
 #[derive(Debug)]
 pub struct Slots<K: Eq + Hash> {
     allowed: usize,
     taken: Mutex<HashMap<K, usize>>,
 }
 
-/// One of them; given back when it is dropped.
+/// One slot; given back when it is dropped.
 #[derive(Debug)]
 pub struct Slot<K: Eq + Hash> {
     slots: Arc<Slots<K>>,
@@ -20,13 +20,13 @@ pub struct Slot<K: Eq + Hash> {
 }
 
 impl<K: Eq + Hash + Clone> Slots<K> {
-    /// So many for each key.
+    /// `allowed` is the maximum for each key.
     #[must_use]
     pub fn new(allowed: usize) -> Arc<Self> {
         Arc::new(Self { allowed, taken: Mutex::default() })
     }
 
-    /// One more for a key; `None` when it has as many as it may.
+    /// Takes a slot; `None` if the key has reached the maximum.
     pub fn take(self: &Arc<Self>, key: K) -> Option<Slot<K>> {
         let mut taken = self.taken.lock();
         if taken.get(&key).copied().unwrap_or_default() >= self.allowed {
@@ -36,7 +36,7 @@ impl<K: Eq + Hash + Clone> Slots<K> {
         Some(Slot { slots: Arc::clone(self), key })
     }
 
-    /// What each key may have.
+    /// Maximum number of slots for each key.
     #[must_use]
     pub fn allowed(&self) -> usize {
         self.allowed

@@ -1,14 +1,14 @@
-//! SPIFFE ids as the standard writes them (SPIFFE-ID, sections 2.1 to 2.4).
+//! SPIFFE ids (SPIFFE-ID, sections 2.1 to 2.4).
 
-/// The longest id, in bytes.
+/// Maximum length of an id in bytes.
 const MAX_BYTES: usize = 2048;
-/// The longest trust domain, in bytes.
+/// Maximum length of a trust domain in bytes.
 const MAX_TRUST_DOMAIN_BYTES: usize = 255;
 
-/// The id of a Kubernetes workload: `spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT`.
+/// The SPIFFE id of a Kubernetes workload: `spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkloadId<'a> {
-    /// Trust domain whose authority vouches for the workload.
+    /// Trust domain of the workload.
     pub trust_domain: &'a str,
     /// Namespace of the service account.
     pub namespace: &'a str,
@@ -17,7 +17,7 @@ pub struct WorkloadId<'a> {
 }
 
 impl<'a> WorkloadId<'a> {
-    /// Reads an id; `None` if it is no SPIFFE id, or one with another path.
+    /// Parses an id; `None` if it is not a SPIFFE id of this form.
     #[must_use]
     pub fn parse(id: &'a str) -> Option<Self> {
         let (trust_domain, path) = parts(id).ok()?;
@@ -34,7 +34,7 @@ impl<'a> WorkloadId<'a> {
 /// Splits the id of a workload into trust domain and path.
 ///
 /// # Errors
-/// With the rule that the text breaks.
+/// With the violated rule.
 pub(crate) fn parts(id: &str) -> Result<(&str, &str), &'static str> {
     if id.len() > MAX_BYTES {
         return Err("it has more than 2048 bytes");

@@ -1,5 +1,5 @@
-//! TLS of a listener: the server's certificate, and the authorities that clients' certificates are verified against.
-//! Both can be replaced while connections go on; every handshake uses those that are in force when it begins.
+//! TLS of a listener: the server's certificate, and the authorities for clients' certificates. Both can be
+//! replaced while connections are open; a handshake uses those in force at its start.
 
 use parking_lot::RwLock;
 use rustls::pki_types::pem::PemObject;
@@ -9,47 +9,45 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{RootCertStore, ServerConfig};
 use std::sync::Arc;
 
-/// Why TLS material cannot be used. No message holds a part of a key.
+/// Error of TLS material. No message holds a part of a key.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A text without any certificate.
+    /// The text has no certificate.
     #[error("{0}: no certificate in PEM")]
     NoCertificate(String),
-    /// A certificate that cannot be read or used.
+    /// A certificate cannot be parsed or used.
     #[error("{origin}: {reason}")]
     Certificate {
-        /// The file or other place that it was read from.
+        /// The file or other source.
         origin: String,
-        /// Why not.
         reason: String,
     },
-    /// A key that cannot be read or used.
+    /// A key cannot be parsed or used.
     #[error("{origin}: no private key that can be used: {reason}")]
     Key {
-        /// The file or other place that it was read from.
+        /// The file or other source.
         origin: String,
-        /// Why not.
         reason: String,
     },
-    /// A certificate and a key, each good, of which one is not the other's.
+    /// Certificate and key are valid, but do not match.
     #[error("{certificate} and {key} do not belong together")]
     Mismatch {
-        /// The place that the certificate was read from.
+        /// The source of the certificate.
         certificate: String,
-        /// The place that the key was read from.
+        /// The source of the key.
         key: String,
     },
-    /// Certificates that the TLS library does not accept together.
+    /// The TLS library does not accept the combination.
     #[error("these TLS settings cannot be used: {0}")]
     Settings(String),
 }
 
-/// A PEM text with the place that it was read from.
+/// A PEM text and its source.
 #[derive(Clone, Copy, Debug)]
 pub struct Pem<'a> {
-    /// The path that error messages name.
+    /// The path for error messages.
     pub origin: &'a str,
-    /// Certificates or a key; anything else in it is passed over.
+    /// Certificates or a key; other PEM sections are ignored.
     pub text: &'a [u8],
 }
 
@@ -58,10 +56,10 @@ pub struct Pem<'a> {
 pub struct ServerCertificate(Arc<dyn ResolvesServerCert>);
 
 impl ServerCertificate {
-    /// A chain, the server's own certificate first, and its key.
+    /// Parses a chain, the server's own certificate first, and its key.
     ///
     /// # Errors
-    /// When one of them is broken or they do not belong together.
+    /// When one of them is invalid or they do not match.
     pub fn from_pem(chain: Pem<'_>, key: Pem<'_>) -> Result<Self, TlsError> {
         let certificates = certificates(chain)?;
         let fail = |reason: String| TlsError::Key { origin: key.origin.to_owned(), reason };
@@ -78,15 +76,15 @@ impl ServerCertificate {
         Ok(Self(Arc::new(SingleCertAndKey::from(certified))))
     }
 
-    /// The certificate that a resolver gives at each handshake, for one that is renewed elsewhere.
+    /// Uses a resolver at each handshake, for a certificate that is renewed elsewhere.
     #[must_use]
     pub fn resolved_by(resolver: Arc<dyn ResolvesServerCert>) -> Self {
         Self(resolver)
     }
 }
 
-/// The authorities of clients' certificates. A client without a certificate is let through the handshake; without any authority, none is
-/// requested.
+/// Authorities for clients' certificates. The handshake also accepts clients without a certificate; without
+/// any authority, no certificate is requested.
 #[derive(Clone, Debug)]
 pub struct Authorities(RootCertStore);
 
@@ -97,7 +95,7 @@ impl Default for Authorities {
 }
 
 impl Authorities {
-    /// All certificates of these texts.
+    /// Parses all certificates of these texts.
     ///
     /// # Errors
     /// When a text has none, or one that cannot be an authority.
@@ -133,7 +131,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// TLS with that certificate and those authorities, for the protocols of these ALPN names.
+    /// Builds a configuration with these ALPN protocols.
     ///
     /// # Errors
     /// When they cannot be used.
@@ -145,10 +143,10 @@ impl Tls {
         Ok(Self { config: RwLock::new(config(certificate, authorities, alpn)?), alpn })
     }
 
-    /// Puts these in force for handshakes from now on; open connections are left alone.
+    /// Replaces certificate and authorities for later handshakes; open connections are not affected.
     ///
     /// # Errors
-    /// When they cannot be used: those before stay in force.
+    /// When they cannot be used: the previous ones stay in force.
     pub fn replace(&self, certificate: ServerCertificate, authorities: Authorities) -> Result<(), TlsError> {
         let config = config(certificate, authorities, self.alpn)?;
         *self.config.write() = config;
@@ -181,7 +179,7 @@ fn config(
     };
     let mut config = builder.with_cert_resolver(certificate.0);
     config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
-    // A resumed session would carry a client's certificate past its end, and past the authority's.
+    // A resumed session would outlive the client's certificate and its authority.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))

@@ -1,4 +1,5 @@
-//! Until when a certificate is valid (RFC 5280, section 4.1.2.5): the handshake checks it, and what the certificate proved ends with it.
+//! End of a certificate's validity (RFC 5280, section 4.1.2.5): the identity that a certificate proves
+//! expires with it.
 
 use crate::der::{self, take};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -6,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// The end of a certificate's validity; `None` if that cannot be read.
+/// Returns the end of a certificate's validity; `None` if it cannot be parsed.
 pub(crate) fn end(certificate: &[u8]) -> Option<SystemTime> {
     let mut signed = der::after_issuer(certificate)?;
     let mut validity = take(&mut signed, der::SEQUENCE)?;
@@ -14,7 +15,7 @@ pub(crate) fn end(certificate: &[u8]) -> Option<SystemTime> {
     time(&mut validity)
 }
 
-/// `YYMMDDHHMMSSZ`, where years from 50 on are of the last century, or with four digits of the year.
+/// Parses `YYMMDDHHMMSSZ`, with years from 50 on in the last century, or the form with a four-digit year.
 fn time(der: &mut &[u8]) -> Option<SystemTime> {
     let is_utc = der.first() == Some(&UTC_TIME);
     let text = take(der, if is_utc { UTC_TIME } else { GENERALIZED_TIME })?;
@@ -38,7 +39,7 @@ fn time(der: &mut &[u8]) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
-/// The days from 1970 to the first of a month.
+/// Returns the days from 1970 to the first of a month.
 fn days_before(year: u64, month: u64) -> u64 {
     const BEFORE: [u64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
     let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));

@@ -1,4 +1,4 @@
-//! Kubernetes Events: what people see with `kubectl describe`.
+//! Kubernetes Events, as shown by `kubectl describe`.
 
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -8,30 +8,28 @@ use kube::{Api, Client};
 use pilotfish_kube::request::{RequestError, within};
 use std::time::Duration;
 
-/// How long the API server may take.
+/// Timeout of the request.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// What the API server takes as message, in bytes.
+/// Maximum size of a message in bytes.
 const MAX_MESSAGE: usize = 1024;
 
-/// Something that a person should know of a Service.
+/// A warning about a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceWarning {
-    /// The namespace of the Service.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// One word, in camel case.
+    /// Reason in CamelCase.
     pub reason: &'static str,
-    /// What happened, and what happens now.
+    /// Fault and its effect.
     pub message: String,
-    /// Different for each Event: a part of its name, of digits and `a` to `f`.
+    /// Unique for each Event: a part of its name.
     pub id: u64,
 }
 
 /// Writes an Event of the type Warning.
 ///
 /// # Errors
-/// When the API server does not take it.
+/// If the API server does not accept it.
 pub async fn warn(client: Client, warning: &ServiceWarning) -> Result<(), RequestError> {
     let api: Api<Event> = Api::namespaced(client, &warning.namespace);
     within(TIMEOUT, api.create(&PostParams::default(), &event(warning, Timestamp::now()))).await.map(drop)

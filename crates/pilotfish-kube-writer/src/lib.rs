@@ -1,8 +1,9 @@
-//! What Pilotfish writes to a cluster: who may write (elections), the status of objects, WorkloadEntries of workloads that register
-//! themselves, ServiceExports, and Events.
+//! Writes to a cluster: leader elections, statuses of objects, WorkloadEntries of self-registering workloads,
+//! ServiceExports, and Events.
 //!
-//! Reading is `pilotfish-kube`, which knows nothing of this crate. Status and ServiceExports are written by one replica, which its
-//! [`lease::Leadership`] elects; WorkloadEntries by every replica, for the workloads that are connected to it.
+//! Reading is in `pilotfish-kube`, which does not depend on this crate. Status and ServiceExports are written
+//! by the leader of an election ([`lease::Leadership`]); WorkloadEntries by every replica, for the workloads
+//! that are connected to it.
 
 pub mod auto_registration;
 pub mod events;

@@ -1,4 +1,4 @@
-//! Making ServiceExports (`multicluster.x-k8s.io`), each owned by its Service.
+//! Creation of ServiceExports (`multicluster.x-k8s.io`), each owned by its Service.
 
 use pilotfish_kube::client::Client;
 use pilotfish_kube::request::{RequestError, within};
@@ -6,25 +6,25 @@ use pilotfish_source::ErrorClass;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How long one request may take.
+/// Timeout of one request.
 const ANSWER: Duration = Duration::from_secs(10);
 const API: &str = "multicluster.x-k8s.io/v1alpha1";
 
-/// What became of an export.
+/// Outcome of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exported {
-    /// It was made.
+    /// The ServiceExport was created.
     Made,
-    /// There was one already, which stays as it is.
+    /// The ServiceExport existed, and was not changed.
     Known,
-    /// There is no such Service any more.
+    /// The Service does not exist any more.
     NoService,
 }
 
-/// Exports a Service, unless it is exported already.
+/// Exports a Service, unless it is already exported.
 ///
 /// # Errors
-/// When the API server does not answer or does not take it.
+/// If the API server does not respond or does not accept it.
 pub async fn export(client: &Client, namespace: &str, name: &str) -> Result<Exported, RequestError> {
     let path = format!("/api/v1/namespaces/{namespace}/services/{name}");
     let service = match send(client, http::Request::get(path).body(Vec::new())).await {

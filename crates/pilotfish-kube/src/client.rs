@@ -1,4 +1,4 @@
-//! The client of one cluster's API server.
+//! Client of one cluster's API server.
 
 pub use kube::Client;
 use kube::Config;
@@ -12,13 +12,14 @@ use std::time::Duration;
 use tower::BoxError;
 use tower::util::MapErrLayer;
 
-/// How long connecting may take.
+/// Timeout for connecting to an API server.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Which cluster, and with which credentials.
+/// Cluster and credentials of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientSettings {
-    /// A kubeconfig. Without one: the service account of the Pod, and outside of clusters `$KUBECONFIG` or `~/.kube/config`.
+    /// Path of a kubeconfig. By default the service account of the Pod, and outside of Pods `$KUBECONFIG` or
+    /// `~/.kube/config`.
     pub kubeconfig: Option<PathBuf>,
 }
 
@@ -27,21 +28,17 @@ pub struct ClientSettings {
 pub enum ClientError {
     /// The kubeconfig cannot be read.
     #[error("kubeconfig {path}: {}", reason(.error))]
-    Kubeconfig {
-        /// The file.
-        path: String,
-        /// Why.
-        error: Box<kube::config::KubeconfigError>,
-    },
+    Kubeconfig { path: String, error: Box<kube::config::KubeconfigError> },
     /// There is neither a kubeconfig nor a service account.
     #[error("no cluster: {}; name one with --kubeconfig FILE, or run in a Pod with a service account", no_kubeconfig(.0))]
     NoCluster(Box<kube::config::InferConfigError>),
-    /// The settings make no client.
+    /// The settings are not valid for a client.
     #[error("no client for the cluster: {0}")]
     Client(Box<kube::Error>),
 }
 
-/// Reason why no kubeconfig is used. A Pod without a service account has none either, so nothing is said of that.
+/// Describes why no kubeconfig is used. A missing service account is not mentioned: outside of Pods that is
+/// normal.
 fn no_kubeconfig(error: &kube::config::InferConfigError) -> String {
     match error.source().and_then(|cause| cause.downcast_ref()) {
         Some(KubeconfigError::ReadConfig(io, path)) if io.kind() == std::io::ErrorKind::NotFound => {
@@ -56,7 +53,7 @@ fn no_kubeconfig(error: &kube::config::InferConfigError) -> String {
     }
 }
 
-/// Reason why a kubeconfig, which is named beside it, cannot be used.
+/// Describes why a kubeconfig cannot be used, without its path.
 pub(crate) fn reason(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::ReadConfig(io, _) => io.to_string(),
@@ -80,16 +77,16 @@ pub async fn connect(settings: &ClientSettings) -> Result<Client, ClientError> {
     of_config(config)
 }
 
-/// Makes a client of a configuration, with the limits on time that hold for every cluster.
+/// Makes a client of a configuration, with the timeouts that hold for every cluster.
 ///
 /// # Errors
-/// When the configuration makes no client.
+/// When the configuration is not valid for a client.
 pub fn of_config(mut config: Config) -> Result<Client, ClientError> {
     config.connect_timeout = Some(CONNECT);
-    // Watches are quiet for minutes; how long is too long is decided where they are read.
+    // Watches may be silent for minutes and have their own timeout.
     config.read_timeout = None;
-    // Callers decide when to retry, and report the failure. The client's own retries would hide it: 15 of them,
-    // over minutes, and for as long as `Retry-After` demands.
+    // Callers decide when to retry, and report the failure. The client's own retries would hide it: 15 of
+    // them, over minutes, and for as long as `Retry-After` demands.
     config.default_retry = false;
     let url = config.cluster_url.to_string();
     let url = url.trim_end_matches('/').to_owned();
@@ -98,7 +95,8 @@ pub fn of_config(mut config: Config) -> Result<Client, ClientError> {
     Ok(builder.with_layer(&named).build())
 }
 
-/// A request got no answer. Names the server: with several clusters, "connection refused" alone does not say by whom.
+/// Failure to get an answer, with the server's URL: with several clusters, "connection refused" alone does
+/// not name the server.
 #[derive(Debug)]
 struct NoAnswer {
     url: String,
@@ -106,7 +104,7 @@ struct NoAnswer {
 }
 
 impl fmt::Display for NoAnswer {
-    /// What layers of the client say around the cause ("client error (Connect)") is left out.
+    /// Writes URL and root cause, without the messages of the client's layers ("client error (Connect)").
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut cause: &dyn Error = &*self.error;
         while let Some(source) = cause.source() {
@@ -118,8 +116,8 @@ impl fmt::Display for NoAnswer {
 
 impl Error for NoAnswer {}
 
-/// Makes a client for a person: of a kubeconfig (`$KUBECONFIG` or `~/.kube/config` without one) and a context in it (the current one
-/// without). Nothing is sent yet.
+/// Makes a client for a command-line tool, of a kubeconfig (by default `$KUBECONFIG` or `~/.kube/config`) and
+/// a context in it (by default the current one). Nothing is sent yet.
 ///
 /// # Errors
 /// When the settings are wrong.

@@ -1,14 +1,16 @@
-//! Reading live Kubernetes: the objects of a cluster by watches, as a source for the registries. Writing is `pilotfish-kube-writer`.
+//! Reader of live Kubernetes clusters: watches objects, as a source for the registries. Writing is
+//! `pilotfish-kube-writer`.
 //!
 //! ```text
 //!  API server ── lists and watches ──▶ Reflector, one per kind ── Change ──▶ Source ── SourceBatch ──▶ control loop
 //!                (kube client, IO)     (pure: what differs)                  (pure: one per cluster)
 //! ```
 //!
-//! Secrets with kubeconfigs name further clusters ([`remote`]): each is a source of its own.
+//! Secrets with kubeconfigs name further clusters ([`remote`]), each of which is a source of its own.
 //!
-//! A source that cannot reach its API server reports that and removes nothing. When it is back, it resumes its watches; where
-//! that is no longer possible it lists again and sends what differs, so nothing downstream sees a gap.
+//! A source that cannot reach its API server reports that and removes nothing. After the outage it resumes
+//! its watches; where that is no longer possible, it lists again and sends the differences, so downstream
+//! sees no gap.
 
 pub mod access_review;
 pub mod client;

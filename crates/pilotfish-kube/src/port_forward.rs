@@ -1,5 +1,5 @@
-//! One port of one Pod, through the API server, as `kubectl port-forward` reaches it. A connection arrives in the Pod from its own loopback
-//! address, so what it may ask there is what somebody on the machine may ask.
+//! Connections to a port of a Pod through the API server, as with `kubectl port-forward`. They arrive in the
+//! Pod from its loopback address, with the rights of a local client.
 
 use crate::client::Client;
 use crate::request::RequestError;
@@ -13,63 +13,51 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 
-/// Pods that are read at most.
+/// Limit on the number of Pods that are listed.
 const PODS: u32 = 500;
 
-/// Which Pod is wanted.
+/// Selection of a Pod and of one of its ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedPod {
-    /// Its namespace.
     pub namespace: String,
-    /// A label selector.
+    /// Label selector of the Pods.
     pub labels: String,
-    /// Its name; without one, the first by name of those that are ready.
+    /// Name of the Pod; by default the first ready one by name.
     pub name: Option<String>,
-    /// The name of the container port.
+    /// Name of the container port.
     pub port_name: String,
-    /// The port, where no container port has that name.
+    /// Port number, if no container port has that name.
     pub port: u16,
 }
 
-/// Why there is no connection to a Pod.
+/// Reason why there is no connection to a Pod.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
-    /// The API server does not answer, or refuses.
+    /// The API server did not answer, or refused.
     #[error("{what}: {error}")]
     Request {
-        /// What was asked.
+        /// Requested object, for the message.
         what: String,
-        /// Why not.
         error: RequestError,
     },
     /// No Pod has the labels.
     #[error("no Pod in namespace {namespace} has {labels}")]
-    NoPod {
-        /// The namespace.
-        namespace: String,
-        /// The label selector.
-        labels: String,
-    },
+    NoPod { namespace: String, labels: String },
     /// No Pod is ready.
     #[error("no Pod with {labels} in namespace {namespace} is ready; there are {names}")]
     NotReady {
-        /// The namespace.
         namespace: String,
-        /// The label selector.
         labels: String,
-        /// The Pods that are not.
+        /// Names of the Pods with the labels, none of which is ready.
         names: String,
     },
     /// No Pod has the name.
     #[error("no Pod {name:?} in namespace {namespace} has {labels}; there are {names}")]
     Unknown {
-        /// The namespace.
         namespace: String,
-        /// The label selector.
         labels: String,
-        /// The name.
         name: String,
-        /// Those that there are.
+        /// Names of the Pods with the labels.
         names: String,
     },
 }
@@ -93,7 +81,8 @@ impl ForwardedPod {
     /// Chooses a Pod.
     ///
     /// # Errors
-    /// When none is there, or none is ready. One that is named need not be ready: why it is not may be the question.
+    /// When there is no such Pod, or none is ready. A Pod that is selected by name need not be ready: its
+    /// state may be the reason for connecting.
     pub async fn choose(client: Client, wanted: &WantedPod) -> Result<Self, ForwardError> {
         let WantedPod { namespace, labels, .. } = wanted;
         let api: Api<Pod> = Api::namespaced(client, namespace);
@@ -127,22 +116,21 @@ impl ForwardedPod {
         Ok(Self { api, name, port, others })
     }
 
-    /// The name of the Pod.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many others are ready that it was chosen of.
+    /// Returns the number of other ready Pods with the labels.
     #[must_use]
     pub fn others(&self) -> usize {
         self.others
     }
 
-    /// Connects to its port.
+    /// Connects to the port of the Pod.
     ///
     /// # Errors
-    /// When the API server refuses, or does not reach the Pod.
+    /// When the API server refuses, or cannot reach the Pod.
     pub async fn connect(&self) -> Result<Forwarded, ForwardError> {
         let failed = |error: RequestError| ForwardError::Request {
             what: format!("port {} of Pod {}", self.port, self.name),
@@ -170,10 +158,10 @@ fn port_of(pod: &Pod, wanted: &WantedPod) -> u16 {
     named.and_then(|port| u16::try_from(port.container_port).ok()).unwrap_or(wanted.port)
 }
 
-/// What the kubelet says when it cannot reach the port any more.
+/// Error message of the kubelet, if the connection to the port fails.
 type Failing = Pin<Box<dyn Future<Output = Option<String>> + Send>>;
 
-/// A connection to the port of a Pod. What the kubelet says in the place of an answer is an error of a read.
+/// Connection to the port of a Pod. An error message of the kubelet becomes the error of a read.
 pub struct Forwarded {
     stream: DuplexStream,
     error: Option<Failing>,
@@ -203,7 +191,7 @@ impl AsyncRead for Forwarded {
         if buffer.filled().len() > before || buffer.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
-        // The end: by an error, or because all was said.
+        // End of the stream: the kubelet has sent an error, or the Pod has closed the connection.
         let error = self.error.as_mut().map(|error| error.as_mut().poll(context));
         if let Some(Poll::Ready(said)) = error {
             self.error = None;

@@ -1,31 +1,31 @@
-//! Requests to an API server: how long an answer may take, and what a failure means. The only place that takes `kube::Error` apart.
+//! Requests to an API server: timeouts and classes of errors. The only place that interprets `kube::Error`.
 
 use pilotfish_source::{BackoffPolicy, Classify, ErrorClass, error_chain, one_line};
 use std::fmt;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// How requests to an API server are repeated that failed.
+/// Backoff of failed requests to an API server.
 pub const BACKOFF: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(200), Duration::from_secs(15));
 
-/// The longest time for which a server is left alone after a `Retry-After`.
+/// Limit of `Retry-After` in seconds.
 const LONGEST_RETRY_AFTER: u32 = 60;
 
-/// Why a request failed.
+/// Failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestError {
-    /// What the caller is to do.
+    /// Class of the failure, which decides on a retry.
     pub class: ErrorClass,
-    /// The HTTP status; `None` when there was no answer, or none that could be read.
+    /// HTTP status; `None` without a readable answer.
     pub status: Option<u16>,
-    /// How long the server wants to be left alone; at most a minute.
+    /// `Retry-After` of the server; at most a minute.
     pub retry_after: Duration,
-    /// The server's message, or the transport error, in one line and without the status.
+    /// Message of the server, or transport error, in one line and without the status.
     pub message: String,
 }
 
 impl RequestError {
-    /// An answer with an error, or an event of the type `ERROR` in a watch. `retry_after` is in seconds.
+    /// Error of an answer, or of an `ERROR` event of a watch. `retry_after` is in seconds.
     #[must_use]
     pub fn of_status(status: u16, message: &str, retry_after: u32) -> Self {
         let retry_after = Duration::from_secs(retry_after.min(LONGEST_RETRY_AFTER).into());
@@ -33,13 +33,13 @@ impl RequestError {
         Self { class, status: Some(status), retry_after, message: one_line(message) }
     }
 
-    /// Something that passes: no connection, or no answer.
+    /// Transient error: no connection, or no answer.
     #[must_use]
     pub fn transient(message: impl fmt::Display) -> Self {
         Self::without_status(ErrorClass::Transient, &message.to_string())
     }
 
-    /// A request that cannot be sent, or an answer that cannot be read: a retry does not help.
+    /// Permanent error: a request that cannot be sent, or an answer that cannot be read.
     #[must_use]
     pub fn rejected(message: impl fmt::Display) -> Self {
         Self::without_status(ErrorClass::Rejected, &message.to_string())
@@ -75,7 +75,7 @@ impl From<kube::Error> for RequestError {
                 Self::of_status(status.code, &status.message, retry_after)
             }
             kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Self::rejected(error_chain(&error)),
-            // The client's own error says that there was one; the error in it says which.
+            // The client's own error is generic; its source has the cause.
             kube::Error::Service(error) => Self::transient(error_chain(&*error)),
             error => Self::transient(error_chain(&error)),
         }
@@ -88,7 +88,7 @@ impl From<http::Error> for RequestError {
     }
 }
 
-/// Waits for an answer no longer than `limit`.
+/// Waits for an answer for at most `limit`.
 ///
 /// # Errors
 /// When the request failed or was not answered in time.

@@ -1,4 +1,5 @@
-//! The tags of a revision: labels `istio.io/tag` of webhook configurations, as `istioctl tag set` and the chart write them.
+//! Tags of a revision: labels `istio.io/tag` of webhook configurations, as `istioctl tag set` and the chart
+//! write them.
 
 use crate::request::{BACKOFF, RequestError, within};
 use futures::StreamExt;
@@ -14,34 +15,34 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-/// Time limit of a list.
+/// Timeout of a list.
 const ANSWER: Duration = Duration::from_secs(20);
 /// Seconds after which the API server ends a watch.
 const WATCH: u32 = 290;
-/// A watch without an event for longer is dead.
+/// Timeout of a watch without events.
 const SILENCE: Duration = Duration::from_secs(310);
-/// Pause between a change and the list that shows it: changes come in groups.
+/// Pause between a change and the next list, because changes arrive in groups.
 const GATHER: Duration = Duration::from_millis(100);
 
 type Metadata = PartialObjectMeta<MutatingWebhookConfiguration>;
 
-/// Follows the tags of a revision.
+/// Watch of the tags of a revision.
 pub struct RevisionTags {
     api: Api<MutatingWebhookConfiguration>,
     selector: String,
-    /// The failure that was logged last.
+    /// Last failure that was logged.
     reported: Option<String>,
 }
 
 impl RevisionTags {
-    /// The tags that the API server of that client has for a revision.
+    /// Watches the tags of a revision at the API server of `client`.
     #[must_use]
     pub fn new(client: Client, revision: &Revision) -> Self {
         Self { api: Api::all(client), selector: revision.tag_selector(), reported: None }
     }
 
-    /// Publishes the revision with its tags whenever they differ, until nobody follows any more. Without the right to list webhook
-    /// configurations there are none; any other failure leaves the tags as they were.
+    /// Publishes the revision whenever its tags change, until all receivers are dropped. Without the right to
+    /// list webhook configurations there are no tags; any other failure leaves the tags unchanged.
     pub async fn run(mut self, out: watch::Sender<Revision>) {
         let mut backoff = Backoff::new(BACKOFF, Jitter::default());
         loop {
@@ -67,7 +68,7 @@ impl RevisionTags {
         let params = ListParams::default().labels(&self.selector);
         let list = within(ANSWER, self.api.list_metadata(&params)).await?;
         if self.reported.take().is_some() {
-            tracing::info!("tags of the revision are read again");
+            tracing::info!("the tags of the revision can be read again");
         }
         publish(out, tags(&list.items));
         let version = list.metadata.resource_version.unwrap_or_default();

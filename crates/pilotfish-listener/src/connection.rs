@@ -1,4 +1,4 @@
-//! One connection.
+//! One HTTP/1 connection.
 
 use crate::{Limits, OnLimit};
 use axum::Router;
@@ -27,10 +27,10 @@ use tokio::time::{Instant, interval, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
-/// How often a connection is looked at.
+/// Interval of the idle-time check of a connection.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// One connection that was taken in.
+/// One accepted connection.
 pub(crate) struct Connection {
     name: &'static str,
     limits: Limits,
@@ -41,7 +41,7 @@ pub(crate) struct Connection {
     _address: Slot<IpAddr>,
 }
 
-/// Whether a connection works on a request, or since when it waits.
+/// Idle state of a connection: handling a request, or idle since a point in time.
 struct Activity {
     waiting: Handshake,
     since: Mutex<Option<Instant>>,
@@ -77,11 +77,11 @@ impl Connection {
         Self { name, limits, on_limit, io, peer, activity, _address: address }
     }
 
-    /// Serves it until it ends.
+    /// Serves requests until the connection ends.
     pub(crate) async fn serve(self, tls: Option<TlsAcceptor>, router: Router, stop: watch::Receiver<bool>) {
         let Self { name, limits, on_limit, io, peer, activity, _address } = self;
         let serve = async {
-            // Without it, answers wait for delayed ACKs.
+            // Otherwise responses wait for delayed ACKs.
             io.set_nodelay(true)?;
             let served = Served { router, peer, activity: &activity, limits: &limits, on_limit: &on_limit };
             let Some(tls) = tls else { return served.run(io, stop).await };
@@ -101,10 +101,10 @@ impl Connection {
     }
 }
 
-/// Why a connection ends.
+/// Reason for closing a connection.
 #[derive(Debug, thiserror::Error)]
 enum End {
-    /// By a limit, which has that name.
+    /// The limit of this name was exceeded.
     #[error("limit {0}")]
     Limit(&'static str),
     #[error(transparent)]
@@ -125,7 +125,7 @@ impl From<hyper::Error> for End {
     }
 }
 
-/// What a connection is served with.
+/// Dependencies of one connection's HTTP service.
 struct Served<'a> {
     router: Router,
     peer: SocketAddr,
@@ -202,15 +202,15 @@ fn has_several_hosts(target: &Uri, headers: &HeaderMap) -> bool {
     second.is_some() || target.authority().zip(host).is_some_and(is_other)
 }
 
-/// RFC 9112, 3.2: a server answers such a request with 400.
+/// Returns 400, as RFC 9112, section 3.2 requires for such a request.
 fn refuse_hosts() -> Response {
     let mut response = (StatusCode::BAD_REQUEST, "the request has several hosts\n").into_response();
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
-/// A body whose parts the client takes: a connection that takes them does not idle, however long the answer is. A stream of events that
-/// is alive stays, and a client that takes nothing does not.
+/// A response body that marks the connection active whenever the client reads a frame. A live event stream
+/// thus stays open however long it is, and a client that reads nothing is closed after the idle time.
 struct Taken {
     body: Body,
     activity: Arc<Activity>,

@@ -2,18 +2,18 @@
 //!
 //! ```text
 //! accept ── too many? closed ──▶ TLS handshake ──▶ request ──▶ Router, in time ──▶ answer ──▶ idle
-//!                                    └───────────── the one that waits longest gives way ──────┘
+//!                                    └───────────── the longest-idle connection is closed ──────┘
 //! ```
 //!
-//! A connection that does nothing costs nobody else a place: of those in a handshake and between requests, the one that has waited
-//! longest ends when there are too many. Connections of one address are limited by themselves.
+//! Inactive connections cannot crowd out other clients: above the limit of connections in a handshake or
+//! between requests, the longest-idle one is closed. Connections of one address have their own limit.
 
 mod connection;
 
 use axum::Router;
 use connection::Connection;
 use pilotfish_identity::{HalfOpen, LogLimit};
-/// What each client may have of something; for handlers, too.
+/// Per-client quotas, also for handlers.
 pub use pilotfish_identity::{Slot, Slots, network_of};
 use std::future::Future;
 use std::io;
@@ -25,35 +25,36 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-/// What clients of a listener can hold.
+/// Connection limits and timeouts of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections; one more is closed.
+    /// Maximum number of connections; additional ones are closed.
     pub connections: usize,
-    /// Connections of one address; one more is closed.
+    /// Maximum number of connections of one address; additional ones are closed.
     pub address_connections: usize,
-    /// Connections without a request: in a handshake, or idle. Of more, the one that has waited longest is ended.
+    /// Connections without a request: in a handshake, or idle. Above this limit the longest-idle one is
+    /// closed.
     pub idle_connections: usize,
-    /// The time for a TLS handshake.
+    /// Timeout of a TLS handshake.
     pub handshake: Duration,
-    /// How long a connection may wait for a request, or for its client to take an answer.
+    /// Maximum time without a request, or without the client reading response bytes.
     pub idle: Duration,
-    /// The time for a request, from the end of its head to its answer: then it is answered with 503.
+    /// Timeout of a request, from the end of its head to the response; a late request is answered with 503.
     pub request: Duration,
-    /// Bytes of a request's head.
+    /// Maximum size of a request head in bytes.
     pub head_bytes: usize,
-    /// How long requests may take once the listener stops; then they are cut off.
+    /// Maximum duration of open requests once the listener stops; later they are cut off.
     pub drain: Duration,
 }
 
-/// Is told the name of each limit that is reached: `connections`, `address-connections`, `idle-connections`, `handshake-time`, `idle-time`,
-/// `request-time` or `head-bytes`.
+/// Callback for each exceeded limit, with its name: `connections`, `address-connections`, `idle-connections`,
+/// `handshake-time`, `idle-time`, `request-time` or `head-bytes`.
 pub type OnLimit = Arc<dyn Fn(&'static str) + Send + Sync>;
 
-/// A listener that has its address and does not answer yet. Handlers find their client's address as
+/// A bound listener that does not serve yet. Handlers get the client's address as
 /// [`ConnectInfo<SocketAddr>`](axum::extract::ConnectInfo).
 pub struct Listener {
-    /// What it is for, in log lines: `the webhooks`.
+    /// Description in log messages after "a connection to": `the webhooks`.
     name: &'static str,
     listener: TcpListener,
     address: SocketAddr,
@@ -63,35 +64,35 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Takes the address. `name` stands in log lines behind "a connection to".
+    /// Binds the address. `name` follows "a connection to" in log messages.
     ///
     /// # Errors
-    /// When it cannot be had.
+    /// When the address cannot be bound.
     pub async fn bind(name: &'static str, address: SocketAddr, limits: Limits) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         Ok(Self { name, listener, address, tls: None, limits, on_limit: Arc::new(|_| {}) })
     }
 
-    /// The same with TLS.
+    /// Serves TLS with this acceptor.
     #[must_use]
     pub fn with_tls(self, tls: TlsAcceptor) -> Self {
         Self { tls: Some(tls), ..self }
     }
 
-    /// The same, which tells of limits that are reached.
+    /// Sets the callback for exceeded limits.
     #[must_use]
     pub fn with_on_limit(self, on_limit: OnLimit) -> Self {
         Self { on_limit, ..self }
     }
 
-    /// The address that it really has: a free port in place of 0.
+    /// The bound address, with the assigned port in place of 0.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers until `stop` resolves, and then what is under way.
+    /// Serves until `stop` resolves, then completes open requests within [`Limits::drain`].
     pub async fn run(self, router: Router, stop: impl Future<Output = ()>) {
         let Self { name, listener, tls, limits, on_limit, .. } = self;
         let (stopping, stopped) = watch::channel(false);
@@ -110,7 +111,7 @@ impl Listener {
                     }
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a connection to {name}");
-                        // Mostly the process is out of file descriptors: others have to end first.
+                        // Usually the process is out of file descriptors: other connections must end first.
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
                 },
@@ -120,12 +121,12 @@ impl Listener {
         stopping.send_replace(true);
         let all = async { while connections.join_next().await.is_some() {} };
         if tokio::time::timeout(limits.drain, all).await.is_err() {
-            tracing::warn!("requests to {name} were cut off");
+            tracing::warn!("the drain timeout is over: open requests to {name} are cut off");
         }
     }
 }
 
-/// Decides which connections are taken in.
+/// Decides on accepting connections.
 struct Admission {
     name: &'static str,
     limits: Limits,
@@ -161,7 +162,7 @@ impl Admission {
         };
         (self.on_limit)(limit);
         if let Some(left_out) = self.log.allow(Instant::now()) {
-            tracing::warn!(%peer, limit, left_out, "too many connections to {}: closed", self.name);
+            tracing::warn!(%peer, limit, left_out, "closing a connection to {}: limit reached", self.name);
         }
         None
     }

@@ -1,7 +1,7 @@
-//! A bare gRPC client stream over HTTP/2: one connection of the h2 crate, messages as bytes.
+//! Bare gRPC client stream over HTTP/2: one connection of the h2 crate, messages as bytes.
 //!
-//! tonic's client keeps a buffer as large as the largest message for every stream and adds tasks and queues to each
-//! connection; a load client is better off without them.
+//! tonic's client keeps a buffer of the size of the largest message for every stream and adds tasks and
+//! queues to each connection, which a load client has to avoid.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -15,26 +15,24 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::messages::framed;
 
-/// The window of a stream and of its connection: large, so that the client is never what a server waits for.
+/// Window of a stream and of its connection: large, so that a server never waits for the client.
 const WINDOW: u32 = 16 << 20;
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
-/// The largest message that is taken; a whole world of clusters fits many times.
+/// Maximum size of a message; a whole world of clusters fits many times.
 const LARGEST: usize = 512 << 20;
 
-/// What a stream runs over: TCP, or TLS on top.
+/// Transport of a stream: TCP, or TLS over it.
 pub trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Socket for T {}
 
-/// A connection that is being made.
+/// Future of a connection.
 pub type Dialing<'a> = Pin<Box<dyn Future<Output = Result<Box<dyn Socket>>> + Send + 'a>>;
 
-/// Makes connections to one server.
+/// Method to connect to one server.
 pub trait Dial: Send + Sync {
-    /// Makes one.
     fn dial(&self) -> Dialing<'_>;
 }
 
-/// Plain TCP.
 struct Plain(SocketAddr);
 
 impl Dial for Plain {
@@ -48,7 +46,7 @@ impl Dial for Plain {
     }
 }
 
-/// How a server is reached, and what is said to it first.
+/// Method to connect to a server, and headers of its streams.
 #[derive(Clone)]
 pub struct Way {
     dial: Arc<dyn Dial>,
@@ -57,22 +55,22 @@ pub struct Way {
 }
 
 impl Way {
-    /// Plain TCP, without further headers.
+    /// Plain TCP without additional headers.
     #[must_use]
     pub fn plain(target: SocketAddr) -> Self {
         Self { dial: Arc::new(Plain(target)), authority: target.to_string(), headers: Vec::new() }
     }
 
-    /// By connections of another kind, to a server of this name, with these headers on each stream.
+    /// Other transport to a server of this name, with these headers on each stream.
     #[must_use]
     pub fn new(dial: Arc<dyn Dial>, authority: String, headers: Vec<(String, String)>) -> Self {
         Self { dial, authority, headers }
     }
 
-    /// Connects and opens a stream, with the first messages on it.
+    /// Connects and opens a stream with its first messages.
     ///
     /// # Errors
-    /// When the server cannot be reached in time or refuses.
+    /// If the server cannot be reached in time or refuses.
     pub async fn open(&self, path: &str, first: Vec<Bytes>) -> Result<Connection> {
         let open = async {
             let socket = self.dial.dial().await?;
@@ -86,29 +84,29 @@ impl Way {
     }
 }
 
-/// One stream on a connection of its own.
+/// One stream on its own connection.
 pub struct Connection {
     requests: h2::SendStream<Bytes>,
     responses: h2::RecvStream,
-    /// The beginning of a message of which more is to come.
+    /// Received part of an incomplete message.
     part: BytesMut,
-    /// What was received and not yet taken.
+    /// Received bytes that were not taken yet.
     chunk: Bytes,
 }
 
 impl Connection {
-    /// Connects and opens a stream, with the first messages on it.
+    /// Connects and opens a stream with its first messages.
     ///
     /// # Errors
-    /// When the server cannot be reached in time or refuses.
+    /// If the server cannot be reached in time or refuses.
     pub async fn open(target: SocketAddr, path: &str, first: Vec<Bytes>) -> Result<Self> {
         Self::open_with(target, path, &[], first).await
     }
 
-    /// The same with further headers.
+    /// Variant of [`Self::open`] with additional headers.
     ///
     /// # Errors
-    /// When the server cannot be reached in time or refuses.
+    /// If the server cannot be reached in time or refuses.
     pub async fn open_with(
         target: SocketAddr,
         path: &str,
@@ -131,10 +129,10 @@ impl Connection {
         Self::over(socket, &target.to_string(), path, headers, first).await
     }
 
-    /// Opens a stream over something that is connected already: TLS, for one.
+    /// Opens a stream over an established transport such as TLS.
     ///
     /// # Errors
-    /// When the server refuses.
+    /// If the server refuses.
     pub async fn over<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         socket: T,
         authority: &str,
@@ -149,7 +147,7 @@ impl Connection {
             .handshake::<_, Bytes>(socket)
             .await
             .context("no HTTP/2 on this port")?;
-        // Ends with its connection; how it ended shows on the stream.
+        // Ends with its connection; errors appear on the stream.
         tokio::spawn(async move { drop(driver.await) });
         let mut client = client.ready().await.context("the connection ended at once")?;
         let request = headers
@@ -176,15 +174,15 @@ impl Connection {
     /// Sends a message.
     ///
     /// # Errors
-    /// When the stream has ended.
+    /// If the stream has ended.
     pub fn send(&mut self, message: &[u8]) -> Result<()> {
         self.requests.send_data(framed(message), false).context("cannot send")
     }
 
-    /// The next message. Cancel safe. `None`: the server ended the stream without an error.
+    /// Next message; `None` if the server ended the stream without an error. Cancel safe.
     ///
     /// # Errors
-    /// When the stream failed, with the server's words.
+    /// If the stream failed, with the server's message.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
             if let Some(message) = self.take()? {
@@ -206,10 +204,10 @@ impl Connection {
         }
     }
 
-    /// A whole message, if there is one.
+    /// A complete message, if there is one.
     fn take(&mut self) -> Result<Option<Bytes>> {
         if self.part.is_empty() {
-            // The common case: a message within one chunk is handed on without a copy.
+            // Fast path: a message within one chunk is passed on without a copy.
             match frame_length(&self.chunk)? {
                 Some(length) if self.chunk.len() >= length => {
                     return Ok(Some(self.chunk.split_to(length).slice(5..)));
@@ -221,7 +219,7 @@ impl Connection {
         self.chunk = Bytes::new();
         match frame_length(&self.part)? {
             Some(length) if self.part.len() >= length => {
-                // The buffer goes with the message and is freed with it.
+                // The buffer is moved into the message and freed with it.
                 let mut all = std::mem::take(&mut self.part).freeze();
                 let message = all.split_to(length).slice(5..);
                 self.chunk = Bytes::copy_from_slice(&all);
@@ -236,7 +234,7 @@ impl Connection {
     }
 }
 
-/// The length of the gRPC frame that begins here, with its header.
+/// Length of the gRPC frame at the beginning of `bytes`, including its prefix.
 fn frame_length(bytes: &[u8]) -> Result<Option<usize>> {
     let Some((header, _)) = bytes.split_first_chunk::<5>() else { return Ok(None) };
     let [compressed, length @ ..] = *header;

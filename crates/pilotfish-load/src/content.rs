@@ -1,7 +1,7 @@
-//! The different resources that the proxies of this process were sent.
+//! Distinct resources that the proxies of this process were sent.
 //!
-//! Equal bytes are one entry of a table, with the name, the version and what the resource refers to. So the table says how many
-//! different resources there are, which is what a server that shares by content would hold.
+//! Equal bytes are one entry of a table, with the name, the version and the references of the resource. So
+//! the table has the number of distinct resources, which a server that shares by content would store.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
@@ -14,7 +14,7 @@ use crate::messages::{Cluster, HCM, Hcm, Listener, fields};
 use crate::names::{Name, intern};
 use crate::session::{CLUSTERS, LISTENERS, Session};
 
-/// The number of an entry of the table.
+/// Index of an entry in the table.
 pub(crate) type Entry = u32;
 
 #[derive(Default)]
@@ -23,37 +23,36 @@ struct Table {
     entries: Vec<Known>,
 }
 
-/// A resource that somebody was sent.
 #[derive(Clone)]
 struct Known {
     name: Name,
     ty: usize,
     bytes: usize,
     version: Arc<str>,
-    /// The load assignment of a cluster, or the route configurations of a listener.
+    /// Load assignment of a cluster, or route configurations of a listener.
     refers: Arc<[Name]>,
 }
 
 static TABLE: LazyLock<RwLock<Table>> = LazyLock::new(Default::default);
 
-/// What an entry refers to.
+/// References of an entry.
 pub(crate) fn refers(entry: Entry) -> Option<Arc<[Name]>> {
     TABLE.read().entries.get(entry as usize).map(|known| Arc::clone(&known.refers))
 }
 
-/// What all these entries refer to.
+/// References of all these entries.
 pub(crate) fn references(entries: impl Iterator<Item = Entry>) -> BTreeSet<Name> {
     let table = TABLE.read();
     let known = entries.filter_map(|entry| table.entries.get(entry as usize));
     known.flat_map(|known| known.refers.iter().copied()).collect()
 }
 
-/// The version of an entry, as the server called it.
+/// Version of an entry, as sent by the server.
 pub(crate) fn version(entry: Entry) -> Option<Arc<str>> {
     TABLE.read().entries.get(entry as usize).map(|known| Arc::clone(&known.version))
 }
 
-/// The name and the entry of a resource that was sent.
+/// Name and entry of a received resource.
 pub(crate) fn entry_of(ty: usize, message: &Bytes, resource: &[u8]) -> Result<(Name, Entry), String> {
     let hash = xxhash_rust::xxh3::xxh3_64_with_seed(resource, ty as u64);
     {
@@ -75,7 +74,7 @@ pub(crate) fn entry_of(ty: usize, message: &Bytes, resource: &[u8]) -> Result<(N
     Ok((name, entry))
 }
 
-/// Reads a resource that nobody has seen before.
+/// Decodes a resource without an entry.
 fn read(ty: usize, message: &Bytes, resource: &[u8]) -> Result<Known, String> {
     let (mut name, mut version, mut any) = (&b""[..], &b""[..], &b""[..]);
     for (number, field) in fields(resource) {
@@ -124,29 +123,29 @@ fn routes_of(body: &Bytes) -> Result<Vec<Name>, prost::DecodeError> {
     Ok(names)
 }
 
-/// What is held of each type: by all proxies together, and the different resources among it.
+/// Content of each type: the resources of all proxies, and the distinct ones among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Content {
-    /// Resources, counted for each proxy that holds them.
+    /// Number of resources, counted for each proxy that has them.
     pub held: u64,
-    /// Their bytes.
+    /// Bytes of these resources.
     pub held_bytes: u64,
-    /// Different resources.
+    /// Number of distinct resources.
     pub distinct: u64,
-    /// Their bytes.
+    /// Bytes of the distinct resources.
     pub distinct_bytes: u64,
-    /// Those of them that one proxy alone holds.
+    /// Number of distinct resources that only one proxy has.
     pub single: u64,
-    /// Their bytes.
+    /// Bytes of the resources that only one proxy has.
     pub single_bytes: u64,
 }
 
-/// How often each entry is held.
+/// Number of holders of each entry.
 #[derive(Default)]
 pub struct Holders(Vec<u32>);
 
 impl Holders {
-    /// Counts what a proxy holds.
+    /// Counts the resources of a proxy.
     pub fn add(&mut self, session: &Session) {
         for entry in session.entries() {
             let at = entry as usize;
@@ -159,7 +158,7 @@ impl Holders {
         }
     }
 
-    /// The sums for each type.
+    /// Sums for each type.
     #[must_use]
     pub fn content(&self) -> [Content; 4] {
         let table = TABLE.read();

@@ -1,12 +1,14 @@
-//! Measures xDS servers: a load client that behaves as N proxies, and a mesh for it in which each proxy differs.
+//! Measures xDS servers: a load client that simulates N proxies, and a mesh for it in which each proxy is
+//! different.
 //!
-//! Nothing here is shared with what it measures, so that any server can be. The messages are a hand-declared subset of
-//! the xDS protocol, so that this crate builds in seconds and the client spends its time on the socket.
+//! Shares no code with the measured server, so that any server can be measured. The messages are a
+//! hand-declared subset of the xDS protocol, so that this crate builds in seconds and the client spends its
+//! time on the socket.
 //!
-//! - [`connection`]: one stream on a connection of its own; [`session`]: the protocol state of one proxy, without IO;
-//!   [`content`]: what the proxies hold together.
-//! - [`server`]: a server as a process: how it is started, its CPU time and memory.
-//! - [`mesh`]: Services, Pods and settings, their proxies, and what they cost.
+//! - [`connection`]: one stream on its own connection; [`session`]: the protocol state of one proxy, without
+//!   IO; [`content`]: the resources of all proxies.
+//! - [`server`]: a server process: its start, CPU time and memory.
+//! - [`mesh`]: Services, Pods and settings, their proxies, and the costs.
 
 pub mod connection;
 pub mod content;

@@ -1,4 +1,4 @@
-//! The few xDS messages that a load client and a broadcast server need, declared by hand. Field numbers are those of
+//! xDS messages for a load client and a broadcast server, declared by hand. Field numbers are those of
 //! `envoy/service/discovery/v3` and `envoy/config`; unknown fields are skipped.
 
 use std::collections::BTreeMap;
@@ -6,28 +6,27 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use prost::Message;
 
-/// Clusters.
+/// Type URL of clusters.
 pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
-/// Load assignments.
+/// Type URL of load assignments.
 pub const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
-/// Listeners.
+/// Type URL of listeners.
 pub const LDS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
-/// Route configurations.
+/// Type URL of route configurations.
 pub const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
-/// The HTTP filter whose configuration names a route configuration.
+/// Type URL of the HTTP filter whose configuration names a route configuration.
 pub const HCM: &str =
     "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
-/// The path of delta ADS.
+/// Method path of delta ADS.
 pub const DELTA_PATH: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
 /// `google.protobuf.Any`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Any {
-    /// The type of the value.
+    /// Type URL of the value.
     #[prost(string, tag = "1")]
     pub type_url: String,
-    /// The encoded message.
     #[prost(bytes = "bytes", tag = "2")]
     pub value: Bytes,
 }
@@ -35,10 +34,8 @@ pub struct Any {
 /// `google.rpc.Status`.
 #[derive(Clone, PartialEq, Message)]
 pub struct RpcStatus {
-    /// The gRPC code.
     #[prost(int32, tag = "1")]
     pub code: i32,
-    /// What went wrong.
     #[prost(string, tag = "2")]
     pub message: String,
 }
@@ -46,7 +43,6 @@ pub struct RpcStatus {
 /// `google.protobuf.Struct`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Struct {
-    /// The fields by name.
     #[prost(btree_map = "string, message", tag = "1")]
     pub fields: BTreeMap<String, Value>,
 }
@@ -54,18 +50,15 @@ pub struct Struct {
 /// `google.protobuf.Value`, without lists.
 #[derive(Clone, PartialEq, Message)]
 pub struct Value {
-    /// Its kind and content.
     #[prost(oneof = "Kind", tags = "3, 5")]
     pub kind: Option<Kind>,
 }
 
-/// The kinds of [`Value`] that node metadata needs.
+/// Kinds of [`Value`] in node metadata.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum Kind {
-    /// A string.
     #[prost(string, tag = "3")]
     Text(String),
-    /// An object.
     #[prost(message, tag = "5")]
     Struct(Struct),
 }
@@ -73,19 +66,17 @@ pub enum Kind {
 /// `envoy.config.core.v3.Node`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Node {
-    /// The id, in Istio's form for sidecars.
+    /// Node id, in Istio's format for sidecars.
     #[prost(string, tag = "1")]
     pub id: String,
-    /// The service of the proxy.
+    /// Service of the proxy.
     #[prost(string, tag = "2")]
     pub cluster: String,
-    /// The metadata that Istio's agent sends of the proxy.
+    /// Metadata as sent by Istio's agent.
     #[prost(message, optional, tag = "3")]
     pub metadata: Option<Struct>,
-    /// Where the proxy runs.
     #[prost(message, optional, tag = "4")]
     pub locality: Option<Locality>,
-    /// The name of the client.
     #[prost(string, tag = "6")]
     pub user_agent_name: String,
 }
@@ -93,13 +84,10 @@ pub struct Node {
 /// `envoy.config.core.v3.Locality`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Locality {
-    /// The region.
     #[prost(string, tag = "1")]
     pub region: String,
-    /// The zone in it.
     #[prost(string, tag = "2")]
     pub zone: String,
-    /// The part of the zone.
     #[prost(string, tag = "3")]
     pub sub_zone: String,
 }
@@ -110,7 +98,7 @@ pub struct DeltaRequest {
     /// The proxy; in the first request only.
     #[prost(message, optional, tag = "1")]
     pub node: Option<Node>,
-    /// The type URL of the resources.
+    /// Type URL of the resources.
     #[prost(string, tag = "2")]
     pub type_url: String,
     /// Names to subscribe to.
@@ -119,13 +107,13 @@ pub struct DeltaRequest {
     /// Names to unsubscribe from.
     #[prost(string, repeated, tag = "4")]
     pub unsubscribe: Vec<String>,
-    /// What the client holds already: versions by name.
+    /// Versions of known resources, by name.
     #[prost(btree_map = "string, string", tag = "5")]
     pub initial_versions: BTreeMap<String, String>,
-    /// The nonce of the response that is acknowledged or refused.
+    /// Nonce of the acknowledged or refused response.
     #[prost(string, tag = "6")]
     pub response_nonce: String,
-    /// Why the response was refused.
+    /// Reason of a refusal.
     #[prost(message, optional, tag = "7")]
     pub error_detail: Option<RpcStatus>,
 }
@@ -133,13 +121,11 @@ pub struct DeltaRequest {
 /// `envoy.service.discovery.v3.Resource`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Resource {
-    /// The version of this resource.
     #[prost(string, tag = "1")]
     pub version: String,
-    /// Its content.
+    /// Content of the resource.
     #[prost(message, optional, tag = "2")]
     pub resource: Option<Any>,
-    /// Its name.
     #[prost(string, tag = "3")]
     pub name: String,
 }
@@ -147,36 +133,35 @@ pub struct Resource {
 /// `envoy.service.discovery.v3.DeltaDiscoveryResponse`.
 #[derive(Clone, PartialEq, Message)]
 pub struct DeltaResponse {
-    /// The version of the whole set, for people.
+    /// Version of the whole set, for display.
     #[prost(string, tag = "1")]
     pub system_version_info: String,
     /// New and changed resources.
     #[prost(message, repeated, tag = "2")]
     pub resources: Vec<Resource>,
-    /// Their type.
+    /// Type URL of the resources.
     #[prost(string, tag = "4")]
     pub type_url: String,
-    /// Repeated by the ACK.
+    /// Nonce for the ACK.
     #[prost(string, tag = "5")]
     pub nonce: String,
-    /// Names of resources that are gone.
+    /// Names of removed resources.
     #[prost(string, repeated, tag = "6")]
     pub removed_resources: Vec<String>,
 }
 
-/// The cluster names of `envoy.config.cluster.v3.Cluster` that lead to a load assignment.
+/// Fields of `envoy.config.cluster.v3.Cluster` that refer to a load assignment.
 #[derive(Clone, PartialEq, Message)]
 pub struct Cluster {
-    /// The name.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// The discovery type; [`Cluster::EDS`] is the one that matters.
+    /// Discovery type; only [`Cluster::EDS`] is used.
     #[prost(int32, tag = "2")]
     pub discovery: i32,
-    /// The configuration of EDS, for clusters of that type.
+    /// Configuration of EDS, for clusters of that type.
     #[prost(message, optional, tag = "3")]
     pub eds: Option<EdsConfig>,
-    /// The time for connecting to an endpoint.
+    /// Timeout of connections to endpoints.
     #[prost(message, optional, tag = "4")]
     pub connect_timeout: Option<Seconds>,
 }
@@ -189,7 +174,6 @@ impl Cluster {
 /// `google.protobuf.Duration`, whole seconds.
 #[derive(Clone, PartialEq, Message)]
 pub struct Seconds {
-    /// Seconds.
     #[prost(int64, tag = "1")]
     pub seconds: i64,
 }
@@ -197,10 +181,10 @@ pub struct Seconds {
 /// `Cluster.EdsClusterConfig`.
 #[derive(Clone, PartialEq, Message)]
 pub struct EdsConfig {
-    /// The source; ADS in what the broadcast servers send.
+    /// Source; ADS in the messages of the broadcast servers.
     #[prost(message, optional, tag = "1")]
     pub source: Option<ConfigSource>,
-    /// The name of the load assignment, where it is not the cluster's.
+    /// Name of the load assignment, if it is not the cluster's.
     #[prost(string, tag = "2")]
     pub service_name: String,
 }
@@ -208,10 +192,9 @@ pub struct EdsConfig {
 /// `envoy.config.core.v3.ConfigSource`.
 #[derive(Clone, PartialEq, Message)]
 pub struct ConfigSource {
-    /// ADS.
     #[prost(message, optional, tag = "3")]
     pub ads: Option<Empty>,
-    /// The API version; 2 is v3.
+    /// API version; 2 is v3.
     #[prost(int32, tag = "6")]
     pub resource_api_version: i32,
 }
@@ -220,13 +203,12 @@ pub struct ConfigSource {
 #[derive(Clone, PartialEq, Message)]
 pub struct Empty {}
 
-/// The parts of `envoy.config.listener.v3.Listener` that lead to route configurations.
+/// Fields of `envoy.config.listener.v3.Listener` that refer to route configurations.
 #[derive(Clone, PartialEq, Message)]
 pub struct Listener {
-    /// The filter chains.
     #[prost(message, repeated, tag = "3")]
     pub chains: Vec<FilterChain>,
-    /// The filter chain of what matches none.
+    /// Filter chain for connections that match no other.
     #[prost(message, optional, tag = "25")]
     pub default_chain: Option<FilterChain>,
 }
@@ -234,7 +216,6 @@ pub struct Listener {
 /// `envoy.config.listener.v3.FilterChain`.
 #[derive(Clone, PartialEq, Message)]
 pub struct FilterChain {
-    /// Network filters.
     #[prost(message, repeated, tag = "3")]
     pub filters: Vec<Filter>,
 }
@@ -242,15 +223,14 @@ pub struct FilterChain {
 /// `envoy.config.listener.v3.Filter`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Filter {
-    /// The configuration.
     #[prost(message, optional, tag = "4")]
     pub config: Option<Any>,
 }
 
-/// The part of an HTTP connection manager that names its routes.
+/// Field of an HTTP connection manager that names its routes.
 #[derive(Clone, PartialEq, Message)]
 pub struct Hcm {
-    /// Routes from RDS.
+    /// Reference to RDS.
     #[prost(message, optional, tag = "3")]
     pub rds: Option<Rds>,
 }
@@ -258,7 +238,7 @@ pub struct Hcm {
 /// `Rds` of an HTTP connection manager.
 #[derive(Clone, PartialEq, Message)]
 pub struct Rds {
-    /// The name of the route configuration.
+    /// Name of the route configuration.
     #[prost(string, tag = "2")]
     pub name: String,
 }
@@ -266,7 +246,6 @@ pub struct Rds {
 /// `envoy.config.endpoint.v3.ClusterLoadAssignment`.
 #[derive(Clone, PartialEq, Message)]
 pub struct LoadAssignment {
-    /// The name.
     #[prost(string, tag = "1")]
     pub cluster: String,
     /// Endpoints by locality.
@@ -277,7 +256,6 @@ pub struct LoadAssignment {
 /// `envoy.config.endpoint.v3.LocalityLbEndpoints`.
 #[derive(Clone, PartialEq, Message)]
 pub struct LocalityEndpoints {
-    /// The endpoints.
     #[prost(message, repeated, tag = "2")]
     pub endpoints: Vec<LbEndpoint>,
 }
@@ -285,7 +263,6 @@ pub struct LocalityEndpoints {
 /// `envoy.config.endpoint.v3.LbEndpoint`.
 #[derive(Clone, PartialEq, Message)]
 pub struct LbEndpoint {
-    /// The endpoint.
     #[prost(message, optional, tag = "1")]
     pub endpoint: Option<Endpoint>,
 }
@@ -293,7 +270,6 @@ pub struct LbEndpoint {
 /// `envoy.config.endpoint.v3.Endpoint`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Endpoint {
-    /// Its address.
     #[prost(message, optional, tag = "1")]
     pub address: Option<Address>,
 }
@@ -301,7 +277,7 @@ pub struct Endpoint {
 /// `envoy.config.core.v3.Address`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Address {
-    /// An IP address and port.
+    /// IP address and port.
     #[prost(message, optional, tag = "1")]
     pub socket: Option<SocketAddress>,
 }
@@ -309,15 +285,13 @@ pub struct Address {
 /// `envoy.config.core.v3.SocketAddress`.
 #[derive(Clone, PartialEq, Message)]
 pub struct SocketAddress {
-    /// The IP address.
     #[prost(string, tag = "2")]
     pub address: String,
-    /// The port.
     #[prost(uint32, tag = "3")]
     pub port: u32,
 }
 
-/// A message as a gRPC frame: uncompressed, with its length.
+/// Frames a message for gRPC: uncompressed, with its length.
 ///
 /// # Panics
 /// Never: messages here are far below 4 GiB.
@@ -331,8 +305,8 @@ pub fn framed(message: &[u8]) -> Bytes {
     frame.into()
 }
 
-/// The length-delimited fields of a message, as (field number, bytes), without copies or decoding. An error ends it:
-/// the messages that are scanned have only such fields.
+/// Iterates over the length-delimited fields of a message as (field number, bytes), without copying or
+/// decoding. Ends at an error: the scanned messages have only such fields.
 pub fn fields(mut message: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
     std::iter::from_fn(move || {
         if message.is_empty() {

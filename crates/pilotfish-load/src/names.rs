@@ -1,4 +1,4 @@
-//! Names of resources, each kept once for all streams of the process.
+//! Interned names of resources, shared by all streams of the process.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use bytes::{Bytes, BytesMut};
 use parking_lot::RwLock;
 
-/// A resource name, shared by all streams of the process.
+/// A resource name, interned for all streams of the process.
 pub(crate) type Name = u32;
 
 #[derive(Default)]
@@ -16,7 +16,7 @@ struct Names {
 }
 
 static NAMES: LazyLock<RwLock<Names>> = LazyLock::new(Default::default);
-/// Encoded lists of names by field number, shared between streams with the same subscription.
+/// Encoded lists of names by field number, shared by streams with the same subscription.
 static ENCODED: LazyLock<RwLock<Encoded>> = LazyLock::new(Default::default);
 
 type Encoded = HashMap<(u32, Vec<Name>), Bytes>;
@@ -40,7 +40,7 @@ pub(crate) fn text(name: Name) -> Option<Arc<str>> {
     NAMES.read().texts.get(name as usize).cloned()
 }
 
-/// `repeated string` fields for a list of names.
+/// Encodes `repeated string` fields for a list of names.
 pub(crate) fn encoded(tag: u32, names: &BTreeSet<Name>) -> Bytes {
     let key = (tag, names.iter().copied().collect::<Vec<_>>());
     if let Some(bytes) = ENCODED.read().get(&key) {

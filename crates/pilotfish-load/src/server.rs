@@ -1,4 +1,4 @@
-//! A server as a process of its own: how it is started and ended, and what it costs.
+//! A server process: its start, end and costs.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,49 +14,48 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// The time between two checks of a server that is not ready.
+/// Interval of readiness checks.
 const ASK_AGAIN: Duration = Duration::from_millis(5);
 
 /// A running server. Dropping it kills the process.
 pub struct Server {
     child: Child,
     pid: u32,
-    /// The address of ADS.
     pub xds: SocketAddr,
-    /// From the start of the process until it was ready.
+    /// Time from the start of the process until it was ready.
     pub start: Duration,
     admin: Option<SocketAddr>,
 }
 
-/// CPU time of a process: of each thread that runs, and of all that ever ran.
+/// CPU time of a process: of each running thread, and of all threads that ever ran.
 #[derive(Default)]
 pub struct CpuTimes {
     threads: BTreeMap<u32, Duration>,
     all: Duration,
 }
 
-/// What the time of the whole process may be off by: it is counted in hundredths of a second.
+/// Maximum error of the time of the whole process, which is counted in hundredths of a second.
 const TICKS: Duration = Duration::from_millis(20);
 
 impl CpuTimes {
-    /// What this process has used: the load client.
+    /// CPU time of this process, the load client.
     ///
     /// # Errors
-    /// When the system has no `/proc`.
+    /// If the system has no `/proc`.
     pub fn own() -> Result<Self> {
         Self::of("self")
     }
 
-    /// What a process on this machine has used.
+    /// CPU time of a process on this machine.
     ///
     /// # Errors
-    /// When it has ended, or the system has no `/proc`.
+    /// If it has ended, or the system has no `/proc`.
     pub fn of(process: &str) -> Result<Self> {
         let folder = format!("/proc/{process}/task");
         let tasks = std::fs::read_dir(&folder).with_context(|| format!("cannot read {folder}"))?;
         let mut times = BTreeMap::new();
         for task in tasks.flatten() {
-            // A thread that ended since the folder was listed has no file any more.
+            // A thread that ended since the directory was listed has no file any more.
             let Ok(text) = std::fs::read_to_string(task.path().join("schedstat")) else { continue };
             let thread = task.file_name().to_string_lossy().parse();
             let used = text.split(' ').next().and_then(|word| word.parse().ok());
@@ -68,7 +67,8 @@ impl CpuTimes {
         Ok(Self { threads: times, all: Self::parse(&text).unwrap_or_default() })
     }
 
-    /// User and system time in `/proc/PID/stat`. The name of the command, in parentheses, may contain anything.
+    /// User and system time from `/proc/PID/stat`. The name of the command, in parentheses, may contain
+    /// anything.
     fn parse(text: &str) -> Option<Duration> {
         let (_, rest) = text.rsplit_once(')')?;
         let mut words = rest.split_whitespace().skip(11);
@@ -77,8 +77,8 @@ impl CpuTimes {
         Some(Duration::from_millis(user.saturating_add(system).saturating_mul(10)))
     }
 
-    /// CPU time that was used since `before`. What a thread used that has ended meanwhile is seen when it is more than
-    /// the hundredths in which the whole process is counted.
+    /// CPU time since `before`. The time of ended threads is included if it exceeds the resolution of the
+    /// whole process's time.
     #[must_use]
     pub fn since(&self, before: &Self) -> Duration {
         let used = |(thread, now): (&u32, &Duration)| {
@@ -90,7 +90,7 @@ impl CpuTimes {
     }
 }
 
-/// What the whole machine did: time in which a processor was busy, and time in all.
+/// CPU times of the whole machine: busy time and total time.
 #[derive(Clone, Copy, Debug)]
 pub struct MachineTimes {
     busy: Duration,
@@ -98,16 +98,17 @@ pub struct MachineTimes {
 }
 
 impl MachineTimes {
-    /// Until now.
+    /// Current times.
     ///
     /// # Errors
-    /// When the system has no `/proc`.
+    /// If the system has no `/proc`.
     pub fn now() -> Result<Self> {
         let text = std::fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
         Self::parse(&text).context("/proc/stat has an unexpected form")
     }
 
-    /// The first line: user, nice, system, idle, iowait, irq, softirq and steal, in hundredths of a second.
+    /// Parses the first line: user, nice, system, idle, iowait, irq, softirq and steal, in hundredths of a
+    /// second.
     fn parse(text: &str) -> Option<Self> {
         let words = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
         let times: Vec<u64> = words.take(8).filter_map(|word| word.parse().ok()).collect();
@@ -117,7 +118,7 @@ impl MachineTimes {
         Some(Self { busy: hundredths(all.saturating_sub(idle + waiting)), all: hundredths(all) })
     }
 
-    /// The share of the machine, 0 to 1, that was busy since `before` with something other than what used `known`.
+    /// Share of the machine, 0 to 1, that was busy since `before`, without the time `known`.
     #[must_use]
     pub fn foreign_since(&self, before: &Self, known: Duration) -> f64 {
         let busy = self.busy.saturating_sub(before.busy).saturating_sub(known);
@@ -127,10 +128,10 @@ impl MachineTimes {
 }
 
 impl Server {
-    /// Starts Pilotfish on a folder, with further arguments, and waits until it is ready.
+    /// Starts Pilotfish on a directory with additional arguments, and waits until it is ready.
     ///
     /// # Errors
-    /// When it cannot be started, ends, or is not ready in time; the message holds the end of its log.
+    /// If it cannot be started, ends, or is not ready in time; the message has the end of its log.
     pub async fn pilotfish(
         executable: &Path,
         folder: &Path,
@@ -164,26 +165,25 @@ impl Server {
         Ok(Self { child, pid, xds, start: began.elapsed(), admin: Some(admin) })
     }
 
-    /// A process that was started otherwise and serves ADS at this address.
+    /// A server that was started otherwise and serves ADS at this address.
     ///
     /// # Errors
-    /// When it has ended.
+    /// If it has ended.
     pub fn started(child: Child, xds: SocketAddr, start: Duration) -> Result<Self> {
         let pid = child.id().context("the server has ended")?;
         Ok(Self { child, pid, xds, start, admin: None })
     }
 
-    /// The number of the process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// How long Pilotfish's pushes took from the publication of a change until it was sent, in all so far: their sum
-    /// and their number. A broadcast server has no such figures.
+    /// Times of Pilotfish's pushes from the publication of a change until it was sent: their sum and their
+    /// number. `None` for a broadcast server.
     ///
     /// # Errors
-    /// When the metrics cannot be read.
+    /// If the metrics cannot be read.
     pub async fn push_times(&self) -> Result<Option<(Duration, u64)>> {
         if self.admin.is_none() {
             return Ok(None);
@@ -200,43 +200,43 @@ impl Server {
         Ok(sum.zip(count))
     }
 
-    /// The page at `path` of the admin address.
+    /// Content of the page at `path` of the admin address.
     ///
     /// # Errors
-    /// When there is none or it does not answer 200.
+    /// If there is none or it does not respond with 200.
     pub async fn admin(&self, path: &str) -> Result<String> {
         get(self.admin.context("no admin address")?, path).await
     }
 
-    /// CPU time that each thread has used.
+    /// CPU time of each thread.
     ///
     /// # Errors
-    /// When the process has ended, or the system has no `/proc`.
+    /// If the process has ended, or the system has no `/proc`.
     pub fn cpu(&self) -> Result<CpuTimes> {
         CpuTimes::of(&self.pid.to_string())
     }
 
-    /// Resident memory in bytes: now and at most.
+    /// Current and peak resident memory in bytes.
     ///
     /// # Errors
-    /// When the process has ended, or the system has no `/proc`.
+    /// If the process has ended, or the system has no `/proc`.
     pub fn memory(&self) -> Result<(u64, u64)> {
         memory_of(self.pid)
     }
 
-    /// Ends the process.
+    /// Kills the process.
     ///
     /// # Errors
-    /// When it cannot be killed.
+    /// If it cannot be killed.
     pub async fn stop(mut self) -> Result<()> {
         self.child.kill().await.context("cannot end the server")
     }
 }
 
-/// Resident memory of a process in bytes: now and at most.
+/// Current and peak resident memory of a process in bytes.
 ///
 /// # Errors
-/// When the process has ended, or the system has no `/proc`.
+/// If the process has ended, or the system has no `/proc`.
 pub fn memory_of(pid: u32) -> Result<(u64, u64)> {
     let path = format!("/proc/{pid}/status");
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
@@ -253,18 +253,18 @@ fn free_address() -> Result<SocketAddr> {
     listener.local_addr().context("cannot find a free port")
 }
 
-/// The end of a log, for error messages.
+/// End of a log, for error messages.
 fn tail(log: &Path) -> String {
     let mut text = String::new();
     if let Ok(file) = std::fs::File::open(log) {
-        // Cut off: a log that is not text or too long is not worth an error beside the one that is reported.
+        // An unreadable log must not hide the reported error.
         let _ = file.take(1 << 20).read_to_string(&mut text);
     }
     let lines: Vec<&str> = text.lines().collect();
     lines.get(lines.len().saturating_sub(8)..).unwrap_or_default().join("\n")
 }
 
-/// The body of a page.
+/// Requests a page and returns its body.
 async fn get(address: SocketAddr, path: &str) -> Result<String> {
     let ask = async {
         let mut connection = TcpStream::connect(address).await?;

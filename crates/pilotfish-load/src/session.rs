@@ -1,10 +1,10 @@
-//! The protocol state of one proxy that remembers what it holds, without IO: responses in, requests out.
+//! Protocol state of one proxy that tracks its resources, without IO: responses in, requests out.
 //!
-//! It behaves as a sidecar does: all clusters and listeners, then the load assignments of the EDS clusters and the
-//! routes that the listeners name; each response is acknowledged.
+//! It behaves like a sidecar: it subscribes to all clusters and listeners, then to the load assignments of
+//! the EDS clusters and to the routes of the listeners, and acknowledges each response.
 //!
-//! What it holds of a resource is the number of its bytes in a table of the process ([`crate::content`]), so that a response is
-//! scanned and hashed, and decoded only where nobody has seen its bytes before.
+//! A resource is stored as the number of its bytes in a table of the process ([`crate::content`]), so a
+//! response is scanned and hashed, and only decoded if its bytes are new.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -15,32 +15,32 @@ use crate::content::{self, Entry};
 use crate::messages::{CDS, DeltaRequest, EDS, LDS, Node, RDS, fields};
 use crate::names::{Name, encoded, intern, text};
 
-/// The types that a sidecar subscribes to, in the order in which it asks for them.
+/// Types that a sidecar subscribes to, in the order of its requests.
 pub const TYPES: [&str; 4] = [CDS, EDS, LDS, RDS];
 pub(crate) const CLUSTERS: usize = 0;
 const LOADS: usize = 1;
 pub(crate) const LISTENERS: usize = 2;
 const ROUTES: usize = 3;
 
-/// What a response was.
+/// Summary of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// The index of its type in [`TYPES`].
+    /// Index of its type in [`TYPES`].
     pub ty: usize,
-    /// The size of the message.
+    /// Size of the message.
     pub bytes: usize,
-    /// Resources in it.
+    /// Number of resources in it.
     pub resources: usize,
-    /// Resources that differ from what the proxy held, and names that are gone and that it held.
+    /// Number of resources that differ from those of the proxy, and of removed names that it had.
     pub changed: usize,
 }
 
-/// What a proxy holds of one type: entries by name, sorted.
+/// Resources of a proxy of one type: entries by name, sorted.
 #[derive(Default)]
 struct Held(Vec<(Name, Entry)>);
 
 impl Held {
-    /// Takes what was sent; how many entries differ from before, and whether they refer to something else.
+    /// Adds received entries; returns the number of changed ones, and true if references changed.
     fn put(&mut self, sent: &mut Vec<(Name, Entry)>) -> (usize, bool) {
         let (mut changed, mut moved) = (0, false);
         let mut added = Vec::new();
@@ -86,20 +86,20 @@ struct Subscription {
     pending: HashSet<Name>,
 }
 
-/// One proxy.
 pub struct Session {
     node: Node,
     types: [Subscription; 4],
 }
 
 impl Session {
-    /// A proxy without any resource.
+    /// Creates a proxy without resources.
     #[must_use]
     pub fn new(node: Node) -> Self {
         Self { node, types: Default::default() }
     }
 
-    /// Forgets everything, as a proxy that was started anew, or only the stream: then it tells the next one what it holds.
+    /// Resets the proxy, like a restarted one, or only its stream: then it lists its resources on the next
+    /// one.
     pub fn leave(&mut self, keep: bool) {
         for subscription in &mut self.types {
             if keep {
@@ -111,8 +111,8 @@ impl Session {
         }
     }
 
-    /// The first requests of a stream. A proxy that holds nothing asks for all clusters and listeners; one that holds
-    /// something names its versions, of all types at once, as Envoy does.
+    /// First requests of a stream. A proxy without resources requests all clusters and listeners; one with
+    /// resources lists their versions, of all types at once, like Envoy.
     #[must_use]
     pub fn start(&self) -> Vec<Bytes> {
         let mut requests = Vec::new();
@@ -134,28 +134,28 @@ impl Session {
         requests
     }
 
-    /// Whether all subscribed resources have arrived.
+    /// True if all subscribed resources have arrived.
     #[must_use]
     pub fn synced(&self) -> bool {
         let [clusters, loads, listeners, routes] = &self.types;
         clusters.answered && listeners.answered && loads.pending.is_empty() && routes.pending.is_empty()
     }
 
-    /// How many named resources have not arrived.
+    /// Number of named resources that have not arrived.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.types.iter().map(|subscription| subscription.pending.len()).sum()
     }
 
-    /// The entries that it holds.
+    /// Entries of its resources.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
         self.types.iter().flat_map(|subscription| subscription.held.0.iter().map(|(_, entry)| *entry))
     }
 
-    /// Takes one response and puts what it calls for into `out`.
+    /// Applies one response and appends the resulting requests to `out`.
     ///
     /// # Errors
-    /// A response that cannot be read, or of a type that was not subscribed.
+    /// A malformed response, or one of a type without a subscription.
     pub fn response(&mut self, message: &Bytes, out: &mut Vec<Bytes>) -> Result<Seen, String> {
         let (mut url, mut nonce, mut resources, mut removed) = (&b""[..], &b""[..], Vec::new(), Vec::new());
         for (number, field) in fields(message) {
@@ -203,7 +203,7 @@ impl Session {
         Ok(seen)
     }
 
-    /// Asks for what clusters or listeners refer to, and no longer for what they do not.
+    /// Updates the subscription to the references of clusters or listeners.
     fn follow(&mut self, ty: usize, out: &mut Vec<Bytes>) {
         let [clusters, loads, listeners, routes] = &mut self.types;
         let (from, to, url) = if ty == CLUSTERS { (clusters, loads, EDS) } else { (listeners, routes, RDS) };
@@ -227,7 +227,7 @@ impl Session {
     }
 }
 
-/// `initial_resource_versions`: a map, so each entry is a message with a key and a value.
+/// Encodes `initial_resource_versions`: a map, so each entry is a message with a key and a value.
 fn put_versions(held: &Held, buffer: &mut BytesMut) {
     for (name, entry) in &held.0 {
         let (Some(name), Some(version)) = (text(*name), content::version(*entry)) else { continue };

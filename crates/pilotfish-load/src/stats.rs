@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The value that `share` (0 to 1) of the values do not exceed; zero when there are none.
+/// Quantile of values for `share` from 0 to 1; zero without values.
 #[must_use]
 pub fn percentile(values: &[Duration], share: f64) -> Duration {
     let mut sorted = values.to_vec();
@@ -13,7 +13,7 @@ pub fn percentile(values: &[Duration], share: f64) -> Duration {
     sorted.get(rank).copied().unwrap_or_default()
 }
 
-/// Milliseconds, for tables.
+/// Converts to milliseconds, for tables.
 #[must_use]
 pub fn milliseconds(value: Duration) -> f64 {
     value.as_secs_f64() * 1e3

@@ -1,20 +1,18 @@
-//! The kinds that go over MCP: how they are spelled in type URLs, and which messages their content is.
+//! Kinds that are transferred by MCP: their type URLs and message types.
 
 use pilotfish_model::Kind;
 
-/// The type URL of mesh config, which is no kind of Kubernetes.
+/// Type URL of mesh config, which is not a Kubernetes kind.
 pub const MESH_CONFIG: &str = "core/v1alpha1/MeshConfig";
 
-/// One kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct McpKind {
-    /// The kind.
     pub kind: Kind,
-    /// The version in the type URL, as Istio spells it since 1.24.
+    /// Version in the type URL, since Istio 1.24.
     pub version: &'static str,
-    /// The version in the type URL, as Istio spelled it until 1.23.
+    /// Version in the type URL, until Istio 1.23.
     pub old_version: &'static str,
-    /// The full name of the message.
+    /// Full name of the message.
     pub message: &'static str,
 }
 
@@ -22,7 +20,7 @@ const fn of(kind: Kind, version: &'static str, old_version: &'static str, messag
     McpKind { kind, version, old_version, message }
 }
 
-/// All kinds, in the order in which they are asked for: mesh config first, then by name.
+/// All kinds, in the order of their requests: mesh config first, then by name.
 pub const KINDS: &[McpKind] = &[
     of(Kind::MeshConfig, "v1alpha1", "v1alpha1", "istio.mesh.v1alpha1.MeshConfig"),
     of(Kind::AuthorizationPolicy, "v1", "v1beta1", "istio.security.v1beta1.AuthorizationPolicy"),
@@ -42,13 +40,13 @@ pub const KINDS: &[McpKind] = &[
 ];
 
 impl McpKind {
-    /// The entry of a kind; `None` for one that does not go over MCP.
+    /// Entry of a kind; `None` for one that is not transferred by MCP.
     #[must_use]
     pub fn of(kind: Kind) -> Option<&'static Self> {
         KINDS.iter().find(|entry| entry.kind == kind)
     }
 
-    /// The kind of a type URL in any of its spellings; `None` for another URL.
+    /// Kind of a type URL in any of its spellings; `None` for another URL.
     #[must_use]
     pub fn of_type_url(url: &str) -> Option<&'static Self> {
         let mut parts = url.split('/');
@@ -61,7 +59,7 @@ impl McpKind {
         versions.contains(&version).then_some(entry)
     }
 
-    /// The type URL to ask with.
+    /// Type URL for requests.
     #[must_use]
     pub fn type_url(&self, old: bool) -> String {
         if self.kind == Kind::MeshConfig {
@@ -71,7 +69,8 @@ impl McpKind {
         format!("{}/{version}/{}", self.kind.group(), self.kind.name())
     }
 
-    /// Whether a message of that full name has the kind's content, whatever its version: they are equal on the wire.
+    /// True if a message of that full name has the kind's content, in any version: they are equal on the
+    /// wire.
     #[must_use]
     pub fn is_message(&self, name: &str) -> bool {
         let parts = |name: &str| -> Option<(String, String)> {

@@ -5,8 +5,9 @@
 //!  World ──▶ Catalogue of resources ──▶ the xDS server ──▶ another control plane
 //! ```
 //!
-//! A type URL is a kind (`networking.istio.io/v1/ServiceEntry`), a resource is an [`Resource`] whose body is the kind's protobuf
-//! message. Content is read from the JSON form of that message, by the same reader as files, so that it is checked alike.
+//! A type URL identifies a kind (`networking.istio.io/v1/ServiceEntry`); a resource is a [`Resource`] whose
+//! body is the kind's protobuf message. Content is parsed from the JSON form of that message, by the parser
+//! for files, so that the same checks apply.
 
 mod client;
 mod kinds;

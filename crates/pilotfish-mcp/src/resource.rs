@@ -1,4 +1,4 @@
-//! The envelope of MCP, and the content in it: protobuf to the JSON that configuration is read from, and back.
+//! Envelope of MCP, and its content: conversion from protobuf to the JSON of configuration, and back.
 
 use crate::kinds::McpKind;
 use pilotfish_proto::istio_api;
@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 /// `istio.mcp.v1alpha1.Resource`: one object.
 #[derive(Clone, PartialEq, Message)]
 pub struct Resource {
-    /// Name, version and what else Kubernetes calls metadata.
+    /// Kubernetes metadata: name, version and more.
     #[prost(message, optional, tag = "1")]
     pub metadata: Option<Metadata>,
-    /// The content: the kind's message.
+    /// Content: the kind's message.
     #[prost(message, optional, tag = "2")]
     pub body: Option<Any>,
 }
@@ -22,19 +22,17 @@ pub struct Resource {
 /// `istio.mcp.v1alpha1.Metadata`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Metadata {
-    /// `NAMESPACE/NAME`.
+    /// Name as `NAMESPACE/NAME`.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// When the object was made.
+    /// Creation time of the object.
     #[prost(message, optional, tag = "2")]
     pub create_time: Option<Timestamp>,
     /// Equal versions are equal objects.
     #[prost(string, tag = "3")]
     pub version: String,
-    /// Labels.
     #[prost(btree_map = "string, string", tag = "4")]
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
     #[prost(btree_map = "string, string", tag = "5")]
     pub annotations: BTreeMap<String, String>,
 }
@@ -44,21 +42,21 @@ impl Name for Resource {
     const PACKAGE: &'static str = "istio.mcp.v1alpha1";
 }
 
-/// The prefix of the type URLs inside of an `Any`.
+/// Prefix of the type URLs in an `Any`.
 const PREFIX: &str = "type.googleapis.com/";
 
-/// Why a resource cannot be read.
+/// Reason why a resource cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResourceError {
-    /// It is in another envelope.
+    /// The envelope has another type.
     #[error("is a {0:?}, not an istio.mcp.v1alpha1.Resource")]
     Envelope(String),
     /// The envelope or the content is not protobuf of its type.
     #[error("the {part} does not decode: {reason}")]
     Malformed {
-        /// `envelope` or `body`.
+        /// Part: `envelope` or `body`.
         part: &'static str,
-        /// What the decoder says.
+        /// Error of the decoder.
         reason: String,
     },
     /// The envelope has no content.
@@ -67,22 +65,22 @@ pub enum ResourceError {
     /// The content is of another kind.
     #[error("has a body of type {found:?}, wanted is {wanted}")]
     OtherKind {
-        /// As it came.
+        /// Received type.
         found: String,
-        /// The kind's message.
+        /// Message of the kind.
         wanted: &'static str,
     },
-    /// JSON that is no content of the kind.
+    /// JSON that is not valid content of the kind.
     #[error("is no {message}: {reason}")]
     Json {
-        /// The kind's message.
+        /// Message of the kind.
         message: &'static str,
-        /// What the decoder says.
+        /// Error of the decoder.
         reason: String,
     },
 }
 
-/// The name of a message in a type URL, with or without prefix.
+/// Name of a message in a type URL, with or without prefix.
 fn message_name(type_url: &str) -> &str {
     type_url.rsplit('/').next().unwrap_or(type_url)
 }
@@ -92,10 +90,10 @@ fn cut(text: &str) -> String {
 }
 
 impl Resource {
-    /// Opens an envelope.
+    /// Decodes an envelope.
     ///
     /// # Errors
-    /// When it is another one or does not decode.
+    /// If it has another type or is malformed.
     pub fn open(any: &Any) -> Result<Self, ResourceError> {
         if message_name(&any.type_url) != Self::full_name() {
             return Err(ResourceError::Envelope(cut(&any.type_url)));
@@ -103,7 +101,7 @@ impl Resource {
         Self::decode(&*any.value).map_err(|error| malformed("envelope", &error))
     }
 
-    /// Closes the envelope.
+    /// Encodes the envelope.
     #[must_use]
     pub fn into_any(self) -> Any {
         Any { type_url: format!("{PREFIX}{}", Self::full_name()), value: self.encode_to_vec() }
@@ -118,10 +116,10 @@ fn descriptor(kind: &McpKind) -> Option<MessageDescriptor> {
     istio_api::pool().get_message_by_name(kind.message)
 }
 
-/// The content of a kind as the JSON that it has in an API server.
+/// Content of a kind as JSON, in the form of an API server.
 ///
 /// # Errors
-/// When it is of another kind or does not decode.
+/// If it is of another kind or malformed.
 pub fn body_to_json(kind: &McpKind, body: &Any) -> Result<Value, ResourceError> {
     let other = || ResourceError::OtherKind { found: cut(&body.type_url), wanted: kind.message };
     if !kind.is_message(message_name(&body.type_url)) {
@@ -134,7 +132,7 @@ pub fn body_to_json(kind: &McpKind, body: &Any) -> Result<Value, ResourceError> 
     Ok(with_integers(json))
 }
 
-/// Whole numbers as integers: in a `Struct`, all numbers are floats.
+/// Converts whole numbers to integers: in a `Struct`, all numbers are floats.
 fn with_integers(json: Value) -> Value {
     match json {
         Value::Number(number) => Value::Number(whole(&number).unwrap_or(number)),
@@ -147,14 +145,14 @@ fn with_integers(json: Value) -> Value {
 }
 
 fn whole(number: &Number) -> Option<Number> {
-    /// Up to here every integer is a float.
+    /// Bound up to which floats represent every integer exactly.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let value =
         number.as_f64().filter(|value| number.is_f64() && value.fract() == 0.0 && value.abs() <= EXACT)?;
     format!("{value:.0}").parse::<i64>().ok().map(Number::from)
 }
 
-/// JSON that fits messages: an empty text stands for a match without condition, which is an empty message.
+/// Adapts JSON to messages: an empty string means a match without a condition, which is an empty message.
 fn fit(json: &Value, kind: &Kind) -> Value {
     let Kind::Message(message) = kind else { return json.clone() };
     if message.full_name().starts_with("google.protobuf.") {
@@ -184,11 +182,11 @@ fn fit(json: &Value, kind: &Kind) -> Value {
     Value::Object(fitted)
 }
 
-/// The content of a kind from JSON. Fields that Istio's API does not have are left out. Entries of maps come in any order, so versions
-/// are made of the JSON and not of these bytes.
+/// Encodes content of a kind from JSON. Fields that Istio's API does not have are left out. Map entries may
+/// have any order, so versions are computed from the JSON and not from these bytes.
 ///
 /// # Errors
-/// When a value is not of its field's type.
+/// If a value does not have the type of its field.
 pub fn json_to_body(kind: &McpKind, json: &Value) -> Result<Any, ResourceError> {
     let wrong = |reason: String| ResourceError::Json { message: kind.message, reason };
     let descriptor = descriptor(kind).ok_or_else(|| wrong("there is no such message".to_owned()))?;

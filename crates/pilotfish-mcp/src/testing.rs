@@ -1,13 +1,13 @@
-//! Both sides one after the other, for tests of what comes of it.
+//! Server and client in sequence, for tests of the result.
 
 use crate::client::relay;
 use crate::server::Catalogue;
 use pilotfish_model::{ChangeSet, Object, World};
 
-/// The objects that a Pilotfish has which reads all its configuration from one that has this world.
+/// Objects of a Pilotfish that reads all its configuration from one with this world.
 ///
 /// # Panics
-/// When one side does not take what the other one says.
+/// If one side refuses the output of the other.
 #[must_use]
 pub fn relayed(world: &World) -> Vec<Object> {
     relay(&Catalogue::default().update(world, &ChangeSet::default()))

@@ -1,19 +1,19 @@
-//! The domain of Kubernetes Services, in which short host names of configuration are completed: `catalog` in namespace `shop` stands
-//! for `catalog.shop.svc.cluster.local`.
+//! Domain of Kubernetes Services, by which short host names in configuration are completed: `catalog` in
+//! namespace `shop` means `catalog.shop.svc.cluster.local`.
 
 use crate::Namespace;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// The domain of hosts that stand for Services of all clusters.
+/// Domain of hosts that represent Services of all clusters.
 pub const CLUSTER_SET: &str = "clusterset.local";
 
-/// The domain below which the mesh's Kubernetes Services are. One for the whole mesh, and for as long as the process runs.
+/// Domain of the mesh's Kubernetes Services. One for the whole mesh, fixed for the life of the process.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ClusterDomain {
-    /// For example `svc.cluster.local`.
+    /// Domain of Services, such as `svc.cluster.local`.
     services: Arc<str>,
-    /// The same for what ServiceImports stand for.
+    /// Domain of ServiceImports.
     imports: Arc<str>,
 }
 
@@ -24,34 +24,34 @@ impl Default for ClusterDomain {
 }
 
 impl ClusterDomain {
-    /// Takes the domain of the cluster, such as `cluster.local`.
+    /// Creates the domain from that of the cluster, such as `cluster.local`.
     #[must_use]
     pub fn new(domain: &str) -> Self {
         let services: Arc<str> = format!("svc.{domain}").into();
         Self { imports: services.clone(), services }
     }
 
-    /// The same, where Services of all clusters have hosts of their own below [`CLUSTER_SET`] (`ENABLE_MCS_HOST`).
+    /// Gives ServiceImports hosts of their own below [`CLUSTER_SET`] (`ENABLE_MCS_HOST`).
     #[must_use]
     pub fn with_cluster_set(self) -> Self {
         Self { imports: format!("svc.{CLUSTER_SET}").into(), ..self }
     }
 
-    /// The host name that a ServiceImport stands for: of the Services in all clusters where they have one, else of the Service of
-    /// that name.
+    /// Host name of a ServiceImport: the one for Services of all clusters if that is enabled, or else that of
+    /// the Service with its name.
     #[must_use]
     pub fn import(&self, name: &str, namespace: &Namespace) -> String {
         format!("{name}.{namespace}.{}", self.imports)
     }
 
-    /// The host name of a Kubernetes Service.
+    /// Host name of a Kubernetes Service.
     #[must_use]
     pub fn service(&self, name: &str, namespace: &Namespace) -> String {
         format!("{name}.{namespace}.{}", self.services)
     }
 
-    /// The full host name of what an object of `namespace` names. Only a name without any dot is completed: `catalog.shop`
-    /// stays as it is, and so does `*`.
+    /// Full host name for a name in an object of `namespace`. Only a name without any dot is completed:
+    /// `catalog.shop` and `*` stay as they are.
     #[must_use]
     pub fn qualify<'a>(&self, host: &'a str, namespace: &Namespace) -> Cow<'a, str> {
         if host.is_empty() || host.contains('.') || host.starts_with('*') || namespace.is_empty() {
@@ -60,13 +60,13 @@ impl ClusterDomain {
         Cow::Owned(self.service(host, namespace))
     }
 
-    /// The domain in which proxies of a namespace complete names.
+    /// Domain by which proxies of a namespace complete names.
     #[must_use]
     pub fn of_namespace(&self, namespace: &Namespace) -> String {
         format!("{namespace}.{}", self.services)
     }
 
-    /// The host below the domain of Services for one that ends in `.svc`, as bootstraps write it; others as they are.
+    /// Completes a host that ends in `.svc`, as in bootstraps; returns others unchanged.
     #[must_use]
     pub fn complete(&self, host: &str) -> String {
         match host.strip_suffix(".svc") {

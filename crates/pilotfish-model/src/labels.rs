@@ -1,4 +1,4 @@
-//! Labels: small maps of text, of which a large world has very many.
+//! Labels: small string maps, of which a large world has very many.
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
@@ -6,47 +6,43 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Labels of an object, workload or endpoint, by key. Shared, because many endpoints carry equal ones.
+/// Labels of an object, workload or endpoint, by key. Shared, since many endpoints have equal ones.
 pub type Labels = Arc<LabelMap>;
 
-/// A map from keys to values that is made once and read often: a sorted list, as the smallest `BTreeMap` takes half a
-/// kilobyte. Its texts are shared with the maps that it is made of.
+/// Immutable string map as a sorted list, since the smallest `BTreeMap` takes half a kilobyte. Strings are
+/// shared with the maps that it was built from.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LabelMap(Box<[(Arc<str>, Arc<str>)]>);
 
 impl LabelMap {
-    /// The value of a key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         self.shared(key).map(|value| &**value)
     }
 
-    /// The value of a key, to be shared.
+    /// Shared value of a key.
     #[must_use]
     pub fn shared(&self, key: &str) -> Option<&Arc<str>> {
         let at = self.0.binary_search_by(|(known, _)| (**known).cmp(key)).ok()?;
         self.0.get(at).map(|(_, value)| value)
     }
 
-    /// Whether there is a value for the key.
     #[must_use]
     pub fn contains_key(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
 
-    /// Whether there are no labels.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many labels there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The keys, in order.
+    /// Keys in order.
     pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
         self.0.iter().map(|(key, _)| key)
     }
@@ -57,21 +53,21 @@ impl LabelMap {
         Iter(self.0.iter())
     }
 
-    /// Those of the labels whose keys are wanted.
+    /// Labels whose keys match.
     #[must_use]
     pub fn only(&self, is_wanted: impl Fn(&str) -> bool) -> Self {
         let wanted = self.iter().filter(|(key, _)| is_wanted(key));
         wanted.map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 
-    /// These labels, with others in the place of those of the same key, or beside them.
+    /// Copies the labels with others added or replaced.
     #[must_use]
     pub fn with(&self, others: impl IntoIterator<Item = (Arc<str>, Arc<str>)>) -> Self {
         self.iter().map(|(key, value)| (key.clone(), value.clone())).chain(others).collect()
     }
 }
 
-/// Keys and values of a [`LabelMap`], in order of the keys.
+/// Iterator over a [`LabelMap`], in order of the keys.
 #[derive(Clone, Debug)]
 pub struct Iter<'a>(std::slice::Iter<'a, (Arc<str>, Arc<str>)>);
 
@@ -97,12 +93,12 @@ impl<'a> IntoIterator for &'a LabelMap {
 }
 
 impl<K: Into<Arc<str>>, V: Into<Arc<str>>> FromIterator<(K, V)> for LabelMap {
-    /// Of several values for one key the last counts.
+    /// The last of several values for one key wins.
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
         let mut list: Vec<(Arc<str>, Arc<str>)> =
             pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
         if !list.is_sorted_by(|(a, _), (b, _)| a < b) {
-            // Stable, so that the last of equal keys is the last of them still.
+            // Stable, so that the last of equal keys stays the last.
             list.sort_by(|(a, _), (b, _)| a.cmp(b));
             list.reverse();
             list.dedup_by(|(a, _), (b, _)| a == b);
@@ -160,7 +156,7 @@ impl<'de> Deserialize<'de> for LabelMap {
     }
 }
 
-/// Whether every label of `selector` is in `labels` with the same value. An empty selector matches everything.
+/// True if `labels` has every label of `selector` with the same value. An empty selector matches everything.
 #[must_use]
 pub fn label_subset<'a, K, V>(selector: impl IntoIterator<Item = (&'a K, &'a V)>, labels: &LabelMap) -> bool
 where

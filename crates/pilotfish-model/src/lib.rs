@@ -1,9 +1,9 @@
 //! The model of Pilotfish: services, endpoints, workloads, configuration objects, and the immutable [`World`]
 //! that holds them.
 //!
-//! Everything left of this crate (sources, registries) produces these types, everything right of it
-//! (translation, xDS) reads them. The crate knows nothing of the network, of wire formats, of Kubernetes clients
-//! or of async runtimes; it is plain data, so every rule on it can be tested by calling a function.
+//! Sources and registries produce these types, translation and xDS read them. The crate does not know the
+//! network, wire formats, Kubernetes clients or async runtimes; it is plain data, so every rule on it can be
+//! tested by calling a function.
 //!
 //! ```text
 //! registries ── Update ──▶ WorldWriter ── Arc<World> + ChangeSet ──▶ translation

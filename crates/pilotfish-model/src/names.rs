@@ -1,4 +1,4 @@
-//! Names that are validated once, when they enter the system, and cheap to copy afterwards.
+//! Names that are validated once at their construction, and are cheap to copy.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -11,13 +11,12 @@ macro_rules! name {
         pub struct $type(Arc<str>);
 
         impl $type {
-            /// The name as text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
             }
 
-            /// Whether the name is the empty string, which stands for "not set".
+            /// True if the name is empty, which means unset.
             #[must_use]
             pub fn is_empty(&self) -> bool {
                 self.0.is_empty()
@@ -26,7 +25,7 @@ macro_rules! name {
 
         impl From<&str> for $type {
             fn from(text: &str) -> Self {
-                // The empty text is shared: it is in very many places.
+                // The empty string is shared, since it is used in very many places.
                 if text.is_empty() { Self::default() } else { Self(text.into()) }
             }
         }
@@ -100,47 +99,47 @@ macro_rules! name {
 }
 
 name!(
-    /// A Kubernetes namespace, or its equivalent for services from elsewhere. Empty for cluster-scoped objects.
+    /// A Kubernetes namespace, or its equivalent for services from elsewhere. Empty for cluster-scoped
+    /// objects.
     Namespace
 );
 name!(
-    /// The id of a cluster: the `CLUSTER_ID` of proxies, the key of endpoint shards.
+    /// Cluster id: the `CLUSTER_ID` of proxies, and part of the keys of endpoint shards.
     ClusterId
 );
 name!(
-    /// A network in the sense of Istio's `topology.istio.io/network`: endpoints of one network reach each other
-    /// directly. Empty means "not known", which counts as the same network as any other.
+    /// Network as in Istio's `topology.istio.io/network`: endpoints of one network reach each other directly.
+    /// Empty means unknown, which counts as the same network as any other.
     NetworkId
 );
 
-/// A service's host name: lower-case DNS labels, possibly with a leading `*` label (`*.example.com`, `*`).
+/// Host name of a service: lower-case DNS labels, possibly with a leading `*` label (`*.example.com`, `*`).
 ///
-/// Validated once by [`Hostname::parse`]; after that no code checks again.
+/// Validated once by [`Hostname::parse`].
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hostname(Arc<str>);
 
-/// Why a text is no host name.
+/// Reason why a text is not a host name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostnameError {
-    /// The text is empty.
     #[error("host name is empty")]
     Empty,
-    /// Longer than the 255 bytes that DNS allows.
+    /// Longer than the 255 bytes of DNS.
     #[error("host name is longer than 255 characters")]
     TooLong,
     /// A label between dots is empty, over 63 bytes, or begins or ends with `-`.
     #[error("label {0:?} is not a DNS label (1-63 of a-z, 0-9, '-', '_', not at the ends '-')")]
     Label(String),
-    /// `*` somewhere else than as the whole first label.
+    /// `*` in a place other than the whole first label.
     #[error("'*' may only be the whole first label, as in *.example.com")]
     Wildcard,
 }
 
 impl Hostname {
-    /// Checks and lower-cases a host name. One trailing dot is dropped.
+    /// Validates a host name and converts it to lower case. One trailing dot is dropped.
     ///
     /// # Errors
-    /// When the text is no DNS name, with or without a leading `*` label.
+    /// If the text is not a DNS name, with or without a leading `*` label.
     pub fn parse(text: &str) -> Result<Self, HostnameError> {
         let text = text.strip_suffix('.').unwrap_or(text);
         if text.is_empty() {
@@ -165,44 +164,42 @@ impl Hostname {
         Ok(Self(text.to_ascii_lowercase().into()))
     }
 
-    /// The host name of a Kubernetes Service: `<name>.<namespace>.svc.<domain>` (spec/registry.md 2.1).
+    /// Host name of a Kubernetes Service: `<name>.<namespace>.svc.<domain>` (spec/registry.md 2.1).
     ///
     /// # Errors
-    /// When the parts do not make a DNS name.
+    /// If the parts do not make a DNS name.
     pub fn of_kubernetes_service(name: &str, namespace: &str, domain: &str) -> Result<Self, HostnameError> {
         Self::parse(&format!("{name}.{namespace}.svc.{domain}"))
     }
 
-    /// Sorts before every host name: where a range over hosts begins.
+    /// Lower bound of all host names, for ranges.
     pub(crate) fn lowest() -> Self {
         Self("".into())
     }
 
-    /// The host name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The shared text, lent.
+    /// Reference to the shared text.
     #[must_use]
     pub fn shared(&self) -> &Arc<str> {
         &self.0
     }
 
-    /// The shared text.
     #[must_use]
     pub fn text(&self) -> Arc<str> {
         self.0.clone()
     }
 
-    /// Whether the first label is `*`.
+    /// True if the first label is `*`.
     #[must_use]
     pub fn is_wildcard(&self) -> bool {
         self.0.starts_with('*')
     }
 
-    /// Whether the two can name a common host: equal, or one is a wildcard that covers the other.
+    /// True if both can match a common host: equal, or one is a wildcard that covers the other.
     #[must_use]
     pub fn matches(&self, other: &Self) -> bool {
         match (self.is_wildcard(), other.is_wildcard()) {
@@ -216,7 +213,7 @@ impl Hostname {
         }
     }
 
-    /// Whether every host that this name stands for is covered by `other` (equal, or `other` is a wildcard above).
+    /// True if `other` covers every host of this name: equal, or a wildcard above.
     #[must_use]
     pub fn is_subset_of(&self, other: &Self) -> bool {
         match (self.is_wildcard(), other.is_wildcard()) {
@@ -258,21 +255,22 @@ impl serde::Serialize for Hostname {
     }
 }
 
-/// Where a workload runs: region, zone and sub-zone; any part may be empty.
+/// Locality of a workload: region, zone and sub-zone; any part may be empty.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
 )]
 pub struct Locality {
-    /// For example `eu-west`.
+    /// Region, such as `eu-west`.
     pub region: Arc<str>,
-    /// For example `eu-west-1`.
+    /// Zone, such as `eu-west-1`.
     pub zone: Arc<str>,
-    /// Finer than a zone, for example a rack.
+    /// Part of a zone, such as a rack.
     pub sub_zone: Arc<str>,
 }
 
 impl Locality {
-    /// Reads `region/zone/sub_zone`, each part optional. Without a slash, dots separate (labels may not hold slashes).
+    /// Parses `region/zone/sub_zone`, each part optional. Without a slash, dots separate the parts (labels
+    /// cannot have slashes).
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let separator = if text.contains('/') { '/' } else { '.' };
@@ -281,7 +279,6 @@ impl Locality {
         Self { region: next(), zone: next(), sub_zone: next() }
     }
 
-    /// Whether no part is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.region.is_empty() && self.zone.is_empty() && self.sub_zone.is_empty()

@@ -1,4 +1,4 @@
-//! Configuration objects: what a source delivers, typed by kind, with the metadata that rules depend on.
+//! Configuration objects from sources, typed by kind, with the metadata that rules depend on.
 
 use crate::{Labels, Namespace};
 use std::any::Any;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $variant:ident = $kind:literal, $group:literal, $plural:literal;)*) => {
-        /// The kinds of objects that Pilotfish reads.
+        /// Kinds of objects that Pilotfish reads.
         #[derive(
             Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
         )]
@@ -17,22 +17,21 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// Every kind.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The `kind` as written in YAML.
+            /// `kind` as written in YAML.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $kind,)* }
             }
 
-            /// The API group; empty for Kubernetes' core group.
+            /// API group; empty for Kubernetes' core group.
             #[must_use]
             pub fn group(self) -> &'static str {
                 match self { $(Self::$variant => $group,)* }
             }
 
-            /// The plural resource name, as in API paths.
+            /// Plural resource name, as in API paths.
             #[must_use]
             pub fn plural(self) -> &'static str {
                 match self { $(Self::$variant => $plural,)* }
@@ -42,71 +41,40 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Kubernetes Service.
     Service = "Service", "", "services";
-    /// Kubernetes EndpointSlice.
     EndpointSlice = "EndpointSlice", "discovery.k8s.io", "endpointslices";
-    /// Kubernetes Pod.
     Pod = "Pod", "", "pods";
-    /// Kubernetes Node.
     Node = "Node", "", "nodes";
-    /// Kubernetes Namespace.
     Namespace = "Namespace", "", "namespaces";
-    /// Kubernetes Secret.
     Secret = "Secret", "", "secrets";
-    /// Kubernetes ConfigMap.
     ConfigMap = "ConfigMap", "", "configmaps";
-    /// Kubernetes Ingress.
     Ingress = "Ingress", "networking.k8s.io", "ingresses";
-    /// Kubernetes IngressClass.
     IngressClass = "IngressClass", "networking.k8s.io", "ingressclasses";
-    /// Istio VirtualService.
     VirtualService = "VirtualService", "networking.istio.io", "virtualservices";
-    /// Istio DestinationRule.
     DestinationRule = "DestinationRule", "networking.istio.io", "destinationrules";
     /// Istio Gateway.
     Gateway = "Gateway", "networking.istio.io", "gateways";
-    /// Istio ServiceEntry.
     ServiceEntry = "ServiceEntry", "networking.istio.io", "serviceentries";
-    /// Istio WorkloadEntry.
     WorkloadEntry = "WorkloadEntry", "networking.istio.io", "workloadentries";
-    /// Istio WorkloadGroup.
     WorkloadGroup = "WorkloadGroup", "networking.istio.io", "workloadgroups";
-    /// Istio Sidecar.
     Sidecar = "Sidecar", "networking.istio.io", "sidecars";
-    /// Istio EnvoyFilter.
     EnvoyFilter = "EnvoyFilter", "networking.istio.io", "envoyfilters";
-    /// Istio ProxyConfig.
     ProxyConfig = "ProxyConfig", "networking.istio.io", "proxyconfigs";
-    /// Istio AuthorizationPolicy.
     AuthorizationPolicy = "AuthorizationPolicy", "security.istio.io", "authorizationpolicies";
-    /// Istio PeerAuthentication.
     PeerAuthentication = "PeerAuthentication", "security.istio.io", "peerauthentications";
-    /// Istio RequestAuthentication.
     RequestAuthentication = "RequestAuthentication", "security.istio.io", "requestauthentications";
-    /// Istio Telemetry.
     Telemetry = "Telemetry", "telemetry.istio.io", "telemetries";
-    /// Istio WasmPlugin.
     WasmPlugin = "WasmPlugin", "extensions.istio.io", "wasmplugins";
-    /// Gateway API GatewayClass.
     GatewayClass = "GatewayClass", "gateway.networking.k8s.io", "gatewayclasses";
     /// Gateway API Gateway.
     KubernetesGateway = "Gateway", "gateway.networking.k8s.io", "gateways";
-    /// Gateway API HTTPRoute.
     HttpRoute = "HTTPRoute", "gateway.networking.k8s.io", "httproutes";
-    /// Gateway API GRPCRoute.
     GrpcRoute = "GRPCRoute", "gateway.networking.k8s.io", "grpcroutes";
-    /// Gateway API TCPRoute.
     TcpRoute = "TCPRoute", "gateway.networking.k8s.io", "tcproutes";
-    /// Gateway API TLSRoute.
     TlsRoute = "TLSRoute", "gateway.networking.k8s.io", "tlsroutes";
-    /// Gateway API ReferenceGrant.
     ReferenceGrant = "ReferenceGrant", "gateway.networking.k8s.io", "referencegrants";
-    /// Gateway API BackendTLSPolicy.
     BackendTlsPolicy = "BackendTLSPolicy", "gateway.networking.k8s.io", "backendtlspolicies";
-    /// Multi-cluster services: ServiceExport.
     ServiceExport = "ServiceExport", "multicluster.x-k8s.io", "serviceexports";
-    /// Multi-cluster services: ServiceImport.
     ServiceImport = "ServiceImport", "multicluster.x-k8s.io", "serviceimports";
     /// Istio's mesh-wide settings; one object, without namespace.
     MeshConfig = "MeshConfig", "mesh.istio.io", "meshconfigs";
@@ -115,13 +83,13 @@ kinds! {
 }
 
 impl Kind {
-    /// The kind of that name in that API group, any version.
+    /// Kind of that name in that API group, in any version.
     #[must_use]
     pub fn find(group: &str, kind: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|k| k.name() == kind && k.group() == group)
     }
 
-    /// The kind in the form that Istio uses in metadata paths: `virtual-service` for `VirtualService`.
+    /// Kind in the form of Istio's metadata paths: `virtual-service` for `VirtualService`.
     #[must_use]
     pub fn kebab(self) -> String {
         let mut out = String::new();
@@ -141,19 +109,16 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Which object: kind, namespace and name. Unique within one store.
+/// Key of an object: kind, namespace and name. Unique within one store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct ObjectKey {
-    /// The kind.
     pub kind: Kind,
-    /// The namespace; empty for cluster-scoped kinds.
+    /// Namespace; empty for cluster-scoped kinds.
     pub namespace: Namespace,
-    /// The name.
     pub name: Arc<str>,
 }
 
 impl ObjectKey {
-    /// The key of that object.
     pub fn new(kind: Kind, namespace: impl Into<Namespace>, name: impl Into<Arc<str>>) -> Self {
         Self { kind, namespace: namespace.into(), name: name.into() }
     }
@@ -170,29 +135,28 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// Metadata of an object, as far as rules depend on it.
+/// Metadata of an object that rules depend on.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ObjectMeta {
     /// Kind, namespace and name.
     pub key: ObjectKey,
-    /// `metadata.labels`.
     pub labels: Labels,
-    /// `metadata.annotations`.
     pub annotations: Arc<BTreeMap<String, String>>,
-    /// `metadata.creationTimestamp` in seconds since the epoch; 0 when not written. Ties break by name, then namespace.
+    /// `metadata.creationTimestamp` in seconds since the epoch; 0 if unset. Ties break by name, then
+    /// namespace.
     pub created: i64,
-    /// `metadata.generation`, where the source has one.
+    /// `metadata.generation`, if the source has one.
     pub generation: i64,
-    /// `metadata.uid`, where the source has one.
+    /// `metadata.uid`, if the source has one.
     pub uid: Arc<str>,
-    /// Names of the owners, as `(kind, name)`: a Pod's workload name is derived from them.
+    /// Owners as `(kind, name)`: a Pod's workload name is derived from them.
     pub owners: Arc<[(String, String)]>,
-    /// Where it was written, for messages: `shop.yaml:12`, or a cluster's name.
+    /// Source location for messages: `shop.yaml:12`, or a cluster's name.
     pub origin: Arc<str>,
 }
 
 impl ObjectMeta {
-    /// Metadata with nothing but a key.
+    /// Metadata with a key only.
     #[must_use]
     pub fn of(key: ObjectKey) -> Self {
         Self {
@@ -207,19 +171,20 @@ impl ObjectMeta {
         }
     }
 
-    /// The order in which Istio lets the first one win: age, then name, then namespace.
+    /// Order by which Istio resolves conflicts, the first one wins: age, then name, then namespace.
     #[must_use]
     pub fn precedence(&self) -> (i64, &str, &str) {
         (self.created, &self.key.name, self.key.namespace.as_str())
     }
 
-    /// The value of the label `istio.io/rev`.
+    /// Value of the label `istio.io/rev`.
     #[must_use]
     pub fn revision(&self) -> Option<&str> {
         self.labels.get(crate::REVISION_LABEL)
     }
 
-    /// Whether the part that rules depend on is equal. The origin (a line number) and the generation are not.
+    /// True if all metadata that rules depend on is equal. The origin (a line number) and the generation are
+    /// ignored.
     #[must_use]
     pub fn same_content(&self, other: &Self) -> bool {
         self.key == other.key
@@ -231,17 +196,15 @@ impl ObjectMeta {
     }
 }
 
-/// The typed content of one kind of object: `spec`, and what is read of `status`.
+/// Typed content of one kind of object: `spec`, and the used parts of `status`.
 pub trait KindSpec: PartialEq + fmt::Debug + Send + Sync + 'static {
-    /// The kind whose content this is.
     const KIND: Kind;
 }
 
-/// Content of any kind, compared and read back by its type. Implemented for every [`KindSpec`].
+/// Content of any kind, with comparison and downcast. Implemented for every [`KindSpec`].
 pub trait Spec: Any + fmt::Debug + Send + Sync {
-    /// The kind.
     fn kind(&self) -> Kind;
-    /// For reading it back as its type.
+    /// Access for a downcast.
     fn as_any(&self) -> &dyn Any;
     /// Equality across the erased type.
     fn equals(&self, other: &dyn Spec) -> bool;
@@ -261,28 +224,27 @@ impl<T: KindSpec> Spec for T {
     }
 }
 
-/// One object as a source delivers it.
+/// An object from a source.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// Name, labels, age, origin.
+    /// Name, labels, age and origin.
     pub meta: Arc<ObjectMeta>,
-    /// The content, typed by its kind.
+    /// Content, typed by its kind.
     pub spec: Arc<dyn Spec>,
 }
 
 impl Object {
-    /// An object of a known type.
+    /// Creates an object of a known type.
     pub fn new<T: KindSpec>(meta: ObjectMeta, spec: T) -> Self {
         Self { meta: Arc::new(meta), spec: Arc::new(spec) }
     }
 
-    /// Kind, namespace and name.
     #[must_use]
     pub fn key(&self) -> &ObjectKey {
         &self.meta.key
     }
 
-    /// The object as its type; `None` when it is of another kind.
+    /// The object with its type; `None` if it is of another kind.
     #[must_use]
     pub fn typed<T: KindSpec>(&self) -> Option<Typed<T>> {
         self.spec.as_any().is::<T>().then(|| Typed { object: self.clone(), of: std::marker::PhantomData })
@@ -290,7 +252,7 @@ impl Object {
 }
 
 impl PartialEq for Object {
-    /// Equal in what rules depend on: an edit that only moves lines in a file is no change.
+    /// Compares the parts that rules depend on: an edit that only moves lines in a file is no change.
     fn eq(&self, other: &Self) -> bool {
         self.meta.same_content(&other.meta)
             && (Arc::ptr_eq(&self.spec, &other.spec) || self.spec.equals(&*other.spec))
@@ -304,31 +266,26 @@ pub struct Typed<T> {
 }
 
 impl<T> Typed<T> {
-    /// Name, labels, age, origin.
     #[must_use]
     pub fn meta(&self) -> &Arc<ObjectMeta> {
         &self.object.meta
     }
 
-    /// Kind, namespace and name.
     #[must_use]
     pub fn key(&self) -> &ObjectKey {
         &self.object.meta.key
     }
 
-    /// The namespace.
     #[must_use]
     pub fn namespace(&self) -> &Namespace {
         &self.object.meta.key.namespace
     }
 
-    /// The name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.object.meta.key.name
     }
 
-    /// The object with its type erased.
     #[must_use]
     pub fn object(&self) -> &Object {
         &self.object

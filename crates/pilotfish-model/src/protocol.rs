@@ -1,54 +1,45 @@
 //! Application protocols of service ports.
 
-/// The protocol of a service port, as Istio names them. `Unsupported` means "not declared": the proxy sniffs.
+/// Protocol of a service port, with Istio's names. `Unsupported` means undeclared: the proxy detects it.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize,
 )]
 pub enum Protocol {
-    /// gRPC over HTTP/2.
     Grpc,
-    /// gRPC-Web.
     GrpcWeb,
-    /// HTTP/1.1.
     Http,
-    /// HTTP proxied by the sidecar's explicit proxy port.
+    /// HTTP on the sidecar's explicit proxy port.
     HttpProxy,
-    /// HTTP/2.
     Http2,
     /// HTTP over TLS, opaque to the mesh.
     Https,
-    /// Plain TCP.
     Tcp,
     /// TLS, opaque to the mesh.
     Tls,
-    /// UDP: known, never routed.
+    /// UDP: parsed, but never routed.
     Udp,
-    /// MongoDB.
     Mongo,
-    /// Redis.
     Redis,
-    /// MySQL.
     Mysql,
-    /// Dubbo's own protocol. Istio has no name for it, so only registries can say it.
+    /// Dubbo's own protocol. Istio has no name for it, so only registries can declare it.
     Dubbo,
-    /// HBONE tunnels.
     Hbone,
-    /// Not declared or not known.
+    /// Undeclared or unknown.
     #[default]
     Unsupported,
 }
 
-/// The transport protocol of a port.
+/// Transport protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Transport {
-    /// TCP, and everything that proxies can carry.
+    /// TCP, and everything that proxies can forward.
     Tcp,
-    /// UDP, which proxies do not carry.
+    /// UDP, which proxies do not forward.
     Udp,
 }
 
 impl Protocol {
-    /// The protocol's name in JSON views, which tools read: it stays when a variant is renamed.
+    /// Name in JSON views, which tools read: stays the same when a variant is renamed.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -70,7 +61,7 @@ impl Protocol {
         }
     }
 
-    /// The protocol's name as in ports of Istio's kinds; `auto` where proxies find it out.
+    /// Name in ports of Istio's kinds; `auto` if proxies detect it.
     #[must_use]
     pub fn istio_name(self) -> &'static str {
         match self {
@@ -92,7 +83,8 @@ impl Protocol {
         }
     }
 
-    /// Reads a protocol's name in any case, as in ServiceEntry and Gateway ports; unknown names are `Unsupported`.
+    /// Parses the name of a protocol in any case, as in ServiceEntry and Gateway ports; unknown names are
+    /// `Unsupported`.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         match text.to_ascii_lowercase().as_str() {
@@ -113,14 +105,15 @@ impl Protocol {
         }
     }
 
-    /// Reads a protocol's name as registries say it: Istio's names, and `dubbo`, which in objects is no name.
+    /// Parses the name of a protocol from a registry: Istio's names, and `dubbo`, which is not allowed in
+    /// objects.
     #[must_use]
     pub fn of_registry(text: &str) -> Self {
         if text.eq_ignore_ascii_case("dubbo") { Self::Dubbo } else { Self::parse(text) }
     }
 
-    /// The protocol of a Kubernetes Service port (spec/registry.md 3): transport, then `appProtocol`, then the port
-    /// name's prefix, then well-known ports whose servers speak first.
+    /// Protocol of a Kubernetes Service port (spec/registry.md 3): from the transport, then `appProtocol`,
+    /// then the prefix of the port name, then well-known ports whose servers speak first.
     #[must_use]
     pub fn of_kubernetes_port(number: u32, name: &str, transport: &str, app_protocol: Option<&str>) -> Self {
         if transport == "UDP" {
@@ -137,7 +130,7 @@ impl Protocol {
         let head =
             if lower.starts_with("grpc-web") { "grpc-web" } else { lower.split('-').next().unwrap_or("") };
         match Self::parse(head) {
-            // "hbone" is a Gateway protocol; as a port name it is a name like any other.
+            // "hbone" is a protocol of Gateways; in names of ports it has no meaning.
             Self::Unsupported | Self::Hbone => match number {
                 25 | 53 | 3306 | 27017 => Self::Tcp,
                 _ => Self::Unsupported,
@@ -146,31 +139,31 @@ impl Protocol {
         }
     }
 
-    /// The transport protocol below it: UDP for `Udp`, else TCP.
+    /// Transport protocol: UDP for `Udp`, TCP otherwise.
     #[must_use]
     pub fn transport(self) -> Transport {
         if self == Self::Udp { Transport::Udp } else { Transport::Tcp }
     }
 
-    /// HTTP in clear text, so that requests can be routed.
+    /// True for plaintext HTTP, whose requests can be routed.
     #[must_use]
     pub fn is_http(self) -> bool {
         matches!(self, Self::Http | Self::Http2 | Self::HttpProxy | Self::Grpc | Self::GrpcWeb)
     }
 
-    /// HTTP/2 is certain.
+    /// True if HTTP/2 is certain.
     #[must_use]
     pub fn is_http2(self) -> bool {
         matches!(self, Self::Http2 | Self::Grpc | Self::GrpcWeb)
     }
 
-    /// gRPC in either form.
+    /// True for gRPC in either form.
     #[must_use]
     pub fn is_grpc(self) -> bool {
         matches!(self, Self::Grpc | Self::GrpcWeb)
     }
 
-    /// TCP as far as the mesh can tell.
+    /// True for protocols that the mesh handles as TCP.
     #[must_use]
     pub fn is_tcp(self) -> bool {
         matches!(
@@ -179,13 +172,13 @@ impl Protocol {
         )
     }
 
-    /// TLS whose SNI can be matched.
+    /// True for TLS whose SNI can be matched.
     #[must_use]
     pub fn is_tls(self) -> bool {
         matches!(self, Self::Https | Self::Tls)
     }
 
-    /// Neither declared nor derived: sniffed.
+    /// True if the protocol is neither declared nor derived, so that proxies detect it.
     #[must_use]
     pub fn is_unsupported(self) -> bool {
         self == Self::Unsupported

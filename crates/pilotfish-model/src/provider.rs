@@ -1,14 +1,14 @@
-//! Which registry something comes from, and what it is called there.
+//! Registry that a service, endpoint or workload comes from, and its id there.
 
 use crate::{ClusterId, ObjectKey};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A type of registry: its name in the table of registries, and its place in their order.
+/// Type of a registry: its name and rank in the table of registries.
 ///
-/// Where registries disagree about a host, the one of the lower rank wins. Both are given once, when the table is read: no code but a registry's own
-/// compares names.
+/// If registries disagree about a host, the one with the lower rank wins. Both are set once, when the table
+/// is read: only a registry itself compares names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Provider {
     rank: u16,
@@ -16,34 +16,35 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// The provider of that name; rank 0 wins over all others.
+    /// Provider of that name; rank 0 wins over all others.
     #[must_use]
     pub const fn new(rank: u16, name: &'static str) -> Self {
         Self { rank, name }
     }
 
-    /// The name, as in `/debug/registryz` and in shard keys.
+    /// Name in `/debug/registryz` and in shard keys.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.name
     }
 
-    /// The name that Istio's protocols have for it (`provider.ServiceRegistry`).
+    /// Name in Istio's protocols (`provider.ServiceRegistry`).
     #[must_use]
     pub fn istio_name(self) -> &'static str {
         if self.name == "ServiceEntry" { "External" } else { self.name }
     }
 
-    /// Its place in the order of the registries.
+    /// Position in the order of the registries.
     #[must_use]
     pub const fn rank(self) -> u16 {
         self.rank
     }
 }
 
-/// Names of providers that were read and are none of this program. They stay: a record has a handful.
+/// Names of providers that were read from a record and that this program does not have. Never freed: a record
+/// has a handful.
 static READ: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-/// How many of them at most.
+/// Maximum number of such names.
 const MOST_READ: usize = 256;
 
 impl serde::Serialize for Provider {
@@ -72,30 +73,30 @@ impl fmt::Display for Provider {
     }
 }
 
-/// One registry that runs. Each owns exactly one shard of every service's endpoints.
+/// A running registry. Each owns exactly one shard of every service's endpoints.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct ShardKey {
-    /// The type of the registry.
     pub provider: Provider,
-    /// The cluster that its workloads belong to.
+    /// Cluster of its workloads.
     pub cluster: ClusterId,
-    /// Tells registries of one type and cluster apart: a data centre of Consul, a namespace of Nacos. Empty for the only one.
+    /// Distinguishes registries of one type and cluster, such as data centres of Consul or namespaces of
+    /// Nacos. Empty if there is only one.
     pub instance: Arc<str>,
 }
 
 impl ShardKey {
-    /// Sorts before every other key: where a range of keys begins.
+    /// Lower bound of all keys, for ranges.
     #[must_use]
     pub fn lowest() -> Self {
         Self::new(Provider::new(0, ""), ClusterId::default())
     }
 
-    /// The only registry of its type in a cluster.
+    /// Key of the only registry of its type in a cluster.
     pub fn new(provider: Provider, cluster: impl Into<ClusterId>) -> Self {
         Self { provider, cluster: cluster.into(), instance: Arc::default() }
     }
 
-    /// One of several registries of its type in a cluster.
+    /// Key of one of several registries of its type in a cluster.
     #[must_use]
     pub fn with_instance(self, instance: impl Into<Arc<str>>) -> Self {
         Self { instance: instance.into(), ..self }
@@ -110,45 +111,41 @@ impl fmt::Display for ShardKey {
     }
 }
 
-/// A Kubernetes object in the cluster that it was read from.
+/// A Kubernetes object, with the cluster that it was read from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct ObjectRef {
-    /// Kind, namespace and name.
     pub object: ObjectKey,
-    /// The cluster; empty for configuration, which is mesh-wide.
+    /// Cluster; empty for configuration, which is mesh-wide.
     pub cluster: ClusterId,
 }
 
-/// What a registry that has no objects calls something.
+/// Id of an entry in a registry without objects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct RegisteredId {
-    /// The registry.
     pub shard: ShardKey,
-    /// The registry's own id, for example the service instance id of Consul.
+    /// Id in the registry, such as the service instance id of Consul.
     pub id: Arc<str>,
 }
 
-/// Where a service, an endpoint, a workload or a resource comes from: its provenance.
+/// Origin of a service, endpoint, workload or resource: its provenance.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Origin {
-    /// An object of files or of an API server.
+    /// An object from files or an API server.
     Object(ObjectRef),
-    /// An entry of a registry that has no objects. Behind a pointer, so that endpoints from objects stay small.
+    /// An entry of a registry without objects. Behind a pointer, so that endpoints from objects stay small.
     Registered(Arc<RegisteredId>),
 }
 
 impl Origin {
-    /// An object of a cluster.
     pub fn object(object: ObjectKey, cluster: impl Into<ClusterId>) -> Self {
         Self::Object(ObjectRef { object, cluster: cluster.into() })
     }
 
-    /// An entry of a registry.
     pub fn registered(shard: ShardKey, id: impl Into<Arc<str>>) -> Self {
         Self::Registered(Arc::new(RegisteredId { shard, id: id.into() }))
     }
 
-    /// The object, unless it comes from a registry without objects.
+    /// The object, unless the origin is a registry without objects.
     #[must_use]
     pub fn as_object(&self) -> Option<&ObjectRef> {
         match self {
@@ -202,7 +199,8 @@ mod tests {
             ("Service shop/web".into(), "lines/west: web-1".into())
         );
         assert!(object.as_object().is_some() && id.as_object().is_none());
-        // An endpoint keeps its origin: what a registry without objects needs must not make all of them larger.
+        // An endpoint keeps its origin: what a registry without objects needs must not make all of them
+        // larger.
         assert_eq!(size_of::<Origin>(), size_of::<ObjectRef>());
     }
 }

@@ -1,23 +1,23 @@
-//! The revision of a control plane: which objects it reads, and of which it writes the status.
+//! Revision of a control plane: the objects that it reads, and those whose status it writes.
 //!
-//! Several control planes share a cluster by revisions, as Istio's do. The label `istio.io/rev` of an object names a
-//! revision, or a tag of one.
+//! Several control planes share a cluster by revisions, as Istio's do. The label `istio.io/rev` of an object
+//! names a revision, or a tag of one.
 
 use crate::Kind;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The label that binds an object, a Pod or the Pods of a namespace to a revision.
+/// Label that binds an object, a Pod or the Pods of a namespace to a revision.
 pub const REVISION_LABEL: &str = "istio.io/rev";
-/// The label of webhook configurations with the name of a tag.
+/// Label of webhook configurations with the name of a tag.
 pub const TAG_LABEL: &str = "istio.io/tag";
 
-/// The tag of the revision to which everything without a label belongs that only one revision may handle.
+/// Tag of the revision that handles objects without a label which only one revision may handle.
 const DEFAULT: &str = "default";
-/// The revision of Pods for which a process without a name of its own answers.
+/// Revision of Pods that a process without a revision name handles.
 const UNNAMED: &str = "pilotfish";
 
-/// A revision with its tags. The default has no name and reads everything.
+/// A revision with its tags. The default one has no name and reads everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Revision {
     name: Option<Arc<str>>,
@@ -26,56 +26,56 @@ pub struct Revision {
 }
 
 impl Revision {
-    /// The revision of that name, whose tags are not known yet.
+    /// Revision of that name, whose tags are not known yet.
     #[must_use]
     pub fn named(name: impl Into<Arc<str>>) -> Self {
         Self { name: Some(name.into()), tags: None }
     }
 
-    /// This revision with other tags.
+    /// Sets the tags.
     #[must_use]
     pub fn with_tags(&self, tags: BTreeSet<Arc<str>>) -> Self {
         Self { name: self.name.clone(), tags: Some(Arc::new(tags)) }
     }
 
-    /// The name; `None` for a process that reads the objects of all revisions.
+    /// Name; `None` for a process that reads the objects of all revisions.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// The value of the label `istio.io/rev` of webhook configurations, and of Pods with its sidecars.
+    /// Value of the label `istio.io/rev` of webhook configurations, and of Pods with its sidecars.
     #[must_use]
     pub fn label(&self) -> &str {
         self.name().unwrap_or(UNNAMED)
     }
 
-    /// The tags, as far as they are known.
+    /// Known tags.
     pub fn tags(&self) -> impl Iterator<Item = &str> {
         self.tags.iter().flat_map(|tags| tags.iter()).map(|tag| &**tag)
     }
 
-    /// The selector of the webhook configurations of its tags.
+    /// Selector of the webhook configurations of its tags.
     #[must_use]
     pub fn tag_selector(&self) -> String {
         format!("{TAG_LABEL},{REVISION_LABEL}={}", self.label())
     }
 
-    /// The name of an object that each revision has for itself.
+    /// Name of an object that each revision has of its own.
     #[must_use]
     pub fn name_of(&self, base: &str) -> String {
         self.name().map_or_else(|| base.to_owned(), |name| format!("{base}-{name}"))
     }
 
-    /// The ConfigMap with the mesh-wide settings: Istio's name.
+    /// Name of the ConfigMap with the mesh-wide settings, as in Istio.
     #[must_use]
     pub fn mesh_config_map(&self) -> String {
         let suffix = self.name().filter(|name| *name != DEFAULT);
         suffix.map_or_else(|| "istio".to_owned(), |name| format!("istio-{name}"))
     }
 
-    /// True for kinds whose objects belong to revisions: Istio's, and those of the Gateway API but for Gateways and their listeners,
-    /// of which a revision leaves only the status to others.
+    /// True for kinds whose objects belong to revisions: Istio's, and those of the Gateway API except for
+    /// Gateways and their listeners, for which a revision only leaves the status to others.
     #[must_use]
     pub fn divides(kind: Kind) -> bool {
         match kind.group() {
@@ -92,23 +92,23 @@ impl Revision {
         !Self::divides(kind) || self.is(label)
     }
 
-    /// True while an object that [`Self::reads`] leaves out may turn out to have a tag of this revision.
+    /// True while an object that [`Self::reads`] leaves out may still have a tag of this revision.
     #[must_use]
     pub fn is_undecided(&self) -> bool {
         self.name.is_some() && self.tags.is_none()
     }
 
-    /// True if this revision writes the status of objects with that label `istio.io/rev` in a namespace with that one. Exactly
-    /// one revision does. Without a label of either, it is the default revision.
+    /// True if this revision writes the status of objects with that label `istio.io/rev` in a namespace with
+    /// that one. Exactly one revision does. Without a label of either, it is the default revision.
     ///
-    /// For a process without a name, as for its sources, labels of namespaces decide about injection only.
+    /// For a process without a name, labels of namespaces only decide on injection.
     #[must_use]
     pub fn writes_status(&self, label: Option<&str>, namespace: Option<&str>) -> bool {
         let namespace = namespace.filter(|_| self.name.is_some());
         label.or(namespace).map_or_else(|| self.is_default(), |label| self.is(label))
     }
 
-    /// True for the revision to which objects and namespaces without a label belong.
+    /// True for the revision that handles objects and namespaces without a label.
     #[must_use]
     pub fn is_default(&self) -> bool {
         self.name.is_none() || self.is(DEFAULT)

@@ -1,26 +1,26 @@
-//! Addresses that do not stand for one machine towards others.
+//! Addresses that do not identify one machine to others.
 //!
-//! As the address of a service, such an address makes clients, gateways and health checks connect to
-//! themselves, to their neighbours or to services of the cloud that trust the machine they run on.
+//! If a service had such an address, clients, gateways and health checks would connect to themselves, to
+//! their neighbours, or to cloud services that trust the machine they run on.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Services of clouds for the machine itself, beside the link-local ones: Alibaba, Azure, Oracle.
+/// Cloud services for the machine itself, besides the link-local ones: Alibaba, Azure, Oracle.
 const CLOUD_V4: [Ipv4Addr; 3] =
     [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(192, 0, 0, 192)];
-/// Services of clouds over IPv6: AWS has metadata, DNS, time and Pod identities below `fd00:ec2::/32`, Google
+/// Cloud services over IPv6: AWS has metadata, DNS, time and Pod identities below `fd00:ec2::/32`, Google
 /// metadata below `fd20:ce::/64`.
 const CLOUD_V6: [(u128, u32); 2] = [(0xfd00_0ec2_u128 << 96, 32), (0xfd20_00ce_u128 << 96, 64)];
 
-/// The reason why an address does not stand for one machine towards others.
+/// Reason why an address does not identify one machine to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpecialAddress {
     /// An address of the machine itself.
     Loopback,
     /// The network segment, and the metadata service of most clouds (169.254.169.254).
     LinkLocal,
-    /// Services of clouds for the machine itself, at other addresses.
+    /// Cloud services for the machine itself, at other addresses.
     Cloud,
     /// A multicast group of machines.
     Multicast,
@@ -31,8 +31,8 @@ pub enum SpecialAddress {
 }
 
 impl SpecialAddress {
-    /// The reason why that address is special; `None` for one that a machine can have. Addresses of IPv6 that
-    /// lead to one of IPv4 count as that one.
+    /// Reason why the address is special; `None` for one that a machine can have. IPv6 addresses that lead to
+    /// an IPv4 address count as that one.
     #[must_use]
     pub fn of(address: IpAddr) -> Option<Self> {
         match address {
@@ -68,8 +68,8 @@ impl SpecialAddress {
     }
 }
 
-/// The address that a machine connects to for this one: that of IPv4 which an address of IPv6 embeds, where
-/// it does.
+/// Address that a connection to this one reaches: the embedded IPv4 address of an IPv6 address, if there is
+/// one.
 #[must_use]
 pub fn destination_of(address: IpAddr) -> IpAddr {
     match address {
@@ -80,7 +80,7 @@ pub fn destination_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The address of IPv4 that an address of IPv6 leads to.
+/// IPv4 address that an IPv6 address leads to.
 fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let bits = address.to_bits();
     let [a, b, c, ..] = address.segments();
@@ -101,8 +101,8 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// An address below 64:ff9b:1::/48 in the shorter prefixes of RFC 6052, which have the address of IPv4 around
-/// the bits 64 to 71. A prefix of 96 bits leaves zeros there, which do not show any network.
+/// Checks an address below 64:ff9b:1::/48 for the shorter prefixes of RFC 6052, which place the IPv4 address
+/// around the bits 64 to 71. A prefix of 96 bits has zeros there, which match no network.
 fn of_local_nat64(address: Ipv6Addr) -> Option<SpecialAddress> {
     let [0x00, 0x64, 0xff, 0x9b, 0x00, 0x01, a, b, _, c, d, e, f, ..] = address.octets() else { return None };
     let shorter = [[a, b, c, d], [b, c, d, e], [c, d, e, f]];

@@ -1,36 +1,36 @@
-//! SPIFFE identities of workloads, as certificates carry them.
+//! SPIFFE identities of workloads, from their certificates.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// The longest id that the SPIFFE specification allows, in bytes.
+/// Maximum length of an id in the SPIFFE specification, in bytes.
 const MAX_BYTES: usize = 2048;
 
 /// A SPIFFE id: `spiffe://TRUST-DOMAIN/PATH`. Istio's have the path `/ns/NAMESPACE/sa/SERVICE-ACCOUNT`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpiffeId(Arc<str>);
 
-/// Why a text is no SPIFFE id.
+/// Text that is not a SPIFFE id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no SPIFFE id: spiffe://TRUST-DOMAIN/PATH of at most {MAX_BYTES} bytes")]
 pub struct SpiffeIdError {
-    /// The text, cut after 100 characters.
+    /// The text, truncated to 100 characters.
     pub text: String,
 }
 
 impl SpiffeId {
-    /// The id of a service account.
+    /// Id of a service account.
     #[must_use]
     pub fn new(trust_domain: &str, namespace: &str, service_account: &str) -> Self {
-        // A trust domain may be written like a mail address, for service accounts of clouds.
+        // A trust domain may have the form of an email address, for cloud service accounts.
         let trust_domain = trust_domain.replace('@', ".");
         Self(format!("spiffe://{trust_domain}/ns/{namespace}/sa/{service_account}").into())
     }
 
-    /// Reads an id that came from outside.
+    /// Parses an id from an untrusted source.
     ///
     /// # Errors
-    /// When it has another scheme, no trust domain, spaces or control characters, or is too long.
+    /// If it has another scheme, no trust domain, spaces or control characters, or is too long.
     pub fn parse(text: &str) -> Result<Self, SpiffeIdError> {
         let fail = || SpiffeIdError { text: text.chars().take(100).collect() };
         let rest = text.strip_prefix("spiffe://").ok_or_else(fail)?;
@@ -42,19 +42,17 @@ impl SpiffeId {
         Ok(Self(text.into()))
     }
 
-    /// The id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The id as shared text.
     #[must_use]
     pub fn shared(&self) -> &Arc<str> {
         &self.0
     }
 
-    /// The shared text, to replace it by an equal one that is kept elsewhere.
+    /// Shared text, to replace it by an equal one that is stored elsewhere.
     pub fn shared_mut(&mut self) -> &mut Arc<str> {
         &mut self.0
     }
@@ -67,7 +65,8 @@ impl serde::Serialize for SpiffeId {
 }
 
 impl<'de> serde::Deserialize<'de> for SpiffeId {
-    /// What is in memory may have a trust domain that [`Self::parse`] would refuse: it comes from settings.
+    /// Accepts trust domains that [`Self::parse`] would refuse, since ids in memory may have them from
+    /// settings.
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         <String as serde::Deserialize>::deserialize(deserializer).map(|text| Self(text.into()))
     }

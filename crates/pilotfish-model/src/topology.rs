@@ -1,14 +1,14 @@
-//! Labels in which workloads and endpoints carry where they are.
+//! Labels with the location of workloads and endpoints.
 
-/// The region of a locality.
+/// Region of a locality.
 pub const REGION: &str = "topology.kubernetes.io/region";
-/// The zone of a locality, within its region.
+/// Zone of a locality, within its region.
 pub const ZONE: &str = "topology.kubernetes.io/zone";
-/// The sub-zone of a locality, within its zone; only Istio has it.
+/// Sub-zone of a locality, within its zone; only Istio has it.
 pub const SUB_ZONE: &str = "topology.istio.io/subzone";
-/// The id of the network; endpoints of other networks are reached through gateways.
+/// Network id; endpoints of other networks are reached through gateways.
 pub const NETWORK: &str = "topology.istio.io/network";
-/// The id of the cluster.
+/// Cluster id.
 pub const CLUSTER: &str = "topology.istio.io/cluster";
-/// The node's host name, which is the node's name in most clusters.
+/// Host name of the node, which is its name in most clusters.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";

@@ -1,4 +1,4 @@
-//! Workloads: a Pod, a WorkloadEntry or an instance of another registry, whether or not a service has it.
+//! Workloads: Pods, WorkloadEntries and instances of other registries, with or without a service.
 
 use crate::{
     ClusterId, Endpoint, EndpointAttributes, HealthStatus, Labels, Locality, Namespace, NetworkId, Origin,
@@ -7,20 +7,19 @@ use crate::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a workload is. Rules of Kubernetes and Istio tell Pods and WorkloadEntries apart; all other workloads are alike,
-/// whatever registry they come from.
+/// Kind of a workload. Rules of Kubernetes and Istio distinguish Pods and WorkloadEntries; all other
+/// workloads are alike, regardless of their registry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub enum WorkloadKind {
-    /// A Kubernetes Pod.
     Pod,
-    /// An Istio WorkloadEntry.
     WorkloadEntry,
-    /// An instance of a registry that has no objects. The registry is part of the key: two of them may use one name.
+    /// An instance of a registry without objects. The registry is part of the key: two of them may use one
+    /// name.
     Registered(Arc<ShardKey>),
 }
 
 impl WorkloadKind {
-    /// The word for messages and JSON.
+    /// Word for messages and JSON.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -31,68 +30,57 @@ impl WorkloadKind {
     }
 }
 
-/// Which workload. Keyed by name, not by address: addresses are reused.
+/// Key of a workload, by name and not by address: addresses are reused.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct WorkloadKey {
-    /// What it is; Pods sort first, then WorkloadEntries.
+    /// Kind; Pods sort first, then WorkloadEntries.
     pub kind: WorkloadKind,
-    /// The namespace.
     pub namespace: Namespace,
-    /// The name.
     pub name: Arc<str>,
-    /// The cluster.
     pub cluster: ClusterId,
 }
 
-/// A running thing with addresses and labels: carrier of selection across registries, and what a proxy belongs to.
+/// A workload with addresses and labels: services select it, and a proxy belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Workload {
-    /// Which one.
     pub key: WorkloadKey,
-    /// Its addresses, the primary one first. A WorkloadEntry may have a host name or a `unix://` path here, or nothing
-    /// when only its network's gateway reaches it.
+    /// Its addresses, the primary one first. A WorkloadEntry may have a host name or a `unix://` path here,
+    /// or none if it is reached through its network's gateway only.
     pub addresses: Arc<[Arc<str>]>,
     /// Named ports: container ports of a pod, `ports` of a WorkloadEntry.
     pub ports: Arc<BTreeMap<Arc<str>, u32>>,
     /// Labels, with topology labels added.
     pub labels: Labels,
-    /// Where it runs.
     pub locality: Locality,
-    /// Its network.
     pub network: NetworkId,
-    /// Relative weight; 0 for "not set".
+    /// Relative weight; 0 if unset.
     pub weight: u32,
-    /// The name of its service account, not the SPIFFE identity; empty for none.
+    /// Name of its service account, not the SPIFFE identity; empty for none.
     pub service_account: Arc<str>,
-    /// The identity that its certificate carries; `None` where it has none.
+    /// Identity in its certificate; `None` without one.
     pub identity: Option<SpiffeId>,
-    /// Whether it accepts mutual TLS.
     pub tls_mode: TlsMode,
-    /// The node that it runs on.
     pub node: Arc<str>,
-    /// The addresses at which that node is reached from outside.
+    /// Addresses at which its node is reached from outside.
     pub node_addresses: Arc<[Arc<str>]>,
-    /// The name of its Deployment and the like, for telemetry.
+    /// Name of its Deployment or the like, for telemetry.
     pub workload_name: Arc<str>,
-    /// Pod host name.
     pub hostname: Arc<str>,
-    /// Pod sub-domain.
     pub sub_domain: Arc<str>,
-    /// Whether it shares the node's address.
+    /// True if it shares the node's address.
     pub host_network: bool,
-    /// Whether it may receive traffic: a pod that is ready, an entry that is healthy or unchecked.
+    /// True if it may receive traffic: a pod that is ready, an entry that is healthy or unchecked.
     pub ready: bool,
-    /// Whether it is being deleted.
+    /// True if it is being deleted.
     pub terminating: bool,
-    /// Creation time, seconds since the epoch.
+    /// Creation time in seconds since the epoch.
     pub created: i64,
-    /// What made it.
     pub provenance: Origin,
 }
 
 impl Workload {
-    /// A workload of a registry that has no objects: ready, without labels, locality or identity. A registry that knows more
-    /// sets the fields.
+    /// A workload of a registry without objects: ready, without labels, locality or identity. A registry with
+    /// more data sets the fields.
     pub fn registered(
         shard: &ShardKey,
         namespace: impl Into<Namespace>,
@@ -129,7 +117,7 @@ impl Workload {
         }
     }
 
-    /// The endpoint that this workload is for a service port, at the port `number` of its addresses.
+    /// Endpoint of this workload for a service port, with port `number` at its addresses.
     #[must_use]
     pub fn endpoint(&self, service_port: &Port, number: u32) -> Endpoint {
         let health = if self.ready { HealthStatus::Healthy } else { HealthStatus::Unhealthy };
@@ -143,7 +131,7 @@ impl Workload {
         }
     }
 
-    /// The attributes of each of its endpoints, whichever the port.
+    /// Attributes of all of its endpoints, independent of the port.
     #[must_use]
     pub fn endpoint_attributes(&self) -> EndpointAttributes {
         EndpointAttributes {
@@ -164,13 +152,13 @@ impl Workload {
         }
     }
 
-    /// The first address; empty when there is none.
+    /// First address; empty if there is none.
     #[must_use]
     pub fn address(&self) -> &str {
         self.addresses.first().map_or("", |address| address)
     }
 
-    /// Whether the address is neither an IP nor missing (a host name or a Unix path): only DNS services may select it.
+    /// True if the address is a host name or a Unix path: only DNS services may select it.
     #[must_use]
     pub fn is_dns_only(&self) -> bool {
         let address = self.address();

@@ -1,4 +1,4 @@
-//! What a session asks of a server, by gRPC or by HTTP.
+//! Requests of a session to a server, over gRPC or HTTP.
 
 use crate::credentials::Token;
 use crate::follower::{Ask, ListPage};
@@ -12,64 +12,53 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long an answer may take.
+/// Timeout of a request.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
-/// How many bytes an answer may have.
+/// Maximum size of a response in bytes.
 pub(crate) const LIMIT: usize = 16 << 20;
 
-/// Why there is no good answer.
+/// Error of a request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
-    /// The answer is not what it should be.
+    /// The response cannot be decoded.
     #[error("{what} cannot be read: {reason}")]
     Malformed {
-        /// The type of the message, or the path.
+        /// Message type or path.
         what: String,
-        /// Why.
         reason: String,
     },
-    /// The server says no.
+    /// The server refused the request.
     #[error("{what} is refused with {code}: {message}")]
     Refused {
-        /// The type of the message, or the path.
+        /// Message type or path.
         what: String,
-        /// Its error code or HTTP status.
+        /// Error code or HTTP status.
         code: i64,
-        /// Its words.
         message: String,
     },
-    /// The call failed below Nacos.
+    /// The gRPC call failed.
     #[error("{what} failed at {server}: {reason}")]
     Call {
-        /// The type of the message.
+        /// Message type.
         what: &'static str,
-        /// The server.
         server: Arc<str>,
-        /// Why.
         reason: String,
     },
-    /// No answer came in time.
+    /// No response within the timeout.
     #[error("{server} did not answer {what} within {timeout:?}")]
     Timeout {
-        /// The type of the message.
+        /// Message type.
         what: &'static str,
-        /// The server.
         server: Arc<str>,
-        /// The time.
         timeout: Duration,
     },
-    /// The stream of pushes ended.
+    /// The push stream ended.
     #[error("the stream of pushes from {server} ended: {reason}")]
-    Stream {
-        /// The server.
-        server: Arc<str>,
-        /// Why.
-        reason: String,
-    },
-    /// The server sends its clients elsewhere.
+    Stream { server: Arc<str>, reason: String },
+    /// The server asks its clients to reconnect to another one.
     #[error("{0} asks its clients to connect again")]
     Reset(Arc<str>),
-    /// HTTP failed.
+    /// The HTTP request failed.
     #[error(transparent)]
     Http(#[from] HttpError),
     /// The password cannot be read.
@@ -82,42 +71,42 @@ impl ApiError {
         Self::Malformed { what: what.to_owned(), reason: reason.to_string() }
     }
 
-    /// Whether the token, or what it allows, is to blame.
+    /// True if the token is invalid or lacks permission.
     pub(crate) const fn is_denied(&self) -> bool {
         matches!(self, Self::Refused { code: 401 | 403, .. })
     }
 
-    /// Whether the server answered and said no.
+    /// True if the server answered with an error.
     pub(crate) const fn is_refused(&self) -> bool {
         matches!(self, Self::Refused { .. })
     }
 }
 
-/// A push: the instances of a service that is subscribed to.
+/// A push: the instances of a subscribed service.
 pub(crate) struct Push {
     pub(crate) namespace: Arc<str>,
     pub(crate) info: ServiceInfo,
 }
 
-/// What was asked for in the background.
+/// Result of a background request.
 pub(crate) enum Done {
     Listed(Scope, u32, Result<ListPage, ApiError>),
     Service(ServiceName, Result<ServiceInfo, ApiError>),
     Unsubscribed,
     Healthy(Result<(), ApiError>),
     LoggedIn(Result<Token, ApiError>),
-    /// Whether a server that is polled has gRPC now.
+    /// True if a polled server now supports gRPC.
     HasGrpc(bool),
 }
 
-/// How a server is read.
+/// API in use with a server.
 pub(crate) enum Api {
     Grpc(Grpc),
     Http(Box<HttpApi>),
 }
 
 impl Api {
-    /// Asks; the answer does not need this any more.
+    /// Starts a request; the future does not borrow the API.
     pub(crate) fn ask(&self, ask: Ask, token: Option<Arc<str>>) -> BoxFuture<'static, Done> {
         match (self, ask) {
             (Self::Grpc(grpc), ask) => grpc.ask(ask, token),
@@ -139,7 +128,7 @@ impl Api {
         }
     }
 
-    /// The next push; never by HTTP.
+    /// Returns the next push; pending forever over HTTP.
     pub(crate) async fn push(&mut self) -> Result<Push, ApiError> {
         match self {
             Self::Grpc(grpc) => grpc.push().await,

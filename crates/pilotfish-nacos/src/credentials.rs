@@ -1,4 +1,4 @@
-//! Logins: a name and a password become a token, which is renewed before it expires.
+//! Logins: exchange a name and a password for a token, and renew it before it expires.
 
 use crate::api::ApiError;
 use crate::http_api::HttpApi;
@@ -7,28 +7,28 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The shortest life that a token is taken to have: a server that says less is not asked in a loop.
+/// Minimum assumed lifetime of a token: shorter ones would cause a login loop.
 const SHORTEST: Duration = Duration::from_secs(2);
-/// The longest one.
+/// Maximum assumed lifetime of a token.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// Who Pilotfish is to a server.
+/// Username and password of Pilotfish at a server.
 #[derive(Clone)]
 pub(crate) struct Credentials {
     pub(crate) username: String,
     pub(crate) password: SecretOption,
 }
 
-/// What requests show.
+/// An access token.
 #[derive(Clone)]
 pub(crate) struct Token {
     pub(crate) text: Arc<str>,
-    /// When to get a new one.
+    /// Time of the next renewal.
     pub(crate) renew_at: Instant,
 }
 
 impl Credentials {
-    /// Gets a token.
+    /// Logs in.
     ///
     /// # Errors
     /// When the password cannot be read, or the server gives no token for it.
@@ -40,7 +40,7 @@ impl Credentials {
     }
 }
 
-/// A tenth of its life is left for attempts that fail.
+/// Returns the time until renewal: a tenth of the lifetime is left for retries.
 fn until_renewal(life: Duration) -> Duration {
     life.clamp(SHORTEST, LONGEST) / 10 * 9
 }

@@ -1,7 +1,7 @@
-//! What to ask a server, and what follows from its answers and pushes: a state machine without IO and clocks.
+//! Requests to a server, and evaluation of its answers and pushes: a state machine without IO and clocks.
 //!
-//! Lists tell which services there are, subscriptions what instances each has. Neither is believed at once when it takes all away: a service
-//! that a list does not name any more, and one whose last instance is gone, are asked for once more.
+//! Lists name the services, subscriptions return their instances. Losses are confirmed by a second request:
+//! for a service missing from a list, and for one that lost its last instance.
 
 use crate::mapping::{Mapping, Scope, ServiceName};
 use crate::wire::{ServiceInfo, plain_name, split_name};
@@ -9,48 +9,48 @@ use pilotfish_registry::{CatalogPort, CatalogService, MAX_SERVICES};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// How many names one page of a list has.
+/// Number of names per page of a list.
 pub(crate) const PAGE: u32 = 500;
-/// The longest name of a service that is kept, with some room above Nacos's own limit of 512.
+/// Maximum length of a service name in bytes, with some room above Nacos's own limit of 512.
 const MAX_NAME: usize = 1024;
 
-/// What to ask.
+/// A request to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// One page of the names in a scope; the first is 1.
+    /// Lists one page of the names in a scope; pages start at 1.
     List(Scope, u32),
-    /// The instances of a service, from now on with pushes.
+    /// Gets the instances of a service, and subscribes to it.
     Service(ServiceName),
-    /// No pushes any more.
+    /// Ends a subscription.
     Unsubscribe(ServiceName),
 }
 
 /// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListPage {
-    /// How many names there are on all pages.
+    /// Total number of names on all pages.
     pub(crate) count: usize,
     pub(crate) names: Vec<String>,
 }
 
-/// What differs.
+/// Changed services since the last call.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Changes {
     pub(crate) set: Vec<CatalogService>,
     pub(crate) removed: Vec<Arc<str>>,
 }
 
-/// See the module's description.
+/// State of all services of a registry.
 pub(crate) struct Follower {
     mapping: Mapping,
-    /// An empty service keeps its last instances as long as it is listed.
+    /// Keep the last instances of an empty service as long as it is listed.
     keep_empty: bool,
-    /// Whether instances are asked for again with each list, because nobody pushes them.
+    /// True if instances are requested again with each list, because the API has no pushes.
     polls: bool,
     scopes: BTreeMap<Scope, Option<Listing>>,
     services: BTreeMap<ServiceName, Entry>,
     asks: VecDeque<Ask>,
-    /// Asks that were given out and not answered.
+    /// Requests in flight.
     unanswered: usize,
     changed: BTreeMap<ServiceName, Option<CatalogService>>,
 }
@@ -59,33 +59,33 @@ pub(crate) struct Follower {
 #[derive(Default)]
 struct Listing {
     names: BTreeSet<Arc<str>>,
-    /// Names on the pages so far, those that came twice among them.
+    /// Number of names on the pages so far, including duplicates.
     seen: usize,
 }
 
-/// What is known of a service.
+/// State of a service.
 #[derive(Default)]
 struct Entry {
-    /// Whether the last full list named it.
+    /// True if the last complete list named it.
     is_listed: bool,
-    /// An ask is queued or on its way.
+    /// A request is queued or in flight.
     is_asked: bool,
-    /// The answer that is on its way is the second one, and counts whatever it says.
+    /// The request in flight is the second one, whose answer is accepted in any case.
     is_second: bool,
-    /// Whether something was told of it, in this session or one before.
+    /// True if the service was published, in this session or an earlier one.
     is_known: bool,
-    /// Whether the server would not tell of it.
+    /// True if the server refused to return its instances.
     is_refused: bool,
-    /// How many instances the last answer had.
+    /// Number of instances in the last answer.
     hosts: usize,
     last_ref_time: i64,
-    /// The ports that it had last.
+    /// The last known ports.
     ports: Vec<CatalogPort>,
-    /// What was told of it last, where empty services keep it.
+    /// The last published state, if empty services keep it.
     kept: Option<CatalogService>,
 }
 
-/// A server refuses to tell of a service that it told of before.
+/// The server refuses a service that it returned before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LostService;
 
@@ -103,7 +103,7 @@ impl Follower {
         }
     }
 
-    /// A session begins: everything is asked for anew. What was known before is needed to doubt what is missing.
+    /// Starts a session: everything is requested again. State of earlier sessions is kept, to confirm losses.
     pub(crate) fn begin(&mut self, polls: bool) {
         self.polls = polls;
         self.asks.clear();
@@ -111,14 +111,14 @@ impl Follower {
         self.changed.clear();
         self.scopes.values_mut().for_each(|listing| *listing = None);
         for entry in self.services.values_mut() {
-            // Another server may have another clock.
+            // Another server may have another clock, so its times are not comparable.
             (entry.is_asked, entry.is_second, entry.last_ref_time) = (false, false, 0);
             entry.is_listed = false;
         }
         self.refresh();
     }
 
-    /// Time to read the lists again. Those that are being read are left alone.
+    /// Starts reading the lists again, except those in progress.
     pub(crate) fn refresh(&mut self) {
         for (scope, listing) in &mut self.scopes {
             if listing.is_none() {
@@ -128,20 +128,20 @@ impl Follower {
         }
     }
 
-    /// The next one to ask. Each has to be answered: with [`Self::listed`], [`Self::answered`], [`Self::refused`] or
-    /// [`Self::unsubscribed`].
+    /// Returns the next request. Each must be completed: with [`Self::listed`], [`Self::answered`],
+    /// [`Self::refused`] or [`Self::unsubscribed`].
     pub(crate) fn next(&mut self) -> Option<Ask> {
         let ask = self.asks.pop_front()?;
         self.unanswered += 1;
         Some(ask)
     }
 
-    /// Whether all that was asked for is answered.
+    /// True if no request is queued or in flight.
     pub(crate) fn is_settled(&self) -> bool {
         self.asks.is_empty() && self.unanswered == 0
     }
 
-    /// What differs since the last call.
+    /// Returns the changes since the last call.
     pub(crate) fn take_changes(&mut self) -> Changes {
         let mut changes = Changes::default();
         for (name, service) in std::mem::take(&mut self.changed) {
@@ -153,7 +153,7 @@ impl Follower {
         changes
     }
 
-    /// A page of a list came.
+    /// Handles a page of a list.
     pub(crate) fn listed(&mut self, scope: &Scope, page: u32, answer: &ListPage) {
         self.unanswered = self.unanswered.saturating_sub(1);
         let Some(listing) = self.scopes.get_mut(scope).and_then(Option::as_mut) else { return };
@@ -170,7 +170,7 @@ impl Follower {
 
     fn list_is_read(&mut self, scope: &Scope, count: usize) {
         let Some(listing) = self.scopes.get_mut(scope).and_then(Option::take) else { return };
-        // Pages of a list that changes meanwhile may miss a name: then nobody is said to be missing.
+        // A list that changes between pages may miss a name: then no service counts as missing.
         let is_whole = listing.names.len() >= count;
         for name in &listing.names {
             let name = ServiceName { scope: scope.clone(), name: name.clone() };
@@ -190,7 +190,7 @@ impl Follower {
         }
     }
 
-    /// The answer to [`Ask::Service`] came.
+    /// Handles the answer to [`Ask::Service`].
     pub(crate) fn answered(&mut self, name: &ServiceName, info: &ServiceInfo) {
         self.unanswered = self.unanswered.saturating_sub(1);
         let Some(entry) = self.services.get_mut(name) else { return };
@@ -207,7 +207,7 @@ impl Follower {
         }
     }
 
-    /// A push came. Its scope is that of the connection where it does not say.
+    /// Handles a push. `namespace` is that of the connection, as pushes have none.
     pub(crate) fn pushed(&mut self, namespace: &Arc<str>, info: &ServiceInfo) {
         let (group, plain) = split_name(&info.group_name, &info.name);
         let scope = Scope { namespace: namespace.clone(), group: group.into() };
@@ -217,16 +217,17 @@ impl Follower {
             self.believe(&name, info);
         } else {
             entry.is_second = true;
-            // The answer on its way may be older than this push.
+            // The answer in flight may be older than this push.
             entry.is_asked = false;
             ask(&mut self.asks, &name, entry);
         }
     }
 
-    /// The server refused to tell of a service. It is asked again with the next list.
+    /// Handles a refused service. It is requested again with the next list.
     ///
     /// # Errors
-    /// When it told of it before and nothing of that is at hand: then this session cannot tell all that there is.
+    /// When the service was published before and its last state is not kept: then this session cannot publish
+    /// a complete catalog.
     pub(crate) fn refused(&mut self, name: &ServiceName) -> Result<(), LostService> {
         self.unanswered = self.unanswered.saturating_sub(1);
         let Some(entry) = self.services.get_mut(name) else { return Ok(()) };
@@ -241,12 +242,12 @@ impl Follower {
         }
     }
 
-    /// Whether the server refuses to tell of any service.
+    /// True if the server refuses at least one service.
     pub(crate) fn has_refused(&self) -> bool {
         self.services.values().any(|entry| entry.is_refused)
     }
 
-    /// The answer to [`Ask::Unsubscribe`] came, whatever it was.
+    /// Handles any answer to [`Ask::Unsubscribe`].
     pub(crate) fn unsubscribed(&mut self) {
         self.unanswered = self.unanswered.saturating_sub(1);
     }
@@ -283,7 +284,7 @@ impl Follower {
     }
 }
 
-/// Whether an answer is to be asked for again: it takes all away, or is older than what is known.
+/// True if an answer needs a second request: it has no instances any more, or is older than the last one.
 fn is_doubtful(entry: &Entry, info: &ServiceInfo) -> bool {
     info.last_ref_time < entry.last_ref_time || (info.hosts.is_empty() && entry.hosts > 0)
 }

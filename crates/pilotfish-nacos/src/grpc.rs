@@ -1,4 +1,4 @@
-//! Connections of version 2: one for each namespace, with calls and a stream on which the server pushes.
+//! gRPC connections of Nacos 2: one for each namespace, with unary calls and a push stream.
 
 use crate::api::{ApiError, Done, LIMIT, Push, TIMEOUT};
 use crate::follower::{Ask, ListPage, PAGE};
@@ -23,25 +23,25 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic_prost::ProstCodec;
 
-/// Of whom the server thinks: its own clients say `Nacos-LANGUAGE-Client:vVERSION`.
+/// Client version sent to the server; Nacos's own clients send `Nacos-LANGUAGE-Client:vVERSION`.
 const CLIENT_VERSION: &str = concat!("Pilotfish:v", env!("CARGO_PKG_VERSION"));
-/// How long a server may take to answer that it is there.
+/// Timeout of a server check.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a server may take to know a new connection, and how often it is asked.
+/// Maximum time until a server accepts calls of a new connection, and the first pause between attempts.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(5);
 const REGISTER_PAUSE: Duration = Duration::from_millis(20);
-/// Pushes that wait for the session, and acknowledgements that wait for the server.
+/// Capacities of the queues of pushes for the session, and of acknowledgements for the server.
 const PUSHES: usize = 64;
 const ACKNOWLEDGEMENTS: usize = 1024;
 
-/// All connections of a session. They end when dropped.
+/// All connections of a session. They close when dropped.
 pub(crate) struct Grpc {
     connections: BTreeMap<Arc<str>, Connection>,
     pushes: mpsc::Receiver<Result<Push, ApiError>>,
     readers: JoinSet<()>,
 }
 
-/// A connection. Calls and stream go over one TCP connection, by which the server knows whose stream is whose.
+/// A connection. Calls and stream share one TCP connection, which is how the server relates them.
 #[derive(Clone)]
 struct Connection {
     channel: Channel,
@@ -49,15 +49,15 @@ struct Connection {
 }
 
 impl Grpc {
-    /// Whether a server speaks gRPC.
+    /// Checks that a server speaks gRPC.
     pub(crate) async fn is_there(connector: Connector, server: &Server) -> Result<(), ApiError> {
         Connection::new(connector, server)?.check().await
     }
 
-    /// Connects for each namespace.
+    /// Opens a connection for each namespace.
     ///
     /// # Errors
-    /// When a connection cannot be had, or the server does not want one.
+    /// When a connection fails, or the server refuses it.
     pub(crate) async fn open(
         connector: &Connector,
         server: &Server,
@@ -112,7 +112,7 @@ impl Grpc {
         })
     }
 
-    /// Asks on each connection whether it is alive: a server forgets those that are silent.
+    /// Sends a health check on each connection: a server drops silent ones.
     pub(crate) fn keep_alive(&self, token: Option<&Arc<str>>) -> Vec<BoxFuture<'static, Done>> {
         let ask = |connection: &Connection| -> BoxFuture<'static, Done> {
             let (connection, token) = (connection.clone(), token.cloned());
@@ -143,7 +143,7 @@ impl Connection {
         tonic::client::Grpc::new(self.channel.clone()).max_decoding_message_size(LIMIT)
     }
 
-    /// Asks something, and gives an answer that says that all went well.
+    /// Sends a request, and returns its answer if its result code is success.
     async fn call(
         &self,
         what: &'static str,
@@ -181,7 +181,7 @@ impl Connection {
         self.call("HealthCheckRequest", &Empty {}, token, CHECK_TIMEOUT).await.map(drop)
     }
 
-    /// Introduces the connection. What comes back reads the stream, until it ends.
+    /// Opens the stream and sends the setup. The returned future reads the stream until it ends.
     fn setup(
         &self,
         namespace: &Arc<str>,
@@ -203,13 +203,13 @@ impl Connection {
         Ok(async move {
             let pushes = reader.pushes.clone();
             if let Err(error) = reader.read(client, setup, outgoing).await {
-                // Nobody hears it when the session is over.
+                // Fails only if the session is over.
                 let _ = pushes.send(Err(error)).await;
             }
         })
     }
 
-    /// The stream and the calls are handled apart: a server refuses calls of a connection until it has read who it is.
+    /// Waits until the server accepts calls: it refuses them until it has processed the setup of the stream.
     async fn until_registered(&self, token: Option<&str>) -> Result<(), ApiError> {
         let deadline = Instant::now() + REGISTER_TIMEOUT;
         let mut pause = REGISTER_PAUSE;
@@ -259,7 +259,7 @@ impl Connection {
     }
 }
 
-/// Reads what a server sends by itself.
+/// Reads pushes and server requests from the stream.
 struct Reader {
     server: Arc<str>,
     namespace: Arc<str>,
@@ -278,7 +278,7 @@ impl Reader {
         client.ready().await.map_err(|error| self.ended(pilotfish_source::error_chain(&error)))?;
         let path = PathAndQuery::from_static("/BiRequestStream/requestBiStream");
         let request = tonic::Request::new(ReceiverStream::new(outgoing));
-        // A server may answer with its head only when it has something to push, so this is not waited for.
+        // Not awaited earlier: a server may send response headers only with its first push.
         let answer = client.streaming(request, path, ProstCodec::<Payload, Payload>::default()).await;
         let mut stream = answer.map_err(|status| self.ended(reason(&status)))?.into_inner();
         while let Some(message) = stream.message().await.map_err(|status| self.ended(reason(&status)))? {
@@ -287,19 +287,19 @@ impl Reader {
         Err(self.ended("the server closed it".to_owned()))
     }
 
-    /// Answers a message, and passes on what it tells.
+    /// Acknowledges a message, and forwards its push.
     async fn take(&self, message: &Payload) -> Result<(), ApiError> {
         let answer = match message.kind() {
             "NotifySubscriberRequest" => "NotifySubscriberResponse",
             "ClientDetectionRequest" => "ClientDetectionResponse",
             "SetupAckRequest" => "SetupAckResponse",
             "ConnectResetRequest" => "ConnectResetResponse",
-            // Answers to the setup, and what later versions may have.
+            // The answer to the setup, and kinds of later versions.
             other => {
                 tracing::debug!(
                     kind = other,
                     server = &*self.server,
-                    "a message of a kind that is not known"
+                    "ignoring a message of an unknown kind"
                 );
                 return Ok(());
             }
@@ -316,7 +316,7 @@ impl Reader {
             "NotifySubscriberRequest" => {
                 let info = message.content::<NotifySubscriberRequest>()?.service_info;
                 let push = Push { namespace: self.namespace.clone(), info };
-                // Nobody wants it when the session is over.
+                // Fails only if the session is over.
                 let _ = self.pushes.send(Ok(push)).await;
                 Ok(())
             }
@@ -335,7 +335,7 @@ impl Reader {
     }
 }
 
-/// A status without its metadata.
+/// Returns the message of a status with its causes, without metadata.
 fn reason(status: &tonic::Status) -> String {
     let source = std::error::Error::source(status).map(pilotfish_source::error_chain);
     let words = [status.message(), source.as_deref().unwrap_or_default()];

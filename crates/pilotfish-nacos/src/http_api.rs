@@ -1,4 +1,4 @@
-//! The HTTP API of version 1, and what version 2 has left of it.
+//! The HTTP API of Nacos 1, and its remainder in Nacos 2.
 
 use crate::api::{ApiError, LIMIT, TIMEOUT};
 use crate::follower::{ListPage, PAGE};
@@ -11,17 +11,17 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use pilotfish_registry_client::{HttpClient, HttpRequest, Server};
 use serde::de::DeserializeOwned;
 
-/// How many characters of a refusal are passed on.
+/// Maximum number of characters of a refusal's message.
 const MESSAGE: usize = 200;
-/// Where tokens are given out: by versions 1 and 2, and by version 3.
+/// Login paths of versions 1 and 2, and of version 3.
 const LOGINS: [&str; 2] = ["/v1/auth/login", "/v3/auth/user/login"];
 
-/// The API of one server. Cheap to clone.
+/// The HTTP API of one server. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct HttpApi {
     client: HttpClient,
     server: Server,
-    /// Before `/v1`, as in `/nacos`.
+    /// Path prefix of `/v1`, as in `/nacos`.
     base: String,
 }
 
@@ -30,7 +30,7 @@ impl HttpApi {
         Self { client, server, base: base.to_owned() }
     }
 
-    /// The version that the server says it has; `None` when it does not say.
+    /// Returns the version of the server; `None` if it does not report one.
     ///
     /// # Errors
     /// When the server cannot be reached.
@@ -42,10 +42,10 @@ impl HttpApi {
         }
     }
 
-    /// A token, and its life in seconds.
+    /// Logs in and returns a token with its lifetime.
     ///
     /// # Errors
-    /// When there is none.
+    /// When the login fails.
     pub(crate) async fn login(&self, username: &str, password: &str) -> Result<Login, ApiError> {
         let body = Serializer::new(String::new())
             .append_pair("username", username)
@@ -74,10 +74,10 @@ impl HttpApi {
         result
     }
 
-    /// One page of the names in a scope.
+    /// Returns one page of the names in a scope.
     ///
     /// # Errors
-    /// When there is no good answer.
+    /// When the request fails.
     pub(crate) async fn list(
         &self,
         scope: &Scope,
@@ -94,10 +94,10 @@ impl HttpApi {
         Ok(ListPage { count: body.count, names: body.doms })
     }
 
-    /// The instances of a service, those that are not healthy among them.
+    /// Returns the instances of a service, including unhealthy ones.
     ///
     /// # Errors
-    /// When there is no good answer.
+    /// When the request fails.
     pub(crate) async fn instances(
         &self,
         name: &ServiceName,
@@ -120,7 +120,7 @@ impl HttpApi {
         let mut request = HttpRequest::get(format!("{}{path}?{query}", self.base));
         (request.timeout, request.limit) = (TIMEOUT, LIMIT);
         if let Some(token) = token {
-            // In headers, because queries stand in logs. Servers look at one or the other.
+            // In headers, because queries are logged. Servers read one or the other.
             for (name, value) in
                 [(AUTHORIZATION.as_str(), format!("Bearer {token}")), ("accessToken", token.to_owned())]
             {

@@ -6,9 +6,9 @@
 //! HTTP: list, instances ───────┘
 //! ```
 //!
-//! A server of version 2 pushes the instances of each service that is subscribed to; which services there are is a list that
-//! has to be asked for again and again, in pages. A server of version 1 has HTTP only, and instances are asked for too.
-//! What follows from answers and pushes is decided by [`follower::Follower`], without IO.
+//! A server of version 2 pushes the instances of subscribed services; the list of services is polled, in
+//! pages. A server of version 1 has HTTP only, and instances are polled, too. [`follower::Follower`]
+//! evaluates answers and pushes, without IO.
 
 mod api;
 mod credentials;
@@ -24,7 +24,7 @@ mod wire;
 use pilotfish_registry::{CATALOG_OPTIONS, Input, LiveSettings, LiveSettingsError, LiveSource, RegistryType};
 use pilotfish_registry_client::{TLS_OPTIONS, live};
 
-/// The line in the table of registries.
+/// The registry type of Nacos.
 pub static NACOS: RegistryType = RegistryType {
     name: "Nacos",
     provider: "Nacos",

@@ -1,4 +1,4 @@
-//! What becomes of services and instances.
+//! Mapping of Nacos services and instances.
 
 use crate::wire::{Host, ServiceInfo};
 use pilotfish_model::{HealthStatus, Locality, Namespace};
@@ -9,23 +9,23 @@ use std::sync::Arc;
 
 /// The label with the cluster of an instance.
 const CLUSTER_LABEL: &str = "nacos.io/cluster";
-/// The cluster of instances that name none.
+/// The default cluster of instances.
 const DEFAULT_CLUSTER: &str = "DEFAULT";
-/// Metadata by which starters of Spring Boot tell a second port, for gRPC.
+/// Metadata keys for a second, gRPC port, as written by Spring Boot starters.
 const GRPC_PORT_KEYS: [&str; 3] = ["gRPC_port", "gRPC.port", "grpc.port"];
-/// What Nacos allows at most.
+/// Maximum weight in Nacos.
 const MAX_WEIGHT: f64 = 10_000.0;
-/// What weights are multiplied by where one has a fraction.
+/// Factor of weights if any of them has a fraction.
 const FRACTIONS: f64 = 100.0;
 
-/// Where names of services stand.
+/// Namespace and group of a list of services.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Scope {
     pub(crate) namespace: Arc<str>,
     pub(crate) group: Arc<str>,
 }
 
-/// Which service.
+/// Identity of a service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ServiceName {
     pub(crate) scope: Scope,
@@ -33,7 +33,7 @@ pub(crate) struct ServiceName {
 }
 
 impl fmt::Display for ServiceName {
-    /// `NAMESPACE/GROUP@@NAME`.
+    /// Formats `NAMESPACE/GROUP@@NAME`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}@@{}", self.scope.namespace, self.scope.group, self.name)
     }
@@ -48,12 +48,12 @@ enum Part {
     Namespace,
 }
 
-/// How hosts are made, as in `{service}.{group}.{namespace}.nacos`.
+/// Pattern of host names, as in `{service}.{group}.{namespace}.nacos`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostPattern(Vec<Part>);
 
 impl HostPattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
     /// With what is wrong, in a few words.
@@ -83,7 +83,7 @@ impl HostPattern {
         }
     }
 
-    /// The host of a service. Groups and namespaces are one label each, in the letters of DNS.
+    /// Returns the host of a service. Groups and namespaces become one DNS label each.
     fn host(&self, name: &ServiceName) -> String {
         let parts = self.0.iter().map(|part| match part {
             Part::Text(text) => text.clone(),
@@ -95,34 +95,36 @@ impl HostPattern {
     }
 }
 
-/// `DEFAULT_GROUP` is `default-group`: what is no letter or digit is `-`, dots too.
+/// Converts a name to a DNS label: `DEFAULT_GROUP` becomes `default-group`; characters other than letters and
+/// digits become `-`.
 fn label(text: &str) -> String {
     let known = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     text.chars().map(known).collect()
 }
 
-/// Where the zone of an instance stands.
+/// Source of the zone of an instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ZoneFrom {
-    /// In its metadata: `region`, `zone` and `subzone`.
+    /// Metadata: `region`, `zone` and `subzone`.
     #[default]
     Metadata,
-    /// Its cluster is its zone; the rest stands in its metadata.
+    /// The cluster is the zone; region and subzone come from the metadata.
     Cluster,
 }
 
-/// How to make services.
+/// Options of the mapping.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Mapping {
     pub(crate) host: HostPattern,
     pub(crate) zone: ZoneFrom,
-    /// Instances of these clusters alone; empty for all.
+    /// Only instances of these clusters; empty for all.
     pub(crate) clusters: BTreeSet<String>,
     pub(crate) namespace: Namespace,
 }
 
 impl Mapping {
-    /// The service that an answer describes. `ports` are those that it had last, which stay while it has no instance.
+    /// Returns the service of an answer. `ports` are its last known ports, which stay while it has no
+    /// instance.
     pub(crate) fn service(
         &self,
         name: &ServiceName,
@@ -138,14 +140,14 @@ impl Mapping {
         service
     }
 
-    /// The ports of a service, to be remembered.
+    /// Returns the ports of a service.
     pub(crate) fn ports(service: &CatalogService) -> Vec<CatalogPort> {
         let ports = service.instances.iter().flat_map(|instance| &instance.ports);
         let by_number: BTreeMap<u32, &CatalogPort> = ports.map(|port| (port.number, &port.service)).collect();
         by_number.into_values().cloned().collect()
     }
 
-    /// The instances that an operator has not taken out, by switching them off or with the weight 0.
+    /// Returns the instances in use: enabled by the operator, and with a weight above 0.
     fn used<'a>(&'a self, info: &'a ServiceInfo) -> impl Iterator<Item = &'a Host> {
         info.hosts.iter().filter(|host| {
             let is_chosen = self.clusters.is_empty() || self.clusters.contains(cluster(host));
@@ -163,7 +165,7 @@ impl Mapping {
         mapped.locality = self.locality(cluster, &mapped.labels);
         mapped.labels.entry(CLUSTER_LABEL.to_owned()).or_insert_with(|| cluster.to_owned());
         mapped.weight = weight(host.weight, scale);
-        // Below its protect threshold a server means all of them to be used.
+        // Below its protect threshold a server means clients to use all instances.
         let is_healthy = host.healthy || info.reach_protection_threshold;
         mapped.health = if is_healthy { HealthStatus::Healthy } else { HealthStatus::Unhealthy };
         mapped
@@ -183,13 +185,13 @@ fn cluster(host: &Host) -> &str {
     if host.cluster_name.is_empty() { DEFAULT_CLUSTER } else { &host.cluster_name }
 }
 
-/// Above zero, so never "not set".
+/// Returns the scaled weight, never 0: that would mean "not set".
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is from 1 to 1,000,000")]
 fn weight(weight: f64, scale: f64) -> u32 {
     (weight.min(MAX_WEIGHT) * scale).round().max(1.0) as u32
 }
 
-/// The port of an instance, and the one for gRPC that its metadata tells.
+/// Returns the port of an instance, and its gRPC port from the metadata.
 fn ports(host: &Host, metadata: &BTreeMap<String, String>) -> Vec<InstancePort> {
     let port = |number: u32, protocol: Option<&str>| InstancePort {
         service: CatalogPort { number, name: None, protocol: protocol.map(str::to_owned) },
@@ -201,7 +203,8 @@ fn ports(host: &Host, metadata: &BTreeMap<String, String>) -> Vec<InstancePort> 
     own.into_iter().chain(grpc).filter(|port| (1..=65_535).contains(&port.number)).collect()
 }
 
-/// What metadata says of the protocol: the key `protocol`, in the words of Istio or Dubbo, else what Spring Cloud writes.
+/// Returns the protocol from the metadata: the key `protocol`, in the terms of Istio or Dubbo, else the keys
+/// of Spring Cloud.
 fn protocol(metadata: &BTreeMap<String, String>) -> Option<&str> {
     let is = |key: &str, value: &str| metadata.get(key).is_some_and(|text| text.eq_ignore_ascii_case(value));
     match metadata.get("protocol").map(String::as_str) {

@@ -1,4 +1,4 @@
-//! The one message of Nacos's gRPC: JSON in an envelope that names its type.
+//! The envelope of Nacos's gRPC messages: JSON with the name of its type.
 
 use crate::api::ApiError;
 use prost::Message;
@@ -6,36 +6,35 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 
-/// The envelope, `nacos_grpc_service.proto`.
+/// `Payload` of `nacos_grpc_service.proto`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Payload {
-    /// What it is.
     #[prost(message, optional, tag = "2")]
     pub(crate) metadata: Option<Metadata>,
-    /// Its value is JSON; its type URL is empty.
+    /// The content as JSON; the type URL is empty.
     #[prost(message, optional, tag = "3")]
     pub(crate) body: Option<prost_types::Any>,
 }
 
-/// What stands on the envelope.
+/// `Metadata` of `nacos_grpc_service.proto`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Metadata {
-    /// The simple name of the class that Nacos has for it.
+    /// The simple name of Nacos's Java class for the content.
     #[prost(string, tag = "3")]
     pub(crate) kind: String,
-    /// Where the client is, in its own words.
+    /// The address of the client, as it reports it.
     #[prost(string, tag = "8")]
     pub(crate) client_ip: String,
-    /// Tokens, among others.
+    /// Headers, such as the token.
     #[prost(map = "string, string", tag = "7")]
     pub(crate) headers: HashMap<String, String>,
 }
 
 impl Payload {
-    /// An envelope with this content, and with a token where there is one.
+    /// Builds an envelope with this content, and with a token if there is one.
     ///
     /// # Errors
-    /// Never for requests of this crate: they have no keys that JSON has not.
+    /// When the content has map keys that JSON does not support; requests of this crate have none.
     pub(crate) fn new(kind: &str, content: &impl Serialize, token: Option<&str>) -> Result<Self, ApiError> {
         let value = serde_json::to_vec(content).map_err(|error| ApiError::malformed(kind, &error))?;
         let headers = token.map(|token| ("accessToken".to_owned(), token.to_owned()));
@@ -47,15 +46,15 @@ impl Payload {
         Ok(Self { metadata: Some(metadata), body: Some(prost_types::Any { type_url: String::new(), value }) })
     }
 
-    /// The type, empty when there is none.
+    /// Returns the message type, or an empty text if there is none.
     pub(crate) fn kind(&self) -> &str {
         self.metadata.as_ref().map_or("", |metadata| &metadata.kind)
     }
 
-    /// The content.
+    /// Decodes the content.
     ///
     /// # Errors
-    /// When it is not what it should be.
+    /// When it is not valid JSON of this type.
     pub(crate) fn content<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         let value = self.body.as_ref().map_or(&[][..], |body| &body.value);
         serde_json::from_slice(value).map_err(|error| ApiError::malformed(self.kind(), &error))

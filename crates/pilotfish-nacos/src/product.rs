@@ -16,21 +16,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// Requests on their way at a time.
+/// Maximum number of requests in flight.
 const REQUESTS: usize = 32;
-/// How often a connection is asked whether it is alive. A server asks by itself after 20 s of silence.
+/// Interval of health checks on a connection. A server probes a connection after 20 s of silence.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// How often a server that is polled, although it did not say that it is old, is asked for gRPC.
+/// Interval of gRPC checks of a polled server that may be a version 2.
 const LOOK_FOR_GRPC: Duration = Duration::from_secs(60);
-/// How long after a login that failed, or is not answered, the next one is tried.
+/// Minimum time between attempts to log in.
 const LOGIN_AGAIN: Duration = Duration::from_secs(15);
 
-/// A Nacos server, or a cluster of them.
+/// The Nacos product: a server or a cluster.
 pub(crate) struct Nacos {
     settings: Settings,
     http: HttpClient,
     follower: Follower,
-    /// Which server is next.
+    /// Index of the next server.
     turn: usize,
     jitter: Jitter,
 }
@@ -42,14 +42,14 @@ impl Nacos {
         Self { settings, http, follower, turn: 0, jitter: Jitter::default() }
     }
 
-    /// The next server, so that each session may have another one.
+    /// Returns the next server: each session uses another one.
     fn next_server(&mut self) -> Result<Server, SessionError> {
         let server = self.settings.servers.iter().cycle().nth(self.turn % self.settings.servers.len().max(1));
         self.turn = self.turn.wrapping_add(1);
-        server.cloned().ok_or_else(|| SessionError::new("no server is named"))
+        server.cloned().ok_or_else(|| SessionError::new("no server is configured"))
     }
 
-    /// Connects in the way that the server has. `true` when it may have a better one later.
+    /// Connects with the API that the server supports. Returns `true` if the server may support gRPC later.
     async fn connect(
         &self,
         server: &Server,
@@ -68,7 +68,8 @@ impl Nacos {
                 Ok((Api::Grpc(grpc), false))
             }
             Err(error) if self.settings.api == ApiChoice::Grpc || error.is_refused() => Err(error),
-            // A server of version 2 that has no gRPC now is not read in the way of version 1.
+            // A version 2 server whose gRPC port is down fails the session: its HTTP API is not that of
+            // version 1.
             Err(error) => match http.version().await {
                 Ok(Some(version)) if !version.starts_with("1.") && !version.starts_with("0.") => Err(error),
                 Ok(version) => Ok((Api::Http(Box::new(http.clone())), version.is_none())),
@@ -109,7 +110,7 @@ impl Product for Nacos {
                 is_complete: false,
                 on_their_way: FuturesUnordered::new(),
             };
-            // It ends without an error when the server has gRPC, or wants its clients to connect again.
+            // Ends without an error if the server supports gRPC now, or asks its clients to reconnect.
             session.follow().await?;
         }
     }
@@ -122,14 +123,14 @@ struct Session<'a> {
     http: HttpApi,
     server: Server,
     token: Option<Token>,
-    /// A server that is polled may have gRPC later.
+    /// True if a polled server may support gRPC later.
     may_have_grpc: bool,
-    /// Whether everything was told once.
+    /// True once the full catalog was published.
     is_complete: bool,
     on_their_way: FuturesUnordered<BoxFuture<'static, Done>>,
 }
 
-/// What happens next.
+/// Next event of a session.
 enum Event {
     Done(Done),
     Push(Result<Push, ApiError>),
@@ -158,7 +159,7 @@ impl Session<'_> {
             match event {
                 Event::Done(Done::HasGrpc(true)) => return Ok(()),
                 Event::Done(done) => self.take(done)?,
-                // A server that sends everybody away at once is a failure.
+                // A server that resets connections before the first full read is a failure.
                 Event::Push(Err(ApiError::Reset(_))) if self.is_complete => return Ok(()),
                 Event::Push(push) => self.pushed(&push?),
                 Event::Refresh => {
@@ -179,7 +180,8 @@ impl Session<'_> {
         }
     }
 
-    /// Spread, so that many processes do not ask at the same time; never later than the setting says.
+    /// Returns the next refresh time: up to a quarter earlier than the interval, so that many processes
+    /// spread out.
     fn next_refresh(&mut self) -> Instant {
         Instant::now() + self.product.settings.refresh.mul_f64(1.0 - self.product.jitter.fraction() / 4.0)
     }
@@ -188,7 +190,7 @@ impl Session<'_> {
         self.token.as_ref().map(|token| token.text.clone())
     }
 
-    /// Sends what is to be asked, as much as is allowed.
+    /// Sends queued requests, up to the limit.
     fn ask(&mut self) {
         while self.on_their_way.len() < REQUESTS {
             let Some(ask) = self.product.follower.next() else { return };
@@ -201,7 +203,7 @@ impl Session<'_> {
         self.on_their_way.push(self.api.ask(ask, self.text()));
     }
 
-    /// By HTTP everything is asked for, so one round ends before the next one begins.
+    /// Over HTTP everything is polled, so one round must end before the next one.
     fn refresh(&mut self) {
         let is_polled = matches!(self.api, Api::Http(_));
         if !is_polled || self.product.follower.is_settled() {
@@ -218,7 +220,7 @@ impl Session<'_> {
         }
     }
 
-    /// Gets a new token; the one before is good for a while.
+    /// Requests a new token; the current one stays valid for a while.
     fn log_in(&mut self) {
         let (Some(token), Some(credentials)) = (&mut self.token, self.product.settings.credentials.clone())
         else {
@@ -248,7 +250,7 @@ impl Session<'_> {
         match done {
             Done::Listed(scope, page, answer) => follower.listed(&scope, page, &answer?),
             Done::Service(name, Ok(info)) => follower.answered(&name, &info),
-            // The token is to blame, not the service: a new session has a new one.
+            // The token is at fault, not the service: a new session logs in again.
             Done::Service(name, Err(error)) if error.is_refused() && !error.is_denied() => {
                 let reason = SessionError::from(error).context(&name);
                 follower.refused(&name).map_err(|_| reason.clone())?;
@@ -264,7 +266,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Tells what there is once all is known, and what differs from then on.
+    /// Publishes the full catalog once all is read, and changes from then on.
     fn tell(&mut self) {
         let follower = &mut self.product.follower;
         if !self.is_complete && !follower.is_settled() {

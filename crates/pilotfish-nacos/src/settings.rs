@@ -8,17 +8,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// gRPC needs HTTP/2, and the HTTP API may have it.
+/// gRPC needs HTTP/2, and the HTTP API may support it.
 const ALPN: &[&str] = &["h2", "http/1.1"];
 const SCHEMES: &[Scheme] =
     &[Scheme { name: "http", port: 8848, is_tls: false }, Scheme { name: "https", port: 8848, is_tls: true }];
 const REFRESH: Duration = Duration::from_secs(10);
-/// What Nacos adds to the port of HTTP.
+/// Default offset of the gRPC port from the HTTP port.
 const GRPC_OFFSET: u16 = 1000;
-/// How many groups and namespaces may be named: each namespace is a connection, each pair is a list to read.
+/// Maximum number of groups and of namespaces: each namespace is a connection, each pair is a list to read.
 const MAX_NAMES: usize = 64;
 
-/// The options of this registry alone.
+/// Options of this registry only.
 pub(crate) const OPTIONS: &[RegistryOption] = &[
     RegistryOption {
         name: "namespaces",
@@ -73,22 +73,22 @@ pub(crate) const OPTIONS: &[RegistryOption] = &[
     },
 ];
 
-/// Which API is used.
+/// API to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ApiChoice {
-    /// What the server has.
+    /// Detected from the server.
     #[default]
     Auto,
-    /// Version 2.
+    /// gRPC, of version 2.
     Grpc,
-    /// Version 1.
+    /// HTTP, of version 1.
     Http,
 }
 
 /// The settings of one registry.
 pub(crate) struct Settings {
     pub(crate) servers: Vec<Server>,
-    /// Before `/v1`, as in `/nacos`.
+    /// Path prefix of `/v1`, as in `/nacos`.
     pub(crate) base: String,
     pub(crate) connector: Connector,
     pub(crate) scopes: Vec<Scope>,
@@ -96,7 +96,7 @@ pub(crate) struct Settings {
     pub(crate) keep_empty: bool,
     pub(crate) refresh: Duration,
     pub(crate) api: ApiChoice,
-    /// The port of gRPC where it is not a thousand above that of HTTP.
+    /// The gRPC port if it is not [`GRPC_OFFSET`] above the HTTP port.
     pub(crate) grpc_port: Option<u16>,
     pub(crate) credentials: Option<Credentials>,
     pub(crate) catalog: CatalogOptions,
@@ -149,19 +149,19 @@ impl Settings {
         }
     }
 
-    /// Where a server has gRPC.
+    /// Returns the gRPC address of a server.
     pub(crate) fn grpc_server(&self, server: &Server) -> Server {
         let port = self.grpc_port.unwrap_or_else(|| server.port.saturating_add(GRPC_OFFSET));
         Server { host: server.host.clone(), port }
     }
 
-    /// The namespaces, each once.
+    /// Returns the namespaces without duplicates.
     pub(crate) fn namespaces(&self) -> BTreeSet<Arc<str>> {
         self.scopes.iter().map(|scope| scope.namespace.clone()).collect()
     }
 }
 
-/// Each group in each namespace.
+/// Returns each combination of namespace and group.
 fn scopes(settings: &mut LiveSettings, mistakes: &mut Vec<String>) -> Vec<Scope> {
     let mut names = |option: &str, default: &str| {
         let names = settings.parse_option(option, mistakes, names);

@@ -1,13 +1,13 @@
-//! What Nacos says and hears, as JSON. Fields that nobody reads are left out.
+//! JSON messages of Nacos. Fields that are not used are left out.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
-/// Between group and name of a service.
+/// Separator of group and service name.
 pub(crate) const SEPARATOR: &str = "@@";
-/// What a result or HTTP status is when all went well.
+/// Result code and HTTP status of success.
 pub(crate) const SUCCESS: i64 = 200;
-/// A server does not know the connection, or not yet.
+/// Error code for a connection that the server does not know, or not yet.
 pub(crate) const UNREGISTERED: i64 = 301;
 
 /// A request without content.
@@ -35,7 +35,7 @@ pub(crate) struct ServiceListRequest<'a> {
     pub(crate) page_size: u32,
 }
 
-/// Subscribes to a service, or ends that.
+/// Starts or ends a subscription.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SubscribeServiceRequest<'a> {
@@ -43,11 +43,11 @@ pub(crate) struct SubscribeServiceRequest<'a> {
     pub(crate) group_name: &'a str,
     pub(crate) service_name: &'a str,
     pub(crate) subscribe: bool,
-    /// Of all clusters.
+    /// Always empty: all clusters.
     pub(crate) clusters: &'static str,
 }
 
-/// What every answer by gRPC has.
+/// Common fields of all gRPC answers.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ResultHead {
@@ -56,7 +56,7 @@ pub(crate) struct ResultHead {
     pub(crate) message: Option<String>,
 }
 
-/// The answer to a message on the stream.
+/// Acknowledgement of a message on the stream.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Acknowledgement<'a> {
@@ -66,14 +66,14 @@ pub(crate) struct Acknowledgement<'a> {
     pub(crate) success: bool,
 }
 
-/// What messages on the stream have in common.
+/// Common fields of messages on the stream.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PushHead {
     pub(crate) request_id: Option<String>,
 }
 
-/// The answer of gRPC to a list.
+/// gRPC answer to a list.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ServiceListResponse {
@@ -82,7 +82,7 @@ pub(crate) struct ServiceListResponse {
     pub(crate) service_names: Vec<String>,
 }
 
-/// The answer of HTTP to a list.
+/// HTTP answer to a list.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ServiceListBody {
     pub(crate) count: usize,
@@ -90,14 +90,14 @@ pub(crate) struct ServiceListBody {
     pub(crate) doms: Vec<String>,
 }
 
-/// The answer of gRPC to a subscription.
+/// gRPC answer to a subscription.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SubscribeServiceResponse {
     pub(crate) service_info: ServiceInfo,
 }
 
-/// What the server pushes.
+/// A push.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NotifySubscriberRequest {
@@ -108,22 +108,22 @@ pub(crate) struct NotifySubscriberRequest {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ServiceInfo {
-    /// `NAME` or `GROUP@@NAME`.
+    /// `NAME` or `GROUP@@NAME`, as the server sends it.
     #[serde(default, deserialize_with = "nullable")]
     pub(crate) name: String,
     #[serde(default, deserialize_with = "nullable")]
     pub(crate) group_name: String,
-    /// Must be there: an answer without it says nothing.
+    /// Required: an answer without hosts is invalid, not empty.
     pub(crate) hosts: Vec<Host>,
-    /// When the server made it, in milliseconds.
+    /// Time of the answer on the server, in milliseconds.
     #[serde(default)]
     pub(crate) last_ref_time: i64,
-    /// So few are healthy that the server gives all as if they were.
+    /// True if so few instances are healthy that clients should use all of them.
     #[serde(default)]
     pub(crate) reach_protection_threshold: bool,
 }
 
-/// An instance.
+/// An instance of a service.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Host {
@@ -141,16 +141,16 @@ pub(crate) struct Host {
     pub(crate) metadata: BTreeMap<String, Option<String>>,
 }
 
-/// The answer to a login.
+/// Answer to a login.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Login {
     pub(crate) access_token: String,
-    /// In seconds.
+    /// Lifetime in seconds.
     pub(crate) token_ttl: u64,
 }
 
-/// `/v1/console/server/state`.
+/// Answer of `/v1/console/server/state`.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct ServerState {
     #[serde(default, deserialize_with = "nullable")]
@@ -165,18 +165,18 @@ const fn yes() -> bool {
     true
 }
 
-/// Java writes what is not set as `null`.
+/// Decodes null, which Java writes for unset fields, as the default.
 fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
     Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
-/// The name of a service without its group.
+/// Returns the name of a service without its group prefix.
 pub(crate) fn plain_name<'a>(group: &str, name: &'a str) -> &'a str {
     let rest = name.strip_prefix(group).and_then(|rest| rest.strip_prefix(SEPARATOR));
     rest.unwrap_or(name)
 }
 
-/// Group and name of `GROUP@@NAME`; what is in front counts more than what is told beside.
+/// Splits `GROUP@@NAME`; a group in the name takes precedence over the given group.
 pub(crate) fn split_name<'a>(group: &'a str, name: &'a str) -> (&'a str, &'a str) {
     name.split_once(SEPARATOR).unwrap_or((group, name))
 }

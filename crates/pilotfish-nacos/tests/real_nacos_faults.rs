@@ -1,4 +1,5 @@
-//! What a Nacos server can do wrong: endpoints are lost only when it says so twice, and everything comes back by itself.
+//! What a Nacos server can do wrong: endpoints are lost only when it says so twice, and everything comes back
+//! by itself.
 
 use pilotfish_nacos::NACOS;
 use pilotfish_testkit::real::{Fault, FaultProxy, Host, LiveRegistry, RegistryState, Rnacos, eventually};

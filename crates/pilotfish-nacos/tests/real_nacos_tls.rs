@@ -27,7 +27,8 @@ impl Front {
             while let Ok((stream, _)) = listener.accept().await {
                 let acceptor = TlsAcceptor::from(current.lock().expect("no holder panics").clone());
                 tokio::spawn(async move {
-                    // A client that does not trust the certificate ends the handshake, and a server may be down.
+                    // A client that does not trust the certificate ends the handshake, and a server may be
+                    // down.
                     let Ok(mut client) = acceptor.accept(stream).await else { return };
                     let Ok(mut server) = TcpStream::connect(("127.0.0.1", before)).await else { return };
                     let _ = copy_bidirectional(&mut client, &mut server).await;

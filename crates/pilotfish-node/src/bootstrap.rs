@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Which client.
+/// Bootstrap subcommands, by client.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Bootstrap {
     /// Prints a bootstrap for Envoy
@@ -54,12 +54,12 @@ const GRPC_EXAMPLES: &str = "Examples:
     --xds-ca-file root-cert.pem \\
     --xds-cert-file cert-chain.pem --xds-key-file key.pem > grpc.json";
 
-/// The certificate provider that clusters and listeners name.
+/// Name of the certificate provider in clusters and listeners.
 const PROVIDER: &str = "default";
-/// How often gRPC reads the certificates again: soon enough for the shortest-lived ones.
+/// Interval at which gRPC rereads the certificates: short enough for the shortest-lived ones.
 const REFRESH: &str = "60s";
 
-/// Who the client is: its node.
+/// Node of the client.
 #[derive(Args, Clone, Debug)]
 pub struct Identity {
     /// The name of the client's pod or workload
@@ -68,8 +68,8 @@ pub struct Identity {
     /// The namespace whose configuration it gets
     #[arg(long, default_value = "default", value_parser = namespace)]
     namespace: String,
-    /// The client's address: that of its workload in the registry. Without it, an Envoy is at 127.0.0.1, and a
-    /// gRPC client is no workload
+    /// The client's address: that of its workload in the registry. Without it, an Envoy is at 127.0.0.1, and
+    /// a gRPC client is no workload
     #[arg(long)]
     ip: Option<IpAddr>,
     #[command(flatten)]
@@ -117,14 +117,14 @@ pub struct Grpc {
     certificates: Option<PathBuf>,
 }
 
-/// What an Envoy stands for.
+/// Role of an Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum EnvoyKind {
     Sidecar,
     Router,
 }
 
-/// How traffic reaches a sidecar.
+/// Interception mode of a sidecar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Interception {
     None,
@@ -132,7 +132,7 @@ enum Interception {
     Tproxy,
 }
 
-/// The form of xDS.
+/// Variant of xDS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum XdsProtocol {
     Delta,
@@ -142,16 +142,16 @@ enum XdsProtocol {
 /// Parses KEY=VALUE.
 ///
 /// # Errors
-/// When there is no `=`.
+/// If there is no `=`.
 pub fn pair(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("not KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
 }
 
-/// Reads the name of a namespace.
+/// Parses the name of a namespace.
 ///
 /// # Errors
-/// When it is no label of DNS: no namespace has such a name, so the client would get nothing.
+/// If it is not a DNS label: no namespace can have such a name, so the client would receive nothing.
 fn namespace(text: &str) -> Result<String, String> {
     let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let is_label = (1..=63).contains(&text.len()) && text.chars().all(known);
@@ -162,10 +162,10 @@ fn namespace(text: &str) -> Result<String, String> {
 }
 
 impl Bootstrap {
-    /// The bootstrap as JSON.
+    /// Builds the bootstrap as JSON.
     ///
     /// # Errors
-    /// When an address is not HOST:PORT.
+    /// If an address is not HOST:PORT.
     pub fn json(&self) -> anyhow::Result<Value> {
         match self {
             Self::Envoy(envoy) => envoy.json(),
@@ -175,8 +175,8 @@ impl Bootstrap {
 }
 
 impl Bootstrap {
-    /// What is doubtful, a sentence each: files that are named and not there, which may be where the client runs, and metadata that only
-    /// Istio's agent lives up to.
+    /// Warnings, a sentence each: configured files that do not exist here, but may exist where the client
+    /// runs, and metadata that only Istio's agent implements.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let identity = match self {
@@ -198,7 +198,7 @@ impl Bootstrap {
 }
 
 impl Identity {
-    /// `ip` is the address where none is given.
+    /// `ip` is the default address.
     fn node(&self, kind: &str, ip: IpAddr, more: &[(&str, &str)]) -> Value {
         let labels: BTreeMap<_, _> =
             self.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
@@ -219,7 +219,7 @@ impl Identity {
     }
 }
 
-/// A node, as texts: of a client that is known, or that Kubernetes fills in.
+/// A node with string fields: of a known client, or with placeholders that Kubernetes fills in.
 struct NodeTemplate<'a> {
     kind: &'a str,
     name: &'a str,
@@ -245,7 +245,7 @@ impl NodeTemplate<'_> {
             "id": format!("{kind}~{ip}~{name}.{namespace}~{namespace}.svc.cluster.local"),
             "cluster": format!("{app}.{namespace}"), "metadata": metadata,
         });
-        // There even when nothing is known: Node's gRPC refuses a bootstrap without it.
+        // Always set: gRPC for Node.js refuses a bootstrap without it.
         node["locality"] = json!({});
         if !locality.is_empty() {
             let mut parts = locality.split('/');
@@ -256,7 +256,7 @@ impl NodeTemplate<'_> {
     }
 }
 
-/// Host and port of an address; the host may be a name.
+/// Splits an address into host and port; the host may be a name.
 fn host_port(name: &str, text: &str) -> anyhow::Result<(String, u16)> {
     let wrong = || anyhow::anyhow!("{name} {text:?}: not HOST:PORT, as in 127.0.0.1:15010");
     let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
@@ -313,10 +313,10 @@ fn address(host: &str, port: u16) -> Value {
     json!({"socket_address": {"address": host, "port_value": port}})
 }
 
-/// Where the Envoys of Pods find the token of their service account.
+/// Path of the service account token for the Envoys of Pods.
 const POD_TOKEN: &str = "/var/run/secrets/tokens/istio-token";
 
-/// Where Pilotfish is, for the Envoys of Pods.
+/// Address of Pilotfish for the Envoys of Pods.
 #[derive(Clone)]
 pub struct PodTarget {
     host: String,
@@ -325,28 +325,29 @@ pub struct PodTarget {
     authorities: Option<AuthoritiesNow>,
 }
 
-/// The authorities of Pilotfish's certificate in PEM, as they are when a Pod is made.
+/// Function for the current authorities of Pilotfish's certificate in PEM, called when a Pod is created.
 pub type AuthoritiesNow = Arc<dyn Fn() -> String + Send + Sync>;
 
 impl PodTarget {
-    /// A Pilotfish at that HOST:PORT, for Pods of that cluster.
+    /// Creates a target at that HOST:PORT, for Pods of that cluster.
     ///
     /// # Errors
-    /// When the address is none.
+    /// If the address is malformed.
     pub fn new(xds_address: &str, cluster_id: &str) -> anyhow::Result<Self> {
         let (host, port) = host_port("--xds-address", xds_address)?;
         Ok(Self { host, port, cluster_id: cluster_id.to_owned(), authorities: None })
     }
 
-    /// The same over TLS: Envoys know Pilotfish by these authorities, and show the token of their service account.
+    /// Uses TLS: Envoys verify Pilotfish by these authorities, and send the token of their service account.
     #[must_use]
     pub fn over_tls(self, authorities: AuthoritiesNow) -> Self {
         Self { authorities: Some(authorities), ..self }
     }
 
-    /// The bootstrap of a Pod's Envoy. What is unknown before the Pod runs is written `$(NAME)`, as Kubernetes fills in arguments of
-    /// containers; the environment that this needs is in the template of sidecars. Beside Envoy's own admin page, which only the
-    /// Pod reaches, it answers kubelets on port 15021 and Prometheus on port 15090, as Istio's sidecars do.
+    /// Bootstrap of a Pod's Envoy. Values that are unknown before the Pod runs are written as `$(NAME)`,
+    /// which Kubernetes expands in arguments of containers; the sidecar template sets the environment for
+    /// them. Besides Envoy's own admin page, which only the Pod can reach, it responds to kubelets on port
+    /// 15021 and to Prometheus on port 15090, like Istio's sidecars.
     #[must_use]
     pub fn bootstrap(&self, workload: &Workload<'_>) -> Value {
         let app = workload.labels.get("app").copied().unwrap_or(workload.name);
@@ -363,7 +364,7 @@ impl PodTarget {
         };
         let more = [
             ("INTERCEPTION_MODE", workload.interception),
-            // Rules of both families lead to it, where the Pod has both.
+            // Rules of both families redirect to it, if the Pod has both.
             ("DUAL_STACK", "true"),
             ("SERVICE_ACCOUNT", "$(SERVICE_ACCOUNT)"),
             ("NODE_NAME", "$(NODE_NAME)"),
@@ -394,14 +395,14 @@ impl PodTarget {
     }
 }
 
-/// Where the Envoys of Pods have their admin page.
+/// Admin port of the Envoys of Pods.
 const ADMIN_PORT: u16 = 15000;
 
-/// A listener of a Pod that shows one page of Envoy's admin API. Its statistics have the name that they have in Istio's bootstrap.
+/// Listener of a Pod for one page of Envoy's admin API. Its statistics have the name of Istio's bootstrap.
 fn page(stat_prefix: &str, path: &str, port: u16, of_admin: &str) -> Value {
     let name = format!("page-{port}");
     json!({
-        // The Pod's own address: before it runs it is unknown whether that is IPv4 or IPv6.
+        // The Pod's own address: before it runs, its family is unknown.
         "name": name, "address": address("$(POD_IP)", port),
         "filter_chains": [{"filters": [{
             "name": "envoy.filters.network.http_connection_manager",
@@ -451,7 +452,7 @@ impl Grpc {
     fn json(&self) -> anyhow::Result<Value> {
         let mut json = json!({
             "xds_servers": [self.identity.control_plane.target()?.xds_server()?],
-            // No endpoint has it: a client at the address of one would be taken for its workload.
+            // No endpoint has this address: a client at the address of one would be treated as its workload.
             "node": self.identity.node("sidecar", Ipv4Addr::UNSPECIFIED.into(), &[("GENERATOR", "grpc")]),
             "server_listener_resource_name_template": "xds.istio.io/grpc/lds/inbound/%s",
         });

@@ -1,5 +1,5 @@
-//! What runs beside a workload, or is made for it: the bootstrap that connects a client to Pilotfish, and the rules that lead a
-//! Pod's connections to its Envoy. Nothing here serves anything.
+//! Tools for a workload's node: the bootstrap that connects a client to Pilotfish, and the rules that
+//! redirect a Pod's connections to its Envoy. Contains no servers.
 
 pub mod bootstrap;
 pub mod interception;

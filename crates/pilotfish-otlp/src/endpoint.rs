@@ -1,9 +1,9 @@
-//! Where a collector is.
+//! Addresses of OTLP collectors.
 
 use pilotfish_registry_client::{Connector, Scheme, Server, Target, TlsOptions};
 use std::path::PathBuf;
 
-/// The port that collectors have for OTLP over gRPC.
+/// Default port of collectors for OTLP over gRPC.
 const PORT: u16 = 4317;
 const SCHEMES: &[Scheme] =
     &[Scheme { name: "http", port: PORT, is_tls: false }, Scheme { name: "https", port: PORT, is_tls: true }];
@@ -15,13 +15,13 @@ pub struct Endpoint {
     is_tls: bool,
 }
 
-/// The text is no address of a collector.
+/// The text is not a valid address of a collector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not http://HOST:PORT or https://HOST:PORT: {0}")]
 pub struct EndpointError(String);
 
 impl Endpoint {
-    /// Reads `http://HOST[:4317]` or `https://HOST[:4317]`.
+    /// Parses `http://HOST[:4317]` or `https://HOST[:4317]`.
     ///
     /// # Errors
     /// With what is wrong, in one line.
@@ -36,7 +36,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether it is reached by TLS.
+    /// True for an `https` endpoint.
     #[must_use]
     pub fn is_tls(&self) -> bool {
         self.is_tls
@@ -46,7 +46,8 @@ impl Endpoint {
         &self.server
     }
 
-    /// What connects to it. Without a file, the authorities of the system count.
+    /// Returns the connector for this endpoint. Without `ca`, TLS trusts the system's certificate
+    /// authorities.
     pub(crate) fn connector(&self, ca: Option<PathBuf>) -> Connector {
         Connector::new(self.is_tls.then(|| TlsOptions::new(ca, None, None).with_alpn(&["h2"])))
     }

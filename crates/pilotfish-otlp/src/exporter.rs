@@ -1,4 +1,4 @@
-//! The queue, and the task that empties it.
+//! The bounded queue of traces, and the task that exports them in batches.
 
 use crate::Endpoint;
 use crate::message::{
@@ -19,33 +19,33 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
-/// Traces that wait; more are dropped. One takes a few kilobytes.
+/// Capacity of the queue in traces; more are dropped. A trace takes a few kilobytes.
 const QUEUE: usize = 1024;
-/// Traces of a request.
+/// Maximum number of traces in an export request.
 const BATCH: usize = 128;
-/// For one request.
+/// Timeout of an export request.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a batch is tried.
+/// Maximum number of attempts to export a batch.
 const TRIES: u32 = 4;
-/// Between these.
+/// Backoff between attempts.
 const PAUSES: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(500), Duration::from_secs(10));
-/// For what is left at the end.
+/// Time to export queued traces at shutdown.
 const FLUSH: Duration = Duration::from_secs(2);
 const PATH: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
-/// What became of spans.
+/// Result of exporting spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The collector has them.
+    /// Accepted by the collector.
     Sent,
-    /// The collector did not take them, or could not be reached.
+    /// Rejected by the collector, or the collector was unreachable.
     Failed,
-    /// There were too many at once.
+    /// Not queued because the queue was full.
     Dropped,
 }
 
 impl Outcome {
-    /// As a label of metrics.
+    /// Value of the metric label.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -56,13 +56,13 @@ impl Outcome {
     }
 }
 
-/// Counts spans.
+/// Receives the counts of exported and dropped spans.
 pub trait Observer: Send + Sync {
-    /// That became of so many spans.
+    /// Called with the number of spans that had this outcome.
     fn spans(&self, outcome: Outcome, count: usize);
 }
 
-/// Takes traces. Cheap to clone.
+/// Sender of traces to the exporter's queue. Cheap to clone.
 #[derive(Clone)]
 pub struct Traces {
     queue: mpsc::Sender<Trace>,
@@ -70,7 +70,7 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Hands a trace over, or drops it where too many wait.
+    /// Queues a trace, or drops it if the queue is full.
     pub fn send(&self, trace: Trace) {
         let spans = trace.spans();
         if self.queue.try_send(trace).is_err() {
@@ -88,11 +88,12 @@ pub struct Exporter {
     observer: Arc<dyn Observer>,
     backoff: Backoff,
     is_failing: bool,
-    /// What is being sent: when that is broken off at the end, it is sent again.
+    /// Spans of the batch being exported. If shutdown interrupts the request, they are exported again.
     unsent: Vec<Span>,
 }
 
-/// The two ends of a queue for a collector. Nothing is connected yet. `resource` says what process this is, as `service.name`.
+/// Returns the two ends of an export queue; the exporter connects at its first request. `resource` holds the
+/// resource attributes of this process, such as `service.name`.
 ///
 /// # Errors
 /// When the endpoint is no host and port of a URI.
@@ -119,7 +120,7 @@ pub fn exporter(
 }
 
 impl Exporter {
-    /// Sends what is handed over until `stop`, and then for two more seconds what is left.
+    /// Exports queued traces until `stop` resolves, then for two more seconds the remaining ones.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         {
             let this = &mut self;
@@ -132,7 +133,7 @@ impl Exporter {
         let _ = timeout(FLUSH, self.send_all()).await;
     }
 
-    /// Returns when nobody hands anything over any more.
+    /// Exports until all senders are dropped.
     async fn send_all(&mut self) {
         let mut batch = Vec::new();
         while !self.unsent.is_empty() || self.queue.recv_many(&mut batch, BATCH).await > 0 {
@@ -157,7 +158,7 @@ impl Exporter {
                 Err(error) => error,
             };
             if !std::mem::replace(&mut self.is_failing, true) {
-                tracing::warn!(code = ?error.code(), reason = error.message(), "traces cannot be exported");
+                tracing::warn!(code = ?error.code(), reason = error.message(), "cannot export traces");
             }
             if !may_pass(error.code()) || number == TRIES {
                 break;
@@ -180,16 +181,16 @@ impl Exporter {
     fn answered(&mut self, answer: &ExportTraceServiceResponse) {
         self.backoff.reset();
         if std::mem::take(&mut self.is_failing) {
-            tracing::info!("traces are exported again");
+            tracing::info!("exporting traces again");
         }
         if let Some(refused) = answer.partial_success.as_ref().filter(|it| it.rejected_spans > 0) {
             let (spans, reason) = (refused.rejected_spans, &refused.error_message);
-            tracing::debug!(spans, %reason, "a collector refused spans");
+            tracing::debug!(spans, %reason, "the collector rejected spans");
         }
     }
 }
 
-/// The codes after which OTLP says that a client tries again.
+/// True for the codes that OTLP defines as retryable.
 fn may_pass(code: Code) -> bool {
     matches!(
         code,

@@ -1,12 +1,12 @@
-//! Traces for OpenTelemetry collectors: OTLP over gRPC.
+//! Export of traces to OpenTelemetry collectors: OTLP over gRPC.
 //!
 //! ```text
-//! Traces::send(Trace) ─▶ a bounded queue ─▶ Exporter: batches, time limits, another try ─▶ collector
+//! Traces::send(Trace) ─▶ a bounded queue ─▶ Exporter: batches, timeouts, retries ─▶ collector
 //! ```
 //!
-//! A trace is known as a whole when it is sent: spans have their times already. So nothing of an SDK is needed, such as contexts, samplers and
-//! processors; the messages of the protocol are few and declared in [`message`]. Sending never waits: what does not fit into the queue is
-//! counted and dropped.
+//! Traces are complete when they are sent, including the times of their spans. So no SDK with contexts,
+//! samplers and processors is needed; the few messages of the protocol are declared in [`message`]. Sending
+//! never waits: traces above the queue's capacity are counted and dropped.
 
 mod endpoint;
 mod exporter;

@@ -1,31 +1,28 @@
-//! The messages of OTLP that traces need (`opentelemetry.proto.trace.v1`, `...collector.trace.v1`). Fields that are never set are left out: the
-//! format allows it.
+//! The messages of OTLP that traces need (`opentelemetry.proto.trace.v1`, `...collector.trace.v1`). Fields
+//! that are never set are left out: the format allows it.
 
 use prost::{Enumeration, Message, Oneof};
 
 /// A request of `TraceService/Export`.
 #[derive(Clone, PartialEq, Message)]
 pub struct ExportTraceServiceRequest {
-    /// Spans by resource.
     #[prost(message, repeated, tag = "1")]
     pub resource_spans: Vec<ResourceSpans>,
 }
 
-/// Its answer.
+/// A response of `TraceService/Export`.
 #[derive(Clone, PartialEq, Message)]
 pub struct ExportTraceServiceResponse {
-    /// What was not taken, if anything.
+    /// Set if the collector rejected spans.
     #[prost(message, optional, tag = "1")]
     pub partial_success: Option<ExportTracePartialSuccess>,
 }
 
-/// What a collector did not take.
+/// Spans that the collector rejected.
 #[derive(Clone, PartialEq, Message)]
 pub struct ExportTracePartialSuccess {
-    /// So many spans.
     #[prost(int64, tag = "1")]
     pub rejected_spans: i64,
-    /// Why.
     #[prost(string, tag = "2")]
     pub error_message: String,
 }
@@ -33,18 +30,16 @@ pub struct ExportTracePartialSuccess {
 /// Spans of a resource.
 #[derive(Clone, PartialEq, Message)]
 pub struct ResourceSpans {
-    /// What they are about.
+    /// The process that produced the spans.
     #[prost(message, optional, tag = "1")]
     pub resource: Option<Resource>,
-    /// Spans by scope.
     #[prost(message, repeated, tag = "2")]
     pub scope_spans: Vec<ScopeSpans>,
 }
 
-/// A process, in OpenTelemetry's words a resource.
 #[derive(Clone, PartialEq, Message)]
 pub struct Resource {
-    /// As `service.name`.
+    /// Resource attributes, such as `service.name`.
     #[prost(message, repeated, tag = "1")]
     pub attributes: Vec<KeyValue>,
 }
@@ -52,26 +47,22 @@ pub struct Resource {
 /// Spans of a scope.
 #[derive(Clone, PartialEq, Message)]
 pub struct ScopeSpans {
-    /// What measured them.
     #[prost(message, optional, tag = "1")]
     pub scope: Option<InstrumentationScope>,
-    /// The spans.
     #[prost(message, repeated, tag = "2")]
     pub spans: Vec<Span>,
 }
 
-/// What measures.
+/// The library that recorded the spans.
 #[derive(Clone, PartialEq, Message)]
 pub struct InstrumentationScope {
-    /// Its name.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Its version.
     #[prost(string, tag = "2")]
     pub version: String,
 }
 
-/// A span.
+/// A span, `opentelemetry.proto.trace.v1.Span`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Span {
     /// 16 bytes.
@@ -83,81 +74,68 @@ pub struct Span {
     /// 8 bytes; empty for the root.
     #[prost(bytes = "vec", tag = "4")]
     pub parent_span_id: Vec<u8>,
-    /// What was done.
     #[prost(string, tag = "5")]
     pub name: String,
-    /// Its kind.
+    /// A [`SpanKind`].
     #[prost(enumeration = "SpanKind", tag = "6")]
     pub kind: i32,
-    /// Nanoseconds since 1970.
     #[prost(fixed64, tag = "7")]
     pub start_time_unix_nano: u64,
-    /// Nanoseconds since 1970.
     #[prost(fixed64, tag = "8")]
     pub end_time_unix_nano: u64,
-    /// What is known of it.
     #[prost(message, repeated, tag = "9")]
     pub attributes: Vec<KeyValue>,
-    /// What happened meanwhile.
     #[prost(message, repeated, tag = "11")]
     pub events: Vec<SpanEvent>,
-    /// How it ended.
     #[prost(message, optional, tag = "15")]
     pub status: Option<SpanStatus>,
 }
 
-/// What a span is to others.
+/// Kind of a span, `opentelemetry.proto.trace.v1.Span.SpanKind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
 #[repr(i32)]
 pub enum SpanKind {
-    /// Not said.
     Unspecified = 0,
-    /// Within the process.
     Internal = 1,
 }
 
-/// Something at one time.
+/// A timestamped event within a span.
 #[derive(Clone, PartialEq, Message)]
 pub struct SpanEvent {
-    /// Nanoseconds since 1970.
     #[prost(fixed64, tag = "1")]
     pub time_unix_nano: u64,
-    /// What happened.
     #[prost(string, tag = "2")]
     pub name: String,
-    /// What is known of it.
     #[prost(message, repeated, tag = "3")]
     pub attributes: Vec<KeyValue>,
 }
 
-/// How a span ended.
+/// Result of a span, `opentelemetry.proto.trace.v1.Status`.
 #[derive(Clone, PartialEq, Message)]
 pub struct SpanStatus {
-    /// Why it failed.
+    /// Error message of a failed span.
     #[prost(string, tag = "2")]
     pub message: String,
-    /// Whether it failed.
+    /// A [`StatusCode`].
     #[prost(enumeration = "StatusCode", tag = "3")]
     pub code: i32,
 }
 
-/// Whether a span failed.
+/// Code of a result, `opentelemetry.proto.trace.v1.Status.StatusCode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
 #[repr(i32)]
 pub enum StatusCode {
-    /// It did not.
+    /// The span did not fail.
     Unset = 0,
-    /// It did.
+    /// The span failed.
     Error = 2,
 }
 
-/// An attribute.
+/// An attribute of a resource, span or event.
 #[derive(Clone, PartialEq, Message)]
 pub struct KeyValue {
-    /// Its name.
     #[prost(string, tag = "1")]
     pub key: String,
-    /// Its value.
     #[prost(message, optional, tag = "2")]
     pub value: Option<AnyValue>,
 }
@@ -165,21 +143,17 @@ pub struct KeyValue {
 /// The value of an attribute.
 #[derive(Clone, PartialEq, Message)]
 pub struct AnyValue {
-    /// One of several kinds.
     #[prost(oneof = "AnyValueKind", tags = "1, 2, 3")]
     pub value: Option<AnyValueKind>,
 }
 
-/// The kinds of values.
+/// Types of attribute values.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum AnyValueKind {
-    /// A text.
     #[prost(string, tag = "1")]
     StringValue(String),
-    /// Yes or no.
     #[prost(bool, tag = "2")]
     BoolValue(bool),
-    /// A number.
     #[prost(int64, tag = "3")]
     IntValue(i64),
 }

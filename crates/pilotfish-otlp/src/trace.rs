@@ -1,4 +1,4 @@
-//! Traces as they are handed over, and as messages.
+//! Traces as callers build them, and their conversion to OTLP messages.
 
 use crate::message::{
     AnyValue, AnyValueKind, KeyValue, Span as SpanMessage, SpanEvent, SpanKind, SpanStatus, StatusCode,
@@ -6,59 +6,50 @@ use crate::message::{
 use ring::rand::{SecureRandom, SystemRandom};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Bytes of a text; more are cut off. Names and messages of proxies may be of any length.
+/// Maximum length of a text attribute in bytes; longer texts are truncated. Names and messages of proxies may
+/// be of any length.
 const MOST_TEXT: usize = 1024;
 
 /// A root span and its children, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
-    /// The whole.
     pub root: Span,
-    /// Its parts.
+    /// Child spans of `root`.
     pub parts: Vec<Span>,
 }
 
-/// Something that took a time.
+/// A timed operation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
-    /// What was done, from a closed set.
+    /// Operation name, from a closed set.
     pub name: &'static str,
-    /// From then.
     pub start: SystemTime,
-    /// Until then.
     pub end: SystemTime,
-    /// What is known of it.
     pub attributes: Vec<(&'static str, Value)>,
-    /// What happened meanwhile.
     pub events: Vec<Event>,
-    /// Why it failed.
+    /// Error message if the operation failed.
     pub error: Option<String>,
 }
 
-/// Something at one time.
+/// A timestamped event within a span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// What happened, from a closed set.
+    /// Event name, from a closed set.
     pub name: &'static str,
-    /// When.
     pub at: SystemTime,
-    /// What is known of it.
     pub attributes: Vec<(&'static str, Value)>,
 }
 
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// A text.
     Text(String),
-    /// A number.
     Number(u64),
-    /// Yes or no.
     Flag(bool),
 }
 
 impl Span {
-    /// A span without attributes that ended well.
+    /// Returns a successful span without attributes and events.
     #[must_use]
     pub fn new(name: &'static str, start: SystemTime, end: SystemTime) -> Self {
         Self { name, start, end, attributes: Vec::new(), events: Vec::new(), error: None }
@@ -79,7 +70,7 @@ impl Span {
             name: self.name.to_owned(),
             kind: SpanKind::Internal.into(),
             start_time_unix_nano: nanoseconds(self.start),
-            // A clock that is set back makes no span that ends before it began.
+            // If the clock was set back, the span gets a duration of zero.
             end_time_unix_nano: nanoseconds(self.end.max(self.start)),
             attributes: attributes(self.attributes),
             events: events.collect(),
@@ -89,13 +80,13 @@ impl Span {
 }
 
 impl Trace {
-    /// How many spans it has.
+    /// Returns the number of spans, including the root.
     #[must_use]
     pub fn spans(&self) -> usize {
         1 + self.parts.len()
     }
 
-    /// The spans as messages, with ids of their own.
+    /// Converts the trace to OTLP spans with random ids.
     pub(crate) fn messages(self) -> Vec<SpanMessage> {
         let trace: [u8; 16] = random();
         let root: [u8; 8] = random();
@@ -105,7 +96,7 @@ impl Trace {
     }
 }
 
-/// An id. One of zeros is none.
+/// Returns a random id that is not all zeros: OTLP treats such an id as invalid.
 fn random<const N: usize>() -> [u8; N] {
     let mut id = [0; N];
     if SystemRandom::new().fill(&mut id).is_err() || id == [0; N] {
@@ -119,7 +110,7 @@ fn nanoseconds(time: SystemTime) -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// As messages.
+/// Converts attributes to OTLP key-value pairs.
 pub(crate) fn attributes(all: Vec<(&'static str, Value)>) -> Vec<KeyValue> {
     let message = |(key, value): (&'static str, Value)| {
         let value = match value {

@@ -1,4 +1,4 @@
-//! Calls as HTTP requests: paths and bodies are those of polaris-controller.
+//! HTTP requests of calls: paths and bodies are those of polaris-controller.
 
 use crate::target::{CONTROLLER, PolarisTarget};
 use pilotfish_sync::{
@@ -7,18 +7,17 @@ use pilotfish_sync::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// An HTTP request.
+/// An HTTP request of a call.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Request {
-    /// `POST` or `PUT`.
     pub method: &'static str,
-    /// The path, without the server.
+    /// Path without the server.
     pub path: &'static str,
-    /// What is sent as JSON.
+    /// JSON body.
     pub body: Value,
 }
 
-/// The request of a call.
+/// Returns the request of a call.
 #[must_use]
 pub fn request_of(call: &Call, target: &PolarisTarget) -> Request {
     let (method, path) = match call {
@@ -52,7 +51,7 @@ pub fn request_of(call: &Call, target: &PolarisTarget) -> Request {
 
 fn service(write: &ServiceWrite) -> Value {
     let ports: Vec<String> = write.ports.iter().map(ToString::to_string).collect();
-    // The server refuses a change of a service without an owner.
+    // The server refuses to update a service without an owner.
     let owners = if write.owners.is_empty() { CONTROLLER } else { &write.owners };
     json!({
         "name": write.key.name, "namespace": write.key.namespace, "owners": owners,
@@ -90,11 +89,11 @@ fn instance(write: &InstanceWrite, is_new: bool) -> Value {
     if let Some(ttl) = given.ttl {
         body["healthCheck"] = json!({"type": 1, "heartbeat": {"ttl": ttl}});
     }
-    // With a check, heartbeats say whether an instance that is there is healthy.
+    // Health of an existing instance with a health check depends on its heartbeats.
     if is_new || given.ttl.is_none() {
         body["healthy"] = json!(true);
     }
-    // Absent leaves it: a person's isolation survives.
+    // Omitted to keep a manual isolation.
     if let Some(isolate) = write.isolate {
         body["isolate"] = json!(isolate);
     }

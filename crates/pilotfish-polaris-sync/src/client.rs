@@ -1,4 +1,4 @@
-//! Requests to a Polaris server.
+//! Client of Polaris's HTTP API.
 
 use crate::codes::{Failure, FailureClass, is_done, of_class};
 use crate::credentials::Credentials;
@@ -16,30 +16,30 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What an address may begin with; the port is that of the server's HTTP API.
+/// Schemes of an address, with the default port of the server's HTTP API.
 const SCHEMES: &[Scheme] =
     &[Scheme { name: "http", port: 8090, is_tls: false }, Scheme { name: "https", port: 443, is_tls: true }];
-/// Requests at a time.
+/// Maximum number of concurrent requests.
 const REQUESTS: usize = 5;
-/// The longest answer. A page has 100 instances, each with at most 64 metadata entries of 4 KiB.
+/// Maximum size of an answer in bytes. A page has 100 instances, each with at most 64 metadata entries of 4
+/// KiB.
 const MAX_ANSWER: usize = 64 << 20;
-/// The longest time for which the server is left alone because it says so.
+/// Maximum honoured `Retry-After` in seconds.
 const MAX_RETRY_AFTER: u64 = 60;
 
-/// Where the server is and who we are.
+/// Server address, TLS and credentials.
 pub struct ClientSettings {
-    /// Its HTTP address; several for one that answers under each.
+    /// HTTP addresses of the server.
     pub address: Target,
-    /// For `https`.
+    /// TLS options for `https`.
     pub tls: Option<TlsOptions>,
-    /// The token.
     pub credentials: Credentials,
-    /// How long an answer may take.
+    /// Timeout of a request.
     pub timeout: Duration,
 }
 
 impl ClientSettings {
-    /// Reads an address: `HOST`, `HOST:PORT`, `http://HOST:PORT` or `https://HOST`.
+    /// Parses an address: `HOST`, `HOST:PORT`, `http://HOST:PORT` or `https://HOST`.
     ///
     /// # Errors
     /// With what is wrong, in one line.
@@ -48,7 +48,7 @@ impl ClientSettings {
     }
 }
 
-/// See the module. Cheap to clone.
+/// HTTP client with failover between servers. Cheap to clone.
 #[derive(Clone)]
 pub struct Client {
     http: HttpClient,
@@ -58,7 +58,7 @@ pub struct Client {
 struct Shared {
     servers: Vec<Server>,
     prefix: String,
-    /// The server that answered last.
+    /// Index of the server that answered last.
     current: AtomicUsize,
     credentials: Credentials,
     timeout: Duration,
@@ -67,7 +67,7 @@ struct Shared {
 }
 
 impl Client {
-    /// Nothing is connected yet.
+    /// Creates a client; it connects at its first request.
     #[must_use]
     pub fn new(settings: ClientSettings, metrics: Arc<SyncMetrics>) -> Self {
         let ClientSettings { address, tls, credentials, timeout } = settings;
@@ -81,10 +81,10 @@ impl Client {
         }
     }
 
-    /// How many requests run at a time.
+    /// Maximum number of concurrent requests.
     pub(crate) const CONCURRENCY: usize = REQUESTS;
 
-    /// Whether the server answers at all.
+    /// Checks that the server answers.
     ///
     /// # Errors
     /// When it does not.
@@ -93,10 +93,12 @@ impl Client {
         if answer.status.is_success() { Ok(()) } else { Err(of_status(&answer)) }
     }
 
-    /// A request to the console API. A token that is refused is read, or asked for, again, once.
+    /// Sends a request to the console API. If the token is refused, it is read or requested again, and the
+    /// request is repeated once.
     ///
     /// # Errors
-    /// When there is no answer of Polaris, or a query failed. The code of a write is for the caller to look at.
+    /// When there is no answer of Polaris, or a query failed. The result code of a write is checked by the
+    /// caller.
     pub(crate) async fn call(
         &self,
         operation: &'static str,
@@ -123,7 +125,7 @@ impl Client {
         self.attempt(operation, &method, path, body.as_bytes(), fresh.as_deref()).await
     }
 
-    /// A query: its failures are failures.
+    /// Sends a query; its error codes become failures.
     pub(crate) async fn query(&self, operation: &'static str, path: &str) -> Result<Answer, Failure> {
         let answer = self.call(operation, Method::GET, path, None).await?;
         if is_done(answer.code) { Ok(answer) } else { Err(Failure::of_code(answer.code, &answer.info)) }
@@ -162,7 +164,7 @@ impl Client {
         token: Option<&str>,
     ) -> Result<Answer, Failure> {
         let answer = self.send(operation, method, path, body, token).await?;
-        // Errors of the router, and of proxies in front, are text.
+        // Errors of the router, and of proxies in front of it, are plain text.
         let Ok(parsed) = serde_json::from_slice::<Answer>(&answer.body) else {
             return Err(of_status(&answer));
         };
@@ -179,7 +181,7 @@ impl Client {
         Ok(parsed)
     }
 
-    /// Sends to the server that answered last; where it cannot be reached, to the next one.
+    /// Sends to the server that answered last; if it cannot be reached, to the next one.
     async fn send(
         &self,
         operation: &'static str,
@@ -214,7 +216,7 @@ impl Client {
                     last = Failure::new(FailureClass::Transient, error_chain(&error));
                     let next = at + 1;
                     let _ = current.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
-                    // What may have arrived is not sent twice.
+                    // A request that may have arrived is not repeated.
                     if !error.is_connect() {
                         break;
                     }
@@ -238,7 +240,7 @@ impl Client {
         Ok(headers)
     }
 
-    /// A UUID of version 4.
+    /// Returns a UUID of version 4.
     fn id(&self) -> String {
         let (a, b) = {
             let mut jitter = self.shared.jitter.lock();
@@ -257,7 +259,7 @@ impl Client {
 
 fn of_status(answer: &HttpAnswer) -> Failure {
     let class = of_class(ErrorClass::of_http(answer.status.as_u16()));
-    // What is no answer of Polaris at all, such as a page of a proxy, says nothing about what was sent.
+    // A response that is not Polaris's, such as a proxy's page, does not mean that the elements were refused.
     let class = match class {
         FailureClass::Missing | FailureClass::Refused if answer.status != StatusCode::PAYLOAD_TOO_LARGE => {
             FailureClass::Denied

@@ -1,24 +1,24 @@
-//! What answers mean for a writer.
+//! Polaris's result codes for writes.
 
 use pilotfish_source::ErrorClass;
 use std::fmt;
 use std::time::Duration;
 
-/// What to do about a failure.
+/// Class of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FailureClass {
-    /// It passes: try again later.
+    /// Temporary: retry later.
     Transient,
-    /// The token is missing, wrong or lacks rights: somebody has to act, try again seldom.
+    /// The token is missing, invalid or lacks permission: an operator has to act, so retry rarely.
     Denied,
-    /// The server never takes this: only something else helps.
+    /// The server will never accept the element: a retry does not help.
     Refused,
-    /// Something that it needs is not there, or what it changes: read again.
+    /// An object that the write needs or changes does not exist: read again.
     Missing,
 }
 
 impl FailureClass {
-    /// In one word, for logs and labels of metrics.
+    /// Returns the class as one word, for logs and metric labels.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -30,27 +30,26 @@ impl FailureClass {
     }
 }
 
-/// Why a call, or an element of it, did not succeed.
+/// Failure of a call, or of an element of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What to do.
     pub class: FailureClass,
-    /// Polaris' code; `None` without an answer that has one.
+    /// Polaris's code; `None` without an answer that has one.
     pub code: Option<u32>,
-    /// What the server says, or what happened, in one line.
+    /// Message of the server, or description of the error, in one line.
     pub message: String,
-    /// How long the server wants to be left alone.
+    /// Minimum delay before the next request, as requested by the server.
     pub retry_after: Duration,
 }
 
 impl Failure {
-    /// An answer with that code.
+    /// A failure with Polaris's code.
     pub(crate) fn of_code(code: u32, message: &str) -> Self {
         let message = pilotfish_source::one_line(message);
         Self { class: class_of(code), code: Some(code), message, retry_after: Duration::ZERO }
     }
 
-    /// No answer, or none of Polaris.
+    /// A failure without a Polaris answer.
     pub(crate) fn new(class: FailureClass, message: impl fmt::Display) -> Self {
         let message = pilotfish_source::one_line(&message.to_string());
         Self { class, code: None, message, retry_after: Duration::ZERO }
@@ -68,38 +67,38 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Whether a code says that there is nothing left to do.
+/// True if the code means success.
 pub(crate) fn is_done(code: u32) -> bool {
     matches!(code, 200_000..=200_002)
 }
 
-/// Discover: the revision is that of the question.
+/// Discover: the revision is unchanged.
 pub(crate) const UNCHANGED: u32 = 200_001;
 
-/// Discover: there is no such service.
+/// Discover: the service does not exist.
 pub(crate) const NO_SERVICE: u32 = 400_202;
 
-/// What there is already.
+/// The object to create already exists.
 pub(crate) const EXISTS: u32 = 400_201;
 
-/// Whether a code says that what is to be deleted is not there.
+/// True if the object to delete does not exist.
 pub(crate) fn is_gone(code: u32) -> bool {
     matches!(code, 400_202 | 400_303 | 400_304)
 }
 
-/// What a code of a failure means.
+/// Returns the class of a failure code.
 fn class_of(code: u32) -> FailureClass {
     match code {
-        // The same instance twice in one write of the server; no room left.
+        // Duplicate instance in one write batch of the server; or no room left.
         400_208 | 400_230 => FailureClass::Transient,
         400_202 | 400_301 | 400_303 | 400_304 | 400_305 => FailureClass::Missing,
-        // A limit of the server, on calls, instances and addresses.
+        // Rate and quota limits of the server.
         403_003 => FailureClass::Transient,
         _ => of_class(ErrorClass::of_http(u16::try_from(code / 1000).unwrap_or(500))),
     }
 }
 
-/// What an HTTP status means where the body says nothing.
+/// Returns the class of an HTTP error without a code.
 pub(crate) fn of_class(class: ErrorClass) -> FailureClass {
     match class {
         ErrorClass::Transient => FailureClass::Transient,

@@ -1,4 +1,5 @@
-//! The token of the console API: from a file that is read again, from the environment, or of a user that the server is asked for.
+//! The token of the console API: from a file that is read again, from the environment, or that of a user,
+//! requested from the server.
 
 use crate::codes::{Failure, FailureClass};
 use parking_lot::Mutex;
@@ -8,26 +9,26 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How often a file is read again, and the server asked for the token of the operator again.
+/// Intervals of reading a file again, and of requesting the operator's token again.
 const REREAD: Duration = Duration::from_secs(5);
 const ASK_AGAIN: Duration = Duration::from_secs(300);
 
-/// Where a token comes from.
+/// Source of a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TokenSource {
-    /// None is sent.
+    /// No token.
     #[default]
     None,
-    /// This one.
+    /// A fixed token.
     Text(Arc<str>),
-    /// The content of a file, which may be replaced.
+    /// A file, whose content may be replaced.
     File(PathBuf),
 }
 
-/// Whose token requests carry. Says nothing of it when it is printed.
+/// Token of requests. The debug output omits it.
 pub struct Credentials {
     source: TokenSource,
-    /// The id of a user whose token is asked for, with the token of the source.
+    /// Id of a user whose token is requested with the token of the source.
     pub(crate) operator: Option<String>,
     state: Mutex<State>,
     reader: FileReader,
@@ -47,7 +48,7 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Nothing is read yet.
+    /// Reads nothing yet.
     #[must_use]
     pub fn new(source: TokenSource, operator: Option<String>) -> Self {
         let mut state = State::default();
@@ -59,7 +60,7 @@ impl Credentials {
         Self { source, operator, state: Mutex::new(state), reader: FileReader::default() }
     }
 
-    /// The token of the source. The last good one stays while a file cannot be read.
+    /// Returns the token of the source. While a file cannot be read, its last good token is returned.
     pub(crate) async fn token(&self, fresh: bool) -> Result<Option<Arc<str>>, Failure> {
         let file = {
             let state = self.state.lock();
@@ -80,7 +81,7 @@ impl Credentials {
         match (result, text) {
             (result, Some(text)) => {
                 if let Err(error) = result {
-                    tracing::warn!(%error, "the token cannot be read now; the last good one stays in force");
+                    tracing::warn!(%error, "cannot read the token file; the last good token stays in use");
                 }
                 if let Some((_, at)) = &mut state.file {
                     *at = Some(Instant::now());
@@ -95,7 +96,7 @@ impl Credentials {
         }
     }
 
-    /// The token of the operator, when it was asked for lately.
+    /// Returns the operator's token if it was requested recently.
     pub(crate) fn operator_token(&self) -> Option<Arc<str>> {
         let state = self.state.lock();
         state.operator.as_ref().filter(|(_, at)| at.elapsed() < ASK_AGAIN).map(|(token, _)| token.clone())

@@ -1,4 +1,4 @@
-//! Keeps a Polaris server equal to a cluster, as polaris-controller does, over the server's HTTP API.
+//! Sync of a cluster to a Polaris server over its HTTP API, compatible with polaris-controller.
 //!
 //! ```text
 //!  Cluster (pilotfish-sync) ─ Desired ─┐
@@ -7,8 +7,8 @@
 //!                                                    └── outcomes by element
 //! ```
 //!
-//! [`PolarisTarget`] has the rules of the product: limits, and whose an instance is. [`Session`] makes one pass after the other, on demand;
-//! when, and what the cluster has, is for its owner to say.
+//! [`PolarisTarget`] has the rules of Polaris: limits, and ownership of instances. [`Session`] runs passes on
+//! demand; its owner schedules them and provides the desired content.
 
 mod bodies;
 mod client;

@@ -1,8 +1,8 @@
-//! Instances that the server shows although it acknowledged their deletion.
+//! Instances that the server returns although it acknowledged their deletion.
 //!
-//! A server with the boltdb store does so until it is restarted: its cache does not notice the deletion of an instance that was
-//! not changed shortly before. Another deletion would be acknowledged again and change nothing, so such an instance counts as
-//! gone, until its revision shows that somebody wrote it.
+//! A server with the boltdb store does so until it is restarted: its cache misses the deletion of an instance
+//! that was not changed shortly before. Another deletion would be acknowledged again and change nothing, so
+//! such an instance counts as deleted, until its revision changes.
 
 use crate::target::PolarisTarget;
 use pilotfish_sync::{Actual, Call, InstanceKey, ServiceKey, Target, Text};
@@ -12,9 +12,9 @@ use tokio::time::Instant;
 
 /// The services that a read covers.
 pub(crate) enum ReadServices {
-    /// Every service that the server has.
+    /// All services of the server.
     All,
-    /// These; what is known of others is older.
+    /// Only these services; the state of others is older.
     Some(BTreeSet<ServiceKey>),
 }
 
@@ -27,17 +27,17 @@ impl ReadServices {
     }
 }
 
-/// Deletions that were acknowledged, and instances that are shown all the same.
+/// Acknowledged deletions, and instances that the server still returns.
 #[derive(Default)]
 pub(crate) struct Lingering {
     /// Acknowledged deletions that no read has confirmed yet, by their time.
     deleted: BTreeMap<InstanceKey, Instant>,
-    /// Instances that are still shown, with the revision that is shown.
+    /// Instances that are still returned, with their revision.
     shown: BTreeMap<InstanceKey, Text>,
 }
 
 impl Lingering {
-    /// Notes what the server acknowledged.
+    /// Records an acknowledged call.
     pub(crate) fn wrote(&mut self, call: &Call, now: Instant) {
         match call {
             Call::DeleteInstances(keys) => self.deleted.extend(keys.iter().map(|key| (key.clone(), now))),
@@ -51,8 +51,8 @@ impl Lingering {
         }
     }
 
-    /// Compares with a read that began at `began` and covers `read`. Reads may be `lag` older than a write. Returns the
-    /// instances that are newly recognised.
+    /// Compares with a read that started at `began` and covers `read`. Reads may be `lag` older than a write.
+    /// Returns the newly detected instances.
     pub(crate) fn compare(
         &mut self,
         known: &Actual,
@@ -79,7 +79,7 @@ impl Lingering {
         new
     }
 
-    /// Takes them out of what was read.
+    /// Removes the instances from a read.
     pub(crate) fn hide(&self, known: &mut Actual) {
         for (key, revision) in &self.shown {
             if known.instance(key).is_some_and(|instance| instance.revision == *revision) {
@@ -88,7 +88,7 @@ impl Lingering {
         }
     }
 
-    /// The instances that are shown although they were deleted.
+    /// Returns the instances that the server returns although they were deleted.
     pub(crate) fn instances(&self) -> impl ExactSizeIterator<Item = &InstanceKey> {
         self.shown.keys()
     }

@@ -7,16 +7,16 @@ use prometheus::{
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Seconds of a request.
+/// Histogram buckets of request durations in seconds.
 const SECONDS: &[f64] = &[0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
 
-/// Everything that is measured. Label values are of closed sets: operations, codes of Polaris and states.
+/// All metrics of a sync. Label values are from closed sets: operations, codes of Polaris and states.
 pub struct SyncMetrics {
     registry: Registry,
     requests: HistogramVec,
     /// Elements written, by operation and result: `done`, `transient`, `denied`, `refused`, `missing`.
     pub(crate) elements: IntCounterVec,
-    /// Objects by state.
+    /// Number of objects by state.
     pub(crate) objects: IntGaugeVec,
     /// Passes by extent and result.
     pub(crate) passes: IntCounterVec,
@@ -28,7 +28,7 @@ pub struct SyncMetrics {
 }
 
 impl SyncMetrics {
-    /// All at zero.
+    /// Registers all metrics, at zero.
     ///
     /// # Errors
     /// When two metrics have the same name.
@@ -65,7 +65,7 @@ impl SyncMetrics {
         Ok(Self { registry, requests, elements, objects, passes, queue, leader, last_success })
     }
 
-    /// A request was answered, or not (`none`).
+    /// Records a request with its code, or `none` without an answer.
     pub(crate) fn request(&self, operation: &str, code: &str, took: Duration) {
         self.requests.with_label_values(&[operation, code]).observe(took.as_secs_f64());
     }
@@ -75,7 +75,7 @@ impl SyncMetrics {
         self.last_success.set(now.as_secs_f64());
     }
 
-    /// The names of all metrics.
+    /// Returns the names of all metrics.
     #[must_use]
     pub fn names(&self) -> BTreeSet<String> {
         let Self { registry: _, requests, elements, objects, passes, queue, leader, last_success } = self;
@@ -83,7 +83,7 @@ impl SyncMetrics {
         all.iter().flat_map(|metric| metric.desc()).map(|description| description.fq_name.clone()).collect()
     }
 
-    /// In the text format of Prometheus.
+    /// Returns the metrics in Prometheus text format.
     ///
     /// # Errors
     /// When a metric cannot be written.

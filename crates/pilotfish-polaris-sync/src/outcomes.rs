@@ -1,7 +1,8 @@
-//! What became of each element of a call.
+//! Results of the elements of a call.
 //!
-//! The code of a whole answer says little: one bad element refuses all of them, and mixed results collapse to 400000 or 500000. So the
-//! elements of an answer are looked at one by one, and those that it does not mention are sent again without the bad ones.
+//! The code of the whole answer is not sufficient: one bad element makes the server refuse all of them, and
+//! mixed results collapse to 400000 or 500000. So each element of an answer is evaluated, and elements that
+//! it does not mention are sent again without the bad ones.
 
 use crate::bodies::request_of;
 use crate::client::Client;
@@ -12,31 +13,32 @@ use http::Method;
 use pilotfish_sync::{AliasKey, Call, InstanceKey, Place, ServiceKey};
 use std::collections::BTreeMap;
 
-/// Most requests for one call: halving finds some bad elements among a hundred, not a server that refuses all of them.
+/// Maximum number of requests for one call: bisection finds some bad elements among a hundred, and stops if
+/// the server refuses all of them.
 const MAX_REQUESTS: usize = 24;
 
-/// What became of one element.
+/// Result of one element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It is as it should be.
+    /// Written, or already as desired.
     Done,
-    /// It was there already, and may be different from what it should be.
+    /// It already existed, and may differ from the desired state.
     Exists,
-    /// It is not.
+    /// Not written.
     Failed(Failure),
 }
 
 /// Sends a call until each of its elements has succeeded or failed.
 ///
 /// # Errors
-/// When the server did not answer, so that nobody knows what it has done, or refuses the token.
+/// When the server did not answer, so that the results are unknown, or refuses the token.
 pub(crate) async fn execute(
     client: &Client,
     target: &PolarisTarget,
     call: &Call,
 ) -> Result<Vec<Outcome>, Failure> {
     let mut outcomes: Vec<Option<Outcome>> = vec![None; call.len()];
-    // Groups of elements that are sent together.
+    // Elements of one request each.
     let mut groups: Vec<Vec<usize>> = vec![(0..call.len()).collect()];
     let mut requests = 0;
     while let Some(group) = groups.pop().filter(|group| !group.is_empty()) {
@@ -59,7 +61,7 @@ pub(crate) async fn execute(
                 return Err(failure);
             }
             Rest::Is(outcome) => left.iter().for_each(|at| set(&mut outcomes, *at, outcome.clone())),
-            // Something was refused, and the server did not say what: halves find it.
+            // Some element was refused, and the server did not name it: bisect.
             Rest::NotWritten
                 if left.len() == group.len() && left.len() > 1 && requests + groups.len() < MAX_REQUESTS =>
             {
@@ -83,16 +85,16 @@ fn set(outcomes: &mut [Option<Outcome>], at: usize, outcome: Outcome) {
     }
 }
 
-/// What an answer says.
+/// Evaluation of an answer.
 struct Found {
     by_element: Vec<Option<Outcome>>,
     rest: Rest,
 }
 
-/// What holds of elements that an answer does not mention.
+/// Result of elements that an answer does not mention.
 enum Rest {
     Is(Outcome),
-    /// They were not written, because others were refused.
+    /// Not written, because other elements were refused.
     NotWritten,
 }
 
@@ -105,7 +107,7 @@ fn read(call: &Call, answer: &Answer) -> Found {
         let named = name_of(call, element).and_then(|name| names.get(&name)).copied();
         if let Some(place) = named.or(is_in_order.then_some(index)).and_then(|at| by_element.get_mut(at)) {
             let outcome = outcome(call, code, &element.info);
-            // Of an element that is mentioned twice the failure counts.
+            // The failure wins if an element is mentioned twice.
             if !matches!(place, Some(Outcome::Failed(_))) {
                 *place = Some(outcome);
             }
@@ -128,7 +130,7 @@ fn outcome(call: &Call, code: u32, info: &str) -> Outcome {
     if is_done(code) || deletes && is_gone(code) {
         Outcome::Done
     } else if code == EXISTS && matches!(call, Call::CreateNamespaces(_)) {
-        // It has nothing that could be different.
+        // A namespace has nothing that could differ.
         Outcome::Done
     } else if code == EXISTS && creates {
         Outcome::Exists
@@ -137,7 +139,7 @@ fn outcome(call: &Call, code: u32, info: &str) -> Outcome {
     }
 }
 
-/// What elements are told apart by.
+/// Identity of an element.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Name {
     Namespace(String),

@@ -1,4 +1,4 @@
-//! What the server has.
+//! Reads of the server's content.
 
 use crate::client::Client;
 use crate::codes::{Failure, FailureClass, NO_SERVICE, UNCHANGED, is_done};
@@ -13,19 +13,19 @@ use pilotfish_sync::{
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most pages of one list: ten million elements.
+/// Maximum number of pages of one list: ten million elements.
 const MAX_PAGES: usize = 100_000;
-/// Most hosts in one query: the rest of the line is for names.
+/// Maximum number of hosts in one query: the URL length is limited.
 const MAX_HOSTS: usize = 40;
 
-/// A query, with values escaped.
+/// Returns a path with an escaped query.
 fn path(base: &str, pairs: &[(&str, &str)]) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.extend_pairs(pairs);
     format!("{base}?{}", query.finish())
 }
 
-/// All pages of a list. `pairs` may not be empty, nor have an empty value: the server refuses that.
+/// Reads all pages of a list. `pairs` must not be empty, nor have an empty value: the server refuses that.
 async fn pages<T>(
     client: &Client,
     operation: &'static str,
@@ -51,10 +51,11 @@ async fn pages<T>(
     Err(Failure::new(FailureClass::Refused, format_args!("{base} has more than {MAX_PAGES} pages")))
 }
 
-/// Everything that is ours, with the services of these namespaces. Costs the server a scan of all its instances for each page.
+/// Reads all our instances, and the services of these namespaces. The server scans all its instances for each
+/// page.
 ///
 /// # Errors
-/// When something cannot be read: what was not read must not look like what is not there.
+/// When a read fails: an incomplete result would look like missing instances.
 pub(crate) async fn everything(
     client: &Client,
     target: &PolarisTarget,
@@ -78,8 +79,9 @@ pub(crate) async fn everything(
     Ok(actual)
 }
 
-/// Reads the instances of these services into `actual` by Discover, which the server answers from its cache, and in a few bytes
-/// where the revision is still that of `revisions`. Keeps `revisions` up to date. Returns the services that were read.
+/// Reads the instances of these services into `actual` with Discover, which the server answers from its
+/// cache, and with a few bytes if the revision equals that in `revisions`. Keeps `revisions` up to date.
+/// Returns the services that were read.
 ///
 /// # Errors
 /// When something cannot be read. `actual` and `revisions` have the services that were read until then.
@@ -108,13 +110,13 @@ pub(crate) async fn discover(
         if answer.code == UNCHANGED {
             continue;
         }
-        // A service that is not there has no instances.
+        // A missing service has no instances.
         if !is_done(answer.code) && answer.code != NO_SERVICE {
             return Err(Failure::of_code(answer.code, &answer.info));
         }
         read.insert(key.clone());
         let previous = actual.instances.remove(&key).unwrap_or_default();
-        // For an alias, Discover has the instances of its service.
+        // For an alias, Discover returns the instances of its service.
         for (found, mut instance) in answer.instances.into_iter().filter_map(instance_of) {
             if found.service == key {
                 instance.metadata.retain(|name, _| !HIDDEN.contains(&&**name));
@@ -130,7 +132,7 @@ pub(crate) async fn discover(
     Ok(read)
 }
 
-/// Keeps metadata that was written and that the server does not show.
+/// Keeps written metadata that the server does not return.
 fn keep_hidden(instance: &mut ActualInstance, previous: Option<&ActualInstance>) {
     for key in HIDDEN {
         if let Some((key, value)) = previous.and_then(|previous| previous.metadata.get_key_value(key)) {
@@ -139,7 +141,7 @@ fn keep_hidden(instance: &mut ActualInstance, previous: Option<&ActualInstance>)
     }
 }
 
-/// Namespaces, aliases, and the services of these namespaces.
+/// Reads namespaces, aliases, and the services of these namespaces.
 ///
 /// # Errors
 /// See [`everything`].
@@ -165,7 +167,7 @@ pub(crate) async fn without_instances(
     Ok(actual)
 }
 
-/// What a plan would touch, to be looked at before it is touched.
+/// Objects that a plan changes, to be read before it is executed.
 #[derive(Default)]
 pub(crate) struct Touched {
     services: BTreeSet<ServiceKey>,
@@ -174,7 +176,7 @@ pub(crate) struct Touched {
 }
 
 impl Touched {
-    /// What is new in a plan that was made of what has just been read: all else is known.
+    /// Instances that a plan creates; all else was just read.
     pub(crate) fn new_instances(plan: &Plan) -> Self {
         let mut this = Self::default();
         for call in plan.calls() {
@@ -185,7 +187,7 @@ impl Touched {
         this
     }
 
-    /// Everything that a plan touches.
+    /// All objects of a plan.
     pub(crate) fn all(plan: &Plan) -> Self {
         let mut this = Self::default();
         for call in plan.calls() {
@@ -195,7 +197,7 @@ impl Touched {
                 }
                 Call::CreateAlias(alias, _) | Call::UpdateAlias(alias, _) => {
                     this.aliases.insert(alias.clone());
-                    // A service may have the name.
+                    // The name of an alias may be taken by a service.
                     this.services.insert(alias.0.clone());
                 }
                 Call::DeleteAliases(aliases) => this.aliases.extend(aliases.iter().cloned()),
@@ -214,7 +216,7 @@ impl Touched {
         self.instances.entry(key.service.clone()).or_default().insert(key.place.clone());
     }
 
-    /// Reads it.
+    /// Reads the objects into `actual`.
     pub(crate) async fn refresh(
         &self,
         client: &Client,
@@ -261,7 +263,7 @@ async fn read_service(
     Ok((key, found))
 }
 
-/// What is at these places: `None` where nothing is.
+/// Reads the instances at these places: `None` for an empty place.
 async fn read_places(
     client: &Client,
     key: ServiceKey,
@@ -295,7 +297,7 @@ fn service(found: Service) -> (ServiceKey, ActualService) {
 fn alias_of(found: Alias, target: &PolarisTarget) -> (AliasKey, ActualAlias) {
     let is_of_controller = &*found.owners == CONTROLLER;
     let is_ours = is_of_controller && found.comment == target.alias_comment();
-    // The original controller leaves no comment; one with another comment is of another cluster.
+    // The original controller sets no comment; an alias with another comment belongs to another cluster.
     let is_adoptable = is_ours || is_of_controller && found.comment.is_empty();
     let service = ServiceKey::new(found.namespace, found.service);
     let name = AliasKey(ServiceKey::new(found.alias_namespace, found.alias));

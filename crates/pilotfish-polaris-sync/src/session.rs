@@ -1,4 +1,4 @@
-//! Passes over a server: read, compare, look again at what would be touched, write, and keep what was done.
+//! Passes over a server: read, compare, read again what would be changed, write, and keep the results.
 
 use crate::bodies::{Request, request_of};
 use crate::client::Client;
@@ -16,33 +16,33 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Calls that the server may fail in a row before a pass gives up.
+/// Number of consecutive failed calls after which a pass is aborted.
 const FAILURES_IN_A_ROW: usize = 3;
-/// How seldom a server is asked that refuses the token.
+/// Minimum delay after the server refused the token.
 const DENIED: Duration = Duration::from_secs(10);
-/// Time between two lists of all instances, which find instances of ours in any service. In between, services that are
-/// wanted or have instances of ours are read by Discover where they changed.
+/// Interval of lists of all instances, which find our instances in any service. In between, changes of
+/// desired services and of services with our instances are read with Discover.
 const LIST_ALL: Duration = Duration::from_secs(3600);
 
-/// What a session does of its own accord.
+/// Settings of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionSettings {
-    /// Deletions that wait for a second read of the cluster.
+    /// Guard against mass deletions, which wait for a second read of the cluster.
     pub guard: GuardSettings,
-    /// For how long a read may be older than a write before it: the server reads from a cache.
+    /// Maximum age of reads relative to writes: the server reads from a cache.
     pub lag: Duration,
 }
 
 impl Default for SessionSettings {
-    /// A lag of 3 s, where servers have 1 to 2 s.
+    /// A lag of 3 s, since servers have 1 to 2 s.
     fn default() -> Self {
         Self { guard: GuardSettings::default(), lag: Duration::from_secs(3) }
     }
 }
 
-/// Told how far a pass is.
+/// Receiver of the progress of a pass.
 pub trait Progress: Send + Sync {
-    /// So many elements of so many are written.
+    /// Called when `done` of `of` elements are written.
     fn wrote(&self, done: usize, of: usize);
 }
 
@@ -50,37 +50,37 @@ impl Progress for () {
     fn wrote(&self, _: usize, _: usize) {}
 }
 
-/// What a pass found and did.
+/// Result of a pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PassReport {
-    /// Calls and their elements that succeeded, by operation.
+    /// Number of successful calls and of their elements, by operation.
     pub calls: BTreeMap<&'static str, (usize, usize)>,
-    /// Services of which something is left to do.
+    /// Services to retry.
     pub left: BTreeSet<ServiceKey>,
-    /// Elements that failed and will be tried again.
+    /// Number of elements that failed and are retried.
     pub failed: usize,
-    /// Elements that the server refuses.
+    /// Number of elements that the server refuses.
     pub refused: usize,
-    /// Deletions that wait for a confirmation.
+    /// Number of deletions that wait for confirmation.
     pub held: usize,
-    /// Instances of others where ours should be.
+    /// Number of instances of other owners at places where ours are desired.
     pub conflicts: usize,
-    /// Instances that a person has isolated although they are ready.
+    /// Number of ready instances that were isolated manually.
     pub isolated: usize,
-    /// Instances that the server shows although it acknowledged their deletion.
+    /// Number of instances that the server returns although it acknowledged their deletion.
     pub lingering: usize,
-    /// Services and instances that there should be, of those that were compared.
+    /// Number of desired services that were compared.
     pub services: usize,
-    /// See `services`.
+    /// Number of their desired instances.
     pub instances: usize,
-    /// How long it took.
+    /// Duration of the pass.
     pub took: Duration,
-    /// How long the server wants to be left alone.
+    /// Minimum delay before the next pass, as requested by the server.
     pub retry_after: Duration,
 }
 
 impl PassReport {
-    /// Of a pass that has done nothing yet; `held` deletions wait.
+    /// The report of a pass before its first write; `held` deletions wait.
     fn of(desired: &Desired, plan: &Plan, held: usize) -> Self {
         Self {
             held,
@@ -92,29 +92,29 @@ impl PassReport {
         }
     }
 
-    /// Whether everything is as it should be.
+    /// True if the server has the desired content.
     #[must_use]
     pub fn is_equal(&self) -> bool {
         self.left.is_empty() && self.failed + self.refused + self.held + self.conflicts == 0
     }
 
-    /// How many elements were written.
+    /// Number of written elements.
     #[must_use]
     pub fn written(&self) -> usize {
         self.calls.values().map(|(_, elements)| elements).sum()
     }
 }
 
-/// What a pass would do.
+/// Result of a dry run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DryRun {
     /// The requests, in order.
     pub requests: Vec<Request>,
-    /// Services and instances that there should be; deletions that would wait.
+    /// Numbers of desired services and instances, and of deletions that would wait.
     pub report: PassReport,
 }
 
-/// See the module.
+/// A sync to one server, with its known content.
 pub struct Session {
     client: Client,
     target: PolarisTarget,
@@ -122,22 +122,22 @@ pub struct Session {
     guard: LossGuard,
     /// Number of deletions that the guard held back last.
     held: usize,
-    /// The cluster was read from the start since the last pass over everything.
+    /// True if the cluster was read from the start since the last full pass.
     is_confirming: bool,
     known: Actual,
-    /// The revisions of `known` instances, by service, where no write of ours came after them.
+    /// Revisions of the `known` instances by service, except after our own writes.
     revisions: BTreeMap<ServiceKey, Text>,
-    /// When all instances were listed last.
+    /// Time of the last list of all instances.
     listed: Option<Instant>,
     lingering: Lingering,
-    /// What was written lately: reads may not show it yet.
+    /// Recent writes, which reads may not show yet.
     recent: VecDeque<(Instant, Call)>,
     problems: BTreeMap<ServiceKey, Vec<String>>,
     metrics: Arc<SyncMetrics>,
 }
 
 impl Session {
-    /// Nothing is read yet: the first pass has to be [`Pass::All`].
+    /// Reads nothing yet: the first pass must be [`Pass::All`].
     #[must_use]
     pub fn new(
         client: Client,
@@ -162,13 +162,13 @@ impl Session {
         }
     }
 
-    /// What cannot be as it should, by service of Polaris, one line each.
+    /// Returns the problems of each Polaris service, one line each.
     #[must_use]
     pub fn problems(&self) -> &BTreeMap<ServiceKey, Vec<String>> {
         &self.problems
     }
 
-    /// Whether the server answers at all, before a pass is worth while.
+    /// Checks that the server answers, before a pass is started.
     ///
     /// # Errors
     /// When it does not.
@@ -176,22 +176,24 @@ impl Session {
         self.client.ping().await
     }
 
-    /// Deletions that wait, and until when at least.
+    /// Returns the number of held deletions, and the earliest time of their confirmation.
     #[must_use]
     pub fn held(&self) -> Option<(usize, Instant)> {
         self.guard.held().map(|held| (self.held, Instant::from_std(held.until)))
     }
 
-    /// The cluster was read from the start: deletions that have waited long enough may go.
+    /// Records that the cluster was read from the start: held deletions that have waited long enough are
+    /// confirmed.
     pub fn confirm_deletions(&mut self) {
         self.is_confirming = true;
     }
 
-    /// Makes the server equal to what is desired, as far as it can: what the whole cluster wants for [`Pass::All`], else what it wants of these
-    /// services.
+    /// Makes the server equal to the desired content, as far as possible: that of the whole cluster for
+    /// [`Pass::All`], else that of the pass's services.
     ///
     /// # Errors
-    /// When the server cannot be read or does not answer. What was done until then is done; the next pass has to be [`Pass::All`].
+    /// When the server cannot be read or does not answer. Earlier writes of the pass stay; the next pass must
+    /// be [`Pass::All`].
     pub async fn pass(
         &mut self,
         desired: &Desired,
@@ -235,7 +237,7 @@ impl Session {
         Ok(report)
     }
 
-    /// What a pass over everything would do. Nothing is written.
+    /// Returns the requests of a full pass, without sending them.
     ///
     /// # Errors
     /// When the server cannot be read.
@@ -247,7 +249,7 @@ impl Session {
         Ok(DryRun { requests, report })
     }
 
-    /// Compares, and reads what would be touched before it is: meanwhile it may have become somebody else's.
+    /// Compares, then reads the objects to change again: they may have got another owner meanwhile.
     async fn compare(&mut self, desired: &Desired, pass: &Pass) -> Result<Plan, Failure> {
         let scope = scope(pass);
         if *pass == Pass::All {
@@ -266,7 +268,7 @@ impl Session {
         Ok(plan(&self.target, desired, &self.known, scope))
     }
 
-    /// Reads what the server has.
+    /// Reads the server's content.
     async fn read(&mut self, desired: &Desired) -> Result<(), Failure> {
         let began = Instant::now();
         let aliases = desired.services.values().flat_map(|service| &service.aliases);
@@ -299,7 +301,8 @@ impl Session {
         Ok(())
     }
 
-    /// Reads the instances of services that changed. Returns these services; `None` where the server has no Discover for us.
+    /// Reads the instances of changed services. Returns these services; `None` if the server does not allow
+    /// Discover.
     async fn read_changed(
         &mut self,
         desired: &Desired,
@@ -321,8 +324,8 @@ impl Session {
         }
     }
 
-    /// Puts what was written lately over what was read. A revision that was read stands for less than what is known then: the service is
-    /// read in full until reads can be believed again.
+    /// Applies recent writes over what was read. The revision of such a service is dropped, because it is
+    /// older than the known content: the service is read in full until reads include the writes.
     fn remember(&mut self) {
         let lag = self.settings.lag;
         self.recent.retain(|(at, _)| at.elapsed() < lag);
@@ -335,7 +338,7 @@ impl Session {
         self.lingering.hide(&mut self.known);
     }
 
-    /// Takes out deletions that have to wait. Returns how many.
+    /// Removes deletions that have to wait. Returns their number.
     fn guarded(&mut self, plan: Plan, pass: &Pass) -> (Plan, usize) {
         let is_all = *pass == Pass::All;
         let is_confirming = is_all && std::mem::take(&mut self.is_confirming);
@@ -346,7 +349,7 @@ impl Session {
             }
             return (plan, 0);
         }
-        // A wrong cluster brings instances, too: only a part of it is a rolling restart.
+        // A wrong cluster creates instances, too, so in full passes creations do not make up for deletions.
         let replaced = if is_all { 0 } else { plan.creations() };
         let owned = self.known.owned(&self.target);
         let after = (owned.saturating_sub(deletions) + replaced).min(owned);
@@ -358,14 +361,14 @@ impl Session {
                 tracing::warn!(
                     deletions,
                     owned,
-                    "so many deletions are held back until a second read of the cluster confirms them"
+                    "holding back deletions until a second read of the cluster confirms them: they exceed the guard"
                 );
                 (plan.without_deletions(), deletions)
             }
         }
     }
 
-    /// Writes phase after phase.
+    /// Executes the phases in order.
     async fn write(
         &mut self,
         plan: &Plan,
@@ -400,13 +403,13 @@ impl Session {
         Ok(())
     }
 
-    /// An answer that says no leaves the rest of the pass to go on, for a while; no answer, or a token that is refused, does not.
+    /// Refusals do not end the pass, up to a number in a row; a missing answer or a refused token does.
     fn abort_on(&self, failure: &Failure, in_a_row: usize) -> Result<(), Failure> {
         let is_over = failure.code.is_none() || failure.class == FailureClass::Denied;
         if is_over || in_a_row >= FAILURES_IN_A_ROW { Err(with_patience(failure.clone())) } else { Ok(()) }
     }
 
-    /// Keeps what was done, and what was not.
+    /// Records successes and failures.
     fn handle(&mut self, call: &Call, outcomes: Vec<Outcome>, report: &mut PassReport) {
         let operation = call.operation();
         let is_done = |at: usize| matches!(outcomes.get(at), Some(Outcome::Done));
@@ -422,11 +425,11 @@ impl Session {
         }
         for (at, outcome) in outcomes.into_iter().enumerate() {
             let service = call.service(at);
-            // The next pass over everything reads the service in full.
+            // The next full pass reads the service in full.
             service.map(|service| self.revisions.remove(service));
             let failure = match outcome {
                 Outcome::Done => continue,
-                // It is there, and what it is like is found out by the next pass.
+                // It exists; the next pass compares its content.
                 Outcome::Exists => {
                     report.left.extend(service.cloned());
                     continue;
@@ -436,11 +439,11 @@ impl Session {
             self.metrics.elements.with_label_values(&[operation, failure.class.as_str()]).inc();
             if failure.class == FailureClass::Refused {
                 report.refused += 1;
-                tracing::warn!(operation, element = %element(call, at), reason = %failure, "Polaris refuses this");
+                tracing::warn!(operation, element = %element(call, at), reason = %failure, "Polaris refused an element of a write; it is not retried");
             } else {
                 report.failed += 1;
                 report.left.extend(service.cloned());
-                tracing::debug!(operation, element = %element(call, at), reason = %failure, "this is tried again");
+                tracing::debug!(operation, element = %element(call, at), reason = %failure, "a write to Polaris failed; it is retried");
             }
             if let Some(service) = service {
                 self.problem(service, format!("{}: {operation}: {failure}", element(call, at)));
@@ -516,7 +519,7 @@ fn with_patience(mut failure: Failure) -> Failure {
     failure
 }
 
-/// An element of a call, for people.
+/// Describes an element of a call for messages.
 fn element(call: &Call, at: usize) -> String {
     match call {
         Call::CreateNamespaces(names) => names.get(at).map(ToString::to_string),

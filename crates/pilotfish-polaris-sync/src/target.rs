@@ -1,8 +1,8 @@
-//! What Polaris takes, and whose an instance is.
+//! Polaris's limits, and the ownership of instances.
 
 use pilotfish_sync::{Capabilities, DesiredService, Instance, Metadata, Place, ServiceKey, Target, Text};
 
-/// Most elements of a batch, and of a page.
+/// Maximum number of elements in a batch or page.
 pub(crate) const BATCH: usize = 100;
 const MAX_SERVICE: usize = 128;
 const MAX_NAMESPACE: usize = 64;
@@ -13,31 +13,32 @@ const MAX_METADATA: usize = 64;
 const MAX_KEY: usize = 128;
 const MAX_VALUE: usize = 4096;
 
-/// Who wrote an instance: the name of the original controller, whose instances are taken over.
+/// Owner of an instance: the name of the original controller, whose instances are taken over.
 pub(crate) const CONTROLLER: &str = "polaris-controller";
 pub(crate) const SOURCE: &str = "source";
-/// The key that early versions of the controller wrote instead of `source`.
+/// Key that early versions of the controller used instead of `source`.
 pub(crate) const PLATFORM: &str = "platform";
 pub(crate) const CLUSTER: &str = "clusterName";
-/// On instances that we isolate, so that a person's isolation can be told from ours.
+/// Mark of instances that we isolated, which distinguishes manual isolation.
 const ISOLATED: &str = "pilotfish.io/isolated";
 const NOT_READY: &str = "not-ready";
-/// Values of [`ISOLATED`] on instances that are deleted next. There are two, so that a second attempt is a change, too: the
-/// server's boltdb store shows the deletion of an instance only if the instance was changed within the last seconds.
+/// Values of [`ISOLATED`] on instances that are deleted next. There are two, so that a second attempt is a
+/// change, too: the server's boltdb store reports the deletion of an instance only if the instance was
+/// changed within the last seconds.
 const RETIRED: [&str; 2] = ["deleted", "deleted-again"];
-/// Metadata that Polaris derives from fields of an instance, and leaves out of what it shows.
+/// Metadata that Polaris derives from instance fields, and does not return.
 pub(crate) const HIDDEN: [&str; 5] = ["version", "protocol", "region", "zone", "campus"];
-/// Begin of keys that Polaris writes into the metadata of an instance, such as the time of its last heartbeat.
+/// Prefix of keys that Polaris adds to the metadata of an instance, such as the time of its last heartbeat.
 const INTERNAL: &str = "internal-";
-/// Written by Polaris when an instance misses its heartbeats, and removed when they come again.
+/// Set by Polaris when an instance misses its heartbeats, and removed when they resume.
 const LAST_HEARTBEAT: &str = "internal-lastheartbeat";
-/// Places that stay free for these keys.
+/// Number of metadata entries reserved for these keys.
 const RESERVED: usize = 3;
 
-/// Why there cannot be a cluster of that name.
+/// Error of a cluster name.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolarisTargetError {
-    /// Without a name nothing could be told apart.
+    /// Without a name the instances of clusters cannot be distinguished.
     #[error("the name of the cluster is empty")]
     EmptyCluster,
     /// Queries of the server end values at commas.
@@ -45,7 +46,7 @@ pub enum PolarisTargetError {
     BadCluster(String),
 }
 
-/// Polaris, as seen by one cluster.
+/// Polaris as the sync target of one cluster.
 #[derive(Clone, Debug)]
 pub struct PolarisTarget {
     cluster: Text,
@@ -53,10 +54,10 @@ pub struct PolarisTarget {
 }
 
 impl PolarisTarget {
-    /// Instances belong to that cluster.
+    /// Creates the target of this cluster, which owns its instances.
     ///
     /// # Errors
-    /// When a cluster cannot be called so.
+    /// When the name is invalid.
     pub fn new(cluster: &str) -> Result<Self, PolarisTargetError> {
         if cluster.is_empty() {
             return Err(PolarisTargetError::EmptyCluster);
@@ -67,7 +68,8 @@ impl PolarisTarget {
         Ok(Self { cluster: cluster.into(), take_over_isolation: false })
     }
 
-    /// Whether all isolation of our instances counts as ours: for the take-over from the original controller, which isolates without a mark.
+    /// With true, all isolation of our instances counts as ours: for the take-over from the original
+    /// controller, which sets no mark.
     #[must_use]
     pub fn with_taken_isolation(self, take_over_isolation: bool) -> Self {
         Self { take_over_isolation, ..self }
@@ -79,13 +81,13 @@ impl PolarisTarget {
         &self.cluster
     }
 
-    /// What aliases of ours have as comment: that is all that tells them from others'.
+    /// Comment of our aliases: the only mark of their owner.
     pub(crate) fn alias_comment(&self) -> String {
         format!("{CLUSTER}={}", self.cluster)
     }
 }
 
-/// Letters, digits and `- . / : _`.
+/// True for letters, digits and `- . / : _`.
 fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-./:_".contains(&byte))
 }
@@ -102,7 +104,7 @@ fn check_name(what: &str, text: &str, most: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// As much of it as fits.
+/// Truncates a text at a character boundary.
 fn cut(text: &Text, most: usize) -> Text {
     let mut end = most.min(text.len());
     while !text.is_char_boundary(end) {
@@ -119,7 +121,7 @@ fn shorten(what: &str, text: &mut Text, most: usize, problems: &mut Vec<String>)
     }
 }
 
-/// Takes out what is too long, and then what is too much: the last keys in their order.
+/// Removes entries that are too long, and then the last keys in order if there are too many.
 fn fit_metadata(metadata: &mut Metadata, most: usize, problems: &mut Vec<String>) {
     metadata.retain(|key, value| {
         let problem = if key.is_empty() {

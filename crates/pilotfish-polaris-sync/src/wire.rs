@@ -1,15 +1,15 @@
-//! Answers of the server, with the fields that count. Fields that are not set come as `null`, or not at all.
+//! The used fields of server answers. Unset fields are `null` or absent.
 
 use pilotfish_sync::Text;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 
-/// `null` is the same as absent.
+/// Decodes `null` as the default.
 fn or_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(input: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(input)?.unwrap_or_default())
 }
 
-/// Any answer: to a write, a query or a login.
+/// Any answer: of a write, a query or a login.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Answer {
@@ -19,7 +19,7 @@ pub(crate) struct Answer {
     pub(crate) info: String,
     #[serde(deserialize_with = "or_default")]
     pub(crate) amount: usize,
-    /// The service that Discover answers for.
+    /// The service of a Discover answer.
     pub(crate) service: Option<Service>,
     #[serde(deserialize_with = "or_default")]
     pub(crate) responses: Vec<Element>,
@@ -34,7 +34,7 @@ pub(crate) struct Answer {
     pub(crate) user: Option<User>,
 }
 
-/// What became of one element of a batch. Polaris leaves the code out where another element was refused.
+/// Result of one element of a batch. Polaris omits the code if another element was refused.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Element {
@@ -67,7 +67,7 @@ pub(crate) struct Service {
     pub(crate) ports: String,
     #[serde(deserialize_with = "or_default")]
     pub(crate) owners: Text,
-    /// In answers of Discover that of its instances.
+    /// Revision; in Discover answers that of the instances.
     #[serde(deserialize_with = "or_default")]
     pub(crate) revision: Text,
 }

@@ -421,7 +421,8 @@ async fn aliases_come_move_and_go_and_a_name_that_is_taken_is_told() {
     assert_eq!(setup.problems().len(), 2, "{:?}", setup.problems());
 }
 
-/// An alias of the original controller has no mark of a cluster: one that is wanted is taken over, another one stays.
+/// An alias of the original controller has no mark of a cluster: one that is wanted is taken over, another
+/// one stays.
 #[tokio::test]
 async fn aliases_of_the_controller_are_adopted_where_they_are_wanted() {
     let mut setup = Setup::start().await;
@@ -672,7 +673,8 @@ async fn the_token_of_an_operator_is_asked_for_again_when_it_is_refused() {
     assert_eq!(tokens(&setup), [(false, "second".to_owned()), (true, "main".to_owned())].into());
 }
 
-/// Heartbeats say whether an instance with a check is healthy, and the server marks it: that is nothing to correct.
+/// Heartbeats say whether an instance with a check is healthy, and the server marks it: that is nothing to
+/// correct.
 #[tokio::test]
 async fn the_health_of_what_beats_is_left_to_the_server() {
     let mut setup = Setup::with(PolarisOptions { checks_heartbeats: true, ..options() }, none()).await;
@@ -840,8 +842,9 @@ async fn an_instance_that_is_shown_after_its_deletion_is_told_and_not_deleted_ag
     assert_eq!((setup.pass().await.lingering, setup.count("web")), (0, 3));
 }
 
-/// A random world after the other, with faults at random calls and deletions by hand: a pass may fail, and in the end everything is
-/// there, nothing is left over, and what others registered is as it was. Every second time the reads may be older than the writes.
+/// A random world after the other, with faults at random calls and deletions by hand: a pass may fail, and in
+/// the end everything is there, nothing is left over, and what others registered is as it was. Every second
+/// time the reads may be older than the writes.
 #[tokio::test]
 async fn histories_with_faults_at_any_call_converge() {
     for seed in 0..40 {

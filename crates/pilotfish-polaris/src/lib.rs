@@ -1,11 +1,12 @@
-//! The Polaris registry: services and instances of some namespaces, by the Discover stream of Polaris' gRPC API.
+//! The Polaris registry: services and instances of some namespaces, read from the Discover stream of Polaris'
+//! gRPC API.
 //!
 //! ```text
-//! Polaris ◀─ Discover: questions with revisions ─▶ session ─ answers ─▶ Directory, Mapping ─ services that differ ─▶ CatalogWriter
+//! Polaris ◀─ Discover: questions with revisions ─▶ session ─ answers ─▶ Directory, Mapping ─▶ CatalogWriter
 //! ```
 //!
-//! [`directory`] says what is known, what to ask and what an answer changes, [`mapping`] what services and instances are in the catalog:
-//! both without IO. [`session`] asks, as Polaris pushes nothing.
+//! [`directory`] keeps the state, creates questions and applies answers, [`mapping`] converts services and
+//! instances to the catalog: both without IO. [`session`] polls, because Polaris has no pushes.
 
 mod directory;
 mod mapping;
@@ -16,7 +17,7 @@ mod settings;
 use pilotfish_registry::{CATALOG_OPTIONS, Input, RegistryOption, RegistryType};
 use pilotfish_registry_client::TLS_OPTIONS;
 
-/// The line in the table of registries.
+/// The registry type of Polaris.
 pub static POLARIS: RegistryType = RegistryType {
     name: "Polaris",
     provider: "Polaris",

@@ -1,4 +1,4 @@
-//! What Polaris' services and instances are in the catalog.
+//! Mapping of Polaris services and instances to the catalog.
 
 use crate::proto::{Instance, Location};
 use pilotfish_model::{HealthStatus, Locality};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 const SERVICE: &str = "{service}";
 const NAMESPACE: &str = "{namespace}";
 
-/// How names are mapped.
+/// Options of the mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
     host: String,
@@ -22,7 +22,7 @@ impl Default for Mapping {
 }
 
 impl Mapping {
-    /// With a template for host names, as in `{service}.{namespace}.polaris`.
+    /// Parses a template for host names, as in `{service}.{namespace}.polaris`.
     pub(crate) fn parse(host: &str) -> Result<Self, String> {
         let rest = host.replace(SERVICE, "").replace(NAMESPACE, "");
         if rest.contains(['{', '}']) {
@@ -35,13 +35,13 @@ impl Mapping {
         }
     }
 
-    /// The id of a service in the catalog.
+    /// Returns the catalog id of a service.
     pub(crate) fn id(&self, namespace: &str, name: &str) -> Arc<str> {
         format!("{namespace}/{name}").into()
     }
 
-    /// A service with its instances. Those that are isolated or have the weight 0 take no traffic in Polaris, and are left out, as in its
-    /// own xDS.
+    /// Returns a service with its instances. Instances that are isolated or have the weight 0 get no traffic
+    /// in Polaris, and are left out, as in its own xDS.
     pub(crate) fn service(
         &self,
         namespace: &str,
@@ -65,10 +65,10 @@ fn catalog_instance(given: &Instance) -> CatalogInstance {
     let protocol = given.protocol.as_deref().filter(|protocol| !protocol.is_empty());
     let mut instance = CatalogInstance::new(id, host).with_port(number, protocol.map(known_protocol));
     instance.weight = given.weight.unwrap_or_default();
-    // Polaris sets it: absent is not told, and healthy as in its own answers over HTTP.
+    // A missing value counts as healthy, as in Polaris's own HTTP responses.
     instance.health =
         if given.healthy == Some(false) { HealthStatus::Unhealthy } else { HealthStatus::Healthy };
-    // The server adds empty entries for what the instance does not say.
+    // The server adds empty entries for missing fields.
     let labels = given.metadata.iter().filter(|(_, value)| !value.is_empty());
     instance.labels = labels.map(|(name, value)| (name.clone(), value.clone())).collect();
     if let Some(version) = given.version.clone().filter(|version| !version.is_empty()) {
@@ -83,7 +83,8 @@ fn locality(location: &Location) -> Locality {
     Locality { region: part(&location.region), zone: part(&location.zone), sub_zone: part(&location.campus) }
 }
 
-/// A protocol in Istio's words: the controller for Kubernetes writes `http/TCP`, for the name and the transport of a port.
+/// Converts a protocol to Istio's terms: Polaris's Kubernetes controller writes `http/TCP`, name and
+/// transport of a port.
 fn known_protocol(text: &str) -> &str {
     match text.split_once('/') {
         Some((name, "TCP")) if !name.is_empty() => name,

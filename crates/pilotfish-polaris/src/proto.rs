@@ -1,10 +1,10 @@
-//! The few messages of Polaris' `v1.PolarisGRPC/Discover` that reading needs, and the fields of them. Numbers are those of `request.proto`,
-//! `response.proto`, `service.proto` and `model.proto` in Polaris' specification. Its scalars are wrapper messages, so what is absent differs
-//! from zero.
+//! The messages and fields of Polaris' `v1.PolarisGRPC/Discover` that reading needs. Numbers are those of
+//! `request.proto`, `response.proto`, `service.proto` and `model.proto` in Polaris' specification. Scalars
+//! are wrapper messages, so that an absent value differs from zero.
 
 use std::collections::HashMap;
 
-/// What is asked for, in `DiscoverRequest` and `DiscoverResponse`.
+/// Type of a `DiscoverRequest` or `DiscoverResponse`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub(crate) enum Kind {

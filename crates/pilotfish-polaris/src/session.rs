@@ -1,4 +1,4 @@
-//! One session: a Discover stream on which everything is asked once, and then again and again with revisions.
+//! One session: a Discover stream on which everything is asked once, then polled with revisions.
 
 use crate::directory::{Difference, Directory, Question};
 use crate::proto::{DiscoverRequest, DiscoverResponse};
@@ -18,19 +18,19 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-/// How many questions wait for their answers at a time.
+/// Maximum number of questions in flight.
 const WINDOW: usize = 32;
-/// How long as many questions take at least: no more than 1,000 a second.
+/// Minimum time for that many questions: at most 1,000 a second.
 const WINDOW_TIME: Duration = Duration::from_millis(WINDOW as u64);
-/// How long an answer may take.
+/// Timeout of an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The largest answer that is taken: all instances of a service.
+/// Maximum size of an answer in bytes: all instances of a service.
 const MAX_MESSAGE: usize = 64 << 20;
 
-/// The product: servers of one Polaris, and what is known of its namespaces.
+/// The Polaris product: the servers, and the directory of its namespaces.
 pub(crate) struct Polaris {
     servers: Vec<Server>,
-    /// The server of the next session: another one after a failure.
+    /// Index of the next session's server: it advances after a failure.
     next: usize,
     connector: Connector,
     token: SecretOption,
@@ -46,7 +46,7 @@ impl Product for Polaris {
             let server = server.ok_or_else(|| SessionError::new("the address names no server"))?;
             self.next += 1;
             match self.first_round(&server, catalog).await {
-                // What fails from here on is told; the next session asks another server.
+                // A later failure ends the session with an error; the next session uses another server.
                 Ok(stream) => {
                     return self.rounds(stream, catalog).await.map_err(|error| error.context(server));
                 }
@@ -57,7 +57,7 @@ impl Product for Polaris {
     }
 }
 
-/// A Discover stream. Answers come in the order of questions.
+/// A Discover stream. Answers arrive in the order of questions.
 struct Stream {
     questions: mpsc::Sender<DiscoverRequest>,
     answers: Streaming<DiscoverResponse>,
@@ -71,7 +71,7 @@ impl Polaris {
         interval: Duration,
         directory: Directory,
     ) -> Self {
-        // Many processes that start at once do not all ask the first server.
+        // Spreads processes that start at once over the servers.
         #[allow(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -81,7 +81,7 @@ impl Polaris {
         Self { servers, next, connector, token, interval, directory }
     }
 
-    /// Connects, and asks for everything as if nothing were known.
+    /// Connects, and asks for everything without revisions.
     async fn first_round(
         &mut self,
         server: &Server,
@@ -97,7 +97,7 @@ impl Polaris {
         Ok(stream)
     }
 
-    /// Asks for what changed, for ever.
+    /// Polls for changes, for ever.
     async fn rounds(
         &mut self,
         mut stream: Stream,
@@ -113,7 +113,7 @@ impl Polaris {
         }
     }
 
-    /// Opens the stream with its first question: a server need not answer, with headers too, before it is asked.
+    /// Opens the stream with its first question: a server may send response headers only after it.
     async fn connect(&self, server: &Server, first: Option<&Question>) -> Result<Stream, SessionError> {
         let mut grpc =
             Grpc::new(grpc_channel(self.connector.clone(), server)?).max_decoding_message_size(MAX_MESSAGE);
@@ -136,7 +136,7 @@ impl Polaris {
         Ok(Stream { questions, answers })
     }
 
-    /// Asks these questions, and those that answers raise. `asked` are asked already.
+    /// Asks these questions, and the follow-up questions of their answers. `asked` are already in flight.
     async fn round(
         &mut self,
         stream: &mut Stream,
@@ -151,7 +151,7 @@ impl Polaris {
             while asked.len() < WINDOW
                 && let Some(question) = questions.pop_front()
             {
-                // A service may have left the list meanwhile.
+                // The service may have left the list meanwhile.
                 let Some(request) = self.directory.request(&question) else { continue };
                 stream.questions.try_send(request)?;
                 catalog.requested();
@@ -180,7 +180,7 @@ fn silent() -> SessionError {
     SessionError::new(format!("Polaris did not answer within {} s", TIMEOUT.as_secs()))
 }
 
-/// What a status says, for people: its text, and what is behind it.
+/// Returns the message of a status with its causes.
 fn reason(status: &Status) -> SessionError {
     match std::error::Error::source(status) {
         Some(source) => SessionError::new(pilotfish_source::error_chain(source)),

@@ -1,4 +1,4 @@
-//! From `--registry polaris=ADDRESS?OPTION=VALUE` to a source.
+//! Parsing of `--registry polaris=ADDRESS?OPTION=VALUE`.
 
 use crate::POLARIS;
 use crate::directory::Directory;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const SCHEMES: &[Scheme] =
     &[Scheme { name: "grpc", port: 8091, is_tls: false }, Scheme { name: "grpcs", port: 8091, is_tls: true }];
-/// As often as Polaris' own clients ask.
+/// Default polling interval, the same as of Polaris' own clients.
 const INTERVAL: Duration = Duration::from_secs(2);
 
 /// Checks the settings; nothing is connected yet.

@@ -1,4 +1,5 @@
-//! The registry on the stand-in for Polaris, which is written to by the HTTP API: what is there, what changes, and faults.
+//! The registry on the stand-in for Polaris, which is written to by the HTTP API: what is there, what
+//! changes, and faults.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pilotfish_polaris::POLARIS;

@@ -1,4 +1,5 @@
-//! Descriptors of all of Envoy's API, for JSON views and for patches of types that are only known at run time.
+//! Descriptors of all of Envoy's API, for JSON views and for patches of types that are only known at run
+//! time.
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine};
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, ReflectMessage, Value as Reflected};
@@ -20,7 +21,7 @@ static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
     pool
 });
 
-/// `TypedStruct` of a package, which Envoy understands but does not have among its own `.proto` files.
+/// `TypedStruct` of a package, which Envoy supports but does not have among its own `.proto` files.
 fn typed_struct(package: &str) -> FileDescriptorProto {
     let field = |name: &str, number: i32, kind: Type, type_name: Option<&str>| FieldDescriptorProto {
         name: Some(name.to_owned()),
@@ -48,13 +49,13 @@ fn typed_struct(package: &str) -> FileDescriptorProto {
     }
 }
 
-/// Every message of Envoy's v3 API and what it imports. Unpacked on first use (some 10 ms, 10 MB).
+/// All messages of Envoy's v3 API and their imports. Unpacked on first use (about 10 ms, 10 MB).
 #[must_use]
 pub fn pool() -> &'static DescriptorPool {
     &POOL
 }
 
-/// Why a message cannot be shown as JSON.
+/// Reason why a message cannot be converted to JSON.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
     /// No descriptor of that name.
@@ -63,18 +64,18 @@ pub enum JsonError {
     /// The bytes are not a message of that type.
     #[error("malformed {type_name}")]
     Malformed {
-        /// The message's full name.
+        /// Full name of the message.
         type_name: String,
-        /// The decoder's error.
         source: prost::DecodeError,
     },
 }
 
-/// An encoded message as JSON with the field names of the `.proto` files, as Envoy's `config_dump` has them. An `Any`
-/// inside is opened where its type is known and otherwise shown as its type URL and base64; so are bytes.
+/// An encoded message as JSON with the field names of the `.proto` files, as in Envoy's `config_dump`. A
+/// nested `Any` is decoded if its type is known, and shown as type URL and base64 otherwise; bytes are shown
+/// as base64.
 ///
 /// # Errors
-/// When the type is unknown or the bytes are not of that type.
+/// If the type is unknown or the bytes are malformed.
 pub fn to_json(type_url: &str, bytes: &[u8]) -> Result<Value, JsonError> {
     let message = decode(type_url, bytes)?;
     let mut json = message_json(&message);

@@ -1,7 +1,7 @@
 //! Messages of Istio's own Envoy extensions and of its agent. Few and small, so they are declared by hand.
 
-/// Configuration of `istio.alpn` (`istio.envoy.config.filter.http.alpn.v2alpha1.FilterConfig`): which ALPN protocols an
-/// upstream TLS connection offers, by the protocol of the upstream connection.
+/// Configuration of `istio.alpn` (`istio.envoy.config.filter.http.alpn.v2alpha1.FilterConfig`): ALPN of
+/// upstream TLS connections, by the protocol of the upstream connection.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AlpnFilterConfig {
     /// One entry for each upstream protocol.
@@ -9,26 +9,22 @@ pub struct AlpnFilterConfig {
     pub alpn_override: Vec<AlpnOverride>,
 }
 
-/// The protocols offered for one upstream protocol.
+/// ALPN protocols for one upstream protocol.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AlpnOverride {
-    /// The upstream protocol.
     #[prost(enumeration = "UpstreamProtocol", tag = "1")]
     pub upstream_protocol: i32,
-    /// The protocols to offer.
+    /// Offered ALPN protocols.
     #[prost(string, repeated, tag = "2")]
     pub alpn_override: Vec<String>,
 }
 
-/// The protocol of an upstream connection.
+/// Protocol of an upstream connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum UpstreamProtocol {
-    /// HTTP/1.0.
     Http10 = 0,
-    /// HTTP/1.1.
     Http11 = 1,
-    /// HTTP/2.
     Http2 = 2,
 }
 
@@ -37,85 +33,77 @@ impl ::prost::Name for AlpnFilterConfig {
     const PACKAGE: &'static str = "istio.envoy.config.filter.http.alpn.v2alpha1";
 }
 
-/// Configuration of `istio.stats` (`stats.PluginConfig`): which metrics Istio's Envoy reports, and with which tags.
+/// Configuration of `istio.stats` (`stats.PluginConfig`): metrics of Istio's Envoy, with their tags.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PluginConfig {
-    /// Does not take the request's host for the destination where nothing better is known.
+    /// Disables the fallback to the request's host for an unknown destination.
     #[prost(bool, tag = "6")]
     pub disable_host_header_fallback: bool,
-    /// Time between two reports of an open TCP connection; 15 s when absent.
+    /// Interval of reports for an open TCP connection; 15 s if unset.
     #[prost(message, optional, tag = "7")]
     pub tcp_reporting_duration: Option<crate::Duration>,
-    /// Changes of metrics.
     #[prost(message, repeated, tag = "8")]
     pub metrics: Vec<MetricConfig>,
-    /// New metrics.
     #[prost(message, repeated, tag = "9")]
     pub definitions: Vec<MetricDefinition>,
-    /// Which side reports.
+    /// Reporting side.
     #[prost(enumeration = "Reporter", tag = "10")]
     pub reporter: i32,
-    /// Time until a scope of metrics is replaced; 24 h when absent.
+    /// Time until a scope of metrics is replaced; 24 h if unset.
     #[prost(message, optional, tag = "11")]
     pub rescoping_duration: Option<crate::Duration>,
-    /// Time until a replaced scope is dropped; 15 s when absent.
+    /// Time until a replaced scope is dropped; 15 s if unset.
     #[prost(message, optional, tag = "12")]
     pub scope_grace_period_duration: Option<crate::Duration>,
 }
 
-/// A change of one metric, or of all.
+/// Change of one metric, or of all.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct MetricConfig {
-    /// Tags to add or replace: name to expression.
+    /// Tags to add or replace, with their expressions.
     #[prost(btree_map = "string, string", tag = "1")]
     pub dimensions: ::std::collections::BTreeMap<String, String>,
-    /// The metric; empty for all.
+    /// Name of the metric; empty for all.
     #[prost(string, tag = "2")]
     pub name: String,
-    /// Tags to leave out.
+    /// Tags to remove.
     #[prost(string, repeated, tag = "3")]
     pub tags_to_remove: Vec<String>,
-    /// A condition; Envoy ignores it.
+    /// Condition, which Envoy ignores.
     #[prost(string, tag = "4")]
     pub r#match: String,
-    /// The metric is not reported.
+    /// Disables the metric.
     #[prost(bool, tag = "5")]
     pub drop: bool,
 }
 
-/// A metric beside Istio's own.
+/// A metric in addition to Istio's own.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct MetricDefinition {
-    /// Its name.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// The expression of its value.
+    /// Expression for its value.
     #[prost(string, tag = "2")]
     pub value: String,
-    /// Its type.
     #[prost(enumeration = "MetricType", tag = "3")]
     pub r#type: i32,
 }
 
-/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum MetricType {
-    /// Counts up.
     Counter = 0,
-    /// A gauge: goes up and down.
     Gauge = 1,
-    /// Distributes.
     Histogram = 2,
 }
 
-/// Which side of a connection reports.
+/// Reporting side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Reporter {
-    /// By the direction of the listener.
+    /// Derived from the direction of the listener.
     Unspecified = 0,
-    /// The server side, as waypoints do.
+    /// The server side, as for waypoints.
     ServerGateway = 1,
 }
 
@@ -124,27 +112,25 @@ impl ::prost::Name for PluginConfig {
     const PACKAGE: &'static str = "stats";
 }
 
-/// The table from which Istio's agent answers DNS (`istio.networking.nds.v1.NameTable`).
+/// Name table for the DNS proxy of Istio's agent (`istio.networking.nds.v1.NameTable`).
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NameTable {
-    /// By host name.
+    /// Entries by host name.
     #[prost(btree_map = "string, message", tag = "1")]
     pub table: ::std::collections::BTreeMap<String, NameInfo>,
 }
 
-/// One host of the name table.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NameInfo {
-    /// The addresses.
     #[prost(string, repeated, tag = "1")]
     pub ips: Vec<String>,
-    /// `Kubernetes` or `External`.
+    /// Registry: `Kubernetes` or `External`.
     #[prost(string, tag = "2")]
     pub registry: String,
-    /// The short name, for Kubernetes.
+    /// Short name, for Kubernetes.
     #[prost(string, tag = "3")]
     pub shortname: String,
-    /// The namespace, for Kubernetes.
+    /// Namespace, for Kubernetes.
     #[prost(string, tag = "4")]
     pub namespace: String,
 }

@@ -1,4 +1,4 @@
-//! Descriptors of Istio's API: the kinds of configuration as messages, for what goes over MCP.
+//! Descriptors of Istio's API: the configuration kinds as messages, for MCP.
 
 use prost_reflect::DescriptorPool;
 use std::io::Read;
@@ -12,7 +12,7 @@ static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
     DescriptorPool::decode(&bytes[..]).expect("the committed set decodes: tested")
 });
 
-/// The messages of Istio's kinds, of mesh config and of MCP. Unpacked on first use.
+/// Messages of Istio's kinds, of mesh config and of MCP. Unpacked on first use.
 #[must_use]
 pub fn pool() -> &'static DescriptorPool {
     &POOL

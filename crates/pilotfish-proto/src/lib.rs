@@ -1,8 +1,9 @@
-//! The messages that go over the wire: Envoy's API as Rust types, resource types with their order, Istio's own filter
-//! messages, and descriptors for everything that is only known at run time.
+//! The messages that go over the wire: Envoy's API as Rust types, resource types with their order, Istio's
+//! own filter messages, and descriptors for everything that is only known at run time.
 //!
-//! The Rust types are generated at build time from `descriptors/envoy.fds.gz` (see `pilotfish-protogen`). Map fields are
-//! `BTreeMap`s, wrapper messages (`UInt32Value`) are `Option`s of the plain type, so encoding is deterministic.
+//! The Rust types are generated at build time from `descriptors/envoy.fds.gz` (see `pilotfish-protogen`). Map
+//! fields are `BTreeMap`s, wrapper messages (`UInt32Value`) are `Option`s of the plain type, so encoding is
+//! deterministic.
 
 mod any;
 mod descriptors;

@@ -1,26 +1,27 @@
-//! The resource types of xDS, in the order in which a proxy must learn of them.
+//! Resource types of xDS, in the order in which a proxy must receive them.
 
-/// One type of xDS resource. The order of the variants is make-before-break: what is referred to comes before what refers.
+/// A type of xDS resource. The order of the variants is make-before-break: referenced types come before those
+/// that refer to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, enum_map::Enum)]
 pub enum ResourceType {
-    /// CDS.
+    /// Clusters (CDS).
     Cluster,
-    /// EDS.
+    /// Load assignments (EDS).
     Endpoint,
-    /// LDS.
+    /// Listeners (LDS).
     Listener,
-    /// RDS.
+    /// Route configurations (RDS).
     Route,
-    /// SDS.
+    /// Secrets (SDS).
     Secret,
-    /// ECDS.
+    /// Filter configurations (ECDS).
     ExtensionConfig,
-    /// NDS: the name table that Istio's agent answers DNS from.
+    /// Name table for the DNS proxy of Istio's agent (NDS).
     NameTable,
 }
 
 impl ResourceType {
-    /// All types in push order. Its length is that of the enum, so a variant that is missing here does not compile.
+    /// All types in push order. The length is that of the enum, so a missing variant does not compile.
     pub const ALL: [Self; <Self as enum_map::Enum>::LENGTH] = [
         Self::Cluster,
         Self::Endpoint,
@@ -31,7 +32,7 @@ impl ResourceType {
         Self::NameTable,
     ];
 
-    /// The type URL, as in `DiscoveryRequest.type_url`.
+    /// Type URL, as in `DiscoveryRequest.type_url`.
     #[must_use]
     pub fn type_url(self) -> &'static str {
         match self {
@@ -45,13 +46,13 @@ impl ResourceType {
         }
     }
 
-    /// The type of that URL; `None` for one that is not served.
+    /// Type with that URL; `None` for one that is not served.
     #[must_use]
     pub fn from_type_url(url: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|ty| ty.type_url() == url)
     }
 
-    /// The short name, as in istiod's metrics: `cds`, `eds`, ...
+    /// Short name, as in istiod's metrics: `cds`, `eds`, ...
     #[must_use]
     pub fn short(self) -> &'static str {
         match self {
@@ -65,7 +66,7 @@ impl ResourceType {
         }
     }
 
-    /// Whether a request without names means "all of them". Types that are internal to Istio always are.
+    /// True if a request without names means all resources.
     #[must_use]
     pub fn is_wildcard(self) -> bool {
         matches!(self, Self::Cluster | Self::Listener | Self::NameTable)

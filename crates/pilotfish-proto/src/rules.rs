@@ -1,7 +1,8 @@
-//! What values fields may have, by the rules that Envoy's `.proto` files state (`validate.rules`). Envoy refuses a resource
-//! that breaks one, whatever is in the `Any`s inside of it.
+//! Validation of field values by the rules of Envoy's `.proto` files (`validate.rules`). Envoy refuses a
+//! resource that violates one, also within a nested `Any`.
 //!
-//! Rules that stock Envoys do not enforce, or that nobody states (of timestamps, of addresses in mail), are not checked.
+//! Rules that stock Envoys do not enforce, or that no file uses (for timestamps, for email addresses), are
+//! not checked.
 
 mod scalar;
 
@@ -12,21 +13,21 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock, RwLock};
 
-/// How much of a message is there.
+/// Completeness of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// All of it: what must be set is missing where it is not.
+    /// Complete message: required fields have to be set.
     Whole,
-    /// What another one is to be merged with: only what is set is checked.
+    /// Part that will be merged into another message: only fields that are set are checked.
     Part,
 }
 
-/// A rule that is broken.
+/// A violated rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The field, in the names of the `.proto` files: `filter_chains[0].name`; empty for the message itself.
+    /// Field in the names of the `.proto` files, such as `filter_chains[0].name`; empty for the message
+    /// itself.
     pub path: String,
-    /// What is wrong with it.
     pub message: String,
 }
 
@@ -39,20 +40,20 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A check of messages for more than what their rules say; it is shown each message, with what is inside of it checked.
+/// Additional check of messages, called for each message after its nested ones.
 pub type MessageCheck<'a> = &'a dyn Fn(&DynamicMessage) -> Option<String>;
 
-/// The first fault of a message.
+/// Checks a message for its first fault.
 ///
 /// # Errors
-/// With that fault.
+/// That fault.
 pub fn check(message: &DynamicMessage, extent: Extent, also: MessageCheck<'_>) -> Result<(), Fault> {
     let mut walk = Walk { extent, also, path: Vec::new(), depth: 0 };
     walk.message(message)
         .map_err(|message| Fault { path: walk.path.concat().trim_start_matches('.').to_owned(), message })
 }
 
-/// Decodes what an `Any` holds; `None` for types that are not known and for what is not of its type.
+/// Decodes the message in an `Any`; `None` if the type is unknown or the bytes are malformed.
 #[must_use]
 pub fn opened(any: &DynamicMessage) -> Option<DynamicMessage> {
     let (url, bytes) = (any.get_field_by_name("type_url")?, any.get_field_by_name("value")?);
@@ -60,9 +61,9 @@ pub fn opened(any: &DynamicMessage) -> Option<DynamicMessage> {
     DynamicMessage::decode(crate::pool().get_message_by_name(name)?, &**bytes.as_bytes()?).ok()
 }
 
-/// The rules of one type.
+/// Rules of one type.
 struct TypeRules {
-    /// `validate.FieldRules` with their fields.
+    /// Fields with their `validate.FieldRules`.
     fields: Vec<(FieldDescriptor, DynamicMessage)>,
     oneofs: Vec<OneofDescriptor>,
 }
@@ -81,7 +82,7 @@ impl TypeRules {
         Self { fields: fields.collect(), oneofs: descriptor.oneofs().filter(is_required).collect() }
     }
 
-    /// Reading options is slow, and there are few types.
+    /// Cached, since reading options is slow, and there are few types.
     fn of(descriptor: &MessageDescriptor) -> Arc<Self> {
         static KNOWN: LazyLock<RwLock<HashMap<String, Arc<TypeRules>>>> = LazyLock::new(RwLock::default);
         let name = descriptor.full_name();
@@ -100,13 +101,13 @@ impl TypeRules {
     }
 }
 
-/// An option that is an extension; `None` where it is not set.
+/// Extension of options; `None` if it is not set.
 fn extension(options: &DynamicMessage, name: &str) -> Option<Value> {
     let extension = crate::pool().get_extension_by_name(name)?;
     options.has_extension(&extension).then(|| options.get_extension(&extension).into_owned())
 }
 
-/// A part of rules; `None` where it is not set.
+/// Part of rules; `None` if it is not set.
 fn part<'a>(rules: &'a DynamicMessage, name: &str) -> Option<std::borrow::Cow<'a, Value>> {
     let field = rules.descriptor().get_field_by_name(name)?;
     rules.has_field(&field).then(|| rules.get_field(&field))
@@ -116,7 +117,7 @@ fn is_set(rules: &DynamicMessage, name: &str) -> bool {
     part(rules, name).and_then(|value| value.as_bool()).unwrap_or(false)
 }
 
-/// Whether a field that is a message must be there.
+/// True if a message field is required.
 fn is_required(rules: &DynamicMessage) -> bool {
     ["message", "any", "duration", "timestamp"].iter().any(|kind| {
         part(rules, kind)
@@ -127,13 +128,13 @@ fn is_required(rules: &DynamicMessage) -> bool {
 struct Walk<'a> {
     extent: Extent,
     also: MessageCheck<'a>,
-    /// Where the walk is; after a fault it stays there.
+    /// Current path; after a fault it is that of the fault.
     path: Vec<String>,
-    /// Messages around this one.
+    /// Number of enclosing messages.
     depth: usize,
 }
 
-/// Messages in messages: deeper ones are none of Envoy's configuration.
+/// Maximum depth of nested messages: Envoy's configuration has fewer levels.
 const MOST_DEPTH: usize = 100;
 
 impl Walk<'_> {
@@ -165,7 +166,7 @@ impl Walk<'_> {
         (self.also)(message).map_or(Ok(()), Err)
     }
 
-    /// Goes one step down. After a fault the path stays where it is.
+    /// Descends into a field. After a fault the path stays.
     fn step(
         &mut self,
         step: String,
@@ -177,7 +178,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What is not set and has to be.
+    /// Checks for required fields that are not set.
     fn missing(&mut self, message: &DynamicMessage, rules: &TypeRules) -> Result<(), String> {
         for oneof in &rules.oneofs {
             if !oneof.fields().any(|field| message.has_field(&field)) {
@@ -185,7 +186,7 @@ impl Walk<'_> {
                 return Err(format!("must have one of {}", fields.join(", ")));
             }
         }
-        // Of a oneof the others are not missing.
+        // Other fields of a oneof are not missing.
         let is_open =
             |field: &FieldDescriptor| !message.has_field(field) && field.containing_oneof().is_none();
         for (field, rules) in rules.fields.iter().filter(|(field, _)| is_open(field)) {
@@ -230,7 +231,7 @@ impl Walk<'_> {
                 }
                 let inner = of("map", "values");
                 let mut entries: Vec<_> = entries.iter().collect();
-                // In order, so that the first fault is always the same.
+                // Sorted, so that the first fault is deterministic.
                 entries.sort_by_key(|(key, _)| *key);
                 for (key, item) in entries {
                     let key: Value = key.clone().into();

@@ -1,7 +1,7 @@
 //! Compiles the `.proto` files of Istio's API: the kinds that go over MCP.
 //!
-//! They come from the Go module `istio.io/api`, which Go's own client brings. Of the files only what the wire needs is kept: names,
-//! numbers and types.
+//! They come from the Go module `istio.io/api`, which Go's own client brings. Of the files only what the wire
+//! needs is kept: names, numbers and types.
 
 use crate::{Sources, compile};
 use anyhow::{Context, Result, ensure};
@@ -28,7 +28,8 @@ pub fn target() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../pilotfish-proto/descriptors/istio.fds.gz")
 }
 
-/// The descriptor set of Istio's API, compressed. It needs Go and its module proxy, unless the module is in Go's cache.
+/// The descriptor set of Istio's API, compressed. It needs Go and its module proxy, unless the module is in
+/// Go's cache.
 ///
 /// # Errors
 /// When the module cannot be had or a file does not compile.

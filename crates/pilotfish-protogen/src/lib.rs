@@ -1,8 +1,9 @@
 //! Compiles the `.proto` files of Envoy's API into one descriptor set, and those of Istio's into another.
 //!
-//! `pilotfish-proto` generates its Rust types from that set and answers reflection from it, so neither a build nor a
-//! user needs `protoc` or the `.proto` files. They come from the `envoy-types` crate, which ships them; the crate's own
-//! Rust types are not used because their map fields are hash maps: equal messages would not have equal bytes.
+//! `pilotfish-proto` generates its Rust types from that set and answers reflection from it, so neither a
+//! build nor a user needs `protoc` or the `.proto` files. They come from the `envoy-types` crate, which ships
+//! them; the crate's own Rust types are not used because their map fields are hash maps: equal messages would
+//! not have equal bytes.
 
 use anyhow::{Context, Result};
 use flate2::{Compression, write::GzEncoder};
@@ -47,8 +48,8 @@ fn pack(set: &[u8]) -> Result<Vec<u8>> {
 
 /// Compiles all files; each comes after its imports.
 ///
-/// A file that fails among all gets a compiler of its own: the compiler looks relative names up in every package that
-/// it has seen, so a file may fail because of a package that it does not import.
+/// A file that fails among all gets a compiler of its own: the compiler looks relative names up in every
+/// package that it has seen, so a file may fail because of a package that it does not import.
 fn compile(files: &[PathBuf], sources: &Sources) -> Result<Vec<u8>> {
     let compiler = || {
         let mut compiler = protox::Compiler::with_file_resolver(sources.clone());
@@ -73,8 +74,8 @@ fn compile(files: &[PathBuf], sources: &Sources) -> Result<Vec<u8>> {
     Ok(found.set.encode_to_vec())
 }
 
-/// A `FileDescriptorSet` whose files stay encoded: `prost_types` would drop the options that are extensions, and the rules
-/// of what values a field may have are such (`validate.rules`).
+/// A `FileDescriptorSet` whose files stay encoded: `prost_types` would drop the options that are extensions,
+/// and the rules of what values a field may have are such (`validate.rules`).
 #[derive(Clone, PartialEq, Message)]
 struct EncodedSet {
     #[prost(bytes = "vec", repeated, tag = "1")]
@@ -114,7 +115,8 @@ impl FileResolver for Sources {
             return GoogleFileResolver::new().open_file(name);
         };
         let text = std::fs::read_to_string(&path).map_err(protox::Error::new)?;
-        // Relative to `envoy.extensions`, but the compiler takes the nearer package `envoy.extensions.clusters.common`.
+        // Relative to `envoy.extensions`, but the compiler takes the nearer package
+        // `envoy.extensions.clusters.common`.
         let text = text
             .replace(" common.dynamic_forward_proxy.", " .envoy.extensions.common.dynamic_forward_proxy.");
         File::from_source(name, &text)

@@ -1,4 +1,5 @@
-//! What an encoded request may hold, checked before it is decoded: an empty item is two bytes on the wire and some hundred in memory.
+//! Limits of an encoded request, checked before it is decoded: an empty item is two bytes on the wire and
+//! some hundred in memory.
 
 use crate::descriptor::pool;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
@@ -12,19 +13,16 @@ pub const MAX_ITEMS: usize = 1_000;
 /// Values in one request, at all levels together (limit `request-values`).
 pub const MAX_VALUES: usize = 100_000;
 
-/// A request holds too much.
+/// A request exceeds a limit of items or values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BoundExceeded {
-    /// More than [`MAX_ITEMS`].
     #[error("too many items in a batch: at most {MAX_ITEMS} are allowed (limit batch-items)")]
     Items,
-    /// More than [`MAX_VALUES`].
     #[error("too many values in a request: at most {MAX_VALUES} are allowed (limit request-values)")]
     Values,
 }
 
 impl BoundExceeded {
-    /// The limit's name.
     #[must_use]
     pub fn limit(self) -> &'static str {
         match self {
@@ -34,7 +32,7 @@ impl BoundExceeded {
     }
 }
 
-/// Why encoded bytes are refused.
+/// Reason for rejecting an encoded request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
     #[error(transparent)]
@@ -43,11 +41,11 @@ pub(crate) enum Refused {
     Malformed(#[from] prost::DecodeError),
 }
 
-/// The fields of a message that hold messages; the others are values.
+/// The message fields of a message type; all other fields are values.
 #[derive(Debug, Default)]
 struct Shape {
     messages: BTreeMap<u32, Shape>,
-    /// Whether its memory is bounded by its bytes: no field of it repeats or is a message.
+    /// True if no field repeats or is a message, so that the encoded size bounds the memory.
     flat: bool,
 }
 
@@ -64,13 +62,13 @@ impl Shape {
     }
 }
 
-/// The shapes of all requests, by full name. No message of the API contains itself.
+/// Shapes of all requests, by full name. No message of the API is recursive.
 static REQUESTS: LazyLock<BTreeMap<String, Shape>> = LazyLock::new(|| {
     let methods = pool().services().flat_map(|service| service.methods().collect::<Vec<_>>());
     methods.map(|method| (method.input().full_name().to_owned(), Shape::of(&method.input()))).collect()
 });
 
-/// Checks an encoded request of the type of that full name; messages that are no requests pass.
+/// Checks an encoded request of this type; messages that are no requests pass.
 pub(crate) fn check_encoded(full_name: &str, encoded: &[u8]) -> Result<(), Refused> {
     let Some(shape) = REQUESTS.get(full_name) else { return Ok(()) };
     let mut items = BTreeMap::<u32, usize>::new();
@@ -82,7 +80,8 @@ pub(crate) fn check_encoded(full_name: &str, encoded: &[u8]) -> Result<(), Refus
     })
 }
 
-/// Counts the fields of a message and of those inside of it; `item` hears of each message at the top.
+/// Counts the fields of a message and of nested ones in `values`; calls `item` with the field number of each
+/// direct submessage.
 fn walk(
     mut encoded: &[u8],
     shape: &Shape,
@@ -113,7 +112,7 @@ fn walk(
     Ok(())
 }
 
-/// The error of a message that ends too early, as prost says it.
+/// The error that prost returns for a truncated message.
 fn truncated() -> prost::DecodeError {
     let mut short: &[u8] = &[0x80];
     decode_varint(&mut short).expect_err("a varint goes on after this byte")
@@ -131,7 +130,7 @@ pub(crate) fn check_json(text: &[u8]) -> Result<(), BoundExceeded> {
             _ => {}
         }
     }
-    // A member is a name and a value.
+    // Each member counts twice: its name and its value.
     if values > 2 * MAX_VALUES { Err(BoundExceeded::Values) } else { Ok(()) }
 }
 

@@ -1,4 +1,4 @@
-//! The codec of the gRPC stubs: prost, with requests checked before they are decoded.
+//! Codec of the gRPC stubs: prost, with requests checked before they are decoded.
 
 use crate::bounds::{Refused, check_encoded};
 use crate::error::LIMIT_HEADER;
@@ -39,7 +39,7 @@ where
     }
 }
 
-/// Decodes `U` where it is within its bounds.
+/// Decoder of `U` that checks the limits first.
 #[derive(Debug)]
 pub(crate) struct Checked<U>(PhantomData<U>);
 

@@ -3,7 +3,7 @@
 use prost_reflect::DescriptorPool;
 use std::sync::LazyLock;
 
-/// The definition and everything that it imports, as an encoded `FileDescriptorSet` with comments.
+/// The definition and its imports as an encoded `FileDescriptorSet`, with comments.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/registration.fds"));
 
 /// The full name of the service.

@@ -1,8 +1,8 @@
-//! The comments of the definition.
+//! Comments of the API definition.
 
 use prost_reflect::FileDescriptor;
 
-/// The comment before the element with this path, as one text; empty for none.
+/// Returns the leading comment of the element with this path as one text; empty for none.
 pub(crate) fn comment(file: &FileDescriptor, path: &[i32]) -> String {
     let info = file.file_descriptor_proto().source_code_info.as_ref();
     let location = info.and_then(|info| info.location.iter().find(|location| location.path == path));

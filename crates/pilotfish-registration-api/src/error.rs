@@ -1,17 +1,17 @@
-//! Errors as HTTP has them.
+//! Mapping of errors to HTTP.
 
 use crate::v1::error::Code;
 
 /// The header (and gRPC metadata) with the name of the limit that refused a request.
 pub const LIMIT_HEADER: &str = "pilotfish-limit";
 
-/// The status of a body that is longer than it may be; its code is `RESOURCE_EXHAUSTED`.
+/// HTTP status of a body above the maximum size; its code is `RESOURCE_EXHAUSTED`.
 pub const HTTP_BODY_TOO_LONG: u16 = 413;
 
-/// The status of a request that the client did not finish in time; its code is `DEADLINE_EXCEEDED`.
+/// HTTP status of a request that the client did not complete in time; its code is `DEADLINE_EXCEEDED`.
 pub const HTTP_CLIENT_SLOW: u16 = 408;
 
-/// The HTTP status of a code.
+/// Returns the HTTP status of a code.
 #[must_use]
 pub fn http_status(code: Code) -> u16 {
     match code {

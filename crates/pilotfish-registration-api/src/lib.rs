@@ -7,8 +7,8 @@
 //!                                                └─ OpenAPI document and page ([`openapi`], [`page`])
 //! ```
 //!
-//! Everything about HTTP is read from the `google.api.http` annotations at start: a new method needs no second place.
-//! The crate has no sockets.
+//! All HTTP routes are derived from the `google.api.http` annotations at start, so a new method only needs
+//! its definition. The crate has no sockets.
 
 mod bounds;
 mod codec;

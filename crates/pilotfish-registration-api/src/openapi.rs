@@ -7,7 +7,7 @@ use prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The document (OpenAPI 3.1) of these routes; `version` is Pilotfish's.
+/// Returns the OpenAPI 3.1 document of these routes; `version` is Pilotfish's.
 #[must_use]
 pub fn openapi(routes: &Routes, version: &str) -> Value {
     let mut schemas = Schemas::default();
@@ -92,7 +92,7 @@ fn parameters(binding: &Binding, schemas: &mut Schemas) -> Vec<Value> {
     parameters
 }
 
-/// The schemas that are needed.
+/// Names of the referenced schemas.
 #[derive(Default)]
 struct Schemas(BTreeSet<String>);
 
@@ -101,7 +101,7 @@ impl Schemas {
         json!({ "$ref": format!("#/components/schemas/{}", self.reference_name(message.full_name())) })
     }
 
-    /// The name of a schema without the package: `Record.State`.
+    /// Returns the name of a schema without its package, as in `Record.State`.
     fn reference_name(&mut self, full_name: &str) -> String {
         self.0.insert(full_name.to_owned());
         short(full_name).to_owned()
@@ -125,7 +125,7 @@ impl Schemas {
         }
     }
 
-    /// A field's schema with its comment.
+    /// Returns a field's schema with its comment.
     fn of_field(&mut self, field: &FieldDescriptor) -> Value {
         let mut schema = match field.kind() {
             Kind::Message(entry) if field.is_map() => {
@@ -144,7 +144,7 @@ impl Schemas {
         json!({ "type": "object", "description": comment(&message.parent_file(), message.path()), "properties": properties })
     }
 
-    /// All schemas, those that others refer to among them.
+    /// Returns all referenced schemas, including indirect references.
     fn write(mut self) -> Map<String, Value> {
         let mut written = Map::new();
         while let Some(name) = self.0.iter().find(|name| !written.contains_key(short(name))).cloned() {
@@ -169,7 +169,7 @@ fn of_enum(known: &EnumDescriptor) -> Value {
     json!({ "type": "string", "enum": names, "description": description })
 }
 
-/// A name without the package.
+/// Returns a name without its package.
 pub(crate) fn short(full_name: &str) -> &str {
     full_name.strip_prefix("pilotfish.registration.v1.").unwrap_or(full_name)
 }

@@ -1,4 +1,4 @@
-//! The API for people: one page without scripts.
+//! The API documentation as one HTML page without scripts.
 
 use crate::descriptor::{SERVICE, pool};
 use crate::document::comment;
@@ -18,11 +18,11 @@ const EXAMPLE: &str = "curl -X PUT $ADDRESS/v1/namespaces/default/services/web/i
 curl -X POST $ADDRESS/v1/namespaces/default/services/web/instances/a:renew\n\
 curl -X DELETE $ADDRESS/v1/namespaces/default/services/web/instances/a";
 
-/// The page (HTML) of these routes.
+/// Returns the HTML page of these routes.
 #[must_use]
 pub fn page(routes: &Routes) -> String {
     let mut html = String::new();
-    // Writing to a text does not fail.
+    // Writing to a String does not fail.
     let _ = write!(
         html,
         "<!doctype html><html lang=en><meta charset=utf-8><title>Pilotfish registration</title><style>{STYLE}</style>\
@@ -118,7 +118,7 @@ fn link(full_name: &str) -> String {
     format!("<a href=\"#{name}\">{name}</a>")
 }
 
-/// The types of a message and of those inside of it, by full name.
+/// Collects the types of a message and of nested ones, by full name.
 fn collect(message: &MessageDescriptor, types: &mut BTreeSet<String>) {
     if message.parent_file().package_name() == "google.protobuf" || message.is_map_entry() {
         return;

@@ -4,11 +4,10 @@ use crate::descriptor::{SERVICE, pool};
 use crate::template::Template;
 use prost_reflect::{DynamicMessage, MethodDescriptor, Value};
 
-/// All routes.
 #[derive(Debug)]
 pub struct Routes(Vec<Binding>);
 
-/// One way to call a method over HTTP.
+/// One HTTP binding of a method.
 #[derive(Debug)]
 pub struct Binding {
     pub(crate) http_method: &'static str,
@@ -18,18 +17,17 @@ pub struct Binding {
     pub(crate) method: MethodDescriptor,
 }
 
-/// What the body of a request is.
+/// Mapping of a request body to the message of the method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// There is none.
     Empty,
-    /// The message, without what the path says.
+    /// The message, without the fields in the path.
     Whole,
     /// This field of the message.
     Field(String),
 }
 
-/// A route that a request takes.
+/// The route that matches a request.
 #[derive(Debug)]
 pub struct Found<'a> {
     pub(crate) binding: &'a Binding,
@@ -37,23 +35,23 @@ pub struct Found<'a> {
     pub(crate) variables: Vec<(&'a str, String)>,
 }
 
-/// Why a request takes no route.
+/// Reason that a request has no route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoRoute {
-    /// There is no such path.
+    /// The path does not exist.
     Path,
-    /// The path has only these methods.
+    /// The path supports only these methods.
     Method(Vec<&'static str>),
 }
 
 impl Binding {
-    /// The method's name: `Register`.
+    /// Returns the method's name, as in `Register`.
     #[must_use]
     pub fn rpc(&self) -> &str {
         self.method.name()
     }
 
-    /// Whether it answers with a stream.
+    /// True for a server-streaming method.
     #[must_use]
     pub fn streams(&self) -> bool {
         self.method.is_server_streaming()
@@ -61,7 +59,6 @@ impl Binding {
 }
 
 impl Found<'_> {
-    /// The route.
     #[must_use]
     pub fn binding(&self) -> &Binding {
         self.binding
@@ -75,7 +72,7 @@ impl Default for Routes {
 }
 
 impl Routes {
-    /// The routes of the service.
+    /// Builds the routes of the service's methods.
     #[must_use]
     pub fn new() -> Self {
         let service = pool().get_service_by_name(SERVICE).expect("the definition has it: tested");
@@ -96,7 +93,7 @@ impl Routes {
         Self(bindings)
     }
 
-    /// The route of a request; the path without the query.
+    /// Returns the route of a request. `path` has no query.
     ///
     /// # Errors
     /// When there is none.
@@ -113,13 +110,13 @@ impl Routes {
         Err(if others.is_empty() { NoRoute::Path } else { NoRoute::Method(others) })
     }
 
-    /// All of them, in the order of the definition.
+    /// All routes, in the order of the definition.
     pub(crate) fn bindings(&self) -> &[Binding] {
         &self.0
     }
 }
 
-/// The binding of a rule of the definition: what it cannot express fails the tests, not a request.
+/// Returns the binding of an HTTP rule. Rules that it cannot express fail the tests, not a request.
 fn binding(method: &MethodDescriptor, rule: &DynamicMessage) -> Binding {
     let text = |field: &str| {
         let value = rule.get_field_by_name(field);

@@ -1,12 +1,12 @@
-//! Paths of `google.api.http`: `/v1/services/{service}/instances/{id}:renew`.
+//! Path templates of `google.api.http`: `/v1/services/{service}/instances/{id}:renew`.
 
 use percent_encoding::percent_decode_str;
 
-/// A path with variables, each of which is one segment.
+/// A path template; each variable is one segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Template {
     segments: Vec<Segment>,
-    /// What follows a colon in the last segment.
+    /// Custom verb: the text after a colon in the last segment.
     verb: Option<String>,
 }
 
@@ -18,7 +18,7 @@ enum Segment {
 }
 
 impl Template {
-    /// `None` for what is no path of this form.
+    /// Parses a template; `None` if it does not have this form.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let path = text.strip_prefix('/')?;
         let (path, verb) = match path.rsplit_once(':') {
@@ -32,7 +32,8 @@ impl Template {
         Some(Self { segments: segments.collect::<Option<_>>()?, verb })
     }
 
-    /// The variables of a path that matches, each with its field; decoded. `None` where it does not match.
+    /// Matches a path and returns the decoded value of each variable with its field. `None` if it does not
+    /// match.
     pub(crate) fn matches(&self, path: &str) -> Option<Vec<(&str, String)>> {
         let path = path.strip_prefix('/')?;
         let path = match &self.verb {
@@ -56,7 +57,7 @@ impl Template {
         given.next().is_none().then_some(variables)
     }
 
-    /// The fields of its variables.
+    /// Returns the fields of its variables.
     pub(crate) fn variables(&self) -> impl Iterator<Item = &str> {
         self.segments.iter().filter_map(|segment| match segment {
             Segment::Variable(field) => Some(field.as_str()),

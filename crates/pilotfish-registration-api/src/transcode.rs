@@ -1,6 +1,7 @@
 //! Requests of HTTP as messages, and messages as JSON, by proto3's JSON mapping.
 //!
-//! A field comes from the path, the query or the body. One that comes from two places must have the same value in both.
+//! A field comes from the path, the query or the body. If it comes from two places, both values must be
+//! equal.
 
 use crate::bounds::{BoundExceeded, Refused, check_encoded, check_json};
 use crate::routes::{Body, Found};
@@ -10,18 +11,18 @@ use prost_reflect::{
     Cardinality, DeserializeOptions, DynamicMessage, Kind, MessageDescriptor, ReflectMessage, Value,
 };
 
-/// What is wrong with a request.
+/// Error of an HTTP request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadRequest {
-    /// A field, or the body as a whole where `field` is empty.
+    /// A field is invalid, or the body as a whole if `field` is empty.
     #[error("{field}: {message}")]
     Field {
-        /// Its path, in JSON's names.
+        /// Path of the field, with JSON names.
         field: String,
-        /// What is wrong, and what is allowed.
+        /// The mistake and the allowed values.
         message: String,
     },
-    /// It holds too much.
+    /// The request exceeds a limit.
     #[error(transparent)]
     Bound(#[from] BoundExceeded),
 }
@@ -33,7 +34,7 @@ impl BadRequest {
 }
 
 impl Found<'_> {
-    /// The request as the message of its method.
+    /// Converts the request to the message of its method.
     ///
     /// # Errors
     /// When it is none, with the first field that is wrong.
@@ -55,7 +56,7 @@ impl Found<'_> {
             }
             set(&mut message, &name, &value, "the query")?;
         }
-        // What came as JSON is bounded as what comes by gRPC.
+        // JSON requests have the same limits as gRPC requests.
         let encoded = message.encode_to_vec();
         let malformed = |error: prost::DecodeError| BadRequest::field("", error.to_string());
         check_encoded(&M::full_name(), &encoded).map_err(|refused| match refused {
@@ -66,7 +67,7 @@ impl Found<'_> {
     }
 }
 
-/// A message as JSON. Fields that are not set are left out.
+/// Encodes a message as JSON. Unset fields are omitted.
 ///
 /// # Errors
 /// When a duration of it is none, which no message of a server has.
@@ -101,7 +102,7 @@ fn read_body(input: &MessageDescriptor, rule: &Body, body: &[u8]) -> Result<Dyna
             let mut message = DynamicMessage::new(input.clone());
             let field = input.get_field_by_name(name);
             let inner = field.as_ref().and_then(|field| field.kind().as_message().cloned());
-            // The routes' tests hold the definition to this.
+            // Tests of the routes verify this for the definition.
             let (Some(field), Some(inner)) = (field, inner) else {
                 return Err(BadRequest::field(name, "cannot be a body"));
             };
@@ -112,7 +113,7 @@ fn read_body(input: &MessageDescriptor, rule: &Body, body: &[u8]) -> Result<Dyna
     }
 }
 
-/// Parses a JSON body; fields are named with a prefix.
+/// Parses a JSON body; `prefix` is prepended to field names in errors.
 fn parse(descriptor: &MessageDescriptor, body: &[u8], prefix: &str) -> Result<DynamicMessage, BadRequest> {
     if body.trim_ascii().is_empty() {
         return Err(BadRequest::field(
@@ -163,7 +164,7 @@ fn set(message: &mut DynamicMessage, path: &str, text: &str, source: &str) -> Re
     let field = field.ok_or_else(unknown)?;
     if let Some(rest) = rest {
         let inner = message.get_field_mut(&field).as_message_mut().ok_or_else(unknown)?;
-        // The nested error would name the field without what is before it.
+        // The nested error lacks the start of the path.
         return set(inner, rest, text, source).map_err(|error| match error {
             BadRequest::Field { message, .. } => BadRequest::field(path, message),
             bound @ BadRequest::Bound(_) => bound,
@@ -184,14 +185,14 @@ fn set(message: &mut DynamicMessage, path: &str, text: &str, source: &str) -> Re
     Ok(())
 }
 
-/// A value from text; the error is what it has to be.
+/// Parses a scalar; the error is the expected form.
 fn scalar(kind: &Kind, text: &str) -> Result<Value, &'static str> {
     match kind {
         Kind::String => Ok(Value::String(text.to_owned())),
         Kind::Bool => text.parse().map(Value::Bool).map_err(|_| "true or false"),
         Kind::Uint32 => text.parse().map(Value::U32).map_err(|_| "a number from 0 to 4294967295"),
         Kind::Uint64 => text.parse().map(Value::U64).map_err(|_| "a number from 0 to 18446744073709551615"),
-        // Those with a form of their own, such as durations, are texts in JSON.
+        // Well-known types with their own JSON form, such as durations, are JSON strings.
         Kind::Message(message) if message.full_name().starts_with("google.protobuf.") => {
             DynamicMessage::deserialize(message.clone(), serde_json::Value::String(text.to_owned()))
                 .map(Value::Message)

@@ -1,4 +1,4 @@
-//! The ends of checks: what is to be checked goes in, verdicts come out.
+//! Input and output of checks: records in, verdicts out.
 
 use crate::{CheckRunner, CheckSettings, Refusal, Schedule};
 use parking_lot::Mutex;
@@ -7,29 +7,27 @@ use pilotfish_source::{CoalescingSender, Jitter, coalescer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What checks say of an instance.
+/// Health of an instance according to its checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Which.
     pub key: InstanceKey,
     /// The revision of the record that was checked.
     pub revision: u64,
-    /// Why it is unhealthy, in one line; `None` when it is not any more.
+    /// Reason for being unhealthy, in one line; `None` if healthy again.
     pub failure: Option<Arc<str>>,
 }
 
 /// Counts, for status and metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// How many checks there are.
     pub checks: usize,
-    /// How many run now.
+    /// Number of probes in flight.
     pub running: usize,
-    /// How many instances fail.
+    /// Number of failing instances.
     pub failing: usize,
-    /// The first of them.
+    /// The first failing instances.
     pub failures: Vec<Verdict>,
-    /// How many instances are not checked, by why.
+    /// Number of unchecked instances, by reason.
     pub refused: BTreeMap<Refusal, usize>,
     /// Probes that passed, since the start.
     pub passed: u64,
@@ -37,14 +35,14 @@ pub struct CheckReport {
     pub failed: u64,
 }
 
-/// Says what is to be checked. Sending never waits, and what was not taken yet is merged by instance. Cheap to clone.
+/// Input of checked records. Sending never waits, and pending updates are merged by instance. Cheap to clone.
 #[derive(Clone)]
 pub struct CheckHandle {
     input: CoalescingSender<InstanceKey, Option<Arc<Record>>>,
     report: Arc<Mutex<CheckReport>>,
 }
 
-/// A handle, and the runner behind it.
+/// Returns a handle and its runner.
 #[must_use]
 pub fn checks(settings: CheckSettings) -> (CheckHandle, CheckRunner) {
     let (input, instances) = coalescer();
@@ -54,17 +52,17 @@ pub fn checks(settings: CheckSettings) -> (CheckHandle, CheckRunner) {
 }
 
 impl CheckHandle {
-    /// There is such a record now. One without checks, or that drains, is not checked.
+    /// Sets a record. One without checks, or that drains, is not checked.
     pub fn set(&self, record: Arc<Record>) {
         self.input.update(record.instance.key.clone(), |_| Some(Some(record)));
     }
 
-    /// The record is gone.
+    /// Removes a record.
     pub fn remove(&self, key: &InstanceKey) {
         self.input.update(key.clone(), |_| Some(None));
     }
 
-    /// Counts of about now.
+    /// Counts, at most a second old.
     #[must_use]
     pub fn report(&self) -> CheckReport {
         self.report.lock().clone()

@@ -6,13 +6,14 @@
 //!                                            └─ Verdicts: unhealthy and why, healthy ─▶ liveness
 //! ```
 //!
-//! [`Schedule`] knows what is checked, when, and what results mean: a state machine without IO or clock. [`CheckRunner`] is the rim:
-//! it runs what is due, a bounded number at a time. What a check fails is marked and never removed. Every Pilotfish checks for itself.
+//! [`Schedule`] is a state machine without IO or clock: it holds the checks, their due times and the health
+//! of instances. [`CheckRunner`] runs due probes, a bounded number at a time. A failing instance is marked
+//! unhealthy and never removed. Every Pilotfish process runs its own checks.
 //!
-//! **Not a scanner.** A client that may register can name any address. So a check goes to the instance's own primary address and to
-//! one of its own ports alone, never to a name; [`Networks`] says which addresses may be asked at all (by default not loopback,
-//! link-local or the metadata services of clouds); one address gets a bounded number of checks; and of an answer nothing but a status
-//! is told.
+//! **Not a scanner.** A client that may register can name any address. So a check goes only to the instance's
+//! own primary address and one of its own ports, never to a name; [`Networks`] restricts the addresses (by
+//! default not loopback, link-local or the metadata services of clouds); one address gets a bounded number of
+//! checks; and only the status of a response is published.
 
 mod handle;
 mod machine;

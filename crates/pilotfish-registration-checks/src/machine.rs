@@ -1,37 +1,38 @@
-//! What the results of one check mean.
+//! Evaluation of the results of one check.
 
 use pilotfish_registration::Check;
 use std::sync::Arc;
 
-/// The result of one probe: passed, or why not in a few words.
+/// The result of one probe: passed, or the failure in a few words.
 pub type Outcome = Result<(), Arc<str>>;
 
-/// One check of one instance: whether it passes, by its results so far.
+/// Pass or fail state of one check of one instance, from its results so far.
 ///
-/// Before the first results nothing is known, and nothing is held against the instance. The first good one makes it pass, as Envoy's
-/// `healthy_threshold` does not count at the start; then results have to agree as often in a row as the thresholds say.
+/// Before the first results the state is unknown, and the instance counts as healthy. The first good result
+/// makes it pass, as Envoy ignores `healthy_threshold` at the start; afterwards the state changes after as
+/// many consecutive results as the threshold says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
     passes: Option<bool>,
-    /// How many results in a row spoke against what is believed.
+    /// Number of consecutive results that contradict `passes`.
     against: u32,
     reason: Option<Arc<str>>,
 }
 
 impl Machine {
-    /// Whether it passes; `None` before that is known.
+    /// The current state; `None` before it is known.
     #[must_use]
     pub const fn passes(&self) -> Option<bool> {
         self.passes
     }
 
-    /// Why the last result was bad, while it does not pass.
+    /// Reason of the last failed probe, while the check fails.
     #[must_use]
     pub fn reason(&self) -> Option<&Arc<str>> {
         self.reason.as_ref().filter(|_| self.passes == Some(false))
     }
 
-    /// Takes a result. Returns whether what is believed changed.
+    /// Adds a result. Returns true if the state changed.
     pub fn take(&mut self, outcome: Outcome, check: &Check) -> bool {
         let good = outcome.is_ok();
         if self.passes == Some(good) || (self.passes.is_none() && good) {

@@ -1,32 +1,33 @@
-//! Which addresses checks may ask.
+//! Networks that health checks may connect to.
 
 use ipnet::IpNet;
 use pilotfish_registration::{SpecialAddress, destination_of};
 use std::net::IpAddr;
 
-/// Which addresses checks may ask. By default all but those that are special to the machine that asks: loopback, link-local,
-/// multicast, broadcast, unspecified, and the metadata services of clouds.
+/// Networks that health checks may connect to. By default all addresses except special ones: loopback,
+/// link-local, multicast, broadcast, unspecified, and the metadata services of clouds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks {
-    /// These alone, where there are any.
+    /// If not empty, only these networks are allowed.
     only: Vec<IpNet>,
     loopback: bool,
 }
 
 impl Networks {
-    /// These networks alone, whatever is in them.
+    /// Allows only these networks, including special addresses in them.
     #[must_use]
     pub const fn only(networks: Vec<IpNet>) -> Self {
         Self { only: networks, loopback: false }
     }
 
-    /// The default and loopback: for a Pilotfish whose registration listens on loopback, so that all its clients are local anyway.
+    /// Allows the default and loopback: for a Pilotfish whose registration API listens on loopback, so that
+    /// all its clients are local.
     #[must_use]
     pub const fn with_loopback() -> Self {
         Self { only: Vec::new(), loopback: true }
     }
 
-    /// Reads networks or addresses, with commas between them: `10.0.0.0/8,fd00::/8,192.0.2.1`.
+    /// Parses networks or addresses, separated by commas: `10.0.0.0/8,fd00::/8,192.0.2.1`.
     ///
     /// # Errors
     /// With what is wrong, in one line.
@@ -40,11 +41,11 @@ impl Networks {
         Ok(Self::only(text.split(',').map(network).collect::<Result<_, _>>()?))
     }
 
-    /// Whether an address may be asked.
+    /// True if checks may connect to the address.
     #[must_use]
     pub fn allows(&self, address: IpAddr) -> bool {
         if !self.only.is_empty() {
-            // `::ffff:127.0.0.1` and `64:ff9b::7f00:1` lead to the same place as `127.0.0.1`.
+            // `::ffff:127.0.0.1` and `64:ff9b::7f00:1` have the same destination as `127.0.0.1`.
             let address = destination_of(address);
             return self.only.iter().any(|network| network.contains(&address));
         }

@@ -1,4 +1,4 @@
-//! The rim: runs what is due, a bounded number at a time.
+//! The task that runs due probes, a bounded number at a time.
 
 use crate::probe::probe;
 use crate::{CheckReport, Outcome, Schedule, Ticket, Verdict};
@@ -11,13 +11,13 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep_until};
 
-/// How often counts are made.
+/// Interval of updates of the report.
 const REPORT: Duration = Duration::from_secs(1);
 
-/// How many failures counts come with.
+/// Maximum number of failures in a report.
 const REPORTED: usize = 20;
 
-/// Runs checks until it is dropped, and all that run with it.
+/// Runs checks until it is dropped; probes in flight end with it.
 pub struct CheckRunner {
     schedule: Schedule,
     instances: CoalescingReceiver<InstanceKey, Option<Arc<Record>>>,
@@ -34,8 +34,8 @@ impl CheckRunner {
         Self { schedule, instances, running: JoinSet::new(), report }
     }
 
-    /// Runs checks and tells what they say: once when an instance begins to fail, once when it does not any more. Of an instance that is
-    /// gone nothing is told. Returns when no handle is left.
+    /// Runs checks and calls `tell` with each verdict that changes: instance fails, instance has recovered.
+    /// Nothing is published for removed instances. Returns when no handle is left.
     pub async fn run(mut self, mut tell: impl FnMut(Verdict) + Send) {
         let mut counts = interval(REPORT);
         loop {
@@ -48,7 +48,8 @@ impl CheckRunner {
                 },
                 Some(done) = self.running.join_next() => match done {
                     Ok((ticket, outcome)) => self.finish(ticket, outcome, &mut tell),
-                    // Probes neither panic nor are they aborted; were one, its check would not be run again and its place not be free.
+                    // Probes do not panic and are not aborted. If one were, its check would not run again and
+                    // its slot would stay taken.
                     Err(error) => tracing::error!(%error, "a health check ended early"),
                 },
                 () = due, if next.is_some() => self.start(),

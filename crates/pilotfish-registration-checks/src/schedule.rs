@@ -1,4 +1,4 @@
-//! What is checked, when, and what results mean: a state machine without IO.
+//! Schedule and results of all checks: a state machine without IO.
 
 use crate::{CheckSettings, Machine, Outcome, Verdict};
 use pilotfish_registration::{Check, Instance, InstanceKey, Record, RecordState};
@@ -9,27 +9,28 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// First checks of instances that come together are spread over this time, or over their interval where that is shorter.
+/// First checks of instances that come together are spread over this time, or over their interval where that
+/// is shorter.
 const FIRST: Duration = Duration::from_secs(1);
-/// By which part of it an interval is longer or shorter than said, so that the checks of a fleet do not stay together.
+/// Maximum jitter as a fraction of an interval, so that the checks of a fleet do not synchronize.
 const SPREAD: f64 = 0.05;
 
-/// What is checked, and what is known of it.
+/// Checked instances with their due times and results.
 #[derive(Debug)]
 pub struct Schedule {
     settings: CheckSettings,
     jitter: Jitter,
     instances: HashMap<InstanceKey, Entry>,
     due: DeadlineQueue<(InstanceKey, usize)>,
-    /// How many checks there are of each address.
+    /// Number of checks of each address.
     addresses: HashMap<IpAddr, usize>,
-    /// Instances that are not checked because there are as many checks as there may be.
+    /// Unchecked instances that wait because the limit of all checks is reached.
     waiting: BTreeSet<InstanceKey>,
-    /// Those that are not checked because there are as many of their address.
+    /// Unchecked instances that wait because the limit of their address is reached.
     waiting_of: HashMap<IpAddr, BTreeSet<InstanceKey>>,
     checks: usize,
     running: usize,
-    /// Distinguishes an instance from another one of the same name before it.
+    /// Distinguishes an instance from an earlier one of the same name.
     generation: u64,
 }
 
@@ -37,15 +38,15 @@ pub struct Schedule {
 struct Entry {
     record: Arc<Record>,
     generation: u64,
-    /// One for each check. Empty where the instance is not checked.
+    /// One for each check. Empty if the instance is not checked.
     machines: Vec<Machine>,
     refusal: Option<Refusal>,
-    /// Whether it passes, as was told last.
+    /// Last published state: true if the instance passes.
     told: Option<bool>,
 }
 
 impl Entry {
-    /// What was told, or would be.
+    /// Returns the verdict of the published state.
     fn verdict(&self) -> Option<Verdict> {
         let passes = self.told?;
         let failing = self.machines.iter().position(|machine| machine.passes() == Some(false));
@@ -57,31 +58,30 @@ impl Entry {
     }
 }
 
-/// Why an instance is not checked. It counts as one without checks.
+/// Reason for not checking an instance. It counts as one without checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Refusal {
-    /// Its address may not be asked, see [`crate::Networks`].
+    /// Its address is not allowed, see [`crate::Networks`].
     Address,
     /// A check names a port that the instance does not have.
     Port,
-    /// There are as many checks of its address as there may be.
+    /// The limit of checks of one address is reached.
     AddressLimit,
-    /// There are as many checks as there may be.
+    /// The limit of all checks is reached.
     Limit,
 }
 
-/// One check that is to be run now.
+/// A check that is due now.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// What the result comes back with.
+    /// Identifies the check when its result is returned.
     pub ticket: Ticket,
     /// The instance's own address and port.
     pub target: SocketAddr,
-    /// What is asked.
     pub check: Check,
 }
 
-/// Which check of which instance.
+/// Reference to one check of one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ticket {
     key: InstanceKey,
@@ -90,7 +90,6 @@ pub struct Ticket {
 }
 
 impl Schedule {
-    /// Nothing is checked yet.
     #[must_use]
     pub fn new(settings: CheckSettings, jitter: Jitter) -> Self {
         Self {
@@ -107,8 +106,8 @@ impl Schedule {
         }
     }
 
-    /// There is such a record now. What is known of it stays where address, ports and checks are the same. Returns what is to be told of
-    /// the new revision.
+    /// Sets a record. Results are kept if address, ports and checks are unchanged. Returns the verdict to
+    /// publish for the new revision.
     pub fn set(&mut self, record: Arc<Record>, now: Instant) -> Option<Verdict> {
         let (key, revision) = (record.instance.key.clone(), record.revision);
         if let Some(entry) = self.instances.get_mut(&key)
@@ -128,20 +127,20 @@ impl Schedule {
         (before.told == Some(false)).then_some(Verdict { key, revision, failure: None })
     }
 
-    /// The instance is gone.
     pub fn remove(&mut self, key: &InstanceKey, now: Instant) {
         if let Some(entry) = self.take_out(key) {
             self.admit(&entry, now);
         }
     }
 
-    /// When something is to be run; `None` while as much runs as may, or when there is nothing.
+    /// Returns the next due time; `None` if nothing is scheduled or the limit of concurrent probes is
+    /// reached.
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
         self.due.next().filter(|_| self.running < self.settings.at_once)
     }
 
-    /// Takes out what is to be run now. Its result has to come back with [`Self::finish`].
+    /// Returns a due probe. Its result must be returned with [`Self::finish`].
     pub fn start(&mut self, now: Instant) -> Option<Probe> {
         while self.running < self.settings.at_once {
             let (key, index) = self.due.pop_due(now)?;
@@ -155,7 +154,7 @@ impl Schedule {
         None
     }
 
-    /// Takes a result. Returns what is to be told: that the instance fails, and why, or that it does not any more.
+    /// Adds a result. Returns the verdict to publish if the state of the instance changed.
     pub fn finish(&mut self, ticket: Ticket, outcome: Outcome, now: Instant) -> Option<Verdict> {
         self.running = self.running.saturating_sub(1);
         let Ticket { key, generation, index } = ticket;
@@ -176,30 +175,29 @@ impl Schedule {
         entry.verdict()
     }
 
-    /// How many checks there are.
     #[must_use]
     pub const fn checks(&self) -> usize {
         self.checks
     }
 
-    /// How many run now.
+    /// Number of probes in flight.
     #[must_use]
     pub const fn running(&self) -> usize {
         self.running
     }
 
-    /// How many instances fail.
+    /// Number of failing instances.
     #[must_use]
     pub fn failing(&self) -> usize {
         self.instances.values().filter(|entry| entry.told == Some(false)).count()
     }
 
-    /// Instances that fail, and why.
+    /// Returns the verdicts of failing instances.
     pub fn failures(&self) -> impl Iterator<Item = Verdict> {
         self.instances.values().filter(|entry| entry.told == Some(false)).filter_map(Entry::verdict)
     }
 
-    /// Instances that are not checked, and why.
+    /// Returns unchecked instances and the reason.
     pub fn refused(&self) -> impl Iterator<Item = (&InstanceKey, Refusal)> {
         self.instances.iter().filter_map(|(key, entry)| Some((key, entry.refusal?)))
     }
@@ -235,7 +233,7 @@ impl Schedule {
         self.instances.insert(key, entry);
     }
 
-    /// Takes an instance out.
+    /// Removes an instance and its checks from all indexes.
     fn take_out(&mut self, key: &InstanceKey) -> Option<Entry> {
         let entry = self.instances.remove(key)?;
         let count = entry.machines.len();
@@ -261,7 +259,7 @@ impl Schedule {
         Some(entry)
     }
 
-    /// Checks what waited for this one to go.
+    /// Schedules instances that waited for the limits that this one held.
     fn admit(&mut self, gone: &Entry, now: Instant) {
         if gone.machines.is_empty() {
             return;
@@ -280,7 +278,7 @@ impl Schedule {
         }
     }
 
-    /// Looks again whether an instance can be checked.
+    /// Tries to schedule a waiting instance.
     fn try_again(&mut self, key: &InstanceKey, now: Instant) -> Option<Refusal> {
         let entry = self.take_out(key)?;
         self.put_in(entry.record, now);
@@ -304,7 +302,8 @@ impl Schedule {
     }
 }
 
-/// Where a check goes: to the primary address and to one of the instance's ports, by default the first.
+/// Returns the target of a check: the primary address and to one of the instance's ports, by default the
+/// first.
 fn target(instance: &Instance, check: &Check) -> Option<SocketAddr> {
     let port = instance.ports.iter().find(|port| check.port.is_none_or(|number| number == port.number))?;
     Some(SocketAddr::new(*instance.addresses.first()?, port.number.get()))

@@ -1,17 +1,17 @@
-//! What checks may cost.
+//! Limits of health checks.
 
 use crate::Networks;
 
-/// What checks may cost, and whom they may ask. docs/limits.md, "Of registration".
+/// Limits of health checks and the networks that they may connect to. docs/limits.md, "Of registration".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckSettings {
-    /// `checks`: in all. Those of instances that come later are not run until others go.
+    /// `checks`: maximum number of checks. Checks of later instances do not run until others are removed.
     pub checks: usize,
-    /// `address-checks`: of one address.
+    /// `address-checks`: maximum number of checks of one address.
     pub address_checks: usize,
-    /// `checks-at-once`: that run at a time. What is due meanwhile waits.
+    /// `checks-at-once`: maximum number of concurrent probes. Due probes wait above it.
     pub at_once: usize,
-    /// Which addresses may be asked.
+    /// Networks that checks may connect to.
     pub networks: Networks,
 }
 

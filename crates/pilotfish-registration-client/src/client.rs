@@ -1,4 +1,4 @@
-//! The client: one for a process, whatever it registers.
+//! The client: one for a process, for all its instances.
 
 use crate::connection::{ClientOptions, Servers};
 use crate::registration::Registration;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{UdpSocket, lookup_host};
 
-/// Talks to Pilotfish's registration API. Clones share one connection.
+/// Client of Pilotfish's registration API. Clones share one connection.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(crate) servers: Arc<Servers>,
@@ -22,12 +22,13 @@ impl Client {
     /// A client, which connects at its first call.
     ///
     /// # Errors
-    /// [`Error::Options`] where no server is named, or something that is none.
+    /// [`Error::Options`] if there is no server, or an invalid one.
     pub fn new(options: ClientOptions) -> Result<Self, Error> {
         Ok(Self { servers: Arc::new(Servers::new(options)?) })
     }
 
-    /// Reads the token and the certificates once, as each connection does, so that a wrong path is reported before anything starts.
+    /// Reads the token and the certificates once, as each connection does, so that a wrong path is reported
+    /// before anything starts.
     ///
     /// # Errors
     /// [`Error::Options`] with the file that cannot be used.
@@ -35,23 +36,26 @@ impl Client {
         self.servers.check_files().await
     }
 
-    /// Registers an instance, and keeps it registered as long as the [`Registration`] lives. One without a TTL gets [`DEFAULT_TTL`].
+    /// Registers an instance, and keeps it registered as long as the [`Registration`] lives. One without a
+    /// TTL gets [`DEFAULT_TTL`].
     ///
     /// # Errors
-    /// When the server refuses the instance or none answers. [`Client::keep_registered`] goes on trying.
+    /// When the server refuses the instance or none answers. [`Client::keep_registered`] retries instead.
     pub async fn register(&self, instance: Instance) -> Result<Registration, Error> {
         let instance = with_lease(instance);
         let registered = self.register_once(&instance).await?;
         Ok(Registration::start(self.clone(), instance, Some(registered)))
     }
 
-    /// The same, which returns at once and tries until it succeeds; [`Registration::state`] tells how it is.
+    /// Like [`Client::register`], but returns at once and retries until it succeeds; [`Registration::state`]
+    /// shows the progress.
     #[must_use]
     pub fn keep_registered(&self, instance: Instance) -> Registration {
         Registration::start(self.clone(), with_lease(instance), None)
     }
 
-    /// All instances of a service, or of a namespace where the service is empty, or of all where both are.
+    /// Returns all instances of a service; of the namespace if `service` is empty; of all namespaces if both
+    /// are empty.
     ///
     /// # Errors
     /// When the server refuses, or none answers.
@@ -77,16 +81,17 @@ impl Client {
         }
     }
 
-    /// Follows the instances of a service, or of a namespace where the service is empty, or of all where both are.
+    /// Watches the instances of a service; of the namespace if `service` is empty; of all namespaces if both
+    /// are empty.
     #[must_use]
     pub fn watch(&self, namespace: &str, service: &str) -> Watch {
         Watch::new(self.clone(), namespace.to_owned(), service.to_owned())
     }
 
-    /// The address of this machine that leads to the server in use: where others reach what listens here.
+    /// Returns the local address on the route to the server in use, for registering services of this machine.
     ///
     /// # Errors
-    /// When the server's name cannot be resolved, or there is no way to it.
+    /// When the server's name cannot be resolved, or there is no route to it.
     pub async fn own_address(&self) -> Result<IpAddr, Error> {
         let fail = |error: std::io::Error| Error::Unavailable(format!("finding our own address: {error}"));
         let Some((host, port)) = self.servers.current() else {
@@ -95,7 +100,7 @@ impl Client {
         let server = lookup_host((host.as_str(), port)).await.map_err(fail)?.next();
         let Some(server) = server else { return Err(Error::Unavailable(format!("{host} has no address"))) };
         let any: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
-        // Nothing is sent: the system only looks for a way.
+        // Connecting a UDP socket sends nothing; it only selects the route.
         let socket = UdpSocket::bind(any).await.map_err(fail)?;
         socket.connect(server).await.map_err(fail)?;
         Ok(socket.local_addr().map_err(fail)?.ip())
@@ -144,7 +149,7 @@ impl Client {
     }
 }
 
-/// What a server says of a registration.
+/// A server's response to a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Registered {
     pub(crate) revision: u64,

@@ -1,4 +1,4 @@
-//! Servers, and one connection at a time to one of them.
+//! Servers, and the connection to the one in use.
 
 use crate::Error;
 use parking_lot::Mutex;
@@ -14,26 +14,26 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Uri};
 use tonic::{Request, Status};
 
-/// How long a connection may take.
+/// Timeout of a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// A server that does not answer pings for this long is gone.
+/// Keepalive interval and timeout: a server that does not answer pings is disconnected.
 const PING: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
-/// The largest file of certificates in bytes.
+/// Maximum size of a certificate file in bytes.
 const LARGEST: u64 = 1 << 20;
 
-/// How the servers are reached, and who we are.
+/// Servers, identity and timeout of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
     /// `http://HOST:PORT`, or `https://`; the first one that answers is used until it fails.
     pub servers: Vec<String>,
-    /// A file with the token that tells who we are, read again for each connection.
+    /// File with the bearer token of this client, read again for each connection.
     pub token_file: Option<PathBuf>,
     /// CAs of the servers' certificates in PEM; `None` for those of the system.
     pub ca_file: Option<PathBuf>,
-    /// Our certificate and its key in PEM, which tell who we are.
+    /// Client certificate and its key in PEM.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// How long a call may take.
+    /// Timeout of a call.
     pub timeout: Duration,
 }
 
@@ -113,7 +113,7 @@ impl Servers {
         Some((uri.host()?.trim_matches(['[', ']']).to_owned(), port))
     }
 
-    /// Calls the server in use, and where it cannot be reached each of the others, once.
+    /// Calls the server in use; if it is unreachable, tries each of the others once.
     pub(crate) async fn call<T, F>(&self, call: impl Fn(Stub) -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Status>>,
@@ -146,7 +146,7 @@ impl Servers {
         Err(last.unwrap_or_else(|| Error::Unavailable("no server".to_owned())))
     }
 
-    /// The connection in use, or a new one.
+    /// Returns the connection in use, or opens one.
     pub(crate) async fn stub(&self) -> Result<(usize, Stub), (usize, Error)> {
         let server = {
             let in_use = self.in_use.lock();
@@ -163,7 +163,7 @@ impl Servers {
         Ok((server, stub))
     }
 
-    /// That server failed: the next one is used, unless another call has found one meanwhile.
+    /// Selects the next server after `server` failed, unless another call has done so meanwhile.
     pub(crate) fn leave(&self, server: usize) {
         let mut in_use = self.in_use.lock();
         if in_use.server == server {
@@ -195,7 +195,7 @@ impl Servers {
     }
 }
 
-/// What the files of the options hold now.
+/// Current contents of the files in the options.
 struct Files {
     token: Option<MetadataValue<Ascii>>,
     tls: ClientTlsConfig,

@@ -1,37 +1,36 @@
-//! Why a call failed.
+//! Errors of calls.
 
 use tonic::{Code, Status};
 
-/// Why a call failed.
+/// Error of a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The options cannot be used.
     #[error("{0}")]
     Options(String),
-    /// The server refuses what was asked, and will again: a mistake in the instance, no identity, no right.
+    /// The server refuses the request, and a retry will fail too: an invalid instance, missing identity or
+    /// missing permission.
     #[error("{message}{}", of_fields(fields))]
     Refused {
-        /// gRPC's code.
         code: Code,
-        /// What is wrong.
         message: String,
-        /// The fields that are wrong.
+        /// The invalid fields.
         fields: Vec<FieldError>,
     },
-    /// No server can be reached, or none can do it now. Trying again is safe.
+    /// No server is reachable, or none can handle the call now. Retrying is safe.
     #[error("{0}")]
     Unavailable(String),
-    /// The lease is lost: register again.
+    /// The lease is lost: the instance must be registered again.
     #[error("{0}")]
     NotFound(String),
 }
 
-/// A field that is wrong.
+/// An invalid field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// Its path, as in `instance.ports[0].number`.
     pub field: String,
-    /// What is wrong, and what is allowed.
+    /// The mistake and the allowed values.
     pub message: String,
 }
 
@@ -40,7 +39,7 @@ fn of_fields(fields: &[FieldError]) -> String {
 }
 
 impl Error {
-    /// Whether the same call may succeed later, or at another server.
+    /// True if the same call may succeed later, or at another server.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable(_))
@@ -60,7 +59,7 @@ impl From<Status> for Error {
             | Code::FailedPrecondition
             | Code::AlreadyExists
             | Code::Unimplemented) => Self::Refused { code, message, fields: fields(&status) },
-            // The rest may pass: a server that is overloaded, restarts, or is behind something that is.
+            // Other codes may be temporary: the server, or a proxy in front of it, is overloaded or restarts.
             code => {
                 Self::Unavailable(if message.is_empty() { code.description().to_owned() } else { message })
             }
@@ -68,7 +67,7 @@ impl From<Status> for Error {
     }
 }
 
-/// The violations of `google.rpc.BadRequest` in the details of a status.
+/// Returns the violations of `google.rpc.BadRequest` in the details of a status.
 fn fields(status: &Status) -> Vec<FieldError> {
     use tonic_types::StatusExt;
     let Some(request) = status.get_details_bad_request() else { return Vec::new() };

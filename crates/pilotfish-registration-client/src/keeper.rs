@@ -1,4 +1,4 @@
-//! What is to be done next for a registration: a state machine without IO.
+//! The next step of a registration: a state machine without IO.
 
 use crate::Error;
 use crate::client::Registered;
@@ -6,19 +6,19 @@ use crate::registration::State;
 use pilotfish_source::{Backoff, BackoffPolicy, Jitter};
 use std::time::Duration;
 
-/// How long to wait after a failure: short at first, as the lease goes on running.
+/// Backoff after a failure: short at first, because the lease keeps running.
 const RETRY: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(100), Duration::from_secs(5));
-/// How often something that was refused is tried again: rules may change.
+/// Retry interval after the server refused the instance: its rules may change.
 const REFUSED: Duration = Duration::from_secs(30);
 
-/// What is to be done.
+/// The next call to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Register,
     Renew,
 }
 
-/// Keeps one instance registered.
+/// State machine that keeps one instance registered.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     state: State,
@@ -29,7 +29,7 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Nothing is registered yet.
+    /// Not registered yet.
     pub(crate) fn new(jitter: Jitter) -> Self {
         let backoff = Backoff::new(RETRY, jitter.fork("retry"));
         Self {
@@ -45,18 +45,17 @@ impl Keeper {
         &self.state
     }
 
-    /// What to do next.
     pub(crate) fn next(&self) -> Step {
         self.next
     }
 
-    /// The instance is another one now.
+    /// Registers a changed instance next.
     pub(crate) fn changed(&mut self) {
         self.next = Step::Register;
         self.backoff.reset();
     }
 
-    /// A registration ended. Returns how long to wait for the next step.
+    /// Handles the result of a registration. Returns the wait before the next step.
     pub(crate) fn registered(&mut self, result: Result<Registered, Error>) -> Duration {
         match result {
             Ok(Registered { revision, ttl }) => {
@@ -68,11 +67,11 @@ impl Keeper {
         }
     }
 
-    /// A renewal ended. Returns how long to wait for the next step.
+    /// Handles the result of a renewal. Returns the wait before the next step.
     pub(crate) fn renewed(&mut self, result: Result<(), Error>) -> Duration {
         match result {
             Ok(()) => self.renewal(),
-            // The server forgot us, or believes that we are gone.
+            // The server has no lease of this instance: it expired, or the server lost it.
             Err(Error::NotFound(_)) => {
                 self.next = Step::Register;
                 Duration::ZERO
@@ -81,17 +80,19 @@ impl Keeper {
         }
     }
 
-    /// A third of the lease, up to a tenth earlier, so that what was started together does not renew together.
+    /// A third of the lease, up to a tenth earlier, so that what was started together does not renew
+    /// together.
     fn renewal(&mut self) -> Duration {
         self.backoff.reset();
         self.next = Step::Renew;
         (self.ttl / 3).mul_f64(1.0 - 0.1 * self.jitter.fraction())
     }
 
-    /// While the lease may still hold, what is registered stays so; the state tells that it is in danger.
+    /// The registration stays until its lease ends; the state carries the error.
     fn failed(&mut self, error: Error) -> Duration {
         if error.is_transient() {
-            // After a failed renewal the server may be another one, or the lease gone: registering is a renewal, too.
+            // After a failed renewal the server may be another one, or the lease gone: registering is a
+            // renewal, too.
             self.next = Step::Register;
             self.state = State::Registering { error: Some(error) };
             return self.backoff.wait();

@@ -19,8 +19,8 @@
 //! # }
 //! ```
 //!
-//! A [`Registration`] renews its lease by itself, goes to another server when one is gone, and registers again when the lease was lost.
-//! [`Client::watch`] follows instances and resumes where a connection ended.
+//! A [`Registration`] renews its lease in the background, fails over to another server, and registers again
+//! after the lease was lost. [`Client::watch`] follows instances and resumes where a connection ended.
 
 mod client;
 mod connection;
@@ -38,5 +38,5 @@ pub use pilotfish_registration_api::v1::{
 pub use registration::{Registration, State};
 pub use watch::{Change, Watch};
 
-/// The lease of an instance that names none: [`Client::register`] gives it this one, as nothing would remove the instance otherwise.
+/// TTL of an instance without one: without a lease nothing would remove an instance of a client that died.
 pub const DEFAULT_TTL: std::time::Duration = std::time::Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! An instance that is kept registered.
+//! A registered instance and the task that renews it.
 
 use crate::client::{Client, Registered};
 use crate::keeper::{Keeper, Step};
@@ -10,27 +10,25 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-/// How a registration is.
+/// State of a registration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It is tried. With an error it failed, and is tried again; what was registered before stays until its lease ends.
+    /// Registration is in progress. With an error it failed and is retried; an earlier registration stays
+    /// until its lease ends.
     Registering {
         /// The last failure.
         error: Option<Error>,
     },
-    /// The server has it.
+    /// The instance is registered.
     Registered {
-        /// The store's revision of its last change.
+        /// Store revision of the record's last change.
         revision: u64,
     },
-    /// The server refuses it. It is tried again from time to time, as rules may change.
-    Refused {
-        /// Why.
-        error: Error,
-    },
+    /// The server refuses the instance. Registration is retried every 30 s, as rules may change.
+    Refused { error: Error },
 }
 
-/// An instance that is kept registered. Dropped, it is left to its lease: [`Registration::deregister`] takes it out at once.
+/// A registered instance. When dropped, its lease expires; [`Registration::deregister`] removes it at once.
 #[derive(Debug)]
 pub struct Registration {
     client: Client,
@@ -51,16 +49,16 @@ impl Registration {
         Self { client, instance, state, stop, task: Some(task) }
     }
 
-    /// How it is, now and later.
+    /// Returns the current state and its later changes.
     #[must_use]
     pub fn state(&self) -> watch::Receiver<State> {
         self.state.clone()
     }
 
-    /// Changes the instance: its health, labels, weight. Its names must stay.
+    /// Updates the instance, such as its health, labels or weight. Namespace, service and id must not change.
     ///
     /// # Errors
-    /// [`Error::Options`] when it has another name.
+    /// [`Error::Options`] if one of them differs.
     pub fn update(&self, instance: Instance) -> Result<(), Error> {
         let known = self.instance.borrow().clone();
         let name = |of: &Instance| (of.namespace.clone(), of.service.clone(), of.id.clone());
@@ -71,18 +69,18 @@ impl Registration {
         Ok(())
     }
 
-    /// Takes it out: at once, or after its drain time, which is returned; `drain` stands for the one of the instance. Trying that again after
-    /// an error is safe; without it the lease ends by itself.
+    /// Deregisters the instance, at once or after its drain time, which is returned. `drain` overrides the
+    /// drain time of the instance. Retrying after an error is safe; otherwise the lease expires.
     ///
     /// # Errors
     /// When the server refuses, or none answers.
     pub async fn deregister(&mut self, drain: Option<Duration>) -> Result<Duration, Error> {
-        // A registration that is under way must not come after it.
+        // A registration in flight must not arrive after the deregistration.
         self.stop.send_replace(true);
         if let Some(task) = self.task.take()
             && let Err(error) = task.await
         {
-            tracing::warn!(%error, "the task of a registration ended early");
+            tracing::warn!(%error, "the background task of a registration ended early");
         }
         let instance = self.instance.borrow().clone();
         self.client.deregister_once(&instance, drain).await
@@ -97,7 +95,7 @@ impl Drop for Registration {
     }
 }
 
-/// Registers and renews until it is asked to stop, or aborted.
+/// Registers and renews until it is stopped or aborted.
 async fn keep(
     client: Client,
     mut keeper: Keeper,
@@ -107,7 +105,7 @@ async fn keep(
 ) {
     let mut wait = registered.map_or(Duration::ZERO, |registered| keeper.registered(Ok(registered)));
     loop {
-        // Who waits for changes is not woken by renewals.
+        // Renewals do not change the state: waiters stay asleep.
         states.send_if_modified(|known| {
             let differs = known != keeper.state();
             known.clone_from(keeper.state());

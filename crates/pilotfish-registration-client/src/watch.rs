@@ -1,4 +1,4 @@
-//! Following instances.
+//! A watch of instances.
 
 use crate::connection::Stub;
 use crate::{Client, Error, Record};
@@ -9,42 +9,36 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use tonic::{Code, Streaming};
 
-/// How long to wait after a connection that failed.
+/// Backoff after a failed connection.
 const RETRY: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(100), Duration::from_secs(5));
 
 /// The name of an instance: namespace, service and id.
 type Key = (String, String, String);
 
-/// Something that changed.
+/// An event of a watch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// An instance is there, or is another one.
+    /// An instance was added or changed.
     Updated(Box<Record>),
-    /// An instance is gone.
-    Removed {
-        /// The namespace.
-        namespace: String,
-        /// The service.
-        service: String,
-        /// The instance.
-        id: String,
-    },
-    /// Everything that there was at the beginning has been told.
+    /// An instance was removed.
+    Removed { namespace: String, service: String, id: String },
+    /// All existing instances have been returned.
     Synced,
 }
 
-/// Follows instances. Goes on at the next server when a connection ends, and tells only what changed meanwhile.
+/// Watches instances. Resumes at the next server when a connection ends, and returns only the changes since
+/// then.
 #[derive(Debug)]
 pub struct Watch {
     client: Client,
     namespace: String,
     service: String,
     stream: Option<(usize, Streaming<WatchResponse>)>,
-    /// From where to resume: revision and epoch.
+    /// Revision and epoch to resume from.
     resume: Option<(u64, u64)>,
-    /// Instances that were told, with their revisions: what differs after a list that had to be told anew.
+    /// Returned instances with their revisions, to find the differences after a new full list.
     told: BTreeMap<Key, Record>,
-    /// Those that a new list has not named yet.
+    /// Known instances that an unfinished full list has not contained yet.
     unnamed: Option<BTreeMap<Key, Record>>,
     was_synced: bool,
     pending: VecDeque<Change>,
@@ -67,10 +61,10 @@ impl Watch {
         }
     }
 
-    /// The next change. Servers that cannot be reached are tried again; may be dropped and called again.
+    /// Returns the next change. Unreachable servers are retried. Cancel-safe.
     ///
     /// # Errors
-    /// When the server refuses: no identity, no right.
+    /// When the server refuses the watch: missing identity or permission.
     pub async fn next(&mut self) -> Result<Change, Error> {
         loop {
             if let Some(change) = self.pending.pop_front() {
@@ -96,14 +90,14 @@ impl Watch {
                 if !error.is_transient() {
                     return Err(error);
                 }
-                tracing::debug!(%error, "a watch of registrations ended; it goes on at another server");
+                tracing::debug!(%error, "a watch of registrations ended; resuming it at another server");
                 self.client.servers.leave(server);
                 tokio::time::sleep(self.backoff.wait()).await;
             }
         }
     }
 
-    /// A revision that is too old is no failure: everything is told anew.
+    /// A compacted revision is no failure: the watch restarts with a full list.
     fn failure(&mut self, status: tonic::Status) -> Error {
         if status.code() == Code::OutOfRange {
             self.resume = None;
@@ -121,7 +115,7 @@ impl Watch {
             resume_epoch: self.resume.map(|(_, epoch)| epoch),
         };
         let stream = stub.watch(request).await.map_err(|status| (server, self.failure(status)))?;
-        // A list that was not told to its end is told again.
+        // An incomplete full list starts over.
         self.unnamed = None;
         self.stream = Some((server, stream.into_inner()));
         Ok(())

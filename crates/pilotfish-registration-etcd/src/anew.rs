@@ -1,4 +1,4 @@
-//! What goes on beside a session: leases that begin anew after it was lost, and leases that nothing needs any more.
+//! Background work of a session: renewal of leases after a lost session, and revocation of unused leases.
 
 use crate::session::Session;
 use crate::shared::Shared;
@@ -11,12 +11,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
-/// How many leases are worked at together.
+/// Number of leases in one group.
 const TOGETHER: usize = 64;
-/// How many such groups at a time.
+/// Maximum number of concurrent groups.
 const GROUPS: usize = 4;
 
-/// Begins leases anew, and says of which that was tried. One that is not there any more is as it is.
+/// Renews leases, and sends the instances that were tried. Leases that have expired are left as they are.
 pub(crate) async fn begin_anew(
     shared: Arc<Shared>,
     session: Arc<Session>,
@@ -29,7 +29,7 @@ pub(crate) async fn begin_anew(
     groups
         .for_each_concurrent(GROUPS, |group| async move {
             begin_group(shared, session, &group).await;
-            // Nobody listens any more when the session is lost; the next one begins with all that is left.
+            // Fails if the session is lost; the next one renews all that is left.
             tried.send(group).await.ok();
         })
         .await;
@@ -47,13 +47,13 @@ async fn begin_group(shared: &Arc<Shared>, session: &Session, group: &[InstanceK
     Box::pin(work(shared, session, attempts)).await;
     for (key, answer) in group.iter().zip(join_all(answers).await) {
         if let Ok(Err(RenewError::Unavailable(why))) = answer {
-            tracing::debug!(instance = %key, %why, "a lease did not begin anew");
+            tracing::debug!(instance = %key, %why, "cannot renew a lease after the session was lost");
             shared.miss(key);
         }
     }
 }
 
-/// Revokes leases that nothing needs any more, so that they need not wait for their end. What fails ends by itself.
+/// Revokes unused leases before they expire. A lease that cannot be revoked expires.
 pub(crate) async fn revoke(shared: Arc<Shared>, mut leases: mpsc::Receiver<i64>) {
     let mut ids = Vec::new();
     while leases.recv_many(&mut ids, TOGETHER).await > 0 {
@@ -68,7 +68,7 @@ pub(crate) async fn revoke(shared: Arc<Shared>, mut leases: mpsc::Receiver<i64>)
                     Ok(()) | Err(CallError::LeaseNotFound) => {}
                     Err(error) => {
                         let why = session.failed(&error);
-                        tracing::debug!(id, %why, "a lease was not revoked: it ends by itself");
+                        tracing::debug!(id, %why, "cannot revoke an unused lease; it expires later");
                     }
                 }
             }

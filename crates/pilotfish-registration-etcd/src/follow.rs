@@ -1,4 +1,4 @@
-//! Follows the changes of one session.
+//! Watch of one session.
 
 use crate::anew::begin_anew;
 use crate::runner::{End, Entered, Runner};
@@ -15,31 +15,31 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-/// After so long without a word, the server is asked whether it is there, and has as long to say so.
+/// Silence after which the server is probed, and the time for its response.
 const QUIET: Duration = Duration::from_secs(3);
-/// How often the key of an open store is kept alive.
+/// Keepalive interval of the key of this open store.
 const PRESENT: Duration = Duration::from_millis(1_500);
-/// How often it is looked whether this process was stopped.
+/// Interval of checks for a suspended process.
 const TICK: Duration = Duration::from_millis(500);
-/// Who was stopped for so long may have missed renewals.
+/// Suspension of the process after which renewals may have been missed.
 const STOPPED: Duration = Duration::from_secs(3);
-/// How many answers of a watch wait to be taken.
+/// Capacity of the queue of watch responses.
 const WAITING: usize = 16;
 
 type Answer = Result<Option<WatchResponse>, SessionError>;
 
-/// What belongs to one watch. Its tasks end with it.
+/// State of one watch. Its tasks end with it.
 struct Following {
     session: Arc<Session>,
     tasks: JoinSet<()>,
-    /// Instances whose leases were begun anew, or could not be.
+    /// Instances whose leases were renewed, or could not be.
     anew: mpsc::Sender<Vec<InstanceKey>>,
-    /// Whether everything that may have been missed is known.
+    /// True once all missed changes were read.
     is_current: bool,
 }
 
 impl Runner {
-    /// Follows the changes after a read until some were compacted. Returns whether it was current.
+    /// Watches changes after a read, until a revision is compacted. Returns true if the view was current.
     pub(crate) async fn follow(
         &mut self,
         client: &Client,
@@ -71,7 +71,7 @@ impl Runner {
                 }
                 _ = ticks.tick() => None,
             };
-            // Before anything is told of what happened meanwhile.
+            // Checked before publishing events: renewals may have been missed.
             let stopped = last.elapsed();
             if stopped > STOPPED {
                 let why = format!("this process was stopped for {} s", stopped.as_secs());
@@ -98,7 +98,7 @@ impl Runner {
         }
     }
 
-    /// Tells events; then what they are about can be acknowledged.
+    /// Publishes events; then writes up to their revision can be acknowledged.
     async fn tell(&self, events: Vec<StoreEvent>) -> Result<(), End> {
         if !self.events.send(events).await {
             return Err(End::Closed);
@@ -108,7 +108,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Looks whether everything that may have been missed is known now, and whether etcd knows this store still.
+    /// Checks that all missed changes were read, and that etcd still has the key of this store.
     async fn check(
         &mut self,
         following: &mut Following,
@@ -131,10 +131,10 @@ impl Runner {
         Ok(())
     }
 
-    /// Everything is known: it is told, and the session is there for everybody.
+    /// Publishes the current state, and makes the session available.
     ///
-    /// Lapses of instances that wanted to be renewed meanwhile are not told: their leases begin anew. Where no other store was there to
-    /// take renewals, that holds for all that lapsed meanwhile.
+    /// Lapses of instances whose clients tried to renew them meanwhile are not published: their leases are
+    /// renewed. If no other store was open to serve renewals, this applies to all lapses since.
     async fn open(&mut self, following: &mut Following, is_whole: bool) -> Result<(), End> {
         let missed = self.shared.take_missed();
         let (mut events, grace) = {
@@ -159,7 +159,7 @@ impl Runner {
         if !keys.is_empty() {
             tracing::info!(
                 leases = keys.len(),
-                "leases are granted again: they could not be renewed meanwhile"
+                "renewing leases that could not be renewed while etcd was unreachable"
             );
             let (shared, session) = (Arc::clone(&self.shared), Arc::clone(&following.session));
             following.tasks.spawn(begin_anew(shared, session, keys, following.anew.clone()));
@@ -168,7 +168,7 @@ impl Runner {
     }
 }
 
-/// Hands on the answers of a watch. The last one is its end.
+/// Forwards the responses of a watch; the last one is its end.
 async fn listen(mut stream: WatchStream, answers: mpsc::Sender<Answer>) {
     loop {
         let answer = stream.next(QUIET, || ()).await;
@@ -179,7 +179,7 @@ async fn listen(mut stream: WatchStream, answers: mpsc::Sender<Answer>) {
     }
 }
 
-/// Keeps the key of an open store alive.
+/// Keeps the key of this open store alive.
 async fn stay(session: Arc<Session>, lease: i64) {
     loop {
         sleep(PRESENT).await;

@@ -1,4 +1,5 @@
-//! Keeps leases alive, over a few streams: a follower passes each question on to its leader, one after the other for each stream.
+//! Lease keepalives over several streams: an etcd follower forwards the requests of one stream to its leader
+//! one by one.
 
 use crate::session::Lost;
 use pilotfish_etcd_client::{Client, KeepAliveStream, reason};
@@ -8,19 +9,19 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How many streams there are.
+/// Number of streams per session.
 const STREAMS: usize = 16;
-/// How many questions of a stream may be without an answer. More wait.
+/// Maximum number of requests in flight per stream; more wait.
 const UNANSWERED: usize = 256;
-/// How long an answer may take. It needs no majority, and its client has no time to lose.
+/// Timeout of a keepalive. It needs no quorum, and the client's lease is running.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Keeps leases alive.
+/// Keepalive streams of a session.
 #[derive(Debug)]
 pub(crate) struct KeepAlives {
     streams: Vec<mpsc::Sender<Ask>>,
     lost: Lost,
-    /// Ends with its owner.
+    /// Aborted on drop.
     _tasks: JoinSet<()>,
 }
 
@@ -31,7 +32,7 @@ struct Ask {
 }
 
 impl KeepAlives {
-    /// Streams of a client, each begun when it is asked for something. When one ends, the session is lost.
+    /// Each stream is opened at its first request. When one ends, the session is lost.
     pub(crate) fn new(client: &Client, lost: Lost) -> Self {
         let mut tasks = JoinSet::new();
         let streams = (0..STREAMS).map(|_| {
@@ -42,7 +43,7 @@ impl KeepAlives {
         Self { streams: streams.collect(), lost, _tasks: tasks }
     }
 
-    /// Begins a lease anew. False when there is no such lease any more.
+    /// Renews a lease. Returns false if the lease does not exist any more.
     pub(crate) async fn extend(&self, id: i64) -> Result<bool, String> {
         let closed = || "the stream that keeps leases alive has ended".to_owned();
         let at = usize::try_from(id.unsigned_abs() % STREAMS as u64).unwrap_or_default();
@@ -65,7 +66,7 @@ async fn run(client: Client, mut asked: mpsc::Receiver<Ask>, lost: Lost) {
     let why = match client.keep_alive(first.id).await {
         Ok(stream) => follow(stream, first, &mut asked).await,
         Err(error) => {
-            // Nobody waits any more where this fails.
+            // Fails if the caller is gone.
             first.answer.send(Err(error.to_string())).ok();
             error.to_string()
         }
@@ -73,7 +74,7 @@ async fn run(client: Client, mut asked: mpsc::Receiver<Ask>, lost: Lost) {
     lost.lose(format!("etcd keeps no lease alive: {why}"));
 }
 
-/// Asks and answers until the stream ends. Returns why it did.
+/// Forwards requests and responses until the stream ends. Returns the reason.
 async fn follow(mut stream: KeepAliveStream, first: Ask, asked: &mut mpsc::Receiver<Ask>) -> String {
     let mut waiting = VecDeque::from([first]);
     loop {
@@ -82,14 +83,14 @@ async fn follow(mut stream: KeepAliveStream, first: Ask, asked: &mut mpsc::Recei
                 let Some(ask) = ask else { return "it is not needed any more".to_owned() };
                 let question = pilotfish_etcd_client::proto::LeaseKeepAliveRequest { id: ask.id };
                 waiting.push_back(ask);
-                // There is a place: the channel has as many as may be unanswered.
+                // Never blocks: the channel's capacity is the limit of requests in flight.
                 if stream.asks.send(question).await.is_err() {
                     return "the stream has ended".to_owned();
                 }
             }
             answer = stream.answers.message() => match answer {
                 Ok(Some(answer)) => match waiting.pop_front() {
-                    // Nobody waits any more where this fails.
+                    // Fails if the caller is gone.
                     Some(ask) if ask.id == answer.id => drop(ask.answer.send(Ok(answer.ttl > 0))),
                     _ => return "an answer to something that was not asked".to_owned(),
                 },

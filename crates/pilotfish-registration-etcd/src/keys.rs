@@ -1,28 +1,28 @@
-//! The keys of the store: what is where under the prefix.
+//! Layout of the keys below the prefix.
 
 use pilotfish_registration::InstanceKey;
 
-/// Which keys there are.
+/// Layout of the keys.
 ///
 /// | Key | Value |
 /// |---|---|
 /// | `PREFIX/instances/NAMESPACE/SERVICE/ID` | the record, in JSON |
-/// | `PREFIX/leases/NAMESPACE/SERVICE/ID` | nothing; ends with the lease of the instance |
-/// | `PREFIX/stores/NAME` | nothing; ends with the session of an open store |
-/// | `PREFIX/quota` | nothing; see [`Keys::quota`] |
+/// | `PREFIX/leases/NAMESPACE/SERVICE/ID` | empty; attached to the lease of the instance |
+/// | `PREFIX/stores/NAME` | empty; attached to the session of an open store |
+/// | `PREFIX/quota` | empty; see [`Keys::quota`] |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
     prefix: String,
 }
 
-/// What a key is.
+/// Meaning of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
-    /// That of a record.
+    /// Key of a record.
     Record(InstanceKey),
-    /// That of an instance's lease.
+    /// Key of an instance's lease.
     Lease(InstanceKey),
-    /// That of an open store.
+    /// Key of an open store.
     Store(String),
 }
 
@@ -31,12 +31,12 @@ const LEASES: &str = "leases/";
 const STORES: &str = "stores/";
 
 impl Keys {
-    /// Keys under a prefix. `/pilotfish` is the same as `/pilotfish/`.
+    /// Keys below a prefix; a trailing slash is optional.
     pub(crate) fn new(prefix: &str) -> Self {
         Self { prefix: format!("{}/", prefix.trim_end_matches('/')) }
     }
 
-    /// What all keys begin with.
+    /// Common prefix of all keys.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -53,13 +53,13 @@ impl Keys {
         format!("{}{STORES}{name}", self.prefix).into_bytes()
     }
 
-    /// A key that is written beside records: etcd looks at its quota for plain writes, and not for those of transactions within
+    /// Key written along with records: etcd checks its quota only for writes that are not in nested
     /// transactions.
     pub(crate) fn quota(&self) -> Vec<u8> {
         format!("{}quota", self.prefix).into_bytes()
     }
 
-    /// What a key is; `None` for one that is not ours.
+    /// Parses a key; returns `None` if it is not part of the layout.
     pub(crate) fn name(&self, key: &[u8]) -> Option<Name> {
         let rest = std::str::from_utf8(key).ok()?.strip_prefix(&self.prefix)?;
         if let Some(rest) = rest.strip_prefix(INSTANCES) {

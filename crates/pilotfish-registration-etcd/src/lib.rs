@@ -1,22 +1,25 @@
-//! The store of registrations on etcd (version 3): several Pilotfishes share it, and any of them serves any client.
+//! The registration store on etcd (version 3): several Pilotfish processes share it, and each of them serves
+//! any client.
 //!
 //! ```text
-//! write ─▶ WriteQueues ─ Attempts ─▶ Plan (pure) ─ transactions that compare ─▶ etcd ─ watch ─▶ View (pure) ─ StoreEvents ─▶
-//! renew ─▶ KeepAlives, a third of the TTL apart ──────────────────────────▶
+//! write ─▶ WriteQueues ─ Attempts ─▶ Plan (pure) ─ transactions ─▶ etcd ─ watch ─▶ View (pure) ─ StoreEvents ─▶
+//! renew ─▶ KeepAlives, a third of the TTL apart ──────────────▶
 //! ```
 //!
-//! | Key | What |
+//! | Key | Content |
 //! |---|---|
-//! | `PREFIX/instances/NAMESPACE/SERVICE/ID` | a record, without a lease: it stays when its client is silent |
-//! | `PREFIX/leases/NAMESPACE/SERVICE/ID` | ends with the lease of the instance: that it goes is its lapse, for every store that watches |
-//! | `PREFIX/stores/NAME` | ends with the session of an open store |
+//! | `PREFIX/instances/NAMESPACE/SERVICE/ID` | a record, not attached to a lease: it outlives its lease |
+//! | `PREFIX/leases/NAMESPACE/SERVICE/ID` | attached to the lease of the instance: its deletion is the lapse |
+//! | `PREFIX/stores/NAME` | attached to the session of an open store |
 //!
-//! Revisions are those of etcd. A write is one transaction with others, which compares with what is believed to be there: so a removal
-//! for a lapse happens once, and not when another store renewed the lease. It is acknowledged when the own watch has seen it.
+//! Revisions are those of etcd. Writes are batched into transactions that compare with the expected state: so
+//! a removal after a lapse happens once, and not if another store renewed the lease. A write is acknowledged
+//! once this store's watch has seen it.
 //!
-//! A store that loses its session says so and answers `Unavailable`; what is known stays. The next session goes to another server and
-//! catches up from the revision that was seen, or reads everything where that was compacted. Leases of clients that wanted to be
-//! renewed meanwhile begin anew before a lapse is told. So do all leases, where no other store was there to take renewals.
+//! A store that loses its session reports it and answers `Unavailable`; its known state stays. The next
+//! session uses another server and catches up from the last seen revision, or reads everything if that was
+//! compacted. Leases whose clients tried to renew them meanwhile are renewed before lapses are published. If
+//! no other store was open to serve renewals, all leases are.
 
 mod anew;
 mod follow;

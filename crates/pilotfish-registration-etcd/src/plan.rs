@@ -1,37 +1,37 @@
-//! What a write or a renewal does, given what is believed to be there: without IO.
+//! Plans of writes and renewals for the believed state of an instance: without IO.
 //!
-//! Every plan is done by a transaction that compares with what was believed. Where something else is there, the transaction says what,
-//! and a new plan is made. So what is believed may be old, and every answer is true nevertheless.
+//! Every plan is executed by a transaction that compares the state with the belief. If they differ, the
+//! transaction returns the actual state for a new plan. So an outdated belief costs a retry and never causes
+//! a wrong answer.
 
 use pilotfish_registration::{Expected, Record, RecordState, Value, Write, WriteError, Written};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is believed to be in etcd.
+/// Believed state of an instance in etcd.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Belief {
-    /// The record.
     pub(crate) record: Option<Arc<Record>>,
-    /// The revision of its key. Also where its value cannot be read and no earlier version is known: then a registration replaces the
-    /// record, a deregistration removes it, and nothing renews it.
+    /// The revision of its key. Also set if its value is unreadable and no earlier version is known: then a
+    /// registration replaces the record, a deregistration removes it, and it cannot be renewed.
     pub(crate) revision: u64,
-    /// The lease of its lease key; `None` where the key is not there.
+    /// The lease of its lease key; `None` without that key.
     pub(crate) lease: Option<i64>,
 }
 
 impl Belief {
-    /// Whether there is a record that cannot be read, and no earlier version of it is known.
+    /// True if the record is unreadable and no earlier version is known.
     pub(crate) fn is_unreadable(&self) -> bool {
         self.record.is_none() && self.revision != 0
     }
 
-    /// Whether the record should have a lease and has none.
+    /// True if the record should have a lease and has none.
     pub(crate) fn is_lapsed(&self) -> bool {
         self.lease.is_none() && self.record.as_ref().is_some_and(|record| record.lease().is_some())
     }
 }
 
-/// What is to be done.
+/// Changes of one instance and the answer to the caller.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) record: Change,
@@ -39,7 +39,7 @@ pub(crate) struct Plan {
     pub(crate) answer: Answer,
 }
 
-/// What happens to the key of the record.
+/// Change of the record's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Nothing,
@@ -47,31 +47,31 @@ pub(crate) enum Change {
     Delete,
 }
 
-/// What happens to the lease and its key.
+/// Change of the lease and its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseChange {
     Nothing,
-    /// A new lease of that time.
+    /// Grant a new lease with this TTL.
     Grant(Duration),
-    /// This one begins anew.
+    /// Renew this lease.
     Extend(i64, Duration),
     Delete,
 }
 
-/// What is answered when the plan was done.
+/// Answer once the plan is executed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Answer {
-    /// Something was written, at the revision of the transaction.
+    /// Changed, at the revision of the transaction.
     Changed,
-    /// It was there already, at this revision.
+    /// Unchanged: the record has this revision.
     Unchanged(u64),
-    /// Nothing was there to be removed.
+    /// Nothing to remove.
     Nothing,
-    /// Something else is there than what was expected.
+    /// The expected revision does not match.
     Conflict,
-    /// The lease began anew.
+    /// The lease was renewed.
     Renewed,
-    /// There is no lease that could.
+    /// There is no lease to renew.
     NoLease,
 }
 
@@ -80,7 +80,8 @@ impl Plan {
         Self { record: Change::Nothing, lease: LeaseChange::Nothing, answer }
     }
 
-    /// What a write does. `lapsed_only`: a removal that was decided on because the lease had lapsed, and must not happen when it was renewed.
+    /// Plans a write. `lapsed_only`: a removal because of a lapse, which must not happen if the lease was
+    /// renewed.
     pub(crate) fn write(write: &Write, lapsed_only: bool, belief: &Belief) -> Self {
         let current = belief.record.as_ref();
         let conflicts = write.expected.check(current).is_err();
@@ -102,7 +103,7 @@ impl Plan {
         }
     }
 
-    /// What a renewal does.
+    /// Plans a renewal.
     pub(crate) fn renew(belief: &Belief) -> Self {
         match belief.record.as_ref().and_then(|record| record.lease()) {
             Some(ttl) => {
@@ -113,7 +114,7 @@ impl Plan {
     }
 }
 
-/// What happens to the lease of a record that should have one of that time.
+/// Returns the change of the lease for a record with this TTL.
 fn lease(ttl: Option<Duration>, belief: &Belief) -> LeaseChange {
     let before = belief.record.as_ref().and_then(|record| record.lease());
     match (ttl, belief.lease) {
@@ -131,13 +132,13 @@ fn lease_of(value: &Value) -> Option<Duration> {
     }
 }
 
-/// Whether a write is a removal because of a lapse: liveness removes what it saw, at its revision.
+/// True for a removal because of a lapse: liveness removes the record at the revision that it saw.
 pub(crate) fn is_lapsed_only(write: &Write, seen: &Belief) -> bool {
     write.value.is_none() && matches!(write.expected, Expected::Revision(_)) && seen.is_lapsed()
 }
 
 impl Answer {
-    /// The answer to a write, where `revision` is that of the transaction.
+    /// Returns the answer to a write; `revision` is that of the transaction.
     pub(crate) fn written(&self, belief: &Belief, revision: u64) -> Result<Written, WriteError> {
         match self {
             Self::Changed => Ok(Written { revision, changed: true }),

@@ -1,5 +1,5 @@
-//! Puts what is to be done into few transactions: a few queues side by side, each with one transaction at a time. An instance is
-//! always on the same queue, so what is done with it happens in order.
+//! Batching of writes and renewals into transactions: several queues, each with one transaction at a time.
+//! Each instance has a fixed queue, so its operations happen in order.
 
 use crate::shared::Shared;
 use crate::work::{Attempt, work};
@@ -10,20 +10,20 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// How many queues there are.
+/// Number of queues per store.
 const QUEUES: usize = 8;
-/// How many things wait on a queue. Who has more to do waits.
+/// Capacity of a queue; callers wait above it.
 const WAITING: usize = 1_024;
-/// How many instances a transaction has. Each is a transaction within it with two comparisons; etcd takes 128 of all.
+/// Maximum number of instances in a transaction. Each is a nested transaction with two comparisons; etcd
+/// allows 128 operations.
 const BATCH: usize = 64;
-/// How many bytes it has, about. etcd takes 1.5 MiB.
+/// Approximate maximum size of a transaction in bytes. etcd allows 1.5 MiB.
 const BATCH_BYTES: usize = 512 << 10;
 
-/// The queues.
 #[derive(Debug)]
 pub(crate) struct WriteQueues {
     queues: Vec<mpsc::Sender<Attempt>>,
-    /// Ends with its owner.
+    /// Aborted on drop.
     _tasks: JoinSet<()>,
 }
 
@@ -38,7 +38,7 @@ impl WriteQueues {
         Self { queues: queues.collect(), _tasks: tasks }
     }
 
-    /// Puts something on the queue of its instance.
+    /// Queues an operation on the queue of its instance.
     pub(crate) async fn put(&self, attempt: Attempt) {
         let Some(queue) = self.queues.get(queue_of(&attempt.key)) else {
             return attempt.unavailable("there is no queue");
@@ -84,7 +84,7 @@ async fn run(shared: Arc<Shared>, mut waiting: mpsc::Receiver<Attempt>) {
     }
 }
 
-/// Takes out what goes into one transaction: not too many bytes, and no instance twice.
+/// Takes the operations of one transaction: limited in bytes, and no instance twice.
 fn batch(taken: &mut VecDeque<Attempt>) -> Vec<Attempt> {
     let (mut batch, mut keys, mut bytes) = (Vec::new(), HashSet::new(), 0);
     while let Some(attempt) = taken.pop_front() {

@@ -1,4 +1,4 @@
-//! Sessions one after the other: enter, read everything or catch up, follow.
+//! Consecutive sessions: enter, read everything or catch up, watch.
 
 use crate::shared::Shared;
 use crate::view::{Snapshot, unsigned};
@@ -12,39 +12,39 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How long a call may take. A write on a cluster that elects a leader takes about 2 s.
+/// Timeout of a call. A write during a leader election takes about 2 s.
 const CALL: Duration = Duration::from_secs(5);
-/// How long to wait after a session that failed.
+/// Backoff after a failed session.
 const RECONNECT: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(100), Duration::from_secs(5));
-/// How many seconds the key of an open store outlives it.
+/// TTL of the key of an open store in seconds.
 const PRESENCE: i64 = 5;
-/// How often in a row everything may have to be read again because it was compacted meanwhile.
+/// Maximum number of consecutive full reads caused by compaction.
 const REREADS: u32 = 5;
-/// How many instances are read at most, and how many bytes.
+/// Maximum numbers of instances and bytes of a full read.
 const MAX_INSTANCES: usize = 2_000_000;
 const MAX_BYTES: usize = 4 << 30;
 
-/// Follows etcd.
+/// The task that runs sessions.
 pub(crate) struct Runner {
     pub(crate) shared: Arc<Shared>,
     pub(crate) events: StoreEventSender,
-    /// The name of this open store.
+    /// Name of this open store.
     pub(crate) name: String,
     servers: Servers,
-    /// The cluster that was read.
+    /// Id of the cluster that was read.
     cluster: u64,
-    /// Whether the first event was sent.
+    /// True once the first event was sent.
     pub(crate) is_open: bool,
-    /// Whether the last thing that was told is that etcd cannot be reached.
+    /// True if the last published connection state is "disconnected".
     pub(crate) is_disconnected: bool,
     pub(crate) backoff: Backoff,
 }
 
-/// Why a session ended.
+/// Reason for the end of a session.
 pub(crate) enum End {
-    /// Nobody reads events any more.
+    /// The event receiver was dropped.
     Closed,
-    /// etcd cannot be followed any more.
+    /// The watch failed.
     Failed(SessionError),
 }
 
@@ -54,10 +54,10 @@ impl<E: Into<SessionError>> From<E> for End {
     }
 }
 
-/// A store that has told etcd that it is open.
+/// A store that has written its own key to etcd.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entered {
-    /// The cluster, and the revision at which this was: what happened before is all that may have been missed.
+    /// Cluster id and revision of the key's creation: only earlier changes may have been missed.
     pub(crate) header: Header,
     /// The lease of the store's own key.
     pub(crate) lease: i64,
@@ -71,7 +71,7 @@ impl Runner {
         Self { shared, events, name, servers, cluster: 0, is_open: false, is_disconnected: false, backoff }
     }
 
-    /// Runs sessions until nobody reads events any more.
+    /// Runs sessions until the event receiver is dropped.
     pub(crate) async fn run(mut self) {
         loop {
             let error = match Box::pin(self.session()).await {
@@ -113,11 +113,12 @@ impl Runner {
             if rereads > REREADS {
                 return Err(SessionError::new("etcd compacts faster than its keys can be read").into());
             }
-            tracing::info!("etcd compacted what had not been read; everything is read again");
+            tracing::info!("etcd compacted revisions that were not read yet; reading all keys again");
         }
     }
 
-    /// What is known already, to go on from. `None` where nothing is, or what is known is of another life of etcd.
+    /// Returns the revision to catch up from. `None` if nothing was read yet, or etcd was restored or
+    /// replaced.
     fn known(&self, entered: &Entered) -> Option<Header> {
         if !self.is_open {
             return None;
@@ -130,12 +131,12 @@ impl Runner {
         tracing::error!(
             seen,
             now = now.revision,
-            "another etcd answers, or it was restored or has lost its data: everything is read again"
+            "the etcd cluster was replaced or restored, or has lost its data; reading all keys again"
         );
         None
     }
 
-    /// Tells etcd, and other stores, that this one is open.
+    /// Writes the key of this open store, for etcd and other stores.
     async fn enter(&self, client: &Client) -> Result<Entered, End> {
         let lease = client.grant(PRESENCE).await?;
         let key = self.shared.keys.store(&self.name);
@@ -145,7 +146,7 @@ impl Runner {
         Ok(Entered { header, lease })
     }
 
-    /// Reads all keys as they are at one revision. Compaction may take that one away meanwhile: then those of a newer one are read.
+    /// Reads all keys at one revision. If it is compacted meanwhile, starts again with a newer one.
     async fn read_all(&self, client: &Client) -> Result<Header, End> {
         for _ in 0..REREADS {
             let mut snapshot = Snapshot::default();

@@ -1,11 +1,11 @@
-//! One session with one server of etcd, for everybody who calls it.
+//! One session with one etcd server, shared by all callers.
 
 use crate::keep_alive::KeepAlives;
 use pilotfish_etcd_client::{CallError, Client};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// One session: a client of one server, and whether it is of use still.
+/// A client of one server, and the reason for its end.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) client: Client,
@@ -13,7 +13,7 @@ pub(crate) struct Session {
     lost: Lost,
 }
 
-/// Why a session is of no use any more, once that is so.
+/// Reason for the loss of a session, once it is lost.
 #[derive(Clone, Debug)]
 pub(crate) struct Lost(watch::Sender<Option<Arc<str>>>);
 
@@ -23,7 +23,7 @@ impl Session {
         Self { keep_alives: KeepAlives::new(&client, lost.clone()), client, lost }
     }
 
-    /// Ends the session, where a call failed in a way that others will too. Returns the error as a text.
+    /// Ends the session if the error will affect other calls, too. Returns the error as a text.
     pub(crate) fn failed(&self, error: &CallError) -> String {
         if error.is_fatal() {
             self.lost.lose(error.to_string());
@@ -31,12 +31,12 @@ impl Session {
         error.to_string()
     }
 
-    /// Ends the session.
+    /// Marks the session as lost.
     pub(crate) fn lose(&self, reason: impl Into<Arc<str>>) {
         self.lost.lose(reason);
     }
 
-    /// Resolves when the session is of no use any more, and says why.
+    /// Resolves with the reason once the session is lost.
     pub(crate) async fn lost(&self) -> Arc<str> {
         let mut lost = self.lost.0.subscribe();
         match lost.wait_for(Option::is_some).await {
@@ -47,7 +47,7 @@ impl Session {
 }
 
 impl Lost {
-    /// The first reason counts.
+    /// Marks the session as lost; the first reason is kept.
     pub(crate) fn lose(&self, reason: impl Into<Arc<str>>) {
         self.0.send_if_modified(|lost| {
             let is_first = lost.is_none();

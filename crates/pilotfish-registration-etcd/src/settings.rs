@@ -1,4 +1,4 @@
-//! From `--registration-store etcd=ADDRESS?OPTION=VALUE&...` to a store.
+//! Parsing of `--registration-store etcd=ADDRESS?OPTION=VALUE&...`.
 
 use crate::keys::Keys;
 use pilotfish_etcd_client::{LOGIN_OPTIONS, Servers};
@@ -6,7 +6,7 @@ use pilotfish_model::{Provider, ShardKey};
 use pilotfish_registry::{LiveSettings, LiveSettingsError, RegistryOption, RegistrySettings, unknown_option};
 use pilotfish_registry_client::TLS_OPTIONS;
 
-/// The options of the store, for `--help` and its page.
+/// Options of the store, for `--help` and its page.
 pub const ETCD_STORE_OPTIONS: &[&[RegistryOption]] = &[OPTIONS, LOGIN_OPTIONS, TLS_OPTIONS];
 
 const OPTIONS: &[RegistryOption] = &[RegistryOption {
@@ -16,10 +16,10 @@ const OPTIONS: &[RegistryOption] = &[RegistryOption {
 }];
 
 const PREFIX: &str = "/pilotfish/registration";
-/// How long a prefix may be in bytes.
+/// Maximum length of a prefix in bytes.
 const MAX_PREFIX: usize = 256;
 
-/// Where the store is, checked.
+/// Validated address and prefix of the store.
 #[derive(Debug)]
 pub struct EtcdStoreSettings {
     pub(crate) servers: Servers,
@@ -27,7 +27,8 @@ pub struct EtcdStoreSettings {
 }
 
 impl EtcdStoreSettings {
-    /// Reads `http://HOST:2379[,HOST:2379...][?OPTION=VALUE&...]`. Nothing is connected yet, and no file is read.
+    /// Parses `http://HOST:2379[,HOST:2379...][?OPTION=VALUE&...]`. Nothing is connected yet, and no file is
+    /// read.
     ///
     /// # Errors
     /// With all mistakes, one line each.
@@ -57,7 +58,7 @@ impl EtcdStoreSettings {
     }
 }
 
-/// `http://a,http://b`, as etcd's own tools take it, is `http://a,b`.
+/// Normalizes `http://a,http://b`, the form of etcd's own tools, to `http://a,b`.
 fn without_repeated_schemes(address: &str, mistakes: &mut Vec<String>) -> String {
     let mut servers = address.split(',');
     let first = servers.next().unwrap_or_default();

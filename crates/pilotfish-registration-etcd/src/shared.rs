@@ -1,4 +1,4 @@
-//! What the parts of an open store share.
+//! State shared by the parts of an open store.
 
 use crate::keys::Keys;
 use crate::session::Session;
@@ -11,29 +11,29 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
-/// How long a write waits until the own watch has seen it.
+/// Maximum time from a write until this store's watch has seen it.
 const SEEN: Duration = Duration::from_secs(5);
-/// How many leases wait to be revoked. What has no place ends by itself.
+/// Capacity of the queue of leases to revoke. Leases above it expire instead.
 const REVOKING: usize = 4_096;
 
-/// What the parts of an open store share.
+/// State shared by the parts of an open store.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) keys: Keys,
     pub(crate) view: Mutex<View>,
-    /// The revision up to which events were handed on.
+    /// Revision up to which events were published.
     pub(crate) seen: watch::Sender<u64>,
-    /// The session, or why there is none.
+    /// The current session, or the reason that there is none.
     session: RwLock<Result<Arc<Session>, Arc<str>>>,
-    /// Why the last write was refused; `None` once one succeeded.
+    /// Reason that the last write was refused; `None` once one succeeded.
     refused: Mutex<Option<Arc<str>>>,
-    /// Who wanted to be renewed while that could not be done, and when last.
+    /// Instances whose renewal failed for lack of a session, with the time of the last attempt.
     missed: Mutex<HashMap<InstanceKey, Instant>>,
     revoke: mpsc::Sender<i64>,
 }
 
 impl Shared {
-    /// Nothing is known yet. The other end is of leases that nothing needs any more.
+    /// An empty state, and the receiver of unused leases.
     pub(crate) fn new(keys: Keys) -> (Self, mpsc::Receiver<i64>) {
         let (revoke, revoked) = mpsc::channel(REVOKING);
         let shared = Self {
@@ -48,7 +48,7 @@ impl Shared {
         (shared, revoked)
     }
 
-    /// The session, or why there is none.
+    /// Returns the current session, or the reason that there is none.
     pub(crate) fn session(&self) -> Result<Arc<Session>, Arc<str>> {
         self.session.read().clone()
     }
@@ -57,12 +57,12 @@ impl Shared {
         *self.session.write() = session;
     }
 
-    /// Why writes are refused although etcd can be reached, such as a quota that is used up.
+    /// Returns the reason that etcd refuses writes although it is reachable, such as an exceeded quota.
     pub(crate) fn refused(&self) -> Option<Arc<str>> {
         self.refused.lock().clone()
     }
 
-    /// Takes in the result of a write of a value. Logs it when it differs from the one before.
+    /// Records the result of a write of a value. Logs changes.
     pub(crate) fn set_refused(&self, reason: Option<&str>) {
         let before = std::mem::replace(&mut *self.refused.lock(), reason.map(Arc::from));
         match (before, reason) {
@@ -72,20 +72,20 @@ impl Shared {
         }
     }
 
-    /// Waits until events up to a revision were handed on. False when that takes too long.
+    /// Waits until events up to a revision were published. Returns false on timeout.
     pub(crate) async fn has_seen(&self, revision: u64) -> bool {
         let mut seen = self.seen.subscribe();
         matches!(timeout(SEEN, seen.wait_for(|seen| *seen >= revision)).await, Ok(Ok(_)))
     }
 
-    /// An instance wanted to be renewed, which cannot be done now. Of what is not registered, nothing is kept.
+    /// Records a renewal that is not possible now, if the instance is registered.
     pub(crate) fn miss(&self, key: &InstanceKey) {
         if self.view.lock().has(key) {
             self.missed.lock().insert(key.clone(), Instant::now());
         }
     }
 
-    /// Takes out who wanted to be renewed within the time of its lease.
+    /// Takes the instances whose clients tried to renew them within their TTL.
     pub(crate) fn take_missed(&self) -> Vec<InstanceKey> {
         let missed = std::mem::take(&mut *self.missed.lock());
         let (view, now) = (self.view.lock(), Instant::now());
@@ -96,10 +96,10 @@ impl Shared {
         missed.into_iter().filter(|(key, at)| is_recent(key, *at)).map(|(key, _)| key).collect()
     }
 
-    /// Nothing ends with this lease any more.
+    /// Queues an unused lease for revocation.
     pub(crate) fn revoke(&self, id: i64) {
         if self.revoke.try_send(id).is_err() {
-            tracing::debug!(id, "a lease of etcd is not revoked: it ends by itself");
+            tracing::debug!(id, "too many leases to revoke; this one expires instead");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The store itself.
+//! The registration store on etcd.
 
 use crate::EtcdStoreSettings;
 use crate::anew::revoke;
@@ -20,18 +20,19 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// A store on etcd, until it is dropped.
+/// A store on etcd; it runs until it is dropped.
 #[derive(Debug)]
 pub struct EtcdStore {
     shared: Arc<Shared>,
     queues: WriteQueues,
     place: String,
-    /// End with the store.
+    /// Aborted on drop.
     _tasks: JoinSet<()>,
 }
 
 impl EtcdStore {
-    /// Opens a store, within a runtime. It connects by itself, and goes on trying: the first event comes when everything was read.
+    /// Opens a store, within a runtime. It connects in the background and retries for ever: the first event
+    /// is published once everything was read.
     #[must_use]
     pub fn open(settings: EtcdStoreSettings) -> (Self, StoreEvents) {
         let EtcdStoreSettings { servers, keys } = settings;
@@ -57,7 +58,7 @@ impl EtcdStore {
             match write.value.as_ref().map_or(Ok(Vec::new()), encode) {
                 Ok(json) => self.queues.put(Attempt::write(write, lapsed_only, json.into(), answer)).await,
                 Err(error) => {
-                    // Nobody has gone yet who could not be told.
+                    // The receiver is still alive here.
                     answer.send(Err(WriteError::Unavailable(format!("it is no JSON: {error}")))).ok();
                 }
             }

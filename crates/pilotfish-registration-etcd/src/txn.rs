@@ -1,4 +1,4 @@
-//! Plans as transactions, and what their answers say.
+//! Conversion of plans to transactions, and of their responses to outcomes.
 
 use crate::keys::Keys;
 use crate::plan::{Belief, Change, LeaseChange, Plan};
@@ -11,7 +11,8 @@ use pilotfish_etcd_client::proto::{
 use pilotfish_registration::{InstanceKey, Record};
 use std::sync::Arc;
 
-/// A plan as a transaction: when everything is as believed it is done, else what is there is read.
+/// Returns the transaction of a plan: if the state is as believed, it executes the plan; otherwise it reads
+/// the state.
 pub(crate) fn transaction(
     keys: &Keys,
     key: &InstanceKey,
@@ -50,16 +51,16 @@ fn delete(key: Vec<u8>) -> RequestOp {
     Operation::Delete(DeleteRangeRequest { key, range_end: Vec::new() }).into()
 }
 
-/// What became of one plan.
+/// Outcome of one plan.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It was done.
+    /// The plan was executed.
     Done,
-    /// This is there instead.
+    /// The actual state differs from the belief.
     Other(Belief),
 }
 
-/// What the answer to [`transaction`] says. `known` is the last version of the record that could be read.
+/// Evaluates the response to [`transaction`]. `known` returns the last readable version of the record.
 pub(crate) fn outcome(
     key: &InstanceKey,
     response: Option<ResponseOp>,
@@ -89,7 +90,8 @@ fn belief(
     lease: Option<&KeyValue>,
     known: impl FnOnce() -> Option<Arc<Record>>,
 ) -> Belief {
-    // Of one that cannot be read, the last good version stays in force, unless that was removed meanwhile. The watch warns of it.
+    // The last good version of an unreadable record stays in force, unless it was removed meanwhile. The
+    // watch logs it.
     let last_good = |pair: &KeyValue| known().filter(|known| known.created == unsigned(pair.create_revision));
     Belief {
         record: record.and_then(|pair| read(key, pair).ok().or_else(|| last_good(pair))),

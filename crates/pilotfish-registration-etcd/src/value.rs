@@ -1,4 +1,4 @@
-//! A record as JSON, which etcdctl can show. Fields that a later version adds are ignored by an earlier one.
+//! JSON encoding of records, readable with etcdctl. Earlier versions ignore fields that later versions add.
 
 use pilotfish_model::Locality;
 use pilotfish_registration::{
@@ -79,7 +79,7 @@ fn is_empty(text: &Arc<str>) -> bool {
     text.is_empty()
 }
 
-/// The JSON of a value.
+/// Encodes a value as JSON.
 pub(crate) fn encode(value: &Value) -> Result<Vec<u8>, serde_json::Error> {
     let Value { instance, owner, state } = value;
     let Locality { region, zone, sub_zone } = instance.locality.clone();
@@ -101,7 +101,7 @@ pub(crate) fn encode(value: &Value) -> Result<Vec<u8>, serde_json::Error> {
     })
 }
 
-/// The record of a key's value.
+/// Decodes the record of a key's value.
 pub(crate) fn decode(key: InstanceKey, json: &[u8], revision: u64, created: u64) -> Result<Record, String> {
     let stored: Stored = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     if stored.addresses.is_empty() || stored.ports.is_empty() {

@@ -1,4 +1,4 @@
-//! What is known of etcd's keys: a state machine without IO. Changes of a watch in, events of the store out.
+//! View of etcd's keys: a state machine without IO. Watch events in, store events out.
 
 use crate::keys::{Keys, Name};
 use crate::plan::Belief;
@@ -10,51 +10,51 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How many broken records are told by name.
+/// Maximum number of unreadable records that are logged by name.
 const TOLD: usize = 10;
 
-/// What is known.
+/// State of etcd's keys.
 #[derive(Debug)]
 pub(crate) struct View {
     keys: Keys,
     entries: HashMap<InstanceKey, Entry>,
-    /// The revision of the last change that is in it.
+    /// Revision of the last applied change.
     revision: u64,
-    /// Instances whose lapse is not told, because their leases are begun anew.
+    /// Instances whose lapse is not published, because their leases are being renewed.
     grace: HashSet<InstanceKey>,
-    /// Instances whose leases changed while lapses are not told, because changes are missing still.
+    /// Instances with lease changes while lapses are held back, because changes are still missing.
     held: Option<BTreeSet<InstanceKey>>,
     /// Names of open stores.
     stores: BTreeSet<String>,
-    /// Records that cannot be read.
+    /// Unreadable records.
     broken: BTreeSet<InstanceKey>,
 }
 
 #[derive(Debug, Default)]
 struct Entry {
     record: Option<Arc<Record>>,
-    /// The revision of the record's key, also where its value cannot be read.
+    /// Revision of the record's key, also if its value is unreadable.
     revision: u64,
     lease: Option<Lease>,
-    /// Whether it was told that the lease has lapsed.
+    /// True if the lapse of the lease was published.
     told: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Lease {
     id: i64,
-    /// When this store last began it anew.
+    /// Time of this store's last renewal.
     extended: Option<Instant>,
 }
 
-/// What renewing an instance takes.
+/// Step needed to renew an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewal {
-    /// Nothing: it was done a moment ago.
+    /// None: it was renewed recently.
     Done,
-    /// Keeping this lease alive.
+    /// Keep this lease alive.
     Extend(i64),
-    /// A look at what is there.
+    /// Read the actual state first.
     Look,
 }
 
@@ -71,37 +71,38 @@ impl View {
         }
     }
 
-    /// The revision of the last change that is in it.
+    /// Revision of the last applied change.
     pub(crate) const fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Records that cannot be read, and whose last good versions are used, if there are any.
+    /// Unreadable records; their last good versions are used, if there are any.
     pub(crate) const fn broken(&self) -> &BTreeSet<InstanceKey> {
         &self.broken
     }
 
-    /// What is believed to be there.
+    /// Returns the believed state of an instance.
     pub(crate) fn belief(&self, key: &InstanceKey) -> Belief {
         self.entries.get(key).map(Entry::belief).unwrap_or_default()
     }
 
-    /// Whether there is such a record.
+    /// True if the record exists and is readable.
     pub(crate) fn has(&self, key: &InstanceKey) -> bool {
         self.entries.get(key).is_some_and(|entry| entry.record.is_some())
     }
 
-    /// Whether an open store of that name is there.
+    /// True if the key of this open store exists.
     pub(crate) fn has_store(&self, name: &str) -> bool {
         self.stores.contains(name)
     }
 
-    /// Whether no store is open but the one of that name.
+    /// True if no other store is open.
     pub(crate) fn is_alone(&self, name: &str) -> bool {
         self.stores.iter().all(|other| other == name)
     }
 
-    /// What renewing an instance takes. Within a third of its TTL after the last time, nothing: leases are that much longer.
+    /// Returns the step to renew an instance. Within a third of its TTL after the last renewal it needs none:
+    /// leases in etcd are that much longer.
     pub(crate) fn renewal(&self, key: &InstanceKey, now: Instant) -> Renewal {
         let Some(entry) = self.entries.get(key) else { return Renewal::Look };
         let (Some(record), Some(lease)) = (&entry.record, entry.lease) else { return Renewal::Look };
@@ -112,7 +113,7 @@ impl View {
         }
     }
 
-    /// The lease was begun anew at that time.
+    /// Records the renewal of a lease.
     pub(crate) fn extended(&mut self, key: &InstanceKey, id: i64, at: Instant) {
         if let Some(lease) = self.entries.get_mut(key).and_then(|entry| entry.lease.as_mut())
             && lease.id == id
@@ -121,12 +122,12 @@ impl View {
         }
     }
 
-    /// From now on lapses are not told, until [`Self::release`].
+    /// Holds back lapses until [`Self::release`].
     pub(crate) fn hold(&mut self) {
         self.held.get_or_insert_default();
     }
 
-    /// Lapses are told again, but not those of these instances, until [`Self::end_grace`].
+    /// Publishes lapses again, except those of the instances in `grace`, until [`Self::end_grace`].
     pub(crate) fn release(&mut self, grace: HashSet<InstanceKey>) -> Vec<StoreEvent> {
         self.grace = grace;
         let held = self.held.take().unwrap_or_default();
@@ -135,7 +136,7 @@ impl View {
         events
     }
 
-    /// The leases of these were begun anew, or were not. Returns what is to be told of them.
+    /// Ends the grace of instances whose leases were renewed or could not be. Returns the events to publish.
     pub(crate) fn end_grace(&mut self, keys: Vec<InstanceKey>) -> Vec<StoreEvent> {
         let mut events = Vec::new();
         for key in keys {
@@ -145,12 +146,13 @@ impl View {
         events
     }
 
-    /// Instances whose lapse was not told.
+    /// Instances whose lapse was not published.
     pub(crate) fn untold(&self) -> impl Iterator<Item = &InstanceKey> {
         self.entries.iter().filter(|(_, entry)| entry.is_lapsed() && !entry.told).map(|(key, _)| key)
     }
 
-    /// Everything as it is, for [`StoreEvent::Reset`], which tells the lapses of all but those in grace.
+    /// Returns the complete state as a [`StoreEvent::Reset`], with the lapses of all instances but those in
+    /// grace.
     pub(crate) fn reset(&mut self, grace: HashSet<InstanceKey>) -> StoreEvent {
         self.held = None;
         let (mut records, mut lapsed) = (Vec::with_capacity(self.entries.len()), Vec::new());
@@ -165,7 +167,7 @@ impl View {
         StoreEvent::Reset { revision: self.revision, records, lapsed }
     }
 
-    /// Begins anew with what a full read gives. What is known of lapses and of leases that were begun anew stays.
+    /// Replaces the state by a full read. Published lapses and times of renewals are kept.
     pub(crate) fn replace(&mut self, read: Snapshot, revision: u64) {
         let mut entries = read.entries;
         for (key, entry) in &mut entries {
@@ -183,7 +185,7 @@ impl View {
         self.revision = revision;
     }
 
-    /// Takes changes of a watch, in their order. Returns what is to be told.
+    /// Applies watch events in order. Returns the events to publish.
     pub(crate) fn apply(&mut self, changes: &[Event]) -> Vec<StoreEvent> {
         let (mut events, mut touched) = (Vec::new(), BTreeSet::new());
         for change in changes {
@@ -232,11 +234,11 @@ impl View {
                 entry.revision = revision;
                 self.broken.remove(&key);
             }
-            // The last good one stays in force.
+            // The last good version stays in force.
             Some(Err(error)) => {
                 entry.revision = revision;
                 if self.broken.insert(key.clone()) && self.broken.len() <= TOLD {
-                    tracing::warn!(instance = %key, %error, "a record in etcd cannot be read; its last good version stays");
+                    tracing::warn!(instance = %key, %error, "cannot decode a record in etcd; its last good version stays in use");
                 }
                 return;
             }
@@ -246,12 +248,12 @@ impl View {
                 self.broken.remove(&key);
             }
         }
-        // A record that is told has a lease that has not lapsed, where nothing else is told after it.
+        // A published record counts as not lapsed, unless a lapse event follows it.
         entry.told = false;
         events.push(StoreEvent::Changed { revision, key, record: entry.record.clone() });
     }
 
-    /// Tells whether the lease of an instance has lapsed, where that differs from what was told.
+    /// Publishes a lapse or its end, if it differs from the last published state.
     fn tell(&mut self, key: InstanceKey, events: &mut Vec<StoreEvent>) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
         if entry.record.is_none() && entry.lease.is_none() && entry.revision == 0 {
@@ -287,7 +289,7 @@ impl Lease {
     }
 }
 
-/// What a full read gives.
+/// Result of a full read.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     entries: HashMap<InstanceKey, Entry>,
@@ -297,7 +299,6 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Takes a key.
     pub(crate) fn take(&mut self, keys: &Keys, pair: &KeyValue) {
         self.bytes += pair.key.len() + pair.value.len();
         match keys.name(&pair.key) {
@@ -309,7 +310,7 @@ impl Snapshot {
                     Err(error) => {
                         self.broken.insert(key.clone());
                         if self.broken.len() <= TOLD {
-                            tracing::warn!(instance = %key, %error, "a record in etcd cannot be read; it is left out");
+                            tracing::warn!(instance = %key, %error, "cannot decode a record in etcd; ignoring it");
                         }
                     }
                 }
@@ -324,29 +325,29 @@ impl Snapshot {
         }
     }
 
-    /// How many instances it has.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// How many bytes were read.
+    /// Number of bytes read.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// The record of a key's value.
+/// Decodes the record of a key's value.
 pub(crate) fn read(key: &InstanceKey, pair: &KeyValue) -> Result<Arc<Record>, String> {
     decode(key.clone(), &pair.value, unsigned(pair.mod_revision), unsigned(pair.create_revision))
         .map(Arc::new)
 }
 
-/// etcd's revisions are never negative.
+/// Converts a revision, which is never negative in etcd.
 pub(crate) fn unsigned(revision: i64) -> u64 {
     u64::try_from(revision).unwrap_or_default()
 }
 
-/// How long a lease in etcd is: a third longer than the TTL, because renewals are passed on that much later at most; whole seconds.
+/// Returns the TTL of a lease in etcd, in whole seconds: a third longer than the registered TTL, because
+/// renewals are forwarded with at most this delay.
 pub(crate) fn seconds(ttl: Duration) -> i64 {
     let longer = ttl + ttl / 3;
     let whole = longer.as_secs() + u64::from(longer.subsec_nanos() > 0);

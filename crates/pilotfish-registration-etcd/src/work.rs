@@ -1,4 +1,5 @@
-//! Does plans: grants leases, runs transactions, begins leases anew, and plans again where something else was there.
+//! Execution of plans: grants leases, runs transactions, renews leases, and plans again if the state differs
+//! from the belief.
 
 use crate::plan::{Answer, Belief, Change, LeaseChange, Plan};
 use crate::session::Session;
@@ -14,18 +15,18 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// How often one thing is tried while others change it.
+/// Maximum number of attempts for one operation under concurrent changes.
 const TRIES: u32 = 16;
 
-/// Something to be done for one instance.
+/// A write or renewal of one instance.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) key: InstanceKey,
     job: Job,
     pub(crate) belief: Belief,
-    /// A lease that was granted for it, with how long it is and since when.
+    /// A lease granted for it: id, TTL in seconds, and time of the grant.
     granted: Option<(i64, i64, Instant)>,
-    /// The answer to a write that was done, while its lease has to begin anew still.
+    /// Answer to a completed write whose lease is still to be renewed.
     written: Option<Result<Written, WriteError>>,
     tries: u32,
 }
@@ -43,7 +44,7 @@ enum Job {
     },
 }
 
-/// An answer that waits until the own watch has seen what it is about.
+/// An answer that waits until this store's watch has seen the revision.
 struct Done {
     attempt: Attempt,
     answer: Result<Answered, Failure>,
@@ -78,7 +79,7 @@ impl Attempt {
         Self { key, job, belief: Belief::default(), granted: None, written: None, tries: 0 }
     }
 
-    /// How many bytes it puts into a transaction, about.
+    /// Approximate number of bytes of the operation in a transaction.
     pub(crate) fn bytes(&self) -> usize {
         let json = match &self.job {
             Job::Write { json, .. } => json.len(),
@@ -87,7 +88,7 @@ impl Attempt {
         json + 1_024
     }
 
-    /// Nothing can be done now.
+    /// Answers that the store is unavailable.
     pub(crate) fn unavailable(self, reason: &str) {
         self.fail(Failure::Unavailable(reason.to_owned()));
     }
@@ -108,7 +109,7 @@ impl Attempt {
         }
     }
 
-    /// The lease that a plan wants is there already.
+    /// True if the lease for the plan was granted in an earlier attempt.
     fn has_granted(&self, plan: &Plan) -> bool {
         match plan.lease {
             LeaseChange::Grant(ttl) => self.granted.is_some_and(|(_, length, _)| length == seconds(ttl)),
@@ -117,7 +118,7 @@ impl Attempt {
     }
 
     fn fail(self, failure: Failure) {
-        // Who asked may be gone: then nobody wants to know.
+        // Sending fails if the caller is gone.
         match (self.job, failure) {
             (Job::Write { answer, .. }, Failure::Unavailable(why)) => {
                 drop(answer.send(Err(WriteError::Unavailable(why))));
@@ -142,7 +143,7 @@ impl Attempt {
     }
 }
 
-/// Does all of these, each key once, and answers them.
+/// Executes these attempts, each key once, and answers them.
 pub(crate) async fn work(shared: &Arc<Shared>, session: &Session, attempts: Vec<Attempt>) {
     let (mut open, mut done) = (attempts, Vec::new());
     while !open.is_empty() {
@@ -152,7 +153,7 @@ pub(crate) async fn work(shared: &Arc<Shared>, session: &Session, attempts: Vec<
     tokio::spawn(async move { answer(&shared, done).await });
 }
 
-/// Tries each once. Returns what is to be tried again.
+/// Tries each attempt once. Returns the attempts to repeat.
 async fn round(
     shared: &Shared,
     session: &Session,
@@ -191,7 +192,7 @@ async fn round(
             Ok(Outcome::Done) => {
                 if plan.record != Change::Nothing && attempt.belief.is_unreadable() {
                     let instance = &attempt.key;
-                    tracing::warn!(%instance, "a record in etcd that could not be read was replaced or removed, as a client wants");
+                    tracing::warn!(%instance, "an unreadable record in etcd was replaced or removed on request of a client");
                 }
                 clean_up(shared, &mut attempt, &plan);
                 match plan.lease {
@@ -210,7 +211,7 @@ async fn round(
     again
 }
 
-/// Makes a plan for each, and grants the leases that they want.
+/// Plans each attempt, and grants the leases that they need.
 async fn grant(
     shared: &Shared,
     session: &Session,
@@ -251,7 +252,7 @@ fn failure(shared: &Shared, session: &Session, error: &CallError) -> Failure {
     if matches!(error, CallError::NoSpace(_)) { Failure::Full(why) } else { Failure::Unavailable(why) }
 }
 
-/// A transaction failed as a whole, so that nothing of it happened, or nobody knows.
+/// Handles a transaction that failed as a whole: nothing was applied, or the result is unknown.
 fn failed(
     shared: &Shared,
     session: &Session,
@@ -262,12 +263,12 @@ fn failed(
     let mut again = Vec::new();
     for (mut attempt, plan) in planned {
         match error {
-            // One of the leases ended between its grant and now.
+            // A lease ended between its grant and the transaction.
             CallError::LeaseNotFound => {
                 attempt.granted = None;
                 try_again(attempt, &mut again, done);
             }
-            // A quota that is used up refuses writes, and removals only where they come with writes.
+            // An exceeded quota refuses writes, and removals only if they are in a transaction with writes.
             CallError::NoSpace(_) if matches!(plan.answer, Answer::Changed) && attempt.json().is_empty() => {
                 try_again(attempt, &mut again, done);
             }
@@ -287,7 +288,7 @@ fn try_again(mut attempt: Attempt, again: &mut Vec<Attempt>, done: &mut Vec<Done
     }
 }
 
-/// Leases that nothing ends with any more are revoked, and do not wait for their end.
+/// Revokes leases without keys, instead of waiting for their expiry.
 fn clean_up(shared: &Shared, attempt: &mut Attempt, plan: &Plan) {
     let is_used = matches!(plan.lease, LeaseChange::Grant(_));
     if !is_used && let Some((unused, ..)) = attempt.granted.take() {
@@ -300,7 +301,7 @@ fn clean_up(shared: &Shared, attempt: &mut Attempt, plan: &Plan) {
     }
 }
 
-/// Begins the leases of what was done anew. One that has ended meanwhile is granted in the next round.
+/// Renews the leases of executed plans. A lease that ended meanwhile is granted in the next round.
 async fn extend(
     shared: &Shared,
     session: &Session,
@@ -324,7 +325,7 @@ async fn extend(
             Ok(true) => done.push(settled(attempt, &answer, revision)),
             Ok(false) => {
                 attempt.written = settled_write(&attempt, &answer, revision);
-                // A look at what is there now: this cannot be.
+                // An impossible belief, so that the next transaction reads the actual state.
                 attempt.belief = Belief { record: None, revision: u64::MAX, lease: None };
                 try_again(attempt, again, done);
             }
@@ -336,7 +337,7 @@ async fn extend(
 fn settled(attempt: Attempt, answer: &Answer, revision: u64) -> Done {
     let written = settled_write(&attempt, answer, revision);
     let has_lease = *answer == Answer::Renewed;
-    // Only what is in the store can be waited for: other keys of etcd have revisions, too.
+    // Only revisions of the store's own keys can be waited for: other keys of etcd have revisions, too.
     let was_changed = attempt.granted.is_some() || *answer == Answer::Changed;
     let known = match (&written, answer) {
         (_, Answer::Nothing | Answer::Conflict | Answer::NoLease) => 0,
@@ -356,7 +357,7 @@ fn settled_write(attempt: &Attempt, answer: &Answer, revision: u64) -> Option<Re
     }
 }
 
-/// Answers when the own watch has seen everything, so that who asks next sees it, too.
+/// Answers once this store's watch has seen the revisions, so that a later read includes them.
 async fn answer(shared: &Shared, done: Vec<Done>) {
     let revisions = done.iter().filter_map(|done| Some(done.answer.as_ref().ok()?.revision));
     let has_seen = shared.has_seen(revisions.max().unwrap_or_default()).await;

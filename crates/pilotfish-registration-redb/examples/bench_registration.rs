@@ -1,6 +1,7 @@
 //! The bench of registration on the embedded store: `cargo xtask bench --registration`.
 //!
-//! It calls the registrar as servers do, without sockets. CPU time is that of the whole process: of callers, the registrar and the store.
+//! It calls the registrar like a server, without sockets. CPU time is that of the whole process: callers,
+//! registrar and store.
 
 #![allow(clippy::print_stdout, reason = "a bench prints what it measured")]
 
@@ -16,31 +17,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// How many instances there are.
+/// Number of instances.
 const INSTANCES: usize = 100_000;
-/// Instances of one service.
+/// Number of instances of one service.
 const IN_SERVICE: usize = 100;
-/// Calls that are under way at a time, where each registers or renews one instance.
+/// Number of concurrent calls that register or renew one instance each.
 const CLIENTS: usize = 512;
-/// Instances in a batch.
+/// Number of instances in a batch.
 const BATCH: usize = 100;
-/// Batches that are under way at a time.
+/// Number of concurrent batches.
 const BATCHES: usize = 16;
-/// How often an instance is renewed.
+/// Renewal interval of an instance.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
-/// What is measured, and what it must be.
+/// A measurement and its bar.
 struct Bar {
     name: &'static str,
     value: f64,
     unit: &'static str,
-    /// At least (positive) or at most (negative); zero for none.
+    /// Minimum (positive) or maximum (negative); zero for no bar.
     bar: f64,
 }
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<ExitCode> {
-    // Memory counts in a process that did nothing before.
+    // Memory is measured in a new process.
     if let Some(directory) = std::env::args().skip_while(|argument| argument != RESTART).nth(1) {
         let mut bars = Vec::new();
         restart(Path::new(&directory), &mut bars).await?;
@@ -55,7 +56,7 @@ async fn main() -> Result<ExitCode> {
     Ok(if restarted.success() { written } else { ExitCode::FAILURE })
 }
 
-/// The second half: a store that is opened again.
+/// Argument of the second process, which opens the store again.
 const RESTART: &str = "--restart";
 
 fn print(bars: Vec<Bar>) -> ExitCode {
@@ -74,7 +75,7 @@ fn print(bars: Vec<Bar>) -> ExitCode {
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Registers everything, one by one and in batches, and measures latency at rest.
+/// Registers all instances, one by one and in batches, and measures latency at rest.
 async fn registrations(directory: &Path, bars: &mut Vec<Bar>) -> Result<()> {
     let singles = tempfile::tempdir().context("a directory for the store")?;
     let opened = open(singles.path()).await?;
@@ -87,7 +88,7 @@ async fn registrations(directory: &Path, bars: &mut Vec<Bar>) -> Result<()> {
     let work = Arc::new(AtomicUsize::new(0));
     let (wall, cpu) = measure(BATCHES, &opened.0, &work, INSTANCES, BATCH).await?;
     report("registrations, batches of 100", INSTANCES, wall, cpu, 36_000.0, bars);
-    // The file as a process leaves it that is killed.
+    // A copy of the open file, as a killed process leaves it.
     let killed = tempfile::tempdir().context("a directory for the store")?;
     std::fs::copy(directory.join(FILE_NAME), killed.path().join(FILE_NAME)).context("copying the file")?;
     opened.close().await?;
@@ -99,7 +100,7 @@ async fn registrations(directory: &Path, bars: &mut Vec<Bar>) -> Result<()> {
     opened.close().await
 }
 
-/// Registers instances with many callers. Returns time and CPU time.
+/// Registers instances with concurrent callers. Returns elapsed time and CPU time.
 async fn measure(
     callers: usize,
     registrar: &Registrar,
@@ -132,7 +133,7 @@ async fn measure(
     Ok((begin.elapsed(), cpu_time() - cpu))
 }
 
-/// One registration at a time, until a watch has it.
+/// Measures the time from one registration to its watch event.
 async fn latency(registrar: &Registrar, bars: &mut Vec<Bar>) -> Result<()> {
     let mut watch = registrar.watch(&caller(), Filter::default(), WatchFrom::Snapshot)?;
     while watch.next().await?.is_partial {}
@@ -159,7 +160,7 @@ async fn latency(registrar: &Registrar, bars: &mut Vec<Bar>) -> Result<()> {
     Ok(())
 }
 
-/// Opens the full store again, and renews.
+/// Opens the full store again, and renews all leases.
 async fn restart(directory: &Path, bars: &mut Vec<Bar>) -> Result<()> {
     let before = resident();
     let begin = Instant::now();
@@ -183,7 +184,7 @@ async fn restart(directory: &Path, bars: &mut Vec<Bar>) -> Result<()> {
     opened.close().await
 }
 
-/// Renews all leases some times over.
+/// Renews all leases several times.
 async fn heartbeats(
     registrar: &Registrar,
     keys: &Arc<Vec<InstanceKey>>,
@@ -218,7 +219,7 @@ async fn heartbeats(
     Ok(())
 }
 
-/// What heartbeats of all instances take of a core, each in a call of its own.
+/// Measures the share of a core that heartbeats of all instances take, each in its own call.
 async fn share(registrar: &Registrar, keys: &[InstanceKey], bars: &mut Vec<Bar>) -> Result<()> {
     const STEP: Duration = Duration::from_millis(10);
     let in_step = INSTANCES * usize::try_from(STEP.as_millis())? / usize::try_from(HEARTBEAT.as_millis())?;
@@ -253,7 +254,7 @@ fn report(name: &'static str, count: usize, wall: Duration, cpu: Duration, bar: 
 struct Opened(Registrar, tokio::task::JoinHandle<()>);
 
 impl Opened {
-    /// The file is closed when the last one who knows the store is gone.
+    /// Closes the file, by dropping the last owner of the store.
     async fn close(self) -> Result<()> {
         let Self(registrar, driver) = self;
         driver.abort();
@@ -274,7 +275,7 @@ fn caller() -> Caller {
     Caller { identity: "bench".into(), may_take_over: false }
 }
 
-/// An instance as many are: two labels, a zone, one port, a lease of 30 s.
+/// A typical instance: two labels, a zone, one port, a lease of 30 s.
 fn instance(number: usize) -> Instance {
     let text = |text: &str| text.to_owned();
     let [.., second, third, fourth] = number.to_be_bytes();
@@ -305,7 +306,7 @@ fn cpu_time() -> Duration {
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// Resident memory, in KiB.
+/// Resident memory in KiB.
 fn resident() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Records as bytes. Fields of a format are never given another meaning; new ones have new numbers.
+//! Encoding of records. The numbers of fields are never reused; new fields get new numbers.
 
 use crate::interner::Interner;
 use pilotfish_model::Locality;
@@ -10,7 +10,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What stands between the names of a key. No name holds it.
+/// Separator of the names in a key. Names cannot contain it.
 const SEPARATOR: u8 = 0;
 
 #[derive(Clone, PartialEq, Message)]
@@ -70,7 +70,7 @@ struct StoredCheck {
     /// 1: HTTP, 2: TCP, 3: gRPC.
     #[prost(uint32, tag = "1")]
     kind: u32,
-    /// The path of HTTP, the service of gRPC.
+    /// Path for HTTP, service for gRPC.
     #[prost(string, tag = "2")]
     target: String,
     #[prost(string, tag = "3")]
@@ -87,7 +87,7 @@ struct StoredCheck {
     unhealthy_threshold: u32,
 }
 
-/// The key of a record in the file. Instances of a service are neighbours.
+/// Encodes the key of a record. Instances of a service are adjacent.
 pub(crate) fn encode_key(key: &InstanceKey) -> Vec<u8> {
     let InstanceKey { namespace, service, id } = key;
     let mut bytes = Vec::with_capacity(namespace.len() + service.len() + id.len() + 2);
@@ -141,7 +141,8 @@ pub(crate) fn encode(record: &Record) -> Vec<u8> {
     stored.encode_to_vec()
 }
 
-/// The record of a key. What cannot be read is damage, since only checked instances are written.
+/// Decodes the record of a key. An undecodable record means damage, since only validated instances are
+/// written.
 pub(crate) fn decode(key: InstanceKey, bytes: &[u8], interner: &mut Interner) -> Result<Record, String> {
     let stored =
         Stored::decode(bytes).map_err(|error| format!("the record of {key} cannot be read: {error}"))?;
@@ -259,7 +260,7 @@ fn decode_check(stored: &StoredCheck) -> Option<Check> {
     })
 }
 
-/// Durations of instances are hours at most: they fit.
+/// Converts a duration; durations of instances are at most hours, so it fits.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,31 +1,23 @@
-//! Why the store could not be opened.
+//! Errors of opening the store.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why the store could not be opened. Each says what can be done.
+/// Error of opening the store. Each message says what can be done.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The directory or the file cannot be read or written.
     #[error("cannot use {}: {source}", path.display())]
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Another process has it open.
+    Io { path: PathBuf, source: io::Error },
+    /// The file is open in another process.
     #[error(
         "{} is open in another process: one Pilotfish writes to a data directory; give this one another --data-dir, \
          or let several share an etcd",
         path.display()
     )]
-    InUse {
-        /// Which file.
-        path: PathBuf,
-    },
-    /// The file is damaged or was not written by us.
+    InUse { path: PathBuf },
+    /// The file is damaged or not a Pilotfish store.
     #[error(
         "{} is damaged: {why}. {}. To go on, bring back a backup, or remove the file and start with an empty store: clients \
          whose renewals find nothing register again",
@@ -33,14 +25,13 @@ pub enum OpenError {
         kept(copy)
     )]
     Corrupt {
-        /// Which file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the damage.
         why: String,
-        /// Where a copy of it is kept, or why there is none.
+        /// Path of the kept copy, or the reason that there is none.
         copy: Result<PathBuf, String>,
     },
-    /// The file is older than what was acknowledged.
+    /// The file is older than the acknowledged revision.
     #[error(
         "{} is at revision {found}, and revision {acknowledged} was acknowledged (registrations.revision): its newest changes are \
          damaged, or an older file took its place. {}. To go on, bring back the newer file. To go on without the changes since, remove \
@@ -51,35 +42,34 @@ pub enum OpenError {
     RolledBack {
         /// The file of records.
         path: PathBuf,
-        /// The revision that it has.
+        /// Revision of the file.
         found: u64,
-        /// The one that was acknowledged.
+        /// Acknowledged revision.
         acknowledged: u64,
-        /// Where a copy of it is kept, or why there is none.
+        /// Path of the kept copy, or the reason that there is none.
         copy: Result<PathBuf, String>,
     },
-    /// The file has a format that this version does not know.
+    /// The file has an unknown format.
     #[error(
         "{} has format {found} and this version knows format {known}: start the version that wrote it, or remove the file and \
          start with an empty store",
         path.display()
     )]
     Format {
-        /// Which file.
         path: PathBuf,
-        /// The format that it has.
+        /// Format of the file.
         found: u64,
-        /// The one that is known.
+        /// Format that this version supports.
         known: u64,
     },
 }
 
-/// A damaged file, of which a copy is kept.
+/// Returns the error of a damaged file, and keeps a copy of it.
 pub(crate) fn corrupt(path: &Path, why: String) -> OpenError {
     OpenError::Corrupt { path: path.to_owned(), why, copy: keep_copy(path) }
 }
 
-/// Keeps a copy of a file, once: who restarts again and again fills no disk.
+/// Keeps a copy of a file, once: repeated restarts must not fill the disk.
 pub(crate) fn keep_copy(path: &Path) -> Result<PathBuf, String> {
     let copy = copy_of(path);
     match fs::exists(&copy) {
@@ -88,7 +78,7 @@ pub(crate) fn keep_copy(path: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// The name of the copy: `registrations.redb.corrupt`.
+/// Returns the path of the copy: `registrations.redb.corrupt`.
 pub(crate) fn copy_of(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".corrupt");

@@ -1,4 +1,4 @@
-//! The file: opening it, reading it, and transactions.
+//! The database file: opening, reading and transactions.
 
 use crate::OpenError;
 use crate::codec::{decode, decode_key, encode, encode_key};
@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// The format that is written. A file with another one is not touched.
+/// Format of written files. A file with another format is not modified.
 const FORMAT: u64 = 1;
-/// What is read and not written yet is kept in memory, up to this.
+/// Size of the page cache, which also holds uncommitted pages.
 const CACHE_BYTES: usize = 32 << 20;
 
 const RECORDS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("records");
@@ -29,7 +29,7 @@ const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("numbers");
 const FORMAT_NUMBER: &str = "format";
 const REVISION_NUMBER: &str = "revision";
 
-/// A file that is open; nobody else can open it meanwhile.
+/// An open file, locked against other processes.
 pub(crate) struct RecordFile {
     path: PathBuf,
     database: Database,
@@ -38,29 +38,29 @@ pub(crate) struct RecordFile {
 /// Result of opening a file.
 pub(crate) enum Opened {
     Verified(RecordFile, Contents),
-    /// The newest commit does not verify. Nothing was changed.
+    /// The newest commit is invalid. The file was not modified.
     Unverified,
 }
 
-/// Progress at which a repair leaves out the newest commit: it begins at 0 and continues at 0.6 where it need not.
+/// Progress values of a repair that drops the newest commit; otherwise a repair goes from 0 to 0.6.
 const FALLS_BACK: std::ops::Range<f64> = 0.1..0.5;
 
-/// Everything that is in a file.
+/// All content of a file.
 pub(crate) struct Contents {
     pub(crate) revision: u64,
     pub(crate) records: Vec<Arc<Record>>,
 }
 
-/// What is wrong with a file or a disk.
+/// Error of a file or disk.
 #[derive(Debug)]
 pub(crate) enum FileError {
     /// The disk or a quota is full.
     Full(String),
-    /// Anything else.
+    /// Any other error.
     Other(String),
 }
 
-/// Why a file that opened cannot be read.
+/// Error of reading an open file.
 enum ReadError {
     Disk(redb::Error),
     Damaged(String),
@@ -72,7 +72,7 @@ impl From<redb::Error> for ReadError {
     }
 }
 
-/// Transactions that are under way.
+/// Tables of a write transaction.
 pub(crate) struct Transaction<'txn> {
     records: Table<'txn, &'static [u8], &'static [u8]>,
     numbers: Table<'txn, &'static str, u64>,
@@ -80,7 +80,7 @@ pub(crate) struct Transaction<'txn> {
 }
 
 impl RecordFile {
-    /// Makes a new file with a revision, or none of it.
+    /// Creates a new file with a revision, or no file at all.
     pub(crate) fn create(path: &Path, revision: u64) -> Result<(), OpenError> {
         let at = |source| OpenError::Io { path: path.to_owned(), source };
         let new = path.with_extension("redb.new");
@@ -88,7 +88,7 @@ impl RecordFile {
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.open(&new).map_err(at)?;
         let backend = FileBackend::new(file).map_err(|error| open_error(path, error))?;
-        // An earlier attempt may have left a part.
+        // Discards the rest of an earlier attempt.
         backend.set_len(0).map_err(at)?;
         let database =
             Builder::new().create_with_backend(backend).map_err(|error| open_error(path, error))?;
@@ -98,14 +98,14 @@ impl RecordFile {
         fs::rename(&new, path).and_then(|()| sync_folder(path)).map_err(at)
     }
 
-    /// Opens a file that is there, and reads it. With `may_fall_back`, a newest commit that does not verify is left out; otherwise it is
-    /// an error, and the file stays as it is.
+    /// Opens and reads an existing file. With `may_fall_back`, an invalid newest commit is dropped; otherwise
+    /// [`Opened::Unverified`] is returned, and the file is not modified.
     pub(crate) fn open(path: &Path, may_fall_back: bool) -> Result<Opened, OpenError> {
         let at = |source| OpenError::Io { path: path.to_owned(), source };
         if fs::metadata(path).map_err(at)?.len() == 0 {
             return Err(corrupt(path, "it has no bytes".to_owned()));
         }
-        // What reads a damaged file may find it impossible in more ways than it has errors for.
+        // redb may panic on a damaged file.
         let opened = catch_unwind(AssertUnwindSafe(|| match may_fall_back || header_verifies(path)? {
             true => Self::read(path, may_fall_back),
             false => Ok(Opened::Unverified),
@@ -119,7 +119,7 @@ impl RecordFile {
         let mut builder = Builder::new();
         builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
         if !may_fall_back {
-            // redb reports this progress before it leaves out the newest commit.
+            // redb reports this progress before it drops the newest commit.
             builder.set_repair_callback(|repair| {
                 if FALLS_BACK.contains(&repair.progress()) {
                     repair.abort();
@@ -137,7 +137,7 @@ impl RecordFile {
         Ok(Opened::Verified(file, contents))
     }
 
-    /// Sets the revision without a change.
+    /// Raises the revision without a change.
     pub(crate) fn raise_revision(&self, revision: u64) -> Result<(), OpenError> {
         let raised = self.transact(|transaction| Ok((transaction.set_revision(revision)?, true)));
         raised.map_err(|error| match error {
@@ -156,7 +156,7 @@ impl RecordFile {
         }
     }
 
-    /// An error of the disk is none of the file.
+    /// Distinguishes disk errors from damage.
     fn open_error(&self, error: ReadError) -> OpenError {
         let path = self.path.clone();
         match error {
@@ -204,7 +204,7 @@ impl RecordFile {
         Ok(Contents { revision, records })
     }
 
-    /// The record of a key.
+    /// Returns the record of a key.
     pub(crate) fn get(&self, key: &InstanceKey) -> Result<Option<Record>, FileError> {
         let run = || {
             let records =
@@ -218,7 +218,7 @@ impl RecordFile {
             .unwrap_or_else(|panic| Err(FileError::Other(panic_message(&*panic))))
     }
 
-    /// Runs a transaction, and makes it durable if it says that it changed something. Every error ends all use of the file, which
+    /// Runs a transaction, and commits it durably if its closure reports a change. After any error the file
     /// must be opened again.
     pub(crate) fn transact<T>(
         &self,
@@ -279,7 +279,8 @@ impl Transaction<'_> {
     }
 }
 
-/// True if the header's newest commit verifies, to which all other checksums lead. redb itself would silently use the one before it.
+/// True if the newest commit in the header is valid; all other checksums depend on it. redb itself would
+/// silently use the previous one.
 fn header_verifies(path: &Path) -> Result<bool, OpenError> {
     let mut header = [0; HEADER_BYTES];
     match File::open(path).and_then(|file| file.read_exact_at(&mut header, 0)) {
@@ -291,10 +292,11 @@ fn header_verifies(path: &Path) -> Result<bool, OpenError> {
     }
 }
 
-/// Bytes of redb's header.
+/// Size of redb's header in bytes.
 const HEADER_BYTES: usize = 320;
 
-/// redb's format 3: a byte whose lowest bit says which of two commits counts, and both, each with its number and a checksum.
+/// Checks the header of redb's file format 3: the lowest bit of a byte selects one of two commits, each with
+/// a number and a checksum.
 fn newest_commit_verifies(header: &[u8; HEADER_BYTES]) -> bool {
     const CHOICE: usize = 9;
     const COMMITS: [usize; 2] = [64, 192];
@@ -325,7 +327,7 @@ fn open_error(path: &Path, error: DatabaseError) -> OpenError {
     }
 }
 
-/// Whether an error of reading means the file and not the disk.
+/// True if the error means a damaged file and not a disk error.
 fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
 }

@@ -1,4 +1,4 @@
-//! The data directory: opening the file of records with the two files beside it.
+//! The data directory: opens the file of records and the two files beside it.
 
 use crate::error::{copy_of, keep_copy};
 use crate::file::{Contents, Opened, RecordFile};
@@ -10,10 +10,10 @@ use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-/// Added to the revision where nobody knows which one was acknowledged last, so that none is given out twice.
+/// Added to the revision if the acknowledged one is unknown, so that no revision is used twice.
 const REVISION_GAP: u64 = 1_000_000;
 
-/// An open data directory. Nobody else can open it meanwhile.
+/// An open data directory, locked against other processes.
 pub(crate) struct Folder {
     pub(crate) file: RecordFile,
     pub(crate) contents: Contents,
@@ -22,7 +22,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Opens a directory, which is made where it is missing, and reads it.
+    /// Opens a directory, which is created if missing, and reads its files.
     pub(crate) fn open(directory: &Path) -> Result<Self, OpenError> {
         let at = |path: &Path| {
             let path = path.to_owned();
@@ -30,12 +30,12 @@ impl Folder {
         };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(at(directory))?;
         let path = directory.join(FILE_NAME);
-        // A name that was made just now must be as durable as what is written below it.
+        // The name of a new directory must be as durable as the files in it.
         sync_folder(&path).map_err(at(directory))?;
         let marked = RevisionFile::open(directory)?;
         let is_new = !fs::exists(&path).map_err(at(&path))?;
         if is_new {
-            // Removals of a store that is gone mean nothing in this one; its revisions continue.
+            // Removals of a previous store do not apply to a new one; its revisions continue.
             RemovalLog::create(directory).map_err(at(directory))?;
             RecordFile::create(&path, marked.as_ref().map_or(0, |(_, revision)| *revision))?;
         }
@@ -58,7 +58,7 @@ impl Folder {
     }
 }
 
-/// Opens the file of records again, after an error that ended every use of it.
+/// Opens the file of records again after an error.
 pub(crate) fn reopen(
     directory: &Path,
     acknowledged: u64,
@@ -70,7 +70,7 @@ pub(crate) fn reopen(
     })
 }
 
-/// Opens the file, and checks that everything that was acknowledged is there.
+/// Opens the file, and checks that it has the acknowledged revision.
 fn open_records(
     path: &Path,
     acknowledged: Option<u64>,
@@ -82,7 +82,8 @@ fn open_records(
     let (opened, copy) = match RecordFile::open(path, false)? {
         Opened::Verified(file, contents) => (Opened::Verified(file, contents), None),
         Opened::Unverified => {
-            // A commit that a power cut interrupted was not acknowledged; only the revision beside it can tell it from damage.
+            // A commit interrupted by a power failure was not acknowledged; only the revision file
+            // distinguishes it from damage.
             if acknowledged.is_none() {
                 let why = format!(
                     "its newest commit does not verify, and without {REVISION_FILE} nobody knows what it held"
@@ -103,9 +104,9 @@ fn open_records(
         return rolled_back(contents.revision, acknowledged, copy);
     }
     if let Some((copy, is_kept_already)) = copy {
-        tracing::warn!(file = %path.display(), revision = contents.revision, "a commit that was not acknowledged is incomplete and left out");
+        tracing::warn!(file = %path.display(), revision = contents.revision, "dropping an incomplete commit that was not acknowledged");
         if let (Ok(copy), false) = (copy, is_kept_already) {
-            // The copy holds nothing that is missing here.
+            // The file has all acknowledged data, so the copy is not needed.
             fs::remove_file(&copy).map_err(|source| OpenError::Io { path: copy, source })?;
         }
     }

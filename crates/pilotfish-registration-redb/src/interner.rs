@@ -1,9 +1,9 @@
-//! Texts that are in many records, kept once.
+//! Interned texts that many records share.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Makes shared texts, each once. Dropped when a file was read; what it made stays.
+/// Interns texts while a file is read; the shared texts outlive it.
 #[derive(Debug, Default)]
 pub(crate) struct Interner(HashSet<Arc<str>>);
 

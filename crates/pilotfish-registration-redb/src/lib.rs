@@ -1,15 +1,15 @@
-//! The embedded store of registrations: one file under the data directory.
+//! The embedded registration store: one file in the data directory.
 //!
 //! ```text
-//! writes ─▶ queue ─▶ writer thread: one transaction for all that wait, fsync ─▶ events ─▶ answers
+//! writes ─▶ queue ─▶ writer thread: one transaction for all waiting writes, fsync ─▶ events ─▶ answers
 //! ```
 //!
-//! Acknowledged means durable: a write is answered after the commit that has it was synced to the disk, and
-//! after its events were handed on. Leases are in memory and start again when the store is opened.
+//! Acknowledged means durable: a write is answered after its commit was synced to the disk and its events
+//! were published. Leases are in memory and restart when the store is opened.
 //!
-//! Two small files beside it are written in place: `registrations.revision`, the highest revision that was
-//! acknowledged, which finds a file that lost its newest changes; and `registrations.removals`, space for
-//! removals on a full disk.
+//! Two small files beside it are written in place: `registrations.revision`, the highest acknowledged
+//! revision, which detects a file that lost its newest changes; and `registrations.removals`, reserved space
+//! for removals on a full disk.
 
 mod codec;
 mod error;
@@ -25,5 +25,5 @@ mod writer;
 pub use error::OpenError;
 pub use store::{OpenStore, RedbStore};
 
-/// The name of the file in the data directory.
+/// Name of the file in the data directory.
 pub const FILE_NAME: &str = "registrations.redb";

@@ -1,4 +1,4 @@
-//! Space for removals: a log of a fixed size, for what is removed while the store itself cannot be written.
+//! The removal log, of fixed size: reserved space for removals while the store cannot be written.
 
 use crate::OpenError;
 use crate::codec::{decode_key, encode_key};
@@ -12,35 +12,35 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Its name in the data directory.
+/// Name of the log in the data directory.
 pub(crate) const REMOVALS_FILE: &str = "registrations.removals";
-/// The size of the file: some ten thousand removals.
+/// Size of the file in bytes: some ten thousand removals.
 const BYTES: usize = 1 << 20;
 const MAGIC: &[u8; 8] = b"PFREMOV1";
-/// The header, alone in its sector: magic, generation, checksum.
+/// Size of the header, which has its own sector: magic, generation, checksum.
 const HEADER: usize = 512;
 
-/// Removals that are durable, and not in the store yet.
+/// Durable removals that are not in the store yet.
 #[derive(Debug)]
 pub(crate) struct RemovalLog {
     file: FixedFile,
-    /// Entries of earlier generations do not count.
+    /// Entries of earlier generations are ignored.
     generation: u64,
     end: usize,
     pending: BTreeMap<InstanceKey, Removal>,
 }
 
-/// A removal and the record that it removes.
+/// A removal of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Removal {
-    /// The revision of the record that is removed.
+    /// Revision of the removed record.
     pub(crate) before: u64,
-    /// The revision of its removal.
+    /// Revision of the removal.
     pub(crate) revision: u64,
 }
 
 impl RemovalLog {
-    /// Opens the log; one that is missing is made.
+    /// Opens the log, or creates a missing one.
     pub(crate) fn open(directory: &Path) -> Result<Self, OpenError> {
         let path = directory.join(REMOVALS_FILE);
         let at = |source| OpenError::Io { path: path.clone(), source };
@@ -59,7 +59,7 @@ impl RemovalLog {
         Ok(log)
     }
 
-    /// An empty log, in place of one of a store that is gone.
+    /// Creates an empty log, replacing that of a previous store.
     pub(crate) fn create(directory: &Path) -> io::Result<Self> {
         let mut content = header(1).to_vec();
         content.resize(BYTES, 0);
@@ -67,7 +67,7 @@ impl RemovalLog {
         Ok(Self { file, generation: 1, end: HEADER, pending: BTreeMap::new() })
     }
 
-    /// Makes removals durable: all of them or, where that fails, none that may be acknowledged.
+    /// Appends removals durably. If it fails, none of them may be acknowledged.
     pub(crate) fn append(&mut self, removals: BTreeMap<InstanceKey, Removal>) -> io::Result<()> {
         let mut bytes = Vec::new();
         for (key, removal) in &removals {
@@ -84,7 +84,7 @@ impl RemovalLog {
         Ok(())
     }
 
-    /// The store has them.
+    /// Clears the log once the store has the removals.
     pub(crate) fn clear(&mut self) -> io::Result<()> {
         if self.end == HEADER {
             return Ok(());
@@ -101,12 +101,12 @@ impl RemovalLog {
         self.pending.iter()
     }
 
-    /// True if the record of that revision was removed.
+    /// True if the record of this revision was removed.
     pub(crate) fn has(&self, key: &InstanceKey, revision: u64) -> bool {
         self.pending.get(key).is_some_and(|removal| removal.before == revision)
     }
 
-    /// Leaves out of a store's contents what was removed.
+    /// Removes the logged removals from a store's contents.
     pub(crate) fn apply(&self, contents: &mut Contents) {
         if !self.pending.is_empty() {
             contents.records.retain(|record| !self.has(&record.instance.key, record.revision));
@@ -133,7 +133,7 @@ fn generation(content: &[u8]) -> Option<u64> {
     is_ours.then_some(generation)
 }
 
-/// Generation, both revisions, the length of the key, the key, and a checksum of all.
+/// Appends an entry: generation, both revisions, length of the key, key, and a checksum of all.
 fn write_entry(bytes: &mut Vec<u8>, generation: u64, key: &[u8], removal: Removal) {
     let start = bytes.len();
     for number in [generation, removal.before, removal.revision, key.len() as u64] {
@@ -144,7 +144,8 @@ fn write_entry(bytes: &mut Vec<u8>, generation: u64, key: &[u8], removal: Remova
     bytes.extend(check.to_le_bytes());
 }
 
-/// The entry at a place, and where it ends. `None` where there is none of this generation: an entry that was cut was not acknowledged.
+/// Parses the entry at a position; also returns its end. Returns `None` if there is none of this generation:
+/// a truncated entry was not acknowledged.
 fn entry(content: &[u8], at: usize, generation: u64) -> Option<(&[u8], Removal, usize)> {
     let [of, before, revision, length] = [0, 8, 16, 24].map(|offset| number(content, at + offset));
     if of? != generation {

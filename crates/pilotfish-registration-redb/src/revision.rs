@@ -1,4 +1,4 @@
-//! The revision that was reached, in a file of its own: what the store must have when it is opened again.
+//! The revision file: the revision that the store must have when it is opened again.
 
 use crate::OpenError;
 use crate::error::corrupt;
@@ -7,10 +7,10 @@ use std::io;
 use std::path::Path;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Its name in the data directory.
+/// Name of the file in the data directory.
 pub(crate) const REVISION_FILE: &str = "registrations.revision";
 
-/// The highest revision that was acknowledged. It is written after each commit and never runs ahead of the store.
+/// The highest acknowledged revision. It is written after each commit and never exceeds the store's.
 #[derive(Debug)]
 pub(crate) struct RevisionFile {
     file: FixedFile,
@@ -18,7 +18,7 @@ pub(crate) struct RevisionFile {
 }
 
 impl RevisionFile {
-    /// Opens the file, and reads it; `None` for a new store, or one of a version that had none.
+    /// Opens and reads the file; `None` for a new store, or one of a version without this file.
     pub(crate) fn open(directory: &Path) -> Result<Option<(Self, u64)>, OpenError> {
         let path = directory.join(REVISION_FILE);
         let opened = FixedFile::open(&path).map_err(|source| OpenError::Io { path: path.clone(), source })?;
@@ -36,13 +36,13 @@ impl RevisionFile {
         Ok(Self { file, is_synced: true })
     }
 
-    /// Notes a revision whose commit is durable.
+    /// Writes a revision whose commit is durable.
     pub(crate) fn set(&mut self, revision: u64) -> io::Result<()> {
         self.is_synced = false;
         self.file.write_at(encode(revision).as_bytes(), 0)
     }
 
-    /// Makes what was noted outlive a power cut.
+    /// Syncs the written revision, for power failures.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         if !self.is_synced {
             self.file.sync()?;
@@ -52,7 +52,7 @@ impl RevisionFile {
     }
 }
 
-/// One line of a fixed length.
+/// Encodes a revision as one line of fixed length.
 fn encode(revision: u64) -> String {
     let text = format!("revision {revision:020}");
     format!("{text} {:016x}\n", xxh3_64(text.as_bytes()))

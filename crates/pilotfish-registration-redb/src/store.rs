@@ -1,4 +1,4 @@
-//! The store as its users see it.
+//! The embedded store.
 
 use crate::OpenError;
 use crate::folder::Folder;
@@ -16,18 +16,16 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use tokio::sync::{Semaphore, oneshot};
 
-/// Writes that wait or are under way, in KiB. Who brings more waits before it is read any further.
+/// Maximum size of waiting and running writes in KiB. Callers wait above it.
 const WAITING_KIB: u32 = 64 << 10;
 
-/// A store that was opened.
+/// An opened store.
 pub struct OpenStore {
-    /// The store.
     pub store: RedbStore,
-    /// Its events.
     pub events: StoreEvents,
 }
 
-/// The embedded store. Dropping it finishes what waits, and closes the file.
+/// The embedded store. Dropping it completes waiting writes, and closes the file.
 pub struct RedbStore {
     path: PathBuf,
     shared: Arc<Shared>,
@@ -36,17 +34,17 @@ pub struct RedbStore {
     writer: Option<JoinHandle<()>>,
 }
 
-/// What the store and its writer share.
+/// State shared between the store handle and its writer thread.
 pub(crate) struct Shared {
     pub(crate) leases: Mutex<LeaseTable>,
-    /// Why it cannot write.
+    /// Reason that the store cannot write.
     pub(crate) trouble: Mutex<Option<WriteError>>,
-    /// Nobody needs events any more.
+    /// True once the store is dropped: events are not needed any more.
     pub(crate) is_closing: AtomicBool,
 }
 
 impl RedbStore {
-    /// Opens the store in a directory, which is made where it is missing. Reads the whole file.
+    /// Opens the store in a directory, which is created if missing. Reads the whole file.
     ///
     /// # Errors
     /// [`OpenError`], which says what can be done.
@@ -87,7 +85,8 @@ impl RedbStore {
     }
 }
 
-/// Advances the clock of leases while the store is open: a thread of its own, since commits can take longer than its cadence.
+/// Advances the clock of leases while the store is open, on its own thread: commits can take longer than its
+/// interval.
 fn run_clock(shared: &Arc<Shared>) -> std::io::Result<()> {
     let shared = Arc::downgrade(shared);
     let tick = move || {
@@ -101,7 +100,7 @@ fn run_clock(shared: &Arc<Shared>) -> std::io::Result<()> {
     std::thread::Builder::new().name("leases".to_owned()).spawn(tick).map(drop)
 }
 
-/// About how much memory writes take, in KiB.
+/// Returns the approximate memory of writes in KiB.
 fn kib(writes: &[Write]) -> u32 {
     let weight = |write: &Write| write.value.as_ref().map_or(0, |value| value.instance.weight());
     let bytes: usize = writes.iter().map(|write| weight(write) + size_of::<Write>()).sum();
@@ -137,7 +136,7 @@ impl Drop for RedbStore {
         if let Some(writer) = self.writer.take()
             && writer.join().is_err()
         {
-            tracing::error!(path = %self.path.display(), "the writer of the store ended by a panic");
+            tracing::error!(path = %self.path.display(), "the writer thread of the store panicked");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The thread that writes: one transaction for all writes that wait, and leases.
+//! The writer thread: one transaction for all waiting writes, and leases.
 
 use crate::file::{Contents, FileError, RecordFile, Transaction};
 use crate::folder::{Folder, reopen};
@@ -15,13 +15,14 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-/// Writes of one transaction, about.
+/// Approximate maximum number of writes of one transaction.
 const COMMIT: usize = 8_192;
-/// Leases that are looked at under one lock.
+/// Maximum number of leases that are checked under one lock.
 const LEASES: usize = 4_096;
-/// Interval at which the acknowledged revision is made to outlive a power cut; a crash it outlives at once.
+/// Sync interval of the acknowledged revision, for power failures; after a crash of the process it is
+/// complete.
 const SYNC: Duration = Duration::from_secs(1);
-/// How long a file that failed is left alone before it is tried again; twice as long each time.
+/// Delay before a failed file is opened again; doubles each time.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
@@ -29,16 +30,16 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 pub(crate) struct Job {
     pub(crate) writes: Vec<Write>,
     pub(crate) answer: oneshot::Sender<Answers>,
-    /// Its room in the queue, which it has until it is done, whether anybody waits for the answer or not.
+    /// Room in the queue, held until the job is done, even if its caller is gone.
     pub(crate) room: OwnedSemaphorePermit,
 }
 
 type Answers = Vec<Result<Written, WriteError>>;
 
-/// The thread that writes.
+/// The writer thread.
 pub(crate) struct Writer {
     directory: PathBuf,
-    /// `None` after an error, until it could be opened again.
+    /// `None` after an error, until the file is opened again.
     file: Option<RecordFile>,
     acknowledged: RevisionFile,
     removals: RemovalLog,
@@ -47,22 +48,22 @@ pub(crate) struct Writer {
     shared: Arc<Shared>,
     events: StoreEventSender,
     first: Option<StoreEvent>,
-    /// When the revision was synced last.
+    /// Time of the last sync of the revision.
     synced: Instant,
 }
 
-/// What a transaction did, for leases and events.
+/// Effect of a transaction on leases and events.
 enum Effect {
     Changed {
         revision: u64,
         key: InstanceKey,
         record: Option<Arc<Record>>,
     },
-    /// Nothing was changed, and the lease begins anew.
+    /// Nothing changed, and the lease is renewed.
     Touched(InstanceKey, Duration),
 }
 
-/// What a transaction did, once it is durable.
+/// Results of a durable transaction.
 struct Done {
     revision: u64,
     answers: Vec<Answers>,
@@ -85,7 +86,7 @@ impl Writer {
         Self { directory, file, acknowledged, removals, trouble, revision, synced, shared, events, first }
     }
 
-    /// Writes until nobody can ask any more.
+    /// Writes until all senders are dropped.
     pub(crate) fn run(mut self, jobs: &mpsc::Receiver<Job>) {
         let first = self.first.take().into_iter().collect();
         self.tell(first);
@@ -105,20 +106,20 @@ impl Writer {
         }
     }
 
-    /// Writes, makes it durable, tells of it, and answers.
+    /// Commits writes durably, publishes their events, and answers.
     fn write(&mut self, jobs: Vec<Job>) {
         self.revive();
         let split = |Job { writes, answer, room }| (writes, (answer, room));
         let (writes, callers): (Vec<_>, Vec<_>) = jobs.into_iter().map(split).unzip();
         let answers = self.commit(&writes);
         for ((caller, room), answers) in callers.into_iter().zip(answers) {
-            // Who does not wait any more needs no answer.
+            // Sending fails if the caller is gone.
             let _ = caller.send(answers);
             drop(room);
         }
     }
 
-    /// Writes everything, or only what needs no space where the file cannot be written.
+    /// Writes everything, or only removals while the file cannot be written.
     fn commit(&mut self, writes: &[Vec<Write>]) -> Vec<Answers> {
         let Some(file) = self.file.as_ref().filter(|_| self.trouble.is_over()) else {
             let trouble = self.shared.trouble.lock().clone();
@@ -152,7 +153,7 @@ impl Writer {
                     self.recovered();
                 }
                 if let Err(error) = self.removals.clear() {
-                    tracing::warn!(%error, "the log of removals cannot be cleared; it is cleared later");
+                    tracing::warn!(%error, "cannot clear the removal log; retrying later");
                 }
                 self.finish(done)
             }
@@ -163,7 +164,7 @@ impl Writer {
         }
     }
 
-    /// Removes what is to be removed, by the log that has its space already. All else gets the error.
+    /// Executes removals through the log, whose space is reserved. All other writes get the error.
     fn remove_only(&mut self, writes: &[Vec<Write>], error: &WriteError) -> Vec<Answers> {
         let mut done = Done::new(self.revision, writes.len());
         let mut entries = BTreeMap::new();
@@ -183,7 +184,7 @@ impl Writer {
         match self.removals.append(entries) {
             Ok(()) => self.finish(done),
             Err(failed) => {
-                tracing::warn!(error = %failed, "removals cannot be recorded while the store cannot be written");
+                tracing::warn!(error = %failed, "cannot record removals in the log; the store cannot be written either");
                 let refuse = |written: Result<Written, WriteError>| match written {
                     Ok(written) if written.changed => Err(error.clone()),
                     written => written,
@@ -193,13 +194,13 @@ impl Writer {
         }
     }
 
-    /// Notes the revision of what is durable, and sends its events.
+    /// Records the durable revision, and publishes its events.
     fn finish(&mut self, done: Done) -> Vec<Answers> {
         let Done { revision, answers, effects } = done;
         if revision != self.revision {
             self.revision = revision;
             if let Err(error) = self.acknowledged.set(revision) {
-                tracing::warn!(%error, revision, "the acknowledged revision cannot be noted: damage of the store may stay unseen");
+                tracing::warn!(%error, revision, "cannot write the acknowledged revision; damage of the store may go undetected");
             }
         }
         let events = self.begin_leases(effects);
@@ -210,11 +211,11 @@ impl Writer {
     fn sync_revision(&mut self) {
         self.synced = Instant::now();
         if let Err(error) = self.acknowledged.sync() {
-            tracing::warn!(%error, "the acknowledged revision cannot be synced: damage of the store may stay unseen");
+            tracing::warn!(%error, "cannot sync the acknowledged revision; damage of the store may go undetected");
         }
     }
 
-    /// Begins and ends leases of what was written. Returns all events until then, in their order.
+    /// Starts and ends leases of durable writes. Returns all pending events in order.
     fn begin_leases(&self, effects: Vec<Effect>) -> Vec<StoreEvent> {
         let mut leases = self.shared.leases.lock();
         let mut events: Vec<StoreEvent> = leases.take_events().into_iter().map(StoreEvent::from).collect();
@@ -239,7 +240,7 @@ impl Writer {
         events
     }
 
-    /// Lets leases lapse that were not renewed.
+    /// Lets overdue leases lapse.
     fn lapse(&self) {
         loop {
             let mut leases = self.shared.leases.lock();
@@ -253,7 +254,7 @@ impl Writer {
         }
     }
 
-    /// After an error the file is closed and opened again, which finds out what of the last transaction is there.
+    /// Closes the file after an error and opens it again, which shows the result of the last transaction.
     fn fail(&mut self, error: FileError) -> WriteError {
         self.file = None;
         let error = match error {
@@ -266,7 +267,7 @@ impl Writer {
         error
     }
 
-    /// Opens a file again that could not be.
+    /// Opens the file again after an error, once the delay is over.
     fn revive(&mut self) {
         if self.file.is_none() && self.trouble.is_over() {
             self.trouble.begin();
@@ -278,11 +279,11 @@ impl Writer {
         match reopen(&self.directory, self.revision, &self.removals) {
             Ok((file, contents)) => {
                 self.file = Some(file);
-                // It was not acknowledged, and it is there: memory follows.
+                // The transaction was not acknowledged but committed: memory follows the file.
                 if contents.revision != self.revision {
                     self.revision = contents.revision;
                     if let Err(error) = self.acknowledged.set(self.revision) {
-                        tracing::warn!(%error, "the acknowledged revision cannot be noted: damage of the store may stay unseen");
+                        tracing::warn!(%error, "cannot write the acknowledged revision; damage of the store may go undetected");
                     }
                     let event = reset(contents, &self.shared);
                     self.tell(vec![event]);
@@ -296,7 +297,7 @@ impl Writer {
         let mut trouble = self.shared.trouble.lock();
         if trouble.as_ref() != Some(error) {
             let file = self.directory.join(crate::FILE_NAME);
-            tracing::error!(file = %file.display(), %error, "registrations cannot be written: what was acknowledged stays");
+            tracing::error!(file = %file.display(), %error, "cannot write registrations; acknowledged ones stay");
             *trouble = Some(error.clone());
         }
     }
@@ -308,16 +309,16 @@ impl Writer {
         self.trouble.wait = Duration::ZERO;
     }
 
-    /// Hands events on. Who does not read them holds up writes, unless the store is closed.
+    /// Publishes events. A slow receiver delays writes, unless the store is being closed.
     fn tell(&self, events: Vec<StoreEvent>) {
         self.events.send_blocking(events, || self.shared.is_closing.load(Ordering::Acquire));
     }
 }
 
-/// When what failed is tried again.
+/// Delay of retries after a failure.
 struct Trouble {
     failed: Instant,
-    /// Zero for at once.
+    /// Zero for an immediate retry.
     wait: Duration,
 }
 
@@ -337,7 +338,7 @@ impl Done {
         Self { revision, answers: Vec::with_capacity(callers), effects: Vec::new() }
     }
 
-    /// A removal that goes into the log, in the order of the removals there.
+    /// Adds a removal to the log, in the order of the log.
     fn remove(
         &mut self,
         file: &RecordFile,
@@ -398,7 +399,7 @@ fn record(value: Value, before: Option<&Record>, revision: u64) -> Arc<Record> {
     Arc::new(Record { instance, owner, revision, created, state })
 }
 
-/// All leases begin anew.
+/// Restarts all leases, and returns the content as a reset event.
 fn reset(contents: Contents, shared: &Shared) -> StoreEvent {
     let Contents { revision, records } = contents;
     let mut leases = shared.leases.lock();
@@ -409,7 +410,7 @@ fn reset(contents: Contents, shared: &Shared) -> StoreEvent {
     StoreEvent::Reset { revision, records, lapsed: Vec::new() }
 }
 
-/// A job, and those that wait behind it.
+/// Returns a job and those queued behind it.
 fn gather(first: Job, jobs: &mpsc::Receiver<Job>) -> Vec<Job> {
     let mut count = first.writes.len();
     let mut all = vec![first];

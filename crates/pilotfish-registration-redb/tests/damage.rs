@@ -135,11 +135,12 @@ async fn damaged_bytes_never_become_other_records() {
     assert!(refused > 20, "{refused} refused");
 }
 
-/// What is tried, the bytes of the store, files beside it, the records in it, and each how many bits one is flipped.
+/// What is tried, the bytes of the store, files beside it, the records in it, and each how many bits one is
+/// flipped.
 type Case<'a> = (&'a str, &'a [u8], &'a [(&'static str, Vec<u8>)], &'a [Arc<Record>], usize);
 
-/// The header that points at the newest commit, bit by bit: after a clean end; after a crash, as a copy of the folder; and as a copy
-/// of the file alone, without the revision beside it.
+/// The header that points at the newest commit, bit by bit: after a clean end; after a crash, as a copy of
+/// the folder; and as a copy of the file alone, without the revision beside it.
 #[tokio::test(flavor = "multi_thread")]
 async fn flipped_bit_of_the_header_loses_no_acknowledged_record() {
     let origin = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,5 @@
-//! A disk that is full: writes fail and say so, what was acknowledged stays, and writing goes on when there is space again.
+//! A disk that is full: writes fail and say so, what was acknowledged stays, and writing goes on when there
+//! is space again.
 //!
 //! The disk is a limit of the size of files in a process of its own: this test, started again.
 

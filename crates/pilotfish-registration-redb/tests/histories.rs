@@ -1,4 +1,5 @@
-//! Random histories: what is in the file is what was acknowledged, whenever it is opened again, and revisions only rise.
+//! Random histories: what is in the file is what was acknowledged, whenever it is opened again, and revisions
+//! only rise.
 
 #![allow(clippy::panic, reason = "what fails is a test")]
 
@@ -12,7 +13,8 @@ use std::collections::BTreeMap;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Writes in one call; a weight or a removal, and what is expected: anything, nothing, the last revision, an older one.
+    /// Writes in one call; a weight or a removal, and what is expected: anything, nothing, the last revision,
+    /// an older one.
     Write(Vec<(u8, Option<u32>, u8)>),
     Reopen,
 }

@@ -1,7 +1,8 @@
-//! A process that writes is killed a thousand times at random points: what was acknowledged is there afterwards, what was removed is
-//! not, and revisions only rise.
+//! A process that writes is killed a thousand times at random points: what was acknowledged is there
+//! afterwards, what was removed is not, and revisions only rise.
 //!
-//! The process is this test itself, started again. It says on its standard output what it begins and what was acknowledged.
+//! The process is this test itself, started again. It says on its standard output what it begins and what was
+//! acknowledged.
 
 use pilotfish_registration::testing::{instance, key, put, remove};
 use pilotfish_registration::{Instance, Store, StoreEvent};

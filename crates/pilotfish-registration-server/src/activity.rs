@@ -1,4 +1,4 @@
-//! What a connection is doing, so that one that does nothing, or is stuck, can be ended.
+//! Activity of a connection, so that idle or stuck ones can be closed.
 
 use crate::limits::ServerLimits;
 use parking_lot::Mutex;
@@ -7,39 +7,39 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The requests of one connection.
+/// Open requests and streams of one connection.
 #[derive(Debug)]
 pub(crate) struct Activity(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
     next: u64,
-    /// When each open request has to be over at the latest.
+    /// Deadlines of open requests.
     open: BTreeMap<u64, Instant>,
     streams: usize,
     is_used: bool,
     idle_since: Instant,
 }
 
-/// A request that goes on until it is dropped.
+/// An open request; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Busy {
     activity: Arc<Activity>,
     number: u64,
 }
 
-/// A stream of a connection; over when it is dropped.
+/// An open stream of a connection; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenStream(Arc<Activity>);
 
-/// Why a connection ends.
+/// Reason for closing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// No request came in time.
+    /// No request arrived in time.
     NoRequest,
-    /// It was idle.
+    /// Idle for too long.
     Idle,
-    /// Its client does not take a response.
+    /// The client does not read a response.
     Stuck,
 }
 
@@ -49,7 +49,7 @@ impl Activity {
         Arc::new(Self(Mutex::new(State { next: 0, open, streams: 0, is_used: false, idle_since: now })))
     }
 
-    /// A request begins, which may take so long.
+    /// Records the start of a request with this maximum duration.
     pub(crate) fn begin(self: &Arc<Self>, now: Instant, most: Duration) -> Busy {
         let mut state = self.0.lock();
         state.is_used = true;
@@ -59,12 +59,12 @@ impl Activity {
         Busy { activity: Arc::clone(self), number }
     }
 
-    /// Whether a request was ever made.
+    /// True if a request was made.
     pub(crate) fn is_used(&self) -> bool {
         self.0.lock().is_used
     }
 
-    /// A stream begins; `None` when there are too many.
+    /// Opens a stream; `None` above the limit.
     pub(crate) fn open_stream(self: &Arc<Self>, allowed: usize) -> Option<OpenStream> {
         let mut state = self.0.lock();
         if state.streams >= allowed {
@@ -74,7 +74,7 @@ impl Activity {
         Some(OpenStream(Arc::clone(self)))
     }
 
-    /// Whether the connection has to end.
+    /// Returns the reason to close the connection, if there is one.
     pub(crate) fn end(&self, now: Instant, limits: &ServerLimits) -> Option<End> {
         let state = self.0.lock();
         let idle = now.saturating_duration_since(state.idle_since);
@@ -87,7 +87,7 @@ impl Activity {
 }
 
 impl Busy {
-    /// It turned out to be one that may take so long from now on.
+    /// Sets a new maximum duration from now on.
     pub(crate) fn may_take(&self, now: Instant, most: Duration) {
         if let Some(until) = self.activity.0.lock().open.get_mut(&self.number) {
             *until = now + most;

@@ -1,4 +1,4 @@
-//! One request: who asks, whether it may, and which side answers.
+//! Handling of one request: authentication, authorization and routing to gRPC or JSON.
 
 use crate::access::{TOKEN, bearer, digest};
 use crate::activity::Activity;
@@ -34,47 +34,48 @@ use tonic::body::Body;
 use tonic::server::NamedService;
 use tower::Service;
 
-/// Bytes that a call of health or reflection may send.
+/// Maximum size of a health or reflection request in bytes.
 const CALL_BYTES: usize = 64 << 10;
 
-/// How long such a call may go on: a watch of health tells nothing that its client must not know, and holds a place of its connection.
+/// Maximum duration of a health or reflection call: a health watch reveals nothing confidential, and holds a
+/// stream slot of its connection.
 const CALL_AGE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
-/// A service of tonic, behind one type.
+/// A tonic service, type-erased.
 pub(crate) type Handler = Box<dyn Fn(Request<Body>) -> Answer + Send + Sync>;
 
-/// What all requests share.
+/// State shared by all requests.
 pub(crate) struct Requests {
     pub(crate) api: Arc<Api>,
     pub(crate) routes: Routes,
     pub(crate) openapi: Bytes,
     pub(crate) page: Bytes,
     pub(crate) registration: RegistrationServiceServer<Grpc>,
-    /// Health and reflection, by the beginnings of their paths.
+    /// Health and reflection, by path prefix.
     pub(crate) services: Vec<(String, Handler)>,
     pub(crate) authentication: Arc<Authentication>,
     pub(crate) refusals: RefusalLimit,
     pub(crate) budgets: AddressBudgets,
-    /// Connections that have not made a request yet.
+    /// Connections without a request so far.
     pub(crate) unused: Arc<HalfOpen>,
-    /// Whether clients may do without an identity.
+    /// True if clients need no identity.
     pub(crate) anonymous: bool,
-    /// Whether the listener is reached from this machine only.
+    /// True if only this machine reaches the listener.
     pub(crate) is_loopback: bool,
 }
 
-/// One connection, for its requests.
+/// Connection of a request.
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
-    /// The identities of its certificate, or why there are none.
+    /// Identities of its certificate, or the reason that there are none.
     pub(crate) certificate: Authenticated,
     pub(crate) activity: Arc<Activity>,
-    /// For the requests that are being read.
+    /// Budget of the requests that are being read.
     pub(crate) budget: Arc<Budget>,
 }
 
-/// A handler of one of tonic's services, and the beginning of its paths.
+/// Returns the handler of a tonic service, with its path prefix.
 pub(crate) fn handler<T>(service: T) -> (String, Handler)
 where
     T: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + NamedService,
@@ -89,7 +90,7 @@ where
 }
 
 impl Requests {
-    /// Answers one request; the connection is busy until the answer is sent.
+    /// Answers one request; the connection is busy until the response is sent.
     pub(crate) async fn answer(
         self: Arc<Self>,
         peer: Arc<Peer>,
@@ -97,7 +98,7 @@ impl Requests {
     ) -> Response<Guarded<Body>> {
         let limits = &self.api.limits;
         let started = Instant::now();
-        // Twice: to arrive, and to be answered; and as long again for the client to take the answer.
+        // One timeout each for reading the request, for handling it, and for the client reading the response.
         let busy = peer.activity.begin(started, 3 * limits.request_timeout);
         let (parts, body) = request.into_parts();
         let is_grpc = parts
@@ -129,7 +130,7 @@ impl Requests {
             Protocol::Json => {
                 response.extensions().get::<Outcome>().map_or(Code::Unknown, |outcome| outcome.0)
             }
-            // A status among the headers: there is nothing but an error.
+            // An error without body has its status in the headers.
             Protocol::Grpc => match tonic::Status::from_header_map(response.headers()) {
                 Some(status) => Code::try_from(i32::from(status.code())).unwrap_or(Code::Unknown),
                 None => Code::Ok,
@@ -146,7 +147,7 @@ impl Requests {
             if let Err(failure) = self.api.take_rate(&Who::anonymous(peer.address.ip())) {
                 return fail(failure);
             }
-            // Health's watch and reflection go on: they have places among the streams of their connection.
+            // Health watches and reflection streams use the stream slots of their connection.
             let Some(stream) = peer.activity.open_stream(limits.connection_streams) else {
                 return fail(Failure::limit(Limit::ConnectionStreams, "too many streams on this connection"));
             };
@@ -222,12 +223,12 @@ impl Requests {
         response
     }
 
-    /// Health or reflection, where it is asked.
+    /// Returns the health or reflection handler of a path.
     fn service(&self, path: &str) -> Option<&Handler> {
         self.services.iter().find(|(prefix, _)| path.starts_with(prefix)).map(|(_, service)| service)
     }
 
-    /// The documents that need no identity.
+    /// Returns the documents that need no identity.
     fn document(&self, path: &str) -> Option<(&'static str, Bytes)> {
         match path {
             "/" | "/docs" => Some(("text/html; charset=utf-8", self.page.clone())),
@@ -309,7 +310,7 @@ fn rpc_name(path: &str) -> &'static str {
     name.map_or(OTHER, known)
 }
 
-/// A method's name as a label.
+/// Returns the metric label of a method.
 fn known(name: &str) -> &'static str {
     const METHODS: [&str; 10] = [
         "Register",

@@ -1,4 +1,4 @@
-//! What the API does, for gRPC and JSON alike: validation, rules, the registrar.
+//! The API behind gRPC and JSON: validation, authorization, registrar.
 
 use crate::access::{Access, Action, Denied, Grant};
 use crate::convert;
@@ -21,9 +21,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Instances in a page where nothing is said.
+/// Default page size in instances.
 const PAGE: usize = 100;
-/// Bytes from which on a page, or a part of a watch, is full: clients of gRPC take 4 MiB, and a record is far smaller.
+/// Size in bytes at which a page, or a part of a watch, is full: gRPC clients accept 4 MiB, and a record is
+/// far smaller.
 pub(crate) const RESPONSE_BYTES: usize = 1 << 20;
 
 /// The API on a registrar.
@@ -35,11 +36,11 @@ pub(crate) struct Api {
     pub(crate) rate: Rate<(Arc<str>, IpAddr)>,
     pub(crate) owner_streams: Arc<Slots<Arc<str>>>,
     pub(crate) recorder: Arc<dyn Recorder>,
-    /// Becomes true when the server shuts down.
+    /// Becomes true at shutdown.
     pub(crate) closing: watch::Receiver<bool>,
 }
 
-/// Something that may be done, and how.
+/// An authorized request item with its permission.
 type Prepared<T> = Result<(T, Grant), Failure>;
 
 impl Api {
@@ -159,7 +160,7 @@ impl Api {
         })
     }
 
-    /// Before the store was read, nothing is known: neither that an instance is registered nor that it is not.
+    /// Returns an error before the store was read: until then it is unknown which instances are registered.
     fn check_read(&self) -> Result<(), Failure> {
         match self.registrar.is_ready() {
             true => Ok(()),
@@ -167,7 +168,7 @@ impl Api {
         }
     }
 
-    /// Counts a request, or a message of a stream, of a client.
+    /// Counts a request, or a message of a stream, against the client's rate.
     pub(crate) fn take_rate(&self, who: &Who) -> Result<(), Failure> {
         let key = (Arc::clone(&who.identity), who.address);
         self.rate.take(key, Instant::now()).map_err(|wait| {
@@ -176,7 +177,7 @@ impl Api {
         })
     }
 
-    /// Which instances a list or watch means. An error where the client may read none of them.
+    /// Returns the filter of a list or watch. Fails if the client may read none of its instances.
     pub(crate) fn filter(&self, who: &Who, namespace: &str, service: &str) -> Result<Filter, Failure> {
         if !self.access.allows_some(who, Action::Read) {
             return Err(denied(who, Action::Read, "anything", &Denied::Rule));
@@ -185,7 +186,7 @@ impl Api {
         if namespace.is_empty() {
             return Ok(Filter { namespace: None, service: some(service) });
         }
-        // A good name stands for that which is not said.
+        // Any valid name does for an empty service.
         let named = if service.is_empty() { "any" } else { service };
         let key = service_key(namespace, named, self.domain())?;
         if service.is_empty() {
@@ -199,7 +200,7 @@ impl Api {
         self.access.grant(who, Action::Read, key).is_ok()
     }
 
-    /// Counts a limit that was met by a part of a request.
+    /// Counts a limit that a part of a request exceeded.
     pub(crate) fn note(&self, failure: &Failure) {
         if let Some(limit) = failure.limit {
             self.recorder.limit_exceeded(limit);
@@ -225,8 +226,8 @@ impl Api {
             .map_err(|why| denied(who, action, &key.service_key().to_string(), &why))
     }
 
-    /// Grants the registration of an instance. An instance that the client registered before somebody made an
-    /// object of the service stays its own.
+    /// Authorizes a registration. An instance that the client registered before an object defined the service
+    /// stays its own.
     fn granted_registration(&self, who: &Who, key: &InstanceKey) -> Result<Grant, Failure> {
         match self.access.grant(who, Action::Register, key) {
             Ok(grant) => Ok(grant),
@@ -239,7 +240,7 @@ impl Api {
         self.registrar.get(key).is_some_and(|view| view.record.owner == who.identity)
     }
 
-    /// Checks of an instance that need to know the mesh and the listener.
+    /// Checks that need the mesh and the listener.
     fn check_place(&self, instance: &Instance) -> Result<(), Failure> {
         let around = self.access.around();
         let key = instance.key.service_key();
@@ -258,7 +259,7 @@ impl Api {
         Ok(())
     }
 
-    /// A host with dots belongs to the namespace that has it first.
+    /// A host name with dots belongs to the first namespace that registers it.
     fn check_host_owner(&self, key: &ServiceKey) -> Result<(), Failure> {
         if !key.service.contains('.') {
             return Ok(());
@@ -334,7 +335,7 @@ impl Api {
             check_host(&key.service_key(), self.domain())
                 .map_err(|message| Failure::field("service", message))?;
             let grant = match self.access.grant(who, Action::Register, &key) {
-                // It was registered before: the registrar knows by whom.
+                // An earlier registration: the registrar knows its owner.
                 Err(Denied::Owned(_)) => Grant { any_owner: false },
                 granted => granted
                     .map_err(|why| denied(who, Action::Register, &key.service_key().to_string(), &why))?,
@@ -379,7 +380,8 @@ fn deregistered(gone: Deregistered) -> v1::DeregisterResponse {
     }
 }
 
-/// Does what is prepared: that which may touch what others registered apart from that which may not. Results are in their order.
+/// Executes authorized items, separately for those that may change other owners' instances and those that may
+/// not. Results are in the order of the items.
 async fn in_groups<T, R, F>(
     registrar: &Registrar,
     who: &Who,
@@ -428,7 +430,7 @@ fn denied(who: &Who, action: Action, what: &str, why: &Denied) -> Failure {
     Failure::new(Code::PermissionDenied, format!("{} may not {action} {what}: {why}", who.identity))
 }
 
-/// Where a page begins: after this instance.
+/// Parses a page token: the last instance of the previous page.
 fn page_token(text: &str) -> Result<Option<InstanceKey>, Failure> {
     if text.is_empty() {
         return Ok(None);
@@ -440,13 +442,13 @@ fn page_token(text: &str) -> Result<Option<InstanceKey>, Failure> {
     }
 }
 
-/// Completes when the server shuts down.
+/// Completes at shutdown.
 pub(crate) async fn closed(closing: &mut watch::Receiver<bool>) {
-    // An error means that the server is gone.
+    // An error means that the server was dropped.
     let _ = closing.wait_for(|closing| *closing).await;
 }
 
-/// Ends with a failure when an answer takes too long.
+/// Fails if an answer takes too long.
 pub(crate) async fn in_time<R>(
     limit: Duration,
     answer: impl Future<Output = Result<R, Failure>>,

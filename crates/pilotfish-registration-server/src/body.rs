@@ -1,4 +1,4 @@
-//! Bodies of requests, limited in bytes and time; bodies of responses that know when they are over.
+//! Request bodies with limits of bytes and time, and response bodies that report their end.
 
 use crate::activity::Busy;
 use crate::failure::Failure;
@@ -12,18 +12,18 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
-/// What the limits are for.
+/// Scope of the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// All of the body.
+    /// The whole body.
     Whole,
-    /// All of it, which is one gRPC message.
+    /// The whole body, which is one gRPC message.
     Single,
-    /// Each gRPC message of it.
+    /// Each gRPC message.
     Message,
 }
 
-/// A request's body. Its error is what the client gets.
+/// A request body with limits. Its error is sent to the client.
 pub(crate) struct LimitedBody<B> {
     body: B,
     part: Part,
@@ -32,7 +32,7 @@ pub(crate) struct LimitedBody<B> {
     held: Arc<Held>,
     received: usize,
     messages: Messages,
-    /// When the part that has begun has to be over.
+    /// Deadline of the current part.
     until: Option<Pin<Box<Sleep>>>,
 }
 
@@ -44,7 +44,7 @@ impl<B> LimitedBody<B> {
 
     fn count(&mut self, data: &Bytes) -> Result<(), Failure> {
         let was_open = self.messages.is_open();
-        // What a message says that it will have is room that is made for it at once.
+        // The announced length counts, because tonic allocates it at once.
         let taken = match self.part {
             Part::Whole => data.len(),
             Part::Single | Part::Message => self.messages.push(data, self.bytes)?,
@@ -104,7 +104,7 @@ where
                 return Poll::Ready(Some(Err(failure)));
             }
             if let Some(until) = self.until.as_mut() {
-                // So that this task is woken when the time is over.
+                // Registers this task's waker for the deadline.
                 let _ = until.as_mut().poll(cx);
             }
         }
@@ -120,7 +120,7 @@ where
     }
 }
 
-/// Where the gRPC messages of a stream begin and end: a flag, four bytes of length, and so many bytes.
+/// Parser of gRPC message boundaries: a flag, four bytes of length, and the message.
 #[derive(Debug, Default)]
 struct Messages {
     header: Vec<u8>,
@@ -128,12 +128,12 @@ struct Messages {
 }
 
 impl Messages {
-    /// Whether a message has begun and is not over.
+    /// True within a message.
     fn is_open(&self) -> bool {
         !self.header.is_empty() || self.left > 0
     }
 
-    /// Returns how many bytes those have that begin here, as they say.
+    /// Returns the announced bytes of the messages that begin in the data.
     fn push(&mut self, mut data: &[u8], most: usize) -> Result<usize, Failure> {
         let mut said = 0_usize;
         while !data.is_empty() {
@@ -159,7 +159,7 @@ impl Messages {
     }
 }
 
-/// A response's body that keeps something until it is over or dropped.
+/// A response body that holds a guard until it ends or is dropped.
 pub(crate) struct Guarded<B> {
     body: B,
     _busy: Busy,

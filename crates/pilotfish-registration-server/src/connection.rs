@@ -1,4 +1,4 @@
-//! One connection: TLS, HTTP/1 or HTTP/2, and a watch over what it does.
+//! One connection: TLS, HTTP/1 or HTTP/2, and its timeouts.
 
 use crate::activity::{Activity, End};
 use crate::answer::{Peer, Requests};
@@ -19,9 +19,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, interval, timeout};
 
-/// How often a connection is looked at.
+/// Interval of timeout checks.
 const LOOK: Duration = Duration::from_secs(1);
-/// Bytes that are read ahead of an HTTP/1 connection, and the most that a request's head may have.
+/// Read buffer of an HTTP/1 connection, and maximum size of a request head, in bytes.
 const HEAD: usize = 32 << 10;
 
 /// Serves one connection until it ends.
@@ -44,7 +44,7 @@ pub(crate) async fn serve(
     let handshake = tokio::select! {
         handshake = timeout(limit, tls.handshake(io)) => handshake,
         () = unused.gave_way() => {
-            tracing::debug!(%address, "a TLS handshake gave way to others");
+            tracing::debug!(%address, "closing a TLS handshake: too many are open");
             return requests.api.recorder.handshake(false);
         }
     };
@@ -54,7 +54,7 @@ pub(crate) async fn serve(
             let certificate = spiffe_ids(stream.get_ref().1.peer_certificates());
             serve_http(requests, stream, address, certificate, unused).await;
         }
-        // Probes of load balancers connect and leave.
+        // Probes of load balancers connect and disconnect.
         Ok(Err(error))
             if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) =>
         {
@@ -79,7 +79,7 @@ async fn serve_http<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let recorder = Arc::clone(&requests.api.recorder);
     let budget = of_connection(&requests.budgets.of(network_of(address.ip())), &limits);
     let peer = Arc::new(Peer { address, certificate, activity: Arc::clone(&activity), budget });
-    // Until the first request; then it is none of those that may have to give way.
+    // Held until the first request; after it the connection cannot be displaced.
     let mut unused = Some(unused);
     let mut closing = requests.api.closing.clone();
     let service = hyper::service::service_fn(move |request| {
@@ -108,7 +108,7 @@ async fn serve_http<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
                 if activity.is_used() {
                     unused = None;
                 } else {
-                    tracing::debug!(%address, "a connection without a request gave way to others");
+                    tracing::debug!(%address, "closing a connection without a request: too many are open");
                     return;
                 }
             }
@@ -128,7 +128,7 @@ async fn serve_http<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     }
 }
 
-/// Completes when a connection has to end for another one.
+/// Completes when the connection is displaced by another one.
 async fn gave_way(unused: Option<&Handshake>) {
     match unused {
         Some(unused) => unused.gave_way().await,
@@ -136,7 +136,7 @@ async fn gave_way(unused: Option<&Handshake>) {
     }
 }
 
-/// A request is a few frames, and requests are limited for themselves, as are their bytes.
+/// Cost of frames: a request has few of them, and requests and their bytes have their own limits.
 fn frame_rates(limits: &ServerLimits) -> FrameRates {
     FrameRates { per_second: limits.frames_per_second, stream: 1, bytes_of_one: 16 << 10 }
 }

@@ -1,4 +1,4 @@
-//! Messages of the API and the types of registration.
+//! Conversion between API messages and registration types.
 
 use crate::failure::Failure;
 use pilotfish_registration::{
@@ -10,15 +10,15 @@ use prost_types::Duration as ProtoDuration;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Reads an instance that a client sent, with every check of its fields: what registering does before it asks whether the client may.
+/// Converts and validates an instance of a client: the first step of a registration, before authorization.
 ///
 /// # Errors
-/// With all that is wrong.
+/// With all violations.
 pub fn read_instance(instance: v1::Instance, domain: &str) -> Result<Instance, Violations> {
     registration(instance)?.validate(domain)
 }
 
-/// An instance as a client sent it. Its fields are checked later; here only what has no other form.
+/// Converts an instance without validation, except for fields without another form.
 fn registration(instance: v1::Instance) -> Result<Registration, Violations> {
     let mut wrong = Violations::default();
     let ttl = instance.ttl.map(|ttl| read_duration("ttl", ttl, &mut wrong));
@@ -78,14 +78,14 @@ fn read_duration(field: &str, given: ProtoDuration, wrong: &mut Violations) -> D
     })
 }
 
-/// A grace time of its own.
+/// Converts a drain time.
 pub(crate) fn drain(given: Option<ProtoDuration>) -> Result<Option<Duration>, Failure> {
     let mut wrong = Violations::default();
     let drain = given.map(|drain| read_duration("drain", drain, &mut wrong));
     if wrong.is_empty() { Ok(drain) } else { Err(wrong.into()) }
 }
 
-/// What has to be there: 0 is nothing.
+/// Converts an expected revision: 0 means absent.
 pub(crate) fn expected(revision: Option<u64>) -> Expected {
     match revision {
         None => Expected::Any,
@@ -94,7 +94,7 @@ pub(crate) fn expected(revision: Option<u64>) -> Expected {
     }
 }
 
-/// A duration of ours; none is longer than the API's type.
+/// Converts a duration; none of ours exceeds the API's type.
 pub(crate) fn duration(duration: Duration) -> ProtoDuration {
     ProtoDuration {
         seconds: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
@@ -157,7 +157,7 @@ fn instance(instance: &Instance) -> v1::Instance {
     }
 }
 
-/// `region/zone/sub_zone`, from the left as much as there is.
+/// Formats `region/zone/sub_zone`, without empty parts at the end.
 fn locality(parts: [&str; 3]) -> String {
     parts.join("/").trim_end_matches('/').to_owned()
 }

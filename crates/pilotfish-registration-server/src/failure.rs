@@ -1,4 +1,4 @@
-//! Why a request failed, once for gRPC and JSON.
+//! Errors of requests, for gRPC and JSON.
 
 use crate::limits::Limit;
 use pilotfish_registration::{FieldViolation, Record, RegistrarError, RenewalError, Violations, WatchError};
@@ -12,19 +12,19 @@ use tonic::Status;
 use tonic::metadata::MetadataValue;
 use tonic_types::{ErrorDetails, StatusExt};
 
-/// Why a request, or an item of a batch, failed.
+/// Error of a request, or of an item of a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Failure {
     pub(crate) code: Code,
     pub(crate) message: String,
     pub(crate) fields: Vec<FieldViolation>,
-    /// The revision that is there, with [`Code::Aborted`].
+    /// Current revision of the record, with [`Code::Aborted`].
     pub(crate) current_revision: u64,
-    /// The limit, with [`Code::ResourceExhausted`].
+    /// Name of the limit, with [`Code::ResourceExhausted`].
     pub(crate) limit: Option<&'static str>,
-    /// When to try again.
+    /// Delay before a retry.
     pub(crate) retry_after: Option<Duration>,
-    /// Where it is not that of the code.
+    /// HTTP status, if it is not that of the code.
     pub(crate) http: Option<u16>,
 }
 
@@ -45,7 +45,7 @@ impl Failure {
         Violations::one(field, message).into()
     }
 
-    /// A limit of the server.
+    /// The request exceeds a limit of the server.
     pub(crate) fn limit(limit: Limit, message: &str) -> Self {
         Self::limited(limit.as_str(), format!("{message} (limit {})", limit.as_str()))
     }
@@ -54,13 +54,13 @@ impl Failure {
         Self { limit: Some(limit), ..Self::new(Code::ResourceExhausted, message) }
     }
 
-    /// A body that is longer than it may be.
+    /// The body exceeds the maximum size.
     pub(crate) fn too_long(allowed: usize) -> Self {
         let message = format!("the request has more than {allowed} bytes");
         Self { http: Some(HTTP_BODY_TOO_LONG), ..Self::limit(Limit::RequestBytes, &message) }
     }
 
-    /// A body that did not end in time.
+    /// The body did not end in time.
     pub(crate) fn slow() -> Self {
         let failure = Self::new(Code::DeadlineExceeded, "the request did not arrive in time");
         Self { http: Some(HTTP_CLIENT_SLOW), ..failure }

@@ -12,21 +12,21 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tonic::{Request, Response, Status, Streaming};
 
-/// The client of a request, in its extensions.
+/// Client of a request, as a request extension.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) who: Who,
     pub(crate) activity: Arc<Activity>,
 }
 
-/// The service behind tonic's stubs.
+/// Service implementation behind tonic's stubs.
 #[derive(Clone)]
 pub(crate) struct Grpc(pub(crate) Arc<Api>);
 
 type Answer<T> = Result<Response<T>, Status>;
 type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// Every request passes identification before it reaches the stubs.
+/// Returns the client, which authentication has added to every request.
 fn client<T>(request: &Request<T>) -> Result<Client, Status> {
     let client = request.extensions().get::<Client>().cloned();
     client.ok_or_else(|| Failure::new(Code::Internal, "the client is not known").to_status())

@@ -20,7 +20,7 @@ struct Beating<S> {
 }
 
 impl Api {
-    /// Answers requests one after the other; no further one is read before.
+    /// Answers requests in order; the next one is read after the response.
     pub(crate) fn heartbeat<S>(
         self: &Arc<Self>,
         who: &Who,
@@ -44,7 +44,7 @@ impl Api {
 }
 
 impl<S: Stream<Item = Result<v1::HeartbeatRequest, Status>> + Unpin> Beating<S> {
-    /// `None` when the client has no more.
+    /// Returns the next response; `None` at the end of the client's stream.
     async fn next(&mut self) -> Option<Result<v1::HeartbeatResponse, Status>> {
         let mut closing = self.api.closing.clone();
         let request = loop {
@@ -53,7 +53,7 @@ impl<S: Stream<Item = Result<v1::HeartbeatRequest, Status>> + Unpin> Beating<S> 
                 () = closed(&mut closing) => return Some(Err(shutting_down().to_status())),
                 () = tokio::time::sleep_until(self.until) => return Some(Err(too_old().to_status())),
                 request = self.requests.next() => break request?,
-                // A client that is silent does not keep its place without its token.
+                // A silent stream must also end with its client's token.
                 () = tokio::time::sleep(self.api.bookmark_interval) => {
                     if let Err(failure) = self.api.check_stream(&self.who) {
                         return Some(Err(failure.to_status()));

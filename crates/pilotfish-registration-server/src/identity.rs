@@ -1,29 +1,29 @@
-//! Who asks.
+//! Identity of the client of a request.
 
 use crate::access::Digest;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The identity of clients that prove none, where they may.
+/// Identity of clients without credentials, where these are allowed.
 pub(crate) const ANONYMOUS: &str = "anonymous";
 
 /// The client of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Who {
-    /// What it proved, all of it. Never empty.
+    /// All proved identities. Never empty.
     pub(crate) identities: Arc<[String]>,
-    /// The first of them, which owns what the client registers.
+    /// The first identity, which owns the client's registrations.
     pub(crate) identity: Arc<str>,
-    /// Its token of the file, if that is how it is known.
+    /// Digest of its token, if a token of the file identified it.
     pub(crate) token: Option<Digest>,
-    /// Where it is.
+    /// Address of the client.
     pub(crate) address: IpAddr,
-    /// True if a proxy passed the request on: its client may be anywhere.
+    /// True if a proxy forwarded the request: the address is not the client's.
     pub(crate) is_forwarded: bool,
 }
 
 impl Who {
-    /// A client with these identities; `None` when there are none.
+    /// A client with these identities; `None` if there are none.
     pub(crate) fn new(identities: Vec<String>, token: Option<Digest>, address: IpAddr) -> Option<Self> {
         let identity = identities.first()?.as_str().into();
         Some(Self { identities: identities.into(), identity, token, address, is_forwarded: false })

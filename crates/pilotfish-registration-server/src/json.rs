@@ -19,11 +19,11 @@ use tonic::body::Body;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// The code of an answer, in its extensions.
+/// gRPC code of a response, as an extension of the HTTP response.
 #[derive(Clone, Copy)]
 pub(crate) struct Outcome(pub(crate) Code);
 
-/// Answers a request.
+/// Handles a JSON request.
 pub(crate) async fn handle<B>(
     api: &Arc<Api>,
     routes: &Routes,
@@ -59,7 +59,7 @@ where
     answered.await.unwrap_or_else(|error| failure(&error))
 }
 
-/// A request that was read.
+/// A request with its parsed path and body.
 struct Read<'a> {
     found: Found<'a>,
     parts: &'a Parts,
@@ -91,7 +91,7 @@ async fn call(api: &Arc<Api>, client: &Client, read: &Read<'_>) -> Result<Respon
     in_time(api.limits.request_timeout, answer).await
 }
 
-/// A watch: a JSON object a line, or server-sent events with ids that a browser resumes from.
+/// Starts a watch: newline-delimited JSON, or server-sent events with ids for resuming.
 fn watch(api: &Arc<Api>, client: &Client, read: &Read<'_>) -> Result<Response<Body>, Failure> {
     let headers = &read.parts.headers;
     let mut request: v1::WatchRequest = read.message()?;
@@ -104,7 +104,7 @@ fn watch(api: &Arc<Api>, client: &Client, read: &Read<'_>) -> Result<Response<Bo
         is_resumed = true;
     }
     let responses = match api.watch(&client.who, &client.activity, &request) {
-        // A browser gives up on an error, and cannot ask without its last id: it starts again with a snapshot.
+        // EventSource stops at an error and cannot drop its last id, so the watch restarts with a snapshot.
         Err(failure) if is_resumed && failure.code == Code::OutOfRange => {
             (request.resume_revision, request.resume_epoch) = (None, None);
             api.watch(&client.who, &client.activity, &request)?
@@ -162,14 +162,14 @@ fn json_of<M: Message + Name>(message: &M) -> Result<Vec<u8>, Failure> {
         .map_err(|error| Failure::new(Code::Internal, format!("the answer has no JSON form: {error}")))
 }
 
-/// A response with that body.
+/// Returns a response with this body.
 pub(crate) fn bytes(media: HeaderValue, body: Bytes) -> Response<Body> {
     let mut response = Response::new(Body::new(Full::new(body)));
     response.headers_mut().insert(CONTENT_TYPE, media);
     response
 }
 
-/// An error: status, code, message and fields.
+/// Returns an error response: status, code, message and fields.
 pub(crate) fn failure(failure: &Failure) -> Response<Body> {
     let mut response = bytes(JSON, error_json(failure).into());
     *response.status_mut() =
@@ -189,7 +189,7 @@ pub(crate) fn failure(failure: &Failure) -> Response<Body> {
 }
 
 fn error_json(failure: &Failure) -> Vec<u8> {
-    // An error has no durations, which alone have no JSON form.
+    // Only durations may have no JSON form, and errors have none.
     let error = to_json(&failure.to_error()).unwrap_or_else(|_| b"{}".to_vec());
     [b"{\"error\":", &error[..], b"}"].concat()
 }

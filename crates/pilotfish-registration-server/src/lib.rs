@@ -5,8 +5,9 @@
 //!                                                   └─ JSON ─▶ transcoding ┴▶ Api: validation, rules ─▶ Registrar
 //! ```
 //!
-//! Secure by default: without TLS it listens on loopback only; once there are tokens or TLS, clients have to prove who they are; once
-//! there are rules, what none of them allows is denied. Everything that a client can make it spend is limited first: docs/limits.md.
+//! Secure by default: without TLS it listens on loopback only; with tokens or TLS, clients must authenticate;
+//! with rules, everything that they do not allow is denied. All resources that a client can use are limited:
+//! docs/limits.md.
 
 mod access;
 mod activity;

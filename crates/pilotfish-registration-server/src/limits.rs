@@ -1,16 +1,18 @@
-//! What a client can make the server keep or do. docs/limits.md, "Of registration". Limits of what is registered are the registrar's.
+//! Limits of clients' requests and connections. docs/limits.md, "Of registration". The registrar has the
+//! limits of registered instances.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// A limit by its name: in errors, in the header `pilotfish-limit`, and as a label of metrics.
+/// A limit: its name is in errors, in the header `pilotfish-limit`, and in a metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// Bytes of one request ([`ServerLimits::request_bytes`]).
     RequestBytes,
-    /// Bytes of the requests of one connection that are being read ([`ServerLimits::connection_request_bytes`]).
+    /// Bytes of the requests of one connection that are being read
+    /// ([`ServerLimits::connection_request_bytes`]).
     ConnectionRequestBytes,
     /// Bytes of all requests that are being read ([`ServerLimits::all_request_bytes`]).
     AllRequestBytes,
@@ -20,7 +22,7 @@ pub enum Limit {
     FramesPerSecond,
     /// Refused credentials of one address ([`ServerLimits::refusals_per_second`]).
     RefusalsPerSecond,
-    /// Connections in all ([`ServerLimits::connections`]).
+    /// Total number of connections ([`ServerLimits::connections`]).
     Connections,
     /// Connections of one address ([`ServerLimits::address_connections`]).
     AddressConnections,
@@ -31,7 +33,6 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// All of them.
     pub const ALL: [Self; 10] = [
         Self::RequestBytes,
         Self::ConnectionRequestBytes,
@@ -45,7 +46,7 @@ impl Limit {
         Self::OwnerStreams,
     ];
 
-    /// Its name: `request-bytes`.
+    /// Returns the name, as in `request-bytes`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -63,7 +64,7 @@ impl Limit {
     }
 }
 
-/// How much a client may make the server do.
+/// Limits and timeouts of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
     /// `request-bytes`: of one request, or one message of a stream.
@@ -72,37 +73,40 @@ pub struct ServerLimits {
     pub connection_request_bytes: usize,
     /// `all-request-bytes`: of all requests that are being read; of one address, a quarter of it.
     pub all_request_bytes: usize,
-    /// `requests-per-second`: of one identity at one address; twice as many in a burst. Messages of streams count too.
+    /// `requests-per-second`: of one identity at one address; twice as many in a burst. Messages of streams
+    /// count too.
     pub requests_per_second: u32,
-    /// `frames-per-second`: of one connection with HTTP/2; ten times as many in a burst. A SETTINGS frame counts as 100.
+    /// `frames-per-second`: of one connection with HTTP/2; ten times as many in a burst. A SETTINGS frame
+    /// counts as 100.
     pub frames_per_second: u32,
-    /// `refusals-per-second`: of one address; ten times as many in a burst. Beyond it, credentials are not looked at.
+    /// `refusals-per-second`: of one address; ten times as many in a burst. Beyond it, credentials are not
+    /// looked at.
     pub refusals_per_second: u32,
-    /// `connections`: in all.
+    /// `connections`: maximum number of connections.
     pub connections: usize,
     /// `address-connections`: of one address.
     pub address_connections: usize,
-    /// Requests at a time on one connection. HTTP/2 holds the client back.
+    /// Maximum number of concurrent requests on one connection; HTTP/2 flow control enforces it.
     pub connection_requests: u32,
     /// `connection-streams`: watches and heartbeat streams of one connection.
     pub connection_streams: usize,
-    /// `owner-streams`: the same of one identity.
+    /// `owner-streams`: watches and heartbeat streams of one identity.
     pub owner_streams: usize,
-    /// Bytes of the headers of one request.
+    /// Maximum size of the headers of one request in bytes.
     pub header_bytes: u32,
-    /// Connections at a time that have not made a request yet. Beyond it, the one that has waited longest is closed.
+    /// Connections without a request so far. Above this limit the oldest one is closed.
     pub unused_connections: usize,
-    /// The time for a TLS handshake, and then for the first request.
+    /// Timeout of a TLS handshake, and then of the first request.
     pub first_request_timeout: Duration,
-    /// The time for all of a request, or of one message of a stream, to arrive; and then for its answer.
+    /// Timeout for the arrival of a request or of one message of a stream, and then for its response.
     pub request_timeout: Duration,
-    /// How long a connection may stay without requests.
+    /// Maximum time without requests.
     pub idle_timeout: Duration,
-    /// How long a stream may go on. Its client connects again and proves who it is once more.
+    /// Maximum age of a stream. Its client reconnects and authenticates again.
     pub stream_age: Duration,
-    /// The time for the authenticators to identify a client.
+    /// Timeout of the authenticators for one client.
     pub authentication_timeout: Duration,
-    /// The time for requests to end after a shutdown began.
+    /// Time for open requests after shutdown began.
     pub drain_timeout: Duration,
 }
 
@@ -132,47 +136,46 @@ impl Default for ServerLimits {
     }
 }
 
-/// The part of all requests' bytes that those of one address may have: one of so many.
+/// One address may use one `ADDRESS_PART`th of the bytes of all requests.
 const ADDRESS_PART: usize = 4;
 
-/// Bytes that requests share.
+/// Bytes shared by requests.
 pub(crate) type Budget = pilotfish_identity::Budget<Limit>;
 
-/// Bytes that one request took of a [`Budget`]; given back when it is dropped.
+/// Bytes that one request took of a [`Budget`]; given back on drop.
 #[derive(Debug)]
 pub(crate) struct Held {
     budget: Arc<Budget>,
     bytes: AtomicUsize,
 }
 
-/// The budget of a connection, as a share of its address's.
+/// Returns the budget of a connection, as a share of its address's.
 pub(crate) fn of_connection(address: &Arc<Budget>, limits: &ServerLimits) -> Arc<Budget> {
     address.share(Limit::ConnectionRequestBytes, limits.connection_request_bytes)
 }
 
-/// The budgets of addresses, as shares of the one of all.
+/// Budgets of addresses, as shares of the total budget.
 pub(crate) type AddressBudgets = pilotfish_identity::Shares<IpAddr, Limit>;
 
-/// None is taken yet.
+/// Returns the unused budgets of addresses.
 pub(crate) fn of_addresses(limits: &ServerLimits) -> AddressBudgets {
     let all = Budget::new(Limit::AllRequestBytes, limits.all_request_bytes);
     AddressBudgets::new(all, Limit::AllRequestBytes, limits.all_request_bytes / ADDRESS_PART)
 }
 
 impl Held {
-    /// Nothing is taken yet.
+    /// An empty holder of this budget's bytes.
     pub(crate) fn of(budget: &Arc<Budget>) -> Arc<Self> {
         Arc::new(Self { budget: Arc::clone(budget), bytes: AtomicUsize::new(0) })
     }
 
-    /// Takes so much more.
     pub(crate) fn take(&self, bytes: usize) -> Result<(), Limit> {
         self.budget.take(bytes).map_err(|exceeded| exceeded.limit)?;
         self.bytes.fetch_add(bytes, Ordering::AcqRel);
         Ok(())
     }
 
-    /// Gives everything back.
+    /// Gives all bytes back.
     pub(crate) fn release(&self) {
         self.budget.give(self.bytes.swap(0, Ordering::AcqRel));
     }

@@ -1,5 +1,5 @@
-//! Requests that a web page makes a browser send. The API has no use for them, and a page must not reach a listener on the loopback of
-//! whoever looks at it.
+//! Protection against requests from web pages. The API has no use for them, and a page must not reach a
+//! listener on its visitor's loopback address.
 
 use crate::failure::Failure;
 use http::header::{HOST, ORIGIN};
@@ -7,10 +7,10 @@ use http::request::Parts;
 use pilotfish_registration_api::v1::error::Code;
 use std::net::IpAddr;
 
-/// Refuses requests with several hosts or from pages of other places, and on loopback those under another
-/// name than ours.
+/// Refuses requests with several hosts or from pages of other origins, and on loopback those for other host
+/// names.
 pub(crate) fn check(parts: &Parts, is_loopback: bool) -> Result<(), Failure> {
-    // RFC 9112, 3.2: what is checked here could be another one than what somebody on the way has used.
+    // RFC 9112, 3.2: a proxy on the way may have used another Host header than the one checked here.
     if parts.headers.get_all(HOST).iter().nth(1).is_some() {
         return Err(Failure::new(Code::InvalidArgument, "the request has several Host headers"));
     }
@@ -38,7 +38,7 @@ pub(crate) fn check(parts: &Parts, is_loopback: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether `host[:port]` is an IP address or localhost.
+/// True if `host[:port]` is an IP address or localhost.
 fn is_own_name(host: &str) -> bool {
     let bare = |host: &str| {
         host.strip_prefix('[')

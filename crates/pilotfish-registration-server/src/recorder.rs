@@ -1,18 +1,16 @@
-//! What metrics learn of the server.
+//! Interface of the server to metrics.
 
 use std::time::Duration;
 
-/// How a request came.
+/// Protocol of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// gRPC.
     Grpc,
-    /// JSON over HTTP.
     Json,
 }
 
 impl Protocol {
-    /// Its name, as a label: `grpc`.
+    /// Returns the label value, as in `grpc`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -22,26 +20,26 @@ impl Protocol {
     }
 }
 
-/// Hears of what happens. Every label is of a closed set.
+/// Receiver of the server's events. All labels are from closed sets.
 pub trait Recorder: Send + Sync + 'static {
-    /// A request was answered, or a stream ended. `method` is its name in the definition (`Register`), or `other`; `code` that of gRPC
-    /// (`OK`, `NOT_FOUND`).
+    /// Records an answered request or ended stream. `method` is the name in the definition (`Register`), or
+    /// `other`; `code` is the gRPC code (`OK`, `NOT_FOUND`).
     fn request(&self, method: &'static str, protocol: Protocol, code: &'static str, took: Duration);
 
-    /// A limit refused a request, a stream or a connection; its name.
+    /// Records a request, stream or connection refused by this limit.
     fn limit_exceeded(&self, limit: &str);
 
-    /// Connections that are open now.
+    /// Records the number of open connections.
     fn connections(&self, open: usize);
 
-    /// A TLS handshake ended, with success or not.
+    /// Records a TLS handshake.
     fn handshake(&self, completed: bool);
 
-    /// Tokens and rules were read again; whether that succeeded.
+    /// Records a reload of tokens and rules.
     fn access_reloaded(&self, succeeded: bool);
 }
 
-/// A recorder that forgets everything.
+/// A recorder that records nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 

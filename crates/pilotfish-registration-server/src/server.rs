@@ -26,10 +26,10 @@ use tokio::task::JoinSet;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-/// The ALPN names that a [`Tls`](pilotfish_identity::Tls) of this server has to offer.
+/// ALPN protocols that a [`Tls`](pilotfish_identity::Tls) of this server must offer.
 pub const ALPN: &[&str] = &["h2", "http/1.1"];
 
-/// Why the server cannot start.
+/// Error of starting the server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The address is in use or not one of this machine.
@@ -37,10 +37,9 @@ pub enum ServerError {
     Bind {
         /// The address as configured.
         address: SocketAddr,
-        /// The system's error.
         source: io::Error,
     },
-    /// Other machines would reach it without TLS.
+    /// Other machines could reach it without TLS.
     #[error(
         "{address} is reached by other machines: registrations need TLS there, or the setting that allows plaintext"
     )]
@@ -48,10 +47,10 @@ pub enum ServerError {
         /// The address as configured.
         address: SocketAddr,
     },
-    /// Tokens or rules cannot be used.
+    /// The files of tokens or rules are invalid.
     #[error(transparent)]
     Access(#[from] AccessError),
-    /// The descriptors of reflection do not fit.
+    /// The reflection descriptors are invalid.
     #[error("no gRPC reflection")]
     Reflection(#[from] tonic_reflection::server::Error),
 }
@@ -63,7 +62,7 @@ pub struct RegistrationServer {
     recorder: Arc<dyn Recorder>,
 }
 
-/// A server that has its address and does not answer yet.
+/// A bound server that does not serve yet.
 pub struct Bound {
     listener: TcpListener,
     address: SocketAddr,
@@ -77,16 +76,16 @@ pub struct Bound {
 }
 
 impl RegistrationServer {
-    /// A server of that registrar, whose driver runs elsewhere.
+    /// A server for this registrar, whose driver runs elsewhere.
     #[must_use]
     pub fn new(registrar: Registrar, settings: ServerSettings, recorder: Arc<dyn Recorder>) -> Self {
         Self { registrar, settings, recorder }
     }
 
-    /// Takes the address and reads tokens and rules.
+    /// Binds the address and reads tokens and rules.
     ///
     /// # Errors
-    /// When the address cannot be had or must not be used without TLS, or a file cannot be used.
+    /// When the address cannot be bound or requires TLS, or a file is invalid.
     pub fn bind(self) -> Result<Bound, ServerError> {
         let Self { registrar, settings, recorder } = self;
         let address = settings.address;
@@ -140,7 +139,7 @@ impl RegistrationServer {
     }
 }
 
-/// What requests share, and who tells health.
+/// Builds the shared state of requests, and the health reporter.
 fn requests(
     api: Arc<Api>,
     authentication: Arc<Authentication>,
@@ -174,7 +173,7 @@ fn requests(
 
 type Services = Vec<(String, crate::answer::Handler)>;
 
-/// Health and reflection.
+/// Builds the health and reflection services.
 fn services() -> Result<(HealthReporter, Services), ServerError> {
     let (reporter, health) = tonic_health::server::health_reporter();
     let builder = || {
@@ -196,14 +195,14 @@ fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
 }
 
 impl Bound {
-    /// The address, with the port that the system chose for port 0.
+    /// The bound address, with the assigned port in place of 0.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `shutdown` resolves, then drains: no new connections, streams end with `UNAVAILABLE`, and what is left after
-    /// [`ServerLimits::drain_timeout`] is cut off.
+    /// Serves until `shutdown` resolves, then drains: no new connections, streams end with `UNAVAILABLE`, and
+    /// requests still open after [`ServerLimits::drain_timeout`] are cut off.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let limits = self.requests.api.limits;
         let mut connections = JoinSet::new();
@@ -224,8 +223,8 @@ impl Bound {
                 accepted = self.listener.accept() => match accepted {
                     Ok((io, peer)) => self.admit(&mut connections, &limits, io, peer),
                     Err(error) => {
-                        tracing::warn!(%error, "cannot accept a connection for registrations");
-                        // Mostly the process is out of file descriptors: others have to end first.
+                        tracing::warn!(%error, "cannot accept a registration connection");
+                        // Usually the process is out of file descriptors: other connections must end first.
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
                 },
@@ -240,7 +239,7 @@ impl Bound {
         if tokio::time::timeout(limits.drain_timeout, all).await.is_err() {
             tracing::warn!(
                 connections = connections.len(),
-                "connections for registrations did not end in time: cut off"
+                "closing registration connections that are still open after the drain timeout"
             );
         }
         connections.shutdown().await;
@@ -265,12 +264,12 @@ impl Bound {
         };
         recorder.limit_exceeded(exceeded.as_str());
         if let Some(left_out) = self.log.allow(Instant::now()) {
-            tracing::warn!(%peer, limit = exceeded.as_str(), left_out, "too many connections for registrations: closed");
+            tracing::warn!(%peer, limit = exceeded.as_str(), left_out, "closing a registration connection: limit reached");
         }
     }
 }
 
-/// Reads tokens and rules again when they change, until the server closes.
+/// Reads tokens and rules again when they change, until shutdown.
 async fn reload(api: Arc<Api>, interval: Duration) {
     if !api.access.has_files() {
         return;
@@ -286,13 +285,16 @@ async fn reload(api: Arc<Api>, interval: Duration) {
         let reloaded = reader.run(move || access.reload()).await.unwrap_or_else(|error| Err(error.into()));
         match reloaded {
             Ok(changed) if changed || is_broken => {
-                tracing::info!("tokens and rules of registrations were read again");
+                tracing::info!("reloaded the registration tokens and rules");
                 api.recorder.access_reloaded(true);
                 is_broken = false;
             }
             Err(error) if !is_broken => {
                 let error = &error as &dyn std::error::Error;
-                tracing::error!(error, "tokens and rules of registrations stay as they were");
+                tracing::error!(
+                    error,
+                    "cannot reload the registration tokens and rules; the previous ones stay in force"
+                );
                 api.recorder.access_reloaded(false);
                 is_broken = true;
             }
@@ -301,7 +303,7 @@ async fn reload(api: Arc<Api>, interval: Duration) {
     }
 }
 
-/// Says in gRPC health when the store was read.
+/// Reports in gRPC health once the store was read.
 async fn report_ready(registrar: Registrar, health: HealthReporter) {
     for service in ["", SERVICE] {
         health.set_service_status(service, ServingStatus::NotServing).await;

@@ -10,15 +10,14 @@ use std::time::Duration;
 
 /// Settings of the server.
 pub struct ServerSettings {
-    /// Where it listens.
     pub address: SocketAddr,
-    /// TLS, which has to offer [`ALPN`](crate::ALPN). Clients then have to prove an identity: by certificate or by token.
+    /// TLS, which must offer [`ALPN`](crate::ALPN). Clients then need an identity: a certificate or a token.
     pub tls: Option<Arc<Tls>>,
-    /// Whether it may listen without TLS on an address that other machines reach.
+    /// Allows plaintext on an address that other machines reach.
     pub allow_plaintext: bool,
-    /// Tokens and rules.
+    /// Files of tokens and rules.
     pub access: AccessFiles,
-    /// Further ways to prove an identity, such as service account tokens.
+    /// Additional authenticators, such as service account tokens.
     pub authenticators: Vec<Arc<dyn Authenticator>>,
     /// The domain of the cluster, as in `web.default.svc.cluster.local`.
     pub domain: String,
@@ -26,16 +25,16 @@ pub struct ServerSettings {
     pub mesh: Arc<dyn Mesh>,
     /// Pilotfish's version, for the OpenAPI document.
     pub version: String,
-    /// Limits of clients.
+    /// Limits and timeouts of clients.
     pub limits: ServerLimits,
-    /// Time between two responses of a quiet watch.
+    /// Interval of responses of a watch without changes.
     pub bookmark_interval: Duration,
-    /// How often files of tokens and rules are looked at.
+    /// Polling interval of the files of tokens and rules.
     pub reload_interval: Duration,
 }
 
 impl ServerSettings {
-    /// The defaults, on that address.
+    /// Default settings with this address.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {
         Self {

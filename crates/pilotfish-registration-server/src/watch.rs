@@ -1,4 +1,4 @@
-//! Watches: batches of the registrar as responses, as far as their client may read.
+//! Watches: batches of the registrar as responses, filtered by the client's permissions.
 
 use crate::activity::{Activity, OpenStream};
 use crate::api::{Api, RESPONSE_BYTES, closed};
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// The places that a stream takes of its connection's and its identity's.
+/// Stream slots of the connection and of the identity.
 pub(crate) struct StreamSlots {
     _connection: OpenStream,
     _owner: Slot<Arc<str>>,
@@ -26,13 +26,13 @@ struct Watching {
     who: Who,
     watch: Watch,
     until: Instant,
-    /// Responses that are ready, of one batch.
+    /// Pending responses of one batch.
     ready: VecDeque<v1::WatchResponse>,
     _slots: StreamSlots,
 }
 
 impl Api {
-    /// Takes the places of one more stream.
+    /// Takes the slots of one more stream.
     pub(crate) fn open_stream(&self, who: &Who, activity: &Arc<Activity>) -> Result<StreamSlots, Failure> {
         let connection = activity.open_stream(self.limits.connection_streams).ok_or_else(|| {
             Failure::limit(
@@ -46,7 +46,7 @@ impl Api {
         Ok(StreamSlots { _connection: connection, _owner: owner })
     }
 
-    /// Whether a stream may go on: its client is still who it was.
+    /// Checks that the client of a stream is still authenticated.
     pub(crate) fn check_stream(&self, who: &Who) -> Result<(), Failure> {
         match self.access.is_current(who) {
             true => Ok(()),
@@ -54,7 +54,8 @@ impl Api {
         }
     }
 
-    /// A watch. It holds nothing but its place in the history: a client that is too slow for that gets OUT_OF_RANGE.
+    /// Starts a watch. It holds only its position in the history: a client that is too slow for the history
+    /// gets OUT_OF_RANGE.
     pub(crate) fn watch(
         self: &Arc<Self>,
         who: &Who,
@@ -104,7 +105,7 @@ impl Watching {
                 () = tokio::time::sleep_until(self.until) => return Err(too_old()),
                 batch = self.watch.next() => break batch?,
                 () = tokio::time::sleep(self.api.bookmark_interval) => {
-                    // It is the time to look at the token, too, where nothing happens.
+                    // A stream without changes checks its token here.
                     self.api.check_stream(&self.who)?;
                     if let Some(batch) = self.watch.bookmark() {
                         break batch;
@@ -117,7 +118,7 @@ impl Watching {
         self.ready.pop_front().ok_or_else(|| Failure::new(Code::Internal, "a batch has no response"))
     }
 
-    /// A batch in parts that clients take; all but the last are partial. Never empty.
+    /// Splits a batch into responses of limited size; all but the last are partial. Never empty.
     fn responses(&self, batch: WatchBatch) -> VecDeque<v1::WatchResponse> {
         let WatchBatch { revision, epoch, is_snapshot, is_partial, events } = batch;
         let part =

@@ -1,4 +1,5 @@
-//! The example in Python against a server with TLS and tokens: it registers, renews, comes back when it was lost, and deregisters at the end.
+//! The example in Python against a server with TLS and tokens: it registers, renews, comes back when it was
+//! lost, and deregisters at the end.
 
 #![allow(clippy::unwrap_used, reason = "a test fails this way")]
 

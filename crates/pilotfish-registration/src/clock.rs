@@ -1,12 +1,13 @@
-//! Time that passes only while we run.
+//! Running time: a clock that stops while the process is suspended.
 
 use std::time::{Duration, Instant};
 
-/// A clock that does not count our own pauses.
+/// A clock that does not count suspensions of the process.
 ///
-/// A server that is stopped for a minute (SIGSTOP, a debugger, a frozen VM) receives no heartbeat in that minute, through no fault of
-/// its clients. A step beyond [`RunningClock::LONGEST_STEP`] counts as that long: a late wake-up. One beyond [`RunningClock::PAUSE`]
-/// does not count at all: the process did not run for an unknown part of it, and time must not pass too fast.
+/// A process that is suspended for a minute (SIGSTOP, a debugger, a frozen VM) receives no heartbeats in that
+/// minute, through no fault of its clients. A step above [`RunningClock::LONGEST_STEP`], such as a late
+/// wake-up, counts as that long. A step above [`RunningClock::PAUSE`] does not count at all: the process was
+/// suspended for an unknown part of it, and time must not pass too fast.
 #[derive(Clone, Debug)]
 pub struct RunningClock {
     last: Instant,
@@ -14,11 +15,11 @@ pub struct RunningClock {
 }
 
 impl RunningClock {
-    /// Interval at which the clock has to be advanced, by a thread or task that does nothing slow.
+    /// Interval at which the clock must be advanced, by a thread or task without slow work.
     pub const CADENCE: Duration = Duration::from_millis(50);
     /// The longest step that counts in full.
     pub const LONGEST_STEP: Duration = Duration::from_millis(100);
-    /// A longer step is a pause of the process.
+    /// A longer step is a suspension of the process.
     pub const PAUSE: Duration = Duration::from_millis(200);
 
     /// A clock at zero.
@@ -27,7 +28,7 @@ impl RunningClock {
         Self { last: now, running: Duration::ZERO }
     }
 
-    /// Moves the clock on. Returns the time that we have been running.
+    /// Advances the clock. Returns the running time.
     pub fn advance(&mut self, now: Instant) -> Duration {
         let step = now.saturating_duration_since(self.last);
         if step <= Self::PAUSE {
@@ -37,12 +38,12 @@ impl RunningClock {
         self.running
     }
 
-    /// Leaves out the time until now.
+    /// Skips the time until now.
     pub fn skip(&mut self, now: Instant) {
         self.last = self.last.max(now);
     }
 
-    /// The time at the last step.
+    /// Returns the running time at the last step.
     #[must_use]
     pub fn running(&self) -> Duration {
         self.running

@@ -1,37 +1,37 @@
-//! Whether an instance can be used, and why not.
+//! Health of an instance.
 
 use crate::{Record, RecordState};
 use std::sync::Arc;
 
-/// Whether an instance can be used.
+/// Health of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Health {
-    /// It can.
+    /// Healthy and usable.
     Healthy,
-    /// It can: its lease has lapsed, together with most of its service's, so that this is believed of none of them.
+    /// Usable: its lease has lapsed, together with most of its service's, so that self-preservation ignores
+    /// these lapses.
     Preserved,
-    /// Its client says that it cannot.
+    /// Unhealthy according to its client.
     Reported,
-    /// Its lease was not renewed.
+    /// Its lease has lapsed.
     Lapsed,
     /// An active check failed.
     CheckFailed,
-    /// It was deregistered and is in its grace time.
+    /// Deregistered and in its drain time.
     Draining,
 }
 
 impl Health {
-    /// All of them.
     pub const ALL: [Self; 6] =
         [Self::Healthy, Self::Preserved, Self::Reported, Self::Lapsed, Self::CheckFailed, Self::Draining];
 
-    /// Whether requests may be sent to it.
+    /// True if requests may be sent to it.
     #[must_use]
     pub fn is_usable(self) -> bool {
         matches!(self, Self::Healthy | Self::Preserved)
     }
 
-    /// Its name in the API, logs and metrics.
+    /// Returns the name in the API, logs and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -45,21 +45,19 @@ impl Health {
     }
 }
 
-/// An instance as everybody sees it.
+/// An instance with its health, as returned by lists and watches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InstanceView {
-    /// What the store has.
     pub record: Arc<Record>,
-    /// Whether it can be used.
     pub health: Health,
 }
 
-/// What is known of an instance beside its record.
+/// Health signals of an instance, other than its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Signs {
     /// Its lease has lapsed.
     pub(crate) lapsed: bool,
-    /// The lapse is not believed.
+    /// Self-preservation ignores the lapse.
     pub(crate) preserved: bool,
     /// An active check fails.
     pub(crate) check_failed: bool,

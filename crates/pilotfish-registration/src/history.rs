@@ -1,17 +1,17 @@
-//! The last changes, so that a watch can go on where another one ended.
+//! Recent changes, from which watches resume.
 
 use crate::directory::{Change, Filter};
 use crate::{InstanceKey, InstanceView};
 use std::collections::VecDeque;
 use std::mem::size_of;
 
-/// A ring of changes in the order in which they happened, bounded by count and bytes.
+/// A ring buffer of changes in order, limited by count and bytes.
 #[derive(Debug)]
 pub(crate) struct History {
     events: VecDeque<Entry>,
-    /// The number of the first event in the ring.
+    /// Number of the first event in the ring.
     first: u64,
-    /// From this revision on a watch can go on.
+    /// Oldest revision from which a watch can resume.
     base: u64,
     bytes: usize,
     max_events: usize,
@@ -21,22 +21,21 @@ pub(crate) struct History {
 #[derive(Clone, Debug)]
 struct Entry {
     event: WatchEvent,
-    /// The record is the one that it was: only its health changed.
+    /// Only the health changed, not the record.
     is_health: bool,
 }
 
-/// A change of an instance, as a watch tells it.
+/// A change of an instance in a watch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WatchEvent {
-    /// The store's revision. That of a change of health alone is the revision that was reached before it.
+    /// Revision of the store at the change; for a change of health alone, the last revision before it.
     pub revision: u64,
-    /// Which instance.
     pub key: InstanceKey,
-    /// What it is now; `None` for gone.
+    /// Current state; `None` for a removed instance.
     pub instance: Option<InstanceView>,
 }
 
-/// Why a watch cannot go on from a place.
+/// A watch cannot resume, because the history does not reach back far enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooOld;
 
@@ -44,9 +43,9 @@ pub(crate) struct TooOld;
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) events: Vec<WatchEvent>,
-    /// The number at which to go on.
+    /// Number of the next event to read.
     pub(crate) next: u64,
-    /// The revision that was reached; `None` where nothing was read.
+    /// Revision of the last event read; `None` if there is none.
     pub(crate) revision: Option<u64>,
 }
 
@@ -55,12 +54,13 @@ impl History {
         Self { events: VecDeque::new(), first: 0, base, bytes: 0, max_events, max_bytes }
     }
 
-    /// An empty history of another store. Numbers continue, so that every earlier place is too old.
+    /// An empty history after a store was replaced. Numbers continue, so that every earlier position is too
+    /// old.
     pub(crate) fn replaced(&self, base: u64, max_events: usize, max_bytes: usize) -> Self {
         Self { first: self.end() + 1, ..Self::new(base, max_events, max_bytes) }
     }
 
-    /// Appends a change. Revisions do not fall.
+    /// Appends a change. Revisions never decrease.
     pub(crate) fn push(&mut self, change: Change) {
         let record = |view: &Option<InstanceView>| view.as_ref().map(|view| view.record.revision);
         let is_health = change.after.is_some() && record(&change.before) == record(&change.after);
@@ -75,12 +75,13 @@ impl History {
         }
     }
 
-    /// The number that the next event will have.
+    /// Number of the next event to be appended.
     pub(crate) fn end(&self) -> u64 {
         self.first + self.events.len() as u64
     }
 
-    /// The number of the first event after a revision was reached: later changes of records, and changes of health since.
+    /// Returns the number of the first event after a revision: later changes of records, and changes of
+    /// health since.
     pub(crate) fn after(&self, revision: u64) -> Result<u64, TooOld> {
         if revision < self.base {
             return Err(TooOld);
@@ -89,13 +90,13 @@ impl History {
         Ok(self.first + self.events.partition_point(is_known) as u64)
     }
 
-    /// The events from a number on that a filter lets through; not many more than `most`.
+    /// Returns the events from a number on that match a filter; slightly more than `most` at most.
     pub(crate) fn read(&self, from: u64, filter: &Filter, most: usize) -> Result<Read, TooOld> {
         let skip = from.checked_sub(self.first).ok_or(TooOld)?;
         let skip = usize::try_from(skip).map_err(|_| TooOld)?;
         let mut read = Read { events: Vec::new(), next: from, revision: None };
         for Entry { event, is_health } in self.events.iter().skip(skip) {
-            // Records that changed together stay together, so that a watch can go on after any of these reads.
+            // Records that changed together are read together, so that a watch can resume after any read.
             let is_apart = *is_health || read.revision != Some(event.revision);
             if read.events.len() >= most && is_apart {
                 break;
@@ -117,13 +118,13 @@ impl History {
         self.bytes
     }
 
-    /// The oldest revision from which a watch can go on.
+    /// Oldest revision from which a watch can resume.
     pub(crate) fn oldest(&self) -> u64 {
         self.base
     }
 }
 
-/// About how many bytes an event keeps alive.
+/// Approximate number of bytes that an event holds.
 fn weight(event: &WatchEvent) -> usize {
     let record = event.instance.as_ref().map_or(0, |view| view.record.instance.weight());
     size_of::<WatchEvent>() + record

@@ -1,4 +1,4 @@
-//! What is registered: instances of services, and the records that stores keep of them.
+//! Registered instances, and the records that stores keep of them.
 
 use crate::TextMap;
 use pilotfish_model::Locality;
@@ -8,35 +8,35 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A service: all instances with these two names.
+/// Namespace and name of a service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceKey {
-    /// A DNS label, as namespaces of Kubernetes.
+    /// A DNS label, as of Kubernetes namespaces.
     pub namespace: Arc<str>,
-    /// A short name such as `web`, or a host name with a dot, which is taken as it is.
+    /// A short name such as `web`, or a host name with a dot, which is used as it is.
     pub service: Arc<str>,
 }
 
-/// The name of an instance, unique in the store.
+/// Name of an instance, unique in the store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceKey {
-    /// A DNS label, as namespaces of Kubernetes.
+    /// A DNS label, as of Kubernetes namespaces.
     pub namespace: Arc<str>,
-    /// A short name such as `web`, or a host name with a dot, which is taken as it is.
+    /// A short name such as `web`, or a host name with a dot, which is used as it is.
     pub service: Arc<str>,
     /// Unique in its service. Letters, digits and `-._:@+~`, at most 253 bytes.
     pub id: Arc<str>,
 }
 
 impl ServiceKey {
-    /// A key of these names, which are not checked.
+    /// A key of these names, without validation.
     #[must_use]
     pub fn new(namespace: impl Into<Arc<str>>, service: impl Into<Arc<str>>) -> Self {
         Self { namespace: namespace.into(), service: service.into() }
     }
 
-    /// The host name that clients use: a short name is that of a Kubernetes Service (`web.default.svc.cluster.local`), one with a
-    /// dot is taken as it is.
+    /// Returns the host name for clients: for a short name that of a Kubernetes Service
+    /// (`web.default.svc.cluster.local`), for a name with a dot the name itself.
     #[must_use]
     pub fn host(&self, domain: &str) -> String {
         match self.service.contains('.') {
@@ -47,7 +47,7 @@ impl ServiceKey {
 }
 
 impl InstanceKey {
-    /// A key of these names, which are not checked.
+    /// A key of these names, without validation.
     #[must_use]
     pub fn new(
         namespace: impl Into<Arc<str>>,
@@ -57,7 +57,7 @@ impl InstanceKey {
         Self { namespace: namespace.into(), service: service.into(), id: id.into() }
     }
 
-    /// The service that it is an instance of.
+    /// Returns the service of the instance.
     #[must_use]
     pub fn service_key(&self) -> ServiceKey {
         ServiceKey { namespace: Arc::clone(&self.namespace), service: Arc::clone(&self.service) }
@@ -76,42 +76,40 @@ impl fmt::Display for InstanceKey {
     }
 }
 
-/// An instance as a client registered it, checked: [`crate::Registration::validate`] makes one of what came from outside.
+/// A validated instance as a client registered it; created by [`crate::Registration::validate`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Instance {
-    /// Its name.
     pub key: InstanceKey,
-    /// Where it is reached, the primary address first. Never empty, no duplicates.
+    /// Addresses, the primary one first. Never empty, no duplicates.
     pub addresses: Vec<IpAddr>,
-    /// Where it listens. Never empty, no duplicates.
+    /// Listening ports. Never empty, no duplicates.
     pub ports: Vec<Port>,
-    /// Labels, which subsets and policies select by: keys and values as Kubernetes allows them.
+    /// Labels for subsets and policies; keys and values follow the rules of Kubernetes.
     pub labels: TextMap,
-    /// Free texts, which nothing selects by.
+    /// Free-form texts, without influence on selection.
     pub metadata: TextMap,
-    /// Where it runs.
     pub locality: Locality,
-    /// Its network; empty for not known.
+    /// Network; empty if unknown.
     pub network: Arc<str>,
-    /// Relative weight; 0 for not set.
+    /// Relative weight; 0 if unset.
     pub weight: u32,
-    /// What the client says about its health.
+    /// Health as reported by the client.
     pub healthy: bool,
-    /// The name of its service account, which its SPIFFE identity is made of; empty for none.
+    /// Service account, the basis of its SPIFFE identity; empty for none.
     pub service_account: Arc<str>,
-    /// How long its lease lasts without being renewed. `None`: it has no lease and stays until it is deregistered.
+    /// TTL of the lease. `None`: the instance has no lease and stays until it is deregistered.
     pub ttl: Option<Duration>,
-    /// Active checks that are run against it.
+    /// Active checks of the instance.
     pub checks: Vec<Check>,
-    /// How long it drains when it is deregistered; zero for not at all.
+    /// Drain time after deregistration; zero for none.
     pub drain: Duration,
 }
 
 impl Instance {
-    /// Estimated bytes in memory, which limits of bytes count: each text as if no other instance had it.
+    /// Estimated bytes in memory, for limits of bytes: texts shared with other instances count in full.
     #[must_use]
     pub fn weight(&self) -> usize {
-        /// The counters of an `Arc`, and what an allocation costs beside.
+        /// Counters of an `Arc` and overhead of an allocation.
         const SHARED: usize = 32;
         let texts = |map: &TextMap| -> usize {
             map.iter().map(|(key, value)| key.len() + value.len() + 2 * SHARED + 32).sum()
@@ -142,34 +140,33 @@ impl Instance {
 /// A port of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Where the instance listens.
+    /// Listening port of the instance.
     pub number: NonZeroU16,
-    /// The port of the service, which clients connect to.
+    /// Port of the service, for clients.
     pub service_port: NonZeroU16,
-    /// Its name, a DNS label; empty for none.
+    /// Port name, a DNS label; empty for none.
     pub name: Arc<str>,
-    /// The protocol in Istio's names, small letters; empty for not said.
+    /// Istio's protocol name in lower case; empty if unset.
     pub protocol: Arc<str>,
 }
 
-/// An active check: it is run against the instance's primary address.
+/// An active check of the instance's primary address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// What is asked.
     pub kind: CheckKind,
     /// The port; `None` for the instance's first.
     pub port: Option<NonZeroU16>,
-    /// Time from one check to the next.
+    /// Time between two checks.
     pub interval: Duration,
-    /// How long an answer may take; never longer than the interval.
+    /// Timeout of a check; at most the interval.
     pub timeout: Duration,
-    /// How many good answers in a row make it healthy; at least 1.
+    /// Number of consecutive successes until the check passes; at least 1.
     pub healthy_threshold: u32,
-    /// How many bad ones in a row make it unhealthy; at least 1.
+    /// Number of consecutive failures until the check fails; at least 1.
     pub unhealthy_threshold: u32,
 }
 
-/// What an active check asks.
+/// Protocol of an active check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckKind {
     /// A GET whose answer has a status of 200 to 399.
@@ -179,42 +176,40 @@ pub enum CheckKind {
         /// The `Host` header; empty for the address.
         host: Arc<str>,
     },
-    /// A connection.
+    /// A TCP connection.
     Tcp,
-    /// `grpc.health.v1.Health/Check` that says `SERVING`.
+    /// `grpc.health.v1.Health/Check` with the response `SERVING`.
     Grpc {
-        /// The service that is asked for; empty for the whole server.
+        /// Service in the request; empty for the whole server.
         service: Arc<str>,
     },
 }
 
-/// An instance as a store has it.
+/// An instance as stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// What was registered.
     pub instance: Arc<Instance>,
     /// The identity that registered it.
     pub owner: Arc<str>,
-    /// The store's revision at its last change.
+    /// Store revision of the last change.
     pub revision: u64,
-    /// The store's revision at its creation. Deregistered and registered again, it is a new one.
+    /// Store revision of the creation. A deregistered instance that registers again gets a new one.
     pub created: u64,
-    /// Whether it is leaving.
     pub state: RecordState,
 }
 
-/// Whether an instance is leaving.
+/// State of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum RecordState {
-    /// It serves.
+    /// Registered.
     #[default]
     Serving,
-    /// It was deregistered and is in its grace time. It has no lease any more.
+    /// Deregistered and in its drain time; without a lease.
     Draining,
 }
 
 impl Record {
-    /// How long its lease lasts. `None` without a lease: where its client wants none, and while it drains.
+    /// Returns the TTL of its lease. `None` without a lease: if its client wants none, and while it drains.
     #[must_use]
     pub fn lease(&self) -> Option<Duration> {
         match self.state {

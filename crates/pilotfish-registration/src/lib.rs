@@ -1,11 +1,11 @@
-//! Services that register themselves: instances, leases, the directory, and the contract of stores.
+//! Registration of services by their instances: instances, leases, the directory, and the contract of stores.
 //!
 //! ```text
-//! Registration ─ validate ─▶ Instance ─ Registrar ─▶ Store (durable) ─ StoreEvent ─▶ Directory ─▶ lists, watches, the world
+//! Registration ─ validate ─▶ Instance ─ Registrar ─▶ Store (durable) ─ StoreEvent ─▶ Directory ─▶ lists, watches, model
 //! ```
 //!
-//! One direction: memory is changed by events of the store only, so what can be seen is durable. No wall clock is stored or
-//! compared.
+//! Data flows in one direction: memory is changed only by store events, so everything visible is durable. No
+//! wall clock is stored or compared.
 
 mod clock;
 mod directory;

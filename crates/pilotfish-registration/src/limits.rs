@@ -1,11 +1,11 @@
-//! What a client can make us keep. docs/limits.md, "Of registration".
+//! Limits of registered data. docs/limits.md, "Of registration".
 
 use std::time::Duration;
 
-/// Limits of one instance, and of instances together.
+/// Limits of one instance, and of all instances together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// `instances`: in all.
+    /// `instances`: maximum number of instances.
     pub instances: usize,
     /// `service-instances`: of one service.
     pub service_instances: usize,
@@ -15,15 +15,15 @@ pub struct Limits {
     pub owner_bytes: usize,
     /// `instance-bytes`: of all instances.
     pub instance_bytes: usize,
-    /// `services`: that have an instance.
+    /// `services`: with an instance.
     pub services: usize,
-    /// `watches`: in all.
+    /// `watches`: maximum number of open watches.
     pub watches: usize,
     /// `owner-watches`: of one identity.
     pub owner_watches: usize,
     /// `history-events`: changes that a watch can resume over.
     pub history_events: usize,
-    /// `history-bytes`: about what they may keep in memory.
+    /// `history-bytes`: approximate memory of these changes.
     pub history_bytes: usize,
 }
 
@@ -44,37 +44,37 @@ impl Default for Limits {
     }
 }
 
-/// Registrations, renewals or deregistrations in one batch.
+/// Maximum number of registrations, renewals or deregistrations in one batch.
 pub const MAX_BATCH: usize = 1_000;
-/// Instances in one page of a list.
+/// Maximum number of instances in one page of a list.
 pub const MAX_PAGE: usize = 1_000;
-/// Addresses of an instance.
+/// Maximum number of addresses of an instance.
 pub const MAX_ADDRESSES: usize = 16;
-/// Ports of an instance.
+/// Maximum number of ports of an instance.
 pub const MAX_PORTS: usize = 64;
-/// Labels of an instance.
+/// Maximum number of labels of an instance.
 pub const MAX_LABELS: usize = 64;
-/// Entries of an instance's metadata.
+/// Maximum number of metadata entries of an instance.
 pub const MAX_METADATA: usize = 64;
-/// Bytes of an instance's metadata, keys and values together.
+/// Maximum number of bytes of an instance's metadata, keys and values together.
 pub const MAX_METADATA_BYTES: usize = 16 << 10;
-/// Active checks of an instance.
+/// Maximum number of active checks of an instance.
 pub const MAX_CHECKS: usize = 8;
-/// Bytes of an instance's id.
+/// Maximum number of bytes of an instance's id.
 pub const MAX_ID_BYTES: usize = 253;
-/// The shortest lease.
+/// Minimum TTL of a lease.
 pub const MIN_TTL: Duration = Duration::from_secs(1);
-/// The longest lease.
+/// Maximum TTL of a lease.
 pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
-/// The longest grace at deregistration.
+/// Maximum drain time after deregistration.
 pub const MAX_DRAIN: Duration = Duration::from_secs(60 * 60);
-/// The highest weight.
+/// Maximum weight of an instance.
 pub const MAX_WEIGHT: u32 = 1_000_000;
-/// The shortest time from one check to the next.
+/// Minimum time between two checks.
 pub const MIN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// The longest time from one check to the next.
+/// Maximum time between two checks.
 pub const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(60 * 60);
-/// The highest threshold of a check.
+/// Maximum threshold of a check.
 pub const MAX_CHECK_THRESHOLD: u32 = 100;
-/// Bytes of any other text of an instance: network, service account, path of a check.
+/// Maximum number of bytes of any other text of an instance: network, service account, path of a check.
 pub const MAX_TEXT_BYTES: usize = 1_024;

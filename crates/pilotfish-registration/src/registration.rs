@@ -1,14 +1,15 @@
-//! What a client sends to register an instance, before anything of it is checked.
+//! Unvalidated registrations of clients.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// An instance as it came from outside. [`Registration::validate`](crate::Registration::validate) makes an [`Instance`](crate::Instance) of it.
+/// An unvalidated instance from a client. [`Registration::validate`](crate::Registration::validate) converts
+/// it to an [`Instance`](crate::Instance).
 ///
-/// Fields have the names of the API, which violations use.
+/// Fields have the API's names, which violations use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Registration {
-    /// Empty for `default`.
+    /// Namespace; empty for `default`.
     pub namespace: String,
     /// A short name or a host name.
     pub service: String,
@@ -16,47 +17,44 @@ pub struct Registration {
     pub id: String,
     /// IP addresses, the primary one first.
     pub addresses: Vec<String>,
-    /// Where it listens.
     pub ports: Vec<RegistrationPort>,
-    /// What subsets and policies select by.
+    /// Labels for subsets and policies.
     pub labels: BTreeMap<String, String>,
-    /// Free texts.
     pub metadata: BTreeMap<String, String>,
     /// `region/zone/sub_zone`, each part optional.
     pub locality: String,
-    /// Empty for not known.
+    /// Network; empty if unknown.
     pub network: String,
-    /// Relative; 0 for not set.
+    /// Relative weight; 0 if unset.
     pub weight: u32,
-    /// What the client says about its health.
+    /// Health as reported by the client.
     pub healthy: bool,
-    /// Empty for none.
+    /// Service account; empty for none.
     pub service_account: String,
-    /// `None` for no lease.
+    /// TTL of the lease; `None` for no lease.
     pub ttl: Option<Duration>,
-    /// Active checks.
     pub checks: Vec<RegistrationCheck>,
-    /// Grace at deregistration.
+    /// Drain time after deregistration.
     pub drain: Duration,
 }
 
-/// A port as it came from outside.
+/// An unvalidated port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegistrationPort {
-    /// 1 to 65535.
+    /// Port number, from 1 to 65535.
     pub number: u32,
-    /// 1 to 65535; 0 for the same as `number`.
+    /// Port for clients, from 1 to 65535; 0 for the same as `number`.
     pub service_port: u32,
     /// A DNS label; empty for none.
     pub name: String,
-    /// Istio's names; empty for not said.
+    /// Istio's protocol name; empty if unset.
     pub protocol: String,
 }
 
-/// An active check as it came from outside.
+/// An unvalidated active check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegistrationCheck {
-    /// What is asked; `None` is a violation.
+    /// Protocol of the check; `None` is a violation.
     pub kind: Option<RegistrationCheckKind>,
     /// 0 for the first port.
     pub port: u32,
@@ -70,17 +68,17 @@ pub struct RegistrationCheck {
     pub unhealthy_threshold: u32,
 }
 
-/// What an active check asks, as it came from outside.
+/// Protocol of an unvalidated active check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegistrationCheckKind {
-    /// A GET.
+    /// An HTTP GET.
     Http {
         /// Path and query; empty for `/`.
         path: String,
         /// The `Host` header; empty for the address.
         host: String,
     },
-    /// A connection.
+    /// A TCP connection.
     Tcp,
     /// gRPC's health protocol.
     Grpc {

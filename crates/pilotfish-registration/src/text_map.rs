@@ -1,18 +1,17 @@
-//! Labels and metadata: a sorted slice in one allocation.
+//! Labels and metadata as a sorted slice in one allocation.
 
 use std::sync::Arc;
 
-/// A map from texts to texts, sorted by key, in one allocation of its exact size. Its texts are shared where many instances have them.
+/// A map of texts, sorted by key, in one allocation of exact size. Equal texts of many instances are shared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TextMap(Box<[(Arc<str>, Arc<str>)]>);
 
 impl TextMap {
-    /// Entries in the order of their keys.
+    /// Returns the entries, sorted by key.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, &Arc<str>)> + Clone {
         self.0.iter().map(|(key, value)| (key, value))
     }
 
-    /// The value of a key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Arc<str>> {
         let at = self.0.binary_search_by(|(known, _)| (**known).cmp(key)).ok()?;
@@ -31,14 +30,14 @@ impl TextMap {
         self.0.is_empty()
     }
 
-    /// All texts, to share equal ones.
+    /// Returns all texts mutably, for interning.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut (Arc<str>, Arc<str>)> {
         self.0.iter_mut()
     }
 }
 
 impl<K: Into<Arc<str>>, V: Into<Arc<str>>> FromIterator<(K, V)> for TextMap {
-    /// The last value of a key counts.
+    /// The last value of a repeated key wins.
     fn from_iter<T: IntoIterator<Item = (K, V)>>(entries: T) -> Self {
         let entries = entries.into_iter().map(|(key, value)| (key.into(), value.into()));
         let mut entries: Vec<(Arc<str>, Arc<str>)> = entries.collect();

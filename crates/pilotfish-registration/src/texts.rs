@@ -1,22 +1,22 @@
-//! Texts that are in many instances, kept once: names of services, labels, zones.
+//! Interned texts that many instances share: names of services, labels, zones.
 
 use crate::Instance;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Texts that are in use, or were until lately.
+/// Interned texts, in use now or recently.
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
     known: HashSet<Arc<str>>,
-    /// When so many are known, those that nobody uses are forgotten.
+    /// Number of texts at which unused ones are removed.
     full: usize,
 }
 
-/// How many may be known before anybody looks for those that nobody uses.
+/// Minimum number of texts before unused ones are removed.
 const LEAST: usize = 1_024;
 
 impl Texts {
-    /// The text that is known, or this one.
+    /// Returns the interned text equal to this one, or interns it.
     pub(crate) fn share(&mut self, text: &Arc<str>) -> Arc<str> {
         if text.is_empty() {
             return Arc::default();
@@ -32,7 +32,7 @@ impl Texts {
         Arc::clone(text)
     }
 
-    /// An instance whose texts are shared, but for its id and the values of its metadata, which are its own.
+    /// Interns the texts of an instance, except its id and the values of its metadata, which are unique.
     pub(crate) fn share_all(&mut self, mut instance: Instance) -> Instance {
         let share = |text: &mut Arc<str>, texts: &mut Self| *text = texts.share(text);
         share(&mut instance.key.namespace, self);

@@ -1,17 +1,17 @@
-//! What is wrong with a request, field by field.
+//! Violations of a request, by field.
 
 use std::fmt;
 
-/// One field that is wrong. The path is in the words of the API: `ports[1].number`, `labels["a key"]`.
+/// An invalid field. The path has the API's names: `ports[1].number`, `labels["a key"]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldViolation {
-    /// Where.
+    /// Path of the field.
     pub field: String,
-    /// What is wrong and what is allowed.
+    /// The mistake and the allowed values.
     pub message: String,
 }
 
-/// All fields that are wrong, at most [`Violations::MAX`] of them. Never empty as an error.
+/// All invalid fields, at most [`Violations::MAX`] of them. Never empty as an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Violations {
     listed: Vec<FieldViolation>,
@@ -19,10 +19,9 @@ pub struct Violations {
 }
 
 impl Violations {
-    /// How many are listed; further ones are counted.
+    /// Maximum number of listed fields; more are only counted.
     pub const MAX: usize = 16;
 
-    /// One field that is wrong.
     #[must_use]
     pub fn one(field: impl Into<String>, message: impl Into<String>) -> Self {
         let mut violations = Self::default();
@@ -30,7 +29,6 @@ impl Violations {
         violations
     }
 
-    /// Adds a field.
     pub fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
         match self.listed.len() < Self::MAX {
             true => self.listed.push(FieldViolation { field: field.into(), message: message.into() }),
@@ -38,7 +36,7 @@ impl Violations {
         }
     }
 
-    /// Adds those of a part, whose fields lie below `prefix`.
+    /// Adds the violations of a part, with `prefix` before its fields.
     pub fn nest(&mut self, prefix: &str, part: Self) {
         for FieldViolation { field, message } in part.listed {
             self.add(format!("{prefix}.{field}"), message);
@@ -46,7 +44,7 @@ impl Violations {
         self.more += part.more;
     }
 
-    /// Adds those of a part, whose fields lie beside those that are there.
+    /// Adds the violations of a part at the same level.
     pub fn extend(&mut self, part: Self) {
         for FieldViolation { field, message } in part.listed {
             self.add(field, message);
@@ -54,19 +52,18 @@ impl Violations {
         self.more += part.more;
     }
 
-    /// Whether nothing is wrong.
+    /// True if there are no violations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.listed.is_empty()
     }
 
-    /// The first of them.
     #[must_use]
     pub fn listed(&self) -> &[FieldViolation] {
         &self.listed
     }
 
-    /// How many more there are than are listed.
+    /// Number of violations that are not listed.
     #[must_use]
     pub fn more(&self) -> usize {
         self.more

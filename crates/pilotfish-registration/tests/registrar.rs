@@ -451,7 +451,8 @@ async fn lists_come_in_pages() {
     }
 }
 
-/// Who hears nobody for an hour because it does not run, expires nobody: neither a lease, nor what lapsed before, nor a drain.
+/// Who hears nobody for an hour because it does not run, expires nobody: neither a lease, nor what lapsed
+/// before, nor a drain.
 #[tokio::test(start_paused = true)]
 async fn our_own_pause_takes_nobody_away() {
     let running = running(RegistrarSettings::default()).await;

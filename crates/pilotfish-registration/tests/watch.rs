@@ -342,7 +342,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Whoever follows, and goes on wherever he stopped, sees what there is; and what there is, is what the store has.
+    /// Whoever follows, and goes on wherever he stopped, sees what there is; and what there is, is what the
+    /// store has.
     #[test]
     fn who_follows_sees_what_there_is(steps in proptest::collection::vec(step(), 1..60), history in 2..40usize) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");

@@ -16,40 +16,30 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// How long a connection may take, with the handshake of TLS.
+/// Timeout of a connection, including the TLS handshake.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why there is no connection.
+/// Connection error.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The server cannot be reached.
     #[error("cannot connect to {server}")]
-    Tcp {
-        /// The server.
-        server: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// The handshake of TLS failed: the certificate of the server or of the client, as a rule.
+    Tcp { server: String, source: io::Error },
+    /// The TLS handshake failed, mostly because of the certificate of the server or of the client.
     #[error("no TLS with {server}")]
-    Handshake {
-        /// The server.
-        server: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// Files or names of TLS cannot be used.
+    Handshake { server: String, source: io::Error },
+    /// Certificate files or the server name cannot be used for TLS.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// Nobody answered in time.
+    /// No connection within the timeout.
     #[error("{0} did not answer within 5 s")]
     Timeout(String),
-    /// The request for which it was asked is over.
+    /// The request that needed the connection has ended.
     #[error("a connection to {0} is not needed any more")]
     NotNeeded(String),
 }
 
-/// Makes connections to the servers of a product. Cheap to clone.
+/// Opens connections to the servers of a product. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Connector {
     tls: Option<Arc<TlsOptions>>,
@@ -63,7 +53,7 @@ impl Connector {
         Self { tls: tls.map(Arc::new), files: FileReader::default() }
     }
 
-    /// Whether connections are TLS.
+    /// True for connections over TLS.
     #[must_use]
     pub const fn is_tls(&self) -> bool {
         self.tls.is_some()
@@ -95,14 +85,14 @@ impl Connector {
 /// A connection to a server.
 #[derive(Debug)]
 pub enum Connection {
-    /// In clear text.
+    /// Cleartext.
     Plain(TcpStream),
-    /// Within TLS.
+    /// TLS.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Connection {
-    /// Whether both sides agreed on HTTP/2 (ALPN).
+    /// True if client and server negotiated HTTP/2 with ALPN.
     #[must_use]
     pub fn is_http2(&self) -> bool {
         match self {
@@ -148,10 +138,10 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// A connection for hyper's client, which asks what was agreed on.
+/// A connection for hyper's client, with the negotiated protocol.
 pub(crate) struct HyperConnection {
     io: TokioIo<Connection>,
-    /// Free when the connection is closed.
+    /// Released when the connection is closed.
     _place: Option<Place>,
 }
 
@@ -188,21 +178,21 @@ impl hyper::rt::Write for HyperConnection {
 
 type Connecting = Pin<Box<dyn Future<Output = Result<HyperConnection, ConnectError>> + Send>>;
 
-/// hyper and tonic ask for connections by URI: only host and port of it count.
+/// Adapter for hyper and tonic, which request connections by URI: only host and port of it are used.
 #[derive(Clone)]
 pub(crate) struct UriConnector {
     connector: Connector,
-    /// `None`: as many as they like.
+    /// `None` for no limit.
     places: Option<Places>,
 }
 
 impl UriConnector {
-    /// Without a limit, for a channel, which has one connection.
+    /// No limit, for a tonic channel, which has one connection.
     pub(crate) const fn new(connector: Connector) -> Self {
         Self { connector, places: None }
     }
 
-    /// With so many connections to each server.
+    /// At most this number of connections to each server.
     pub(crate) fn with_limit(connector: Connector, connections: usize) -> Self {
         Self { connector, places: Some(Places::new(connections)) }
     }

@@ -1,20 +1,21 @@
-//! gRPC to a product.
+//! gRPC channels to a product.
 
 use crate::connect::UriConnector;
 use crate::{Connector, Server};
 use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};
 
-/// A server that does not answer pings for this long is gone: a silent one must not look like a quiet one.
+/// Keepalive interval: without pings, a dead server is indistinguishable from one without changes.
 const PING: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A channel to a server, which connects at its first call. TLS needs options with ALPN `h2`.
+/// Returns a channel to a server, which connects at its first call. TLS needs options with ALPN `h2`.
 ///
 /// # Errors
-/// When the server is no host and port of a URI.
+/// When host and port are not valid in a URI.
 pub fn grpc_channel(connector: Connector, server: &Server) -> Result<Channel, tonic::transport::Error> {
-    // The connector does TLS, or not: told of `https`, tonic would do it itself. Requests say what it is.
+    // The connector does TLS: for an `https` endpoint tonic would add its own. The origin carries the real
+    // scheme.
     let scheme = if connector.is_tls() { "https" } else { "http" };
     let origin = Endpoint::from_shared(format!("{scheme}://{server}"))?.uri().clone();
     let endpoint = Endpoint::from_shared(format!("http://{server}"))?

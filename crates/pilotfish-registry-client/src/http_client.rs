@@ -1,4 +1,4 @@
-//! HTTP to a product, with limits on connections, time and bytes.
+//! HTTP client for a product, with limits on connections, time and bytes.
 
 use crate::connect::UriConnector;
 use crate::places;
@@ -12,28 +12,25 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// How long an idle connection is kept.
+/// Time after which an idle connection is closed.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// A request.
+/// A request to a product's HTTP API.
 #[derive(Clone, Debug)]
 pub struct HttpRequest {
-    /// The method.
     pub method: Method,
     /// Path and query, from the first slash.
     pub path: String,
-    /// Headers.
     pub headers: HeaderMap,
-    /// The body.
     pub body: Bytes,
-    /// How long the answer may take, as a whole. Waiting for one of the connections is not part of it.
+    /// Timeout of the whole response, without the wait for a free connection.
     pub timeout: Duration,
-    /// How many bytes the body of the answer may have.
+    /// Maximum size of the response body in bytes.
     pub limit: usize,
 }
 
 impl HttpRequest {
-    /// GET, within 10 s and 16 MiB.
+    /// A GET request with a timeout of 10 s and a limit of 16 MiB.
     pub fn get(path: impl Into<String>) -> Self {
         Self {
             method: Method::GET,
@@ -46,60 +43,37 @@ impl HttpRequest {
     }
 }
 
-/// An answer, whatever its status.
+/// A complete response of any status.
 #[derive(Clone, Debug)]
 pub struct HttpAnswer {
-    /// The status.
     pub status: StatusCode,
-    /// The version that client and server speak: HTTP/2 has many requests on one connection.
+    /// The negotiated version: HTTP/2 multiplexes requests on one connection.
     pub version: Version,
-    /// Headers.
     pub headers: HeaderMap,
-    /// The whole body.
     pub body: Bytes,
 }
 
-/// Why there is no answer.
+/// Error of a request without a complete response.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// The request cannot be written: a path that is none.
+    /// The request cannot be built, for example because of an invalid path.
     #[error("{0} is no request")]
     Request(String, #[source] http::Error),
     /// The connection failed, before or while the server answered.
     #[error("{server}")]
-    Connection {
-        /// The server.
-        server: String,
-        /// Why.
-        source: hyper_util::client::legacy::Error,
-    },
-    /// The body ended too early, or was no HTTP.
+    Connection { server: String, source: hyper_util::client::legacy::Error },
+    /// The body ended early or is not valid HTTP.
     #[error("the answer of {server} broke off")]
-    Body {
-        /// The server.
-        server: String,
-        /// Why.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    Body { server: String, source: Box<dyn std::error::Error + Send + Sync> },
     /// The body is larger than the limit.
     #[error("the answer of {server} has more than {limit} bytes")]
-    TooLarge {
-        /// The server.
-        server: String,
-        /// The limit.
-        limit: usize,
-    },
-    /// No whole answer came in time.
+    TooLarge { server: String, limit: usize },
+    /// No complete response within the timeout.
     #[error("{server} did not answer within {timeout:?}")]
-    Timeout {
-        /// The server.
-        server: String,
-        /// The time.
-        timeout: Duration,
-    },
+    Timeout { server: String, timeout: Duration },
 }
 
-/// A client of HTTP/1.1, and of HTTP/2 where TLS agrees on it. Cheap to clone; clones share connections.
+/// A client for HTTP/1.1, and for HTTP/2 where ALPN selects it. Cheap to clone; clones share connections.
 #[derive(Clone)]
 pub struct HttpClient {
     client: Client<UriConnector, Full<Bytes>>,
@@ -108,14 +82,14 @@ pub struct HttpClient {
 }
 
 impl HttpClient {
-    /// A client with at most so many requests at a time, and so many connections to each server.
+    /// A client with at most `max_requests` concurrent requests, and as many connections to each server.
     #[must_use]
     pub fn new(connector: Connector, max_requests: usize) -> Self {
         Self::build(connector, max_requests, false)
     }
 
-    /// A client of servers that are known to speak HTTP/2, with at most so many requests at a time on its one connection. Requests that
-    /// come before that connection is there wait for it, instead of opening more.
+    /// A client of servers that are known to speak HTTP/2, with at most so many requests at a time on its one
+    /// connection. Requests that come before that connection is there wait for it, instead of opening more.
     #[must_use]
     pub fn http2(connector: Connector, max_requests: usize) -> Self {
         Self::build(connector, max_requests, true)
@@ -132,10 +106,10 @@ impl HttpClient {
         Self { client, scheme, open: Arc::new(Semaphore::new(max_requests.clamp(1, Semaphore::MAX_PERMITS))) }
     }
 
-    /// Sends a request to a server and reads the whole answer.
+    /// Sends a request to a server and reads the complete response.
     ///
     /// # Errors
-    /// When no whole answer came. A status that means failure is an answer.
+    /// When there is no complete response. A response with an error status is not an error.
     pub async fn send(&self, server: &Server, request: HttpRequest) -> Result<HttpAnswer, HttpError> {
         let _place = self.open.acquire().await;
         let timeout = request.timeout;
@@ -168,7 +142,7 @@ impl HttpClient {
 }
 
 impl HttpError {
-    /// Whether the server was never reached, so that another one may be asked at once.
+    /// True if no connection was made, so that another server can be tried at once.
     #[must_use]
     pub fn is_connect(&self) -> bool {
         matches!(self, Self::Connection { source, .. } if source.is_connect())

@@ -1,12 +1,13 @@
-//! What registries with a source of their own share at the rim: sessions with a product, connections, TLS, HTTP, gRPC, secrets.
+//! Client-side building blocks of registries with their own source: sessions with a product, connections,
+//! TLS, HTTP, gRPC, secrets.
 //!
-//! A registry implements [`Product`]: one session connects, reads everything and follows changes until something fails. [`live`]
-//! makes a [`pilotfish_registry::LiveSource`] of it, which runs sessions for ever.
+//! A registry implements [`Product`]: one session connects, reads everything and follows changes until
+//! something fails. [`live`] makes a [`pilotfish_registry::LiveSource`] of it, which runs sessions for ever.
 //!
 //! | Part | Does |
 //! |---|---|
-//! | [`live`] | sessions one after the other, with backoff and jitter; a second answer where the guard wants one |
-//! | [`CatalogWriter`] | what a session tells: full answers, changes, trouble |
+//! | [`live`] | consecutive sessions, with backoff and jitter; the second answer for the guard |
+//! | [`CatalogWriter`] | publishes what a session reads: full answers, changes, errors |
 //! | [`ProductSettings`] | the address of `--registry`, with the options for TLS and the catalog |
 //! | [`Target`] | reads the address alone |
 //! | [`Connector`] | TCP or TLS connections, with files that are read again |

@@ -1,4 +1,5 @@
-//! How many connections a client has to each server: a place is taken before a connection is opened, and held by it until it is closed.
+//! Connection limits of a client, per server: a permit is taken before a connection is opened, and held until
+//! it is closed.
 
 use crate::Server;
 use parking_lot::Mutex;
@@ -7,34 +8,36 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 tokio::task_local! {
-    /// Closed at the end of the request for which connections are asked here.
+    /// Closed at the end of the request that opens connections in this task.
     static REQUEST: watch::Receiver<()>;
 }
 
-/// Held by a connection.
+/// Permit held by a connection.
 #[derive(Debug)]
 pub(crate) struct Place(
     #[allow(dead_code, reason = "it is free again when this is dropped")] OwnedSemaphorePermit,
 );
 
-/// The places of a client. They are counted for each server, so that connections to one that has failed take none from the next.
+/// Connection permits of a client, counted per server: connections to a failed server leave the permits of
+/// the next one free.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     each: usize,
-    /// As many as servers are named in the settings.
+    /// One entry for each configured server.
     servers: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
 }
 
 impl Places {
-    /// So many to each server.
+    /// `each` is the number of permits per server.
     pub(crate) fn new(each: usize) -> Self {
         Self { each: each.clamp(1, Semaphore::MAX_PERMITS), servers: Arc::default() }
     }
 
-    /// Waits for a place for the request of this task. `None`: the request is over, so that nobody needs it any more.
+    /// Waits for a permit for the request of this task. Returns `None` if the request ends first.
     ///
-    /// hyper's client opens a connection for a request while it waits for one that others leave, and opens it still when one was left;
-    /// without an end to the wait, each such request would leave a task behind that waits for a place.
+    /// hyper's client opens a connection for a request while it waits for one that others leave, and opens it
+    /// still when one was left; without an end to the wait, each such request would leave a task behind that
+    /// waits for a place.
     pub(crate) fn take(&self, server: &Server) -> impl Future<Output = Option<Place>> + Send + use<> {
         let places = self
             .servers
@@ -60,7 +63,7 @@ async fn over(request: Option<watch::Receiver<()>>) {
     }
 }
 
-/// Runs a request: what it waits for in vain ends with it.
+/// Runs a request; waits for connections that it started end with it.
 pub(crate) async fn request<T>(work: impl Future<Output = T>) -> T {
     let (_end, is_over) = watch::channel(());
     REQUEST.scope(is_over, work).await

@@ -1,4 +1,4 @@
-//! Sessions with a product, one after the other.
+//! Consecutive sessions with a product.
 
 use crate::CatalogWriter;
 use pilotfish_model::ShardKey;
@@ -12,39 +12,39 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// How long to wait after a session that failed.
+/// Backoff after a failed session.
 const RECONNECT: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(200), Duration::from_secs(15));
-/// First sessions of many processes that start at once are spread over this time.
+/// The first sessions of processes that start at once are spread over this time.
 const START_SPREAD: Duration = Duration::from_millis(100);
 
-/// A product that a registry reads.
+/// A product that a registry reads, such as etcd or Consul.
 pub trait Product: Send + 'static {
-    /// One session: connects, reads everything and tells it with one [`CatalogWriter::replace`], then follows changes with
-    /// [`CatalogWriter::apply`] until something fails.
+    /// Runs one session: connects, reads everything, publishes it with one [`CatalogWriter::replace`], then
+    /// follows changes with [`CatalogWriter::apply`] until something fails.
     ///
-    /// The future may be dropped at any await: the guard against mass change ends a session so, because its second answer is the
-    /// full read of the next one. What a session knows of the product's revisions is of no use to the next one.
+    /// The future may be dropped at any await: the guard against mass change ends a session to get its second
+    /// answer, the full read of the next session. A session must not reuse revisions from an earlier one.
     ///
     /// # Errors
-    /// When the product cannot be read any more. What was told stays in force, and a new session follows.
+    /// When the product cannot be read any more. Published services stay in force, and a new session starts.
     fn session<'a>(
         &'a mut self,
         catalog: &'a mut CatalogWriter,
     ) -> impl Future<Output = Result<Infallible, SessionError>> + Send + 'a;
 }
 
-/// Why a session ended, in one line without secrets.
+/// The reason for the end of a session, in one line without secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionError(String);
 
 impl SessionError {
-    /// A reason in words. A text from outside is cut to one line of 500 characters.
+    /// An error with this reason. A text from outside is cut to one line of 500 characters.
     #[must_use]
     pub fn new(reason: impl AsRef<str>) -> Self {
         Self(one_line(reason.as_ref()))
     }
 
-    /// The same with what was tried in front: `CONTEXT: REASON`.
+    /// Prepends the operation that failed: `CONTEXT: REASON`.
     #[must_use]
     pub fn context(self, context: impl fmt::Display) -> Self {
         Self(one_line(&format!("{context}: {}", self.0)))
@@ -70,7 +70,7 @@ impl fmt::Debug for SessionError {
     }
 }
 
-/// The live source of a product.
+/// Returns the live source of a product, which runs sessions for ever.
 #[must_use]
 pub fn live<P: Product>(product: P, shard: ShardKey, options: CatalogOptions) -> Box<dyn LiveSource> {
     Box::new(Live { product, catalog: Catalog::new(shard, options), jitter: Jitter::default() })
@@ -113,13 +113,13 @@ async fn sessions<P: Product>(mut product: P, mut catalog: CatalogWriter, mut ji
     }
 }
 
-/// Waits until an answer that was held back in this session wants a second one.
+/// Waits until an answer that this session held back is due for its second read.
 async fn second_answer_due(mut held: watch::Receiver<Option<Instant>>, began: Instant) {
     loop {
         let until = *held.borrow_and_update();
         let changed = held.changed();
         match until {
-            // This session is the one that was begun for the second answer.
+            // This session was started for the second answer.
             Some(until) if until > began => tokio::select! {
                 () = sleep_until(until) => return,
                 closed = changed => if closed.is_err() { std::future::pending().await },

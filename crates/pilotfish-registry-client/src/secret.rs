@@ -1,4 +1,4 @@
-//! A token or password, by file or by environment.
+//! A token or password, from a file or from the environment.
 
 use parking_lot::Mutex;
 use pilotfish_registry::LiveSettings;
@@ -7,24 +7,24 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How often a file is read again at most.
+/// Minimum time between two reads of a file.
 const REREAD: Duration = Duration::from_secs(5);
 
-/// Why there is no secret.
+/// Error of reading a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// The file gives none.
+    /// The file cannot be read or has no secret.
     #[error(transparent)]
     File(#[from] SecretFileError),
-    /// It is no text.
+    /// The secret is not valid in a header.
     #[error("the secret is not UTF-8, or holds characters that no header may have")]
     NotText,
-    /// The file system does not answer.
+    /// The blocking read failed.
     #[error("the file was not read: {0}")]
     Task(#[from] std::io::Error),
 }
 
-/// A secret that an option names: in a file, which is read again when it is asked for and 5 s old, or in the environment.
+/// A secret from a file, which is read again on use when the last read is 5 s old, or from the environment.
 #[derive(Clone, Debug)]
 pub struct SecretOption {
     source: Source,
@@ -39,7 +39,8 @@ enum Source {
 }
 
 impl SecretOption {
-    /// Takes the option `NAMEFile` out of the settings; without it, the environment variable counts, if one is named.
+    /// Takes the option `NAMEFile` out of the settings; without it, the environment variable counts, if one
+    /// is named.
     pub fn take(settings: &mut LiveSettings, name: &str, variable: Option<&str>) -> Self {
         let file = settings.take(&format!("{name}File"));
         let text = variable.and_then(|variable| std::env::var(variable).ok()).filter(|text| !text.is_empty());
@@ -51,16 +52,17 @@ impl SecretOption {
         Self { source, reader: FileReader::default() }
     }
 
-    /// Whether there is one to read.
+    /// True if a file or an environment variable provides the secret.
     #[must_use]
     pub const fn is_set(&self) -> bool {
         !matches!(self.source, Source::None)
     }
 
-    /// The secret of now; `None` when there is none to read. The last good one stays while the file cannot be read.
+    /// Returns the current secret; `None` if none is configured. While the file cannot be read, the last good
+    /// secret is returned.
     ///
     /// # Errors
-    /// When the file has never given one, or what it gives is no text.
+    /// When the file has not been read successfully yet, or the secret is not text.
     pub async fn read(&self) -> Result<Option<Arc<str>>, SecretError> {
         let file = match &self.source {
             Source::None => return Ok(None),
@@ -81,7 +83,7 @@ fn reread(file: &Mutex<(SecretFile, Option<Instant>)>) -> Result<Secret, SecretF
         match (file.read(), file.content()) {
             (Ok(_), _) => {}
             (Err(error), Some(_)) => {
-                tracing::warn!(%error, "a secret cannot be read now; the last good one stays in force")
+                tracing::warn!(%error, "cannot read a secret file; the last good secret stays in use")
             }
             (Err(error), None) => {
                 *at = None;
@@ -89,6 +91,6 @@ fn reread(file: &Mutex<(SecretFile, Option<Instant>)>) -> Result<Secret, SecretF
             }
         }
     }
-    // A read that succeeded left a content.
+    // A successful read has set the content.
     Ok(file.content().cloned().unwrap_or_else(|| unreachable!("the file was read")))
 }

@@ -1,4 +1,4 @@
-//! What most registries are told: where their product is, how connections are made, and how its content becomes services.
+//! Settings that most registries share: servers, connections, and the mapping of their content to services.
 
 use crate::{Connector, Scheme, SecretOption, Target, TlsOptions};
 use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings};
@@ -6,17 +6,15 @@ use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings};
 /// The address with the options of [`crate::TLS_OPTIONS`] and [`pilotfish_registry::CATALOG_OPTIONS`].
 #[derive(Debug)]
 pub struct ProductSettings {
-    /// The servers.
     pub target: Target,
-    /// Connects to them.
     pub connector: Connector,
     /// Names, protocols and the guard.
     pub catalog: CatalogOptions,
 }
 
 impl ProductSettings {
-    /// Takes them out of the settings. Over TLS, connections offer these protocols (ALPN), the preferred one first. `None` when something is
-    /// wrong, which is then among the mistakes.
+    /// Takes the options out of the settings. Over TLS, connections offer these ALPN protocols, in order of
+    /// preference. Returns `None` after adding to `mistakes`.
     pub fn take(
         settings: &mut LiveSettings,
         schemes: &[Scheme],
@@ -32,7 +30,8 @@ impl ProductSettings {
     }
 }
 
-/// Takes `username` and `passwordFile` out of the settings, which go together. `None` without a name.
+/// Takes `username` and `passwordFile`, which require each other, out of the settings. Returns `None` without
+/// a name.
 pub fn take_login(settings: &mut LiveSettings, mistakes: &mut Vec<String>) -> Option<(String, SecretOption)> {
     let username = settings.take("username");
     let password = SecretOption::take(settings, "password", None);

@@ -3,39 +3,36 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// A scheme that a registry takes.
+/// A URL scheme that a registry accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheme {
-    /// As written before `://`.
+    /// Name, without `://`.
     pub name: &'static str,
-    /// The port where none is written.
+    /// Default port.
     pub port: u16,
-    /// Whether connections are TLS.
     pub is_tls: bool,
 }
 
-/// Where a product is.
+/// Parsed address of a registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The scheme.
     pub scheme: Scheme,
-    /// Its servers, at least one, in the order written.
+    /// Servers in the order of the address, at least one.
     pub servers: Vec<Server>,
-    /// What follows the first slash, with it; empty for nothing.
+    /// The path with its leading slash; empty if the address has none.
     pub path: String,
 }
 
-/// One server.
+/// Host and port of a server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Server {
     /// A host name or an IP, without brackets.
     pub host: String,
-    /// The port.
     pub port: u16,
 }
 
 impl Target {
-    /// Reads an address. Without a scheme, the first one counts.
+    /// Parses an address. Without a scheme, the first of `schemes` applies.
     ///
     /// # Errors
     /// With what is wrong, in one line.
@@ -97,7 +94,7 @@ fn server(text: &str, port: u16) -> Result<Server, String> {
 }
 
 impl fmt::Display for Server {
-    /// `HOST:PORT`, with brackets around an IPv6 address.
+    /// Formats `HOST:PORT`, with brackets around an IPv6 address.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {
             write!(f, "[{}]:{}", self.host, self.port)

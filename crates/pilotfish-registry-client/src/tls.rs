@@ -1,4 +1,4 @@
-//! TLS to a product: options, and a configuration that follows its files.
+//! TLS client configuration: options, and a configuration that follows its files.
 
 use parking_lot::Mutex;
 use pilotfish_registry::{LiveSettings, RegistryOption};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The options of every registry that speaks TLS.
+/// TLS options, common to all registries with TLS.
 pub const TLS_OPTIONS: &[RegistryOption] = &[
     RegistryOption {
         name: "caFile",
@@ -31,28 +31,28 @@ pub const TLS_OPTIONS: &[RegistryOption] = &[
     },
 ];
 
-/// How often files are read again at most.
+/// Minimum time between two reads of the files.
 const REREAD: Duration = Duration::from_secs(5);
-/// The largest file of certificates in bytes.
+/// Maximum size of a certificate file in bytes.
 const LIMIT: u64 = 1 << 20;
 
-/// Why there is no TLS.
+/// Error of the TLS configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
     #[error(transparent)]
     File(#[from] SecretFileError),
-    /// A file does not hold what it should.
-    #[error("{0} holds no {1} in PEM")]
+    /// A file has no such PEM section.
+    #[error("{0} has no {1} in PEM format")]
     Pem(PathBuf, &'static str),
-    /// The system has no certificates of authorities.
-    #[error("the system has no certificates of authorities; set caFile")]
+    /// The system has no certificate authorities.
+    #[error("the system has no CA certificates; set caFile")]
     NoRoots,
-    /// Certificate and key do not go together, or are of a kind that is not supported.
+    /// Certificate and key do not match, or are of an unsupported kind.
     #[error("certFile and keyFile cannot be used")]
     Identity(#[source] rustls::Error),
-    /// The name of the server is none.
-    #[error("{0:?} is not the name of a server")]
+    /// The server name is invalid.
+    #[error("{0:?} is not a valid server name")]
     Name(String),
 }
 
@@ -74,7 +74,7 @@ struct Loaded {
 }
 
 impl TlsOptions {
-    /// Takes the options out of the settings. `None` where connections are not TLS.
+    /// Takes the options out of the settings. Returns `None` for connections without TLS.
     pub fn take(settings: &mut LiveSettings, is_tls: bool, mistakes: &mut Vec<String>) -> Option<Self> {
         let [ca, cert, key, server_name] =
             ["caFile", "certFile", "keyFile", "serverName"].map(|name| settings.take(name));
@@ -100,8 +100,8 @@ impl TlsOptions {
         })
     }
 
-    /// Authorities, certificate with key, and the name of the server, by file; without them those of the system, none, and the
-    /// host of the address.
+    /// Authorities, certificate with key, and the name of the server, by file; without them those of the
+    /// system, none, and the host of the address.
     #[must_use]
     pub fn new(
         ca: Option<PathBuf>,
@@ -111,19 +111,19 @@ impl TlsOptions {
         Self { ca, identity, server_name, alpn: Vec::new(), loaded: Mutex::new(None) }
     }
 
-    /// The same, which offers these protocols (ALPN), the preferred one first.
+    /// Sets the offered ALPN protocols, in order of preference.
     #[must_use]
     pub fn with_alpn(self, protocols: &[&str]) -> Self {
         Self { alpn: protocols.iter().map(|name| name.as_bytes().to_vec()).collect(), ..self }
     }
 
-    /// The name that the certificate of a server has to have.
+    /// The name that the server's certificate must have.
     pub(crate) fn server_name(&self, host: &str) -> Result<ServerName<'static>, TlsError> {
         let name = self.server_name.as_deref().unwrap_or(host);
         ServerName::try_from(name.to_owned()).map_err(|_| TlsError::Name(name.to_owned()))
     }
 
-    /// The configuration of now, from files that are read again where they are old. On the calling thread.
+    /// Returns the current configuration; reads files again when the last read is old. Blocks.
     pub(crate) fn config(&self) -> Result<Arc<ClientConfig>, TlsError> {
         let now = Instant::now();
         let mut loaded = self.loaded.lock();
@@ -152,7 +152,7 @@ impl TlsOptions {
         }
     }
 
-    /// The contents of caFile, certFile and keyFile.
+    /// Reads the contents of caFile, certFile and keyFile.
     fn texts(&self) -> Result<Vec<Option<Arc<[u8]>>>, TlsError> {
         let identity = self.identity.as_ref();
         let files = [self.ca.as_ref(), identity.map(|(cert, _)| cert), identity.map(|(_, key)| key)];
@@ -182,9 +182,9 @@ impl TlsOptions {
     }
 }
 
-/// Files that cannot be used now do not end what works.
+/// Keeps the working configuration when its files cannot be used.
 fn keep(known: &mut Loaded, now: Instant, error: &TlsError) -> Result<Arc<ClientConfig>, TlsError> {
-    tracing::warn!(%error, "files for TLS cannot be used now; the last good ones stay in force");
+    tracing::warn!(%error, "cannot use the TLS files; the configuration from the last good ones stays in use");
     known.at = now;
     Ok(known.config.clone())
 }

@@ -1,4 +1,4 @@
-//! What a session tells.
+//! The output of a session: catalog changes and source state.
 
 use crate::SessionError;
 use pilotfish_model::ShardKey;
@@ -8,14 +8,14 @@ use std::time::SystemTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Takes what a session finds, and sends what differs. Never waits.
+/// Receives what a session reads, and publishes the differences. Never waits.
 pub struct CatalogWriter {
     catalog: Catalog,
     sender: RegistrySender,
-    /// Until when an answer is held back, for the one who begins sessions.
+    /// Deadline of a held-back answer, for the task that starts sessions.
     held: watch::Sender<Option<Instant>>,
     has_answered: bool,
-    /// Why the product cannot be read now.
+    /// The current read error of the product.
     failure: Option<Arc<str>>,
 }
 
@@ -24,32 +24,33 @@ impl CatalogWriter {
         Self { catalog, sender, held: watch::Sender::new(None), has_answered: false, failure: None }
     }
 
-    /// Tells everything that the product has: a full and good answer. What it does not name is gone.
+    /// Publishes a full answer: all services of the product. Services missing from it are removed.
     pub fn replace(&mut self, services: Vec<CatalogService>) {
         let change = self.catalog.replace(services, Instant::now().into_std());
         self.publish(change);
     }
 
-    /// Tells some services, each as a whole, and the ids of services that are gone. Counts after a [`CatalogWriter::replace`] of the
-    /// same session only.
+    /// Publishes changed services, each with all its instances, and the ids of removed services. Requires a
+    /// [`CatalogWriter::replace`] earlier in the same session.
     pub fn apply(&mut self, set: Vec<CatalogService>, removed: Vec<Arc<str>>) {
         let change = self.catalog.apply(set, removed, Instant::now().into_std());
         self.publish(change);
     }
 
-    /// Tells that the product answered well and had no news.
+    /// Records a successful answer without changes.
     pub fn answered(&mut self) {
         self.has_answered = true;
         self.report().change(|state| state.last_answer = Some(SystemTime::now()));
     }
 
-    /// Tells that something of the product's, by its name there, cannot be used although the answer is good; `None` when it can be again.
-    /// It is shown and logged with what is wrong with services. The next answer that is told shows it.
+    /// Records an unusable object of the product, by its name there; `None` when it is usable again. It is
+    /// shown and logged with the problems of services, from the next published answer on.
     pub fn note(&mut self, id: &Arc<str>, problem: Option<Arc<str>>) {
         self.catalog.note(id, problem);
     }
 
-    /// Tells of trouble that does not end the session, for example one of many watches that fails. What was told stays in force.
+    /// Records an error that does not end the session, for example one of many failing watches. Published
+    /// services stay in force.
     pub fn failing(&mut self, reason: impl Into<SessionError>) {
         let reason: Arc<str> = reason.into().to_string().into();
         if self.failure.as_ref() != Some(&reason) {
@@ -58,14 +59,14 @@ impl CatalogWriter {
         }
     }
 
-    /// Tells that the trouble is over.
+    /// Clears the error of [`Self::failing`].
     pub fn recovered(&mut self) {
         if self.failure.take().is_some() {
             self.sender.synced();
         }
     }
 
-    /// The registry that is written to, for the log.
+    /// The registry that is written to, for log messages.
     #[must_use]
     pub fn registry(&self) -> &ShardKey {
         self.catalog.shard()
@@ -76,30 +77,30 @@ impl CatalogWriter {
         self.report().change(|state| state.requests += 1);
     }
 
-    /// What the source tells about itself: to count requests where the writer is not at hand.
+    /// The state report of the source, to count requests where the writer is not available.
     #[must_use]
     pub fn report(&self) -> &SourceReport {
         self.sender.report()
     }
 
-    /// A session begins.
+    /// Marks the start of a session.
     pub(crate) fn begin(&mut self) -> watch::Receiver<Option<Instant>> {
         self.has_answered = false;
         self.report().change(|state| state.sessions += 1);
         self.held.subscribe()
     }
 
-    /// Takes the next full answer as the second one of what is held back: an operator accepts it.
+    /// Accepts what is held back with the next full answer, on the order of an operator.
     pub(crate) fn accept(&mut self) {
         self.catalog.accept(Instant::now().into_std());
     }
 
-    /// Whether the product answered well in this session.
+    /// True once the product answered in this session.
     pub(crate) const fn has_answered(&self) -> bool {
         self.has_answered
     }
 
-    /// The session ended.
+    /// Marks the end of a session with its error.
     pub(crate) fn end(&mut self, error: &SessionError) {
         self.report().change(|state| state.failures += 1);
         self.failing(error.clone());
@@ -110,12 +111,12 @@ impl CatalogWriter {
         if let Change::Batch(batch) = change {
             self.sender.send(batch);
         }
-        // Also where the answer is held back: the product can be read.
+        // A held-back answer also shows that the product can be read.
         self.recovered();
         self.show();
     }
 
-    /// Shows what is wrong and what is held back.
+    /// Publishes the problems and the held-back answer in the state report.
     fn show(&self) {
         let problems = self.catalog.problems();
         self.report().change(|state| state.problems = problems);

@@ -75,8 +75,8 @@ async fn requests_share_few_connections() {
     assert!(answers.iter().all(|answer| answer.status == 200 && &answer.body[..] == b"ok"));
     let used = connections.load(Ordering::SeqCst);
     assert!(used <= 4, "{used} connections for 100 requests, 4 at a time");
-    // What hyper began for requests that found another connection has ended with them: a task for each connection is left, on
-    // both sides, the server, and the timer of the pool.
+    // What hyper began for requests that found another connection has ended with them: a task for each
+    // connection is left, on both sides, the server, and the timer of the pool.
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
     while tasks() > 2 * used + 2 {

@@ -1,4 +1,4 @@
-//! What one cached object costs, in bytes on the heap: `cargo run -p pilotfish-registry --example memory`.
+//! Measures the heap bytes of one cached object: `cargo run -p pilotfish-registry --example memory`.
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
 use pilotfish_config::SourceEvent;

@@ -1,4 +1,4 @@
-//! Labels and annotations that mean something to a registry, and what is derived from them.
+//! Labels and annotations that registries read, and the values derived from them.
 
 use pilotfish_model::topology::HOSTNAME as NODE;
 pub(crate) use pilotfish_model::topology::{CLUSTER, NETWORK, REGION, SUB_ZONE, ZONE};
@@ -17,12 +17,12 @@ const DRAINING: &str = "istio.io/draining";
 pub(crate) const WORKLOAD_NAME: &str = "service.istio.io/workload-name";
 pub(crate) const TRAFFIC_DISTRIBUTION: &str = "networking.istio.io/traffic-distribution";
 
-/// The keys of what is added to the labels of every workload, shared by all of them.
+/// Keys of the labels that are added to every workload, shared by all workloads.
 static PLACE: LazyLock<[Arc<str>; 5]> =
     LazyLock::new(|| [REGION, ZONE, SUB_ZONE, CLUSTER, NODE].map(Arc::from));
 static NETWORK_KEY: LazyLock<Arc<str>> = LazyLock::new(|| NETWORK.into());
 
-/// The labels of a workload with those of its place added. A network that is already there stays.
+/// Adds the topology labels to the labels of a workload. A network label that exists stays.
 pub(crate) fn augment(
     labels: &LabelMap,
     cluster: &ClusterId,
@@ -37,13 +37,13 @@ pub(crate) fn augment(
     Arc::new(labels.with(place.filter(|(_, value)| !value.is_empty()).chain(network)))
 }
 
-/// The locality that a workload's own labels give it: `region.zone.sub-zone`, dots or slashes.
+/// Returns the locality of a workload's own labels: `region.zone.sub-zone`, with dots or slashes.
 pub(crate) fn locality(labels: &LabelMap) -> Option<Locality> {
     let text = [LOCALITY, OLD_LOCALITY].into_iter().find_map(|key| labels.get(key));
     text.filter(|text| !text.is_empty()).map(Locality::parse)
 }
 
-/// The locality that a node's labels give to what runs there.
+/// Returns the locality of a node's labels.
 pub(crate) fn node_locality(labels: &LabelMap) -> Locality {
     let first = |keys: [&str; 2]| -> Arc<str> {
         let found = keys.into_iter().find_map(|key| labels.shared(key).filter(|value| !value.is_empty()));
@@ -56,13 +56,14 @@ pub(crate) fn node_locality(labels: &LabelMap) -> Locality {
     }
 }
 
-/// What the labels say about mutual TLS; `None` when they say nothing.
+/// Returns the TLS mode of the labels; `None` without such a label.
 pub(crate) fn tls_mode(labels: &LabelMap) -> Option<TlsMode> {
     let mode = labels.get(TLS_MODE)?;
     Some(if mode == "istio" { TlsMode::Istio } else { TlsMode::Disabled })
 }
 
-/// The health of an endpoint whose labels may say that it drains. What is never sent stays so.
+/// Returns the health of an endpoint: `Draining` with the draining label, unless `health` keeps the endpoint
+/// from being sent at all.
 pub(crate) fn health(labels: &LabelMap, health: HealthStatus) -> HealthStatus {
     let drains = labels.get(DRAINING).is_some_and(|value| !value.is_empty());
     match health {
@@ -72,8 +73,8 @@ pub(crate) fn health(labels: &LabelMap, health: HealthStatus) -> HealthStatus {
     }
 }
 
-/// The traffic distribution that annotations give: of the object, else of its namespace. An unknown value is none, and
-/// ends the search.
+/// Returns the traffic distribution of the object's annotation, else of its namespace's. An unknown value
+/// counts as none, and hides the namespace's.
 pub(crate) fn traffic_distribution(
     object: &BTreeMap<String, String>,
     namespace: Option<&str>,
@@ -86,7 +87,7 @@ pub(crate) fn traffic_distribution(
     }
 }
 
-/// A text to keep; the empty one is shared, since it is in very many places.
+/// Converts a text. All empty texts share one allocation, because very many values have one.
 pub(crate) fn text(text: &str) -> Arc<str> {
     if text.is_empty() { Arc::default() } else { text.into() }
 }

@@ -1,9 +1,10 @@
 //! Service registries, and the aggregate controller that merges them.
 //!
-//! A registry is one of two things. One that **reads objects** (Kubernetes, ServiceEntry) is a state machine without IO that
-//! implements [`Registry`]: [`AggregateController`] brings it the objects of its feed. One with a **source of its own** has no
-//! state machine: its [`LiveSource`] implements the protocol of its product and sends [`RegistryBatch`]es. Either is one
-//! [`RegistryType`] in the table of registries. ARCHITECTURE.md, "A new registry", walks through a complete one.
+//! There are two types of registries. A registry that **reads objects** (Kubernetes, ServiceEntry) is a state
+//! machine without IO that implements [`Registry`]; [`AggregateController`] passes it the objects of its
+//! feed. A registry with a **source of its own** has no state machine: its [`LiveSource`] implements the
+//! protocol of its product and sends [`RegistryBatch`]es. Either is a [`RegistryType`] in the table of
+//! registries. ARCHITECTURE.md, "A new registry", walks through a complete one.
 
 mod aggregate;
 mod catalog;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// The name of an object of a known kind. Also used for other pairs of a namespace and a text, such as an address that is
-/// searched in a namespace.
+/// Name of an object of a known kind. Also used for other pairs of a namespace and a text, such as an address
+/// in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Name {
     pub(crate) namespace: Namespace,
@@ -29,8 +29,8 @@ impl fmt::Display for Name {
     }
 }
 
-/// A relation between names, read from the left: which slices mention a pod, which pods run on a node. One flat set, since
-/// there are many links and few for each name.
+/// Directed relation between names, such as from a Pod to its slices, or from a node to its Pods. A flat set,
+/// because there are many links and few for each name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Links(BTreeSet<(Name, Name)>);
 
@@ -51,7 +51,7 @@ impl Links {
     }
 }
 
-/// The names in one namespace.
+/// Returns the names in one namespace.
 pub(crate) fn in_namespace<'a, V>(
     map: &'a BTreeMap<Name, V>,
     namespace: &'a Namespace,

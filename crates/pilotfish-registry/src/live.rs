@@ -1,13 +1,14 @@
-//! Registries with a source of their own: what a source sends, and how it is started.
+//! Registries with a source of their own: the trait and settings of sources, and the batches that they send.
 //!
 //! ```text
 //! product ◀─ its protocol ─▶ LiveSource ── RegistryBatch, health ──▶ RegistrySender ── merged ──▶ control loop ──▶ AggregateController
 //! ```
 //!
-//! A source sends whole values: all instances of a service, never "one more". Content and health are apart: a source that
-//! cannot reach its product reports the failure and sends nothing, so that what it sent before stays in force; only a batch
-//! that says so removes something. The sender never blocks and never queues: what the control loop has not taken yet is
-//! merged by key, so a source that is faster than the loop costs the memory of its distinct content and no more.
+//! A source sends complete values: all instances of a service, never a difference. Content and health are
+//! separate: a source that cannot reach its product reports the failure and sends no content, so the content
+//! sent before stays in force; only a batch removes content. The sender neither blocks nor queues: batches
+//! that the control loop has not taken yet are merged by key, so a source that is faster than the loop costs
+//! no more memory than its distinct content.
 
 use crate::catalog::RegistryOption;
 use crate::registry::RegistryUpdate;
@@ -22,38 +23,38 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A source of services, endpoints and workloads over the protocol of its product.
+/// Source of services, endpoints and workloads over the protocol of its product.
 pub trait LiveSource: Send {
-    /// Reads the product and sends what it finds until the task is dropped. It connects again by itself, with backoff; to
-    /// return is a defect, which ends the process.
+    /// Reads the product and sends its content until the task is dropped. The source reconnects with backoff;
+    /// returning is a defect, which ends the process.
     fn run(self: Box<Self>, sender: RegistrySender) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
-/// What a live registry is made from: one `--registry NAME[/INSTANCE]=ADDRESS[?OPTION=VALUE&...]`.
+/// Settings of a live registry: one `--registry NAME[/INSTANCE]=ADDRESS[?OPTION=VALUE&...]`.
 #[derive(Clone, Debug)]
 pub struct LiveSettings {
-    /// The registry's shard: its provider, the cluster of its workloads and its instance.
+    /// Shard of the registry: its provider, the cluster of its workloads and its instance.
     pub shard: ShardKey,
-    /// Where the product is, as written after the `=`, without options.
+    /// Address of the product, as written after the `=`, without options.
     pub address: String,
-    /// The options; a source takes out those that it knows, with [`LiveSettings::take`].
+    /// Options. A source removes those that it knows, with [`LiveSettings::take`].
     pub options: BTreeMap<String, String>,
-    /// What holds for all registries.
+    /// Settings common to all registries.
     pub registry: RegistrySettings,
 }
 
-/// Why a live registry cannot be made from its settings: one line per mistake.
+/// Mistakes in the settings of a live registry, one line each.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("; "))]
 pub struct LiveSettingsError(pub Vec<String>);
 
 impl LiveSettings {
-    /// Takes out an option; what is left when the source is made is a mistake, see [`LiveSettings::finish`].
+    /// Removes and returns an option. Options that are left are mistakes, see [`LiveSettings::finish`].
     pub fn take(&mut self, option: &str) -> Option<String> {
         self.options.remove(option)
     }
 
-    /// Takes out and reads an option; what is wrong with its value is added to `mistakes`.
+    /// Removes and parses an option. An error of its value is added to `mistakes`.
     pub fn parse_option<T>(
         &mut self,
         option: &str,
@@ -64,7 +65,7 @@ impl LiveSettings {
         parse(&text).map_err(|error| mistakes.push(format!("{option}={text}: {error}"))).ok()
     }
 
-    /// Takes out and reads a duration above zero: `500ms`, `10s`, `1m30s`.
+    /// Removes and parses a duration above zero: `500ms`, `10s`, `1m30s`.
     pub fn parse_duration(&mut self, option: &str, mistakes: &mut Vec<String>) -> Option<Duration> {
         self.parse_option(option, mistakes, |text| {
             let parsed = pilotfish_config::Duration::parse(text).map_err(|error| error.to_string())?;
@@ -73,8 +74,8 @@ impl LiveSettings {
         })
     }
 
-    /// Takes out and reads `guard` and `guardWait`, with the settings of all registries as defaults. `wait` is the product's own
-    /// default.
+    /// Removes and parses `guard` and `guardWait`, with the settings of all registries as defaults. `wait` is
+    /// the product's own default.
     pub fn parse_guard(&mut self, wait: Option<Duration>, mistakes: &mut Vec<String>) -> GuardSettings {
         let of_all = self.registry.guard;
         let share = self.parse_option(RegistryOption::GUARD.name, mistakes, GuardSettings::parse_share);
@@ -86,10 +87,10 @@ impl LiveSettings {
         }
     }
 
-    /// Ends the reading of options.
+    /// Checks that no option is left.
     ///
     /// # Errors
-    /// When an option is left that the source did not take.
+    /// With one line for each option that the source did not take.
     pub fn finish(self, entry: &RegistryType) -> Result<(), LiveSettingsError> {
         let known: Vec<&str> = entry.all_options().map(|option| option.name).collect();
         let list = format!("pilotfish registries {}", entry.name.to_ascii_lowercase());
@@ -99,13 +100,14 @@ impl LiveSettings {
     }
 }
 
-/// Mistake of an option that a registry or store does not have. `list` is the command that lists its options.
+/// Returns the message for an option that a registry or store does not have. `list` is the command that lists
+/// its options.
 #[must_use]
 pub fn unknown_option(option: &str, known: &[&str], list: &str) -> String {
     pilotfish_config::unknown_name("option", option, known, list)
 }
 
-/// What a live source found: whole values by key, for its own shard.
+/// Content of a live source: complete values by key, for its own shard.
 #[derive(Clone, Debug, Default)]
 pub struct RegistryBatch {
     complete: bool,
@@ -116,19 +118,19 @@ pub struct RegistryBatch {
 }
 
 impl RegistryBatch {
-    /// Everything that the registry has: what the batch does not name is gone.
+    /// Returns an empty batch that stands for everything in the registry: keys that it lacks are removed.
     #[must_use]
     pub fn complete() -> Self {
         Self { complete: true, ..Self::default() }
     }
 
-    /// Some keys; all others stay as they are.
+    /// Returns an empty batch for some keys; all others stay unchanged.
     #[must_use]
     pub fn partial() -> Self {
         Self::default()
     }
 
-    /// Sets the service of its host and namespace.
+    /// Sets the service of a host and namespace.
     pub fn set_service(&mut self, service: impl Into<Arc<Service>>) {
         let service = service.into();
         let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
@@ -141,35 +143,33 @@ impl RegistryBatch {
         self.endpoints.insert(key.clone(), None);
     }
 
-    /// Sets all endpoints that the registry has for a service. An empty list is a service without endpoints.
+    /// Sets all endpoints of the registry for a service. An empty list is a service without endpoints.
     pub fn set_endpoints(&mut self, key: ServiceKey, endpoints: impl Into<Arc<[Arc<Endpoint>]>>) {
         self.endpoints.insert(key, Some(endpoints.into()));
     }
 
-    /// Sets a workload.
     pub fn set_workload(&mut self, workload: impl Into<Arc<Workload>>) {
         let workload = workload.into();
         self.workloads.insert(workload.key.clone(), Some(workload));
     }
 
-    /// Removes a workload.
     pub fn remove_workload(&mut self, key: WorkloadKey) {
         self.workloads.insert(key, None);
     }
 
-    /// Sets all gateways between networks that the registry has.
+    /// Sets all gateways between networks of the registry.
     pub fn set_gateways(&mut self, gateways: impl Into<Arc<[NetworkGateway]>>) {
         self.gateways = Some(gateways.into());
     }
 
-    /// Whether the batch changes nothing.
+    /// True if the batch changes nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Self { complete, services, endpoints, workloads, gateways } = self;
         !complete && services.is_empty() && endpoints.is_empty() && workloads.is_empty() && gateways.is_none()
     }
 
-    /// Whether the batch names everything.
+    /// True if the batch stands for everything in the registry.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.complete
@@ -187,7 +187,7 @@ impl RegistryBatch {
         self.gateways = later.gateways.or_else(|| self.gateways.take());
     }
 
-    /// The keys that have a value, for callers that know more keys than the batch names.
+    /// True if the batch has a value for the key. The caller knows the keys of the registry.
     pub(crate) fn names_service(&self, key: &ServiceKey) -> bool {
         self.services.contains_key(key)
     }
@@ -200,7 +200,7 @@ impl RegistryBatch {
         self.workloads.contains_key(key)
     }
 
-    /// The batch as updates of a registry.
+    /// Converts the batch to updates of a registry.
     pub(crate) fn into_updates(self) -> impl Iterator<Item = RegistryUpdate> {
         let none: Arc<[NetworkGateway]> = Arc::default();
         let gateways = self.gateways.or_else(|| self.complete.then_some(none));
@@ -213,14 +213,14 @@ impl RegistryBatch {
     }
 }
 
-/// What a live source sent since the last read: content first, then health.
+/// Content and health that a live source sent since the last read. Content applies first.
 #[derive(Clone, Debug, Default)]
 pub struct LiveInput {
-    /// What changed.
     pub batch: Option<RegistryBatch>,
-    /// Whether it has sent all that there is, even where it failed afterwards: what was complete once is enough to be ready.
+    /// True once the source has sent its complete content, even if it failed later, because readiness needs
+    /// complete content only once.
     pub synced: bool,
-    /// Why it cannot read its product now. What it sent before stays in force.
+    /// Reason why the source cannot read its product at present. Content sent before stays in force.
     pub failure: Option<Arc<str>>,
 }
 
@@ -231,20 +231,20 @@ impl LiveInput {
     }
 }
 
-/// The end that a live source sends to. Sending never waits; clones send for the same registry.
+/// Sending half for a live source. Sending never waits; clones send for the same registry.
 #[derive(Clone)]
 pub struct RegistrySender {
     input: CoalescingSender<(), LiveInput>,
     report: SourceReport,
 }
 
-/// The end that the control loop takes from.
+/// Receiving half for the control loop.
 pub struct RegistryReceiver {
     input: CoalescingReceiver<(), LiveInput>,
     report: SourceReport,
 }
 
-/// A sender and its receiver.
+/// Returns a sender and its receiver.
 #[must_use]
 pub fn channel() -> (RegistrySender, RegistryReceiver) {
     let (sender, receiver) = coalescer();
@@ -267,24 +267,24 @@ impl RegistrySender {
         });
     }
 
-    /// Reports that everything was sent in partial batches, or that a failure is over.
+    /// Reports that the complete content was sent in partial batches, or that a failure is over.
     pub fn synced(&self) {
         self.put(LiveInput::set_synced);
     }
 
-    /// Reports that the product cannot be read now, and why, in one line without secrets.
+    /// Reports that the product cannot be read, with the reason in one line without secrets.
     pub fn failed(&self, reason: impl Into<Arc<str>>) {
         self.put(|input| input.failure = Some(reason.into()));
     }
 
-    /// What the source tells about itself beside its content.
+    /// Returns the report of the source's state.
     #[must_use]
     pub fn report(&self) -> &SourceReport {
         &self.report
     }
 
     fn put(&self, change: impl FnOnce(&mut LiveInput)) {
-        // Nobody takes only when the process stops, and with it the source.
+        // The receiver is gone only when the process stops, and with it the source.
         self.input.update((), |pending| {
             let mut input = pending.unwrap_or_default();
             change(&mut input);
@@ -294,19 +294,19 @@ impl RegistrySender {
 }
 
 impl RegistryReceiver {
-    /// Waits until something was sent, and leaves it where it is, so that what follows is merged with it. `false` when no sender is
-    /// left and nothing waits.
+    /// Waits until there is input, without taking it, so that later input is merged with it. Returns `false`
+    /// if no sender is left and there is no input.
     pub async fn wait(&mut self) -> bool {
         self.input.wait().await
     }
 
-    /// What the source tells about itself beside its content.
+    /// Returns the report of the source's state.
     #[must_use]
     pub fn report(&self) -> &SourceReport {
         &self.report
     }
 
-    /// Takes out what was sent; `None` when nothing was.
+    /// Takes the input since the last call; `None` if there is none.
     pub fn take(&mut self) -> Option<LiveInput> {
         self.input.take().into_values().next()
     }

@@ -1,4 +1,5 @@
-//! MeshNetworks as one cluster sees it: which network its endpoints are on, and which gateways lead there.
+//! MeshNetworks from the view of one cluster: the networks of its endpoints, and the gateways of these
+//! networks.
 
 use ipnet::IpNet;
 use pilotfish_config::mesh::MeshNetworks;
@@ -7,10 +8,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// A gateway that is named as a service: the network behind it, and the port.
+/// Gateway that is given as a service: the network behind it, and the port.
 pub(crate) type ServiceGateway = (NetworkId, u32);
 
-/// See the module's description.
+/// MeshNetworks from the view of one cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Networks {
     registry: Option<NetworkId>,
@@ -19,7 +20,7 @@ pub(crate) struct Networks {
 }
 
 impl Networks {
-    /// Reads the settings for one cluster. Networks count in the order of their names.
+    /// Reads the settings for one cluster. Networks take precedence in the order of their names.
     pub(crate) fn of(settings: Option<&MeshNetworks>, cluster: &ClusterId) -> Self {
         let mut networks = Self::default();
         for (name, network) in settings.into_iter().flat_map(|settings| &settings.networks) {
@@ -30,7 +31,10 @@ impl Networks {
                 match range.parse::<IpNet>() {
                     Ok(range) => networks.ranges.push((range, id.clone())),
                     Err(error) => {
-                        tracing::warn!(network = %name, %range, %error, "fromCidr is no range of addresses, it is left out");
+                        tracing::warn!(
+                            network = %name, %range, %error,
+                            "fromCidr of MeshNetworks is not a range of IP addresses; it is ignored"
+                        );
                     }
                 }
             }
@@ -48,7 +52,7 @@ impl Networks {
         networks
     }
 
-    /// The network of an address in this cluster; empty when the settings say nothing about it.
+    /// Returns the network of an address in this cluster; empty if the settings have none for it.
     pub(crate) fn network_of(&self, address: &str) -> NetworkId {
         if let Some(registry) = &self.registry {
             return registry.clone();
@@ -61,13 +65,13 @@ impl Networks {
         found.map(|(_, network)| network.clone()).unwrap_or_default()
     }
 
-    /// The gateways that are named as the service of that host.
+    /// Returns the gateways that are given as the service with that host.
     pub(crate) fn gateways_of(&self, hostname: &str) -> &[ServiceGateway] {
         self.service_gateways.get(hostname).map_or(&[], Vec::as_slice)
     }
 }
 
-/// The gateways that the settings name by address. They belong to no cluster.
+/// Returns the gateways that the settings give by address. They belong to no cluster.
 pub(crate) fn static_gateways(settings: Option<&MeshNetworks>) -> impl Iterator<Item = NetworkGateway> {
     settings.into_iter().flat_map(|settings| &settings.networks).flat_map(|(name, network)| {
         network.gateways.iter().filter_map(move |gateway| {

@@ -1,7 +1,7 @@
-//! Registries that bring configuration: a source of objects over the protocol of its product.
+//! Registries of configuration: sources of objects over the protocol of a product.
 //!
-//! It is one more source of the configuration feed, beside files and API servers: its objects are read by the registries that read
-//! objects, and by translation. It has no services of its own.
+//! Each is a source of the configuration feed, beside files and API servers: its objects are read by the
+//! registries that read objects, and by translation. It has no services of its own.
 
 use crate::live::LiveSettings;
 use crate::report::SourceReport;
@@ -10,35 +10,34 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// A source of objects over the protocol of its product.
+/// Source of objects over the protocol of a product.
 pub trait ObjectSource: Send {
-    /// Reads the product and sends what differs until the task is dropped or nobody takes batches any more. It connects again by itself,
-    /// with backoff, and reports with [`pilotfish_config::SourceEvent`]s how it is.
+    /// Reads the product and sends differences until the task is dropped or the receiver of batches is gone.
+    /// The source reconnects with backoff, and reports its state with [`pilotfish_config::SourceEvent`]s.
     fn run(self: Box<Self>, batches: BatchSender) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
-/// What such a source is made from.
+/// Settings of a source of objects.
 #[derive(Clone, Debug)]
 pub struct ObjectSettings {
-    /// What the source is called in messages, and in `/ready`.
+    /// Name of the source in messages and in `/ready`.
     pub name: Arc<str>,
-    /// Address and options.
     pub live: LiveSettings,
-    /// More checks of each object.
+    /// Additional checks of each object.
     pub checks: Vec<ObjectCheck>,
 }
 
-/// Tells whether a batch was taken.
+/// Resolves once a batch was taken (true) or the receiver is gone (false).
 pub type Delivery = Pin<Box<dyn Future<Output = bool> + Send>>;
 
-/// The way of a source's batches. It takes a batch when there is room for it.
+/// Sender of a source's batches, which waits while the queue is full.
 pub struct BatchSender {
     deliver: Box<dyn Fn(SourceBatch) -> Delivery + Send + Sync>,
     report: SourceReport,
 }
 
 impl BatchSender {
-    /// A way that leads there, and what the source tells about itself.
+    /// Returns a sender that passes batches to `deliver`. The source writes its state to `report`.
     pub fn new(
         report: SourceReport,
         deliver: impl Fn(SourceBatch) -> Delivery + Send + Sync + 'static,
@@ -46,13 +45,13 @@ impl BatchSender {
         Self { deliver: Box::new(deliver), report }
     }
 
-    /// What the source tells about itself beside its objects.
+    /// Returns the report of the source's state.
     #[must_use]
     pub const fn report(&self) -> &SourceReport {
         &self.report
     }
 
-    /// Sends a batch, and waits for room. `false`: nobody takes batches any more.
+    /// Sends a batch, and waits while the queue is full. Returns `false` if the receiver is gone.
     pub async fn send(&self, batch: SourceBatch) -> bool {
         (self.deliver)(batch).await
     }

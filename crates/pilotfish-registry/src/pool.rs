@@ -1,17 +1,17 @@
-//! Equal values kept once: thousands of Pods have the labels, ports and identity of their Deployment.
+//! Deduplication of equal values: thousands of Pods have the labels, ports and identity of their Deployment.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// See the module's description. Values without another holder are dropped now and then.
+/// Pool of shared values. Values without another holder are dropped in sweeps.
 #[derive(Debug)]
 pub(crate) struct Pool<T: ?Sized> {
     known: HashSet<Arc<T>>,
     sweep_at: usize,
 }
 
-/// How many values there are before the first sweep for those without a holder.
+/// Number of values at which the first sweep drops values without another holder.
 const SWEEP_AT: usize = 1024;
 
 impl<T: ?Sized> Clone for Pool<T> {

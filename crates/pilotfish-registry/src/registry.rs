@@ -7,17 +7,15 @@ use pilotfish_model::{
 };
 use std::sync::Arc;
 
-/// What happened to one object of a source.
+/// Event of one object of a source.
 #[derive(Clone, Debug)]
 pub enum ObjectEvent {
-    /// It appeared or changed; this is how it is now.
+    /// The object is new or changed; its current state.
     Applied(Object),
-    /// It is gone.
     Deleted(ObjectKey),
 }
 
 impl ObjectEvent {
-    /// Which object.
     #[must_use]
     pub fn key(&self) -> &ObjectKey {
         match self {
@@ -26,7 +24,7 @@ impl ObjectEvent {
         }
     }
 
-    /// How the object is now; `None` when it is gone.
+    /// Returns the current object; `None` after a deletion.
     #[must_use]
     pub fn object(&self) -> Option<&Object> {
         match self {
@@ -35,38 +33,36 @@ impl ObjectEvent {
         }
     }
 
-    /// How the object is now, as its type; `None` when it is gone or of another kind.
+    /// Returns the current object as its type; `None` after a deletion or for another kind.
     #[must_use]
     pub fn typed<T: KindSpec>(&self) -> Option<Typed<T>> {
         self.object().and_then(Object::typed)
     }
 }
 
-/// A workload of one registry, as the others see it. Selection crosses registries this way: ServiceEntries select Pods,
-/// Kubernetes Services select WorkloadEntries.
+/// Change of a workload, as sent to other registries. It lets ServiceEntries select Pods, and Kubernetes
+/// Services select WorkloadEntries.
 #[derive(Clone, Debug)]
 pub struct WorkloadChange {
-    /// Which workload.
     pub key: WorkloadKey,
-    /// How it is now; `None` when it is gone.
+    /// Current state; `None` after a removal.
     pub workload: Option<Arc<Workload>>,
-    /// The registry that it belongs to. Two registries may know a workload of the same key.
+    /// Registry of the workload. Two registries may have a workload with the same key.
     pub from: ShardKey,
 }
 
-/// The mesh-wide settings, which reach every registry.
+/// Mesh-wide settings, which are sent to every registry.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Mesh {
     /// Istio's MeshConfig; `None` stands for its defaults.
     pub config: Option<Typed<MeshConfig>>,
-    /// Istio's MeshNetworks.
     pub networks: Option<Typed<MeshNetworks>>,
-    /// The trust domain of a cluster that has one of its own; empty stands for the default.
+    /// Trust domain of a cluster with its own; empty stands for the default.
     pub own_trust_domain: Option<Arc<str>>,
 }
 
 impl Mesh {
-    /// The trust domain of identities.
+    /// Returns the trust domain of identities.
     #[must_use]
     pub fn trust_domain(&self) -> Arc<str> {
         let of_all = || self.config.as_ref().map_or("", |config| &config.trust_domain);
@@ -75,88 +71,88 @@ impl Mesh {
     }
 }
 
-/// A host that stands for a Service in all clusters (ServiceImport), as one cluster has it.
+/// Host below `clusterset.local` for a Service of all clusters (ServiceImport), as imported into one cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Import {
-    /// The Service for which it stands.
+    /// Service behind the host.
     pub service: ServiceKey,
-    /// The addresses of the host in this cluster, sorted; never empty.
+    /// Addresses of the host in this cluster, sorted; never empty.
     pub addresses: Arc<[Arc<str>]>,
-    /// The ServiceImport.
+    /// Origin of the ServiceImport.
     pub provenance: Origin,
 }
 
-/// One change of what a registry has, whole-valued by key.
+/// Change of a registry's content, with the complete value of a key.
 #[derive(Clone, Debug)]
 pub enum RegistryUpdate {
-    /// The registry's services of a host and namespace, in order; empty when it has none any more.
+    /// Services of the registry with a host and namespace, in order; empty after their removal.
     Services(ServiceKey, Arc<[Arc<Service>]>),
-    /// The registry's endpoints of a service; `None` when it no longer knows the service.
+    /// Endpoints of the registry for a service; `None` if it no longer has the service.
     Endpoints(ServiceKey, Option<Arc<[Arc<Endpoint>]>>),
-    /// One of its workloads; `None` when it is gone.
+    /// Workload of the registry; `None` after its removal.
     Workload(WorkloadKey, Option<Arc<Workload>>),
-    /// What a host stands for in this cluster; `None` when it is not imported any more.
+    /// Import of a host into this cluster; `None` after its removal.
     Import(ServiceKey, Option<Import>),
-    /// All of its gateways between networks.
+    /// All gateways between networks of the registry.
     Gateways(Arc<[NetworkGateway]>),
 }
 
-/// An object that a registry does not put in force, because of what objects are together.
+/// Object that a registry does not put in force because of a limit on objects together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedObject {
-    /// Kind, namespace and name.
     pub key: ObjectKey,
     /// File and line, or the cluster.
     pub origin: Arc<str>,
-    /// The reason, with figures.
+    /// Reason, with the numbers.
     pub message: String,
 }
 
-/// What differs when a registry settles.
+/// Differences that a registry reports when it settles.
 #[derive(Debug, Default)]
 pub struct RegistryOutput {
-    /// The changes, in any order: no two of one key.
+    /// Changes in any order, at most one for each key.
     pub updates: Vec<RegistryUpdate>,
 }
 
 impl RegistryOutput {
-    /// Adds a change.
     pub fn push(&mut self, update: RegistryUpdate) {
         self.updates.push(update);
     }
 }
 
-/// A service registry that reads objects, as a state machine without IO. One with a source of its own needs none: its source
-/// sends [`crate::RegistryBatch`]es.
+/// Service registry that reads objects, as a state machine without IO. A registry with a source of its own
+/// does not implement this trait: its source sends [`crate::RegistryBatch`]es.
 ///
-/// Inputs only note what changed; [`Registry::settle`] then computes what follows from all of them at once, so a thousand
-/// objects that arrive together cost one pass. The result must not depend on the order of the inputs.
+/// Inputs only mark changes; [`Registry::settle`] then computes the consequences of all of them at once, so a
+/// thousand objects that arrive together cost one pass. The result must not depend on the order of the
+/// inputs.
 pub trait Registry: Send {
-    /// Which shard of every service is this registry's.
+    /// Returns the shard of services that this registry owns.
     fn shard(&self) -> &ShardKey;
 
-    /// Another registry in the same state, for those who ask what would be. It costs pointers.
+    /// Returns an independent registry in the same state, for dry runs. It shares values, so it costs
+    /// pointers only.
     fn copy(&self) -> Box<dyn Registry>;
 
-    /// The objects that were not put in force when it settled last.
+    /// Returns the objects that the last [`Registry::settle`] did not put in force.
     fn refused(&self) -> Arc<[RefusedObject]> {
         Arc::default()
     }
 
-    /// The kinds of objects of its feed that it wants to see.
+    /// Returns the kinds of objects that the registry reads.
     fn kinds(&self) -> &'static [Kind] {
         &[]
     }
 
-    /// An object of one of its kinds changed.
+    /// Applies a change of an object of one of its kinds.
     fn apply(&mut self, _event: &ObjectEvent) {}
 
-    /// A workload of another registry changed.
+    /// Applies a change of a workload of another registry.
     fn workload(&mut self, _change: &WorkloadChange) {}
 
-    /// The mesh-wide settings changed.
+    /// Applies changed mesh-wide settings.
     fn mesh(&mut self, _mesh: &Mesh) {}
 
-    /// Computes what follows from the inputs since the last call, and adds what differs from before.
+    /// Computes the consequences of the inputs since the last call, and adds the differences to `out`.
     fn settle(&mut self, out: &mut RegistryOutput);
 }

@@ -1,5 +1,5 @@
-//! What a live source tells about itself beside its content: for `/debug/registryz` and metrics, which read it when asked, so that
-//! answers without news wake nobody.
+//! State of a live source beside its content, for `/debug/registryz` and metrics. They read it on demand, so
+//! an answer without changes wakes no task.
 
 use crate::catalog::CatalogProblems;
 use parking_lot::Mutex;
@@ -7,48 +7,49 @@ use pilotfish_source::{HeldLosses, ShownLoss};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// The state of a live source, shared between the source and who shows it.
+/// State shared between a live source and the pages and metrics that show it.
 #[derive(Clone, Debug, Default)]
 pub struct SourceReport {
     state: Arc<Mutex<SourceState>>,
     losses: HeldLosses,
 }
 
-/// How a live source is.
+/// State of a live source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceState {
-    /// When the product last answered well, with or without news. Its age is how far the registry may lag behind.
+    /// Time of the last successful answer, with or without changes. Its age is the maximum lag of the
+    /// registry.
     pub last_answer: Option<SystemTime>,
-    /// Requests sent to the product since the start; with a product that pushes, messages.
+    /// Number of requests sent to the product since the start; for a product that pushes, of its messages.
     pub requests: u64,
-    /// Sessions that began since the start: each connects and reads everything.
+    /// Number of sessions since the start. Each session connects and reads everything.
     pub sessions: u64,
-    /// Sessions that ended with a failure.
+    /// Number of sessions that ended with a failure.
     pub failures: u64,
-    /// Losses held back by the guard since the start; see [`SourceReport::losses`].
+    /// Number of losses held back by the guard since the start; see [`SourceReport::losses`].
     pub holds: u64,
-    /// Loss that is held back now.
+    /// Loss that is held back at present.
     pub held: Option<ShownLoss>,
-    /// Objects that a source of objects has; `None` for one that has services.
+    /// Number of objects of a source of objects; `None` for a source of services.
     pub objects: Option<usize>,
-    /// What is wrong with what the product has.
+    /// Problems of the product's entries.
     pub problems: CatalogProblems,
 }
 
 impl SourceReport {
-    /// The state now.
+    /// Returns the current state.
     #[must_use]
     pub fn state(&self) -> SourceState {
         let state = self.state.lock().clone();
         SourceState { holds: self.losses.holds(), held: self.losses.held(), ..state }
     }
 
-    /// Changes the state.
+    /// Changes the state under its lock.
     pub fn change(&self, change: impl FnOnce(&mut SourceState)) {
         change(&mut self.state.lock());
     }
 
-    /// The losses that the guard of the source holds back.
+    /// Returns the losses that the guard of the source holds back.
     #[must_use]
     pub fn losses(&self) -> &HeldLosses {
         &self.losses

@@ -1,15 +1,15 @@
-//! Finds the selectors that match a set of labels, without a walk over all of them.
+//! Index of label selectors: finds those that match a set of labels without a walk over all selectors.
 
 use pilotfish_model::{Labels, Namespace, Workload, label_subset};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Selectors of one kind of owner, by namespace. Each is filed under its first label only, since labels that match a
-/// selector must contain that one; what is found there is compared in full.
+/// Selectors of one kind of owner, by namespace. Each is indexed by its first label only, because labels that
+/// match a selector must contain that one; candidates are then compared in full.
 #[derive(Clone, Debug)]
 pub(crate) struct SelectorIndex<O> {
     selectors: BTreeMap<O, (Namespace, Labels)>,
-    /// Sorted lists: most have one entry, for which a list needs far less memory than a set.
+    /// Sorted owners. Most lists have one entry, for which a list needs far less memory than a set.
     by_label: BTreeMap<(Namespace, Arc<str>, Arc<str>), Vec<O>>,
     match_all: BTreeMap<Namespace, Vec<O>>,
 }
@@ -39,7 +39,7 @@ impl<O: Ord + Clone> SelectorIndex<O> {
         self.selectors.insert(owner, (namespace, selector));
     }
 
-    /// Forgets an owner.
+    /// Removes the selector of an owner.
     pub(crate) fn remove(&mut self, owner: &O) {
         let Some((namespace, selector)) = self.selectors.remove(owner) else { return };
         match selector.iter().next() {
@@ -51,7 +51,7 @@ impl<O: Ord + Clone> SelectorIndex<O> {
         }
     }
 
-    /// The owners whose selectors match, sorted.
+    /// Returns the owners whose selectors match, sorted.
     pub(crate) fn matching(&self, namespace: &Namespace, labels: &Labels) -> BTreeSet<O> {
         let mut found: BTreeSet<O> = self.match_all.get(namespace).into_iter().flatten().cloned().collect();
         for (key, value) in labels.iter() {
@@ -66,7 +66,7 @@ impl<O: Ord + Clone> SelectorIndex<O> {
         found
     }
 
-    /// The owners that select a workload; none where there is no workload.
+    /// Returns the owners that select a workload; none without a workload.
     pub(crate) fn of_workload(&self, workload: Option<&Workload>) -> BTreeSet<O> {
         let matching = |workload: &Workload| self.matching(&workload.key.namespace, &workload.labels);
         workload.map(matching).unwrap_or_default()

@@ -1,16 +1,18 @@
-//! The settings of registries.
+//! Settings of registries.
 
 use pilotfish_model::{ClusterId, Namespace};
 use pilotfish_source::GuardSettings;
 use std::sync::Arc;
 
-/// How far the multi-cluster services API (ServiceExport and ServiceImport) counts. Each step holds the one before.
+/// Level of support for the multi-cluster services API (ServiceExport and ServiceImport). Each level includes
+/// the previous one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MultiClusterServices {
-    /// Not at all: every cluster's endpoints are sent everywhere (Istio's default).
+    /// No support: the endpoints of every cluster are sent to proxies of all clusters (Istio's default).
     #[default]
     Off,
-    /// Endpoints of Services that are not exported are sent within their cluster only (`ENABLE_MCS_SERVICE_DISCOVERY`).
+    /// Endpoints of Services that are not exported are sent within their cluster only
+    /// (`ENABLE_MCS_SERVICE_DISCOVERY`).
     Discovery,
     /// Imported Services have a host below `clusterset.local` (`ENABLE_MCS_HOST`).
     Hosts,
@@ -19,7 +21,7 @@ pub enum MultiClusterServices {
 }
 
 impl MultiClusterServices {
-    /// Reads `off`, `discovery`, `hosts` or `cluster-local`.
+    /// Parses `off`, `discovery`, `hosts` or `cluster-local`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Some(match text {
@@ -32,35 +34,35 @@ impl MultiClusterServices {
     }
 }
 
-/// Settings that hold for as long as a registry lives. The defaults are Istio's.
+/// Settings that are fixed for the lifetime of a registry. The defaults are Istio's.
 #[derive(Clone, Debug)]
 pub struct RegistrySettings {
-    /// The cluster that is read.
+    /// Cluster that is read.
     pub cluster: ClusterId,
-    /// The domain of Kubernetes Services' host names.
+    /// Domain of the host names of Kubernetes Services.
     pub domain: Arc<str>,
-    /// The namespace whose label `topology.istio.io/network` is the network of the whole cluster.
+    /// Namespace whose label `topology.istio.io/network` is the network of the whole cluster.
     pub system_namespace: Namespace,
-    /// Whether Gateways of the class `istio-remote`, which stand for gateways of other clusters, count: in the cluster that
-    /// holds the configuration.
+    /// True if Gateways of the class `istio-remote`, which stand for gateways of other clusters, are read: in
+    /// the cluster that holds the configuration.
     pub remote_gateways: bool,
-    /// Whether an endpoint carries the addresses of both IP families.
+    /// True if endpoints have the addresses of both IP families.
     pub dual_stack: bool,
-    /// Whether Kubernetes Services select WorkloadEntries.
+    /// True if Kubernetes Services select WorkloadEntries.
     pub select_workload_entries: bool,
-    /// Whether ServiceEntries select Pods.
+    /// True if ServiceEntries select Pods.
     pub select_pods: bool,
-    /// Whether ServiceEntries select WorkloadEntries of other clusters.
+    /// True if ServiceEntries select WorkloadEntries of other clusters.
     pub select_remote_workload_entries: bool,
-    /// Whether WorkloadEntries can ask that their health counts.
+    /// True if an annotation of a WorkloadEntry can make it depend on its health checks.
     pub workload_entry_health_checks: bool,
-    /// Whether hosts of ServiceEntries without an address are given one by their name.
+    /// True if hosts of ServiceEntries without an address get one that is derived from their name.
     pub allocate_addresses: bool,
-    /// How far ServiceExports and ServiceImports count.
+    /// Level of support for ServiceExports and ServiceImports.
     pub multi_cluster_services: MultiClusterServices,
-    /// Labels of Services that ask for persistent sessions: endpoints that end are kept for them.
+    /// Labels of Services that request persistent sessions, for which terminating endpoints are kept.
     pub persistent_session_labels: Arc<[Arc<str>]>,
-    /// Thresholds of the guard, for registries without settings of their own.
+    /// Thresholds of the guard, for registries without their own.
     pub guard: GuardSettings,
 }
 

@@ -1,4 +1,4 @@
-//! The table of registries: what there is to run, by name, and the order in which they win.
+//! Table of the available registry types by name, in order of precedence.
 
 use crate::catalog::RegistryOption;
 use crate::live::{LiveSettings, LiveSettingsError, LiveSource};
@@ -6,42 +6,42 @@ use crate::objects::{ObjectSettings, ObjectSource};
 use crate::{KubernetesRegistry, Registry, RegistrySettings, ServiceEntryRegistry};
 use pilotfish_model::Provider;
 
-/// One type of registry. A new one is one more of these in the table of the binary.
+/// Type of registry. A new type needs one of these in the table of the binary.
 #[derive(Debug)]
 pub struct RegistryType {
-    /// The name by which it is chosen; compared without regard to case.
+    /// Name by which users select the type, compared without regard to case.
     pub name: &'static str,
-    /// The name of its provider: Istio's where Istio has one, else the same name.
+    /// Name of the provider: Istio's name if there is one, else `name`.
     pub provider: &'static str,
-    /// What it reads, in a few words, for `--help`.
+    /// Short description of its content, for `--help`.
     pub about: &'static str,
-    /// The shape of its address, for `--help`: `http://HOST:PORT`. Empty for one that reads objects.
+    /// Placeholder for the address in `--help`, such as `http://HOST:PORT`. Empty for a type that reads
+    /// objects.
     pub address: &'static str,
-    /// Its options, with those that all of its kind have.
+    /// Options of the type and of its kind.
     pub options: &'static [&'static [RegistryOption]],
-    /// Where its content comes from.
+    /// Source of its content.
     pub input: Input,
 }
 
 impl RegistryType {
-    /// All options.
+    /// Returns the options of all groups.
     pub fn all_options(&self) -> impl Iterator<Item = &'static RegistryOption> + use<> {
         self.options.iter().copied().flatten()
     }
 }
 
-/// Where the content of a registry comes from.
+/// Source of the content of a registry.
 #[derive(Clone, Copy, Debug)]
 pub enum Input {
-    /// From the objects of a feed: makes the state machine that turns them into services.
+    /// Objects of a feed: makes the state machine that turns them into services.
     Objects(fn(Provider, RegistrySettings) -> Box<dyn Registry>),
-    /// From a source of its own: makes the source, which is then run as a task.
+    /// A source of its own: makes the source, which is then run as a task.
     Live(fn(LiveSettings) -> Result<Box<dyn LiveSource>, LiveSettingsError>),
-    /// It is part of this process: whoever opens it adds its source.
+    /// A part of this process, which adds its source itself.
     Process,
-    /// It has none: it brings objects, which other registries and translation read.
+    /// A source of objects, which other registries and translation read; the type has no services itself.
     Source {
-        /// Tells what is wrong with the settings.
         check: fn(LiveSettings) -> Result<(), LiveSettingsError>,
         /// Makes the source, which is then run as a task.
         open: fn(ObjectSettings) -> Result<Box<dyn ObjectSource>, LiveSettingsError>,
@@ -68,29 +68,28 @@ pub const SERVICE_ENTRY: RegistryType = RegistryType {
     input: Input::Objects(|provider, settings| Box::new(ServiceEntryRegistry::new(provider, settings))),
 };
 
-/// The registries that there are, in the order in which they win.
+/// Available registry types in order of precedence.
 #[derive(Clone, Debug)]
 pub struct RegistryTable(Vec<(Provider, &'static RegistryType)>);
 
-/// A name that no registry has.
+/// Unknown name of a registry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", pilotfish_config::unknown_name("registry", .name, .known, "pilotfish registries"))]
 pub struct UnknownRegistry {
-    /// The name.
     pub name: String,
-    /// The names that there are.
+    /// Names of all registry types.
     pub known: Vec<&'static str>,
 }
 
 impl Default for RegistryTable {
-    /// The registries of this crate, which read objects.
+    /// Returns the registry types of this crate, which read objects.
     fn default() -> Self {
         Self::new([&KUBERNETES, &SERVICE_ENTRY])
     }
 }
 
 impl RegistryTable {
-    /// A table of these types: where they disagree, an earlier one wins.
+    /// Returns a table of these types, in order of precedence.
     #[must_use]
     pub fn new(types: impl IntoIterator<Item = &'static RegistryType>) -> Self {
         let rank = |index: usize| u16::try_from(index).unwrap_or(u16::MAX);
@@ -100,10 +99,10 @@ impl RegistryTable {
         Self(types.into_iter().enumerate().map(ranked).collect())
     }
 
-    /// The same table with the named types first, in the order given; the others follow as they were.
+    /// Moves the named types to the front, in the given order; the others keep theirs.
     ///
     /// # Errors
-    /// When there is no registry of a name.
+    /// When a name is unknown.
     pub fn ordered<S: AsRef<str>>(self, names: &[S]) -> Result<Self, UnknownRegistry> {
         let mut types: Vec<&'static RegistryType> = self.select(names)?.into_iter().map(|(_, t)| t).collect();
         for (_, entry) in self.0 {
@@ -114,15 +113,15 @@ impl RegistryTable {
         Ok(Self::new(types))
     }
 
-    /// All types with their providers, the winning ones first.
+    /// Returns all types with their providers, in order of precedence.
     pub fn iter(&self) -> impl Iterator<Item = (Provider, &'static RegistryType)> {
         self.0.iter().copied()
     }
 
-    /// The type of that name.
+    /// Finds a type by name.
     ///
     /// # Errors
-    /// When there is none.
+    /// When the name is unknown.
     pub fn find(&self, name: &str) -> Result<(Provider, &'static RegistryType), UnknownRegistry> {
         let found = self.iter().find(|(_, entry)| entry.name.eq_ignore_ascii_case(name.trim()));
         found.ok_or_else(|| UnknownRegistry {
@@ -131,10 +130,10 @@ impl RegistryTable {
         })
     }
 
-    /// The types of some names, in the order given. A name that is given twice counts once, with a warning.
+    /// Finds types by their names, in the given order. A repeated name counts once, with a warning.
     ///
     /// # Errors
-    /// When there is no registry of a name.
+    /// When a name is unknown.
     pub fn select<S: AsRef<str>>(
         &self,
         names: &[S],
@@ -143,7 +142,7 @@ impl RegistryTable {
         for name in names {
             let found = self.find(name.as_ref())?;
             if chosen.iter().any(|(_, known)| known.name == found.1.name) {
-                tracing::warn!(registry = found.1.name, "the registry is named twice, it runs once");
+                tracing::warn!(registry = found.1.name, "the registry is selected twice; it runs once");
             } else {
                 chosen.push(found);
             }

@@ -61,8 +61,8 @@ fn taken(file: ReadFile) -> Result<Vec<Object>, Unreadable> {
     Ok(file.objects.into_iter().map(|read| read.object).collect())
 }
 
-/// The world of some YAML with MeshConfig and MeshNetworks, with all registries in sync: cluster `Kubernetes`, domain
-/// `cluster.local`.
+/// The world of some YAML with MeshConfig and MeshNetworks, with all registries in sync: cluster
+/// `Kubernetes`, domain `cluster.local`.
 ///
 /// # Errors
 /// When anything in the texts was refused.
@@ -109,7 +109,7 @@ impl Scene {
         Self::with(&RegistrySettings::default())
     }
 
-    /// The same with other settings.
+    /// Returns an empty scene with other settings.
     #[must_use]
     pub fn with(settings: &RegistrySettings) -> Self {
         let of_controller = AggregateSettings::default();
@@ -129,7 +129,7 @@ impl Scene {
     /// Sends an event of the source.
     pub fn send(&mut self, event: SourceEvent) {
         if let Err(error) = self.controller.source_event(&self.feed, SOURCE, event) {
-            tracing::error!(%error, "the scene has lost its source");
+            tracing::error!(%error, "the feed of the test scene is unknown");
         }
     }
 
@@ -182,7 +182,7 @@ impl Scene {
         self.world.clone()
     }
 
-    /// Brings what happened into the world, and names what differs.
+    /// Applies the inputs to the world, and returns the changes.
     pub fn settle(&mut self) -> pilotfish_model::ChangeSet {
         for update in self.controller.settle() {
             self.writer.apply(update);
@@ -197,7 +197,7 @@ impl Scene {
     }
 }
 
-/// What `--registry NAME=ADDRESS?OPTIONS` tells a live registry.
+/// Returns the settings of a live registry for `--registry NAME=ADDRESS?OPTIONS`.
 #[must_use]
 pub fn live_settings(provider: &'static str, address: &str, options: &[(&str, &str)]) -> LiveSettings {
     let options = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));

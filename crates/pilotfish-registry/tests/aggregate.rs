@@ -1,4 +1,5 @@
-//! The aggregate controller: several clusters, registries that come, go, fail and are replaced, namespaces, networks.
+//! The aggregate controller: several clusters, registries that come, go, fail and are replaced, namespaces,
+//! networks.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
 mod support;

@@ -1,4 +1,5 @@
-//! Selection across registries: Services select WorkloadEntries, ServiceEntries select Pods and WorkloadEntries.
+//! Selection across registries: Services select WorkloadEntries, ServiceEntries select Pods and
+//! WorkloadEntries.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
 mod support;

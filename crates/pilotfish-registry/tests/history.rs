@@ -1,4 +1,5 @@
-//! Random histories: whatever came in whatever order, the world is that of the objects that are there at the end.
+//! Random histories: whatever came in whatever order, the world is that of the objects that are there at the
+//! end.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
 mod support;
@@ -412,8 +413,8 @@ fn only(objects: &[BTreeMap<ObjectKey, Object>; 2], registries: &[usize]) -> Arc
     run.world
 }
 
-/// The hosts that each registry has, in the order in which registries win. A host that a ServiceImport brings belongs to the clusters
-/// that import it, wherever its Service is.
+/// The hosts that each registry has, in the order in which registries win. A host that a ServiceImport brings
+/// belongs to the clusters that import it, wherever its Service is.
 fn hosts_by_registry(run: &Run) -> Vec<(ShardKey, BTreeSet<ServiceKey>)> {
     let is_imported = |key: &ServiceKey| key.hostname.text().ends_with(".clusterset.local");
     let mut all: Vec<(ShardKey, BTreeSet<ServiceKey>)> = Vec::new();
@@ -453,8 +454,8 @@ fn naive_conflicts(run: &Run, merge: MergePolicy) -> Vec<Conflict> {
     conflicts
 }
 
-/// Which versions of the pool's objects two clusters have at the end, as pairs of a feed and an object of the pool, in any order:
-/// one version of each object, and settled now and then.
+/// Which versions of the pool's objects two clusters have at the end, as pairs of a feed and an object of the
+/// pool, in any order: one version of each object, and settled now and then.
 fn arrivals(pool: &[Object]) -> impl Strategy<Value = Vec<(usize, usize, bool)>> + use<> {
     let mut versions: BTreeMap<ObjectKey, Vec<usize>> = BTreeMap::new();
     for (index, object) in pool.iter().enumerate() {

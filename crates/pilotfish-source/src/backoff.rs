@@ -1,34 +1,35 @@
-//! How long to wait before something is tried again.
+//! Retry delays with exponential backoff and jitter.
 
 use crate::Jitter;
 use std::time::Duration;
 
-/// The shape of a backoff: doubles with each failure up to a ceiling. By default half of each wait is random, so that a thousand
-/// clients of a server that comes back do not come at once.
+/// Parameters of a backoff: delays double with each failure up to a ceiling. By default half of each delay is
+/// random, so that a thousand clients of a restarted server do not reconnect at once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BackoffPolicy {
-    /// The wait after the first failure.
+    /// Delay after the first failure.
     first: Duration,
-    /// The longest wait.
+    /// Maximum delay.
     ceiling: Duration,
-    /// The share of each wait that is random, from 0 to 1.
+    /// Random share of each delay, from 0 to 1.
     jitter: f64,
 }
 
 impl BackoffPolicy {
-    /// Doubles from `first` to `ceiling`; half of each wait is random.
+    /// Doubles from `first` to `ceiling`; half of each delay is random.
     #[must_use]
     pub const fn new(first: Duration, ceiling: Duration) -> Self {
         Self { first, ceiling, jitter: 0.5 }
     }
 
-    /// The same with that share of each wait random: 0 for none, 1 for waits from zero up.
+    /// Sets the random share of each delay: 0 for none, 1 for delays from zero up.
     #[must_use]
     pub const fn with_jitter(self, share: f64) -> Self {
         Self { jitter: share.clamp(0.0, 1.0), ..self }
     }
 
-    /// The wait after so many failures, where the first counts as 1. `random` is from 0 to 1: 1 gives the longest wait.
+    /// Returns the delay after this number of failures, starting at 1. `random` is from 0 to 1: 1 gives the
+    /// longest delay.
     ///
     /// For state machines that count failures themselves; others keep a [`Backoff`].
     #[must_use]
@@ -39,7 +40,7 @@ impl BackoffPolicy {
     }
 }
 
-/// Counts failures in a row and computes how long to wait after each.
+/// Counts consecutive failures and computes the delay after each.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     policy: BackoffPolicy,
@@ -48,30 +49,30 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Nothing has failed yet.
+    /// No failures yet.
     #[must_use]
     pub const fn new(policy: BackoffPolicy, jitter: Jitter) -> Self {
         Self { policy, jitter, failures: 0 }
     }
 
-    /// A success: the next failure is the first again.
+    /// Records a success: the next failure counts as the first.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// Failures since the last success.
+    /// Number of failures since the last success.
     #[must_use]
     pub fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// Counts a failure and returns how long to wait.
+    /// Counts a failure and returns the delay.
     pub fn wait(&mut self) -> Duration {
         self.wait_at_least(Duration::ZERO)
     }
 
-    /// Counts a failure and returns how long to wait: no less than `floor`, which a busy server may have sent (`Retry-After`),
-    /// even where that is more than the ceiling.
+    /// Counts a failure and returns the delay: at least `floor`, which a busy server may have sent
+    /// (`Retry-After`), even if it exceeds the ceiling.
     pub fn wait_at_least(&mut self, floor: Duration) -> Duration {
         self.failures = self.failures.saturating_add(1);
         self.policy.wait(self.failures, self.jitter.fraction()).max(floor)

@@ -1,12 +1,13 @@
-//! A channel that keeps what is newest: for writers that are faster than their reader.
+//! A channel that keeps only the newest value of each key, for writers that are faster than their reader.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// Both ends of a channel that holds one value for each key. Sending never waits: it replaces what the reader has not taken yet,
-/// so the channel holds no more than there are distinct keys, and a slow reader catches up in one step.
+/// Returns both ends of a channel that holds one value for each key. Sending never waits: it replaces the
+/// pending value, so the channel holds at most one value per distinct key, and a slow reader catches up in
+/// one step.
 #[must_use]
 pub fn coalescer<K: Ord, V>() -> (CoalescingSender<K, V>, CoalescingReceiver<K, V>) {
     let shared = Arc::new(Shared {
@@ -19,37 +20,38 @@ pub fn coalescer<K: Ord, V>() -> (CoalescingSender<K, V>, CoalescingReceiver<K, 
 
 struct Shared<K, V> {
     pending: Mutex<Pending<K, V>>,
-    /// Woken when there is something after there was nothing, and when the last sender goes.
+    /// Notified when the channel becomes non-empty, and when the last sender is dropped.
     changed: Notify,
     senders: AtomicUsize,
 }
 
 struct Pending<K, V> {
     values: BTreeMap<K, V>,
-    /// Whether the receiver is gone.
+    /// True if the receiver was dropped.
     is_closed: bool,
 }
 
 impl<K, V> Shared<K, V> {
     fn lock(&self) -> MutexGuard<'_, Pending<K, V>> {
-        // A panic while it was held left a whole map: each change is one insertion.
+        // A panic under the lock leaves a valid map: each change is one insertion.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The writing end. Clones write to the same channel.
+/// The sending end. Clones send to the same channel.
 pub struct CoalescingSender<K, V> {
     shared: Arc<Shared<K, V>>,
 }
 
 impl<K: Ord, V> CoalescingSender<K, V> {
-    /// Sends a value in place of the one for that key that was not taken yet. Returns `false` when the receiver is gone.
+    /// Sends a value; it replaces the pending one of its key. Returns `false` if the receiver was dropped.
     pub fn send(&self, key: K, value: V) -> bool {
         self.update(key, |_| Some(value))
     }
 
-    /// Sends what `merge` makes of the value for that key that was not taken yet. `None` takes it back. Returns `false`, without
-    /// a call of `merge`, when the receiver is gone. `merge` runs under the lock of the channel and must be short.
+    /// Replaces the pending value of a key by the result of `merge`. `None` removes it. Returns `false`,
+    /// without a call of `merge`, if the receiver was dropped. `merge` runs under the lock of the channel and
+    /// must be short.
     pub fn update(&self, key: K, merge: impl FnOnce(Option<V>) -> Option<V>) -> bool {
         let mut pending = self.shared.lock();
         if pending.is_closed {
@@ -67,7 +69,7 @@ impl<K: Ord, V> CoalescingSender<K, V> {
         true
     }
 
-    /// Whether the receiver is gone.
+    /// True if the receiver was dropped.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.lock().is_closed
@@ -83,23 +85,23 @@ impl<K, V> Clone for CoalescingSender<K, V> {
 
 impl<K, V> Drop for CoalescingSender<K, V> {
     fn drop(&mut self) {
-        // What this sender sent must be seen by the receiver that finds no sender left.
+        // Release: a receiver that sees no sender must also see the values of this one.
         if self.shared.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.shared.changed.notify_one();
         }
     }
 }
 
-/// The reading end.
+/// The receiving end.
 pub struct CoalescingReceiver<K, V> {
     shared: Arc<Shared<K, V>>,
 }
 
 impl<K: Ord, V> CoalescingReceiver<K, V> {
-    /// Takes everything that was sent, by key; waits while there is nothing. `None` when there is nothing and no sender is left.
-    /// Nothing is lost when the call is given up.
+    /// Takes all pending values; waits while there are none. Returns `None` if there are none and no sender
+    /// is left. Cancel-safe.
     pub async fn recv(&mut self) -> Option<BTreeMap<K, V>> {
-        // A value may have been taken back between the two.
+        // A value may have been removed between the two.
         while self.wait().await {
             let values = self.take();
             if !values.is_empty() {
@@ -109,11 +111,11 @@ impl<K: Ord, V> CoalescingReceiver<K, V> {
         None
     }
 
-    /// Waits until there is something to take, and leaves it there: what is sent until it is taken replaces it. `false` when there is
-    /// nothing and no sender is left.
+    /// Waits until values are pending, without taking them. Returns `false` if there are none and no sender
+    /// is left.
     pub async fn wait(&mut self) -> bool {
         loop {
-            // Looked up first: what a sender that is gone now has sent is in the map.
+            // Read before the map: the values of dropped senders are then in the map.
             let is_over = self.shared.senders.load(Ordering::Acquire) == 0;
             if !self.shared.lock().values.is_empty() {
                 return true;
@@ -125,7 +127,7 @@ impl<K: Ord, V> CoalescingReceiver<K, V> {
         }
     }
 
-    /// Takes everything that was sent so far, which may be nothing.
+    /// Takes all pending values; there may be none.
     pub fn take(&mut self) -> BTreeMap<K, V> {
         std::mem::take(&mut self.shared.lock().values)
     }

@@ -1,13 +1,14 @@
-//! What is to be done later, by key.
+//! A queue of deadlines by key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::Instant;
 
-/// Keys by the time at which they are due. Each key has one time at most; setting another one moves it.
+/// Keys with their due times. Each key has at most one time; setting another one moves it.
 ///
-/// The queue has no clock: its owner takes [what is due](Self::pop_due) at a time, and sleeps until [the next](Self::next).
-/// (`tokio_util::time::DelayQueue` waits by itself, and therefore cannot be part of a state machine that takes `now`.) `T` is
-/// the time: an `Instant`, or anything ordered, such as `Option<Instant>` where `None` is due at once.
+/// The queue has no clock: its owner takes [what is due](Self::pop_due) at a time, and sleeps until [the
+/// next](Self::next). (`tokio_util::time::DelayQueue` has its own timer, so it cannot be part of a state
+/// machine that takes `now`.) `T` is the time: an `Instant`, or anything ordered, such as `Option<Instant>`
+/// where `None` is due at once.
 #[derive(Clone, Debug)]
 pub struct DeadlineQueue<K, T = Instant> {
     times: BTreeMap<K, T>,
@@ -21,37 +22,38 @@ impl<K, T> Default for DeadlineQueue<K, T> {
 }
 
 impl<K: Ord + Clone, T: Ord + Copy> DeadlineQueue<K, T> {
-    /// The key is due at that time, and no longer at the one before. Returns the one before.
+    /// Sets the due time of a key. Returns the previous one.
     pub fn set(&mut self, key: K, at: T) -> Option<T> {
         let before = self.times.insert(key.clone(), at);
         if let Some(before) = before {
-            // The lookup needs a tuple of its own; keys are cheap to clone.
+            // The set's lookup needs an owned tuple; keys are cheap to clone.
             self.order.remove(&(before, key.clone()));
         }
         self.order.insert((at, key));
         before
     }
 
-    /// The key is not due any more. Returns when it was.
+    /// Removes a key. Returns its due time.
     pub fn remove(&mut self, key: &K) -> Option<T> {
         let at = self.times.remove(key)?;
         self.order.remove(&(at, key.clone()));
         Some(at)
     }
 
-    /// When a key is due.
+    /// Returns the due time of a key.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<T> {
         self.times.get(key).copied()
     }
 
-    /// When something is due next, which can be in the past.
+    /// Returns the earliest due time, which can be in the past.
     #[must_use]
     pub fn next(&self) -> Option<T> {
         self.order.first().map(|(at, _)| *at)
     }
 
-    /// Takes out the key that has been due longest, of those that are due. Equal times come in the order of their keys.
+    /// Removes and returns the key with the earliest due time, if that is not after `now`. Equal times are
+    /// sorted by key.
     pub fn pop_due(&mut self, now: T) -> Option<K> {
         let (at, _) = self.order.first()?;
         if *at > now {
@@ -62,18 +64,17 @@ impl<K: Ord + Clone, T: Ord + Copy> DeadlineQueue<K, T> {
         Some(key)
     }
 
-    /// The keys with their times, in the order of the keys.
+    /// Returns the keys with their times, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (&K, T)> {
         self.times.iter().map(|(key, at)| (key, *at))
     }
 
-    /// Whether nothing is to be done.
+    /// True if no key is scheduled.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.times.is_empty()
     }
 
-    /// How many keys there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.times.len()

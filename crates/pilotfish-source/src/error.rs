@@ -1,27 +1,28 @@
-//! What a failed request means for its caller.
+//! Classification of failed requests.
 
 use std::error::Error;
 use std::fmt;
 
-/// What to do after a request failed. Each client library maps its errors to this once ([`Classify`]); callers decide by it.
+/// Class of a failed request. Each client library maps its errors to it once ([`Classify`]); callers decide
+/// by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
-    /// The same request may succeed later: no connection, no answer in time, too many requests, an error of the server. Retry
-    /// with backoff; what was known stays known.
+    /// A repeated request may succeed later: no connection, no answer in time, too many requests, an error of
+    /// the server. Retry with backoff and keep the last known state.
     Transient,
-    /// The caller may not do this (now): credentials are missing, expired or lack a right. Somebody has to grant it, so retry
-    /// seldom and report it.
+    /// The caller lacks permission: credentials are missing, expired or insufficient. An operator has to act,
+    /// so retry rarely and report it.
     Denied,
-    /// The server does not take this request and never will. Retry only with another one.
+    /// The server will never accept this request. Do not repeat it unchanged.
     Rejected,
-    /// Something changed since the caller read it. Read again, then decide again.
+    /// The object changed since the caller read it. Read again, then decide again.
     Conflict,
-    /// What the request was about does not exist, or no longer.
+    /// The object of the request does not exist, or not any more.
     Gone,
 }
 
 impl ErrorClass {
-    /// The class of an answer with that HTTP status.
+    /// Returns the class of an HTTP status.
     #[must_use]
     pub const fn of_http(status: u16) -> Self {
         match status {
@@ -34,13 +35,13 @@ impl ErrorClass {
         }
     }
 
-    /// Whether the same request may succeed later without intervention.
+    /// True if the same request may succeed later without intervention.
     #[must_use]
     pub const fn is_transient(self) -> bool {
         matches!(self, Self::Transient)
     }
 
-    /// The class in one word, for logs and labels of metrics.
+    /// Returns the class as one word, for logs and metric labels.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -59,13 +60,14 @@ impl fmt::Display for ErrorClass {
     }
 }
 
-/// An error that knows its class.
+/// An error with a class.
 pub trait Classify {
-    /// What the caller is to do.
+    /// Returns the class of the error.
     fn class(&self) -> ErrorClass;
 }
 
-/// An error with its causes, in [one line](one_line). A cause that its error quotes already is not repeated.
+/// Formats an error with its causes in [one line](one_line). A cause already quoted by its error is not
+/// repeated.
 #[must_use]
 pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
@@ -80,7 +82,8 @@ pub fn error_chain(error: &dyn Error) -> String {
     one_line(&text)
 }
 
-/// A text from outside for a log line or a status: white space becomes single spaces, at most 500 characters.
+/// Normalizes external text for a log line or a status: white space becomes single spaces, at most 500
+/// characters.
 #[must_use]
 pub fn one_line(text: &str) -> String {
     const LONGEST: usize = 500;

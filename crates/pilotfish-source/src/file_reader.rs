@@ -1,4 +1,5 @@
-//! Reading files from tasks. A file system that does not answer costs one thread for each reader, and nobody waits for it for long.
+//! File reads from async tasks. An unresponsive file system blocks one thread per reader, and callers time
+//! out.
 
 use std::io;
 use std::sync::Arc;
@@ -6,10 +7,10 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// Deadline of a read. A network file system that is well answers within milliseconds.
+/// Timeout of a read. A healthy network file system answers within milliseconds.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Runs blocking reads on a thread for that, one at a time. Clones share that thread.
+/// Runs blocking reads on a dedicated thread, one at a time. Clones share that thread.
 #[derive(Clone, Debug)]
 pub struct FileReader {
     turn: Arc<Semaphore>,
@@ -22,11 +23,11 @@ impl Default for FileReader {
 }
 
 impl FileReader {
-    /// Runs a read and waits for its result, at most 30 s. A read that takes longer is not stopped, and the
-    /// next ones wait for it.
+    /// Runs a read and waits at most 30 s for its result. A read that takes longer is not aborted, and later
+    /// ones wait for it.
     ///
     /// # Errors
-    /// When there is no result in time, or the read panics.
+    /// On timeout, or if the read panics.
     pub async fn run<T: Send + 'static>(&self, read: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
         let turn = Arc::clone(&self.turn);
         let running = async {

@@ -1,18 +1,19 @@
-//! How a source is: in sync or not, failing or not. These are two questions: a source that fails keeps what it knew.
+//! Health of a source: in sync or not, failing or not. The two are independent: a failing source keeps its
+//! last state.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// A failure that lasts.
+/// An ongoing failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// When it began.
+    /// Time of the first failed attempt.
     pub since: SystemTime,
-    /// Why, as the newest attempt has it.
+    /// Reason of the newest attempt.
     pub reason: Arc<str>,
 }
 
-/// The state of a source. Its methods say whether the state changed, which is when to log.
+/// The state of a source. Its methods return if the state changed, which is the time to log it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
     synced: bool,
@@ -20,13 +21,13 @@ pub struct Health {
 }
 
 impl Health {
-    /// In sync, nothing fails.
+    /// In sync, without failures.
     #[must_use]
     pub const fn in_sync() -> Self {
         Self { synced: true, failure: None }
     }
 
-    /// Both together: in sync when both are; the failure that began first.
+    /// Combines two states: in sync if both are; the older failure.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let failure = match (self.failure, other.failure) {
@@ -36,12 +37,13 @@ impl Health {
         Self { synced: self.synced && other.synced, failure }
     }
 
-    /// Everything that was there at the start is known. Says whether that is new.
+    /// Marks the initial content as complete. Returns true if it was not before.
     pub fn synced(&mut self) -> bool {
         !std::mem::replace(&mut self.synced, true)
     }
 
-    /// An attempt failed. Says whether that begins a failure: of one that lasts the beginning stays and the reason is replaced.
+    /// Records a failed attempt. Returns true if a failure begins; an ongoing one keeps its start and gets
+    /// the new reason.
     pub fn failed(&mut self, reason: impl Into<Arc<str>>, now: SystemTime) -> bool {
         let begins = self.failure.is_none();
         let since = self.failure.as_ref().map_or(now, |failure| failure.since);
@@ -49,24 +51,24 @@ impl Health {
         begins
     }
 
-    /// An attempt succeeded. Returns the failure that this ends.
+    /// Records a successful attempt. Returns the failure that it ends.
     pub fn recovered(&mut self) -> Option<Failure> {
         self.failure.take()
     }
 
-    /// Whether everything that was there at the start is known.
+    /// True if the initial content is complete.
     #[must_use]
     pub fn is_synced(&self) -> bool {
         self.synced
     }
 
-    /// Whether the last attempt failed.
+    /// True if the last attempt failed.
     #[must_use]
     pub fn is_failing(&self) -> bool {
         self.failure.is_some()
     }
 
-    /// What fails now.
+    /// The ongoing failure.
     #[must_use]
     pub fn failure(&self) -> Option<&Failure> {
         self.failure.as_ref()

@@ -1,4 +1,4 @@
-//! Liveness: working threads and tasks give heartbeats, and those that are silent for too long are reported.
+//! Liveness of threads and tasks: they send heartbeats, and those without one for too long are reported.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// The value of `seen` while no heartbeat is expected.
 const PAUSED: u64 = u64::MAX;
 
-/// The last sign of life of a thread or a task. Clones are the same heartbeat.
+/// Time of the last heartbeat of a thread or task. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Heartbeat(Arc<Beats>);
 
 #[derive(Debug)]
 struct Beats {
     began: Instant,
-    /// Milliseconds after `began`, or [`PAUSED`].
+    /// Milliseconds since `began`, or [`PAUSED`].
     seen: AtomicU64,
 }
 
@@ -31,7 +31,7 @@ impl Default for Heartbeat {
 }
 
 impl Heartbeat {
-    /// A heartbeat of something that does not work yet.
+    /// A paused heartbeat, for a task that has not started.
     #[must_use]
     pub fn paused() -> Self {
         let heartbeat = Self::default();
@@ -39,19 +39,19 @@ impl Heartbeat {
         heartbeat
     }
 
-    /// A sign of life at that time.
+    /// Records a heartbeat.
     pub fn beat(&self, now: Instant) {
         let after = now.saturating_duration_since(self.0.began).as_millis();
         let after = u64::try_from(after).unwrap_or(PAUSED).min(PAUSED - 1);
         self.0.seen.store(after, Ordering::Relaxed);
     }
 
-    /// No heartbeat is expected until the next one.
+    /// Expects no heartbeat until the next [`Self::beat`].
     pub fn pause(&self) {
         self.0.seen.store(PAUSED, Ordering::Relaxed);
     }
 
-    /// Time since the last heartbeat; zero while none is expected.
+    /// Returns the time since the last heartbeat; zero while paused.
     #[must_use]
     pub fn silent_for(&self, now: Instant) -> Duration {
         let seen = self.0.seen.load(Ordering::Relaxed);
@@ -61,7 +61,7 @@ impl Heartbeat {
         now.saturating_duration_since(self.0.began).saturating_sub(Duration::from_millis(seen))
     }
 
-    /// Runs a task, with a heartbeat as long as the runtime can poll it: one that blocks its thread falls silent.
+    /// Runs a task with heartbeats as long as the runtime polls it: they stop if the task blocks its thread.
     pub async fn accompany<F: Future>(&self, task: F) -> F::Output {
         tokio::pin!(task);
         let mut ticks = interval(INTERVAL);

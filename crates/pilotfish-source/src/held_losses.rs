@@ -1,4 +1,4 @@
-//! Losses that guards hold back, for those who show or accept them.
+//! Losses held back by guards, for status output and acceptance by operators.
 
 use crate::loss_guard::HeldLoss;
 use std::collections::BTreeMap;
@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 use tokio::sync::watch;
 
-/// Scopes that a summary names.
+/// Maximum number of scopes in a summary.
 const NAMED_SCOPES: usize = 4;
 
-/// The losses that one source holds back, by scope (a kind of objects), shared between the source and its readers.
+/// Losses held back by one source, by scope (a kind of objects), shared between the source and its readers.
 #[derive(Clone, Debug)]
 pub struct HeldLosses(Arc<Shared>);
 
@@ -26,18 +26,18 @@ struct State {
     holds: u64,
 }
 
-/// A held loss with times of day.
+/// A held loss with wall-clock times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownLoss {
-    /// The things that are missing: `endpoints`, or the plural of a kind.
+    /// Kind of the missing things: `endpoints`, or the plural of an object kind.
     pub scope: Arc<str>,
-    /// When it was found.
+    /// Time of its detection.
     pub since: SystemTime,
-    /// When a full read confirms it at the earliest.
+    /// Earliest time of a full read that confirms it.
     pub until: SystemTime,
     /// Number of things in force.
     pub before: usize,
-    /// Number of things that the read has.
+    /// Number of things in the read.
     pub after: usize,
 }
 
@@ -49,17 +49,17 @@ impl Default for HeldLosses {
 
 impl HeldLosses {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Valid after a panic too: each change is a single step.
+        // A panic under the lock leaves a valid state: each change is a single step.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Publishes the loss that `source` holds back in a scope, or none. Logs when that begins and ends.
+    /// Sets or clears the held loss of a scope. Logs when a loss begins and ends.
     pub fn set(&self, source: &str, scope: &str, held: Option<HeldLoss>) {
         let mut state = self.state();
         let known = state.held.get(scope);
         let Some(held) = held else {
             if state.held.remove(scope).is_some() {
-                tracing::info!(source, scope, "the guard holds nothing back any more");
+                tracing::info!(source, scope, "the guard does not hold back a loss any more");
             }
             return;
         };
@@ -86,7 +86,7 @@ impl HeldLosses {
         state.held.insert(scope, (held, shown));
     }
 
-    /// The losses that are held back now as one: all scopes, sums, the first time and the last.
+    /// Returns a summary of all held losses: all scopes, sums, the earliest `since` and the latest `until`.
     #[must_use]
     pub fn held(&self) -> Option<ShownLoss> {
         let state = self.state();
@@ -119,7 +119,7 @@ impl HeldLosses {
         self.state().holds
     }
 
-    /// Asks the source to read everything again now, and to believe what it finds. Returns the number of losses that are held.
+    /// Makes the source read everything again now and accept the result. Returns the number of held losses.
     pub fn accept(&self) -> usize {
         let held = self.state().held.len();
         if held > 0 {
@@ -128,20 +128,20 @@ impl HeldLosses {
         held
     }
 
-    /// The losses of one scope of `source`.
+    /// Returns the handle of one scope of `source`.
     #[must_use]
     pub fn scope(&self, source: String, scope: &str) -> HeldScope {
         HeldScope { losses: self.clone(), source, scope: scope.into(), acceptances: self.acceptances() }
     }
 
-    /// Changes with each acceptance.
+    /// Returns a receiver that changes with each acceptance.
     #[must_use]
     pub fn acceptances(&self) -> watch::Receiver<u64> {
         self.0.accepted.subscribe()
     }
 }
 
-/// The held losses of one scope, for the reader that holds them back.
+/// The held loss of one scope, set by the reader that holds it back.
 #[derive(Debug)]
 pub struct HeldScope {
     losses: HeldLosses,
@@ -151,16 +151,16 @@ pub struct HeldScope {
 }
 
 impl HeldScope {
-    /// Publishes the loss that is held back, or none.
+    /// Sets or clears the held loss.
     pub fn set(&mut self, held: Option<HeldLoss>) {
-        // Acceptances until now were of other scopes, or of losses that are over.
+        // Earlier acceptances were for other scopes or losses.
         if held.is_some() && !self.losses.state().held.contains_key(&self.scope) {
             self.acceptances.mark_unchanged();
         }
         self.losses.set(&self.source, &self.scope, held);
     }
 
-    /// Ends when an operator accepts the loss; never while none is held.
+    /// Resolves when an operator accepts the loss; never while none is held.
     pub async fn accepted(&mut self) {
         if self.acceptances.changed().await.is_err() {
             std::future::pending().await
@@ -169,13 +169,13 @@ impl HeldScope {
 }
 
 impl Drop for HeldScope {
-    /// Clears the loss of a reader that is gone.
+    /// Clears the loss of a dropped reader.
     fn drop(&mut self) {
         self.losses.set(&self.source, &self.scope, None);
     }
 }
 
-/// The held losses of all sources that read objects, by the name of the source.
+/// The held losses of all sources that read objects, by source name.
 #[derive(Clone, Debug, Default)]
 pub struct GuardBoard(Arc<Mutex<BTreeMap<Arc<str>, HeldLosses>>>);
 
@@ -184,18 +184,18 @@ impl GuardBoard {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The held losses of a source, which are added when they are new.
+    /// Returns the held losses of a source; adds a new source.
     #[must_use]
     pub fn of(&self, source: &str) -> HeldLosses {
         self.all().entry(source.into()).or_default().clone()
     }
 
-    /// Forgets a source that is gone.
+    /// Removes a source.
     pub fn remove(&self, source: &str) {
         self.all().remove(source);
     }
 
-    /// The sources by name.
+    /// Returns the sources, sorted by name.
     #[must_use]
     pub fn sources(&self) -> Vec<(Arc<str>, HeldLosses)> {
         self.all().iter().map(|(name, losses)| (name.clone(), losses.clone())).collect()

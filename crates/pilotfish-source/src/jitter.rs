@@ -1,31 +1,31 @@
-//! Randomness that spreads requests over time.
+//! Random numbers for spreading requests over time.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// A sequence of numbers for jitter. Not for cryptography.
 ///
-/// With a seed the sequence is always the same. [`Jitter::fork`] makes independent sequences for the parts of a whole, by name, so
-/// that what one part draws does not change what another one gets.
+/// The sequence of a seed is deterministic. [`Jitter::fork`] creates independent sequences for named
+/// components, so that one component does not influence the numbers of another.
 #[derive(Clone, Debug)]
 pub struct Jitter {
     state: u64,
 }
 
 impl Default for Jitter {
-    /// Differs from value to value and from process to process.
+    /// A random seed.
     fn default() -> Self {
         Self::seeded(RandomState::new().build_hasher().finish())
     }
 }
 
 impl Jitter {
-    /// The sequence of that seed.
+    /// Returns the sequence of a seed.
     #[must_use]
     pub const fn seeded(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    /// The sequence of a part. Depends on what was drawn here so far and on the name.
+    /// Returns the sequence of a component. It depends on the numbers drawn so far and on the name.
     #[must_use]
     pub fn fork(&self, name: &str) -> Self {
         // FNV-1a over the name, from the mixed state.
@@ -35,13 +35,13 @@ impl Jitter {
         Self::seeded(mix(hash))
     }
 
-    /// The next number: 64 random bits.
+    /// Returns the next 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.state)
     }
 
-    /// The next number, at least 0 and less than 1.
+    /// Returns the next number, at least 0 and less than 1.
     pub fn fraction(&mut self) -> f64 {
         #[allow(clippy::cast_precision_loss, reason = "53 bits are exact")]
         let fraction = (self.bits() >> 11) as f64 / (1u64 << 53) as f64;

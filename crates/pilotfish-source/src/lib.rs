@@ -1,22 +1,23 @@
-//! Parts of every live source of services: times and rates of requests, the meaning of failures, guards
-//! against mass loss, and queues for readers that are slower than their writers.
+//! Building blocks of live sources: timing and rates of requests, classification of failures, guards against
+//! mass loss, and queues for readers that are slower than their writers.
 //!
-//! The parts are small and know nothing of each other, of a product or of the model. State machines take the time as `now` and
-//! their randomness from a [`Jitter`], so tests and simulations drive them without sleeping and get the same result each time.
+//! The parts are small and independent of each other, of products and of the model. State machines take the
+//! time as `now` and randomness from a [`Jitter`], so that tests and simulations run them without sleeping
+//! and deterministically.
 //!
-//! | Part | Answers |
+//! | Part | Purpose |
 //! |---|---|
-//! | [`Backoff`] | how long to wait after a failure |
-//! | [`RateLimiter`] | whether a request may be sent now, and if not, when |
-//! | [`DeadlineQueue`] | what is due, and when the next thing will be |
-//! | [`ErrorClass`] | what a failed request means for its caller |
-//! | [`Health`] | whether a source is in sync, since when it fails and why |
-//! | [`LossGuard`] | whether a read that lacks most of what there was is believed |
-//! | [`HeldLosses`] | what guards hold back, for people |
-//! | [`Heartbeat`] | for how long a source has been silent |
+//! | [`Backoff`] | delays after failures |
+//! | [`RateLimiter`] | rate limit of requests |
+//! | [`DeadlineQueue`] | due times by key |
+//! | [`ErrorClass`] | classes of failed requests |
+//! | [`Health`] | sync and failure state of a source |
+//! | [`LossGuard`] | guard against reads that lack most of the previous content |
+//! | [`HeldLosses`] | losses held back by guards, for operators |
+//! | [`Heartbeat`] | time since the last sign of life of a source |
 //! | [`coalescer()`] | the newest value of each key, for a reader that is slower than its writers |
-//! | [`FileReader`] | a read on a thread of its own, with a deadline |
-//! | [`RegularFile`] | the content of a file, without ever waiting for a pipe or a device |
+//! | [`FileReader`] | reads on a dedicated thread, with a timeout |
+//! | [`RegularFile`] | the content of a regular file, never of a pipe or a device |
 //! | [`SecretFile`] | a token, password or key in a file that changes |
 //!
 //! A loop around a request usually looks like this:

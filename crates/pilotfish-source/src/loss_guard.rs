@@ -1,12 +1,14 @@
-//! The guard against mass loss: a read that succeeds but lacks most of what there was takes effect once a second read confirms it.
+//! The guard against mass loss: a read that succeeds but lacks most of what there was takes effect once a
+//! second read confirms it.
 //!
-//! A source that restarted with an empty store, was restored from a backup or lost its mount answers without an error. The guard
-//! compares the number of things in force with the number of those that a read keeps: what it brings instead makes up for nothing, as
-//! the backup of another cluster may have as many. A loss above its floor and its share, at once or in steps within one wait, is held
-//! back. A full read after the wait that still lacks them confirms it; one that has them again ends it.
+//! A source that restarted with an empty store, was restored from a backup or lost its mount answers without
+//! an error. The guard compares the number of things in force with the number of those that a read keeps:
+//! what it brings instead makes up for nothing, as the backup of another cluster may have as many. A loss
+//! above its floor and its share, at once or in steps within one wait, is held back. A full read after the
+//! wait that still lacks them confirms it; one that has them again ends it.
 //!
-//! Losses count from a baseline: the most things in force within the last wait. A source need not judge reads that take nothing
-//! away, since each judgement is given what is in force.
+//! Losses count from a baseline: the most things in force within the last wait. A source need not judge reads
+//! that take nothing away, since each judgement is given what is in force.
 //!
 //! One state machine for all sources, without IO and clocks:
 //!
@@ -17,17 +19,18 @@
 
 use std::time::{Duration, Instant};
 
-/// Losses of fewer things than this are always believed.
+/// Smaller losses are always accepted.
 pub const LOSS_FLOOR: usize = 3;
 
 /// The thresholds of a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuardSettings {
-    /// Percentage of things whose loss is believed at once; `None` believes every loss.
+    /// Percentage of things whose loss is accepted at once; `None` accepts every loss.
     pub share: Option<u8>,
-    /// Losses of fewer things than this are always believed.
+    /// Losses of fewer things than this are always accepted.
     pub floor: usize,
-    /// Time between the read that lost things and the one that confirms it. Losses within this time count together.
+    /// Time between the read that lost things and the one that confirms it. Losses within this time count
+    /// together.
     pub wait: Duration,
 }
 
@@ -35,13 +38,13 @@ impl GuardSettings {
     /// Accepted values of a share, for help and error messages.
     pub const SHARE: &'static str = "PERCENT|off";
 
-    /// Believes every loss.
+    /// Accepts every loss.
     #[must_use]
     pub fn off() -> Self {
         Self { share: None, ..Self::default() }
     }
 
-    /// Reads a share: `50`, `50%`, or `off` for none.
+    /// Parses a share: `50`, `50%`, or `off` for none.
     ///
     /// # Errors
     /// When it is neither, in words.
@@ -61,14 +64,14 @@ impl Default for GuardSettings {
     }
 }
 
-/// A loss that waits for its confirmation.
+/// A loss that waits for confirmation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldLoss {
     /// Earliest time of a full read that confirms the loss.
     pub until: Instant,
-    /// Things in force.
+    /// Number of things in force.
     pub before: usize,
-    /// Things in force that the read keeps.
+    /// Number of those that the read keeps.
     pub after: usize,
 }
 
@@ -77,45 +80,46 @@ pub struct HeldLoss {
 pub enum LossVerdict {
     /// The read takes effect.
     Believe,
-    /// Nothing that the read lacks is taken away.
+    /// Everything that the read lacks stays in force.
     Hold(HeldLoss),
 }
 
 /// The extent of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadExtent {
-    /// Everything that there is: it can confirm or end a loss.
+    /// A full read: it can confirm or end a loss.
     Full,
-    /// Some things only.
+    /// A read of some things only.
     Partial,
 }
 
-/// See the module's description.
+/// The guard against mass loss; see the module's description.
 #[derive(Clone, Debug)]
 pub struct LossGuard {
     settings: GuardSettings,
-    /// The number of things from which losses count, and since when.
+    /// Number of things from which losses count, and the time of the count.
     baseline: Option<(usize, Instant)>,
     held: Option<HeldLoss>,
 }
 
 impl LossGuard {
-    /// A guard that holds nothing.
+    /// A guard without a held loss.
     #[must_use]
     pub const fn new(settings: GuardSettings) -> Self {
         Self { settings, baseline: None, held: None }
     }
 
-    /// The loss that is held back.
+    /// Returns the held loss.
     #[must_use]
     pub const fn held(&self) -> Option<HeldLoss> {
         self.held
     }
 
-    /// Judges a read that keeps `after` of the `before` things in force. A read that is believed takes effect at once.
+    /// Judges a read that keeps `after` of the `before` things in force. A read that is believed takes effect
+    /// at once.
     pub fn judge(&mut self, before: usize, after: usize, now: Instant, extent: ReadExtent) -> LossVerdict {
         let baseline = self.baseline(before, now);
-        // Growth since a loss is held makes up for none of it.
+        // New things since the loss was held do not make up for it.
         let (baseline, kept) = match self.held {
             Some(held) => (held.before, held.before.saturating_sub(before.saturating_sub(after))),
             None => (baseline, after),
@@ -126,13 +130,14 @@ impl LossGuard {
         let held = match self.held {
             None if !is_loss => return LossVerdict::Believe,
             None => new,
-            // Only a full read tells whether the loss is over.
+            // Only a full read shows that the loss is over.
             Some(_) if is_full && !is_loss => return self.believe(after, now),
             Some(held) if is_full && now >= held.until => {
                 if !self.loses(held.after, kept) {
                     return self.believe(after, now);
                 }
-                // It lost most of what the first read still had: this is the first read of another loss.
+                // Most of what the first read still had is missing, too: this is the first read of another
+                // loss.
                 new
             }
             Some(_) if !is_full && after >= before => return LossVerdict::Believe,
@@ -142,17 +147,18 @@ impl LossGuard {
         LossVerdict::Hold(held)
     }
 
-    /// Notes that the source itself named things that are gone, one by one: that is believed, and no part of a later loss.
+    /// Records things whose removal the source reported one by one: they are accepted, and no part of a later
+    /// loss.
     pub fn named(&mut self, count: usize) {
         self.baseline = self.baseline.map(|(things, since)| (things.saturating_sub(count), since));
     }
 
-    /// Forgets what is held: what was missing is there again, or no longer wanted.
+    /// Drops the held loss: the missing things are back, or not wanted any more.
     pub fn release(&mut self) {
         self.held = None;
     }
 
-    /// Makes the next full read the one that confirms: an operator accepts the loss.
+    /// Makes the next full read confirm the loss, on the order of an operator.
     pub fn accept(&mut self, now: Instant) {
         if let Some(held) = &mut self.held {
             held.until = held.until.min(now);
@@ -165,7 +171,7 @@ impl LossGuard {
         LossVerdict::Believe
     }
 
-    /// The most things in force within the last wait, with those before the read.
+    /// Returns the baseline: the maximum number of things in force within the last wait, including now.
     fn baseline(&mut self, before: usize, now: Instant) -> usize {
         let is_recent = |since| now.saturating_duration_since(since) <= self.settings.wait;
         let last = self.baseline.filter(|(things, since)| is_recent(*since) && *things >= before);
@@ -174,7 +180,7 @@ impl LossGuard {
         baseline.0
     }
 
-    /// True if the step is above floor and share.
+    /// True if the step exceeds floor and share.
     fn loses(&self, from: usize, to: usize) -> bool {
         let Some(share) = self.settings.share else { return false };
         let lost = from.saturating_sub(to);
@@ -330,7 +336,8 @@ mod tests {
             }
         }
 
-        /// A source that has settled, however it came there, is believed by its second full read after the wait at the latest.
+        /// A source that has settled, however it came there, is believed by its second full read after the
+        /// wait at the latest.
         #[test]
         fn no_loss_is_held_for_ever(
             steps in prop::collection::vec((0usize..200, 0u64..15, any::<bool>()), 0..40), end in 0usize..200,

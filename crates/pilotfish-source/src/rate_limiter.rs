@@ -1,17 +1,17 @@
-//! How fast requests may be sent.
+//! Rate limit of requests.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A token bucket: `burst` requests at once, and one more for each `period` that passes.
+/// A token bucket: `burst` requests at once, and one more per `period`.
 ///
-/// Kept as the moment at which the bucket will be full again (the generic cell rate algorithm), so nothing has to tick. A
-/// request may be sent although none is left ([`RateLimiter::take`] always counts): the ones after it wait longer.
+/// Its state is the time at which the bucket is full again (generic cell rate algorithm), so it needs no
+/// timer. [`RateLimiter::take`] counts a request even if no token is left: later requests then wait longer.
 #[derive(Clone, Copy, Debug)]
 pub struct RateLimiter {
     burst: u32,
     period: Duration,
-    /// `None` while nothing was sent.
+    /// `None` before the first request.
     full_at: Option<Instant>,
 }
 
@@ -23,37 +23,36 @@ impl RateLimiter {
         Self { burst, period, full_at: None }
     }
 
-    /// Whether a request may be sent now.
+    /// True if a request may be sent now.
     #[must_use]
     pub fn is_ready(&self, now: Instant) -> bool {
         self.wait(now).is_zero()
     }
 
-    /// How long the next request has to wait: zero when it may be sent now.
+    /// Returns the delay before the next request: zero if it may be sent now.
     #[must_use]
     pub fn wait(&self, now: Instant) -> Duration {
         let missing = self.full_at.map(|full| full.saturating_duration_since(now)).unwrap_or_default();
         missing.saturating_sub(self.spare())
     }
 
-    /// When the next request may be sent, which can be in the past. `None`: at any time.
+    /// Returns the time of the next request, which can be in the past. `None`: at any time.
     #[must_use]
     pub fn ready_at(&self) -> Option<Instant> {
-        // A clock that began less than a burst ago cannot express the time, and then it is past.
+        // A clock younger than the burst cannot express the time, which is past then.
         self.full_at.and_then(|full| full.checked_sub(self.spare()))
     }
 
-    /// Counts a request that is sent now.
+    /// Counts a request sent now.
     pub fn take(&mut self, now: Instant) {
         self.full_at = Some(self.full_at.map_or(now, |full| full.max(now)) + self.period);
     }
 
-    /// Fills the bucket.
     pub fn reset(&mut self) {
         self.full_at = None;
     }
 
-    /// How long before the bucket is full the last of its tokens is there.
+    /// Time from the last token to a full bucket.
     fn spare(&self) -> Duration {
         self.period.saturating_mul(self.burst - 1)
     }

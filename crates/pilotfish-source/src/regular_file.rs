@@ -1,4 +1,4 @@
-//! Reading files that others put there. A pipe, device or socket in the place of a file is an error, never a wait.
+//! Reads of files that other programs provide. A pipe, device or socket is an error and never blocks.
 
 #[cfg(target_os = "linux")]
 use rustix::fs::FsWord;
@@ -8,16 +8,16 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Reason why a path gives no content.
+/// Error of reading a regular file.
 #[derive(Debug, thiserror::Error)]
 pub enum RegularFileError {
-    /// The operating system refuses to open or read it.
+    /// The file cannot be opened or read.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It is something else; the text says which.
+    /// Not a regular file; the text names its kind.
     #[error("is {0}, not a regular file")]
     NotRegular(&'static str),
-    /// It is larger than the limit of its reader.
+    /// Larger than the limit.
     #[error("is larger than {limit} bytes")]
     TooLarge {
         /// The limit in bytes.
@@ -26,7 +26,7 @@ pub enum RegularFileError {
 }
 
 impl RegularFileError {
-    /// True if there is nothing at the path, or a link that leads to nothing.
+    /// True if the path does not exist, or is a dangling link.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
@@ -42,7 +42,7 @@ impl From<RegularFileError> for io::Error {
     }
 }
 
-/// An open file on a disk. Its type was checked on the descriptor, so nothing can be put in its place any more.
+/// An open regular file. Its type was checked on the descriptor, so it cannot be replaced by another kind.
 #[derive(Debug)]
 pub struct RegularFile {
     file: File,
@@ -50,12 +50,13 @@ pub struct RegularFile {
 }
 
 impl RegularFile {
-    /// Opens a regular file, or a link to one. Never waits for a writer at the other end of a pipe.
+    /// Opens a regular file, or a link to one. Never blocks on a pipe.
     ///
     /// # Errors
-    /// When it cannot be opened, or is no regular file.
+    /// When it cannot be opened, or is not a regular file.
     pub fn open(path: &Path) -> Result<Self, RegularFileError> {
-        // First by name: some devices act when they are opened. The descriptor decides, as the name may lead elsewhere by now.
+        // Checked by path first, because opening some devices has side effects; the check of the descriptor
+        // decides.
         check_type(fs::metadata(path)?.file_type())?;
         let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
         let flags = i32::try_from(flags.bits()).map_err(io::Error::other)?;
@@ -68,16 +69,16 @@ impl RegularFile {
         Ok(Self { file, meta })
     }
 
-    /// Metadata as of the opening.
+    /// Returns the metadata at the time of opening.
     #[must_use]
     pub fn metadata(&self) -> &Metadata {
         &self.meta
     }
 
-    /// Reads everything.
+    /// Reads the complete content.
     ///
     /// # Errors
-    /// When that is more than `limit` bytes, or cannot be read.
+    /// When it has more than `limit` bytes, or cannot be read.
     pub fn read(self, limit: u64) -> Result<Vec<u8>, RegularFileError> {
         let mut content = Vec::new();
         if self.meta.len() <= limit {
@@ -93,7 +94,7 @@ impl RegularFile {
 /// Reads a regular file of at most `limit` bytes.
 ///
 /// # Errors
-/// When it is no regular file, is larger, or cannot be read.
+/// When it is not a regular file, is larger, or cannot be read.
 pub fn read_regular_file(path: &Path, limit: u64) -> Result<Vec<u8>, RegularFileError> {
     RegularFile::open(path)?.read(limit)
 }
@@ -101,7 +102,7 @@ pub fn read_regular_file(path: &Path, limit: u64) -> Result<Vec<u8>, RegularFile
 /// Reads a regular file of at most `limit` bytes of UTF-8.
 ///
 /// # Errors
-/// When it is no regular file, is larger, is not UTF-8, or cannot be read.
+/// When it is not a regular file, is larger, is not UTF-8, or cannot be read.
 pub fn read_regular_text(path: &Path, limit: u64) -> Result<String, RegularFileError> {
     let invalid = |_| io::Error::new(io::ErrorKind::InvalidData, "is not UTF-8");
     Ok(String::from_utf8(read_regular_file(path, limit)?).map_err(invalid)?)
@@ -121,7 +122,8 @@ pub fn check_type(file_type: FileType) -> Result<(), RegularFileError> {
     Err(RegularFileError::NotRegular(what))
 }
 
-/// File systems whose files look regular, and are made by the kernel when they are read: `/proc/kmsg` waits for the next message.
+/// True for kernel file systems, whose files look regular but are generated on read: `/proc/kmsg` blocks
+/// until the next message.
 #[cfg(target_os = "linux")]
 fn is_of_kernel(file: &File) -> io::Result<bool> {
     // proc, sysfs, debugfs, tracefs, securityfs, cgroup and cgroup2.

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
-/// The largest content in bytes unless another limit is set.
+/// Default maximum size of the content in bytes.
 const LIMIT: u64 = 64 << 10;
 
 /// The content of a [`SecretFile`]. Cheap to clone; never printed by `{:?}`.
@@ -17,13 +17,13 @@ const LIMIT: u64 = 64 << 10;
 pub struct Secret(Arc<[u8]>);
 
 impl Secret {
-    /// The content.
+    /// The content as bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The content as text; `None` when it is not UTF-8.
+    /// The content as text; `None` if it is not UTF-8.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         std::str::from_utf8(&self.0).ok()
@@ -36,43 +36,33 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Why a file gives no secret now.
+/// Error of reading a secret file.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretFileError {
     /// The file cannot be read.
     #[error("{path} cannot be read")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// It is a folder, a pipe or a device.
+    Read { path: PathBuf, source: io::Error },
+    /// The path is a folder, a pipe or a device.
     #[error("{path} is {kind}, not a regular file")]
     NotAFile {
-        /// Path that was to be read.
+        /// Path of the file.
         path: PathBuf,
-        /// The kind of thing that is there.
+        /// Kind of the file, with article.
         kind: &'static str,
     },
-    /// It has no content, or a line break only: usually it is being written.
+    /// The file is empty or has only a line break: usually it is being written.
     #[error("{0} is empty")]
     Empty(PathBuf),
-    /// It is larger than a secret can be.
+    /// The file is larger than the limit.
     #[error("{path} is larger than {limit} bytes")]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-        /// The limit.
-        limit: u64,
-    },
+    TooLarge { path: PathBuf, limit: u64 },
 }
 
 /// Reads a secret from a file, and reads it again on demand.
 ///
-/// The content is compared, not the time of the file or its inode: mounts of Kubernetes swap links, and notifications fail
-/// there. One line break at the end is not part of the secret, as editors and `echo` leave it. The last good content stays in
-/// force while the file is unreadable, empty or too large.
+/// The content is compared, not the time of the file or its inode: mounts of Kubernetes swap links, and
+/// notifications fail there. One line break at the end is not part of the secret, as editors and `echo` leave
+/// it. The last good content stays in force while the file is unreadable, empty or too large.
 #[derive(Debug)]
 pub struct SecretFile {
     path: PathBuf,
@@ -82,34 +72,34 @@ pub struct SecretFile {
 }
 
 impl SecretFile {
-    /// Nothing is read yet.
+    /// Reads nothing yet.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), limit: LIMIT, keep_line_break: false, content: None }
     }
 
-    /// With another limit than 64 KiB on the size of the content.
+    /// Sets the maximum size of the content, instead of 64 KiB.
     #[must_use]
     pub fn with_limit(self, bytes: u64) -> Self {
         Self { limit: bytes, ..self }
     }
 
-    /// With a line break at the end as part of the content.
+    /// Keeps a line break at the end as part of the content.
     #[must_use]
     pub fn with_line_break(self) -> Self {
         Self { keep_line_break: true, ..self }
     }
 
-    /// The last good content; `None` before there was one.
+    /// Returns the last good content; `None` before the first.
     #[must_use]
     pub fn content(&self) -> Option<&Secret> {
         self.content.as_ref()
     }
 
-    /// Reads the file, on this thread. Says whether the content changed.
+    /// Reads the file; blocks. Returns true if the content changed.
     ///
     /// # Errors
-    /// When the file gives no secret now. The last good content stays.
+    /// When the file cannot be used. The last good content stays.
     pub fn read(&mut self) -> Result<bool, SecretFileError> {
         let read = read_limited(&self.path, self.limit)?;
         self.accept(read)
@@ -132,10 +122,11 @@ impl SecretFile {
         Ok(changed)
     }
 
-    /// Reads the file again and again, `every` so often and at once, until no receiver is left. The first part of the pair always
-    /// has the state; the second part does the reading and has to be run by a task with an owner.
+    /// Polls the file with this interval, starting now, until no receiver is left. Returns a receiver of the
+    /// state, and the polling future, which must be run by a task with an owner.
     ///
-    /// Receivers are woken when the content changes and when a failure begins or ends, both of which are logged.
+    /// Receivers are woken when the content changes and when a failure begins or ends, both of which are
+    /// logged.
     pub fn follow(
         self,
         every: Duration,
@@ -164,17 +155,17 @@ impl SecretFile {
     }
 }
 
-/// What is known of a secret in a file.
+/// State of a secret file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SecretState {
     /// The last good content; `None` before there was one.
     pub content: Option<Secret>,
-    /// Whether the file can be read, and since when not.
+    /// Failing while the file cannot be read.
     pub health: Health,
 }
 
 impl SecretState {
-    /// Takes in an attempt to read. Says whether receivers have to know.
+    /// Applies a read. Returns true if receivers must be notified.
     fn take(&mut self, file: &SecretFile, result: &Result<bool, SecretFileError>) -> bool {
         let path = file.path.display();
         match result {
@@ -195,7 +186,7 @@ impl SecretState {
                 let begins = self.health.failed(reason.as_str(), SystemTime::now());
                 if begins {
                     let kept = self.content.is_some();
-                    tracing::warn!(reason, kept, "a file with a secret cannot be used now");
+                    tracing::warn!(reason, kept, "cannot use a secret file");
                 }
                 begins
             }

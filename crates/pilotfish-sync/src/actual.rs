@@ -1,73 +1,67 @@
-//! What the other registry has, as far as it was read, and what calls made of it.
+//! Content of the other registry, as last read and changed by calls.
 
 use crate::plan::{Call, InstanceRetirement, InstanceWrite, ServiceWrite};
 use crate::{AliasKey, InstanceKey, Metadata, Place, ServiceKey, Target, Text};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the other registry has.
+/// Content of the other registry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Actual {
-    /// Namespaces.
     pub namespaces: BTreeSet<Text>,
-    /// Services, whoever made them.
+    /// Services of all owners.
     pub services: BTreeMap<ServiceKey, ActualService>,
-    /// Aliases, whoever made them.
+    /// Aliases of all owners.
     pub aliases: BTreeMap<AliasKey, ActualAlias>,
-    /// Instances by service: all that are ours, and those of others that were seen.
+    /// Instances by service: all of ours, and those of other owners that were read.
     pub instances: BTreeMap<ServiceKey, BTreeMap<Place, ActualInstance>>,
 }
 
-/// A service that is there.
+/// A service of the other registry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ActualService {
-    /// Its metadata.
     pub metadata: Metadata,
-    /// Its ports.
     pub ports: BTreeSet<u16>,
-    /// Who it belongs to, in the registry's own words.
+    /// Owners, in the registry's format.
     pub owners: Text,
 }
 
-/// An alias that is there.
+/// An alias of the other registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActualAlias {
-    /// The service that it stands for.
+    /// The service of the alias.
     pub service: ServiceKey,
-    /// Whether we made it, for this cluster.
+    /// True if this cluster's sync created it.
     pub is_ours: bool,
-    /// Whether we may change where it points to: it is ours, or of the controller before us.
+    /// True if we may change its target: it is ours, or was created by polaris-controller.
     pub is_adoptable: bool,
 }
 
-/// An instance that is there.
+/// An instance of the other registry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ActualInstance {
-    /// Its protocol.
     pub protocol: Text,
-    /// Its version.
     pub version: Text,
-    /// Its weight.
     pub weight: u32,
-    /// Whether the registry takes it as healthy.
+    /// True if the registry considers it healthy.
     pub healthy: bool,
-    /// Whether it is out of rotation.
+    /// True if it is out of rotation.
     pub isolated: bool,
     /// The heartbeat period of its health check, in seconds.
     pub ttl: Option<u8>,
-    /// Its metadata.
     pub metadata: Metadata,
-    /// Changes with every write of the instance; empty where the registry has none, or after a write of ours.
+    /// Changes with every write of the instance; empty if the registry has no revisions, or after a write of
+    /// ours.
     pub revision: Text,
 }
 
 impl Actual {
-    /// An instance, when it was seen.
+    /// Returns an instance that was read.
     #[must_use]
     pub fn instance(&self, key: &InstanceKey) -> Option<&ActualInstance> {
         self.instances.get(&key.service)?.get(&key.place)
     }
 
-    /// Sets what was seen of an instance: `None` when it is not there.
+    /// Sets the state of an instance: `None` if it does not exist.
     pub fn set_instance(&mut self, key: &InstanceKey, instance: Option<ActualInstance>) {
         match instance {
             Some(instance) => {
@@ -84,13 +78,13 @@ impl Actual {
         }
     }
 
-    /// How many instances are ours.
+    /// Number of our instances.
     pub fn owned(&self, target: &dyn Target) -> usize {
         let all = self.instances.values().flat_map(BTreeMap::values);
         all.filter(|instance| target.owns(&instance.metadata)).count()
     }
 
-    /// What a call that succeeded as a whole has made of it.
+    /// Applies a call whose elements all succeeded.
     pub fn apply(&mut self, call: &Call) {
         match call {
             Call::CreateNamespaces(names) => self.namespaces.extend(names.iter().cloned()),
@@ -132,7 +126,7 @@ impl Actual {
         let before = self.instance(&write.key);
         let isolated = write.isolate.unwrap_or_else(|| before.is_some_and(|before| before.isolated));
         let instance = &write.instance;
-        // Whether one with a health check is healthy is for its heartbeats to say.
+        // Health of an instance with a health check depends on its heartbeats.
         let healthy = instance.ttl.is_none() || before.is_none_or(|before| before.healthy);
         let now = ActualInstance {
             protocol: instance.protocol.clone(),

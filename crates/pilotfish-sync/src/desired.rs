@@ -1,29 +1,28 @@
-//! What the other registry should have.
+//! Desired content of the other registry.
 
 use crate::{AliasKey, Place, ServiceKey, Text};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Keys and values of a service or an instance.
+/// Metadata of a service or an instance.
 pub type Metadata = BTreeMap<Text, Text>;
 
-/// What the other registry should have, all of it or of some services.
+/// Desired content of the other registry: all of it, or some services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Desired {
-    /// Namespaces.
     pub namespaces: BTreeSet<Text>,
     /// Services with their instances.
     pub services: BTreeMap<ServiceKey, DesiredService>,
 }
 
 impl Desired {
-    /// How many instances there should be.
+    /// Total number of instances.
     #[must_use]
     pub fn instances(&self) -> usize {
         self.services.values().map(|service| service.instances.len()).sum()
     }
 
-    /// The aliases that there should be, with the service of each. Of two services that want the same one, the first has it, and a
-    /// service has its name before any alias.
+    /// Returns the desired aliases with their services. If two services want the same alias, the first gets
+    /// it; the name of a service precedes any alias.
     #[must_use]
     pub fn aliases(&self) -> BTreeMap<&AliasKey, &ServiceKey> {
         let mut aliases = BTreeMap::new();
@@ -36,32 +35,32 @@ impl Desired {
     }
 }
 
-/// A service that should be there.
+/// A desired service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredService {
-    /// Metadata that it should have at least: others may add theirs.
+    /// Minimum metadata: other owners may add theirs.
     pub metadata: Metadata,
-    /// Ports that it should have at least.
+    /// Minimum set of ports.
     pub ports: BTreeSet<u16>,
-    /// Further names.
+    /// Additional names of the service.
     pub aliases: BTreeSet<AliasKey>,
-    /// The instances that are ours. Others may have theirs beside them.
+    /// Our instances. Other owners may have instances beside them.
     pub instances: BTreeMap<Place, Instance>,
 }
 
-/// What an instance should be.
+/// A desired instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Instance {
-    /// `http/TCP`: the name of the port and its transport protocol.
+    /// Name and transport protocol of the port: `http/TCP`.
     pub protocol: Text,
-    /// The version of what runs there; empty for none.
+    /// Version of the workload; empty for none.
     pub version: Text,
-    /// The share of requests that it gets.
+    /// Share of requests, relative to the other instances.
     pub weight: u32,
-    /// Whether it takes requests. One that does not is isolated, and stays.
+    /// True if it takes requests. Otherwise it is isolated, and stays registered.
     pub ready: bool,
-    /// Heartbeats are expected at least this often, in seconds; `None` for no health check.
+    /// Maximum period of heartbeats in seconds; `None` for no health check.
     pub ttl: Option<u8>,
-    /// Everything that its metadata has, with whose it is.
+    /// Complete metadata, including the owner.
     pub metadata: Metadata,
 }

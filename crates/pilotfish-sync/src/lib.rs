@@ -1,16 +1,17 @@
-//! Keeps another registry equal to a cluster: a reconciler without IO.
+//! Reconciler without IO that keeps another registry equal to a cluster.
 //!
 //! ```text
 //!  Kubernetes objects ─▶ Cluster ─ Desired ─┐
-//!                        (pure)             ├─▶ plan ─ Plan: calls in phases ─▶ a rim sends them, and tells Actual what was done
-//!  the other registry ── read by a rim ─ Actual ┘
+//!                        (pure)             ├─▶ plan ─ Plan: calls in phases ─▶ client: sends calls, updates Actual
+//!  the other registry ── client ─ Actual ───┘
 //! ```
 //!
-//! Nothing here reacts to single events: [`Cluster`] says what there should be, [`plan()`] compares it with what there is. So a second pass
-//! makes no call, a pass that was interrupted is finished by the next one, and what was missed while nobody ran is made up for.
+//! Nothing here reacts to single events: [`plan()`] compares the desired content of [`Cluster`] with the
+//! actual one. So a second pass makes no calls, an interrupted pass is completed by the next one, and changes
+//! missed while no process ran are synced.
 //!
-//! [`Target`] says what the other registry can hold and whose an instance is. The one that there is is Polaris
-//! (`pilotfish-polaris-sync`).
+//! [`Target`] defines the capabilities of the other registry and the ownership of instances. Its one
+//! implementation is Polaris (`pilotfish-polaris-sync`).
 
 mod actual;
 mod desired;

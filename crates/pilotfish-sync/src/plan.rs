@@ -1,36 +1,29 @@
-//! What has to be called so that the registry has what it should.
+//! Plan of the calls that make the actual content equal to the desired one.
 
 use crate::actual::{Actual, ActualInstance, ActualService};
 use crate::{AliasKey, Desired, DesiredService, Instance, InstanceKey, Metadata, ServiceKey, Target, Text};
 use std::collections::BTreeSet;
 
-/// One call. Its elements succeed or fail by themselves.
+/// One call. Its elements succeed or fail independently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// Makes namespaces.
     CreateNamespaces(Vec<Text>),
-    /// Makes services.
     CreateServices(Vec<ServiceWrite>),
-    /// Changes services.
     UpdateServices(Vec<ServiceWrite>),
-    /// Makes an alias of a service.
+    /// Creates an alias of a service.
     CreateAlias(AliasKey, ServiceKey),
-    /// Lets an alias stand for this service.
+    /// Points an existing alias to this service.
     UpdateAlias(AliasKey, ServiceKey),
-    /// Registers instances.
     CreateInstances(Vec<InstanceWrite>),
-    /// Changes instances.
     UpdateInstances(Vec<InstanceWrite>),
-    /// Takes instances out of rotation that are deleted next.
+    /// Isolates instances that are deleted next.
     RetireInstances(Vec<InstanceRetirement>),
-    /// Deregisters instances.
     DeleteInstances(Vec<InstanceKey>),
-    /// Deletes aliases.
     DeleteAliases(Vec<AliasKey>),
 }
 
 impl Call {
-    /// What it does, in a word or two for logs, tables and labels of metrics.
+    /// Returns the operation for logs, tables and metric labels.
     #[must_use]
     pub fn operation(&self) -> &'static str {
         match self {
@@ -47,7 +40,6 @@ impl Call {
         }
     }
 
-    /// How many elements it has.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -61,13 +53,13 @@ impl Call {
         }
     }
 
-    /// Whether it has no elements.
+    /// True if it has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The same call with these of its elements alone, counted from 0.
+    /// Returns the call reduced to the elements whose index, from 0, is wanted.
     #[must_use]
     pub fn only(&self, wanted: impl Fn(usize) -> bool) -> Self {
         fn some<T: Clone>(all: &[T], wanted: impl Fn(usize) -> bool) -> Vec<T> {
@@ -86,7 +78,7 @@ impl Call {
         }
     }
 
-    /// The service that an element is about; `None` for a namespace.
+    /// Returns the service of an element; `None` for a namespace.
     #[must_use]
     pub fn service(&self, at: usize) -> Option<&ServiceKey> {
         match self {
@@ -103,67 +95,64 @@ impl Call {
     }
 }
 
-/// What a service becomes.
+/// New state of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceWrite {
-    /// Which service.
     pub key: ServiceKey,
-    /// All of its metadata: what others have set stays.
+    /// Complete metadata, including that of other owners.
     pub metadata: Metadata,
-    /// The ports that we want it to have.
+    /// Desired ports.
     pub ports: BTreeSet<u16>,
-    /// Who it belongs to: as it was, empty for a new one.
+    /// Owners: unchanged; empty for a new service.
     pub owners: Text,
 }
 
-/// What an instance becomes.
+/// New state of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceWrite {
-    /// Which instance.
     pub key: InstanceKey,
-    /// All of it.
     pub instance: Instance,
-    /// Whether it is out of rotation; `None` leaves that as it is.
+    /// Isolation; `None` leaves it unchanged.
     pub isolate: Option<bool>,
 }
 
-/// An instance that is taken out of rotation before it is deleted: clients let it go before its connections end, and a registry
-/// that shows deleted instances does not send requests to it.
+/// An instance that is isolated before it is deleted: clients stop using it before its connections end, and a
+/// registry that still shows deleted instances does not send requests to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceRetirement {
     /// Service and place of the instance.
     pub key: InstanceKey,
-    /// All of its metadata from now on.
+    /// Complete new metadata.
     pub metadata: Metadata,
 }
 
-/// Calls in phases: those of a phase may be sent at once, after all of the phase before. What is new is there before anything is deleted,
-/// so that a service that gets another name has instances all the time.
+/// Calls in phases: the calls of a phase may be sent concurrently, after all of the previous phase. Creations
+/// precede deletions, so that a renamed service has instances all the time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The phases; none of them is empty.
     pub phases: Vec<Vec<Call>>,
-    /// Instances of others where ours should be. They are not touched.
+    /// Instances of other owners at places where ours are desired. They are not changed.
     pub conflicts: Vec<InstanceKey>,
-    /// Aliases that cannot be made: the name is a service's, or an alias of others.
+    /// Aliases that cannot be created: the name is a service's, or an alias of another owner.
     pub taken_aliases: Vec<AliasKey>,
-    /// Instances that a person has isolated although they are ready. They stay isolated.
+    /// Ready instances that were isolated manually. They stay isolated.
     pub isolated: Vec<InstanceKey>,
 }
 
 impl Plan {
-    /// Whether there is nothing to call.
+    /// True if there are no calls.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.phases.is_empty()
     }
 
-    /// All calls in order.
+    /// Returns all calls in order.
     pub fn calls(&self) -> impl Iterator<Item = &Call> {
         self.phases.iter().flatten()
     }
 
-    /// The instances that would go.
+    /// Returns the instances that the plan deletes.
     pub fn deletions(&self) -> impl Iterator<Item = &InstanceKey> {
         self.calls().flat_map(|call| match call {
             Call::DeleteInstances(keys) => keys.as_slice(),
@@ -171,14 +160,14 @@ impl Plan {
         })
     }
 
-    /// How many instances would come.
+    /// Number of instances that the plan creates.
     #[must_use]
     pub fn creations(&self) -> usize {
         let of = |call: &Call| if matches!(call, Call::CreateInstances(_)) { call.len() } else { 0 };
         self.calls().map(of).sum()
     }
 
-    /// The plan without deletions, and without what prepares them.
+    /// Removes the deletions and the calls that prepare them.
     #[must_use]
     pub fn without_deletions(mut self) -> Self {
         for phase in &mut self.phases {
@@ -191,8 +180,8 @@ impl Plan {
     }
 }
 
-/// Compares. `scope` limits it to some services; without one everything counts, and so do instances of ours in services that nobody
-/// wants any more.
+/// Compares desired and actual content. `scope` limits the comparison to some services; without it everything
+/// is compared, including our instances in services that are not desired any more.
 #[must_use]
 pub fn plan(
     target: &dyn Target,
@@ -230,7 +219,7 @@ pub fn plan(
     draft.finish(can.batch.max(1))
 }
 
-/// A plan in the making.
+/// A plan under construction.
 struct Draft<'a> {
     target: &'a dyn Target,
     actual: &'a Actual,
@@ -302,7 +291,7 @@ impl<'a> Draft<'a> {
     fn update(&mut self, key: InstanceKey, wanted: &Instance, known: &ActualInstance) {
         let by_us = self.target.isolated_by_us(&known.metadata);
         let by_others = known.isolated && !by_us;
-        // Who was isolated by a person before is not marked: else it would be let in again when it becomes ready.
+        // A manual isolation gets no mark: otherwise it would end when the instance becomes ready.
         let mut instance = wanted.clone();
         self.target.mark_isolated(&mut instance.metadata, !wanted.ready && !by_others);
         let isolate = match (wanted.ready, known.isolated) {
@@ -330,7 +319,7 @@ impl<'a> Draft<'a> {
         let in_scope = |key: &ServiceKey| scope.is_none_or(|scope| scope.contains(key));
         for (alias, service) in wanted.iter().filter(|(_, service)| in_scope(service)) {
             match self.actual.aliases.get(*alias) {
-                // A service of that name is no alias: making one would be refused.
+                // The registry refuses an alias with the name of a service.
                 None if self.actual.services.contains_key(&alias.0) => {
                     self.taken_aliases.push((*alias).clone());
                 }
@@ -346,7 +335,7 @@ impl<'a> Draft<'a> {
             known.is_ours && in_scope(&known.service) && !wanted.contains_key(alias)
         });
         let old = old.map(|(alias, _)| alias.clone());
-        // The name of a service has to be free before the service is made.
+        // The name of a service must be free before the service is created.
         (self.aliases_in_the_way, self.old_aliases) =
             old.partition(|alias| desired.services.contains_key(&alias.0));
         let named =
@@ -381,7 +370,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// The service with what it should have and what others gave it; `None` when it has all of it.
+/// Merges desired fields into a service; `None` if it has all of them.
 fn merged(key: &ServiceKey, wanted: &DesiredService, known: &ActualService) -> Option<ServiceWrite> {
     let has = |(name, value): (&Text, &Text)| known.metadata.get(name) == Some(value);
     if wanted.metadata.iter().all(has) && wanted.ports.is_subset(&known.ports) {

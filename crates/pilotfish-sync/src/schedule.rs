@@ -1,29 +1,30 @@
-//! When to compare what: a state machine without IO and clocks.
+//! Schedule of comparisons: a state machine without IO and clocks.
 //!
-//! A change alone is synced after a short quiet time, and a burst of them when it pauses or has lasted long enough. Everything is
-//! compared at the start, at every resync and after a failure whose extent is not known. What failed stays to be done, for ever, with
-//! growing waits.
+//! A single change is synced after a short quiet time, a burst of changes when it pauses or reaches the
+//! maximum delay. Everything is compared at the start, at every resync and after a failure of unknown extent.
+//! Failures are retried for ever, with backoff.
 
 use crate::ServiceKey;
 use pilotfish_source::{Backoff, BackoffPolicy, Jitter};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// How long things wait.
+/// Delays and intervals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScheduleSettings {
-    /// A change waits until nothing has changed for so long.
+    /// Quiet time: a change waits until there was no other change for this time.
     pub quiet: Duration,
-    /// But not longer than this.
+    /// Maximum delay of a change.
     pub longest: Duration,
-    /// Everything is compared this often; up to a tenth more, so that replicas and clusters do not do so together.
+    /// Interval of full comparisons; up to a tenth is added, so that replicas and clusters do not
+    /// synchronize.
     pub resync: Duration,
-    /// How failures are repeated.
+    /// Backoff of retries.
     pub backoff: BackoffPolicy,
 }
 
 impl Default for ScheduleSettings {
-    /// 10 ms quiet, 200 ms at most, everything each minute, failures after 0.5 s up to 30 s.
+    /// 10 ms quiet time, 200 ms maximum delay, full comparison each minute, retries after 0.5 s up to 30 s.
     fn default() -> Self {
         Self {
             quiet: Duration::from_millis(10),
@@ -34,40 +35,40 @@ impl Default for ScheduleSettings {
     }
 }
 
-/// What to compare.
+/// Extent of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pass {
     /// Everything, after the registry was read.
     All,
-    /// These services.
+    /// Only these services.
     Services(BTreeSet<ServiceKey>),
 }
 
-/// What to do now.
+/// Next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing until then, unless something changes.
+    /// Wait until this time, unless something changes.
     Wait(Instant),
-    /// This; the schedule is told how it ended.
+    /// Run this pass; its result must be reported to the schedule.
     Pass(Pass),
 }
 
-/// See the module.
+/// Due passes and pending services.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     settings: ScheduleSettings,
     dirty: BTreeSet<ServiceKey>,
-    /// When the first and the last of them came.
+    /// Times of the first and the last pending change.
     changed: Option<(Instant, Instant)>,
     full_at: Instant,
     backoff: Backoff,
-    /// No pass before this.
+    /// Earliest time of the next pass.
     not_before: Instant,
     jitter: Jitter,
 }
 
 impl Schedule {
-    /// Everything is to be compared at once.
+    /// A schedule with an immediate full comparison.
     #[must_use]
     pub fn new(settings: ScheduleSettings, jitter: Jitter, now: Instant) -> Self {
         let backoff = Backoff::new(settings.backoff, jitter.fork("backoff"));
@@ -82,7 +83,7 @@ impl Schedule {
         }
     }
 
-    /// Something about these services is new.
+    /// Records changes of these services.
     pub fn changed(&mut self, services: impl IntoIterator<Item = ServiceKey>, now: Instant) {
         let before = self.dirty.len();
         let mut any = false;
@@ -96,24 +97,24 @@ impl Schedule {
         }
     }
 
-    /// Something is new that belongs to no service: a namespace.
+    /// Records a change without a service: a new namespace.
     pub fn nudge(&mut self, now: Instant) {
         let first = self.changed.map_or(now, |(first, _)| first);
         self.changed = Some((first, now));
     }
 
-    /// Everything is to be compared, no later than then.
+    /// Requests a full comparison, at this time at the latest.
     pub fn compare_all_by(&mut self, at: Instant) {
         self.full_at = self.full_at.min(at);
     }
 
-    /// How many services wait for a pass.
+    /// Number of services that wait for a pass.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.dirty.len()
     }
 
-    /// What to do now. A pass that is handed out is taken off the list.
+    /// Returns the next action. A returned pass is removed from the schedule.
     pub fn next(&mut self, now: Instant) -> Next {
         let partial = self.changed.map(|(first, last)| {
             (last + self.settings.quiet).min(first + self.settings.longest).max(self.not_before)
@@ -134,7 +135,7 @@ impl Schedule {
         }
     }
 
-    /// A pass has done all that it could; of these services something is left to try again.
+    /// Records the end of a pass; the services in `left` are retried.
     pub fn passed(&mut self, pass: &Pass, left: BTreeSet<ServiceKey>, now: Instant) {
         if *pass == Pass::All {
             let spread = 1.0 + 0.1 * self.jitter.fraction();
@@ -148,8 +149,8 @@ impl Schedule {
         }
     }
 
-    /// A pass failed as a whole. The registry is left alone for `floor` at least, and then compared as a whole: nobody knows how far the
-    /// pass came. Returns how long it is left alone.
+    /// Records a pass that failed as a whole. After at least `floor`, everything is compared, because the
+    /// progress of the pass is unknown. Returns the delay.
     pub fn failed(&mut self, floor: Duration, now: Instant) -> Duration {
         let wait = self.backoff.wait_at_least(floor);
         self.not_before = now + wait;

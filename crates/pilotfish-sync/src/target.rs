@@ -1,61 +1,62 @@
-//! What the engine has to know of the other registry.
+//! Interface of the reconciler to the other registry.
 
 use crate::{DesiredService, Instance, Metadata, Place, ServiceKey};
 
-/// What the other registry has, and how much of it goes into one call.
+/// Features and limits of the other registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Namespaces that have to be made.
+    /// True if namespaces must be created.
     pub namespaces: bool,
-    /// Services that have to be made, with metadata of their own.
+    /// True if services must be created and have their own metadata.
     pub services: bool,
-    /// Further names of services.
+    /// True if services can have aliases.
     pub aliases: bool,
-    /// Most elements of one call.
+    /// Maximum number of elements in one call.
     pub batch: usize,
 }
 
-/// Another registry: what it can hold, and whose an instance is. Knows no sockets.
+/// Capabilities of another registry, and ownership of its instances. Without IO.
 ///
-/// Instances belong to us when their metadata says so, and nothing else is ever changed or deleted. The one implementation is Polaris; one
-/// for Consul would have neither namespaces nor aliases and batches of one, and one that writes to a cluster would own by labels.
+/// Ownership is recorded in the metadata of instances, and other instances are never changed or deleted. The
+/// one implementation is Polaris; one for Consul would have neither namespaces nor aliases and batches of
+/// one, and one that writes to a cluster would use labels.
 pub trait Target: Send + Sync {
-    /// What it has.
     fn capabilities(&self) -> Capabilities;
 
-    /// Whether a service can have this name.
+    /// Checks the name of a service.
     ///
     /// # Errors
-    /// Why it cannot, in one line.
+    /// With the reason for rejecting it, in one line.
     fn check_service(&self, key: &ServiceKey) -> Result<(), String>;
 
-    /// Takes out of a service what the registry would refuse, so that one odd label does not cost the service. Returns what
-    /// it took, one line each.
+    /// Removes from a service what the registry would refuse, so that one invalid label does not prevent its
+    /// sync. Returns one line for each removal.
     fn fit_service(&self, service: &mut DesiredService) -> Vec<String>;
 
-    /// Takes out of an instance what the registry would refuse, and then writes whose it is, over whatever else the metadata says.
-    /// Returns what it took, one line each.
+    /// Removes from an instance what the registry would refuse, and sets its owner in the metadata,
+    /// overriding existing keys. Returns one line for each removal.
     ///
     /// # Errors
     /// When it cannot be registered at all.
     fn fit_instance(&self, place: &Place, instance: &mut Instance) -> Result<Vec<String>, String>;
 
-    /// True if the registry shows metadata that was written as `wanted` as `known`. Keys that it hides from readers, or adds
-    /// itself, do not count.
+    /// True if `known` is how the registry shows metadata written as `wanted`. Keys that it hides or adds are
+    /// ignored.
     fn same_metadata(&self, wanted: &Metadata, known: &Metadata) -> bool {
         wanted == known
     }
 
-    /// Whether the instance with this metadata is ours.
+    /// True if the instance with this metadata is ours.
     fn owns(&self, metadata: &Metadata) -> bool;
 
-    /// Whether we have isolated the instance with this metadata. Isolation without our mark is a person's, and stays.
+    /// True if we isolated the instance with this metadata. Isolation without our mark is manual, and stays.
     fn isolated_by_us(&self, metadata: &Metadata) -> bool;
 
-    /// Writes into the metadata of an instance that we isolate it, or takes that out.
+    /// Adds or removes our isolation mark in the metadata of an instance.
     fn mark_isolated(&self, metadata: &mut Metadata, isolated: bool);
 
-    /// Returns the metadata that an instance of ours has from its isolation to its deletion: still ours, marked as isolated by
-    /// us, and different from `known`, so that the registry takes the write for a change.
+    /// Returns the metadata that an instance of ours has from its isolation to its deletion: still ours,
+    /// marked as isolated by us, and different from `known`, so that the registry takes the write for a
+    /// change.
     fn retired(&self, known: &Metadata) -> Metadata;
 }

@@ -1,5 +1,5 @@
-//! Properties of plans over random worlds: one pass converges, a second one makes no call, instances of others are never touched, and a
-//! pass that is interrupted anywhere is finished by the next one.
+//! Properties of plans over random worlds: one pass converges, a second one makes no call, instances of
+//! others are never touched, and a pass that is interrupted anywhere is finished by the next one.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use pilotfish_sync::{

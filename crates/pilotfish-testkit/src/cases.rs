@@ -1,4 +1,5 @@
-//! Recorded cases: objects, mesh settings, proxies, and what istiod sent to each. The format is that of `oracle/cases.py`.
+//! Recorded cases: objects, mesh settings, proxies, and istiod's resources for each. The format is that of
+//! `oracle/cases.py`.
 
 use anyhow::{Context, Result};
 use pilotfish_config::{Limits, MeshFile, ReadFile, read, read_mesh_file};
@@ -12,46 +13,42 @@ use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// One recorded case.
 pub struct Case {
-    /// The folder's name.
+    /// Name of the folder.
     pub name: String,
-    /// The folder.
     pub folder: PathBuf,
-    /// The proxies that connect.
     pub proxies: Vec<ProxyEntry>,
 }
 
-/// One proxy of a case, as written in `proxies.yaml`.
+/// One proxy of a case in `proxies.yaml`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProxyEntry {
-    /// The name of the recording.
+    /// Name of the recording.
     pub name: String,
     /// `sidecar`, `router` or `grpc`.
     #[serde(default = "sidecar")]
     pub kind: String,
-    /// The first address.
+    /// First address.
     #[serde(default = "first_ip")]
     pub ip: String,
-    /// The pod; the name when left out.
+    /// Name of the pod; defaults to `name`.
     pub pod: Option<String>,
-    /// The namespace.
     #[serde(default = "default_namespace")]
     pub namespace: String,
     /// `LABELS` of the node metadata.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// More node metadata, or other values.
+    /// Additional or replaced node metadata.
     #[serde(default)]
     pub metadata: Map<String, Json>,
-    /// `region/zone/sub_zone`.
+    /// Locality as `region/zone/sub_zone`.
     #[serde(default)]
     pub locality: String,
     /// `delta` or `sotw`.
     #[serde(default)]
     pub mode: String,
-    /// For `grpc`: the listeners to ask for.
+    /// For `grpc`: listeners to subscribe to.
     pub listeners: Option<Vec<String>>,
 }
 
@@ -68,7 +65,7 @@ fn default_namespace() -> String {
 }
 
 impl ProxyEntry {
-    /// The node that this proxy sends.
+    /// Node of this proxy.
     #[must_use]
     pub fn node(&self) -> Node {
         let kind = if self.kind == "router" { "router" } else { "sidecar" };
@@ -121,7 +118,7 @@ fn value(json: &Json) -> Value {
 }
 
 impl Case {
-    /// Reads the case of a folder.
+    /// Reads the case in a folder.
     ///
     /// # Errors
     /// When `proxies.yaml` cannot be read.
@@ -149,7 +146,7 @@ impl Case {
         folders.iter().map(|folder| Self::read(folder)).collect()
     }
 
-    /// One of the case's files; `None` when the case does not have it.
+    /// Content of one of the case's files; `None` if the case does not have it.
     ///
     /// # Errors
     /// When it exists and cannot be read.
@@ -161,7 +158,7 @@ impl Case {
         std::fs::read_to_string(&path).map(Some).with_context(|| format!("reading {}", path.display()))
     }
 
-    /// The case's objects with its mesh settings. What is refused is left out, as when its files are served.
+    /// Objects of the case with its mesh settings. Invalid ones are left out, as when the files are served.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -177,7 +174,7 @@ impl Case {
         Ok(out)
     }
 
-    /// A translator of the case's world.
+    /// Translator for the world of the case.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -185,7 +182,7 @@ impl Case {
         Ok(translator(self.objects()?.objects))
     }
 
-    /// What istiod sent to a proxy.
+    /// Recorded resources of a proxy from istiod.
     ///
     /// # Errors
     /// When there is no recording or it is not JSON.
@@ -195,12 +192,12 @@ impl Case {
     }
 }
 
-/// The objects of a case.
+/// Objects of a case.
 #[derive(Default)]
 pub struct CaseObjects {
-    /// Those that are read.
+    /// Valid objects.
     pub objects: Vec<Object>,
-    /// Those that are not, each with the field that is wrong: `Secret edge/web: data.tls.crt`.
+    /// Invalid objects, each with the faulty field: `Secret edge/web: data.tls.crt`.
     pub refused: Vec<String>,
 }
 
@@ -219,7 +216,7 @@ impl CaseObjects {
     }
 }
 
-/// A translator of a world with these objects.
+/// Translator for a world with these objects.
 #[must_use]
 pub fn translator(objects: impl IntoIterator<Item = Object>) -> Translator {
     let translator = Translator::new();

@@ -1,12 +1,12 @@
-//! Comparison of two dumps: what a proxy should get, and what it gets.
+//! Comparison of two dumps: expected and actual resources of a proxy.
 //!
-//! The order of some lists has no meaning for Envoy (virtual hosts, domains, localities, endpoints and such), and a whole
-//! number is the same with and without a decimal point. All else counts.
+//! The order of some lists is irrelevant to Envoy (virtual hosts, domains, localities, endpoints and such),
+//! and a whole number is equal with and without a decimal point. All else is compared.
 
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Lists in which the order of entries has no meaning.
+/// Lists in which the order of entries is irrelevant.
 const UNORDERED: &[&str] = &[
     "domains",
     "virtual_hosts",
@@ -22,17 +22,17 @@ const UNORDERED: &[&str] = &[
     "additional_addresses",
 ];
 
-/// Resource kinds as dumps name them.
+/// Names of resource kinds in dumps.
 pub const KINDS: [&str; 4] = ["clusters", "endpoints", "listeners", "routes"];
 
-/// What differs between two dumps, and how many resources there are.
+/// Differences between two dumps, and numbers of resources.
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
-    /// Resources of either dump, by kind.
+    /// Number of resources in either dump, by kind.
     pub total: BTreeMap<&'static str, usize>,
-    /// Equal resources, by kind.
+    /// Number of equal resources, by kind.
     pub same: BTreeMap<&'static str, usize>,
-    /// What differs, by kind, resource and field.
+    /// Differences by kind, resource and field.
     pub differences: Vec<Difference>,
 }
 
@@ -41,19 +41,20 @@ pub struct Comparison {
 pub struct Difference {
     /// One of [`KINDS`].
     pub kind: &'static str,
-    /// The resource's name.
+    /// Name of the resource.
     pub resource: String,
-    /// The path of the field, as `filter_chains[0].filters[2].name`; empty for the resource as a whole. An entry that only the dump to
-    /// compare has is `[+2]`, by its place there. Lists whose order has no meaning are sorted first.
+    /// Path of the field, such as `filter_chains[0].filters[2].name`; empty for the whole resource. An entry
+    /// that only the actual dump has is `[+2]`, with its index there. Lists with irrelevant order are sorted
+    /// first.
     pub field: String,
-    /// The value that should be there; `None` for absent.
+    /// Expected value; `None` if it is absent.
     pub want: Option<Value>,
-    /// The value that is there; `None` for absent.
+    /// Actual value; `None` if it is absent.
     pub got: Option<Value>,
 }
 
 impl Comparison {
-    /// Compares what should be there with what is.
+    /// Compares the expected dump with the actual one.
     #[must_use]
     pub fn of(want: &Value, got: &Value) -> Self {
         let mut out = Self::default();
@@ -74,14 +75,14 @@ impl Comparison {
         out
     }
 
-    /// Equal resources and all resources.
+    /// Number of equal resources, and of all.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         (self.same.values().sum(), self.total.values().sum())
     }
 }
 
-/// The path without the numbers of list entries: the same for all that differ in the same way.
+/// Path without the indexes of list entries: equal for similar differences.
 #[must_use]
 pub fn without_numbers(field: &str) -> String {
     let mut parts = field.split('[');
@@ -95,7 +96,7 @@ fn keys<'a>(a: &'a Map<String, Value>, b: &'a Map<String, Value>) -> BTreeSet<&'
     a.keys().chain(b.keys()).collect()
 }
 
-/// The value with unordered lists sorted, fields by name and numbers rounded to six digits.
+/// Normalised value: unordered lists sorted, fields sorted by name, and numbers rounded to six digits.
 fn normal(value: &Value, key: &str) -> Value {
     match value {
         Value::Object(fields) => {
@@ -110,7 +111,7 @@ fn normal(value: &Value, key: &str) -> Value {
             Value::Array(items)
         }
         Value::Number(number) => match number.as_f64() {
-            // Whole floats and integers are one: a recording does not keep them apart.
+            // Integral floats equal integers: a recording does not distinguish them.
             Some(float) if float.fract() == 0.0 && float.abs() < 9e15 => Value::from(float as i64),
             Some(float) => Value::from((float * 1e6).round() / 1e6),
             None => value.clone(),
@@ -121,13 +122,13 @@ fn normal(value: &Value, key: &str) -> Value {
 
 type Found = (String, Option<Value>, Option<Value>);
 
-/// Collects the fields that differ between two values.
+/// Collects the differing fields of two values.
 #[derive(Default)]
 struct Fields(Vec<Found>);
 
 impl Fields {
     fn between(want: Option<&Value>, got: Option<&Value>) -> Vec<Found> {
-        // Most are equal as they stand.
+        // Fast path: most values are equal without normalisation.
         if want == got {
             return Vec::new();
         }
@@ -137,7 +138,7 @@ impl Fields {
         out.0
     }
 
-    /// `sorted`: whether the order of entries has no meaning, if these are lists.
+    /// `sorted` is true if these are lists with irrelevant order.
     fn values(&mut self, want: Option<&Value>, got: Option<&Value>, path: String, sorted: bool) {
         if want == got {
             return;
@@ -155,7 +156,8 @@ impl Fields {
         }
     }
 
-    /// Ordered lists of one length entry by entry; else what stands between the equal beginning and the equal end.
+    /// Compares ordered lists of one length entry by entry; of others, the part between the common prefix and
+    /// suffix.
     fn lists(&mut self, want: &[Value], got: &[Value], path: String) {
         if want.len() == got.len() {
             for (at, (a, b)) in want.iter().zip(got).enumerate() {
@@ -174,7 +176,8 @@ impl Fields {
         }
     }
 
-    /// Unordered lists: what both have falls out, entries of one name are compared, the others are in one list only.
+    /// Compares unordered lists: common entries are dropped, entries with equal names are compared, and the
+    /// others are in one list only.
     fn sets(&mut self, want: &[Value], got: &[Value], path: &str) {
         let (want, got) = (rest(want, got), rest(got, want));
         let mut free: Vec<Option<(usize, &Value)>> = got.into_iter().map(Some).collect();
@@ -194,14 +197,14 @@ impl Fields {
         }
     }
 
-    /// Entries that should be there, the first one at `first`.
+    /// Records missing entries, the first one at index `first`.
     fn fewer(&mut self, entries: &[Value], first: usize, path: &str) {
         for (at, entry) in entries.iter().enumerate() {
             self.values(Some(entry), None, format!("{path}[{}]", first + at), false);
         }
     }
 
-    /// Entries that should not be there.
+    /// Records unexpected entries.
     fn more(&mut self, entries: &[Value], first: usize, path: &str) {
         for (at, entry) in entries.iter().enumerate() {
             self.values(None, Some(entry), format!("{path}[+{}]", first + at), false);
@@ -209,7 +212,7 @@ impl Fields {
     }
 }
 
-/// The entries of a list that another lacks, with their places; an entry that stands twice must be there twice.
+/// Entries of a list that another lacks, with their indexes; duplicates have to be in both.
 fn rest<'a>(list: &'a [Value], other: &[Value]) -> Vec<(usize, &'a Value)> {
     let mut other: Vec<&Value> = other.iter().collect();
     let lacks = |(_, entry): &(usize, &Value)| match other.iter().position(|it| it == entry) {

@@ -1,4 +1,4 @@
-//! Everything that a proxy would be sent, as JSON, in the order in which proxies subscribe.
+//! All resources of a proxy as JSON, in the order of subscriptions.
 
 use anyhow::{Context, Result};
 use pilotfish_proto::{Any, ResourceType, to_json};
@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The clusters, endpoints, listeners and routes of a client. `listeners`: the names that a proxyless client subscribes to.
+/// Clusters, endpoints, listeners and routes of a client. `listeners` are the names that a proxyless client
+/// subscribes to.
 ///
 /// # Errors
 /// When a resource does not decode, which would be a defect of the translation.
@@ -16,8 +17,8 @@ pub fn dump(snapshot: &Snapshot<'_>, client: &Client, listeners: Option<&[String
     dump_also(snapshot, client, listeners, &Value::Null)
 }
 
-/// As [`dump`], and also reads what `other`, another dump, has by name: so that endpoints and routes can be compared
-/// before the clusters and listeners that name them are complete.
+/// Variant of [`dump`] that also reads the resources that `other`, another dump, has by name, so that
+/// endpoints and routes can be compared before the clusters and listeners that refer to them are complete.
 ///
 /// # Errors
 /// When a resource does not decode, which would be a defect of the translation.

@@ -1,5 +1,5 @@
-//! The rules by which `istioctl` reads webhook configurations: `tag list`, `tag set`, `x injector list` and `x check-inject` of
-//! Istio 1.24 to 1.31. Configurations are their JSON.
+//! Rules of `istioctl` for webhook configurations: `tag list`, `tag set`, `x injector list` and `x
+//! check-inject` of Istio 1.24 to 1.31. Configurations are their JSON.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 /// Labels of a namespace or of a Pod.
 pub type Labels<'a> = &'a [(&'a str, &'a str)];
 
-/// The end of the names of webhooks that inject sidecars.
+/// Suffix of the names of webhooks that inject sidecars.
 const INJECTION: &str = "sidecar-injector.istio.io";
 
-/// A label of a configuration; empty where there is none.
+/// Label of a configuration; empty if it is missing.
 #[must_use]
 pub fn label<'a>(configuration: &'a Value, name: &str) -> &'a str {
     configuration["metadata"]["labels"][name].as_str().unwrap_or_default()
@@ -28,14 +28,14 @@ fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// `x injector list`: the configurations that it shows, by name with their revision.
+/// `x injector list`: listed configurations, by name with their revision.
 #[must_use]
 pub fn injector_list(configurations: &[Value]) -> BTreeMap<&str, &str> {
     let shown = configurations.iter().filter(|one| label(one, "app") == "sidecar-injector");
     shown.map(|one| (name(one), label(one, "istio.io/rev"))).collect()
 }
 
-/// `x injector list`: the revision whose sidecars Pods of a namespace get; the first configuration that selects it counts.
+/// `x injector list`: revision of the sidecars in a namespace, from the first configuration that selects it.
 #[must_use]
 pub fn injected_revision<'a>(configurations: &'a [Value], namespace: Labels<'_>) -> Option<&'a str> {
     let shown = configurations.iter().filter(|one| label(one, "app") == "sidecar-injector");
@@ -44,7 +44,7 @@ pub fn injected_revision<'a>(configurations: &'a [Value], namespace: Labels<'_>)
     selecting.next().map(|one| label(one, "istio.io/rev"))
 }
 
-/// `x check-inject`: the configurations by which a Pod gets a sidecar, by name with their revision.
+/// `x check-inject`: configurations that inject a sidecar into a Pod, by name with their revision.
 #[must_use]
 pub fn check_inject<'a>(
     configurations: &'a [Value],
@@ -62,17 +62,17 @@ pub fn check_inject<'a>(
         .collect()
 }
 
-/// `tag list`: the tags with their revisions.
+/// `tag list`: tags with their revisions.
 #[must_use]
 pub fn tag_list(configurations: &[Value]) -> BTreeMap<&str, &str> {
     let tags = configurations.iter().filter(|one| !label(one, "istio.io/tag").is_empty());
     tags.map(|one| (label(one, "istio.io/tag"), label(one, "istio.io/rev"))).collect()
 }
 
-/// `tag set TAG --revision REVISION`: the configuration that it writes, from that of the revision.
+/// `tag set TAG --revision REVISION`: the written configuration, derived from that of the revision.
 ///
 /// # Errors
-/// When there is no configuration of the revision, or none with a webhook that injects.
+/// When there is no configuration of the revision, or none with an injecting webhook.
 pub fn tag_set(configurations: &[Value], tag: &str, revision: &str) -> Result<Value, String> {
     let is_canonical =
         |one: &&Value| label(one, "istio.io/rev") == revision && label(one, "istio.io/tag").is_empty();
@@ -115,7 +115,7 @@ pub fn tag_set(configurations: &[Value], tag: &str, revision: &str) -> Result<Va
     }))
 }
 
-/// True if a label selector selects these labels.
+/// True if a label selector matches these labels.
 fn selects(selector: &Value, labels: Labels<'_>) -> bool {
     let value_of = |key: &str| labels.iter().find(|(known, _)| *known == key).map(|(_, value)| *value);
     let meets = |expression: &Value| {

@@ -1,5 +1,5 @@
-//! Helpers for tests: recorded cases of a real istiod and their comparison, in one process and without a network; and real
-//! servers and clients on loopback.
+//! Test utilities: recorded cases of a real istiod and their comparison, in one process and without a
+//! network; and real servers and clients on loopback.
 
 pub mod cases;
 pub mod compare;

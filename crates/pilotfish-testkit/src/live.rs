@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// How long a cluster may take to be read.
+/// Timeout of reading a cluster.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Everything that a cluster has now, as its source sends it: without the API server's own Service and what is refused.
+/// Current objects of a cluster from its source, without the API server's own Service and invalid objects.
 ///
 /// # Errors
 /// When the cluster cannot be read in time.
@@ -45,7 +45,7 @@ pub async fn read_cluster(server: &ApiServer) -> Result<Vec<Object>> {
     Ok(objects.into_values().collect())
 }
 
-/// A translator of a case whose objects went through an API server, which is empty again afterwards.
+/// Translator for a case whose objects went through an API server, which is empty again afterwards.
 ///
 /// # Errors
 /// When a file or the cluster cannot be read.
@@ -83,21 +83,21 @@ fn of_defined_kinds(yaml: &str) -> String {
     yaml.split("\n---\n").filter(is_defined).collect::<Vec<_>>().join("\n---\n")
 }
 
-/// The object as old as all others, as in the case's file. The API server's clock may tick between two of them, and of those that claim the same
-/// port or host the older one wins.
+/// The object as old as all others, as in the case's file. The API server's clock may tick between two of
+/// them, and of those that claim the same port or host the older one wins.
 fn of_one_age(mut object: Object) -> Object {
     Arc::make_mut(&mut object.meta).created = 0;
     object
 }
 
-/// Only where the case has no Namespace object of that name, which would have labels.
+/// Manifest for a namespace without a Namespace object in the case, which would have labels.
 fn namespace(name: &str) -> String {
     format!(
         "\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: makes-the-namespace, namespace: {name}}}\n"
     )
 }
 
-/// The case's mesh settings as the ConfigMap that a cluster has them in.
+/// Mesh settings of the case as a ConfigMap.
 fn mesh_config_map(case: &Case) -> Result<Option<String>> {
     let (mesh, networks) = (case.file("mesh.yaml")?, case.file("networks.yaml")?);
     if mesh.is_none() && networks.is_none() {

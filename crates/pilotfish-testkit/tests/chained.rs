@@ -1,5 +1,5 @@
-//! Two Pilotfishes one after the other, the second of which has everything over MCP from the first: proxies get from it what they get
-//! from the first.
+//! Two Pilotfishes one after the other, the second of which has everything over MCP from the first: proxies
+//! get from it what they get from the first.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pilotfish_mcp::McpKind;
@@ -61,8 +61,8 @@ fn what_goes_over_mcp_as_it_is_comes_out_the_same() {
     assert!(cases >= 25, "only {cases} cases have nothing but such objects");
 }
 
-/// What a ServiceEntry cannot say of a Service of Kubernetes: its short name in telemetry, that an endpoint was found to be healthy, and
-/// endpoints that are not.
+/// What a ServiceEntry cannot say of a Service of Kubernetes: its short name in telemetry, that an endpoint
+/// was found to be healthy, and endpoints that are not.
 fn without_names_and_health(value: &mut Value) {
     match value {
         Value::Object(fields) => {

@@ -1,4 +1,5 @@
-//! Several clusters in one mesh, from objects to what proxies of each are sent; and a domain other than `cluster.local`.
+//! Several clusters in one mesh, from objects to what proxies of each are sent; and a domain other than
+//! `cluster.local`.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pilotfish_config::SourceEvent;

@@ -1,5 +1,6 @@
-//! Properties of the whole way from objects to resources, over random histories of the recorded cases' objects:
-//! what was computed step by step equals what is computed from scratch, byte for byte, and every difference is reported.
+//! Properties of the whole way from objects to resources, over random histories of the recorded cases'
+//! objects: what was computed step by step equals what is computed from scratch, byte for byte, and every
+//! difference is reported.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod history;
@@ -15,8 +16,8 @@ use std::collections::BTreeSet;
 const HISTORIES: u64 = 12;
 const STEPS: usize = 30;
 
-/// One random history: objects of a few cases come, change places with those of others, and go, while proxies connect
-/// and leave.
+/// One random history: objects of a few cases come, change places with those of others, and go, while proxies
+/// connect and leave.
 fn history(cases: &[Case], seed: u64) {
     let mut dice = Dice::new(seed);
     let chosen: Vec<&Case> = (0..4).map(|_| &cases[dice.roll(cases.len())]).collect();

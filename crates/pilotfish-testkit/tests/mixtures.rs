@@ -1,5 +1,5 @@
-//! Recorded cases beside each other in one world: a case changes what another's proxies get only where it may, and the way from
-//! one case to the other and back leaves nothing behind.
+//! Recorded cases beside each other in one world: a case changes what another's proxies get only where it
+//! may, and the way from one case to the other and back leaves nothing behind.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 #![allow(clippy::indexing_slicing, reason = "JSON answers null for what is not there")]
 

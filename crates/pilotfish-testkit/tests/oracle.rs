@@ -1,5 +1,5 @@
-//! What Pilotfish sends in the recorded cases is what istiod sends, except for what `oracle/differences.yaml` lists; and the
-//! documentation says so.
+//! What Pilotfish sends in the recorded cases is what istiod sends, except for what `oracle/differences.yaml`
+//! lists; and the documentation says so.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pilotfish_testkit::cases::Case;

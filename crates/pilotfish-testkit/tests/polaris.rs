@@ -1,7 +1,7 @@
 //! The stand-in for Polaris answers what a real server answered: recorded exchanges, one after the other.
 //!
-//! Equal is everything but what a server makes up (tokens, revisions, ids of services, times), which only has to be there where it was,
-//! and what [`is_other`] names.
+//! Equal is everything but what a server makes up (tokens, revisions, ids of services, times), which only has
+//! to be there where it was, and what [`is_other`] names.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use http::uri::PathAndQuery;
@@ -18,8 +18,9 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic_prost::ProstCodec;
 
-/// True for what is recorded and not in the stand-in: ReportClient, filters of Discover, a Discover without a service, rules, the
-/// order of pages, the ports that the server computes for services, and what it has beside what was written.
+/// True for what is recorded and not in the stand-in: ReportClient, filters of Discover, a Discover without a
+/// service, rules, the order of pages, the ports that the server computes for services, and what it has
+/// beside what was written.
 fn is_other(request: &Value) -> bool {
     let path = request["path"].as_str().unwrap_or_default();
     let kind = request["body"]["type"].as_str().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! What a stock Envoy makes of what it is sent: every response for every recorded case, and what becomes of bad input.
+//! What a stock Envoy makes of what it is sent: every response for every recorded case, and what becomes of
+//! bad input.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::indexing_slicing, reason = "JSON answers null for what is not there")]
 
@@ -13,8 +14,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Each proxy is shown as a stock Envoy, which lists its extensions in its node, and as recorded. Of what the former gets Envoy
-/// takes everything; what the latter gets it refuses exactly if it lacks an extension, in words that name one.
+/// Each proxy is shown as a stock Envoy, which lists its extensions in its node, and as recorded. Of what the
+/// former gets Envoy takes everything; what the latter gets it refuses exactly if it lacks an extension, in
+/// words that name one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stock_envoy_takes_every_response_that_needs_no_extension_of_istio() {
     let Some(theatre) = Theatre::open().await else { return };
@@ -82,8 +84,8 @@ async fn as_recorded(
     }
 }
 
-/// Validation reports bad input, with the field, and then nothing of the object is served; what it accepts becomes something
-/// that Envoy takes. Where neither can be, the list has Envoy's words.
+/// Validation reports bad input, with the field, and then nothing of the object is served; what it accepts
+/// becomes something that Envoy takes. Where neither can be, the list has Envoy's words.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_validation_takes_envoy_takes() {
     let Some(theatre) = Theatre::open().await else { return };
@@ -111,8 +113,9 @@ async fn what_validation_takes_envoy_takes() {
     assert!(wrong.is_empty(), "not as listed in bad_input.yaml:\n{}", wrong.join("\n"));
 }
 
-/// What cannot be found before it is sent (a script that fails only when it runs, a log in a folder that the proxy lacks) costs the
-/// listener that has it: Envoy names no other one, and serves all others of the same response.
+/// What cannot be found before it is sent (a script that fails only when it runs, a log in a folder that the
+/// proxy lacks) costs the listener that has it: Envoy names no other one, and serves all others of the same
+/// response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_listener_is_lost_alone() {
     const BAD: &str = "0.0.0.0_80";

@@ -1,4 +1,5 @@
-//! The stand-in for Consul satisfies clients that others wrote, and answers in the shape of HashiCorp's own double.
+//! The stand-in for Consul satisfies clients that others wrote, and answers in the shape of HashiCorp's own
+//! double.
 
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 

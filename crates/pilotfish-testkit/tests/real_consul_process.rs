@@ -1,4 +1,5 @@
-//! The registry of Consul against a process that is stopped and goes on: the stand-in, as `cargo run -p pilotfish-testkit --bin consul` starts it.
+//! The registry of Consul against a process that is stopped and goes on: the stand-in, as
+//! `cargo run -p pilotfish-testkit --bin consul` starts it.
 
 use bytes::Bytes;
 use http::Method;

@@ -1,5 +1,5 @@
-//! The definitions on a real API server: every one is established, and the server takes, prunes and refuses what the tests of
-//! definitions say that it does.
+//! The definitions on a real API server: every one is established, and the server takes, prunes and refuses
+//! what the tests of definitions say that it does.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 #[path = "../../pilotfish-crd/tests/definitions/mutate.rs"]
@@ -117,7 +117,8 @@ async fn recorded_objects_are_unchanged(client: &Client, objects: &[(Kind, Value
     assert!(objects.len() > 300, "only {} objects", objects.len());
 }
 
-/// Every field of every recorded object is changed in every way once: the API server does what `schema` foresees.
+/// Every field of every recorded object is changed in every way once: the API server does what `schema`
+/// foresees.
 async fn changed_objects_fare_as_foreseen(client: &Client, objects: &[(Kind, Value)]) {
     let definitions: BTreeMap<_, _> =
         defined_kinds().into_iter().map(|kind| (kind, definition(kind).unwrap())).collect();

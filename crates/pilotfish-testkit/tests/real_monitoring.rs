@@ -1,4 +1,5 @@
-//! The rules of deploy/prometheus and the dashboard of deploy/grafana: Prometheus reads them, and they ask for metrics that exist.
+//! The rules of deploy/prometheus and the dashboard of deploy/grafana: Prometheus reads them, and they ask
+//! for metrics that exist.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use pilotfish_testkit::real::Tool;
@@ -41,7 +42,8 @@ fn series() -> BTreeSet<String> {
     names
 }
 
-/// The names of metrics in a query: words with a line in them that are neither labels nor functions, and recordings with a colon.
+/// The names of metrics in a query: words with a line in them that are neither labels nor functions, and
+/// recordings with a colon.
 fn metrics(query: &str) -> BTreeSet<String> {
     const OTHERS: [&str; 5] =
         ["histogram_quantile", "label_values", "max_over_time", "__rate_interval", "group_left"];

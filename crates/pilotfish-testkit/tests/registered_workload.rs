@@ -1,4 +1,5 @@
-//! A workload of a registry that has no objects gets what a Pod in its place would get, and so do its clients.
+//! A workload of a registry that has no objects gets what a Pod in its place would get, and so do its
+//! clients.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pilotfish_model::{
@@ -87,7 +88,8 @@ endpoints: [{addresses: [10.1.0.1], targetRef: {kind: Pod, name: web-1, namespac
 ---
 ";
 
-/// The Pod and its Service as a registry without objects has them. `change` sets what a registry may or may not know.
+/// The Pod and its Service as a registry without objects has them. `change` sets what a registry may or may
+/// not know.
 fn registered(change: impl FnOnce(&mut Workload)) -> (ShardKey, RegistryBatch) {
     let shard = ShardKey::new(Provider::new(2, "test"), "Kubernetes");
     let port = Port { number: 80, name: "http".into(), protocol: Protocol::Http, target_port: None };
@@ -136,7 +138,8 @@ fn as_registered(change: impl FnOnce(&mut Workload)) -> Translator {
     translator(scene)
 }
 
-/// Everything that a sidecar of the namespace is sent. Its node says nothing about labels unless `metadata` does.
+/// Everything that a sidecar of the namespace is sent. Its node says nothing about labels unless `metadata`
+/// does.
 fn sidecar(translator: &Translator, pod: &str, ip: &str, metadata: &Json) -> Json {
     let entry: ProxyEntry = serde_json::from_value(
         json!({"name": pod, "namespace": "shop", "ip": ip, "locality": "r/z", "metadata": metadata}),

@@ -316,7 +316,8 @@ fn routes_to_an_alias_lead_to_the_named_port_of_what_is_behind_it() {
     }
 }
 
-/// What clients of the namespaces `left` and `right` have behind `pay.example.com`, whose entries are in `shop`.
+/// What clients of the namespaces `left` and `right` have behind `pay.example.com`, whose entries are in
+/// `shop`.
 fn left_and_right(entries: &str) -> [Vec<String>; 2] {
     ["left", "right"].map(|namespace| {
         let dump = sent(entries, proxy("sidecar", namespace, "10.0.99.1", &[]));

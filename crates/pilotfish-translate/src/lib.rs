@@ -6,7 +6,8 @@
 //! Node ─▶ Proxy ─▶ views, one per resource type: only the facets that the result may depend on
 //! ```
 //!
-//! [`Translator`] is what the rest of the program talks to. The rooms, each of which may use those above it and none below:
+//! [`Translator`] is what the rest of the program talks to. The rooms, each of which may use those above it
+//! and none below:
 //!
 //! ```text
 //! engine        the memo, queries and how they read the world, encoded resources
@@ -24,8 +25,9 @@
 //! status        the status of the objects that have one, from the same queries as their routes
 //! ```
 //!
-//! Questions that several resources share ("which services does this scope see", "which DestinationRule applies") are
-//! queries, so that their answers are computed once and an unchanged answer stops the spread of a change.
+//! Questions that several resources share ("which services does this scope see", "which DestinationRule
+//! applies") are queries, so that their answers are computed once and an unchanged answer stops the spread of
+//! a change.
 
 mod analysis;
 mod credentials;

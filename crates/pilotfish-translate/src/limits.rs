@@ -1,4 +1,4 @@
-//! How much configuration may make for one proxy, by the names of docs/limits.md.
+//! Limits on the configuration of one proxy, by their names in docs/limits.md.
 
 use crate::envoy_filter::{MAX_PATCH_BYTES, MAX_PATCHES};
 use crate::routing::MAX_VIRTUAL_SERVICE_BYTES;
@@ -8,7 +8,8 @@ use crate::xds::cds::{MAX_SERVICE_CLUSTERS, MAX_SERVICE_CLUSTERS_BYTES};
 use crate::xds::lds::{MAX_CHAIN_CONDITIONS, MAX_LISTENER_BYTES, MAX_PORT_LISTENERS_BYTES};
 use crate::xds::rds::{MAX_ROUTE_BYTES, MAX_ROUTES, MAX_VIRTUAL_HOSTS};
 
-/// The limits on what objects make together. Those on single objects are [`pilotfish_config::OBJECT_LIMITS`].
+/// Limits on resources generated from several objects. For limits on single objects, see
+/// [`pilotfish_config::OBJECT_LIMITS`].
 pub const LIMITS: [(&str, usize); 14] = [
     ("virtual-service-bytes", MAX_VIRTUAL_SERVICE_BYTES),
     ("port-listeners-bytes", MAX_PORT_LISTENERS_BYTES),

@@ -1,7 +1,7 @@
-//! The status of all objects that have one: follows the worlds and returns which statuses differ from those before.
+//! Status of all objects that have one: follows the worlds and returns the changed statuses.
 //!
-//! It has a memo of its own, beside the one that proxies are served from: only one replica writes status, and computing it
-//! never holds up what proxies wait for. A change costs what it touches.
+//! It has a memo of its own, separate from the one that serves proxies: only one replica writes status, and
+//! computing it never delays proxies. A change costs only the affected statuses.
 
 use crate::engine::memo::Memo;
 use crate::engine::{Cx, Query};
@@ -22,7 +22,7 @@ pub fn kinds() -> Vec<Kind> {
     KINDS.into_iter().chain([Kind::Ingress]).collect()
 }
 
-/// See the module's description.
+/// Computes statuses, see the module's description.
 pub struct StatusTranslator {
     memo: Memo,
     query: Statuses,
@@ -30,15 +30,15 @@ pub struct StatusTranslator {
 }
 
 impl StatusTranslator {
-    /// The statuses of an empty world, for the objects of that cluster that belong to these controllers.
+    /// Starts with an empty world, for the objects of that cluster that belong to these controllers.
     #[must_use]
     pub fn new(domain: ClusterDomain, cluster: ClusterId, controllers: Controllers) -> Self {
         let query = Statuses { of: StatusView { cluster, controllers } };
         Self { memo: Memo::with_domain(domain), query, known: Arc::default() }
     }
 
-    /// Follows to a world that differs by `changes` from the one before; returns which statuses differ. `None` is for objects that
-    /// are gone, or whose status another controller writes now.
+    /// Advances to a world that differs by `changes` from the previous one, and returns the changed statuses.
+    /// `None` is for objects that were deleted, or whose status another controller writes now.
     pub fn advance(
         &mut self,
         world: Arc<World>,
@@ -46,7 +46,7 @@ impl StatusTranslator {
     ) -> Vec<(ObjectKey, Option<Arc<Status>>)> {
         let (current, _) = self.memo.advance(world, changes);
         let (statuses, node) = self.memo.get(&current, &self.query);
-        // Keeps what the answer is made of when the rest is swept away.
+        // A root is not swept.
         self.memo.set_root(node);
         drop(current);
         let before = std::mem::replace(&mut self.known, statuses.clone());

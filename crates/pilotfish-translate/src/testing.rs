@@ -1,4 +1,4 @@
-//! What unit tests of queries share: small worlds built by hand, and the evaluation of single queries.
+//! Helpers for unit tests of queries: small worlds built by hand, and the evaluation of single queries.
 
 use crate::engine::Query;
 use crate::engine::memo::Memo;
@@ -14,7 +14,6 @@ use pilotfish_proto::envoy::config::core::v3::Node;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Labels from pairs.
 pub(crate) fn labels(pairs: &[(&str, &str)]) -> Labels {
     Arc::new(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
 }
@@ -61,7 +60,7 @@ pub(crate) const KUBERNETES: Provider = Provider::new(0, "Kubernetes");
 /// The provider of ServiceEntries.
 pub(crate) const EXTERNAL: Provider = Provider::new(1, "ServiceEntry");
 
-/// Makes a service what it would be from a ServiceEntry.
+/// Changes a service to one of a ServiceEntry.
 pub(crate) fn of_service_entry(service: &mut Service) {
     service.provider = EXTERNAL;
     service.inbound = InboundBy::Address;
@@ -117,7 +116,8 @@ impl TestService {
         ServiceKey { hostname: self.0.hostname.clone(), namespace: self.0.namespace.clone() }
     }
 
-    /// The service in the world; one that selects workloads does so in the cluster `Kubernetes`, unless it has allocated addresses.
+    /// The service in the world; one that selects workloads does so in the cluster `Kubernetes`, unless it
+    /// has allocated addresses.
     pub(crate) fn update(&self) -> Update {
         let mut service = self.0.clone();
         let is_allocated = service.auto_addresses.iter().any(|address| !address.is_empty());
@@ -185,7 +185,6 @@ pub(crate) fn line(api: &str, kind: &str, namespace: &str, name: &str, spec: &st
     )
 }
 
-/// A ready pod.
 pub(crate) fn pod(name: &str, namespace: &str, address: &str, pairs: &[(&str, &str)]) -> Workload {
     Workload {
         key: WorkloadKey {
@@ -223,8 +222,8 @@ pub(crate) fn tls_secret() -> String {
     format!("type: kubernetes.io/tls, stringData: {{tls.crt: {chain:?}, tls.key: {key:?}}}")
 }
 
-/// The Secrets and ConfigMaps of the recorded cases about listeners with TLS: good and bad ones, in the namespaces `edge`, `harbour`
-/// and `yard`. Those that cannot be read are left out.
+/// The Secrets and ConfigMaps of the recorded cases about listeners with TLS: good and bad ones, in the
+/// namespaces `edge`, `harbour` and `yard`. Unreadable objects are left out.
 pub(crate) fn credentials() -> Vec<Update> {
     let cases = [
         include_str!("../../../oracle/cases/gwapi-certificate-refs/config.yaml"),

@@ -1,4 +1,5 @@
-//! `docs/analysis.md` has each code that there is, and each of `istioctl analyze` 1.29, there or with the reason why not.
+//! `docs/analysis.md` has each code that there is, and each of `istioctl analyze` 1.29, there or with the
+//! reason why not.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pilotfish_translate::{Code, Level};

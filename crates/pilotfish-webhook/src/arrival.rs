@@ -1,7 +1,9 @@
-//! Reading the bodies of reviews: the memory is that of the process that serves proxies, and whoever reaches the port may send.
+//! Bodies of reviews: bounds their memory, since the process also serves proxies, and any client that reaches
+//! the port may send.
 //!
-//! Nothing is reserved for what a client announces. Of too many that are being read or wait to be computed, the one that has taken longest
-//! gives way: an API server sends a review at once, so it is none of these. A client with more than a quarter of them gives way to itself.
+//! Nothing is reserved for announced lengths. If too many reviews are being read or wait for computation, the
+//! slowest one is dropped: an API server sends a review at once, so it is none of these. A client with more
+//! than a quarter of them loses its own first.
 
 use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
@@ -11,21 +13,21 @@ use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The largest review: an object of the largest size that API servers take, as it was and as it will be, in JSON.
+/// Maximum size of a review: the largest object of API servers, as its old and new version, in JSON.
 pub(crate) const LARGEST: usize = 8 << 20;
-/// Bytes of a small review. Nearly all are.
+/// Maximum size of a small review. Nearly all are small.
 const SMALL: usize = 256 << 10;
-/// Small reviews of one webhook in memory.
+/// Maximum number of small reviews of one webhook in memory.
 pub(crate) const SMALL_AT_A_TIME: usize = 64;
-/// Larger ones. With the small ones that is 64 MiB at most.
+/// Maximum number of larger ones. Together with the small ones at most 64 MiB.
 const LARGE_AT_A_TIME: usize = 6;
 
-/// Why a review is not answered.
+/// Reason why a review is not answered.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: StatusCode,
     pub(crate) message: String,
-    /// The limit that was reached, if one was.
+    /// Reached limit, if there is one.
     pub(crate) limit: Option<&'static str>,
 }
 
@@ -39,13 +41,13 @@ impl Failure {
     }
 }
 
-/// The reviews of one webhook that are in memory.
+/// Reviews of one webhook that are in memory.
 pub(crate) struct Arrivals {
     small: Arc<HalfOpen>,
     large: Arc<HalfOpen>,
 }
 
-/// A review that is in memory; it may have to give way until it is computed.
+/// A review in memory; it may be dropped until it is computed.
 pub(crate) struct Arrived {
     pub(crate) body: Bytes,
     place: Handshake,
@@ -56,10 +58,10 @@ impl Arrivals {
         Self { small: HalfOpen::new(SMALL_AT_A_TIME), large: HalfOpen::new(LARGE_AT_A_TIME) }
     }
 
-    /// Reads the body of a client at that address.
+    /// Reads the body from a client at that address.
     ///
     /// # Errors
-    /// When it is too large, broken off, or has to give way.
+    /// If it is too large, incomplete, or dropped.
     pub(crate) async fn read(&self, address: IpAddr, mut body: Body) -> Result<Arrived, Failure> {
         let mut place = self.small.begin(address);
         let mut read = Vec::new();
@@ -80,10 +82,10 @@ impl Arrivals {
 }
 
 impl Arrived {
-    /// Waits for something, unless others need the memory meanwhile.
+    /// Waits for a future, unless other reviews need the memory first.
     ///
     /// # Errors
-    /// When they do.
+    /// If they do.
     pub(crate) async fn until<T>(&self, what: impl Future<Output = T>) -> Result<T, Failure> {
         or_give_way(&self.place, what).await
     }

@@ -1,8 +1,8 @@
-//! The certificates of the webhooks: an authority that API servers trust, and the certificate that is served.
+//! Certificates of the webhooks: an authority that API servers trust, and the serving certificate.
 //!
-//! Nothing here does IO or reads a clock. An authority is followed by the next one a year before it expires: first the next one is
-//! trusted beside it, and only the next certificate is signed by it, weeks later. So no API server ever meets a certificate whose authority
-//! has not been announced yet.
+//! No IO, and no clock. An authority is replaced a year before it expires: first the next one is trusted in
+//! addition, and weeks later it signs the next certificate. So an API server never sees a certificate whose
+//! authority has not been announced.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
@@ -19,30 +19,30 @@ use time::OffsetDateTime;
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// Clocks of API servers may be behind by this much.
+/// Tolerance for slow clocks of API servers.
 const SKEW: Duration = Duration::from_secs(3600);
-/// Authorities that are trusted at a time: the present one and the one before.
+/// Maximum number of trusted authorities: the current and the previous one.
 const AUTHORITIES: usize = 2;
-/// Names in a certificate. Those of other replicas are kept up to here.
+/// Maximum number of names in a certificate, including those of other replicas.
 const MOST_NAMES: usize = 32;
-/// The subject of every authority; they differ by their keys.
+/// Subject of every authority; they differ by their keys.
 const AUTHORITY: &str = "Pilotfish webhook authority";
 
-/// How long certificates are valid, and how long before their expiry they are renewed.
+/// Validity of certificates, and the time before their expiry at which they are renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CertificateLifetimes {
-    /// The validity of a certificate.
+    /// Validity of a certificate.
     pub certificate: Duration,
-    /// How long before the expiry the next one is made.
+    /// Time before the expiry at which the next certificate is created.
     pub renew_certificate: Duration,
-    /// The validity of an authority.
+    /// Validity of an authority.
     pub authority: Duration,
-    /// How long before the expiry the next one is made.
+    /// Time before the expiry at which the next authority is created.
     pub renew_authority: Duration,
 }
 
 impl Default for CertificateLifetimes {
-    /// 90 days, renewed 30 days before; 10 years, a year before.
+    /// Certificates for 90 days, renewed 30 days before; authorities for 10 years, renewed a year before.
     fn default() -> Self {
         Self {
             certificate: DAY * 90,
@@ -53,18 +53,18 @@ impl Default for CertificateLifetimes {
     }
 }
 
-/// Everything that replicas share, in PEM.
+/// State that replicas share, in PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Material {
-    /// The authorities that are trusted, the one that signs first.
+    /// Trusted authorities, the signing one first.
     pub(crate) authorities: String,
-    /// The key of the first.
+    /// Key of the first authority.
     pub(crate) authority_key: String,
-    /// When the first expires.
+    /// Expiry of the first authority.
     pub(crate) authority_expires: SystemTime,
-    /// The certificate that is served.
+    /// Serving certificate.
     pub(crate) certificate: String,
-    /// Its key.
+    /// Key of the serving certificate.
     pub(crate) key: String,
 }
 
@@ -75,34 +75,31 @@ impl std::fmt::Debug for Material {
     }
 }
 
-/// What has to be renewed, and why.
+/// Renewal that is needed, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Nothing.
     Nothing,
-    /// The certificate.
     Certificate(String),
     /// The authority; the certificate stays.
     Authority(String),
-    /// Both; what there is cannot be used.
+    /// Both; the existing ones cannot be used.
     Everything(String),
 }
 
-/// A certificate cannot be made.
+/// Failure to create a certificate.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CertificateError {
-    /// The name cannot be in a certificate.
+    /// The name is not allowed in a certificate.
     #[error("{0:?} is neither a DNS name nor an IP address")]
     Name(String),
-    /// The error of the library.
+    /// Error of the library.
     #[error("a certificate cannot be made: {0}")]
     Make(#[from] rcgen::Error),
-    /// The time is out of range.
     #[error("no certificate can hold at that time: {0}")]
     Time(#[from] time::error::ComponentRange),
 }
 
-/// Returns what has to be renewed at that time, for a server with these names.
+/// Determines the renewal that is needed at that time, for a server with these names.
 #[must_use]
 pub(crate) fn need(
     material: &Material,
@@ -130,10 +127,10 @@ pub(crate) fn need(
     }
 }
 
-/// Makes what is needed. With nothing before, everything.
+/// Creates what is needed; everything if `before` is missing.
 ///
 /// # Errors
-/// When a name is none, or there is no randomness.
+/// If a name is invalid, or there is no randomness.
 pub(crate) fn make(
     before: Option<&Material>,
     need: &Need,
@@ -160,10 +157,10 @@ pub(crate) fn make(
     }
 }
 
-/// The key and certificate in the form that is served.
+/// Key and certificate for the TLS server.
 ///
 /// # Errors
-/// When they are broken or do not belong together.
+/// If they are malformed or do not belong together.
 pub(crate) fn certified(material: &Material) -> Result<CertifiedKey, String> {
     let chain = certificates(&material.certificate);
     if chain.is_empty() {
@@ -173,7 +170,7 @@ pub(crate) fn certified(material: &Material) -> Result<CertifiedKey, String> {
     CertifiedKey::from_der(chain, key, &default_provider()).map_err(|error| error.to_string())
 }
 
-/// The certificates of a PEM text; what is none is left out.
+/// Certificates of a PEM text, without invalid ones.
 pub(crate) fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok).collect()
 }
@@ -191,7 +188,7 @@ fn pem_of(certificate: &CertificateDer<'_>) -> String {
     pem + "\n-----END CERTIFICATE-----\n"
 }
 
-/// Whether new certificates can be signed.
+/// Checks that new certificates can be signed.
 fn authority_problem(material: &Material) -> Result<(), String> {
     let authorities = certificates(&material.authorities);
     let first = authorities.first().ok_or("there is no authority")?;
@@ -204,7 +201,7 @@ fn authority_problem(material: &Material) -> Result<(), String> {
     }
 }
 
-/// Whether an API server that trusts the authorities takes the certificate at that time.
+/// Checks that an API server which trusts the authorities accepts the certificate at that time.
 fn certificate_problem(material: &Material, names: &BTreeSet<String>, at: SystemTime) -> Result<(), String> {
     let certified = certified(material)?;
     let authorities = certificates(&material.authorities);
@@ -243,7 +240,7 @@ fn authority(lifetimes: &CertificateLifetimes, now: SystemTime) -> Result<Materi
     })
 }
 
-/// The authority fields of certificates depend on this and its key alone.
+/// Parameters of an authority. Its fields in certificates depend on these and its key only.
 fn authority_params() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = named(AUTHORITY);
@@ -275,8 +272,8 @@ fn with_certificate(
     Ok(material)
 }
 
-/// The names that the certificate has so far: replicas that are just being replaced may be known by other names, and each would
-/// make a new one for itself.
+/// Names of the existing certificate, which are kept: replicas with other names may still be running, and
+/// each would create a new certificate for itself.
 fn dns_names(pem: &str) -> Vec<String> {
     let certificates = certificates(pem);
     let served = certificates.first().and_then(|der| EndEntityCert::try_from(der).ok());

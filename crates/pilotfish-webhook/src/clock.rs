@@ -1,5 +1,5 @@
-//! Which time it is for certificates: that of the API server, which is who checks them. Clocks of replicas may be wrong; each
-//! would take what another one made for expired or not yet valid, and make a new one.
+//! Time for certificates: that of the API server, which checks them. With a wrong clock, a replica would take
+//! another one's certificate for expired or not yet valid, and create a new one.
 
 use jiff::fmt::rfc2822::DateTimeParser;
 use kube::Client;
@@ -7,10 +7,10 @@ use kube::client::Body;
 use std::time::{Duration, SystemTime};
 use tokio::time::timeout;
 
-/// How long an answer may take.
+/// Timeout of the request.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// The time of the API server, by the `Date` of an answer of any status; `None` without one.
+/// Time of the API server, from the `Date` header of any response; `None` without one.
 pub(crate) async fn of_api_server(client: &Client) -> Option<SystemTime> {
     let request = http::Request::get("/version").body(Body::empty()).ok()?;
     let answer = timeout(ANSWER, client.send(request)).await.ok()?.ok()?;

@@ -1,4 +1,4 @@
-//! Keeps certificates and webhook configurations as they ought to be, for as long as the process runs.
+//! Reconciler of certificates and webhook configurations.
 //!
 //! ```text
 //!  Secret pilotfish-webhook-certificate ◀── shared by replicas ──▶ need / make (pure)
@@ -7,8 +7,8 @@
 //!  caBundle, failurePolicy of the configurations   the certificate that is served, swapped while running
 //! ```
 //!
-//! Each reconciliation reads everything; watches and the clock only trigger it. So missed events do not matter, and two
-//! replicas that do the same at a time find each other's work done.
+//! Each reconciliation reads the whole state; watches and the clock only trigger it. So missed events are
+//! harmless, and of two concurrent replicas, one finds the work done.
 
 use crate::certificate::{CertificateLifetimes, Material, Need, certified, make, need};
 use crate::clock;
@@ -37,67 +37,68 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How often everything is reconciled without a trigger.
+/// Interval of reconciliations without a trigger.
 const RESYNC: Duration = Duration::from_secs(60);
-/// Reconciliations without a pause: each writes one object. More mean that another controller reverts the writes.
+/// Maximum number of reconciliations without a pause: each writes one object. More mean that another
+/// controller reverts the writes.
 const RECONCILES_AT_ONCE: usize = 8;
-/// How long signs that something changed are gathered.
+/// Time to collect triggers before a reconciliation.
 const GATHER: Duration = Duration::from_millis(100);
-/// Writes that may come at once: all that a start, a rotation and a repair write together, several times over. So who writes the
-/// opposite of what we write, another process with other settings or a tool that puts back what it knows, is answered, but not
-/// for ever as fast as both can.
+/// Burst of writes: several times those of a start, a rotation and a repair together. The limit bounds a
+/// conflict with another writer, such as a process with other settings, or a tool that restores a previous
+/// state.
 const BURST: u32 = 20;
-/// How soon there may be another write after that.
+/// Minimum interval of writes after the burst.
 const PERIOD: Duration = Duration::from_secs(10);
-/// How long a round may take.
+/// Timeout of a reconciliation.
 const RECONCILE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The time for certificates, out of that of the API server.
+/// Conversion from the API server's time to the time for certificates.
 pub type Clock = Arc<dyn Fn(SystemTime) -> SystemTime + Send + Sync>;
 
-/// How webhooks are registered.
+/// Settings of the webhook registration.
 #[derive(Clone)]
 pub struct WebhookControllerSettings {
-    /// The revision: each has a Secret and configurations of its own.
+    /// Revision: each has its own Secret and configurations.
     pub revision: Revision,
-    /// The namespace of the Secret, and of the object that probes whether the API server calls us.
+    /// Namespace of the Secret, and of the object that probes whether the API server calls this process.
     pub namespace: String,
-    /// What API servers call us: DNS names and IP addresses.
+    /// DNS names and IP addresses under which API servers call this process.
     pub names: BTreeSet<String>,
-    /// Where API servers outside of the cluster's network reach us, `https://HOST:PORT` without a path. Only one process can be there.
+    /// URL for API servers outside of the cluster's network, `https://HOST:PORT` without a path. Only one
+    /// process can have it.
     pub url: Option<String>,
-    /// How long certificates hold.
     pub lifetimes: CertificateLifetimes,
-    /// The time, out of that of the API server.
+    /// Time for certificates.
     pub clock: Clock,
 }
 
-/// See the module's description.
+/// Controller of certificates and configurations, as described in the module.
 pub struct WebhookController {
     client: Client,
     settings: WebhookControllerSettings,
     certificates: Arc<Certificates>,
-    /// What is served.
+    /// Certificates in use.
     serving: Option<Material>,
-    /// The error that was logged last.
+    /// Last logged error.
     reported: Option<String>,
     limiter: RateLimiter,
-    /// Whether the throttling was logged.
+    /// True if the throttling has been logged.
     throttled: bool,
-    /// Configurations of tags that may not be written, which was logged.
+    /// Names of tags whose configurations cannot be written, which has been logged.
     denied_tags: BTreeSet<String>,
 }
 
-/// What a round came to.
+/// Result of a reconciliation.
 enum Reconciliation {
-    /// All is as it ought to be.
+    /// The state is as desired.
     Done,
-    /// Something was written; the next round checks the result at once.
+    /// An object was written; the next reconciliation checks the result at once.
     Again,
 }
 
 impl WebhookController {
-    /// A controller that gives certificates to `certificates`.
+    /// Creates a controller that sets the certificates in `certificates`.
     #[must_use]
     pub fn new(client: Client, settings: WebhookControllerSettings, certificates: Arc<Certificates>) -> Self {
         Self {
@@ -112,7 +113,8 @@ impl WebhookController {
         }
     }
 
-    /// Runs until `stop` is set, and then releases the webhooks: with a URL of its own, objects pass from then on.
+    /// Runs until `stop` is set, and then releases the webhooks: with a URL of this process, objects are no
+    /// longer checked.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let (wakes, mut woken) = mpsc::channel(1);
         let mut watches = JoinSet::new();
@@ -156,14 +158,14 @@ impl WebhookController {
         self.release().await;
     }
 
-    /// How long nothing is written because too much was.
+    /// Remaining pause after too many writes.
     fn throttle(&mut self) -> Duration {
         let hold = self.limiter.wait(Instant::now());
         if !hold.is_zero() && !self.throttled {
             tracing::warn!(
                 secret = self.settings.revision.name_of(SECRET),
                 configurations = ?[VALIDATOR, INJECTOR].map(|base| self.settings.revision.name_of(base)),
-                "another controller writes to the webhooks' Secret or configurations; from now on they are restored more slowly"
+                "another controller changes the webhooks' Secret or configurations; throttling our writes"
             );
         }
         self.throttled = !hold.is_zero();
@@ -173,7 +175,7 @@ impl WebhookController {
     async fn reconcile(&mut self) -> Result<Reconciliation, StepError> {
         let round = async {
             let Some(material) = self.material().await? else { return Ok(Reconciliation::Again) };
-            // First the API server trusts the authorities, then their certificate is served.
+            // Announces the authorities before their certificate is served.
             let policy = self.register(&material, Policy::Careful).await;
             self.serve(material)?;
             policy
@@ -181,16 +183,16 @@ impl WebhookController {
         match timeout(RECONCILE_TIMEOUT, round).await {
             Ok(Ok(round)) => {
                 if self.reported.take().is_some() {
-                    tracing::info!("webhooks are as they ought to be again");
+                    tracing::info!("webhooks are reconciled again");
                 }
                 Ok(round)
             }
-            // Somebody else was first, so there is something new to see.
+            // Another replica was faster, so the new state has to be read.
             Ok(Err(error)) if error.is_conflict() => Ok(Reconciliation::Again),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(StepError::local(
-                "keeping webhooks",
-                format!("no end within {} s", RECONCILE_TIMEOUT.as_secs()),
+                "reconciling the webhooks",
+                format!("timed out after {} s", RECONCILE_TIMEOUT.as_secs()),
             )),
         }
     }
@@ -198,12 +200,12 @@ impl WebhookController {
     fn report(&mut self, error: &StepError) {
         let text = error.to_string();
         if self.reported.as_ref() != Some(&text) {
-            tracing::warn!(reason = text, "webhooks are not as they ought to be; trying again");
+            tracing::warn!(reason = text, "cannot reconcile the webhooks; retrying");
             self.reported = Some(text);
         }
     }
 
-    /// The time for certificates.
+    /// Current time for certificates.
     async fn now(&self) -> SystemTime {
         let theirs = clock::of_api_server(&self.client).await;
         (self.settings.clock)(theirs.unwrap_or_else(SystemTime::now))
@@ -217,7 +219,7 @@ impl WebhookController {
         Api::all(self.client.clone())
     }
 
-    /// What the Secret holds, when that is good; otherwise it is written.
+    /// Certificates in the Secret, if they are valid; otherwise renews them.
     async fn material(&mut self) -> Result<Option<Material>, StepError> {
         let WebhookControllerSettings { namespace, names, lifetimes, revision, .. } = &self.settings.clone();
         let secret_name = revision.name_of(SECRET);
@@ -255,14 +257,14 @@ impl WebhookController {
         Ok(())
     }
 
-    /// Brings the configurations to the desired state. A missing configuration is no error: it may be made later.
+    /// Patches the configurations to the desired state. Missing ones are no error: they may be created later.
     async fn register(&mut self, material: &Material, policy: Policy) -> Result<Reconciliation, StepError> {
         let injectors = self.injectors();
         let injector = injectors.get_opt(&self.settings.revision.name_of(INJECTOR)).await;
         let injector = injector
             .map_err(|error| StepError::request("reading the MutatingWebhookConfiguration", error))?;
         if let Some(injector) = injector {
-            // Whether Pods may start without a sidecar is up to the author of the configuration.
+            // The author of the configuration decides on the failure policy of injection.
             let wanted = (material, "/inject", Policy::Written);
             self.amend(&injectors, &injector, &mutating(&injector), wanted).await?;
         }
@@ -270,15 +272,15 @@ impl WebhookController {
         self.register_validator(material, policy).await
     }
 
-    /// Brings the configurations of tags to the desired state, as far as they may be written: `istioctl tag set` copies the authorities
-    /// of today.
+    /// Patches the configurations of tags to the desired state, as far as this is allowed: `istioctl tag set`
+    /// copies the current authorities.
     async fn register_tags(&mut self, material: &Material) -> Result<(), StepError> {
         let api = self.injectors();
         let list = api.list(&ListParams::default().labels(&self.settings.revision.tag_selector())).await;
         let list = match list.map_err(|error| StepError::request("reading the configurations of tags", error))
         {
             Ok(list) => list,
-            // The log has that already: the control loop follows tags as well.
+            // Already logged: the control loop follows tags as well.
             Err(error) if error.is_denied() => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -304,7 +306,7 @@ impl WebhookController {
         }
     }
 
-    /// Brings the validator to the desired state, and makes it strict once it is proven to be called.
+    /// Patches the validator to the desired state, and sets `Fail` once the API server is proven to call it.
     async fn register_validator(
         &mut self,
         material: &Material,
@@ -319,7 +321,7 @@ impl WebhookController {
         if self.amend(&api, &validator, &webhooks, (material, path, policy)).await? {
             return Ok(Reconciliation::Again);
         }
-        // Proven is proven by what is served: the very first certificate is served after this round.
+        // The proof needs a served certificate: the very first one is served after this reconciliation.
         if policy != Policy::Careful || all_fail(&webhooks) {
             return Ok(Reconciliation::Done);
         }
@@ -328,14 +330,12 @@ impl WebhookController {
         }
         let WebhookControllerSettings { namespace, revision, .. } = &self.settings;
         probe::refuses(&self.client, namespace, revision, &webhooks).await?;
-        tracing::info!(
-            "the API server calls this webhook: from now on it refuses objects that no webhook can check"
-        );
+        tracing::info!("the API server calls this webhook: setting the failure policy Fail");
         self.amend(&api, &validator, &webhooks, (material, path, Policy::Fail)).await?;
         Ok(Reconciliation::Again)
     }
 
-    /// Patches a configuration where it is not as wanted.
+    /// Patches a configuration that differs from the desired state.
     async fn amend<K>(
         &mut self,
         api: &Api<K>,
@@ -354,19 +354,30 @@ impl WebhookController {
         api.patch(&name, &PatchParams::default(), &Patch::Strategic(&patch))
             .await
             .map_err(|error| StepError::request("writing a webhook configuration", error))?;
-        tracing::info!(name, "amended a webhook configuration");
+        tracing::info!(name, "patched a webhook configuration");
         Ok(true)
     }
 
-    /// With an address of our own there is no other replica that could answer. Behind a Service others may, and an operator who removes the last
-    /// one removes the configuration as well.
+    /// Sets `Ignore` if the configuration has the URL of this process, since no other replica can answer
+    /// there. Behind a Service other replicas may answer, and an operator who removes the last one also
+    /// removes the configuration.
     async fn release(&mut self) {
         let (Some(_), Some(material)) = (&self.settings.url, self.serving.clone()) else { return };
         match timeout(RECONCILE_TIMEOUT, self.register(&material, Policy::Ignore)).await {
-            Ok(Ok(_)) => tracing::info!("objects pass unchecked until a webhook answers again"),
-            Ok(Err(error)) => tracing::warn!(%error, "objects are refused until a webhook answers again"),
+            Ok(Ok(_)) => tracing::info!(
+                "set the failure policy Ignore: objects are not checked until a webhook responds again"
+            ),
+            Ok(Err(error)) => {
+                tracing::warn!(
+                    %error,
+                    "cannot set the failure policy Ignore: objects are refused until a webhook responds again"
+                )
+            }
             Err(_) => {
-                tracing::warn!("objects are refused until a webhook answers again: the API server is silent")
+                tracing::warn!(
+                    "setting the failure policy Ignore timed out: objects are refused until a webhook responds \
+                     again"
+                )
             }
         }
     }

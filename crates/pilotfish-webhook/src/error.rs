@@ -1,37 +1,36 @@
-//! What goes wrong while certificates and configurations are kept, in a line.
+//! Errors of reconciliations.
 
 use pilotfish_kube::request::RequestError;
 use pilotfish_source::ErrorClass;
 
-/// A step that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{step}: {reason}")]
 pub(crate) struct StepError {
-    /// What was being done, as in "reading the Secret".
+    /// Current step, such as "reading the Secret".
     step: &'static str,
     reason: String,
-    /// `None` when the error is local.
+    /// `None` for a local error.
     class: Option<ErrorClass>,
 }
 
 impl StepError {
-    /// The API server did not do it.
+    /// A failed request to the API server.
     pub(crate) fn request(step: &'static str, error: impl Into<RequestError>) -> Self {
         let error = error.into();
         Self { step, reason: error.message, class: Some(error.class) }
     }
 
-    /// It failed here.
+    /// A local failure.
     pub(crate) fn local(step: &'static str, reason: impl Into<String>) -> Self {
         Self { step, reason: reason.into(), class: None }
     }
 
-    /// True if the API server refuses it for lack of a right.
+    /// True if the API server refuses it for lack of a permission.
     pub(crate) fn is_denied(&self) -> bool {
         self.class == Some(ErrorClass::Denied)
     }
 
-    /// Whether another writer was first.
+    /// True if another writer was faster.
     pub(crate) fn is_conflict(&self) -> bool {
         self.class == Some(ErrorClass::Conflict)
     }

@@ -1,5 +1,5 @@
-//! Admission webhooks: what `pilotfish validate` checks in files, they check in objects before they are stored; and what
-//! `pilotfish inject` does to files, it does to Pods.
+//! Admission webhooks: validation of objects before they are stored, like `pilotfish validate` for files, and
+//! sidecar injection into Pods, like `pilotfish inject` for files.
 //!
 //! ```text
 //!  API server ── AdmissionReview ──▶ server (TLS) ──▶ routes ──▶ validate, inject (pure) ──▶ answer
@@ -7,7 +7,7 @@
 //!       └── caBundle, failurePolicy ── controller ── Secret, shared by replicas
 //! ```
 //!
-//! The certificates are made here, by an authority of their own: nothing else has to be installed for webhooks.
+//! The certificates are issued by an own authority: webhooks need no other component.
 
 mod arrival;
 mod certificate;
@@ -32,7 +32,7 @@ pub use server::{Bound, Certificates, LIMITS, ServerError};
 pub use store::SECRET;
 pub use validate::{Analysis, RevisionNow, Validator};
 
-/// Limits by the names that answers and metrics give them, beside those of connections ([`LIMITS`]).
+/// Limits with their names in responses and metrics, beside those of connections ([`LIMITS`]).
 pub const NAMED_LIMITS: [(&str, usize); 3] = [
     ("review-bytes", arrival::LARGEST),
     ("review-values", review::MOST_VALUES),

@@ -1,4 +1,5 @@
-//! The proof that the API server calls us: an object that only we refuse, which is never stored.
+//! Proof that the API server calls this webhook: a request for an object that only this webhook refuses,
+//! which is never stored.
 
 use crate::error::StepError;
 use crate::registration::Webhook;
@@ -14,11 +15,11 @@ use std::collections::BTreeMap;
 
 const DOING: &str = "trying whether an invalid object is refused";
 
-/// Tries to create an invalid WorkloadEntry of that revision in that namespace, which the validator must refuse. WorkloadEntries are what Pilotfish may create anyway, so
-/// that the proof needs no further right.
+/// Tries to create an invalid WorkloadEntry of that revision in that namespace, which the validator must
+/// refuse. Pilotfish may create WorkloadEntries anyway, so the proof needs no further permission.
 ///
 /// # Errors
-/// When the object was not refused, or not by us.
+/// If the object was not refused, or not by this webhook.
 pub(crate) async fn refuses(
     client: &Client,
     namespace: &str,
@@ -30,7 +31,7 @@ pub(crate) async fn refuses(
     let mut last = None;
     for version in versions {
         match create(client, namespace, revision, version).await.map_err(RequestError::from) {
-            // The cluster has the kind in another version, or not at all.
+            // The cluster has another version of the kind, or none.
             Err(error) if error.class == ErrorClass::Gone => {
                 last = Some(StepError::local(DOING, format!("{kind} is not served: {}", error.message)));
             }
@@ -64,7 +65,7 @@ async fn create(
     api.create(&PostParams { dry_run: true, ..PostParams::default() }, &object).await
 }
 
-/// Whether the refusal is the word of one of our webhooks.
+/// True if the message is a refusal by one of our webhooks.
 fn is_ours(message: &str, webhooks: &[Webhook<'_>]) -> bool {
     webhooks.iter().any(|webhook| {
         message.starts_with(&format!("admission webhook {:?} denied the request", webhook.name))

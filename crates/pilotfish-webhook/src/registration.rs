@@ -1,4 +1,4 @@
-//! The desired webhook configurations of the API server, and the patches towards them. Nothing here does IO.
+//! Desired webhook configurations of the API server, and patches towards them. No IO.
 
 use crate::certificate::certificates;
 use k8s_openapi::ByteString;
@@ -7,36 +7,36 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use serde_json::{Value, json};
 
-/// The ValidatingWebhookConfiguration; with a revision, its name follows.
+/// Name of the ValidatingWebhookConfiguration, followed by the revision if there is one.
 pub const VALIDATOR: &str = "pilotfish-validator";
-/// The MutatingWebhookConfiguration; with a revision, its name follows.
+/// Name of the MutatingWebhookConfiguration, followed by the revision if there is one.
 pub const INJECTOR: &str = "pilotfish-sidecar-injector";
 
-/// The end of the names of webhooks that inject sidecars: istioctl finds those of a revision or tag by it.
+/// Suffix of the names of injecting webhooks, by which istioctl finds those of a revision or tag.
 const INJECTION: &str = "sidecar-injector.istio.io";
 
-/// The desired fields of every webhook of ours.
+/// Desired fields of every webhook of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DesiredWebhook<'a> {
-    /// The authorities that sign its certificate, in PEM.
+    /// Authorities of its certificate, in PEM.
     pub(crate) authorities: &'a str,
-    /// Where API servers outside of the cluster's network reach it; `None` for the Service that is written there.
+    /// URL for API servers outside of the cluster's network; `None` to keep the Service.
     pub(crate) url: Option<&'a str>,
-    /// What happens to objects while no webhook answers.
+    /// Failure policy.
     pub(crate) policy: Policy,
 }
 
-/// What happens to objects while no webhook answers.
+/// Failure policy of a webhook, for times when no replica answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// As it is written, but `Ignore` where the API server would refuse objects only because it trusts
-    /// other authorities.
+    /// Keeps the configured policy, except for `Ignore` where the API server would refuse objects only
+    /// because it trusts other authorities.
     Careful,
-    /// They are refused: `Fail`.
+    /// Objects are refused: `Fail`.
     Fail,
-    /// They pass: `Ignore`.
+    /// Objects are accepted without checks: `Ignore`.
     Ignore,
-    /// Nobody's business but the writer's.
+    /// Keeps the policy of the configuration's author.
     Written,
 }
 
@@ -50,12 +50,12 @@ pub(crate) struct Webhook<'a> {
 
 impl<'a> Webhook<'a> {
     fn new(name: &'a str, client: &'a WebhookClientConfig, policy: Option<&'a str>) -> Self {
-        // The default of the API server.
+        // Default of the API server.
         Self { name, client, policy: policy.unwrap_or("Fail") }
     }
 }
 
-/// The webhooks of a validator.
+/// Webhooks of a validator.
 pub(crate) fn validating(configuration: &ValidatingWebhookConfiguration) -> Vec<Webhook<'_>> {
     let webhooks = configuration.webhooks.iter().flatten();
     webhooks
@@ -63,7 +63,7 @@ pub(crate) fn validating(configuration: &ValidatingWebhookConfiguration) -> Vec<
         .collect()
 }
 
-/// The webhooks of an injector.
+/// Webhooks of an injector.
 pub(crate) fn mutating(configuration: &MutatingWebhookConfiguration) -> Vec<Webhook<'_>> {
     let webhooks = configuration.webhooks.iter().flatten();
     webhooks
@@ -71,17 +71,18 @@ pub(crate) fn mutating(configuration: &MutatingWebhookConfiguration) -> Vec<Webh
         .collect()
 }
 
-/// The webhooks of a tag that inject sidecars. Others that stand beside them belong to their author.
+/// Injecting webhooks of a tag. Other webhooks of the configuration belong to its author.
 pub(crate) fn injecting(configuration: &MutatingWebhookConfiguration) -> Vec<Webhook<'_>> {
     mutating(configuration).into_iter().filter(|webhook| webhook.name.ends_with(INJECTION)).collect()
 }
 
-/// Whether each has the failure policy `Fail`.
+/// True if all have the failure policy `Fail`.
 pub(crate) fn all_fail(webhooks: &[Webhook<'_>]) -> bool {
     webhooks.iter().all(|webhook| webhook.policy == "Fail")
 }
 
-/// The strategic merge patch that makes them as wanted; `None` when they are. It holds for this version of the configuration only.
+/// Strategic merge patch to the desired state; `None` without a difference. Applies to this version of the
+/// configuration only.
 pub(crate) fn patch(
     webhooks: &[Webhook<'_>],
     version: Option<&str>,
@@ -127,7 +128,7 @@ fn change(webhook: &Webhook<'_>, wanted: &DesiredWebhook<'_>) -> Option<Value> {
     (change.as_object().is_some_and(|change| change.len() > 1)).then_some(change)
 }
 
-/// Whether a certificate of one of our authorities may be trusted with that bundle.
+/// True if the bundle contains one of our authorities.
 fn trusts(bundle: &[u8], authorities: &str) -> bool {
     let bundle = certificates(std::str::from_utf8(bundle).unwrap_or_default());
     certificates(authorities).iter().any(|ours| bundle.contains(ours))

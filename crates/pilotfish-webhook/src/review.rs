@@ -1,58 +1,55 @@
-//! Reviews as the API server sends them (`admission.k8s.io/v1`), and their answers. Nothing here does IO.
+//! Requests and responses of reviews (`admission.k8s.io/v1`). No IO.
 
 use crate::inject::Step;
 use base64::Engine;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// The one version that is spoken.
+/// Supported API version.
 const VERSION: &str = "admission.k8s.io/v1";
 
-/// A question of the API server.
+/// Review request of the API server.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Request<'a> {
-    /// What the answer must repeat.
+    /// Id that the response must repeat.
     pub(crate) uid: String,
-    /// What kind of object it is about.
+    /// Group, version and kind of the object.
     #[serde(default)]
     pub(crate) kind: RequestKind,
-    /// The name, empty where the API server makes one.
+    /// Name; empty if the API server generates one.
     #[serde(default)]
     pub(crate) name: String,
-    /// The namespace, empty for objects without one.
+    /// Namespace; empty for cluster-scoped objects.
     #[serde(default)]
     pub(crate) namespace: String,
-    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
+    /// Operation: `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     #[serde(default)]
     pub(crate) operation: String,
-    /// The object as it will be.
+    /// New version of the object.
     #[serde(default, borrow)]
     pub(crate) object: Option<&'a RawValue>,
 }
 
-/// Group, version and kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct RequestKind {
-    /// The API group, empty for Kubernetes' first.
+    /// API group; empty for the core group.
     pub(crate) group: String,
-    /// The version.
     pub(crate) version: String,
-    /// The kind.
     pub(crate) kind: String,
 }
 
-/// Why a body is no question.
+/// Reason why a body is not a review request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoReview {
     /// It is not JSON of that form.
     #[error("not an AdmissionReview: {0}")]
     Json(#[from] serde_json::Error),
-    /// It is of another version, or another kind.
+    /// It has another version or kind.
     #[error("{0:?} is not read, only {VERSION} AdmissionReview is")]
     Version(String),
-    /// It is an answer.
+    /// It is a response.
     #[error("an AdmissionReview without a request")]
     NoRequest,
 }
@@ -71,7 +68,7 @@ struct AdmissionReview<'a> {
 /// Parses the body of a review.
 ///
 /// # Errors
-/// When it is no review of this version.
+/// If it is not a review request of this version.
 pub(crate) fn parse(body: &[u8]) -> Result<Request<'_>, NoReview> {
     let review: AdmissionReview<'_> = serde_json::from_slice(body)?;
     if review.api_version != VERSION || review.kind != "AdmissionReview" {
@@ -84,11 +81,11 @@ pub(crate) fn parse(body: &[u8]) -> Result<Request<'_>, NoReview> {
     review.request.ok_or(NoReview::NoRequest)
 }
 
-/// The most values that an object may have, at all levels together. Each becomes many times what it is in JSON, and the largest objects
-/// that API servers keep have fewer.
+/// Maximum number of values in an object, at all levels together. Each takes many times its JSON size in
+/// memory; the largest objects in API servers have fewer.
 pub(crate) const MOST_VALUES: usize = 100_000;
 
-/// At least as many as there are values in a JSON text that was parsed: what separates them is counted, outside of strings.
+/// Upper bound for the number of values in a valid JSON text: counts separators outside of strings.
 pub(crate) fn values(json: &[u8]) -> usize {
     let (mut count, mut in_string, mut is_escaped) = (1_usize, false, false);
     for byte in json {
@@ -103,79 +100,75 @@ pub(crate) fn values(json: &[u8]) -> usize {
     count
 }
 
-/// An answer.
+/// Review response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Response {
-    /// That of the question.
+    /// Id of the request.
     pub(crate) uid: String,
-    /// Whether the object is taken.
+    /// True if the object is accepted.
     pub(crate) allowed: bool,
-    /// Why not.
+    /// Reason of the refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) status: Option<Status>,
-    /// What is changed of the object: a JSON patch in base64.
+    /// JSON patch of the object, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) patch: Option<String>,
-    /// What kind of patch it is.
+    /// Type of the patch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) patch_type: Option<&'static str>,
-    /// Warnings that the writer of the object gets either way.
+    /// Warnings for the client, whether or not the object is accepted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) warnings: Vec<String>,
 }
 
-/// Why an object is refused.
+/// Reason of a refusal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Status {
-    /// The HTTP status that the writer gets.
+    /// HTTP status for the client.
     pub(crate) code: u16,
-    /// Its word.
+    /// Machine-readable reason.
     pub(crate) reason: &'static str,
-    /// In full sentences.
+    /// Message in full sentences.
     pub(crate) message: String,
-    /// The same for programs.
+    /// Object and causes, machine-readable.
     pub(crate) details: Details,
 }
 
-/// Which object, and causes by field. `kubectl` prints both, as one may apply a folder of objects.
+/// Object, and causes by field. `kubectl` prints both, as one may apply a directory of objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Details {
-    /// The object's name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) name: String,
-    /// Its API group.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) group: String,
-    /// Its kind.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) kind: String,
-    /// Each a field.
+    /// Causes, one for each field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) causes: Vec<Cause>,
 }
 
-/// One cause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Cause {
-    /// Its word.
+    /// Machine-readable reason.
     pub(crate) reason: &'static str,
-    /// What is wrong with the field.
+    /// Problem of the field.
     pub(crate) message: String,
-    /// The field, as in `spec.http[0].timeout`.
+    /// Path of the field, such as `spec.http[0].timeout`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) field: String,
 }
 
 impl Response {
-    /// The object is taken.
+    /// Accepts the object.
     #[must_use]
     pub(crate) fn allowed(uid: impl Into<String>) -> Self {
         let uid = uid.into();
         Self { uid, allowed: true, status: None, patch: None, patch_type: None, warnings: Vec::new() }
     }
 
-    /// The object is taken with these changes.
+    /// Accepts the object with these changes.
     #[must_use]
     pub(crate) fn patched(uid: impl Into<String>, steps: &[Step]) -> Self {
         if steps.is_empty() {
@@ -190,13 +183,13 @@ impl Response {
         }
     }
 
-    /// The object is refused because it could not be dealt with.
+    /// Refuses the object because it could not be processed.
     #[must_use]
     pub(crate) fn failed(uid: impl Into<String>, message: String) -> Self {
         Self::refused(uid, (500, "InternalError"), message)
     }
 
-    /// The object is refused for its content.
+    /// Refuses the object for its content.
     #[must_use]
     pub(crate) fn bad(uid: impl Into<String>, message: String) -> Self {
         Self::refused(uid, (400, "BadRequest"), message)
@@ -207,10 +200,10 @@ impl Response {
         Self { allowed: false, status: Some(status), ..Self::allowed(uid) }
     }
 
-    /// The body that the API server gets.
+    /// Encodes the response body.
     ///
     /// # Errors
-    /// Never for these types; there is no panic in its place.
+    /// Never for these types; avoids a panic.
     pub(crate) fn body(&self) -> Result<Vec<u8>, serde_json::Error> {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]

@@ -1,4 +1,4 @@
-//! The paths that API servers call.
+//! Paths that API servers call.
 
 use crate::arrival::{Arrivals, Failure};
 use crate::inject::Injector;
@@ -17,26 +17,27 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// How long an answer may take, as long as API servers wait by default.
+/// Maximum time for a response: the default timeout of API servers.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Who asks, where no connection tells.
+/// Client address of a request without a connection.
 const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-/// Reviews of one webhook that are computed at a time. More wait, so that they never take all processors from proxies.
+/// Maximum number of reviews of one webhook that are computed at a time. Others wait, so that processors
+/// remain for proxies.
 const AT_A_TIME: usize = 2;
 
-/// The outcome of a review.
+/// Outcome of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The object is taken.
+    /// The object was accepted.
     Allowed,
-    /// The object is refused.
+    /// The object was refused.
     Refused,
-    /// It was no valid review.
+    /// The review was invalid.
     Error,
 }
 
 impl Outcome {
-    /// As a label of metrics.
+    /// Value of a metric label.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -47,26 +48,25 @@ impl Outcome {
     }
 }
 
-/// Receives the outcome of each review. What is not counted need not be implemented.
+/// Receiver of the outcome of each review.
 pub trait Observer: Send + Sync {
-    /// A review of that webhook was answered.
+    /// Called after a review of that webhook.
     fn reviewed(&self, webhook: &'static str, outcome: Outcome);
-    /// An object of a kind that is read was validated.
+    /// Called after the validation of an object of a known kind.
     fn validated(&self, _kind: Kind, _version: &str, _refused: bool) {}
-    /// The injecting webhook answered, and changed the object or left it as it was.
+    /// Called after a review of the injecting webhook, with a flag for a changed object.
     fn injected(&self, _outcome: Outcome, _changed: bool) {}
-    /// A limit was reached, which docs/limits.md has by that name.
+    /// Called when a limit is reached, by its name in docs/limits.md.
     fn limit_reached(&self, _limit: &'static str) {}
 }
 
-/// What the paths are for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Validate,
     Inject,
 }
 
-/// Answers reviews.
+/// Function that answers reviews.
 pub(crate) type Reviewer = Arc<dyn Fn(&Request<'_>) -> Answer + Send + Sync>;
 
 struct Webhook {
@@ -78,7 +78,7 @@ struct Webhook {
     observer: Arc<dyn Observer>,
 }
 
-/// The paths, with everything that they need.
+/// Router of all paths.
 pub fn router(validator: Validator, injector: Injector, observer: &Arc<dyn Observer>) -> Router {
     let validate: Reviewer = Arc::new(move |request| validator.review(request));
     let inject: Reviewer = Arc::new(move |request| injector.review(request));
@@ -128,10 +128,10 @@ async fn review(State(webhook): State<Arc<Webhook>>, request: HttpRequest) -> Re
     response
 }
 
-/// An answer as it is sent.
+/// A response to send.
 struct Answered {
     allowed: bool,
-    /// Whether it changes the object.
+    /// True if it changes the object.
     changed: bool,
     body: Vec<u8>,
 }
@@ -147,7 +147,7 @@ async fn answer(webhook: &Arc<Webhook>, request: HttpRequest) -> Result<Answered
     let arrived = webhook.arrivals.read(peer.ip(), request.into_body()).await?;
     let permit = arrived.until(webhook.permits.clone().acquire_owned()).await?;
     let permit = permit.map_err(|error| failed(&error))?;
-    // The permit is held by the thread itself: a review whose client is gone still takes its processor.
+    // The thread holds the permit: a review whose client is gone still uses its processor.
     let this = webhook.clone();
     let thinking = tokio::task::spawn_blocking(move || {
         let _held = permit;
@@ -168,7 +168,7 @@ async fn answer(webhook: &Arc<Webhook>, request: HttpRequest) -> Result<Answered
     thinking.await.map_err(|error| failed(&error))?
 }
 
-/// A header's text, empty where there is none.
+/// Text of a header; empty if it is missing.
 fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }

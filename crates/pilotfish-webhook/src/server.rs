@@ -1,4 +1,4 @@
-//! The HTTPS server: bound first, run later, its certificate swapped while it runs.
+//! HTTPS server: bound first, run later, with a certificate that is replaced at run time.
 
 use crate::routes::Observer;
 use arc_swap::ArcSwapOption;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-/// What those who reach the port can hold. API servers keep a few connections each.
+/// Connection limits of the webhook server. API servers keep a few connections each.
 pub const LIMITS: Limits = Limits {
     connections: 512,
     address_connections: 128,
@@ -27,7 +27,7 @@ pub const LIMITS: Limits = Limits {
     drain: Duration::from_secs(5),
 };
 
-/// The certificate that is served. Without one, every handshake fails.
+/// Serving certificate. Without one, every handshake fails.
 #[derive(Debug, Default)]
 pub struct Certificates {
     served: ArcSwapOption<CertifiedKey>,
@@ -35,19 +35,19 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Serves this one from now on, which clients check by these authorities (PEM).
+    /// Replaces the certificate, which clients verify with these authorities (PEM).
     pub fn set(&self, certified: CertifiedKey, authorities: String) {
         self.authorities.store(Some(Arc::new(authorities)));
         self.served.store(Some(Arc::new(certified)));
     }
 
-    /// The authorities by which clients check it, in PEM.
+    /// Authorities of the certificate, in PEM.
     #[must_use]
     pub fn authorities(&self) -> Option<Arc<String>> {
         self.authorities.load_full()
     }
 
-    /// Whether there is one.
+    /// True if there is a certificate.
     #[must_use]
     pub fn is_served(&self) -> bool {
         self.served.load().is_some()
@@ -60,33 +60,28 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-/// Why the server cannot be started.
+/// Start-up error of the server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The address is taken or not ours.
+    /// The address is in use or not one of this machine.
     #[error("cannot listen on {address}")]
-    Bind {
-        /// The requested address.
-        address: SocketAddr,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The TLS settings are impossible.
+    Bind { address: SocketAddr, source: io::Error },
+    /// The TLS settings are invalid.
     #[error("no TLS")]
     Tls(#[from] rustls::Error),
 }
 
-/// A server that has its address but does not answer yet.
+/// A server that is bound and does not serve yet.
 pub struct Bound {
     listener: Listener,
     certificates: Arc<Certificates>,
 }
 
 impl Bound {
-    /// Takes the address.
+    /// Binds the address.
     ///
     /// # Errors
-    /// When it cannot be had.
+    /// If it cannot be bound.
     pub async fn bind(address: SocketAddr) -> Result<Self, ServerError> {
         let certificates = Arc::new(Certificates::default());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -100,26 +95,26 @@ impl Bound {
         Ok(Self { listener: listener.with_tls(TlsAcceptor::from(Arc::new(config))), certificates })
     }
 
-    /// The address that it really has: a free port in place of 0.
+    /// Bound address, with the port that the system chose for port 0.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.listener.address()
     }
 
-    /// The same, which tells an observer of limits that are reached.
+    /// Sets an observer of reached limits.
     #[must_use]
     pub fn with_observer(self, observer: Arc<dyn Observer>) -> Self {
         let listener = self.listener.with_on_limit(Arc::new(move |limit| observer.limit_reached(limit)));
         Self { listener, ..self }
     }
 
-    /// Where certificates are given to it.
+    /// Certificates of this server, to be set by the controller.
     #[must_use]
     pub fn certificates(&self) -> Arc<Certificates> {
         self.certificates.clone()
     }
 
-    /// Answers until `stop` is set and open requests are answered.
+    /// Serves until `stop` is set and open requests are answered.
     pub async fn run(self, router: Router, mut stop: watch::Receiver<bool>) {
         self.listener.run(router, stopped(&mut stop)).await;
     }
@@ -127,6 +122,6 @@ impl Bound {
 
 /// Completes when `stop` is set.
 pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // An error means that the sender is gone, which counts as a stop.
+    // An error means that the sender was dropped, which counts as a stop.
     let _ = stop.wait_for(|stop| *stop).await;
 }

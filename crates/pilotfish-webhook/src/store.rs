@@ -1,4 +1,4 @@
-//! The Secret in which replicas share the certificates.
+//! Secret in which replicas share the certificates.
 
 use crate::certificate::Material;
 use crate::error::StepError;
@@ -8,7 +8,7 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Its name, in the namespace of mesh-wide settings; with a revision, its name follows.
+/// Name of the Secret, in the namespace of mesh-wide settings, followed by the revision if there is one.
 pub const SECRET: &str = "pilotfish-webhook-certificate";
 
 const AUTHORITIES: &str = "ca.crt";
@@ -17,7 +17,7 @@ const AUTHORITY_EXPIRES: &str = "ca.expires";
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
-/// What the Secret holds. What is missing or no text is empty, and is therefore replaced.
+/// Content of the Secret. Missing or invalid entries are empty, and are replaced therefore.
 pub(crate) fn material(secret: &Secret) -> Material {
     let text = |key: &str| {
         let bytes = secret.data.as_ref().and_then(|data| data.get(key));
@@ -48,10 +48,11 @@ fn data(material: &Material) -> BTreeMap<String, ByteString> {
     entries.into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes()))).collect()
 }
 
-/// Writes the Secret of that name. `before` is the Secret as it was read; later writes of others are not overwritten.
+/// Writes the Secret of that name. `before` is the Secret as it was read; later writes of others are not
+/// overwritten.
 ///
 /// # Errors
-/// A conflict when another replica was first: read it again and use theirs.
+/// A conflict if another replica was faster: read the Secret again and use its certificates.
 pub(crate) async fn write(
     api: &Api<Secret>,
     name: &str,

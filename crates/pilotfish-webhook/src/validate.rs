@@ -1,4 +1,5 @@
-//! The answers of the validating webhook: what `pilotfish validate` reports for the same object, in the same words.
+//! Responses of the validating webhook: the report of `pilotfish validate` for the same object, in the same
+//! words.
 
 use crate::review::{Cause, Details, Request, Response, Status};
 use pilotfish_config::{ObjectCheck, Problem, read_live};
@@ -7,7 +8,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::sync::Arc;
 
-/// Problems of each severity that are listed; the rest is counted.
+/// Maximum number of listed problems of each severity; further ones are counted.
 const MOST: usize = 20;
 
 /// Validates objects.
@@ -19,14 +20,14 @@ pub struct Validator {
     origin: Arc<str>,
 }
 
-/// What is doubtful about an object because of others that there are.
+/// Analysis of an object's references to others.
 pub type Analysis = Arc<dyn Fn(&Object) -> Vec<Problem> + Send + Sync>;
 
-/// The revision whose objects are read, with the tags that it has now.
+/// Function for the revision whose objects are read, with its current tags.
 pub type RevisionNow = Arc<dyn Fn() -> Revision + Send + Sync>;
 
 impl Validator {
-    /// A validator with more checks than those of the types.
+    /// Creates a validator with checks in addition to those of the types.
     #[must_use]
     pub fn new(checks: Vec<ObjectCheck>) -> Self {
         let (analysis, revision): (Analysis, RevisionNow) =
@@ -34,19 +35,19 @@ impl Validator {
         Self { checks, analysis, revision, origin: "admission".into() }
     }
 
-    /// A validator of the objects of a revision. Those of others are allowed.
+    /// Sets the revision. Objects of others are accepted.
     #[must_use]
     pub fn with_revision(self, revision: RevisionNow) -> Self {
         Self { revision, ..self }
     }
 
-    /// The same with warnings about what objects point at.
+    /// Adds warnings about the objects' references.
     #[must_use]
     pub fn with_analysis(self, analysis: Analysis) -> Self {
         Self { analysis, ..self }
     }
 
-    /// Answers a question. Kinds that are not read pass.
+    /// Answers a review. Unknown kinds are accepted.
     #[must_use]
     pub(crate) fn review(&self, request: &Request<'_>) -> Response {
         match self.problems(request) {
@@ -55,12 +56,12 @@ impl Validator {
         }
     }
 
-    /// What is wrong with the object; `None` when that does not matter.
+    /// Problems of the object; `None` if it is not checked.
     fn problems(&self, request: &Request<'_>) -> Option<Vec<Problem>> {
         let object = request.object.filter(|_| matches!(request.operation.as_str(), "CREATE" | "UPDATE"))?;
         let kind = Kind::find(&request.kind.group, &request.kind.kind)?;
         let json = object.get().as_bytes();
-        // An object that goes only loses its finalizers: a mistake in it must not keep it.
+        // An object in deletion only loses its finalizers: a mistake in it must not block that.
         if is_going(json) {
             return None;
         }
@@ -121,7 +122,7 @@ fn answer(request: &Request<'_>, problems: &[Problem]) -> Response {
     response
 }
 
-/// A line for each.
+/// One line for each problem.
 fn texts(problems: &[&Problem]) -> Vec<String> {
     let mut texts: Vec<_> = problems.iter().take(MOST).map(ToString::to_string).collect();
     if let Some(more) = problems.len().checked_sub(MOST).filter(|more| *more > 0) {

@@ -12,9 +12,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-/// Seconds after which the API server ends a watch.
+/// Time in seconds after which the API server ends a watch.
 const WATCH: u32 = 290;
-/// A watch without an event for longer is dead.
+/// Maximum time without an event: then the watch is dead.
 const SILENCE: Duration = Duration::from_secs(310);
 
 /// Selects the object of that name.
@@ -22,7 +22,8 @@ pub(crate) fn named(name: &str) -> WatchParams {
     WatchParams::default().fields(&format!("metadata.name={name}"))
 }
 
-/// Watches the selected objects until the receiver is dropped. Without the right to, only the clock triggers.
+/// Watches the selected objects until the receiver is dropped. Without the permission, only the clock
+/// triggers.
 pub(crate) async fn watch<K>(api: Api<K>, selected: WatchParams, wakes: mpsc::Sender<()>)
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -39,7 +40,7 @@ where
     }
 }
 
-/// One watch to its end. Returns whether an event arrived.
+/// Reads one watch to its end. Returns true if an event arrived.
 async fn follow<K>(api: &Api<K>, selected: &WatchParams, wakes: &mpsc::Sender<()>) -> bool
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -60,7 +61,7 @@ where
             Ok(WatchEvent::Error(_)) | Err(_) => break,
             Ok(_) => {
                 received = true;
-                // A full channel means that a trigger is pending already.
+                // A full channel means that a trigger is already pending.
                 if let Err(mpsc::error::TrySendError::Closed(())) = wakes.try_send(()) {
                     break;
                 }

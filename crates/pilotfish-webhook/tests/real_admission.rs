@@ -1,5 +1,5 @@
-//! The validating webhook behind a real API server: it refuses in the words of `pilotfish validate`, its certificates follow each
-//! other while it runs, and what happens without it is as documented.
+//! The validating webhook behind a real API server: it refuses in the words of `pilotfish validate`, its
+//! certificates follow each other while it runs, and what happens without it is as documented.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
@@ -177,7 +177,8 @@ async fn is_policy(server: &ApiServer, wanted: &str) {
     .await;
 }
 
-/// Waits until the API server asks the webhook: what it reads of a configuration is a moment behind what it stores.
+/// Waits until the API server asks the webhook: what it reads of a configuration is a moment behind what it
+/// stores.
 async fn is_checked(server: &ApiServer) {
     is_policy(server, "Fail").await;
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
@@ -335,7 +336,8 @@ async fn who_writes_the_opposite_is_not_fought() {
         if now >= 30 { Ok(()) } else { Err(now) }
     })
     .await;
-    // From then on each writes once in ten seconds: at some moment the last three seconds have seen three writes at most.
+    // From then on each writes once in ten seconds: at some moment the last three seconds have seen three
+    // writes at most.
     let window = Duration::from_secs(3);
     let seen = RefCell::new(VecDeque::from([(Instant::now(), generation().await)]));
     eventually("they become slow", || async {

@@ -1,4 +1,5 @@
-//! The server over made-up clusters, for measuring it with a load client: `load ADDRESS CONTROL-ADDRESS CLUSTERS`.
+//! The server over made-up clusters, for measuring it with a load client: `load ADDRESS CONTROL-ADDRESS
+//! CLUSTERS`.
 //!
 //! `GET /touch?k=K` on the control address gives K clusters new endpoints `200.<tick/256>.<tick%256>.*`;
 //! `GET /retune?k=K` changes K clusters themselves.

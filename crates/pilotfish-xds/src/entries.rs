@@ -13,7 +13,7 @@ pub(crate) type Map = OrdMap<Arc<str>, Arc<Resource>>;
 /// Names, shared in the same way.
 pub(crate) type NameSet = OrdSet<Arc<str>>;
 
-/// One entry's share of a set's hash: the same in every replica.
+/// Hash of one entry, to be added up to the hash of a set. Equal in all replicas.
 pub(crate) fn entry_hash(resource: &Resource) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(resource.name.as_bytes(), resource.version)
 }
@@ -23,7 +23,7 @@ pub(crate) fn set_version<'a>(resources: impl Iterator<Item = &'a Arc<Resource>>
     resources.fold(0, |sum: u64, resource| sum.wrapping_add(entry_hash(resource)))
 }
 
-/// Resources by name: some of one's own, over layers that are shared with others. A clone costs two pointers.
+/// Resources by name: an own map over layers that are shared with others. A clone costs two pointers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entries {
     own: Map,
@@ -35,7 +35,7 @@ impl Entries {
         Self::default()
     }
 
-    /// What is there besides the layers.
+    /// Resources that are not in any layer (subscriptions by name).
     pub(crate) fn own(&self) -> &Map {
         &self.own
     }
@@ -69,7 +69,7 @@ impl Entries {
         under.map_or(0, |under| under.len() - self.hidden(under).count) + self.own.len()
     }
 
-    /// The version of the whole set; `own` is that of what is there besides the layers.
+    /// Version of the whole set; `own` is the hash of the resources outside of layers.
     pub(crate) fn version(&self, own: u64) -> u64 {
         let Some(under) = &self.under else { return own };
         under.version().wrapping_sub(self.hidden(under).sum).wrapping_add(own)
@@ -79,7 +79,7 @@ impl Entries {
         Hidden::by(&self.own, under)
     }
 
-    /// Each resource once: those of one's own by name, then those of each layer.
+    /// All resources, each once: first the own ones by name, then those of each layer.
     pub(crate) fn values(&self) -> impl Iterator<Item = &Arc<Resource>> {
         let maps = self.maps();
         let mut all = Vec::with_capacity(self.len());
@@ -92,13 +92,14 @@ impl Entries {
         all.into_iter()
     }
 
-    /// The encoded form of what [`Self::values`] ends with; `None` where a part of that is hidden, or nothing is shared.
+    /// Encoded form of the last resources of [`Self::values`]; `None` if one of them is shadowed, or nothing
+    /// is shared.
     pub(crate) fn chunks(&self) -> Option<Vec<Arc<Chunk>>> {
         let under = self.under.as_ref()?;
         if self.hidden(under).count > 0 { None } else { under.chunks() }
     }
 
-    /// What leads to `new` where the layers alone differ, as [`Layer::step_from`] has it.
+    /// Difference to `new` if only the layers differ, from [`Layer::step_from`].
     pub(crate) fn step_to(&self, new: &Self) -> Option<Step> {
         if !self.own.is_empty() || !new.own.is_empty() {
             return None;
@@ -121,7 +122,7 @@ impl Entries {
         *self = Self::default();
     }
 
-    /// Makes one map of all layers: of the lowest, which is the largest, with the others inserted.
+    /// Merges all layers into one map: the lowest, which is the largest, with the others inserted.
     fn flatten(&mut self) {
         let maps = self.maps();
         let mut maps = maps.into_iter();
@@ -134,7 +135,7 @@ impl Entries {
         *self = Self { own: all, under: None };
     }
 
-    /// From the lowest layer to what is one's own.
+    /// Maps from the lowest layer up to the own one.
     fn maps(&self) -> Vec<&Map> {
         let layers = std::iter::successors(self.under.as_deref(), |layer| layer.under().map(Arc::as_ref));
         let mut maps: Vec<&Map> =
@@ -143,13 +144,13 @@ impl Entries {
         maps
     }
 
-    /// The only map, where there are no layers.
+    /// The only map, if there are no layers.
     pub(crate) fn as_map(&self) -> Option<&Map> {
         self.under.is_none().then_some(&self.own)
     }
 
-    /// The names that may lead to another resource in `new`: those that differ in some layer. Layers are compared from the lowest up, which
-    /// is the largest, and what two of them share is passed over.
+    /// Names that may lead to another resource in `new`: those that differ in some layer. Layers are compared
+    /// from the lowest, which is the largest, and subtrees that two of them share are skipped.
     pub(crate) fn differing(&self, new: &Self) -> BTreeSet<Arc<str>> {
         let (old, new) = (self.maps(), new.maps());
         let empty = Map::new();

@@ -1,18 +1,18 @@
-//! What a fan-out takes from the process that it runs in: the time, and numbers drawn by chance.
+//! Inputs that a fan-out takes from its process: the clock and random numbers.
 //!
-//! Nothing else in the state machines depends on more than their inputs, so a simulation that sets these can repeat a run
-//! to the byte.
+//! The state machines depend on nothing else besides their inputs, so a simulation that sets these can repeat
+//! a run byte for byte.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-/// Where a fan-out reads the time.
+/// Clock of a fan-out.
 pub trait Clock: Send + Sync + 'static {
-    /// Measures how long a publication takes to its streams. Streams themselves are given the time with every call.
+    /// Monotonic time, to measure the latency of publications. Streams receive the time with every call.
     fn now(&self) -> Instant;
 
-    /// The time of day, for debug pages: nothing is decided by it.
+    /// Time of day, for debug pages only.
     fn wall_time(&self) -> SystemTime;
 }
 
@@ -30,15 +30,15 @@ impl Clock for SystemClock {
     }
 }
 
-/// Time and chance of one fan-out. The default is what a server needs.
+/// Clock and random seeds of one fan-out. The default is meant for servers.
 #[derive(Clone)]
 pub struct Environment {
-    /// Read by publications and for times on debug pages.
+    /// Clock for publications and for times on debug pages.
     pub clock: Arc<dyn Clock>,
-    /// Keys the hashes by which subscriptions are compared. By default it is random, so that no client can make two
-    /// subscriptions collide.
+    /// Key of the hashes by which subscriptions are compared. Random by default, so that no client can make
+    /// two subscriptions collide.
     pub hash_seed: u64,
-    /// The nonce of the first response; every response of the fan-out counts up.
+    /// Nonce of the first response; each response of the fan-out adds one.
     pub first_nonce: u64,
 }
 

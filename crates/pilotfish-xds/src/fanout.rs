@@ -1,4 +1,4 @@
-//! From a change to the streams that subscribed to it.
+//! Fan-out: delivers a change to the streams that subscribe to it.
 
 use crate::environment::{Clock, Environment};
 use crate::group::{Group, GroupKey, NameHasher, SubscriptionKey};
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-/// Lines about clients that come and go, in ten seconds.
+/// Maximum number of connect and disconnect log lines in ten seconds.
 const LINES: u32 = 50;
 
 /// Everything that streams share: groups, the index from resource names to them, and the list of connections.
@@ -32,39 +32,37 @@ pub struct Fanout<S: ResourceSource> {
     pub(crate) hasher: NameHasher,
     pub(crate) nonces: Nonces,
     topology: RwLock<Topology>,
-    /// For whom names count.
     pub(crate) names: ClientBudgets,
-    /// For whom nodes count.
     pub(crate) nodes: ClientBudgets,
-    /// For debug pages and for whoever follows acknowledgements. A stream removes itself when it is dropped.
+    /// Streams for debug pages and for the tracking of acknowledgements. A stream removes itself when it is
+    /// dropped.
     streams: Mutex<Slab<Listed>>,
     next_connection: AtomicU64,
-    /// For subscriptions of which a part is entered.
+    /// Number of the next incomplete subscription.
     next_entering: AtomicU64,
-    /// Of clients that come and go, as often as they like.
+    /// Rate limit for the log lines of connects and disconnects.
     log: LogLimit,
     /// The marks of streams that have collections.
     collectors: Mutex<Vec<Weak<Mark>>>,
     /// The revision of the newest publication whose streams are all marked.
     revision: AtomicU64,
-    /// Of all streams.
+    /// Number of prompt streams with a pending publication.
     due: Due,
 }
 
 /// A stream in the list of connections.
 struct Listed {
     stream: Weak<dyn ReportStatus>,
-    /// Once it is known.
+    /// `None` until the first request.
     client: Option<ClientId>,
 }
 
 impl<S: ResourceSource> Fanout<S> {
-    /// A fan-out of that source's resources, without streams.
     pub fn new(source: Arc<S>, recorder: Arc<dyn Recorder>, limits: StreamLimits) -> Arc<Self> {
         Self::with_environment(source, recorder, limits, Environment::default())
     }
 
-    /// A fan-out that takes time and chance from that environment.
+    /// Creates a fan-out with the given clock and random seeds.
     pub fn with_environment(
         source: Arc<S>,
         recorder: Arc<dyn Recorder>,
@@ -93,30 +91,29 @@ impl<S: ResourceSource> Fanout<S> {
         })
     }
 
-    /// How many lines about clients were left out, if one may be written now.
+    /// Permission to log a connect or disconnect now, with the number of lines suppressed before it.
     pub(crate) fn may_log(&self) -> Option<u64> {
         self.log.allow(self.clock.now())
     }
 
-    /// Whether streams have yet to handle a publication that could do so at once.
+    /// Number of prompt streams with a pending publication.
     pub(crate) fn due(&self) -> &Due {
         &self.due
     }
 
-    /// The source of the resources.
     pub fn source(&self) -> &Arc<S> {
         &self.source
     }
 
-    /// Applies a new state of the source to the groups that it changes and wakes their streams. To be called after each new state,
-    /// by one caller. Returns the clients that it concerns, and by which types.
+    /// Applies a new state of the source to the groups that it changes and wakes their streams. Has to be
+    /// called after each new state, by a single caller. Returns the concerned clients and types.
     pub fn publish(&self, publication: &Publication) -> Vec<Concerned> {
         let since = self.clock.now().saturating_duration_since(self.started);
         let mut concerned: Vec<Concerned> = Vec::new();
         let marks = {
             let snapshot = self.source.snapshot();
             let fetched = self.prefetch(&publication.changes, &snapshot);
-            // Nobody reads a group while some have this publication and others have not.
+            // No stream may read a group while only some of the groups have this publication.
             let mut topology = self.topology.write();
             let mut marks = Vec::new();
             let mut note = |mark: &Arc<Mark>, set: Set, types: Types| {
@@ -135,7 +132,7 @@ impl<S: ResourceSource> Fanout<S> {
             });
             for client in &publication.view_changed {
                 for mark in topology.marks_of(*client) {
-                    // Which of its views are others now, the stream finds out.
+                    // The stream itself compares which of its views changed.
                     note(mark, mark.set_moved(publication.revision, since), Types::ALL);
                 }
             }
@@ -148,13 +145,13 @@ impl<S: ResourceSource> Fanout<S> {
         concerned
     }
 
-    /// The revision in force: that of the newest publication. Every stream that it concerns knows of it.
+    /// Revision of the newest publication that has marked all of its streams.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.revision.load(Ordering::Acquire)
     }
 
-    /// Wakes the streams that have collections: the source has another state of some.
+    /// Wakes the streams with collections, after a change in the source.
     pub fn publish_collections(&self) {
         let since = self.clock.now().saturating_duration_since(self.started);
         let mut marks: Vec<Arc<Mark>> = Vec::new();
@@ -172,14 +169,14 @@ impl<S: ResourceSource> Fanout<S> {
         }
     }
 
-    /// A stream has collections from now on.
+    /// Adds a stream to those with collections.
     pub(crate) fn collect(&self, mark: &Arc<Mark>) {
         let mut collectors = self.collectors.lock();
         collectors.retain(|mark| mark.strong_count() > 0);
         collectors.push(Arc::downgrade(mark));
     }
 
-    /// Reads what changed before anything is locked: reading may compute.
+    /// Reads the changed resources before taking a lock, since reading may compute.
     fn prefetch<'a, C>(&self, changes: &'a [Change], snapshot: &impl Snapshot<C>) -> Fetched<'a> {
         let wanted = self.topology.read().wanted(changes);
         let mut fetched = Fetched::with_capacity(wanted.len());
@@ -190,7 +187,8 @@ impl<S: ResourceSource> Fanout<S> {
         fetched
     }
 
-    /// While the guard lives, no group changes: what a stream sends next is chosen from one published state.
+    /// Blocks publications while the guard lives, so that a stream's next responses come from one published
+    /// state.
     pub(crate) fn published(&self) -> RwLockReadGuard<'_, Topology> {
         self.topology.read()
     }
@@ -206,7 +204,7 @@ impl<S: ResourceSource> Fanout<S> {
         self.topology.write().unregister(client, mark);
     }
 
-    /// Enters a stream into the list of connections; `make` is given its slot there.
+    /// Adds a stream to the list of connections; `make` receives its slot.
     pub(crate) fn enter<T: ReportStatus + 'static>(&self, make: impl FnOnce(usize) -> Arc<T>) -> Arc<T> {
         let mut streams = self.streams.lock();
         let entry = streams.vacant_entry();
@@ -224,7 +222,7 @@ impl<S: ResourceSource> Fanout<S> {
         self.next_connection.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Puts a stream into the group of that subscription and reads the group's resources if it is a new one.
+    /// Adds a stream to the group of a subscription and reads the resources of a new group.
     pub(crate) fn subscribe(
         &self,
         mark: &Arc<Mark>,
@@ -238,11 +236,11 @@ impl<S: ResourceSource> Fanout<S> {
         Ok(membership)
     }
 
-    /// Puts a stream that has no place yet into the group of a subscription by these names, some of them at a time: publications wait for
-    /// the names of a piece and not for those of all.
+    /// Adds a stream to the group of a subscription with these names, a batch at a time: publications wait
+    /// for a batch and not for all names.
     ///
     /// # Errors
-    /// When the names are too many for `account`. Then the stream has no place.
+    /// If `account` cannot pay for the names. Then the stream has no membership.
     pub(crate) fn subscribe_to(
         &self,
         mark: &Arc<Mark>,
@@ -257,7 +255,7 @@ impl<S: ResourceSource> Fanout<S> {
         self.enter_in_pieces(mark, key, parts, names, (account, None))
     }
 
-    /// Makes a new group of many names. What another group has of them is taken over.
+    /// Creates a group with many names, a batch at a time, copying resources that `other` already has.
     fn enter_in_pieces(
         &self,
         mark: &Arc<Mark>,
@@ -297,13 +295,13 @@ impl<S: ResourceSource> Fanout<S> {
         Ok(place)
     }
 
-    /// A subscription of which a part is entered, that is no other stream's.
+    /// Key of an incomplete subscription that no other stream can join.
     fn part_of(&self, subscription: SubscriptionKey) -> SubscriptionKey {
         subscription.entering(self.next_entering.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Changes a stream's subscription, and gives its old place up. Returns whether that was done: `false` where it would take too long, as
-    /// [`Topology::resubscribe`] tells.
+    /// Moves a stream to another subscription and releases its old membership. Returns `false` without a
+    /// change if that would hold the topology's lock for too long (see [`Topology::resubscribe`]).
     fn resubscribe(
         &self,
         mark: &Arc<Mark>,
@@ -325,10 +323,12 @@ impl<S: ResourceSource> Fanout<S> {
         Ok(true)
     }
 
-    /// The same with names to add and to remove, some of them at a time.
+    /// Moves a stream to another subscription as [`Self::resubscribe`] does, with large lists of names in
+    /// batches.
     ///
     /// # Errors
-    /// When the names are too many for `account`. Then the place is that of a part of them, and still to be given up.
+    /// If `account` cannot pay for the names. Then `place` is the membership of a partial subscription, which
+    /// the caller still has to release.
     pub(crate) fn resubscribe_to(
         &self,
         mark: &Arc<Mark>,
@@ -363,7 +363,8 @@ impl<S: ResourceSource> Fanout<S> {
         Ok(())
     }
 
-    /// Gives a stream whose group others keep a group of its own, and then its old place up.
+    /// Gives a stream, whose group has other members, a group of its own, and then releases its old
+    /// membership.
     fn move_away(
         &self,
         mark: &Arc<Mark>,
@@ -384,7 +385,7 @@ impl<S: ResourceSource> Fanout<S> {
         Ok(())
     }
 
-    /// Gives a stream's place up, and the names that nobody else subscribes to, some of them at a time.
+    /// Releases a stream's membership and the names without other subscribers, a batch at a time.
     pub(crate) fn leave(&self, membership: &Membership) {
         let freed = self.topology.write().leave(membership);
         self.free(&membership.key, freed);
@@ -403,7 +404,7 @@ impl<S: ResourceSource> Fanout<S> {
         }
     }
 
-    /// Tells the source that nobody subscribes to these names any more.
+    /// Notifies the source of names without any remaining subscriber.
     fn let_go(&self, GroupKey { ty, view, .. }: &GroupKey, names: &[Arc<str>]) {
         if !names.is_empty() && *view != ViewId::NONE {
             self.source.unsubscribed(*view, names, &|name| self.is_subscribed(*view, *ty, name));
@@ -421,55 +422,57 @@ impl<S: ResourceSource> Fanout<S> {
         );
     }
 
-    /// Whether some stream subscribes to a resource of a view by its name.
+    /// True if some stream subscribes to this resource of the view by name.
     pub fn is_subscribed(&self, view: ViewId, ty: ResourceType, name: &str) -> bool {
         self.topology.read().is_subscribed(view, ty, name)
     }
 
-    /// How many streams are open.
+    /// Number of open streams.
     pub fn stream_count(&self) -> usize {
         self.streams.lock().len()
     }
 
-    /// How many different subscriptions exist.
+    /// Number of distinct subscriptions.
     pub fn group_count(&self) -> usize {
         self.topology.read().group_count()
     }
 
-    /// How many parts of views are kept for wildcard subscriptions.
+    /// Number of view parts that are kept for wildcard subscriptions.
     pub fn part_count(&self) -> usize {
         self.topology.read().whole_counts().0
     }
 
-    /// How many compositions of parts are kept: those of each view, and what several of them end with.
+    /// Number of part compositions that are kept: one for each view, and the common tails that several views
+    /// share.
     pub fn whole_count(&self) -> usize {
         self.topology.read().whole_counts().1
     }
 
-    /// What all names that streams subscribe to count as, in bytes.
+    /// Estimated memory of all subscribed names, in bytes.
     pub fn subscription_bytes(&self) -> usize {
         self.names.used()
     }
 
-    /// What the nodes of all streams count as, in bytes.
+    /// Estimated memory of the nodes of all streams, in bytes.
     pub fn node_bytes(&self) -> usize {
         self.nodes.used()
     }
 
-    /// All connected clients, by connection id. For debug pages: locks every stream in turn, for as long as it takes to look at some
-    /// numbers. What a client costs here does not grow with its subscriptions.
+    /// Status of all connected clients, sorted by connection id, for debug pages. Locks each stream in turn
+    /// to read a few numbers; the cost of a client does not grow with its subscriptions.
     pub fn connections(&self) -> Vec<ConnectionStatus> {
         let mut all: Vec<_> = self.listed(|_| true).iter().filter_map(|stream| stream.report()).collect();
         all.sort_by(|a, b| a.id.cmp(&b.id));
         all
     }
 
-    /// How far all connected clients are. Locks every stream in turn, for as long as it takes to look at some numbers.
+    /// Acknowledgement progress of all connected clients. Locks each stream in turn to read a few numbers.
     pub fn progress(&self) -> Vec<Progress> {
         self.listed(|_| true).iter().filter_map(|stream| stream.progress()).collect()
     }
 
-    /// How far these clients are, as far as they are connected. To be given in order. The others' streams are not touched.
+    /// Acknowledgement progress of those of the given clients that are connected. `clients` has to be sorted.
+    /// Does not lock other streams.
     pub fn progress_of(&self, clients: &[ClientId]) -> Vec<Progress> {
         let is_one = |client: ClientId| clients.binary_search(&client).is_ok();
         let streams = self.listed(|listed| listed.client.is_some_and(is_one));
@@ -482,20 +485,21 @@ impl<S: ResourceSource> Fanout<S> {
         wanted.filter_map(|(_, listed)| listed.stream.upgrade()).collect()
     }
 
-    /// Ends the streams of peers whose proof counts no longer: they have to prove again who they are. Returns how many.
+    /// Ends the streams of peers whose credentials are no longer valid, so that they authenticate again.
+    /// Returns the number of streams.
     pub fn revoke(&self, is_meant: impl Fn(&PeerInfo) -> bool) -> usize {
         self.listed(|_| true).iter().filter(|stream| stream.revoke(&is_meant)).count()
     }
 
-    /// All connected clients, and the revision in force of which their states tell at the latest.
+    /// All connected clients, and a revision that their statuses include.
     pub fn acknowledgements(&self) -> (u64, Vec<ConnectionStatus>) {
-        // Before the streams: a publication that comes in between has marked those that it concerns.
+        // Read before the streams: a later publication has then marked those that it concerns.
         let revision = self.revision();
         (revision, self.connections())
     }
 }
 
-/// A new group takes over what another one has. To be called while the topology is locked for writing.
+/// Copies resources from another group into a new one. The topology has to be locked for writing.
 fn take_over(place: &Membership, other: Option<&Group>) {
     if let Some(other) = other.filter(|_| place.is_alone()) {
         place.group.take_over(other);

@@ -31,27 +31,27 @@ fn put_field(out: &mut BytesMut, number: u8, bytes: &[u8]) {
     out.put_slice(bytes);
 }
 
-/// The length of a nonce field. The number of the nonce is 5 in both responses.
+/// Length of a nonce field. Field 5 of both responses.
 const NONCE_LEN: usize = 18;
-/// What gRPC puts before a message: not compressed, and its length.
+/// Length of the gRPC message prefix: compression flag (0) and message length.
 const PREFIX_LEN: usize = 5;
 
-/// Encoded resources as they stand in a delta response, the same in those of many streams. A repeated field may be in several pieces.
+/// Encoded resources of a delta response that many streams share. A repeated field may be split into several
+/// chunks.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     pieces: Vec<Bytes>,
     len: usize,
-    /// How many resources.
     pub(crate) count: usize,
 }
 
-/// Bodies of so many bytes are sent from where they are: a copy would be there once more for each client that is sent it.
+/// Minimum size of a body that is sent without copying it: a copy would be in memory once for each client.
 const IN_PLACE: usize = 4 << 10;
 
 /// A field of a response that holds resources.
 #[derive(Clone, Copy)]
 enum ResourcesField {
-    /// `resources` of a `DeltaDiscoveryResponse`: messages of type `Resource`.
+    /// `resources` of a `DeltaDiscoveryResponse`: `Resource` messages.
     Delta,
     /// `resources` of a `DiscoveryResponse`: the bodies themselves.
     Sotw,
@@ -65,7 +65,7 @@ impl ResourcesField {
         }
     }
 
-    /// All but the body itself, which comes last.
+    /// Encodes all but the body itself, which comes last.
     fn put_head(self, out: &mut BytesMut, resource: &Resource) {
         if let Self::Delta = self {
             put_key(out, 2, resource_len(resource));
@@ -84,7 +84,7 @@ impl ResourcesField {
         resources.iter().map(|resource| self.len(resource)).sum()
     }
 
-    /// The fields, with large bodies as pieces of their own.
+    /// Encodes the fields, with large bodies as separate pieces.
     fn pieces(self, resources: &[Arc<Resource>]) -> Vec<Bytes> {
         let in_place: usize = resources
             .iter()
@@ -112,7 +112,7 @@ fn is_in_place(resource: &Resource) -> bool {
     resource.body.len() >= IN_PLACE
 }
 
-/// The length of a `Resource` message.
+/// Length of an encoded `Resource` message.
 fn resource_len(resource: &Resource) -> usize {
     field_len(16) + field_len(resource.body.len()) + field_len(resource.name.len())
 }
@@ -124,29 +124,27 @@ pub(crate) fn delta_resources<'a>(resources: impl Iterator<Item = &'a Arc<Resour
     Chunk { pieces: field.pieces(&resources), len: field.length(&resources), count: resources.len() }
 }
 
-/// What a response says of itself.
+/// Fields of a response besides its resources.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About<'a> {
-    /// The type of the resources.
     pub(crate) type_url: &'a str,
-    /// The version of all of them.
+    /// Version of the resource set.
     pub(crate) version: u64,
-    /// Who answers: `identifier` of a `ControlPlane`, where that is told.
+    /// `identifier` of the response's `ControlPlane`, if it has one.
     pub(crate) control_plane: Option<&'a str>,
 }
 
 impl<'a> About<'a> {
-    /// Of resources, where nobody asks who answers.
+    /// Without a `control_plane`.
     pub(crate) fn of(type_url: &'a str, version: u64) -> Self {
         Self { type_url, version, control_plane: None }
     }
 
-    /// The length of the field `control_plane`.
     fn control_plane_len(&self) -> usize {
         self.control_plane.map_or(0, |identifier| field_len(field_len(identifier.len())))
     }
 
-    /// The field `control_plane`, under its number in the response.
+    /// Encodes `control_plane` under its field number in the response.
     fn put_control_plane(&self, out: &mut BytesMut, number: u8) {
         if let Some(identifier) = self.control_plane {
             put_key(out, number, field_len(identifier.len()));
@@ -155,8 +153,8 @@ impl<'a> About<'a> {
     }
 }
 
-/// An encoded response, one gRPC frame: a head whose last field is the nonce, resources that have large bodies, and those that are shared with
-/// other responses.
+/// Encoded response as one gRPC frame: a head whose last field is the nonce, resources with large bodies, and
+/// chunks that are shared with other responses.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     head: Bytes,
@@ -166,7 +164,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// A `DeltaDiscoveryResponse` of these resources and the shared ones.
+    /// Encodes a `DeltaDiscoveryResponse` of these resources and the shared chunks.
     pub(crate) fn delta(
         about: About<'_>,
         upserts: &[Arc<Resource>],
@@ -183,7 +181,8 @@ impl Frame {
         })
     }
 
-    /// A `DeltaDiscoveryResponse` with a resource for each name that has the name as its alias and no body.
+    /// Encodes a `DeltaDiscoveryResponse` with a body-less resource for each name, which has the name as its
+    /// alias.
     pub(crate) fn without_bodies(about: About<'_>, names: &[Arc<str>], nonce: u64) -> Self {
         let resource_len = |name: &Arc<str>| 2 * field_len(name.len());
         let others = names.iter().map(|name| field_len(resource_len(name))).sum();
@@ -197,14 +196,14 @@ impl Frame {
         })
     }
 
-    /// A `DiscoveryResponse`.
     pub(crate) fn sotw(about: About<'_>, resources: &[Arc<Resource>], nonce: u64) -> Self {
         Self::build((ResourcesField::Sotw, resources), about, 0, nonce, Vec::new(), |out| {
             about.put_control_plane(out, 6);
         })
     }
 
-    /// The resources in their order: those before the first large one are part of the head, so that a small response is one piece.
+    /// Encodes the resources in order: those before the first large one are part of the head, so that a small
+    /// response is one piece.
     fn build(
         (field, resources): (ResourcesField, &[Arc<Resource>]),
         about: About<'_>,
@@ -234,7 +233,8 @@ impl Frame {
         (self.head.clone(), self.tail().collect())
     }
 
-    /// The same message under another nonce: a small head of its own and the shared rest. The order of fields is free.
+    /// Returns the message with another nonce: a small head of its own, and the shared tail. The order of
+    /// protobuf fields is free.
     pub(crate) fn with_nonce(&self, nonce: u64) -> (Bytes, Vec<Bytes>) {
         let own = self.head.slice(PREFIX_LEN..self.head.len() - NONCE_LEN);
         let mut head = BytesMut::with_capacity(PREFIX_LEN + NONCE_LEN);

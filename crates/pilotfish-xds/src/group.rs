@@ -12,7 +12,6 @@ use slab::Slab;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Identifies a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GroupKey {
     pub(crate) ty: ResourceType,
@@ -20,7 +19,7 @@ pub(crate) struct GroupKey {
     pub(crate) subscription: SubscriptionKey,
 }
 
-/// A subscription by its hash: the sum of the hashes of its names, so that it follows additions and removals.
+/// Hash of a subscription: the sum of the hashes of its names, so that additions and removals update it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct SubscriptionKey {
     pub(crate) wildcard: bool,
@@ -28,7 +27,8 @@ pub(crate) struct SubscriptionKey {
     pub(crate) count: usize,
     /// The length of all names together.
     pub(crate) bytes: usize,
-    /// While its names are entered some at a time: a number that no other subscription has, so that no stream joins a part of it. Else zero.
+    /// Unique number while names are entered in batches, so that no stream joins an incomplete subscription;
+    /// zero otherwise.
     entering: u64,
 }
 
@@ -38,7 +38,7 @@ impl SubscriptionKey {
         Self { wildcard, ..Self::default() }
     }
 
-    /// The same, of which others are a part: nobody else has that number.
+    /// Key of an incomplete subscription whose names are still being entered; `number` makes it unique.
     pub(crate) fn entering(self, number: u64) -> Self {
         Self { entering: number, ..self }
     }
@@ -78,48 +78,47 @@ impl NameHasher {
     }
 }
 
-/// The newest resources of one subscription, and the marks of the streams that have it.
+/// Newest resources of one subscription, and the marks of the streams that have it.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// Counts up with each group, so that the order of groups is that in which they were made.
+    /// Ascending in the order of creation.
     pub(crate) id: u64,
     pub(crate) ty: ResourceType,
-    /// What the view is made of.
+    /// Parts of the view.
     pub(crate) parts: Arc<[ViewId]>,
-    /// A copy of [`GroupState::seq`] that is read without the lock.
+    /// Copy of [`GroupState::seq`], readable without the lock.
     seq: AtomicU64,
     state: Mutex<GroupState>,
-    /// Held while resources are read from the source, so that one stream does it for all.
+    /// Held while resources are read from the source, so that one stream reads for all.
     filling: Mutex<()>,
     members: Mutex<Slab<Arc<Mark>>>,
 }
 
-/// The part of a group behind its lock.
 #[derive(Debug, Default)]
 pub(crate) struct GroupState {
     pub(crate) names: NameSet,
     pub(crate) wildcard: bool,
-    /// What the wildcard subscribes to; `None` without one, and in a view of nothing.
+    /// Resources of the wildcard; `None` without a wildcard, and for a view without parts.
     whole: Option<Arc<Whole>>,
-    /// What is subscribed to by name, over the layers of the whole.
+    /// Resources that are subscribed to by name, over the layers of the whole.
     pub(crate) entries: Entries,
-    /// The hashes of what is subscribed to by name.
+    /// Sum of the hashes of resources that are subscribed to by name.
     named: u64,
     /// Hash of `entries`: the version of the set.
     pub(crate) version: u64,
     seq: u64,
-    /// Names among `entries` that no part has yet.
+    /// Names in `entries` that no part has yet.
     between: Vec<Arc<str>>,
-    /// What still has to be read from the source.
+    /// Names and parts that still have to be read from the source.
     pending: Pending,
-    /// The revision below which a snapshot is too old to fill the pending part from.
+    /// Minimum revision of a snapshot for reading the pending part.
     min_revision: u64,
-    /// The revision of the newest publication or snapshot of what is subscribed to by name.
+    /// Revision of the newest publication or snapshot of resources that are subscribed to by name.
     revision: u64,
     responses: Vec<(Baseline, Cached)>,
 }
 
-/// A state of a group, to look at without its lock. It shares everything with the group.
+/// State of a group that is used without its lock. Shares all data with the group.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupView {
     pub(crate) seq: u64,
@@ -129,14 +128,15 @@ pub(crate) struct GroupView {
     wildcard: bool,
 }
 
-/// The part of a subscription that is not read from the source yet.
+/// Part of a subscription that has not been read from the source.
 #[derive(Clone, Debug, Default)]
 struct Pending {
     wildcard: bool,
     names: Vec<Arc<str>>,
 }
 
-/// Most names that are read from one snapshot. Reading may compute: when the next state waits for the snapshot, fewer are read.
+/// Maximum number of names that are read from one snapshot. Fewer are read when the next state waits for the
+/// snapshot.
 const NAMES_AT_A_TIME: usize = 256;
 
 impl Pending {
@@ -144,13 +144,13 @@ impl Pending {
         !self.wildcard && self.names.is_empty()
     }
 
-    /// The names that are read next.
+    /// Names to read next.
     fn next(&self) -> Vec<Arc<str>> {
         let start = self.names.len().saturating_sub(NAMES_AT_A_TIME);
         self.names.get(start..).unwrap_or_default().to_vec()
     }
 
-    /// Takes off what was read. Returns whether it was still the next.
+    /// Removes the names that were read. Returns false if they are no longer the next.
     fn finish(&mut self, names: &[Arc<str>]) -> bool {
         let is_next = self.names.ends_with(names);
         if is_next {
@@ -160,20 +160,22 @@ impl Pending {
     }
 }
 
-/// What a client has before a response.
+/// State of a client's resources before a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Baseline {
-    /// Delta: nothing. The response also names what was requested and does not exist.
+    /// Delta: no resources. The response also lists requested resources that do not exist.
     DeltaAll,
-    /// Delta: that state of the group.
+    /// Delta: the state of the group with that number.
     Delta(u64),
-    /// State of the world: the response has everything, whatever the client has.
+    /// State of the world: the response has all resources.
     SotwAll,
-    /// State of the world, for types of which a part may be sent: that state of the group.
+    /// State of the world, for types of which a response may have a part: the state of the group with that
+    /// number.
     Sotw(u64),
 }
 
-/// Responses up to this length stay until the group changes; longer ones, and those of a stream alone, only while some stream waits for their ACK.
+/// Maximum length of responses that are kept until the group changes. Longer ones, and those of a group with
+/// one member, are kept only while a stream waits for their ACK.
 const KEPT_RESPONSE: usize = 16 << 10;
 
 #[derive(Debug)]
@@ -183,7 +185,7 @@ enum Cached {
 }
 
 impl Group {
-    /// A group without resources: all of its subscription is pending.
+    /// Creates a group whose whole subscription is pending.
     pub(crate) fn new(
         id: u64,
         key: &GroupKey,
@@ -209,7 +211,8 @@ impl Group {
         }
     }
 
-    /// A group for this one's subscription with names added and removed; `whole` is that of a wildcard. It takes over what both have in common.
+    /// Creates a group for this subscription with names added and removed, keeping the resources that both
+    /// have; `whole` is that of a wildcard.
     pub(crate) fn derive(
         &self,
         id: u64,
@@ -233,7 +236,7 @@ impl Group {
         Self::with_state(id, self.ty, Arc::clone(&self.parts), state)
     }
 
-    /// Changes the subscription in place, for a group that has one member.
+    /// Changes the subscription in place, for a group with one member.
     pub(crate) fn amend(
         &self,
         added: &[Arc<str>],
@@ -246,7 +249,7 @@ impl Group {
         self.advance(&mut state);
     }
 
-    /// The number of the state of `entries`; equal numbers are equal contents.
+    /// Number of the state of `entries`; equal numbers mean equal contents.
     pub(crate) fn seq(&self) -> u64 {
         self.seq.load(Ordering::Acquire)
     }
@@ -255,7 +258,7 @@ impl Group {
         self.state.lock()
     }
 
-    /// The state as it is now, and the response that leads to it from a baseline if some stream was sent that.
+    /// Current state, and the response from a baseline to it if some stream was sent that.
     pub(crate) fn view(&self, baseline: Option<Baseline>) -> (GroupView, Option<Arc<EncodedResponse>>) {
         let state = self.state.lock();
         let view = GroupView {
@@ -268,8 +271,9 @@ impl Group {
         (view, baseline.and_then(|baseline| state.cached(baseline)))
     }
 
-    /// The response that leads from a baseline to a state. It is made without the lock, and kept for others if the group still has that state; of two that are
-    /// made at once, one is. `sent` is what a stream with the baseline has, and `alone` says that there is no other.
+    /// Response from a baseline to a state. It is encoded without the lock, and kept for others if the group
+    /// still has that state; of two that are encoded at the same time, one is kept. `sent` are the resources
+    /// of a stream with the baseline, and `alone` is true if there is no other stream.
     pub(crate) fn response(
         &self,
         view: &GroupView,
@@ -289,7 +293,7 @@ impl Group {
         })
     }
 
-    /// Takes over what another group has of the names that are still to be read. To be called while no publication is under way.
+    /// Copies pending resources that another group has. No publication may be in progress.
     pub(crate) fn take_over(&self, other: &Self) {
         let (known, revision, min_revision) = {
             let other = other.state.lock();
@@ -314,8 +318,8 @@ impl Group {
         self.seq.store(state.seq, Ordering::Release);
     }
 
-    /// Reads what is still pending, the names some at a time; `install` runs the given function while no publication is under way, and tells it the
-    /// revision of the newest.
+    /// Reads pending names, a batch at a time, and pending parts. `install` has to run the given function
+    /// while no publication is in progress, with the revision of the newest one.
     pub(crate) fn fill<S: Snapshot<C>, C>(
         &self,
         view: ViewId,
@@ -335,7 +339,7 @@ impl Group {
             let (revision, names, found) = read_names(names, view, &snapshot());
             install(&mut |_| {
                 let mut state = self.state.lock();
-                // What was read lacks a publication that came in between: it is read again.
+                // The read may miss a publication that came in between; then it is repeated.
                 if revision >= state.min_revision && state.pending.finish(&names) {
                     let empty = state.entries.own().is_empty();
                     for resource in &found {
@@ -348,10 +352,11 @@ impl Group {
         }
     }
 
-    /// Has the parts read that are not, and takes what they come to.
+    /// Reads the parts that have not been read, and takes over their resources.
     ///
-    /// The source may be ahead of what was published, and some parts were read before and others only now. A resource that moves from one part to another
-    /// would be in none of them until the publication comes, and a client would be told that it is gone. So what the parts lack is read from the view.
+    /// The source may be ahead of what was published, and some parts were read before and others only now. A
+    /// resource that moves from one part to another would be in none of them until the publication comes, and
+    /// would be sent as removed. So resources that the parts lack are read from the view.
     fn fill_wildcard<S: Snapshot<C>, C>(
         &self,
         view: ViewId,
@@ -372,7 +377,7 @@ impl Group {
             return;
         };
         whole.fill(snapshot, install);
-        // The newest publication when `lacking` was read.
+        // Revision of the newest publication when `lacking` was read.
         let mut read: Option<(u64, Vec<Arc<Resource>>)> = None;
         loop {
             let mut apart: Option<(u64, Arc<Layer>)> = None;
@@ -390,7 +395,7 @@ impl Group {
         }
     }
 
-    /// Takes the state of the whole, and what it lacks.
+    /// Takes over the state of the whole, and the resources that it lacks.
     fn attach(&self, layer: Arc<Layer>, lacking: &[Arc<Resource>]) {
         let mut state = self.state.lock();
         if !std::mem::take(&mut state.pending.wildcard) {
@@ -406,12 +411,12 @@ impl Group {
         self.advance(&mut state);
     }
 
-    /// Applies one publication: the new state of the whole and whether that differs, and resources that are subscribed to by name. Returns whether a
-    /// resource differs now.
+    /// Applies one publication: the new state of the whole, and resources that are subscribed to by name.
+    /// Returns true if a resource differs now.
     pub(crate) fn publish(&self, revision: u64, publication: &Affected<'_>) -> bool {
         let mut state = self.state.lock();
         let mut changed = false;
-        // A wildcard that is still pending takes the newest state when its turn comes.
+        // A pending wildcard takes the newest state once it is filled.
         if let Some((layer, differs)) = &publication.layer
             && state.entries.under().is_some()
         {
@@ -438,7 +443,7 @@ impl Group {
         self.members.lock().insert(Arc::clone(mark))
     }
 
-    /// Returns whether the group is empty now.
+    /// Removes a member. Returns true if the group is empty now.
     pub(crate) fn leave(&self, slot: usize) -> bool {
         let mut members = self.members.lock();
         members.try_remove(slot);
@@ -456,16 +461,16 @@ impl Group {
     }
 }
 
-/// What a publication changes for a group.
+/// Changes of a group by one publication.
 #[derive(Debug, Default)]
 pub(crate) struct Affected<'a> {
     /// The new state of its whole, and whether that differs.
     pub(crate) layer: Option<(Arc<Layer>, bool)>,
-    /// What is subscribed to by name; `None` does not exist.
+    /// Resources that are subscribed to by name; `None` for one that does not exist.
     pub(crate) names: Vec<(&'a Arc<str>, Option<&'a Arc<Resource>>)>,
 }
 
-/// Reads what a view has and the layer lacks; `None` when the view is not computed yet.
+/// Reads resources that a view has and the layer lacks; `None` if the view is not computed yet.
 fn read_lacking<C>(view: ViewId, layer: &Layer, snapshot: &impl Snapshot<C>) -> Option<Vec<Arc<Resource>>> {
     if !snapshot.prepare(view) {
         return None;
@@ -475,7 +480,8 @@ fn read_lacking<C>(view: ViewId, layer: &Layer, snapshot: &impl Snapshot<C>) -> 
     Some(lacking.filter_map(|name| snapshot.get(view, name)).map(Arc::new).collect())
 }
 
-/// Reads resources by name, or as many as the next state waits for, and at least one. From the end, which is what is taken off.
+/// Reads resources by name: all, or at least one if the next state waits for the snapshot. Starts at the end,
+/// where names are removed.
 fn read_names<C>(
     mut names: Vec<Arc<str>>,
     view: ViewId,
@@ -486,7 +492,7 @@ fn read_names<C>(
         snapshot.prepare_names(view, &names);
         let mut unread = names.len();
         while let Some(name) = unread.checked_sub(1).and_then(|last| names.get(last)) {
-            // The text of the name is there already.
+            // Shares the text of the name.
             let shared = |resource: Resource| Resource { name: Arc::clone(name), ..resource };
             found.extend(snapshot.get(view, name).map(shared).map(Arc::new));
             unread -= 1;
@@ -536,7 +542,7 @@ impl GroupState {
         self.version = self.entries.version(self.named);
     }
 
-    /// Takes out what was between parts and is in one now, unless it is subscribed to by name.
+    /// Removes resources that were in no part and are in one now, unless they are subscribed to by name.
     fn drop_between(&mut self, is_there: impl Fn(&str) -> bool) {
         if self.between.is_empty() {
             return;
@@ -553,7 +559,8 @@ impl GroupState {
         self.whole.as_ref()
     }
 
-    /// Sets or removes what is subscribed to by name; returns whether that changed anything. The version of the set is to be computed again.
+    /// Sets or removes a resource that is subscribed to by name; returns true on a change. The caller updates
+    /// the version of the set.
     fn set(&mut self, name: &str, resource: Option<&Arc<Resource>>) -> bool {
         let own = self.entries.own_mut();
         let old = own.get(name);
@@ -594,7 +601,7 @@ impl GroupState {
 }
 
 impl GroupView {
-    /// The subscribed names that do not exist.
+    /// Subscribed names without a resource.
     pub(crate) fn absent(&self) -> Vec<Arc<str>> {
         if self.names.len() <= self.entries.len() && !self.wildcard {
             return Vec::new();
@@ -607,7 +614,8 @@ impl GroupView {
             Baseline::DeltaAll => {
                 let mut contents = Contents::difference(&Entries::new(), &self.entries);
                 contents.removed = self.absent();
-                // A client that has nothing yet takes that from every server, unlike the absence of routes.
+                // A client without resources accepts absent endpoints as removed from every server; absent
+                // routes keep their stand-ins.
                 contents.tell_absent(|_| ty == ResourceType::Endpoint);
                 let shared = self.entries.chunks().unwrap_or_default();
                 EncodedResponse::delta_over(ty, self.version, contents, nonce, shared)

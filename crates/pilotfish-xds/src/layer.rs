@@ -1,4 +1,4 @@
-//! Layers: the resources of the parts that a view is made of, each over those of the parts behind it.
+//! Layers: the resources of a view's parts, each over those of the parts behind it.
 //!
 //! ```text
 //!   Entries of a group ──▶ Layer ──────▶ Layer ────────▶ Layer
@@ -6,8 +6,9 @@
 //!                        client's own   selective   what all clients share
 //! ```
 //!
-//! Nothing here changes once it is made: a publication makes a new [`Own`] for each part that it changes, and new layers from there up.
-//! A layer costs some words, however much lies under it, and two states of a client are compared layer by layer.
+//! Layers are immutable: a publication creates a new [`Own`] for each part that it changes, and new layers
+//! from there up. A layer takes a few words, independent of the size of those under it, and two states of a
+//! client are compared layer by layer.
 
 use crate::entries::{Map, entry_hash};
 use crate::frame::{Chunk, delta_resources};
@@ -16,18 +17,18 @@ use crate::source::Resource;
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 
-/// Bytes that streams rather copy than send as a piece of their own.
+/// Minimum size in bytes of a separate shared chunk; streams copy smaller ones.
 const WORTH_SHARING: usize = 16 << 10;
 
-/// One state of a part's own resources.
+/// Resources of one part in one state.
 #[derive(Debug, Default)]
 pub(crate) struct Own {
     map: Map,
-    /// The hashes of all entries.
+    /// Sum of the hashes of all entries.
     sum: u64,
-    /// The encoded form, while some stream sends it.
+    /// Encoded form, while some stream sends it.
     chunk: Mutex<Weak<Chunk>>,
-    /// The encoded form of what differs from earlier states, likewise.
+    /// Encoded differences from earlier states, while some stream sends them.
     differences: Mutex<Vec<(Weak<Self>, Weak<Chunk>)>>,
 }
 
@@ -41,7 +42,7 @@ impl Own {
         &self.map
     }
 
-    /// The next state, and the names that differ. What is `None` is gone.
+    /// Applies changes, where `None` removes a resource. Returns the new state and the names that differ.
     pub(crate) fn with(&self, changes: &[(&Arc<str>, Option<&Arc<Resource>>)]) -> (Self, Vec<Arc<str>>) {
         let (mut map, mut sum) = (self.map.clone(), self.sum);
         for (name, resource) in changes {
@@ -63,7 +64,8 @@ impl Own {
         (Self { map, sum, ..Self::default() }, names)
     }
 
-    /// All resources as they stand in a delta response: encoded once for all streams that send them at the same time.
+    /// All resources in the encoding of a delta response, shared by all streams that send them at the same
+    /// time.
     pub(crate) fn chunk(&self) -> Arc<Chunk> {
         let mut cached = self.chunk.lock();
         if let Some(chunk) = cached.upgrade() {
@@ -74,7 +76,7 @@ impl Own {
         chunk
     }
 
-    /// The same of those resources that differ from an earlier state, which are given.
+    /// Encoded form of `upserts`, the resources that differ from the earlier state `old`.
     fn difference(&self, old: &Arc<Self>, upserts: &[Arc<Resource>]) -> Arc<Chunk> {
         let mut cached = self.differences.lock();
         cached.retain(|(_, chunk)| chunk.strong_count() > 0);
@@ -89,19 +91,19 @@ impl Own {
     }
 }
 
-/// What is not seen of a layer, as another one over it has a resource of that name.
+/// Resources of a layer that are shadowed by a layer above, which has resources with the same names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hidden {
     pub(crate) count: usize,
-    /// The hashes of these entries.
+    /// Sum of the hashes of these entries.
     pub(crate) sum: u64,
 }
 
 impl Hidden {
-    /// What these resources hide.
+    /// Resources of `under` that `own` shadows.
     pub(crate) fn by(own: &Map, under: &Layer) -> Self {
         let mut hidden = Self::default();
-        // Of nothing, nothing is hidden: that is told without a search for each name.
+        // An empty layer needs no search for each name.
         for resource in own.keys().filter(|_| under.len > 0).filter_map(|name| under.get(name)) {
             hidden.add(resource);
         }
@@ -119,23 +121,24 @@ impl Hidden {
     }
 }
 
-/// The resources of a part over those of the parts behind it.
+/// Resources of a part over those of the parts behind it.
 #[derive(Debug)]
 pub(crate) struct Layer {
     own: Arc<Own>,
     under: Option<Arc<Self>>,
     hidden: Hidden,
-    /// How many resources are seen from here.
+    /// Number of visible resources of this layer and those under it.
     len: usize,
-    /// The version of their set.
+    /// Version of the visible set.
     version: u64,
 }
 
-/// What leads from one state of layers to another.
+/// Difference between two states of a stack of layers.
 pub(crate) struct Step {
-    /// The resources, those of the uppermost layer first.
+    /// Changed resources, those of the uppermost layer first.
     pub(crate) upserts: Vec<Arc<Resource>>,
-    /// The encoded form of all others: the same for everybody whose layers take this step.
+    /// Encoded form of the changed resources of lower layers, equal for all clients whose layers take this
+    /// step.
     pub(crate) shared: Vec<Arc<Chunk>>,
 }
 
@@ -155,11 +158,12 @@ impl Layer {
         Self { own, under, hidden, len, version }
     }
 
-    /// The next state of this layer, for a next state of what it is made of: `changed` are the names that differ in either. Returns also the names
-    /// that differ as seen from here. The cost follows the smaller of what changed and what this layer has of its own.
+    /// Next state of this layer; `changed` are the names that differ in `own` or `under`. Also returns the
+    /// names whose visible resource differs. The cost depends on the smaller of the changes and the layer's
+    /// own resources.
     pub(crate) fn next(&self, own: Arc<Own>, under: Option<Arc<Self>>, changed: &Changed) -> (Self, Changed) {
         if Arc::ptr_eq(&own, &self.own) && own.map.len() < changed.len() {
-            // More differs than can be hidden; that some of it may be, does no harm.
+            // More names differ than the layer has: some may be shadowed, but reporting them is harmless.
             return (Self::new(own, under), Arc::clone(changed));
         }
         let mut hidden = self.hidden;
@@ -211,8 +215,8 @@ impl Layer {
         self.layers().any(|layer| layer.hidden.count > 0)
     }
 
-    /// What leads from an earlier state of the layers to this one. `None` where not each layer stands for itself: where something is hidden or gone, as it
-    /// may be in another layer now, or where there is too little to be shared.
+    /// Difference from an earlier state of the layers to this one. `None` if a resource is shadowed or
+    /// removed, since another layer may now provide it, and if there is too little to share.
     pub(crate) fn step_from(&self, old: &Self) -> Option<Step> {
         if self.hides() || old.hides() || self.layers().count() != old.layers().count() {
             return None;
@@ -238,7 +242,7 @@ impl Layer {
         (!shared.is_empty()).then_some(Step { upserts, shared })
     }
 
-    /// The encoded form of all that lies under this layer; `None` where there is nothing, or something of it is not seen.
+    /// Encoded form of all layers under this one; `None` if there are none, or some resource is shadowed.
     pub(crate) fn chunks(&self) -> Option<Vec<Arc<Chunk>>> {
         let lower: Vec<&Self> = self.layers().skip(1).filter(|layer| !layer.own.map.is_empty()).collect();
         (!self.hides() && !lower.is_empty()).then(|| lower.iter().map(|layer| layer.own.chunk()).collect())

@@ -6,22 +6,27 @@
 //!     └── Publication ──▶ Fanout ──▶ Stream (state machine without IO) ──▶ server (moves bytes)
 //! ```
 //!
-//! - A [`ResourceSource`] gives each client a *view* of each resource type, and in a view resources by name. This crate
-//!   knows neither the model nor how resources are made.
-//! - A view may be made of *parts*: a client's own resources over those that many clients see. A part is read from the source once and changed once by a
-//!   publication, whatever views it is in, and views that end in the same parts share what those come to (`whole.rs`, `layer.rs`).
-//! - A *group* is what several streams have in common: type, view and subscription. It holds the newest resources as a few persistent maps, one
-//!   over the other: one for each part, and one of what is subscribed to by name. A [`Stream`] keeps pointers to those that it last sent, so "what does this
-//!   proxy lack" is the difference of maps that share almost everything. Streams in step share even the encoded response, and first responses of
-//!   different groups share the encoded resources of the parts that they have in common.
-//! - [`Fanout::publish`] changes the groups that subscribe to a changed resource and wakes their streams, and no others.
+//! - A [`ResourceSource`] gives each client a *view* of each resource type, and in a view resources by name.
+//!   This crate knows neither the model nor how resources are made.
+//! - A view may be made of *parts*: a client's own resources over those that many clients see. A part is read
+//!   from the source once and changed once by a publication, whatever views it is in, and views that end in
+//!   the same parts share what those come to (`whole.rs`, `layer.rs`).
+//! - A *group* is what several streams have in common: type, view and subscription. It holds the newest
+//!   resources as a few persistent maps, one over the other: one for each part, and one of what is subscribed
+//!   to by name. A [`Stream`] keeps pointers to those that it last sent, so "what does this proxy lack" is
+//!   the difference of maps that share almost everything. Streams in step share even the encoded response,
+//!   and first responses of different groups share the encoded resources of the parts that they have in
+//!   common.
+//! - [`Fanout::publish`] changes the groups that subscribe to a changed resource and wakes their streams, and
+//!   no others.
 //! - The [`Server`] accepts connections and moves bytes between sockets and streams.
 //!
-//! Invariants: what a stream remembers as sent is exactly what it sent. Nothing in a stream's state depends on time except
-//! the deadlines of the make-before-break order. Locks are taken in the order source snapshot, topology, group, whole, part; nothing is read from the
-//! source while the topology is locked, except for what a stream subscribed to since the publication was read. Resources change only while the topology
-//! is locked for writing, and are looked at while it is locked for reading: a whole is always made of the newest state of its parts. Parts, wholes and names
-//! go with the last group that needs them.
+//! Invariants: what a stream remembers as sent is exactly what it sent. Nothing in a stream's state depends
+//! on time except the deadlines of the make-before-break order. Locks are taken in the order source snapshot,
+//! topology, group, whole, part; nothing is read from the source while the topology is locked, except for
+//! what a stream subscribed to since the publication was read. Resources change only while the topology is
+//! locked for writing, and are looked at while it is locked for reading: a whole is always made of the newest
+//! state of its parts. Parts, wholes and names go with the last group that needs them.
 
 mod entries;
 mod environment;

@@ -1,4 +1,5 @@
-//! What a client may make the server keep or do. Each limit is checked before the work that it limits, and an error names it.
+//! Limits on memory and work per client. Each limit is checked before the work that it limits, and an error
+//! names it.
 
 use pilotfish_identity::Exceeded;
 use std::fmt;
@@ -14,76 +15,91 @@ pub enum Limit {
     Subscriptions,
     /// Bytes of these names ([`StreamLimits::subscription_bytes`]).
     SubscriptionBytes,
-    /// What the names of all streams count as ([`StreamLimits::all_subscription_bytes`]).
+    /// Memory for the names of all streams ([`StreamLimits::all_subscription_bytes`]).
     AllSubscriptionBytes,
-    /// The same, of all clients without an identity ([`StreamLimits::unidentified_subscription_bytes`]).
+    /// Memory for the names of all clients without an identity
+    /// ([`StreamLimits::unidentified_subscription_bytes`]).
     UnidentifiedSubscriptionBytes,
-    /// The same, of those at one address ([`StreamLimits::address_subscription_bytes`]).
+    /// Memory for the names of clients without an identity at one address
+    /// ([`StreamLimits::address_subscription_bytes`]).
     AddressSubscriptionBytes,
-    /// The same, of one identity ([`StreamLimits::identity_subscription_bytes`]).
+    /// Memory for the names of one identity ([`StreamLimits::identity_subscription_bytes`]).
     IdentitySubscriptionBytes,
     /// Bytes of a node ([`NodeLimits::bytes`]).
     NodeBytes,
-    /// What is kept of the nodes of all streams ([`StreamLimits::all_node_bytes`]).
+    /// Memory for the nodes of all streams ([`StreamLimits::all_node_bytes`]).
     AllNodeBytes,
-    /// The same, of all clients without an identity ([`StreamLimits::unidentified_node_bytes`]).
+    /// Memory for the nodes of all clients without an identity ([`StreamLimits::unidentified_node_bytes`]).
     UnidentifiedNodeBytes,
-    /// The same, of those at one address ([`StreamLimits::address_node_bytes`]).
+    /// Memory for the nodes of clients without an identity at one address
+    /// ([`StreamLimits::address_node_bytes`]).
     AddressNodeBytes,
-    /// The same, of one identity ([`StreamLimits::identity_node_bytes`]).
+    /// Memory for the nodes of one identity ([`StreamLimits::identity_node_bytes`]).
     IdentityNodeBytes,
     /// Bytes of a node's id ([`NodeLimits::id_bytes`]).
     NodeIdBytes,
     /// Values in a node's metadata ([`NodeLimits::values`]).
     NodeValues,
-    /// How deep a node's metadata is nested ([`NodeLimits::depth`]).
+    /// Nesting depth of a node's metadata ([`NodeLimits::depth`]).
     NodeDepth,
     /// Addresses in a node's metadata; the source of the resources limits them.
     NodeAddresses,
     /// Labels in a node's metadata; the source of the resources limits them.
     NodeLabels,
-    /// Different values of what nodes claim and nothing checks; the source of the resources limits them.
+    /// Distinct values of unverified claims in nodes; the source of the resources limits them.
     NodeClaims,
-    /// Bytes of incomplete requests of one connection ([`ServerConfig::incomplete_bytes`](crate::ServerConfig::incomplete_bytes)).
+    /// Bytes of incomplete requests of one connection
+    /// ([`ServerConfig::incomplete_bytes`](crate::ServerConfig::incomplete_bytes)).
     IncompleteBytes,
-    /// Bytes of incomplete requests of all connections ([`ServerConfig::all_incomplete_bytes`](crate::ServerConfig::all_incomplete_bytes)).
+    /// Bytes of incomplete requests of all connections
+    /// ([`ServerConfig::all_incomplete_bytes`](crate::ServerConfig::all_incomplete_bytes)).
     AllIncompleteBytes,
-    /// The same, of all connections of one address ([`ServerConfig::address_incomplete_bytes`](crate::ServerConfig::address_incomplete_bytes)).
+    /// Bytes of incomplete requests of all connections from one address
+    /// ([`ServerConfig::address_incomplete_bytes`](crate::ServerConfig::address_incomplete_bytes)).
     AddressIncompleteBytes,
     /// Bytes before a client's node ([`ServerConfig::first_bytes`](crate::ServerConfig::first_bytes)).
     FirstBytes,
-    /// Streams of a connection whose clients are not identified ([`ServerConfig::max_unidentified`](crate::ServerConfig::max_unidentified)).
+    /// Streams of a connection whose clients are not identified
+    /// ([`ServerConfig::max_unidentified`](crate::ServerConfig::max_unidentified)).
     Unidentified,
-    /// Bytes of the headers of these streams ([`ServerConfig::unidentified_bytes`](crate::ServerConfig::unidentified_bytes)).
+    /// Bytes of the headers of these streams
+    /// ([`ServerConfig::unidentified_bytes`](crate::ServerConfig::unidentified_bytes)).
     UnidentifiedBytes,
     /// Tokens of one address that are under review; the authenticator limits them.
     AddressReviews,
-    /// Calls of health and reflection on a connection ([`ServerConfig::max_calls`](crate::ServerConfig::max_calls)).
+    /// Calls of health and reflection on a connection
+    /// ([`ServerConfig::max_calls`](crate::ServerConfig::max_calls)).
     Calls,
-    /// The same, of a listener ([`ServerConfig::all_calls`](crate::ServerConfig::all_calls)).
+    /// Calls of health and reflection on a listener
+    /// ([`ServerConfig::all_calls`](crate::ServerConfig::all_calls)).
     AllCalls,
-    /// The same, of one address ([`ServerConfig::address_calls`](crate::ServerConfig::address_calls)).
+    /// Calls of health and reflection from one address
+    /// ([`ServerConfig::address_calls`](crate::ServerConfig::address_calls)).
     AddressCalls,
     /// Bytes that such a call sends ([`ServerConfig::call_bytes`](crate::ServerConfig::call_bytes)).
     CallBytes,
-    /// Requests of a stream in a second ([`ServerConfig::requests_per_second`](crate::ServerConfig::requests_per_second)): more wait.
+    /// Requests of a stream in a second
+    /// ([`ServerConfig::requests_per_second`](crate::ServerConfig::requests_per_second)): more wait.
     RequestsPerSecond,
-    /// Frames of a connection in a second ([`ServerConfig::frames_per_second`](crate::ServerConfig::frames_per_second)): more wait.
+    /// Frames of a connection in a second
+    /// ([`ServerConfig::frames_per_second`](crate::ServerConfig::frames_per_second)): more wait.
     FramesPerSecond,
-    /// Open connections of a listener ([`ServerConfig::max_connections`](crate::ServerConfig::max_connections)).
+    /// Open connections of a listener
+    /// ([`ServerConfig::max_connections`](crate::ServerConfig::max_connections)).
     Connections,
-    /// Open connections of an address ([`ServerConfig::address_connections`](crate::ServerConfig::address_connections)).
+    /// Open connections of an address
+    /// ([`ServerConfig::address_connections`](crate::ServerConfig::address_connections)).
     AddressConnections,
     /// Open streams of a listener ([`ServerConfig::max_streams`](crate::ServerConfig::max_streams)).
     Streams,
     /// Open streams of an address ([`ServerConfig::address_streams`](crate::ServerConfig::address_streams)).
     AddressStreams,
-    /// Open streams of an identity ([`ServerConfig::identity_streams`](crate::ServerConfig::identity_streams)).
+    /// Open streams of an identity
+    /// ([`ServerConfig::identity_streams`](crate::ServerConfig::identity_streams)).
     IdentityStreams,
 }
 
 impl Limit {
-    /// All limits.
     pub const ALL: [Self; 36] = [
         Self::RequestBytes,
         Self::Subscriptions,
@@ -123,7 +139,7 @@ impl Limit {
         Self::IdentityStreams,
     ];
 
-    /// Its name: `subscriptions`.
+    /// Value of the metric label `limit`, for example `subscriptions`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -166,7 +182,7 @@ impl Limit {
         }
     }
 
-    /// What is counted, for messages.
+    /// Counted unit, for error messages.
     fn unit(self) -> &'static str {
         match self {
             Self::RequestBytes => "bytes in a request",
@@ -214,23 +230,22 @@ impl Limit {
         }
     }
 
-    /// Whether `asked` is within `allowed`.
+    /// Checks that `asked` is at most `allowed`.
     ///
     /// # Errors
-    /// When it is more.
+    /// [`LimitExceeded`] if it is more.
     pub fn check(self, asked: usize, allowed: usize) -> Result<(), LimitExceeded> {
         if asked <= allowed { Ok(()) } else { Err(LimitExceeded { limit: self, asked, allowed }) }
     }
 }
 
-/// A client asks for more than a limit allows.
+/// Request for more than a limit allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct LimitExceeded {
-    /// The limit.
     pub limit: Limit,
-    /// What the client asks for.
+    /// Requested number of units.
     pub asked: usize,
-    /// What it may ask for.
+    /// Allowed number of units.
     pub allowed: usize,
 }
 
@@ -242,45 +257,47 @@ impl fmt::Display for LimitExceeded {
     }
 }
 
-/// How much one stream may subscribe to, and how long it waits for its client's ACKs.
+/// Limits of a stream's subscriptions, and its timeouts for ACKs.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamLimits {
-    /// Names that one stream subscribes to or says it has, all types together.
+    /// Names that one stream subscribes to or lists as known, of all types together.
     pub subscriptions: usize,
     /// Bytes of those names.
     pub subscription_bytes: usize,
-    /// What all names count as that streams subscribe to: each once by type and view, with what is kept for it, and each subscription once.
-    /// This limit and the next three leave a quarter to streams with at most [`Self::few_subscriptions`].
+    /// Memory for the names that all streams subscribe to: each name is counted once by type and view, and
+    /// each subscription once. This limit and the next three reserve a quarter for streams with at most
+    /// [`Self::few_subscriptions`] names.
     pub all_subscription_bytes: usize,
-    /// The same, of those that clients without an identity asked for first.
+    /// Memory for names that a client without an identity asked for first.
     pub unidentified_subscription_bytes: usize,
-    /// The same, of those clients at one address.
+    /// Memory for the names of clients without an identity at one address.
     pub address_subscription_bytes: usize,
-    /// The same, of clients of one identity.
+    /// Memory for the names of clients of one identity.
     pub identity_subscription_bytes: usize,
-    /// As many names of a stream are few.
+    /// Maximum number of names of a stream that may use the reserved quarter.
     pub few_subscriptions: usize,
-    /// What is kept of the nodes of all streams, in bytes. This limit and the next three leave a quarter to nodes of at most
-    /// [`Self::small_node`].
+    /// Memory for the nodes of all streams, in bytes. This limit and the next three reserve a quarter for
+    /// nodes of at most [`Self::small_node`] bytes.
     pub all_node_bytes: usize,
-    /// The same, of clients without an identity.
+    /// Memory for the nodes of clients without an identity.
     pub unidentified_node_bytes: usize,
-    /// The same, of those clients at one address.
+    /// Memory for the nodes of clients without an identity at one address.
     pub address_node_bytes: usize,
-    /// The same, of clients of one identity.
+    /// Memory for the nodes of clients of one identity.
     pub identity_node_bytes: usize,
-    /// So many bytes of a node are few.
+    /// Maximum size in bytes of a node that may use the reserved quarter.
     pub small_node: usize,
-    /// Requests that are read of a client that takes no responses; more wait until it does.
+    /// Requests that are read from a client that does not read responses; further ones wait until it does.
     pub blocked_requests: usize,
-    /// What a node may hold.
+    /// Limits of a node's content.
     pub node: NodeLimits,
-    /// How long listeners and routes wait for new clusters to be acknowledged and to have their endpoints.
+    /// Maximum time that listeners and routes are held until new clusters are acknowledged and have their
+    /// endpoints.
     pub warming: Duration,
-    /// How long removed clusters are kept for listeners and routes to be acknowledged.
+    /// Maximum time that removed clusters are held until listeners and routes are acknowledged.
     pub draining: Duration,
-    /// How long a client that resumed may take to acknowledge its clusters before its endpoints are sent once more: Envoy
-    /// holds that ACK back while a cluster waits for endpoints.
+    /// Maximum time for a resumed client to acknowledge its clusters before its endpoints are sent once more:
+    /// Envoy withholds that ACK while a cluster waits for endpoints.
     pub resume_probe: Duration,
 }
 
@@ -311,14 +328,14 @@ impl Default for StreamLimits {
 }
 
 impl StreamLimits {
-    /// The same with so many bytes for the names of all streams, and the usual parts of them for clients without identity, an address of
-    /// theirs, and an identity.
+    /// Sets the memory for the names of all streams, and the default shares for clients without an identity,
+    /// one of their addresses, and one identity.
     #[must_use]
     pub fn with_all_subscription_bytes(self, all: usize) -> Self {
         Self {
             all_subscription_bytes: all,
-            // Strangers and one identity together have a quarter: no more than an attack may need. Those of one identity are mostly of one namespace and
-            // share their views.
+            // Clients without an identity and one identity together have a quarter, which bounds the share of
+            // an attacker. Clients of one identity are mostly of one namespace and share their views.
             unidentified_subscription_bytes: all / 32 * 5,
             address_subscription_bytes: all / 8,
             identity_subscription_bytes: all / 32 * 3,
@@ -326,13 +343,13 @@ impl StreamLimits {
         }
     }
 
-    /// The same with so many bytes for the nodes of all streams, and the usual parts of them.
+    /// Sets the memory for the nodes of all streams, and the default shares of it.
     #[must_use]
     pub fn with_all_node_bytes(self, all: usize) -> Self {
         Self {
             all_node_bytes: all,
             unidentified_node_bytes: all / 4,
-            // A request with a node, and what is read of it, are in memory as well until the node is kept.
+            // A request with a node, and its decoded form, are in memory as well until the node is stored.
             address_node_bytes: all / 16,
             identity_node_bytes: all / 4,
             ..self
@@ -340,7 +357,7 @@ impl StreamLimits {
     }
 }
 
-/// How much a node may hold. Checked on its encoded form, before anything of it is kept.
+/// Limits of a node's size. Checked on the encoded form, before anything of it is stored.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeLimits {
     /// Bytes of the encoded node.
@@ -349,7 +366,7 @@ pub struct NodeLimits {
     pub id_bytes: usize,
     /// Values in its metadata, at all levels together.
     pub values: usize,
-    /// How deep its metadata is nested.
+    /// Nesting depth of its metadata.
     pub depth: usize,
 }
 
@@ -359,10 +376,10 @@ impl Default for NodeLimits {
     }
 }
 
-/// What several clients share of something limited.
+/// Memory budget that several clients share.
 pub(crate) type Budget = pilotfish_identity::Budget<Limit>;
 
-/// What was taken of a budget; given back when it is dropped.
+/// Amount taken from a budget; returned on drop.
 #[derive(Debug)]
 pub(crate) struct Taken(Arc<Budget>, usize);
 
@@ -372,7 +389,7 @@ impl Taken {
         Ok(Self::already(budget, amount))
     }
 
-    /// Of so much that was taken before.
+    /// Guard of an amount that was charged before.
     pub(crate) fn already(budget: &Arc<Budget>, amount: usize) -> Self {
         Self(Arc::clone(budget), amount)
     }

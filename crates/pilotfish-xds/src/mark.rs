@@ -1,4 +1,4 @@
-//! What a publication leaves for a stream: which types changed, and the task to wake.
+//! State that a publication leaves for a stream: the types that changed, and the task to wake.
 
 use crate::source::ClientId;
 use enum_map::Enum;
@@ -9,24 +9,23 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::task::Waker;
 use std::time::Duration;
 
-/// One bit for each resource type, at the place that the type has in push order.
+/// One bit for each resource type, at its position in push order.
 type Bits = u32;
 
-/// The bit of a mark behind those of the types: the client's views have to be computed again.
+/// Bit after those of the types: the client's views have to be computed again.
 const VIEW_CHANGED: Bits = 1 << ResourceType::LENGTH;
-/// The bit behind that: collections have another state.
+/// Next bit: collections have changed.
 const COLLECTIONS_CHANGED: Bits = 1 << (ResourceType::LENGTH + 1);
-/// The bit behind that: the mark is counted among the [`Due`].
+/// Next bit: the mark is counted in [`Due`].
 const COUNTED: Bits = 1 << (ResourceType::LENGTH + 2);
 const _: () =
     assert!(ResourceType::LENGTH + 2 < Bits::BITS as usize, "all types and three more bits fit into a mark");
 
-/// How many prompt streams are marked and have not looked at it yet.
+/// Number of marked prompt streams that have not handled their mark yet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Due(Arc<AtomicUsize>);
 
 impl Due {
-    /// Whether there are any.
     pub(crate) fn is_some(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 0
     }
@@ -45,10 +44,8 @@ impl Due {
 pub struct Types(Bits);
 
 impl Types {
-    /// All types.
     pub const ALL: Self = Self((1 << ResourceType::LENGTH) - 1);
 
-    /// Whether a type is in it.
     #[must_use]
     pub fn contains(self, ty: ResourceType) -> bool {
         self.0 & (1 << ty.into_usize()) != 0
@@ -67,7 +64,6 @@ impl Types {
         self.0 &= !(1 << ty.into_usize());
     }
 
-    /// Whether no type is in it.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0
@@ -88,8 +84,8 @@ impl FromIterator<ResourceType> for Types {
     }
 }
 
-/// A stream's flag for "something that you subscribe to changed", with the types. Setting it twice is setting it once, so a
-/// slow stream has at most one pending push: of the newest state.
+/// Pending changes of a stream's subscriptions, by type. Setting a mark is idempotent, so a slow stream has
+/// at most one pending push, of the newest state.
 #[derive(Debug, Default)]
 pub struct Mark {
     /// The types that changed, and [`VIEW_CHANGED`].
@@ -98,20 +94,21 @@ pub struct Mark {
     since: AtomicU64,
     /// The revision of the newest publication that set the mark.
     revision: AtomicU64,
-    /// The stream's place among those that this publication concerns.
+    /// Index of the stream among those that this publication concerns.
     place: AtomicU32,
     /// The stream's client, once that is known.
     client: AtomicU64,
-    /// Whether the stream handles a publication as soon as its task runs: its client has had all first responses and reads.
+    /// True if the stream handles a publication as soon as its task runs: its client reads, and has received
+    /// all first responses.
     prompt: AtomicBool,
-    /// Whether what its client proved counts no longer.
+    /// True once the client's credentials are no longer valid.
     revoked: AtomicBool,
     due: Due,
     waker: Mutex<Option<Waker>>,
 }
 
 impl Mark {
-    /// A mark that is counted there while it is set and the stream is prompt.
+    /// Creates a mark that is counted in `due` while it is set and the stream is prompt.
     pub(crate) fn counted_in(due: &Due) -> Self {
         let mut mark = Self::default();
         mark.due = due.clone();
@@ -123,40 +120,38 @@ impl Mark {
         *self.waker.lock() = Some(waker);
     }
 
-    /// Whether the mark is set.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.set.load(Ordering::Acquire) != 0
     }
 
-    /// What the stream's client proved counts no longer: its task ends it.
+    /// Notes that the client's credentials are no longer valid, and wakes the stream's task to end it.
     pub(crate) fn revoke(&self) {
         self.revoked.store(true, Ordering::Release);
         self.wake();
     }
 
-    /// Whether that is so.
     pub(crate) fn is_revoked(&self) -> bool {
         self.revoked.load(Ordering::Acquire)
     }
 
-    /// The revision of the newest publication that concerned the stream, at least that in force when its client was accepted.
+    /// The revision of the newest publication that concerned the stream, at least that in force when its
+    /// client was accepted.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.revision.load(Ordering::Acquire)
     }
 
-    /// Notes the stream's place among those that a publication concerns, for the one that publishes.
+    /// Stores the stream's index among those that a publication concerns. Used by the publisher.
     pub(crate) fn set_place(&self, place: usize) {
         self.place.store(u32::try_from(place).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 
-    /// The stream's place among those that the newest publication concerns.
+    /// Index of the stream among those that the newest publication concerns.
     pub(crate) fn place(&self) -> usize {
         self.place.load(Ordering::Relaxed) as usize
     }
 
-    /// Notes whose stream it is.
     pub(crate) fn belongs_to(&self, client: ClientId) {
         self.client.store(client.0, Ordering::Release);
     }
@@ -166,17 +161,17 @@ impl Mark {
         ClientId(self.client.load(Ordering::Acquire))
     }
 
-    /// Notes the revision that the stream begins with.
+    /// Raises the revision to the one that the stream begins with.
     pub(crate) fn concerns(&self, revision: u64) {
         self.revision.fetch_max(revision, Ordering::AcqRel);
     }
 
-    /// Whether the mark says that resources of that type changed, or that the client's views did.
+    /// True if resources of the type changed, or the client's views did.
     pub(crate) fn says(&self, ty: ResourceType) -> bool {
         self.set.load(Ordering::Acquire) & (1 << ty.into_usize() | VIEW_CHANGED) != 0
     }
 
-    /// Notes whether the stream handles a publication as soon as its task runs.
+    /// Sets the flag `prompt`, and stops counting the mark if the stream is not prompt.
     pub(crate) fn set_prompt(&self, prompt: bool) {
         self.prompt.store(prompt, Ordering::Release);
         if !prompt && self.set.fetch_and(!COUNTED, Ordering::AcqRel) & COUNTED != 0 {
@@ -202,12 +197,12 @@ impl Mark {
         })
     }
 
-    /// Marks a change of resources of that type at that revision.
+    /// Marks a change of resources of the type.
     pub(crate) fn set_changed(&self, ty: ResourceType, revision: u64, since: Duration) -> Set {
         self.set_at(1 << ty.into_usize(), revision, since)
     }
 
-    /// Marks that a view of the client is another one now.
+    /// Marks a change of the client's views.
     pub(crate) fn set_moved(&self, revision: u64, since: Duration) -> Set {
         self.set_at(VIEW_CHANGED, revision, since)
     }
@@ -217,7 +212,8 @@ impl Mark {
         Set { wakes: self.set(bits, since), is_first }
     }
 
-    /// Marks that collections have another state. Returns whether the mark was clear before, so that the stream has to be woken.
+    /// Marks a change of collections. Returns true if the mark was clear before, so that the stream has to be
+    /// woken.
     pub(crate) fn set_collections(&self, since: Duration) -> bool {
         self.set(COLLECTIONS_CHANGED, since)
     }
@@ -229,7 +225,7 @@ impl Mark {
         if !self.prompt.load(Ordering::Acquire) {
             return self.set.fetch_or(bits, Ordering::AcqRel) == 0;
         }
-        // Counted before it is set: whoever clears it takes it off.
+        // Counted before it is set: the task that clears it decrements the count.
         self.due.one_more();
         let before = self.set.fetch_or(bits | COUNTED, Ordering::AcqRel);
         if before & COUNTED != 0 {
@@ -251,7 +247,7 @@ impl Drop for Mark {
     }
 }
 
-/// What setting a mark meant.
+/// Result of setting a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Set {
     /// The mark was clear before, so that the stream has to be woken.
@@ -260,14 +256,14 @@ pub(crate) struct Set {
     pub(crate) is_first: bool,
 }
 
-/// What was set in a mark.
+/// State that a mark held when it was taken.
 pub(crate) struct Marked {
     pub(crate) types: Types,
-    /// Whether views have to be computed again.
+    /// True if the client's views have to be computed again.
     pub(crate) view_changed: bool,
-    /// Whether collections have to be compared again.
+    /// True if collections have to be compared again.
     pub(crate) collections_changed: bool,
-    /// From the fan-out's start to the first publication that set the mark.
+    /// Time from the fan-out's start to the first publication that set the mark.
     pub(crate) since: Duration,
 }
 

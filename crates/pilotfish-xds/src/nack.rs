@@ -1,10 +1,10 @@
-//! A NACK in a few words, for logs.
+//! Short form of a NACK for logs.
 
 use crate::source::{ClientId, ViewId};
 use pilotfish_proto::ResourceType;
 use std::sync::Arc;
 
-/// The most resources that are named.
+/// Maximum number of named resources.
 const MAX_RESOURCES: usize = 3;
 /// Bytes of each name, and of a connection's id.
 const MAX_NAME: usize = 256;
@@ -12,28 +12,29 @@ const MAX_NAME: usize = 256;
 const REASON_HEAD: usize = 400;
 const REASON_TAIL: usize = 200;
 
-/// A response that a client refused. What the client had before stays in force there.
+/// A response that a client refused. The client keeps its previous resources.
 #[derive(Clone, Copy, Debug)]
 pub struct Nack<'a> {
     /// The type of its resources.
     pub ty: ResourceType,
-    /// The id of the connection, as in [`ConnectionStatus`](crate::ConnectionStatus); at most 256 bytes of it.
+    /// The id of the connection, as in [`ConnectionStatus`](crate::ConnectionStatus); at most 256 bytes of
+    /// it.
     pub connection: &'a str,
     /// The source's number of the client.
     pub client: ClientId,
-    /// What the client sees of the type.
+    /// The client's view of the type.
     pub view: ViewId,
     /// The newest revision that the client has accepted of the type.
     pub after: u64,
     /// The revision of the response.
     pub revision: u64,
     resources: &'a [Arc<str>],
-    /// The client's words, at most some 4 KiB of them.
+    /// Error message of the client, at most some 4 KiB.
     pub error: &'a str,
 }
 
 impl<'a> Nack<'a> {
-    /// A refusal of a response with these resources, in these words.
+    /// A refusal of a response with these resources.
     #[must_use]
     pub fn new(ty: ResourceType, connection: &'a str, resources: &'a [Arc<str>], error: &'a str) -> Self {
         let (view, after, revision) = (ViewId::NONE, 0, 0);
@@ -49,13 +50,13 @@ impl<'a> Nack<'a> {
         }
     }
 
-    /// The same of what a client sees of the type, which accepted `after` and refuses a response of `revision`.
+    /// Adds the client, its view of the type, the accepted revision `after` and the refused `revision`.
     #[must_use]
     pub fn of(self, client: ClientId, view: ViewId, after: u64, revision: u64) -> Self {
         Self { client, view, after, revision, ..self }
     }
 
-    /// The resources that the client's message names; all of the response's where it names none.
+    /// Resources that the client's message names; all of the response if it names none.
     #[must_use]
     pub fn refused(&self) -> Vec<Arc<str>> {
         let named: Vec<_> =
@@ -63,8 +64,8 @@ impl<'a> Nack<'a> {
         if named.is_empty() { self.resources.to_vec() } else { named }
     }
 
-    /// The names of the resources that the client's message names, comma-separated; all of the response's where it names
-    /// none. At most three of them, with how many were left out.
+    /// Comma-separated names of the resources that the client's message names, or of all of the response if
+    /// it names none. At most three, with the number of omitted ones.
     #[must_use]
     pub fn resources(&self) -> String {
         let named = self.resources.iter().filter(|name| self.error.contains(&***name));
@@ -83,8 +84,8 @@ impl<'a> Nack<'a> {
         words.join(", ")
     }
 
-    /// The client's reason on one line of some hundred bytes. Envoy's messages hold the refused resource as text, before or
-    /// behind the reason: fields that are messages are shown as `{...}`.
+    /// The client's reason on one line of a few hundred bytes. Envoy's messages hold the refused resource as
+    /// text, before or after the reason: message fields are shown as `{...}`.
     #[must_use]
     pub fn reason(&self) -> String {
         let text = match self.error.split_once(CUT) {
@@ -100,10 +101,10 @@ impl<'a> Nack<'a> {
     }
 }
 
-/// Stands where the middle of a long text was left out.
+/// Placeholder for the omitted middle of a long text.
 pub(crate) const CUT: &str = " ... ";
 
-/// A connection's id as logs show it.
+/// Truncated connection id for logs.
 pub(crate) fn shown(id: &str) -> &str {
     prefix(id, MAX_NAME)
 }
@@ -113,8 +114,8 @@ fn prefix(text: &str, bytes: usize) -> &str {
     text.get(..text.floor_char_boundary(bytes)).unwrap_or_default()
 }
 
-/// Leaves out what stands between braces, where the opening one follows a blank as in the text format of protobuf. A message
-/// that does not end is left out up to the end of the text.
+/// Omits braces and their content, where the opening one follows a space as in the text format of protobuf.
+/// An unterminated message is omitted up to the end of the text.
 fn without_messages(text: &str) -> String {
     let (mut out, mut depth, mut blank) = (String::new(), 0_usize, false);
     for c in text.chars() {
@@ -133,7 +134,7 @@ fn without_messages(text: &str) -> String {
     out
 }
 
-/// The same for a text whose beginning may lie inside messages.
+/// Removes messages from a text that may start within one, scanning from its end.
 fn without_messages_backwards(text: &str) -> String {
     let (mut out, mut depth) = (Vec::new(), 0_usize);
     for c in text.chars().rev() {

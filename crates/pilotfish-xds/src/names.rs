@@ -1,15 +1,17 @@
-//! For whom the names of subscriptions and the nodes are counted that are kept, and how much memory they count as.
+//! Memory accounting of subscribed names and of nodes: estimated sizes, and the client that each is charged
+//! to.
 //!
-//! A name is kept once for a type and a view, however many streams subscribe to it. It counts for the client that asked for it first, until
-//! nobody subscribes to it any more. A subscription that is shared by all streams that have it counts for the one that made it.
+//! A name is stored once for each type and view, independent of the number of subscribed streams. It is
+//! charged to the client that first asked for it, until no stream subscribes to it. A shared subscription is
+//! charged to the client that created it.
 //!
 //! ```text
 //! all clients ─┬─ an identity
 //!              └─ clients without one ─── an address
 //! ```
 //!
-//! A stream that asks for many names leaves a quarter of each budget to those that ask for few, and a large node to small ones. Names and nodes have
-//! budgets of their own.
+//! Streams with many names leave a quarter of each budget to those with few, and large nodes leave a quarter
+//! to small ones. Names and nodes have separate budgets.
 
 use crate::limits::{Budget, Limit, LimitExceeded, StreamLimits, Taken};
 use crate::source::PeerInfo;
@@ -18,42 +20,44 @@ use pilotfish_proto::ResourceType;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// What a name of a subscription counts as, beside its text: its places in the subscription and in the index from names to subscriptions.
+/// Estimated bytes for a name in a subscription, beside its text: entries of the subscription and of the
+/// index from names to subscriptions.
 const SUBSCRIBED: usize = 96;
-/// What a name counts as that nobody has subscribed to yet: in the index, in the source, and as an empty resource.
+/// Estimated bytes for a new `Endpoint` name without other subscribers: in the index, in the source, and as
+/// an empty resource.
 const ENDPOINT: usize = 512;
-/// The same for types whose source keeps more of a name.
+/// Estimated bytes for a new name of other types, of which the source keeps more.
 const OTHER: usize = 2_048;
-/// How often the text of a name is kept.
+/// Number of copies of a name's text.
 const COPIES: usize = 4;
 
-/// What a resource counts as that a client says it has, beside the text of its name.
+/// Estimated bytes for a resource of `initial_resource_versions`, beside the text of its name.
 const LISTED: usize = 192;
-/// What a name counts as that was asked for once more and is not answered yet.
+/// Estimated bytes for a name that was requested again and has not been answered.
 const ASKED: usize = 64;
 
-/// What resources count as that a client says it has, until it has been answered.
+/// Estimated bytes for the resources that a client lists as known, until its request has been answered.
 pub(crate) fn listed_bytes(names: usize, text: usize) -> usize {
     names.saturating_mul(LISTED).saturating_add(text)
 }
 
-/// What names count as that a client asks for again, until it has been answered.
+/// Estimated bytes for names that a client requests again, until they have been answered.
 pub(crate) fn asked_bytes(names: usize) -> usize {
     names.saturating_mul(ASKED)
 }
 
-/// What a subscription to that many names counts as, if no other stream has it.
+/// Estimated bytes for a subscription to that many names, if no other stream shares it.
 pub(crate) fn subscription_bytes(names: usize) -> usize {
     names.saturating_mul(SUBSCRIBED)
 }
 
-/// What a name counts as that nobody else subscribes to.
+/// Estimated bytes for a name without other subscribers.
 pub(crate) fn name_bytes(ty: ResourceType, name: &str) -> usize {
     let kept = if ty == ResourceType::Endpoint { ENDPOINT } else { OTHER };
     kept + COPIES * name.len()
 }
 
-/// Who a client is, for budgets: its identity, or else its address.
+/// Owner of budgets: a client's identity, or the network of its address without one.
 #[derive(Clone, Debug)]
 pub(crate) enum Owner {
     Identity(String),
@@ -73,7 +77,7 @@ impl Owner {
     }
 }
 
-/// The budgets of all clients for something.
+/// Memory budgets of all clients, by identity or address.
 #[derive(Debug)]
 pub(crate) struct ClientBudgets {
     identities: Shares<String, Limit>,
@@ -81,7 +85,6 @@ pub(crate) struct ClientBudgets {
 }
 
 impl ClientBudgets {
-    /// For the names of subscriptions.
     pub(crate) fn of_names(limits: &StreamLimits) -> Self {
         Self::new([
             (Limit::AllSubscriptionBytes, limits.all_subscription_bytes),
@@ -91,7 +94,6 @@ impl ClientBudgets {
         ])
     }
 
-    /// For nodes.
     pub(crate) fn of_nodes(limits: &StreamLimits) -> Self {
         Self::new([
             (Limit::AllNodeBytes, limits.all_node_bytes),
@@ -117,24 +119,23 @@ impl ClientBudgets {
         }
     }
 
-    /// What is counted of all clients.
+    /// Estimated bytes of all clients.
     pub(crate) fn used(&self) -> usize {
         self.identities.whole().used()
     }
 }
 
-/// How much of its budget a request may use.
+/// Share of its budget that a request may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// All but a quarter: the stream has many names.
     Most,
-    /// All of it.
     All,
-    /// More than there is: nobody asked for it.
+    /// More than its limit: the client did not ask for it.
     Beyond,
 }
 
-/// For whom something counts, such as a request's names.
+/// Budget that names are charged to, and the share that they may use.
 #[derive(Clone, Debug)]
 pub(crate) struct Account {
     pub(crate) budget: Arc<Budget>,
@@ -142,24 +143,24 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// All of the budget for what is `few`, and else most of it.
+    /// All of the budget for a `few` names, and three quarters for many.
     pub(crate) fn for_few(budget: Arc<Budget>, few: bool) -> Self {
         Self { budget, part: if few { Part::All } else { Part::Most } }
     }
 
-    /// The same where so many names more are asked for than are subscribed to.
+    /// Account for a request with that many new names: restricted to [`Part::Most`] if they are more than
+    /// `few`.
     pub(crate) fn of_many(&self, names: usize, few: usize) -> Self {
         let part = if names > few { Part::Most } else { self.part };
         Self { part, ..self.clone() }
     }
 
-    /// Takes so much until what is returned is dropped.
+    /// Charges `bytes` until the returned guard is dropped.
     pub(crate) fn hold(&self, bytes: usize) -> Result<Taken, LimitExceeded> {
         self.take(bytes)?;
         Ok(Taken::already(&self.budget, bytes))
     }
 
-    /// Takes so much.
     pub(crate) fn take(&self, bytes: usize) -> Result<(), LimitExceeded> {
         match self.part {
             Part::Most => self.budget.take_leaving_a_quarter(bytes)?,

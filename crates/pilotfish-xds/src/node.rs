@@ -1,5 +1,5 @@
-//! The node of a client's first request: checked and cut in its encoded form, so that nothing of it is kept that nobody reads. It is kept in this form,
-//! a fraction of the decoded one, since only debug pages read it again.
+//! Node of a client's first request: checked and reduced in its encoded form to the parts that are read. It
+//! is stored encoded, which takes a fraction of the memory, since only debug pages read it again.
 
 use crate::limits::{Limit, NodeLimits};
 use crate::stream::StreamError;
@@ -11,7 +11,7 @@ use prost::Message;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-/// The numbers of the fields that are read.
+/// Field numbers that are read.
 const ID: u64 = 1;
 const CLUSTER: u64 = 2;
 const METADATA: u64 = 3;
@@ -21,10 +21,10 @@ const USER_AGENT_VERSION: u64 = 7;
 const BUILD_VERSION: u64 = 8;
 const EXTENSION: u64 = 9;
 
-/// Extensions that are kept; Envoy lists some hundred.
+/// Maximum number of stored extensions; Envoy lists about a hundred.
 const MAX_EXTENSIONS: usize = 16;
 
-/// A client's node, decoded when something of it is read.
+/// A client's node, decoded on first use.
 #[derive(Clone, Debug)]
 pub struct ClientNode {
     encoded: Arc<[u8]>,
@@ -32,7 +32,7 @@ pub struct ClientNode {
 }
 
 impl ClientNode {
-    /// Of what was decoded before.
+    /// `encoded` has been decoded successfully before.
     pub(crate) fn new(encoded: &Arc<[u8]>) -> Self {
         Self { encoded: Arc::clone(encoded), decoded: OnceLock::new() }
     }
@@ -48,12 +48,12 @@ impl Deref for ClientNode {
     type Target = Node;
 
     fn deref(&self) -> &Node {
-        // It was decoded when it came, so it can be.
+        // Decoding succeeded when the node was received.
         self.decoded.get_or_init(|| Node::decode(&*self.encoded).unwrap_or_default())
     }
 }
 
-/// Cuts a node: of its extensions the first is kept and those that `is_read` names; fields that nobody reads are left out.
+/// Reduces a node: keeps the first extension and those for which `is_read` returns true; drops unused fields.
 pub(crate) fn cut(
     encoded: &[u8],
     limits: &NodeLimits,
@@ -97,7 +97,7 @@ pub(crate) fn decode(encoded: &[u8]) -> Result<Node, StreamError> {
     Node::decode(encoded).map_err(|error| StreamError::InvalidArgument(format!("malformed node: {error}")))
 }
 
-/// The numbers of a build's version. The metadata beside them, which Envoy fills and nobody reads, is not decoded.
+/// Version numbers of a build. Its metadata, which Envoy fills, is not used and not decoded.
 fn numbers_of(build: &[u8]) -> Result<Option<UserAgentVersionType>, StreamError> {
     let mut fields = Fields { rest: build };
     while let Some((number, field)) = fields.next()? {
@@ -121,7 +121,7 @@ fn extension_name(extension: &[u8]) -> Result<&str, WireError> {
     Ok("")
 }
 
-/// Counts the values of a `google.protobuf.Struct` that stands at that depth.
+/// Counts the values of a `google.protobuf.Struct` at that depth.
 fn count_struct(
     encoded: &[u8],
     depth: usize,

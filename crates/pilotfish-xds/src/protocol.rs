@@ -1,9 +1,6 @@
-//! The two forms of xDS.
-
-/// The two forms of the protocol.
+/// Variants of the xDS protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// `DeltaAggregatedResources`.
     Delta,
     /// `StreamAggregatedResources`: state of the world.
     Sotw,

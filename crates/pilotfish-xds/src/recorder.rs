@@ -5,35 +5,31 @@ use crate::nack::Nack;
 use pilotfish_proto::ResourceType;
 use std::time::Duration;
 
-/// One response that went out.
 #[derive(Clone, Copy, Debug)]
 pub struct Push {
-    /// The resources' type.
     pub ty: ResourceType,
-    /// The response's length with its gRPC frame.
+    /// Length of the response with its gRPC frame.
     pub bytes: usize,
-    /// How many resources are in it.
     pub resources: usize,
-    /// How many resources it removes.
+    /// Number of removed resources.
     pub removed: usize,
 }
 
-/// How a TLS handshake ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeResult {
     /// The connection is encrypted, and the client's certificate, if it presented one, is verified.
     Completed,
-    /// One side did not accept the other's certificate or TLS, or the client left.
+    /// One side did not accept the other's certificate or TLS, or the client closed the connection.
     Failed,
-    /// It took longer than [`ServerConfig::handshake_timeout`](crate::ServerConfig::handshake_timeout).
+    /// Exceeded [`ServerConfig::handshake_timeout`](crate::ServerConfig::handshake_timeout).
     TimedOut,
-    /// It had waited longest when there were more than
+    /// The oldest handshake when there were more than
     /// [`ServerConfig::max_handshakes`](crate::ServerConfig::max_handshakes).
     GaveWay,
 }
 
 impl HandshakeResult {
-    /// The value of the label `result` in metrics.
+    /// Value of the metric label `result`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -45,46 +41,50 @@ impl HandshakeResult {
     }
 }
 
-/// Is called for events; the binary counts them. Every method does nothing by default. Called from the streams' tasks, so
-/// implementations must not block.
+/// Receiver of events, which the binary counts. All methods do nothing by default. They are called from the
+/// streams' tasks, so implementations must not block.
 #[allow(unused_variables)]
 pub trait Recorder: Send + Sync + 'static {
     /// A client sent its first request and was accepted (`pilot_xds` counts up).
     fn connected(&self) {}
-    /// A client that had been accepted is gone (`pilot_xds` counts down).
+    /// An accepted client disconnected (`pilot_xds` counts down).
     fn disconnected(&self) {}
-    /// A stream was refused or ended with an error: the gRPC status code's name.
+    /// A stream was refused or ended with an error; `code` is the name of its gRPC status code.
     fn stream_error(&self, code: &'static str) {}
-    /// A client was refused or ended because it asked for more than a limit allows.
+    /// A client was refused or disconnected because it exceeded a limit.
     fn limit_exceeded(&self, limit: Limit) {}
     /// A TLS handshake of the secure listener ended.
     fn handshake(&self, result: HandshakeResult) {}
-    /// A client of the secure listener proved an identity, by a certificate or to the authenticator of that name. Those that do
-    /// not are counted by [`Self::stream_error`] as `UNAUTHENTICATED`.
+    /// A client of the secure listener proved an identity, by certificate or to the named authenticator.
+    /// [`Self::stream_error`] counts the others as `UNAUTHENTICATED`.
     fn authenticated(&self, method: &'static str) {}
-    /// A request came in (`pilot_xds_recv_max` is the largest).
+    /// A request was received (`pilot_xds_recv_max` is the largest).
     fn received(&self, bytes: usize) {}
-    /// A response was handed to the connection (`pilot_xds_pushes{type}`, `pilot_xds_config_size_bytes{type}`).
+    /// A response was handed to the connection (`pilot_xds_pushes{type}`,
+    /// `pilot_xds_config_size_bytes{type}`).
     fn pushed(&self, push: Push) {}
-    /// How long it took to choose, encode and write a response (`pilot_xds_push_time{type}`). What many streams share is encoded once, and
-    /// counts for the stream that comes first.
+    /// Time to choose, encode and write a response (`pilot_xds_push_time{type}`). The encoding of resources
+    /// that streams share counts for the stream that comes first.
     fn push_time(&self, ty: ResourceType, took: Duration) {}
-    /// How long it took to write a response, with the time that it waited for a client whose window was full (`pilot_xds_send_time`).
+    /// Time to write a response, including the wait for a client whose window was full
+    /// (`pilot_xds_send_time`).
     fn send_time(&self, ty: ResourceType, took: Duration) {}
-    /// A client acknowledged a response, that long after it was sent.
+    /// A client acknowledged a response, `after` it was sent.
     fn acknowledged(&self, ty: ResourceType, after: Duration) {}
-    /// A client refused a response (`pilot_total_xds_rejects`, `pilot_xds_cds_reject`, ...). This crate does not log it.
+    /// A client refused a response (`pilot_total_xds_rejects`, `pilot_xds_cds_reject`, ...). This crate does
+    /// not log it.
     fn rejected(&self, nack: &Nack<'_>) {}
     /// A client refused a response of a collection.
     fn collection_rejected(&self, connection: &str, type_url: &str, error: &str) {}
     /// A request carried the nonce of an older response (`pilot_xds_expired_nonce{type}`).
     fn expired_nonce(&self, ty: ResourceType) {}
-    /// From a publication to the moment in which the stream's task handles it (`pilot_proxy_queue_time`).
+    /// Time from a publication to its handling by the stream's task (`pilot_proxy_queue_time`).
     fn queue_time(&self, waited: Duration) {}
-    /// From a publication to all of its types being sent on a stream (`pilot_proxy_convergence_time`).
+    /// Time from a publication to the last response of its types on a stream
+    /// (`pilot_proxy_convergence_time`).
     fn converged(&self, after: Duration) {}
-    /// A client asks for a type that is not served to it, for the first time on its stream: it is answered
-    /// that there is nothing of it.
+    /// First request of a stream for a type that is not served to the client. It is answered with an empty
+    /// response.
     fn unknown_type(&self, type_url: &str) {}
 }
 

@@ -8,7 +8,7 @@ use pilotfish_proto::ResourceType;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts nonces. Streams share responses, so a nonce is unique among all streams of a fan-out.
+/// Counter for nonces. Streams share responses, so a nonce is unique among all streams of a fan-out.
 #[derive(Debug)]
 pub(crate) struct Nonces(AtomicU64);
 
@@ -22,17 +22,17 @@ impl Nonces {
     }
 }
 
-/// What changes for a client by a response.
+/// Changes of a client's resources by a response.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Contents {
-    /// New resources and new content.
+    /// New and changed resources.
     pub(crate) upserts: Vec<Arc<Resource>>,
-    /// Names that are gone.
+    /// Names of removed resources.
     pub(crate) removed: Vec<Arc<str>>,
 }
 
 impl Contents {
-    /// What leads a client from `old` to `new`.
+    /// Changes from `old` to `new`.
     pub(crate) fn difference(old: &Entries, new: &Entries) -> Self {
         if old.is_empty() {
             return Self { upserts: new.values().cloned().collect(), removed: Vec::new() };
@@ -51,7 +51,7 @@ impl Contents {
         contents
     }
 
-    /// The same, of resources without layers.
+    /// Changes from `old` to `new`, for resources without layers.
     pub(crate) fn between(old: &Map, new: &Map) -> Self {
         let mut contents = Self::default();
         for item in old.diff(new) {
@@ -69,7 +69,7 @@ impl Contents {
         self.upserts.is_empty() && self.removed.is_empty()
     }
 
-    /// Replaces stand-ins by removed names where the function returns true.
+    /// Replaces stand-ins by removed names for which the predicate returns true.
     pub(crate) fn tell_absent(&mut self, told: impl Fn(&Resource) -> bool) {
         let is_told = |resource: &Arc<Resource>| resource.stands_in && told(resource);
         if self.upserts.iter().any(is_told) {
@@ -80,7 +80,8 @@ impl Contents {
         }
     }
 
-    /// Leaves out new content beyond so many bytes, but for the first resource. Returns whether something was left out.
+    /// Drops new content beyond `most` bytes, except for the first resource. Returns true if something was
+    /// dropped.
     pub(crate) fn cut(&mut self, most: usize) -> bool {
         let mut bytes = 0_usize;
         let mut fits = |resource: &Arc<Resource>| {
@@ -93,7 +94,7 @@ impl Contents {
         is_cut
     }
 
-    /// Applies the difference to what a client has.
+    /// Applies the changes to a client's resources.
     pub(crate) fn apply(&self, entries: &mut Entries) {
         for resource in &self.upserts {
             entries.insert(Arc::clone(resource));
@@ -111,7 +112,7 @@ pub(crate) struct EncodedResponse {
     /// The nonce inside the frame.
     pub(crate) nonce: u64,
     pub(crate) frame: Frame,
-    /// Some of its resources stand in for others.
+    /// True if some of its resources are [stand-ins](Resource::stands_in).
     pub(crate) stands_in: bool,
 }
 
@@ -120,7 +121,7 @@ impl EncodedResponse {
         Self::delta_over(ty, version, contents, nonce, Vec::new())
     }
 
-    /// The same, where the last of the upserts are encoded already.
+    /// Creates a delta response whose last upserts are encoded already, in `shared`.
     pub(crate) fn delta_over(
         ty: ResourceType,
         version: u64,

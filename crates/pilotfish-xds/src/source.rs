@@ -1,4 +1,4 @@
-//! The contract between this crate and the source of its resources.
+//! Contract between this crate and the source of its resources.
 
 use crate::limits::LimitExceeded;
 use bytes::Bytes;
@@ -8,8 +8,9 @@ use pilotfish_proto::envoy::config::core::v3::Node;
 use std::fmt;
 use std::sync::Arc;
 
-/// Which set of resources a client sees of one type, interned by the source: equal views see equal resources. A number is
-/// never used again for something else: streams learn a little later than the source that a client has moved on.
+/// Set of resources that a client sees of one type, interned by the source: equal views see equal resources.
+/// A number is never reused for another view, since a stream follows a move of its client a little later than
+/// the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ViewId(pub u32);
 
@@ -25,20 +26,19 @@ pub struct ClientId(pub u64);
 /// One encoded resource. Cloning copies pointers.
 #[derive(Clone, Debug)]
 pub struct Resource {
-    /// The name under which clients subscribe to it.
+    /// Name under which clients subscribe to it.
     pub name: Arc<str>,
-    /// Hash of the content, the same in every replica. Zero is reserved: no resource has it.
+    /// Hash of the content, equal in all replicas. Zero is reserved: no resource has it.
     pub version: u64,
-    /// An encoded `google.protobuf.Any`.
     pub body: Bytes,
     /// The source's revision at which the content last changed.
     pub changed_at: u64,
-    /// There is no resource of that name: this empty one is sent in its place to clients that would wait for
-    /// it. Its version is another one than that of an equal resource that exists.
+    /// True for an empty resource that replaces a missing one, for clients that would wait for it. Its
+    /// version differs from that of an equal resource that exists.
     pub stands_in: bool,
 }
 
-/// Equal name and equal content hash are an equal resource.
+/// Compares names and content hashes.
 impl PartialEq for Resource {
     fn eq(&self, other: &Self) -> bool {
         self.version == other.version && self.name == other.name
@@ -47,22 +47,24 @@ impl PartialEq for Resource {
 
 impl Eq for Resource {}
 
-/// All resources of a type that is known by its URL only, by name. Clones share everything that did not change since.
+/// Resources by name, of a type that is known by its URL only. Clones share everything that did not change
+/// since.
 pub type Collection = OrdMap<Arc<str>, Arc<Resource>>;
 
-/// What a source says of a collection.
+/// State of a collection in its source.
 #[derive(Clone, Debug)]
 pub enum CollectionState {
-    /// It is not made yet: the client waits.
+    /// It is not built yet: the client waits.
     NotYet,
-    /// All of it.
+    /// The complete collection.
     Is(Collection),
-    /// The answer to one question. It is sent once and not kept; the other value is held until its last byte is on its way. The client may
-    /// ask again: [`ResourceSource::serves_collection`] is asked then, too.
+    /// Response to one question. It is sent once and not kept; the other value is held until its last byte
+    /// has been sent. The client may ask again, and [`ResourceSource::serves_collection`] is called again
+    /// then.
     Once(Collection, Held),
 }
 
-/// Something that is held while bytes are in memory, such as a part of a budget.
+/// Guard that is held while bytes are in memory, such as a part of a budget.
 pub type Held = Arc<dyn fmt::Debug + Send + Sync>;
 
 /// A client's address, metadata and identities.
@@ -70,15 +72,15 @@ pub type Held = Arc<dyn fmt::Debug + Send + Sync>;
 pub struct PeerInfo {
     /// `ip:port`, or the path of a Unix socket.
     pub address: String,
-    /// True if headers say that a proxy passed the request on: its client is elsewhere.
+    /// True if headers show that a proxy forwarded the request, so that the address is not the client's.
     pub is_forwarded: bool,
     /// Authenticated identities (SPIFFE ids); empty on a plaintext connection.
     pub identities: Vec<String>,
-    /// The cluster whose API server vouches for them, where that is known.
+    /// Cluster whose API server issued the identities, if known.
     pub cluster: Option<Arc<str>>,
 }
 
-/// Why a client is refused.
+/// Reason to refuse a client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
     /// Its node is malformed: answered with `INVALID_ARGUMENT`. A retry does not help.
@@ -87,67 +89,71 @@ pub enum ConnectError {
     /// Its identity does not allow its node: answered with `PERMISSION_DENIED`.
     #[error("{0}")]
     PermissionDenied(String),
-    /// Its node holds too much: answered with `RESOURCE_EXHAUSTED`.
+    /// Its node exceeds a limit: answered with `RESOURCE_EXHAUSTED`.
     #[error(transparent)]
     LimitExceeded(#[from] LimitExceeded),
-    /// It proves no identity, and needs one for what it asks: answered with `UNAUTHENTICATED`.
+    /// It has not authenticated, which its request requires: answered with `UNAUTHENTICATED`.
     #[error("{0}")]
     Unauthenticated(String),
     /// An object that its node names does not exist yet: answered with `FAILED_PRECONDITION`.
     #[error("{0}")]
     FailedPrecondition(String),
-    /// There is too much to do now: answered with `UNAVAILABLE`.
+    /// The server is overloaded: answered with `UNAVAILABLE`.
     #[error("{0}")]
     Unavailable(String),
 }
 
-/// The source of resources. The binary implements it over the translator.
+/// Source of resources. The binary implements it over the translator.
 pub trait ResourceSource: Send + Sync + 'static {
-    /// The source's handle of a connected client. It is dropped when the client is gone.
+    /// Handle of a connected client, dropped when the client is gone.
     type Client: Send + Sync + 'static;
     /// One consistent state of all resources.
     type Snapshot<'a>: Snapshot<Self::Client>
     where
         Self: 'a;
 
-    /// Whether everything has been synced. Until then streams are answered with `UNAVAILABLE`.
+    /// True once everything has been synced. Until then streams are refused with `UNAVAILABLE`.
     fn ready(&self) -> bool;
 
-    /// Whether [`Self::connect`] looks for that extension in a node. Of the others, a node has the first at most.
+    /// True if [`Self::connect`] reads the named extension of a node. Other extensions are dropped, except
+    /// for the first one.
     fn reads_extension(&self, _name: &str) -> bool {
         false
     }
 
-    /// Accepts or refuses a client by the node of its first request, without the fields `client_features`, `listening_addresses`,
-    /// `dynamic_parameters` and the user agent's version.
+    /// Accepts or refuses a client by the node of its first request, which lacks the fields
+    /// `client_features`, `listening_addresses`, `dynamic_parameters` and the user agent's version.
     ///
     /// # Errors
     /// When the node is refused; the text reaches the client.
     fn connect(&self, node: &Node, peer: &PeerInfo) -> Result<Self::Client, ConnectError>;
 
-    /// The number that [`Publication::view_changed`] uses for the client.
+    /// Number of the client in [`Publication::view_changed`].
     fn client_id(&self, client: &Self::Client) -> ClientId;
 
-    /// The identity that was accepted for a client: by default the one that its connection proves. What it subscribes to counts for it.
+    /// Identity accepted for a client: by default the first that its connection proves. Its subscriptions are
+    /// charged to it.
     fn identity(&self, _client: &Self::Client, peer: &PeerInfo) -> Option<String> {
         peer.identities.first().cloned()
     }
 
-    /// About how many bytes the source keeps of a client's node. It counts, beside the encoded node, for the client
-    /// ([`StreamLimits::all_node_bytes`](crate::StreamLimits::all_node_bytes)).
+    /// Estimated bytes that the source keeps of a client's node. Charged to the client, in addition to the
+    /// encoded node ([`StreamLimits::all_node_bytes`](crate::StreamLimits::all_node_bytes)).
     fn weight(&self, _client: &Self::Client) -> usize {
         0
     }
 
-    /// A client reports the health of its workload: `Some` with the problem, `None` when it is healthy.
+    /// Receives the health of a client's workload from its agent: `Some` with the problem, `None` if it is
+    /// healthy.
     fn reported_health(&self, _client: &Self::Client, _problem: Option<&str>) {}
 
-    /// No stream subscribes to these resources of a view by name any more: their changes need not be reported. A stream may have
-    /// subscribed to one since, which `is_subscribed` tells; it may have read it already. Nothing of this crate is locked.
+    /// Notifies the source that no stream subscribes to these resources of a view by name, so their changes
+    /// need not be reported. A stream may have subscribed to one since, and may even have read it:
+    /// `is_subscribed` checks that. Called without locks of this crate.
     fn unsubscribed(&self, _view: ViewId, _names: &[Arc<str>], _is_subscribed: &dyn Fn(&str) -> bool) {}
 
-    /// Whether a type that is none of xDS is served to the client, as a collection. Asked once for each type of a stream, with the names in
-    /// its first request.
+    /// True if a type that is not an xDS type is served to the client, as a collection. Called once for each
+    /// type of a stream, with the names of its first request.
     ///
     /// # Errors
     /// When the client may not have it: that ends the stream, and the text reaches the client.
@@ -160,95 +166,96 @@ pub trait ResourceSource: Send + Sync + 'static {
         Ok(false)
     }
 
-    /// The newest state of a collection that is served; [`crate::Fanout::publish_collections`] tells that there is another one.
+    /// The newest state of a served collection; [`crate::Fanout::publish_collections`] announces a new one.
     fn collection(&self, _client: &Self::Client, _type_url: &str) -> CollectionState {
         CollectionState::Is(Collection::new())
     }
 
-    /// Who answers for a collection: what its responses say in `control_plane`, if they do.
+    /// `control_plane` of a collection's responses, if they have one.
     fn control_plane(&self, _type_url: &str) -> Option<&str> {
         None
     }
 
-    /// The newest state. It may hold a lock of the source: it never lives across an await, and nothing of this crate is
-    /// locked when it is taken.
+    /// The newest state. It may hold a lock of the source: it never lives across an await, and is taken
+    /// without locks of this crate.
     fn snapshot(&self) -> Self::Snapshot<'_>;
 }
 
 /// One consistent state of all resources. Reading may compute.
 pub trait Snapshot<C> {
-    /// Counts up with every state.
+    /// Number of the state, ascending.
     fn revision(&self) -> u64;
 
     /// The client's view of a type; `None` when the type is not served to it.
     fn view(&self, client: &C, ty: ResourceType) -> Option<ViewId>;
 
-    /// True while it is being found out if a type without a view is served to the client: until then it is
-    /// not answered.
+    /// True while the access of the client to a type is being decided: until then its requests are not
+    /// answered.
     fn is_undecided(&self, _client: &C, _ty: ResourceType) -> bool {
         false
     }
 
-    /// What a view is made of: parts with numbers of their own, by each of which [`Self::prepare`], [`Self::names`] and [`Self::get`] can be asked. The first
-    /// part that has a name wins over later ones. The part that is a client's own, with few resources, comes first, and the largest one, which most
-    /// clients share, last: what all clients with the same last parts see of them is kept once. It never changes for a view. A view of
-    /// one part is its part, as those of types are that clients subscribe to by name.
+    /// Parts of a view. Parts have numbers of their own, which [`Self::prepare`], [`Self::names`] and
+    /// [`Self::get`] accept. The first part that has a name wins over later ones. The part of a single
+    /// client, with few resources, comes first, and the largest one, which most clients share, last:
+    /// resources of the last parts that clients have in common are kept once. The parts of a view never
+    /// change. The only part of a single-part view is the view itself; so it is for types that clients
+    /// subscribe to by name.
     fn parts(&self, view: ViewId) -> Arc<[ViewId]> {
         Arc::from([view])
     }
 
-    /// Whether the next state waits until nobody has this one. Whoever still needs much of it gives it back and takes another.
+    /// True if the next state cannot be built before this one is released. A holder that still has much to
+    /// read then releases it and takes another.
     fn is_waited_for(&self) -> bool {
         false
     }
 
-    /// Computes what [`Self::names`] needs, of a view or a part. Returns whether that is done: a snapshot that is waited for ends early, but not before it has
-    /// computed a part, so that asking again and again comes to an end.
+    /// Computes the data that [`Self::names`] needs, of a view or a part. Returns true when it is complete: a
+    /// snapshot that is waited for returns early, but not before it has computed one part, so that repeated
+    /// calls come to an end.
     fn prepare(&self, _view: ViewId) -> bool {
         true
     }
 
-    /// Computes what [`Self::get`] of these names needs, or a part of it: a source may do that on several processors. To be called before many
-    /// are read.
+    /// Computes the data that [`Self::get`] of these names needs, or a part of it, possibly on several
+    /// processors. Called before many resources are read.
     fn prepare_names(&self, _view: ViewId, _names: &[Arc<str>]) {}
 
-    /// The names of all resources of a wildcard subscription to a view, or of a part of one.
+    /// Names of all resources of a wildcard subscription to a view, or to a part of one.
     fn names(&self, view: ViewId) -> Arc<[Arc<str>]>;
 
-    /// A resource of a view or a part by name. Of load assignments and routes of unknown names there is an
-    /// empty resource that [stands in](Resource::stands_in), of other types `None`.
+    /// Resource of a view or a part by name. For unknown names, load assignments and routes are an empty
+    /// resource that [stands in](Resource::stands_in), other types are `None`.
     fn get(&self, view: ViewId, name: &str) -> Option<Resource>;
 }
 
-/// What differs between two states.
+/// Difference between two states.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Publication {
     /// The revision of the new state.
     pub revision: u64,
-    /// What changed in parts of views in use. It may name resources that did not really change.
+    /// Changes in parts of views in use. May include resources that did not really change.
     pub changes: Vec<Change>,
-    /// The clients that have another view of some type now.
+    /// Clients that have another view of some type now.
     pub view_changed: Vec<ClientId>,
 }
 
-/// One change of one part.
+/// Change of one resource in one part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The part in which it changed; of a view of one part that is the view.
+    /// The changed part; the view itself if it has one part.
     pub view: ViewId,
-    /// The resource's type.
     pub ty: ResourceType,
-    /// The resource's name.
     pub name: Arc<str>,
-    /// What happened.
     pub kind: ChangeKind,
 }
 
-/// What happened to a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It is new or has new content.
+    /// The resource is new or has new content.
     Upsert,
-    /// It is gone from the wildcard set of the part. A named subscription may still be answered (with an empty resource).
+    /// The resource was removed from the wildcard set of the part. A named subscription may still be answered
+    /// (with an empty resource).
     Remove,
 }

@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// A stream as the list of connections sees it.
+/// Access to a stream from the list of connections.
 pub(crate) trait ReportStatus: Send + Sync {
-    /// What it is now; `None` before the first request. What it costs does not grow with subscriptions.
+    /// Current status; `None` before the first request. The cost does not grow with subscriptions.
     fn report(&self) -> Option<ConnectionStatus>;
-    /// How far it is; `None` before the first request.
+    /// Acknowledgement progress; `None` before the first request.
     fn progress(&self) -> Option<Progress>;
-    /// Has its task end it, if its peer is meant. Returns whether it is.
+    /// Ends the stream if `is_meant` returns true for its peer. Returns that value.
     fn revoke(&self, is_meant: &dyn Fn(&PeerInfo) -> bool) -> bool;
 }
 
@@ -26,44 +26,45 @@ pub(crate) trait ReportStatus: Send + Sync {
 pub struct Concerned {
     /// The source's number of the client.
     pub client: ClientId,
-    /// The types of which it may be sent something: all where a view of it is another one now.
+    /// Types that may have changed for it: all if one of its views changed.
     pub types: Types,
 }
 
-/// The revisions of a type that a client has not acknowledged.
+/// Unacknowledged revisions of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lacking {
-    /// The newest that it has acknowledged.
+    /// Newest acknowledged revision.
     pub after: u64,
-    /// The newest that it lacks: that of the response which it refuses, or else all that there are.
+    /// Newest missing revision: that of the refused response, or else the maximum.
     pub until: u64,
-    /// Whether it refuses what it was sent last.
+    /// True if the client refused the last response.
     pub refused: bool,
 }
 
 impl Lacking {
-    /// Whether the client has yet to acknowledge a revision that changed something of the type.
+    /// True if the client has yet to acknowledge a revision that changed something of the type.
     #[must_use]
     pub fn lacks(&self, revision: u64) -> bool {
         self.after < revision && revision <= self.until
     }
 }
 
-/// How far a client is with what was published.
+/// Acknowledgement progress of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The source's number of the client.
     pub client: ClientId,
-    /// What it lacks of each type; `None` where that is nothing.
+    /// Missing revisions by type; `None` where the client has everything.
     pub lacking: EnumMap<ResourceType, Option<Lacking>>,
-    /// When it acknowledged a response last.
+    /// Time of its last ACK.
     pub acked_at: Option<SystemTime>,
-    /// Whether it refuses the newest response of some type.
+    /// True if the client refuses the newest response of some type.
     pub refuses: bool,
 }
 
 impl Progress {
-    /// How the client lacks a revision that concerned it by these types; `None` where it has acknowledged it. As
+    /// State of a type for which the client has not acknowledged a revision, out of those by which the
+    /// revision concerned it; `None` if it has acknowledged the revision. Agrees with
     /// [`ConnectionStatus::missing`].
     #[must_use]
     pub fn lacks(&self, revision: u64, types: Types) -> Option<Lacking> {
@@ -88,21 +89,22 @@ pub struct ConnectionStatus {
     pub node: ClientNode,
     /// Its address, metadata and identities.
     pub peer: PeerInfo,
-    /// When its first request was accepted.
+    /// Time at which its first request was accepted.
     pub connected_at: SystemTime,
     /// Delta or state of the world.
     pub protocol: Protocol,
-    /// What it subscribes to.
+    /// Subscriptions by type.
     pub types: BTreeMap<ResourceType, TypeStatus>,
-    /// The revision in force when it was accepted: what it gets first is of that one or a newer one.
+    /// Revision in force when it was accepted: its first responses are of that one or a newer one.
     pub began: u64,
     /// The revision of the newest publication that concerned it, at least that in force when it was accepted.
     pub concerned: u64,
 }
 
 impl ConnectionStatus {
-    /// Of the types by which a revision concerns the client, those of which it has not acknowledged it, each with its state. A publication
-    /// that does not concern the client is acknowledged without a word, and a refusal stands against no later revision.
+    /// Types for which the client has not acknowledged a revision, with their states, out of those by which
+    /// the revision concerned it. A publication that does not concern the client counts as acknowledged, and
+    /// a refusal does not count against later revisions.
     pub fn missing(&self, revision: u64, types: Types) -> impl Iterator<Item = (ResourceType, &TypeStatus)> {
         let concerned = self.concerned >= revision;
         let lacks = move |status: &TypeStatus| status.lacking.is_some_and(|lacking| lacking.lacks(revision));
@@ -112,7 +114,7 @@ impl ConnectionStatus {
             .map(|(ty, status)| (*ty, status))
     }
 
-    /// The types of which it lacks something of a revision or of one before.
+    /// Types of which it lacks a revision up to the given one.
     pub fn missing_up_to(&self, revision: u64) -> impl Iterator<Item = (ResourceType, &TypeStatus)> {
         let lacks = move |status: &TypeStatus| {
             status.lacking.is_some_and(|lacking| lacking.after < revision || lacking.until <= revision)
@@ -121,33 +123,32 @@ impl ConnectionStatus {
     }
 }
 
-/// What a client subscribed to and was sent of one type.
+/// Subscription and responses of one type.
 #[derive(Clone, Debug)]
 pub struct TypeStatus {
     /// Its view of the type.
     pub view: ViewId,
-    /// What it subscribes to.
     pub names: Names,
     /// The nonce of the last response; `None` before the first.
     pub sent_nonce: Option<String>,
     /// The nonce of the last acknowledged response.
     pub acked_nonce: Option<String>,
-    /// When the last response was sent.
+    /// Time of the last response.
     pub sent_at: Option<SystemTime>,
-    /// How many resources were sent and not removed since.
+    /// Number of resources that were sent and not removed since.
     pub resources: usize,
-    /// What the client lacks of how it is now; `None` where it has everything.
+    /// Missing revisions; `None` if the client is in sync.
     pub lacking: Option<Lacking>,
-    /// The newest revision of which it acknowledged a response; it has acknowledged later ones that changed nothing for it as well.
+    /// Newest revision of an acknowledged response; later revisions without a change for the client count as
+    /// acknowledged as well.
     pub acked_revision: u64,
-    /// When it acknowledged a response last.
+    /// Time of the last ACK.
     pub acked_at: Option<SystemTime>,
     /// The last refusal, until a later response is acknowledged.
     pub rejection: Option<Rejection>,
 }
 
 impl TypeStatus {
-    /// Whether the client has everything as it is now.
     #[must_use]
     pub fn in_sync(&self) -> bool {
         self.lacking.is_none()
@@ -157,14 +158,13 @@ impl TypeStatus {
 /// The names of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Names {
-    /// Everything.
     Wildcard,
-    /// Those, in order.
+    /// Resource names in ascending order.
     Named(SubscribedNames),
 }
 
-/// Names that a client subscribes to, as they were: the subscription's own set, which goes its own way when it changes. A clone costs two
-/// pointers, however many there are.
+/// Names of a client's subscription, as a copy-on-write snapshot of the subscription's own set. A clone costs
+/// two pointers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubscribedNames(NameSet);
 
@@ -173,24 +173,22 @@ impl SubscribedNames {
         Self(names)
     }
 
-    /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Each of them, in order.
+    /// Iterates over the names in order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
         self.0.iter()
     }
 
-    /// Whether both are the same set in memory.
+    /// True if both share the same set in memory.
     #[must_use]
     pub fn ptr_eq(&self, other: &Self) -> bool {
         self.0.ptr_eq(&other.0)
@@ -203,15 +201,14 @@ impl<T: Into<Arc<str>>> FromIterator<T> for SubscribedNames {
     }
 }
 
-/// A refused response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// The client's message.
+    /// Error message of the client.
     pub error: String,
-    /// The resources of the refused response.
+    /// Resources of the refused response.
     pub names: Arc<[Arc<str>]>,
-    /// When the refusal came in.
+    /// Time of the refusal.
     pub at: SystemTime,
-    /// The revision of the response.
+    /// Revision of the response.
     pub revision: u64,
 }

@@ -1,4 +1,4 @@
-//! The index from parts of views and resource names to the groups that subscribe to them.
+//! Index from parts of views and resource names to the groups that subscribe to them.
 
 use crate::entries::NameSet;
 use crate::group::{Affected, Group, GroupKey, SubscriptionKey};
@@ -12,24 +12,24 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Names that are entered or taken out while publications wait.
+/// Maximum number of names that are added or removed while publications wait.
 pub(crate) const NAMES_AT_A_TIME: usize = 4_096;
 
-/// A stream's place in a group.
+/// Membership of a stream in a group.
 #[derive(Debug)]
 pub(crate) struct Membership {
     pub(crate) group: Arc<Group>,
     pub(crate) key: GroupKey,
-    /// Among the members of the group.
+    /// Slot among the members of the group.
     slot: usize,
 }
 
-/// What becomes free when a stream gives up a place, or a part of it.
+/// Resources that are released when a stream gives up a membership, or a part of it.
 #[derive(Debug)]
 pub(crate) enum Freed {
-    /// Names that no stream subscribes to any more.
+    /// Names without any subscriber.
     Names(Vec<Arc<str>>),
-    /// A group without members. Its names are still to be forgotten, a part at a time.
+    /// A group without members. Its names still have to be removed from the index, a batch at a time.
     Group { key: GroupKey, group: Arc<Group>, names: NameSet },
 }
 
@@ -40,34 +40,35 @@ impl Default for Freed {
 }
 
 impl Membership {
-    /// Whether no other stream has the subscription.
+    /// True if no other stream has the subscription.
     pub(crate) fn is_alone(&self) -> bool {
         self.group.member_count() < 2
     }
 
-    /// The names that are entered when the stream has a subscription of its own: none where it takes the group along.
+    /// Number of names to enter when the stream needs a group of its own: none if it is the only member.
     pub(crate) fn names_to_enter(&self) -> usize {
         if !self.is_alone() { self.key.subscription.count } else { 0 }
     }
 }
 
-/// The groups of one type and view that subscribe by name.
+/// Groups of one type and view that subscribe by name.
 #[derive(Debug)]
 struct Topic {
-    /// What the view is made of.
+    /// Parts of the view.
     parts: Arc<[ViewId]>,
     names: HashMap<Arc<str>, Subscribed>,
 }
 
-/// A name that some stream subscribes to. There may be very many.
+/// A name with subscribers. There may be very many.
 #[derive(Debug)]
 struct Subscribed {
     groups: Groups,
-    /// For whom the name counts.
+    /// Budget that the name is charged to.
     counted_for: Arc<Budget>,
 }
 
-/// Groups in the order of their ids. Most names are in one group; new groups have the highest ids and go to the end.
+/// Groups in the order of their ids. Most names have one group; new groups have the highest ids and are
+/// appended.
 #[derive(Debug)]
 pub(crate) enum Groups {
     One(Arc<Group>),
@@ -92,7 +93,7 @@ impl Groups {
         }
     }
 
-    /// Returns whether none is left: then the last one is still in it.
+    /// Removes a group. Returns true if it was the last one, which then stays in place.
     pub(crate) fn remove(&mut self, group: &Group) -> bool {
         match self {
             Self::One(known) => known.id == group.id,
@@ -121,7 +122,7 @@ impl Topic {
         Self { parts: Arc::clone(parts), names: HashMap::new() }
     }
 
-    /// Enters a group under these names. Those that are new count for `counted_for`.
+    /// Adds a group to the index under these names. New names are charged to `counted_for`.
     fn enter<'n>(
         &mut self,
         group: &Arc<Group>,
@@ -139,7 +140,7 @@ impl Topic {
         }
     }
 
-    /// Returns the name when no group has it any more. It counts for nobody then.
+    /// Removes a group from a name. Returns the name if it has no other group; its budget is then released.
     fn remove_name(&mut self, group: &Group, name: &str) -> Option<Arc<str>> {
         let is_free = self.names.get_mut(name)?.groups.remove(group);
         let (name, subscribed) = is_free.then(|| self.names.remove_entry(name)).flatten()?;
@@ -151,7 +152,7 @@ impl Topic {
         self.names.get_key_value(name).map_or_else(|| Arc::from(name), |(name, _)| Arc::clone(name))
     }
 
-    /// Gives back the room of names most of which are gone.
+    /// Shrinks the index after most names were removed.
     fn fit(&mut self) {
         const SMALL: usize = 1024;
         if self.names.capacity() > SMALL.max(4 * self.names.len()) {
@@ -165,21 +166,21 @@ impl Topic {
 pub(crate) struct Topology {
     groups: HashMap<GroupKey, Made>,
     next_group: u64,
-    /// What is subscribed to as a whole.
+    /// Wildcard subscriptions.
     wholes: Wholes,
-    /// What is subscribed to by name.
+    /// Subscriptions by name.
     topics: HashMap<(ResourceType, ViewId), Topic>,
-    /// By part, the views of several parts that have a topic.
+    /// Views of several parts with a topic, by part.
     views: HashMap<(ResourceType, ViewId), Vec<ViewId>>,
     clients: HashMap<ClientId, Vec<Arc<Mark>>>,
-    /// The revision of the newest publication.
+    /// Revision of the newest publication.
     published: u64,
-    /// The most names that were entered at once.
+    /// Maximum number of names that were entered at once.
     #[cfg(test)]
     pub(crate) most_entered: usize,
 }
 
-/// A group, and for whom its subscription counts.
+/// A group, and the budget that its subscription is charged to.
 #[derive(Debug)]
 struct Made {
     group: Arc<Group>,
@@ -187,9 +188,10 @@ struct Made {
     bytes: usize,
 }
 
-/// A resource that is read for a publication: of a part for its wholes, or of a view for groups that subscribe to it by name.
+/// A resource that is read for a publication: of a part for its wholes, or of a view for groups that
+/// subscribe by name.
 type Wanted<'a> = (ResourceType, ViewId, &'a Arc<str>);
-/// What was read: `None` does not exist.
+/// Result of reading the wanted resources; `None` for one that does not exist.
 pub(crate) type Fetched<'a> = HashMap<Wanted<'a>, Option<Arc<Resource>>>;
 
 impl Topology {
@@ -207,7 +209,7 @@ impl Topology {
         }
     }
 
-    /// The marks of all streams of a client.
+    /// Marks of all streams of a client.
     pub(crate) fn marks_of(&self, client: ClientId) -> impl Iterator<Item = &Arc<Mark>> {
         self.clients.get(&client).into_iter().flatten()
     }
@@ -216,7 +218,7 @@ impl Topology {
         self.topics.get(&(ty, view)).is_some_and(|topic| topic.names.contains_key(name))
     }
 
-    /// Whether some streams have that subscription.
+    /// True if a stream has that subscription.
     pub(crate) fn has_group(&self, key: &GroupKey) -> bool {
         self.groups.contains_key(key)
     }
@@ -225,12 +227,12 @@ impl Topology {
         self.groups.len()
     }
 
-    /// How many parts of views are read, and what these come to.
+    /// Number of parts that are read, and of their compositions.
     pub(crate) fn whole_counts(&self) -> (usize, usize) {
         (self.wholes.part_count(), self.wholes.count())
     }
 
-    /// What has to be read for a publication: nothing that no group subscribes to.
+    /// Resources to read for a publication: only those that some group subscribes to.
     pub(crate) fn wanted<'a>(&self, changes: &'a [Change]) -> Vec<Wanted<'a>> {
         let mut wanted = Vec::new();
         for change in changes {
@@ -242,7 +244,7 @@ impl Topology {
         wanted
     }
 
-    /// The views in which a changed resource is subscribed to by name, and the groups that do.
+    /// Views in which a changed resource is subscribed to by name, with the subscribing groups.
     fn naming<'a>(&'a self, change: &'a Change) -> impl Iterator<Item = (ViewId, &'a Groups)> {
         let Change { view, ty, name, .. } = change;
         let composed = self.views.get(&(*ty, *view)).into_iter().flatten();
@@ -299,10 +301,10 @@ impl Topology {
         }
     }
 
-    /// Puts a stream into the group of a subscription. A new group, and names that nobody has yet, count for `account`.
+    /// Adds a stream to the group of a subscription. A new group, and new names, are charged to `account`.
     ///
     /// # Errors
-    /// When that is too much: then nothing has changed.
+    /// If the budget is exceeded; then nothing has changed.
     pub(crate) fn subscribe(
         &mut self,
         mark: &Arc<Mark>,
@@ -321,14 +323,14 @@ impl Topology {
         Ok(self.join(mark, key))
     }
 
-    /// What the names among these count as that nobody subscribes to yet.
+    /// Estimated bytes of those names without a subscriber so far.
     fn bytes_of_new<'n>(&self, key: &GroupKey, names: impl IntoIterator<Item = &'n Arc<str>>) -> usize {
         let topic = self.topics.get(&(key.ty, key.view));
         let is_new = |name: &&Arc<str>| topic.is_none_or(|topic| !topic.names.contains_key(*name));
         names.into_iter().filter(is_new).map(|name| name_bytes(key.ty, name)).sum()
     }
 
-    /// Counts new names and a subscription. Returns what the subscription counts as.
+    /// Charges new names and a subscription. Returns the estimated bytes of the subscription.
     fn count(account: &Account, new_names: usize, key: &GroupKey) -> Result<usize, LimitExceeded> {
         let subscription = subscription_bytes(key.subscription.count);
         account.take(new_names.saturating_add(subscription))?;
@@ -341,13 +343,13 @@ impl Topology {
         Membership { group, key, slot }
     }
 
-    /// The name as it is subscribed to already.
+    /// Interns a name: returns the text of the existing subscription to it.
     fn intern(&self, key: &GroupKey, name: &str) -> Arc<str> {
         let topic = self.topics.get(&(key.ty, key.view));
         topic.map_or_else(|| Arc::from(name), |topic| topic.intern(name))
     }
 
-    /// What a subscription's wildcard subscribes to. A group has to follow it.
+    /// Shared wildcard state of a subscription. The caller adds the group to its followers.
     fn whole(&mut self, key: &GroupKey, parts: &[ViewId]) -> Option<Arc<Whole>> {
         let is_one = key.subscription.wildcard && key.view != ViewId::NONE;
         if is_one { self.wholes.of(key.ty, parts) } else { None }
@@ -397,11 +399,12 @@ impl Topology {
         topic.enter(group, names, counted_for);
     }
 
-    /// Returns the stream's new place, and what becomes free of the old one; `None` where that would enter or take out more than [`NAMES_AT_A_TIME`] at
-    /// once, as others keep the group that the stream has: then nothing has changed.
+    /// Moves a stream to another subscription. Returns its new membership, and the released parts of the old
+    /// one. `None` if the stream's group has other members, and more than [`NAMES_AT_A_TIME`] names would
+    /// have to be entered or removed; then nothing has changed.
     ///
     /// # Errors
-    /// When what is new of it is too much for `account`: then nothing has changed.
+    /// If the budget of `account` is exceeded; then nothing has changed.
     pub(crate) fn resubscribe(
         &mut self,
         mark: &Arc<Mark>,
@@ -412,14 +415,15 @@ impl Topology {
     ) -> Result<Option<(Membership, Freed)>, LimitExceeded> {
         let key = GroupKey { subscription, ..old.key };
         if !self.groups.contains_key(&key) {
-            // Alone in its group, a stream takes the group along: the cost follows the change and not the subscription.
+            // The only member of a group changes it in place: the cost depends on the change and not on the
+            // subscription.
             let is_alone = old.group.member_count() == 1;
             if !is_alone && subscription.count.max(removed.len()) > NAMES_AT_A_TIME {
                 return Ok(None);
             }
             let added: Vec<Arc<str>> = added.iter().map(|name| self.intern(&key, name)).collect();
             let new = self.bytes_of_new(&key, &added);
-            // Then less of a subscription is never too much.
+            // Reducing a subscription is always allowed.
             let part = if is_alone && added.is_empty() { Part::Beyond } else { account.part };
             let counted = Self::count(&Account { part, ..account.clone() }, new, &key)?;
             if is_alone && let Some(made) = self.groups.remove(&old.key) {
@@ -463,7 +467,6 @@ impl Topology {
         free
     }
 
-    /// Gives a place up.
     pub(crate) fn leave(&mut self, membership: &Membership) -> Freed {
         if !membership.group.leave(membership.slot) {
             return Freed::default();
@@ -482,7 +485,7 @@ impl Topology {
         Freed::Group { key: membership.key, group, names }
     }
 
-    /// Takes names of a group that is gone out of the index. Returns those that no stream subscribes to any more.
+    /// Removes names of a dissolved group from the index. Returns those without any subscriber.
     pub(crate) fn forget(&mut self, key: &GroupKey, group: &Group, names: &[&Arc<str>]) -> Vec<Arc<str>> {
         let Some(topic) = self.topics.get_mut(&(key.ty, key.view)) else { return Vec::new() };
         let free = names.iter().filter_map(|name| topic.remove_name(group, name)).collect();

@@ -1,14 +1,15 @@
-//! Whole views: everything that clients with a wildcard subscription see of a type.
+//! Views as wholes: all resources that clients with a wildcard subscription see of a type.
 //!
-//! A view is made of parts ([`crate::Snapshot::parts`]). Each part is read from the source once, whatever views it is in, and a [`Whole`] is
-//! a part over the whole of the parts behind it, so that views which end in the same parts share what those come to:
+//! A view is made of parts ([`crate::Snapshot::parts`]). Each part is read from the source once, even if
+//! several views contain it. A [`Whole`] is a part over the whole of the parts behind it, so that views with
+//! the same last parts share those:
 //!
 //! ```text
 //!   groups of proxy 1 ──▶ Whole (own 1) ─┐
 //!   groups of proxy 2 ──▶ Whole (own 2) ─┴▶ Whole (selective) ──▶ Whole (shared)
 //! ```
 //!
-//! A part or whole is there as long as some group needs it.
+//! A part or whole lives as long as some group needs it.
 
 use crate::entries::Map;
 use crate::group::Group;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 pub(crate) struct Part {
     view: ViewId,
     state: Mutex<PartState>,
-    /// Held while the part is read, so that one stream does it for all.
+    /// Held while the part is read, so that one stream reads for all.
     filling: Mutex<()>,
 }
 
@@ -33,15 +34,15 @@ pub(crate) struct Part {
 struct PartState {
     /// `None` until they are read.
     own: Option<Arc<Own>>,
-    /// The revision of the snapshot from which they were read.
+    /// Revision of the snapshot from which they were read.
     read_at: u64,
-    /// The revision of the newest publication or snapshot in `own`.
+    /// Revision of the newest publication or snapshot in `own`.
     revision: u64,
-    /// The revision below which a snapshot is too old to be read.
+    /// Minimum revision of a snapshot to read from.
     min_revision: u64,
 }
 
-/// Changes of one part, by name; `None` is gone.
+/// Changes of one part, by name; `None` is a removal.
 type Changes<'a> = Vec<(&'a Arc<str>, Option<&'a Arc<Resource>>)>;
 
 impl Part {
@@ -53,7 +54,8 @@ impl Part {
         self.state.lock().own.clone()
     }
 
-    /// Reads the part, unless that is done; `install` runs the given function while no publication is under way.
+    /// Reads the part unless it has been read; `install` runs the given function while no publication is in
+    /// progress.
     fn fill<S: Snapshot<C>, C>(&self, snapshot: &impl Fn() -> S, install: &impl Fn(&mut dyn FnMut(u64))) {
         if self.own().is_some() {
             return;
@@ -64,7 +66,7 @@ impl Part {
             let own = Arc::new(own);
             install(&mut |_| {
                 let mut state = self.state.lock();
-                // What was read lacks a publication that came in between: it is read again.
+                // The read may miss a publication that came in between; then it is repeated.
                 if revision >= state.min_revision {
                     state.own = Some(Arc::clone(&own));
                     state.read_at = revision;
@@ -74,7 +76,7 @@ impl Part {
         }
     }
 
-    /// `None` when it is not computed yet.
+    /// Reads all resources; `None` if they are not computed yet.
     fn read<C>(&self, snapshot: &impl Snapshot<C>) -> Option<(u64, Own)> {
         if !snapshot.prepare(self.view) {
             return None;
@@ -85,7 +87,7 @@ impl Part {
         Some((snapshot.revision(), Own::new(map)))
     }
 
-    /// Applies one publication's changes. Returns the names that differ.
+    /// Applies the changes of one publication. Returns the names that differ.
     fn publish(&self, revision: u64, changes: &Changes<'_>) -> Vec<Arc<str>> {
         let mut state = self.state.lock();
         let Some(own) = &state.own else {
@@ -109,11 +111,11 @@ impl Part {
 pub(crate) struct Whole {
     id: u64,
     key: Key,
-    /// How many parts are behind it.
+    /// Number of parts behind it.
     depth: usize,
     part: Arc<Part>,
     under: Option<Arc<Self>>,
-    /// The newest state; `None` until all parts are read.
+    /// Newest state; `None` until all parts are read.
     layer: Mutex<Option<Arc<Layer>>>,
 }
 
@@ -121,12 +123,12 @@ pub(crate) struct Whole {
 struct Key {
     ty: ResourceType,
     part: ViewId,
-    /// The whole of the parts behind it, by its id.
+    /// Id of the whole of the parts behind it.
     under: Option<u64>,
 }
 
 impl Whole {
-    /// Reads the parts that are not read yet, the last one first, as most others need that, too.
+    /// Reads the unread parts, starting with the last one, which most other wholes need as well.
     pub(crate) fn fill<S: Snapshot<C>, C>(
         &self,
         snapshot: &impl Fn() -> S,
@@ -138,7 +140,8 @@ impl Whole {
         self.part.fill(snapshot, install);
     }
 
-    /// The newest state, made of the parts if it is not there yet; `None` while one is not read. No publication may be under way.
+    /// Newest state, built from the parts if necessary; `None` while one is unread. No publication may be in
+    /// progress.
     pub(crate) fn layer(&self) -> Option<Arc<Layer>> {
         if let Some(layer) = &*self.layer.lock() {
             return Some(Arc::clone(layer));
@@ -152,7 +155,8 @@ impl Whole {
         Some(Arc::clone(layer.get_or_insert_with(|| Arc::new(Layer::new(own, under)))))
     }
 
-    /// Whether all parts, which are read, are of one state: that of the newest publication, or a later one from which all were read.
+    /// True if all parts, which have been read, are of one state: that of the newest publication, or a later
+    /// one from which all were read.
     pub(crate) fn is_of_one_state(&self, published: u64) -> bool {
         let wholes = std::iter::successors(Some(self), |whole| whole.under.as_deref());
         let read_at: Vec<u64> = wholes.map(|whole| whole.part.state.lock().read_at).collect();
@@ -160,7 +164,7 @@ impl Whole {
         newest <= published || read_at.iter().all(|revision| *revision == newest)
     }
 
-    /// Follows a publication that changed its part, or the whole under it, or both. `None` where there is no state yet.
+    /// Follows a publication that changed its part, or the whole under it, or both. `None` without a state.
     fn publish(&self, changed: &Changed) -> Option<(Arc<Layer>, Changed)> {
         let mut layer = self.layer.lock();
         let old = layer.as_ref()?;
@@ -175,49 +179,47 @@ impl Whole {
 /// All parts and wholes that some group needs.
 #[derive(Debug, Default)]
 pub(crate) struct Wholes {
-    /// Each with the wholes that it is the first part of.
+    /// Parts with the wholes that they are the first part of.
     parts: HashMap<(ResourceType, ViewId), (Arc<Part>, Vec<u64>)>,
     ids: HashMap<Key, u64>,
     places: HashMap<u64, Place>,
     next: u64,
 }
 
-/// A whole and who follows it.
+/// A whole and its followers.
 #[derive(Debug)]
 struct Place {
     whole: Arc<Whole>,
-    /// The wholes over it.
     over: Vec<u64>,
-    /// `None` while none does.
+    /// `None` without followers.
     groups: Option<Groups>,
 }
 
-/// A group that follows a whole which was published.
+/// A group whose whole changed with a publication.
 pub(crate) struct Following<'a> {
     pub(crate) group: &'a Arc<Group>,
-    /// The whole's new state.
+    /// New state of the whole.
     pub(crate) layer: Arc<Layer>,
-    /// Whether that differs.
+    /// True if the layer differs from the group's previous one.
     pub(crate) differs: bool,
 }
 
 impl Wholes {
-    /// How many parts are kept.
     pub(crate) fn part_count(&self) -> usize {
         self.parts.len()
     }
 
-    /// How many wholes are kept.
     pub(crate) fn count(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether some group follows a part.
+    /// True if some group follows the part.
     pub(crate) fn has_part(&self, ty: ResourceType, part: ViewId) -> bool {
         self.parts.contains_key(&(ty, part))
     }
 
-    /// The whole of these parts; `None` of none. It has to be followed by a group, with [`Self::join`].
+    /// Returns the whole of these parts; `None` without parts. The caller makes a group follow it, with
+    /// [`Self::join`].
     pub(crate) fn of(&mut self, ty: ResourceType, parts: &[ViewId]) -> Option<Arc<Whole>> {
         parts.iter().rev().fold(None, |under, part| Some(self.intern(ty, *part, under)))
     }
@@ -244,7 +246,7 @@ impl Wholes {
         whole
     }
 
-    /// A group follows a whole from now on.
+    /// Adds a group to the followers of a whole.
     pub(crate) fn join(&mut self, whole: &Whole, group: &Arc<Group>) {
         let Some(place) = self.places.get_mut(&whole.id) else { return };
         match &mut place.groups {
@@ -253,7 +255,7 @@ impl Wholes {
         }
     }
 
-    /// A group follows a whole no longer. What nobody follows is gone.
+    /// Removes a group from the followers of a whole, and drops wholes without followers.
     pub(crate) fn leave(&mut self, whole: &Arc<Whole>, group: &Group) {
         if let Some(place) = self.places.get_mut(&whole.id)
             && place.groups.as_mut().is_some_and(|groups| groups.remove(group))
@@ -282,8 +284,8 @@ impl Wholes {
         }
     }
 
-    /// Applies one publication's changes of parts: to each part once, then to the wholes of it from the lowest up. Returns
-    /// the groups that follow one of these.
+    /// Applies the part changes of one publication: to each part once, then to its wholes from the lowest up.
+    /// Returns the groups that follow one of these.
     pub(crate) fn publish(
         &self,
         revision: u64,
@@ -313,7 +315,7 @@ impl Wholes {
     }
 }
 
-/// Adds names to those that changed under a whole, or in its part.
+/// Adds names to those that changed in the part of a whole or under it.
 fn add(dirty: &mut BTreeMap<(usize, u64), Changed>, at: (usize, u64), names: &Changed) {
     let all = dirty.entry(at).or_default();
     if all.is_empty() {
@@ -326,7 +328,7 @@ fn add(dirty: &mut BTreeMap<(usize, u64), Changed>, at: (usize, u64), names: &Ch
     }
 }
 
-/// Takes a number out of a list in order.
+/// Removes a number from a sorted list.
 fn remove(ids: &mut Vec<u64>, id: u64) {
     if let Ok(at) = ids.binary_search(&id) {
         ids.remove(at);

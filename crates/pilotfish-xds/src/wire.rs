@@ -1,12 +1,11 @@
-//! Requests as bytes.
+//! Requests in their encoded form.
 //!
-//! A proxy acknowledges every response, so requests are read in place: an ACK allocates nothing and a subscription that did
-//! not change (state-of-the-world repeats all names in every ACK) costs one pass over its bytes.
+//! A proxy acknowledges every response, so requests are read in place: an ACK allocates nothing, and an
+//! unchanged subscription (state-of-the-world repeats all names in every ACK) costs one pass over its bytes.
 
 use crate::nack::CUT;
 use crate::protocol::Protocol;
 
-/// Why a message cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WireError {
     #[error("the message ends in the middle of a field")]
@@ -23,7 +22,7 @@ pub(crate) enum Field<'a> {
     Number(u64),
 }
 
-/// Walks over the fields of an encoded message.
+/// Iterator over the fields of an encoded message.
 pub(crate) struct Fields<'a> {
     pub(crate) rest: &'a [u8],
 }
@@ -72,10 +71,10 @@ fn text(number: u64, bytes: &[u8]) -> Result<&str, WireError> {
     std::str::from_utf8(bytes).map_err(|_| WireError::Utf8(number))
 }
 
-/// A repeated string field of a message, read when it is needed.
+/// A repeated string field of a message, decoded lazily.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Strings<'a> {
-    /// From the first to the end of the last occurrence.
+    /// Bytes from the first to the end of the last occurrence.
     region: &'a [u8],
     number: u64,
     count: usize,
@@ -86,12 +85,11 @@ impl<'a> Strings<'a> {
         self.count == 0
     }
 
-    /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.count
     }
 
-    /// Differs when the field's content differs; keyed by nothing, so only for comparing with the same stream's last.
+    /// Hash of the field's content. Unkeyed, so only for comparison with the last request of the same stream.
     pub(crate) fn fingerprint(&self) -> u64 {
         xxhash_rust::xxh3::xxh3_64(self.region)
     }
@@ -112,12 +110,11 @@ impl<'a> Strings<'a> {
     }
 }
 
-/// A map field of texts, read when it is needed.
+/// A map field of strings, decoded lazily.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pairs<'a>(Strings<'a>);
 
 impl<'a> Pairs<'a> {
-    /// How many entries there are.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -127,23 +124,23 @@ impl<'a> Pairs<'a> {
     }
 }
 
-/// The fields of `DiscoveryRequest` and `DeltaDiscoveryRequest` that matter, in place.
+/// Used fields of `DiscoveryRequest` and `DeltaDiscoveryRequest`, in place.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Request<'a> {
     pub(crate) node: Option<&'a [u8]>,
     pub(crate) type_url: &'a str,
     pub(crate) nonce: &'a str,
-    /// `resource_names` or `resource_names_subscribe`.
+    /// `resource_names` or, in delta, `resource_names_subscribe`.
     pub(crate) names: Strings<'a>,
-    /// Delta: `resource_names_unsubscribe`.
+    /// `resource_names_unsubscribe` (delta only).
     pub(crate) unsubscribe: Strings<'a>,
-    /// Delta: `initial_resource_versions`.
+    /// `initial_resource_versions` (delta only).
     pub(crate) initial: Pairs<'a>,
-    /// `error_detail`: the client refused a response.
+    /// `error_detail`: set if the client refused a response.
     pub(crate) error: Option<&'a [u8]>,
 }
 
-/// The numbers of the fields, which differ between the two messages.
+/// Field numbers, which differ between the two messages.
 struct Numbers {
     node: u64,
     type_url: u64,
@@ -198,7 +195,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The node in the beginning of a request, if it is there as a whole.
+/// Node in the beginning of a request, if it is complete.
 pub(crate) fn node_in(beginning: &[u8], protocol: Protocol) -> Option<&[u8]> {
     let numbers = match protocol {
         Protocol::Delta => &DELTA,
@@ -207,7 +204,7 @@ pub(crate) fn node_in(beginning: &[u8], protocol: Protocol) -> Option<&[u8]> {
     sub_message(beginning, numbers.node)
 }
 
-/// The extent of a repeated field.
+/// Extent of a repeated field.
 #[derive(Default)]
 struct Region {
     start: usize,
@@ -243,7 +240,7 @@ fn map_entry(number: u64, bytes: &[u8]) -> Result<(&str, &str), WireError> {
     Ok((key, value))
 }
 
-/// The message of a `google.rpc.Status`, at most 4 KiB of it.
+/// `message` of a `google.rpc.Status`, at most 4 KiB.
 pub(crate) fn error_text(status: &[u8]) -> String {
     const LIMIT: usize = 4096;
     /// Envoy's text may begin with the refused message and end with the reason.
@@ -262,8 +259,8 @@ pub(crate) fn error_text(status: &[u8]) -> String {
     String::new()
 }
 
-/// The name by which a cluster's endpoints are subscribed to, of an encoded `Any` of a `Cluster`; `None` when it does not
-/// take them from EDS.
+/// Name by which a cluster's endpoints are subscribed to, from an encoded `Any` of a `Cluster`; `None` if
+/// they do not come from EDS.
 pub(crate) fn eds_name(any: &[u8]) -> Option<&str> {
     const EDS: u64 = 3;
     let (mut name, mut service_name, mut kind) = ("", "", 0);
@@ -291,13 +288,13 @@ fn sub_message(message: &[u8], wanted: u64) -> Option<&[u8]> {
     None
 }
 
-/// A nonce or version as text: 16 hexadecimal digits.
+/// A nonce or version as 16 hexadecimal digits.
 pub(crate) fn hex(value: u64) -> [u8; 16] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     std::array::from_fn(|i| DIGITS[((value >> (60 - 4 * i)) & 0xf) as usize])
 }
 
-/// The number behind such a text; `None` for what was not written by [`hex`].
+/// Parses the output of [`hex`]; `None` for other texts.
 pub(crate) fn unhex(text: &str) -> Option<u64> {
     let own = text.len() == 16 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     own.then(|| u64::from_str_radix(text, 16).ok()).flatten()

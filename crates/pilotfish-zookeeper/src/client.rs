@@ -1,5 +1,6 @@
-//! One session with one server: requests out, answers and events in, pings in between. It ends with its connection: a reader has nothing
-//! that a server would have to keep for it, and reads everything again, since events that it missed are told to nobody.
+//! One session with one server: requests, responses, watch events and pings. It ends with its connection: a
+//! reader has no ephemeral nodes to keep, and must read everything again, because ZooKeeper does not resend
+//! missed events.
 
 use crate::wire::{self, Accepted, Answer, Body, Connect, Event, Garbled, Refusal, Request, take_frame};
 use bytes::{Buf, BytesMut};
@@ -9,45 +10,45 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// How many bytes are read at once; what was received and not taken yet is never more than that and one frame.
+/// Size of a read in bytes. The receive buffer holds at most this and one frame.
 const CHUNK: usize = 64 << 10;
 
-/// Why a session ended.
+/// Reason for the end of a session.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
-    /// The connection broke.
+    /// The connection failed.
     #[error("the connection broke")]
     Broken(#[from] io::Error),
     /// The server closed the connection.
     #[error("the server closed the connection")]
     Closed,
-    /// The server closed the connection without an answer to the connect request.
+    /// The server closed the connection without a connect response.
     #[error(
         "the server refuses the session: it does not serve now, or has not seen yet what was read before"
     )]
     Refused,
-    /// Nothing came for too long.
+    /// No data for the session timeout.
     #[error("the server is silent for {0:?}")]
     Silent(Duration),
-    /// The server gave up the session.
+    /// The server expired the session.
     #[error("the session has expired")]
     Expired,
-    /// What came is not ZooKeeper's protocol.
+    /// The data is not ZooKeeper's protocol.
     #[error(transparent)]
     Garbled(#[from] Garbled),
-    /// The secret is not taken.
+    /// The server rejected the digest.
     #[error(transparent)]
     Authentication(Refusal),
 }
 
-/// What comes from a server.
+/// Message from a server.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Incoming {
     Event(Event),
     Answer(Request, Result<Body, Refusal>),
 }
 
-/// What a session begins with.
+/// Parameters of a new session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening<'a> {
     pub(crate) connect: Connect,
@@ -55,13 +56,13 @@ pub(crate) struct Opening<'a> {
     pub(crate) digest: Option<&'a [u8]>,
 }
 
-/// A session.
+/// A session on one connection.
 pub(crate) struct Session<S> {
     reader: ReadHalf<S>,
     writer: WriteHalf<S>,
     received: BytesMut,
     to_send: BytesMut,
-    /// In the order in which they were sent, which is that of the answers.
+    /// In sending order, which is the order of the responses.
     unanswered: VecDeque<(i32, Request)>,
     next_number: i32,
     last_zxid: i64,
@@ -71,7 +72,7 @@ pub(crate) struct Session<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite> Session<S> {
-    /// Opens a session.
+    /// Connects, authenticates and starts the session.
     pub(crate) async fn open(stream: S, opening: Opening<'_>) -> Result<Self, ClientError> {
         let (reader, writer) = split(stream);
         let wanted = opening.connect.session_timeout;
@@ -95,7 +96,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             return Err(ClientError::Expired);
         }
         tracing::debug!(session = format_args!("{:#x}", accepted.session), "ZooKeeper opened a session");
-        // What a server answers with is its own limit; a wrong one must not make pings rare, or a storm.
+        // The server's value is limited: a wrong one would cause rare pings or a storm of them.
         session.session_timeout = accepted
             .session_timeout
             .clamp(Duration::from_millis(300), wanted.max(Duration::from_secs(1)) * 4);
@@ -105,24 +106,24 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         Ok(session)
     }
 
-    /// Sends a request soon. Answers come in the order of requests.
+    /// Queues a request. Responses arrive in the order of requests.
     pub(crate) fn send(&mut self, request: Request) {
         request.write(self.next_number, &mut self.to_send);
         self.unanswered.push_back((self.next_number, request));
         self.next_number = if self.next_number == i32::MAX { 1 } else { self.next_number + 1 };
     }
 
-    /// How many requests have no answer yet.
+    /// Number of requests without a response.
     pub(crate) fn unanswered(&self) -> usize {
         self.unanswered.len()
     }
 
-    /// The newest transaction that the server told of.
+    /// The newest transaction id in the server's responses.
     pub(crate) const fn last_zxid(&self) -> i64 {
         self.last_zxid
     }
 
-    /// What came already, without waiting.
+    /// Returns the next message already received, without waiting.
     pub(crate) fn received(&mut self) -> Result<Option<Incoming>, ClientError> {
         while let Some(frame) = take_frame(&mut self.received)? {
             match Answer::parse(&frame)? {
@@ -138,7 +139,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         Ok(None)
     }
 
-    /// Sends what is to be sent, keeps the session, and waits for the next answer or event.
+    /// Sends queued requests and pings, and waits for the next response or event.
     pub(crate) async fn next(&mut self) -> Result<Incoming, ClientError> {
         loop {
             if let Some(incoming) = self.received()? {
@@ -163,7 +164,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         Ok(Incoming::Answer(request, answer))
     }
 
-    /// The answer to the connect request.
+    /// Waits for the connect response.
     async fn accepted(&mut self) -> Result<Accepted, ClientError> {
         loop {
             if let Some(frame) = take_frame(&mut self.received)? {
@@ -171,7 +172,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             }
             self.exchange().await.map_err(|error| match error {
                 ClientError::Closed => ClientError::Refused,
-                // It closed before it had read everything.
+                // The server closed the connection with unread data.
                 ClientError::Broken(error) if error.kind() == io::ErrorKind::ConnectionReset => {
                     ClientError::Refused
                 }
@@ -180,7 +181,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         }
     }
 
-    /// One step of input or output.
+    /// Does one step of input or output.
     async fn exchange(&mut self) -> Result<(), ClientError> {
         let Self { reader, writer, received, to_send, heard, said, .. } = self;
         received.reserve(CHUNK);

@@ -1,21 +1,21 @@
-//! The registry `zookeeper`: services that Dubbo's providers, or applications of Spring Cloud, registered in ZooKeeper.
+//! The ZooKeeper registry: services registered by Dubbo providers or Spring Cloud applications.
 //!
 //! ```text
-//! server ─ wire ─▶ client::Session ─ answers, events ─▶ Mirror ─ Registrations, what changed ─▶ Mapper ─ CatalogServices ─▶ catalog
+//! server ─ wire ─▶ client::Session ─ answers, events ─▶ Mirror ─ Registrations, changes ─▶ Mapper ─▶ catalog
 //!          ◀─ requests ───────────────────────────────┘
 //! ```
 //!
-//! | Module | What it is |
+//! | Module | Content |
 //! |---|---|
 //! | `wire` | ZooKeeper's protocol as bytes and values |
 //! | `client` | a session over a connection |
-//! | `mirror` | which nodes to read, and what they say; a state machine |
-//! | `dubbo` | URLs, instances and metadata as Dubbo writes them |
-//! | `mapping` | registrations as services |
-//! | `product` | what brings them together |
+//! | `mirror` | mirror of the registration nodes; a state machine |
+//! | `dubbo` | Dubbo's formats of URLs, instances and metadata |
+//! | `mapping` | conversion of registrations to services |
+//! | `product` | sessions that connect these parts |
 //!
-//! The protocol is spoken by this crate itself: a reader needs six requests of it, and the limits, the TLS and the runtime are then those
-//! of all registries.
+//! The crate implements the protocol itself: a reader needs six requests, and thus has the same limits, TLS
+//! and runtime as other registries.
 
 mod client;
 mod dubbo;
@@ -30,7 +30,7 @@ mod wire;
 use pilotfish_registry::{CATALOG_OPTIONS, Input, RegistryType};
 use pilotfish_registry_client::TLS_OPTIONS;
 
-/// The line in the table of registries.
+/// The registry type of ZooKeeper.
 pub static ZOOKEEPER: RegistryType = RegistryType {
     name: "zookeeper",
     provider: "zookeeper",

@@ -9,7 +9,7 @@ use std::time::Duration;
 const SCHEMES: &[Scheme] =
     &[Scheme { name: "zk", port: 2181, is_tls: false }, Scheme { name: "zks", port: 2281, is_tls: true }];
 
-/// The options of this registry, beside those that all have.
+/// Options of this registry only.
 pub(crate) const OPTIONS: &[RegistryOption] = &[
     RegistryOption {
         name: "dubboPath",
@@ -44,7 +44,7 @@ pub(crate) const OPTIONS: &[RegistryOption] = &[
     },
 ];
 
-/// The validated settings.
+/// Validated settings.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) target: Target,
@@ -58,7 +58,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Reads the settings.
+    /// Validates the settings.
     pub(crate) fn take(mut settings: LiveSettings) -> Result<Self, LiveSettingsError> {
         let mut mistakes = Vec::new();
         let target = Target::parse(&settings.address, SCHEMES).map_err(|mistake| mistakes.push(mistake)).ok();
@@ -115,7 +115,7 @@ impl Options {
     }
 }
 
-/// The path of a node without a slash at its end, or nothing for `off`.
+/// Parses a root path without trailing slash; `off` is `None`.
 fn parse_root(text: &str) -> Result<Option<String>, String> {
     match text {
         "off" => Ok(None),

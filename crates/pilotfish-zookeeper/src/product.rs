@@ -1,4 +1,4 @@
-//! Sessions: what brings a mirror and a server together, and tells the catalog.
+//! Sessions: connect a mirror to a server, and publish its services.
 
 use crate::client::{ClientError, Incoming, Opening, Session};
 use crate::mapping::Mapper;
@@ -9,11 +9,11 @@ use pilotfish_registry::{CatalogOptions, LiveSettings, LiveSettingsError, LiveSo
 use pilotfish_registry_client::{CatalogWriter, Connection, Product, SessionError, live};
 use std::convert::Infallible;
 
-/// Requests that have no answer yet, at most: a read of everything is a stream of small questions, and no burst.
+/// Maximum number of requests in flight: a full read is a stream of small requests, not a burst.
 const MAX_UNANSWERED: usize = 32;
-/// How many sessions in a row each server may refuse before it counts as one that has lost its state, and is believed.
+/// Number of consecutive refused sessions per server until the cluster counts as having lost its state.
 const REFUSALS: usize = 2;
-/// Changes that are there at once are told at once, but no more than these.
+/// Maximum number of pending changes that are published together.
 const MAX_AT_ONCE: usize = 1_000;
 
 /// Checks the settings; nothing is connected yet.
@@ -24,16 +24,16 @@ pub(crate) fn open(settings: LiveSettings) -> Result<Box<dyn LiveSource>, LiveSe
     Ok(live(ZooKeeper::new(options), shard, catalog))
 }
 
-/// A ZooKeeper with what is registered in it.
+/// The ZooKeeper product with its registrations.
 struct ZooKeeper {
     mapper: Mapper,
     options: Options,
-    /// Which server is next.
+    /// Index of the next server.
     turn: usize,
-    /// The newest transaction that was seen: no server that is behind it is read from.
+    /// The newest transaction id seen: servers that are behind it refuse the session.
     last_zxid: i64,
     refusals: usize,
-    /// The mirror of this session, or of the one before.
+    /// The mirror of the current or previous session.
     mirror: Option<Mirror>,
 }
 
@@ -41,7 +41,7 @@ impl ZooKeeper {
     fn new(options: Options) -> Self {
         Self {
             mapper: Mapper::new(options.catalog.namespace.clone(), &options.domain),
-            // Processes that start at once do not all choose the first server.
+            // Spreads processes that start at once over the servers.
             turn: usize::try_from(std::process::id()).unwrap_or_default(),
             options,
             last_zxid: 0,
@@ -67,7 +67,7 @@ impl ZooKeeper {
                 self.refusals += 1;
                 if self.refusals >= REFUSALS * servers.len() && self.last_zxid > 0 {
                     tracing::info!(
-                        "no server of ZooKeeper knows what was read before; the next session reads everything again"
+                        "no ZooKeeper server has the state that was read before; the next session reads everything again"
                     );
                     (self.refusals, self.last_zxid) = (0, 0);
                 }
@@ -77,7 +77,7 @@ impl ZooKeeper {
         opened.map_err(|error| SessionError::from(error).context(server))
     }
 
-    /// The mirror of a new session.
+    /// Creates the mirror of a new session.
     fn new_mirror(&mut self) -> &mut Mirror {
         let before = self.mirror.take().map_or_else(Registrations::default, Mirror::into_registrations);
         self.mirror.insert(Mirror::new(self.options.layout.clone(), self.options.watches, before))
@@ -111,7 +111,7 @@ impl Product for ZooKeeper {
     }
 }
 
-/// Tells the catalog what a mirror that has nothing more to read knows: all of it the first time, then what differs.
+/// Publishes the registrations of a complete mirror: all of them the first time, then changes.
 fn tell(mirror: &mut Mirror, mapper: &mut Mapper, catalog: &mut CatalogWriter) {
     let changed = mirror.take_changed();
     if mirror.is_told() {

@@ -1,10 +1,10 @@
-//! Registrations out of a few nodes, read as from a server.
+//! Test helper: registrations from a few nodes, read like from a server.
 
 use crate::mirror::{Layout, Mirror, Registrations, Watches};
 use crate::wire::{Body, Refusal, Request};
 use std::collections::BTreeMap;
 
-/// What a mirror knows of nodes and what they hold.
+/// Returns the registrations of a tree of nodes with data.
 pub(crate) fn registrations(nodes: &[(&str, &str)]) -> Registrations {
     let mut tree = BTreeMap::new();
     for (path, data) in nodes {

@@ -1,4 +1,5 @@
-//! The registry against a real ZooKeeper: what is registered, changes, and everything that can happen to a server.
+//! The registry against a real ZooKeeper: what is registered, changes, and everything that can happen to a
+//! server.
 
 use pilotfish_testkit::real::{
     Authority, Fault, FaultProxy, LiveRegistry, Nodes, RegistryState, ZooKeeper, eventually,
@@ -160,7 +161,8 @@ async fn a_server_that_lost_its_state_is_believed_when_it_says_so_twice() {
     server.kill().await;
     server.lose_state();
     server.start_again().await;
-    // Its transactions begin anew, so it is behind what was seen, as a follower could be: it is asked again before it is believed.
+    // Its transactions begin anew, so it is behind what was seen, as a follower could be: it is asked again
+    // before it is believed.
     let state = registry.fails("refuses the session").await;
     assert_eq!(short(&state), THREE);
     let began = std::time::Instant::now();

@@ -1,5 +1,6 @@
-//! How a live cluster is served: time to ready, memory, and one EndpointSlice patch to the last of N streams beside what a
-//! bare watch client sees of the same patches. `cargo xtask bench --kubernetes` runs it on a release build.
+//! Benchmark with a live cluster: time to ready, memory, and the latency of an EndpointSlice patch to the
+//! last of N streams, compared with a bare watch client. `cargo xtask bench --kubernetes` runs it on a
+//! release build.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool")]
 
 use anyhow::{Context, Result};
@@ -16,7 +17,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// What is measured, and with how much.
+/// Subject and sizes of the benchmark.
 #[derive(Parser)]
 struct Options {
     /// The Pilotfish to measure
@@ -78,7 +79,7 @@ async fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Patches one slice again and again, and prints when the bare client and when the last stream had it.
+/// Patches a slice repeatedly, and prints the latencies of the bare client and of the last stream.
 async fn patches(options: &Options, server: &ApiServer, pilotfish: &Pilotfish, fleet: &Fleet) -> Result<()> {
     let slices: Api<EndpointSlice> = Api::namespaced(server.client(), NAMESPACE);
     let mut seen = bare_watch(&slices).await?;
@@ -121,7 +122,7 @@ async fn patches(options: &Options, server: &ApiServer, pilotfish: &Pilotfish, f
     Ok(())
 }
 
-/// A client that only watches: each address that it sees, and when.
+/// Starts a client that only watches; returns each address that it sees, with the time.
 async fn bare_watch(slices: &Api<EndpointSlice>) -> Result<mpsc::UnboundedReceiver<(String, Instant)>> {
     let now = slices.list(&Default::default()).await?.metadata.resource_version.unwrap_or_default();
     let (say, seen) = mpsc::unbounded_channel();

@@ -1,5 +1,5 @@
-//! The bench of a mesh in which every proxy differs, on a real API server: the objects are there, and changes are made by a
-//! client of it. `cargo xtask bench --mesh --kubernetes` runs it on a release build.
+//! The bench of a mesh in which every proxy differs, on a real API server: the objects are there, and changes
+//! are made by a client of it. `cargo xtask bench --mesh --kubernetes` runs it on a release build.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool")]
 
 use anyhow::{Context, Result};

@@ -1,5 +1,6 @@
-//! How a cluster is synced into Polaris: a first sync, one Pod's change to the call beside what a bare watch sees of it, and a rolling
-//! restart in calls. `cargo xtask bench --polaris` runs it on a release build; the server is the stand-in of the testkit.
+//! Benchmark of `pilotfish sync polaris`: the first sync, the latency of a Pod's change to the call, compared
+//! with a bare watch, and the calls of a rolling restart. `cargo xtask bench --polaris` runs it on a release
+//! build; the server is the stand-in of the testkit.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool")]
 
 use anyhow::{Context, Result, bail};
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 use tokio::process::Command;
 use tokio::sync::mpsc;
 
-/// What is measured, and with how much.
+/// Subject and sizes of the benchmark.
 #[derive(Parser)]
 struct Options {
     /// The Pilotfish to measure
@@ -151,7 +152,7 @@ async fn until(what: &str, check: impl Fn() -> Result<(), String>) -> Result<()>
     }
 }
 
-/// Calls and their elements, by what they do.
+/// Summarizes calls and their elements by operation.
 fn summary(seen: &[Seen]) -> String {
     let mut calls: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for one in seen {
@@ -164,7 +165,8 @@ fn summary(seen: &[Seen]) -> String {
     parts.join(", ")
 }
 
-/// A label of one Pod: from the request to the API server until a bare watch sees it, and until Polaris is called.
+/// Measures a change of a Pod's label: from the request to the API server until a bare watch sees it, and
+/// until Polaris is called.
 async fn changes(options: &Options, server: &ApiServer, polaris: &Polaris) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(server.client(), NAMESPACE);
     let (sender, mut watched) = mpsc::unbounded_channel();
@@ -224,7 +226,7 @@ async fn changes(options: &Options, server: &ApiServer, polaris: &Polaris) -> Re
     Ok(())
 }
 
-/// Replaces the Pods of one Service, so many at a time, as a Deployment does.
+/// Replaces the Pods of a Service in steps of `surge`, as a Deployment does.
 async fn restart(options: &Options, server: &ApiServer, polaris: &Polaris) -> Result<()> {
     let number = options.services;
     server.apply_many(&service(number, options.restarted)).await;

@@ -1,6 +1,7 @@
-//! Where the bytes of a large world are: what each stage from files to streams holds on the heap, and how long it takes.
+//! Memory profile of a large world: heap bytes and duration of each stage from files to streams.
 //!
-//! `cargo run -p pilotfish --example large_world -- --services 2000` (bytes do not depend on optimisation, times do).
+//! `cargo run -p pilotfish --example large_world -- --services 2000` (bytes do not depend on optimisation,
+//! times do).
 #![allow(clippy::print_stdout, reason = "a command-line tool")]
 
 use anyhow::{Context, Result};
@@ -27,7 +28,7 @@ use tokio::sync::mpsc;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// How large the world is.
+/// Sizes of the world.
 #[derive(Parser)]
 struct Options {
     /// Services
@@ -87,7 +88,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What each stage adds.
+/// Measurements of the stages.
 struct Stages {
     all: Region<'static, System>,
     services: usize,
@@ -129,7 +130,7 @@ fn read(folder: &Path) -> Result<SourceBatch> {
     let (sender, mut batches) = mpsc::channel(1);
     let running = source.spawn(sender)?;
     let batch = batches.blocking_recv().context("the source ended")?;
-    // It keeps what it read, as it does in a process that serves.
+    // Leaked, so that its content stays in memory as in a process that serves.
     std::mem::forget(running);
     std::mem::forget(batches);
     Ok(batch)
@@ -152,7 +153,7 @@ fn registries(batch: SourceBatch) -> Result<(AggregateController, Vec<Update>)> 
     Ok((controller, updates))
 }
 
-/// A stream with the proxy at its other end.
+/// Stream with its proxy.
 struct Open {
     stream: Arc<Mutex<Stream<Resources>>>,
     session: Option<Session>,
@@ -164,7 +165,7 @@ impl Open {
         Self { stream, session: Some(Session::new(node(index, NAMESPACE))) }
     }
 
-    /// Lets the proxy ask until it has everything; then the proxy goes, and its stream stays.
+    /// Runs the proxy until it has everything, then drops it and keeps its stream.
     fn sync(&mut self, stages: &mut Stages) -> Result<()> {
         let mut session = self.session.take().context("a proxy that synced before")?;
         let mut stream = self.stream.lock();
@@ -173,7 +174,7 @@ impl Open {
             for request in std::mem::take(&mut requests) {
                 stream.on_message(&request, Instant::now())?;
                 while let Some(response) = stream.poll_response(Instant::now()) {
-                    // Behind the head of a gRPC message.
+                    // Without the header of the gRPC message.
                     let message = Bytes::from(response.concat()).slice(5..);
                     stages.done(&format!("answered {:?}, {} KB", response.ty, message.len() / 1_000));
                     session.response(&message, &mut requests).map_err(anyhow::Error::msg)?;

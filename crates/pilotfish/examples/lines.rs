@@ -1,4 +1,4 @@
-//! A registry of one's own: lines of `NAME HOST:PORT`, read from a TCP server. ARCHITECTURE.md walks through it.
+//! A custom registry: lines of `NAME HOST:PORT`, read from a TCP server. ARCHITECTURE.md explains the code.
 //!
 //! ```console
 //! $ printf 'web.lines 127.0.0.1:8080\n.\n' | nc -l 7000 &
@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
-/// The line in the table of registries.
+/// Registry type for the table of registries.
 pub static LINES: RegistryType = RegistryType {
     name: "lines",
     provider: "lines",
@@ -30,7 +30,7 @@ pub static LINES: RegistryType = RegistryType {
 };
 
 const SCHEMES: &[Scheme] = &[Scheme { name: "tcp", port: 7000, is_tls: false }];
-/// What the server may make us keep.
+/// Size limit of a list in bytes.
 const MAX_LIST_BYTES: u64 = 4 << 20;
 
 /// Checks the settings; nothing is connected yet.
@@ -49,7 +49,8 @@ struct Lines {
 }
 
 impl Product for Lines {
-    /// Reads lists until the connection ends. Whatever ends it is a failure: only a whole list takes something away.
+    /// Reads lists until the connection ends, which always counts as a failure: only a complete list removes
+    /// services.
     async fn session(&mut self, catalog: &mut CatalogWriter) -> Result<Infallible, SessionError> {
         let server = self.target.servers.first().ok_or_else(|| SessionError::new("no server"))?;
         let mut connection = BufReader::new(Connector::default().connect(server).await?);
@@ -69,7 +70,7 @@ impl Product for Lines {
 }
 
 impl Lines {
-    /// The pure part: a list as services with their instances.
+    /// Parses a list to services with their instances, without IO.
     fn services(&self, list: &[String]) -> Result<Vec<CatalogService>, SessionError> {
         let mut services = BTreeMap::new();
         for line in list {

@@ -1,4 +1,4 @@
-//! Configuration for other control planes (MCP over xDS): what there is, and who may have it.
+//! Configuration for other control planes (MCP over xDS), and the access to it.
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
@@ -13,29 +13,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// Who may have configuration.
+/// Clients with access to configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ConfigurationClients {
-    /// Nobody.
     Nobody,
-    /// Everyone, also without an identity.
+    /// All clients, also without an identity.
     Anyone,
-    /// Clients that prove an identity of one of these namespaces, or one of these identities.
+    /// Clients with a proven identity of one of these namespaces, or with one of these identities.
     Identified {
         /// Namespaces of SPIFFE identities.
         namespaces: BTreeSet<String>,
-        /// Whole identities: `spiffe://...`.
+        /// Full SPIFFE identities: `spiffe://...`.
         identities: BTreeSet<String>,
     },
 }
 
 impl ConfigurationClients {
-    /// Clients with an identity of a namespace.
+    /// Returns access for clients with an identity of a namespace.
     pub(crate) fn of_namespace(namespace: &str) -> Self {
         Self::Identified { namespaces: [namespace.to_owned()].into(), identities: BTreeSet::new() }
     }
 
-    /// Reads `nobody`, `anyone`, or namespaces and identities with commas between.
+    /// Parses `nobody`, `anyone`, or a comma-separated list of namespaces and identities.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         match text.trim() {
             "nobody" => return Ok(Self::Nobody),
@@ -55,8 +54,8 @@ impl ConfigurationClients {
         Ok(Self::Identified { namespaces, identities })
     }
 
-    /// Whether a client with these proven identities may have configuration. A namespace of another cluster or trust domain is not the one
-    /// of that name here.
+    /// Checks the access of a client with these proven identities. A namespace of another cluster or trust
+    /// domain differs from the one of the same name here.
     fn check(&self, proven: &[String], is_foreign: bool, mesh: &MeshConfig) -> Result<(), ConnectError> {
         match self {
             Self::Anyone => Ok(()),
@@ -84,19 +83,19 @@ impl ConfigurationClients {
     }
 }
 
-/// What is remembered of a client that may ask for configuration.
+/// State of a client with regard to configuration.
 pub(crate) struct ConfigurationClient {
-    /// Its node asks for nothing but configuration (`GENERATOR=api`).
+    /// True if the node requests configuration only (`GENERATOR=api`).
     is_api: bool,
     allowed: Result<(), ConnectError>,
 }
 
-/// See the module's description.
+/// Configuration for other control planes.
 pub(crate) struct Configuration {
     clients: ConfigurationClients,
-    /// The newest state; `None` before the first.
+    /// Newest state; `None` before the first.
     state: ArcSwapOption<BTreeMap<Kind, Collection>>,
-    /// For the one who changes the state.
+    /// Number of states so far, locked by the writer of the state.
     counter: Mutex<u64>,
     wanted: Notify,
 }
@@ -107,12 +106,12 @@ impl Configuration {
         Self { clients, state, counter, wanted: Notify::new() }
     }
 
-    /// Whether anybody may have it.
+    /// True if any client has access.
     pub(crate) fn is_served(&self) -> bool {
         self.clients != ConfigurationClients::Nobody
     }
 
-    /// A client connects, to a mesh with these settings.
+    /// Checks a connecting client, in a mesh with these settings.
     pub(crate) fn connect(
         &self,
         node: &Node,
@@ -126,23 +125,24 @@ impl Configuration {
         ConfigurationClient { is_api, allowed: self.clients.check(&peer.identities, is_foreign, mesh) }
     }
 
-    /// Whether a type is answered: to clients that want configuration every one, to others the kinds that there are.
+    /// True if a type is answered: any type for clients that request configuration only, known kinds for
+    /// others.
     pub(crate) fn serves(&self, client: &ConfigurationClient, type_url: &str) -> Result<bool, ConnectError> {
         if !client.is_api && (McpKind::of_type_url(type_url).is_none() || !self.is_served()) {
             return Ok(false);
         }
         client.allowed.clone()?;
-        // Kept for who comes later.
+        // The permit is kept if nothing waits for it yet.
         self.wanted.notify_one();
         Ok(true)
     }
 
-    /// Done when the first client wants configuration.
+    /// Waits for the first request for configuration.
     pub(crate) async fn wanted(&self) {
         self.wanted.notified().await;
     }
 
-    /// All resources of a type.
+    /// Returns all resources of a type.
     pub(crate) fn collection(&self, type_url: &str) -> CollectionState {
         let state = self.state.load();
         let Some(state) = &*state else { return CollectionState::NotYet };
@@ -150,7 +150,7 @@ impl Configuration {
         CollectionState::Is(kind.and_then(|kind| state.get(&kind)).cloned().unwrap_or_default())
     }
 
-    /// Takes in what differs.
+    /// Applies differences to the state.
     pub(crate) fn apply(&self, differences: Vec<Difference>) {
         let mut counter = self.counter.lock();
         *counter += 1;

@@ -1,5 +1,5 @@
-//! Pilotfish as a library: settings, wiring, tasks and shutdown. The binary is a short `main` around [`cli::Cli`]; [`control`] and
-//! [`resources`] are open for what drives them without a process.
+//! Pilotfish as a library: settings, wiring, tasks and shutdown. The binary is a short `main` around
+//! [`cli::Cli`]; [`control`] and [`resources`] are open for what drives them without a process.
 //!
 //! ```text
 //! sources ─▶ Control (AggregateController, Debouncer, WorldWriter) ─▶ Translator ─▶ Fanout ─▶ streams

@@ -1,4 +1,5 @@
-//! What is measured: each part of the process reports to a trait of its own, and all of them are implemented here.
+//! Metrics recorder: each part of the process reports to its own trait, and all of these are implemented
+//! here.
 
 use crate::control::{ControlObserver, Inbound, Trigger};
 use crate::history::{History, Refusal};
@@ -13,28 +14,28 @@ use pilotfish_xds::{HandshakeResult, Limit, Nack, Push, Recorder};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The versions of kinds that are counted by name; others are `other`, as a client can name what it likes.
+/// API versions with their own metric label. Others are counted as `other`, because clients choose the names.
 const VERSIONS: [&str; 6] = ["v1", "v1alpha1", "v1alpha2", "v1alpha3", "v1beta1", "v1beta2"];
 
-/// Types of Envoy that are not served, by their URLs, with their names as labels; other types are `other`.
+/// Envoy's types that are not served, as URL and metric label. Other types are counted as `other`.
 const UNKNOWN_TYPES: [(&str, &str); 3] = [
     ("type.googleapis.com/envoy.service.runtime.v3.Runtime", "rtds"),
     ("type.googleapis.com/envoy.config.route.v3.VirtualHost", "vhds"),
     ("type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration", "srds"),
 ];
 
-/// Records in the metrics what parts of the process report.
+/// Recorder of events of all parts of the process in the metrics.
 pub(crate) struct PrometheusRecorder {
     metrics: Arc<Metrics>,
-    /// Of refused responses.
+    /// Rate limit of log lines about refused responses.
     log: LogLimit,
-    /// Names the objects that made what is refused.
+    /// Finds the objects behind refused resources.
     suspects: OnceLock<Box<Suspects>>,
-    /// Has changes say who refused them.
+    /// History in which refusals are noted.
     history: OnceLock<Arc<History>>,
 }
 
-/// The objects that made what a proxy refuses, the most suspect first.
+/// Function that returns the objects behind a refusal, the most likely cause first.
 type Suspects = dyn Fn(&Nack<'_>) -> Vec<String> + Send + Sync;
 
 impl PrometheusRecorder {
@@ -42,19 +43,18 @@ impl PrometheusRecorder {
         Self { metrics, log: LogLimit::default(), suspects: OnceLock::new(), history: OnceLock::new() }
     }
 
-    /// From now on, lines about refusals name the objects that `suspects` finds. It is asked for as many of them as are logged.
+    /// Sets the function for the objects in log lines about refusals. It is called only for refusals that are
+    /// logged.
     pub(crate) fn name_suspects(&self, suspects: impl Fn(&Nack<'_>) -> Vec<String> + Send + Sync + 'static) {
-        // The first one stays: there is one control plane.
+        // There is one control plane, so the value is set once.
         let _ = self.suspects.set(Box::new(suspects));
     }
 
-    /// From now on, refusals are noted in the history.
+    /// Sets the history in which refusals are noted.
     pub(crate) fn note_refusals(&self, history: &Arc<History>) {
-        // As above.
         let _ = self.history.set(history.clone());
     }
 
-    /// The metrics that it records in.
     pub(crate) fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
@@ -105,7 +105,7 @@ impl Recorder for PrometheusRecorder {
         if let Some(history) = self.history.get() {
             history.refused(Refusal::from(nack));
         }
-        // A client can refuse as often as it likes, also what it was never sent.
+        // Clients can send any number of refusals, even of resources that they never got.
         let Some(left_out) = self.log.allow(Instant::now()) else { return };
         let made_by = self.suspects.get().map(|suspects| suspects(nack)).unwrap_or_default();
         tracing::warn!(
@@ -140,7 +140,7 @@ impl Recorder for PrometheusRecorder {
     }
 
     fn unknown_type(&self, type_url: &str) {
-        // A client can make up as many URLs as it likes.
+        // Clients choose the URLs, so unknown ones share a label.
         let known = UNKNOWN_TYPES.iter().find(|(url, _)| type_url == *url);
         let label = known.map_or("other", |(_, short)| short);
         self.metrics.unknown_types.with_label_values(&[label]).inc();

@@ -1,4 +1,4 @@
-//! The table of registries: all that `--registries` and `--registry` know. A new registry is one more line here.
+//! Table of the registries for `--registries` and `--registry`. A new registry is one more line here.
 
 use pilotfish_consul::CONSUL;
 use pilotfish_dns::DNS;
@@ -10,7 +10,7 @@ use pilotfish_polaris::POLARIS;
 use pilotfish_registry::{Input, KUBERNETES, RegistryTable, RegistryType, SERVICE_ENTRY};
 use pilotfish_zookeeper::ZOOKEEPER;
 
-/// What is registered with this process.
+/// Registry of services registered with this process.
 pub(crate) const REGISTRATION: RegistryType = RegistryType {
     name: "registration",
     provider: "registration",
@@ -20,7 +20,7 @@ pub(crate) const REGISTRATION: RegistryType = RegistryType {
     input: Input::Process,
 };
 
-/// The registries, in the order in which they win where two have a service of the same host.
+/// Registries in order of precedence, if two have a service with the same host.
 pub(crate) const REGISTRIES: &[&RegistryType] = &[
     &KUBERNETES,
     &SERVICE_ENTRY,
@@ -35,7 +35,7 @@ pub(crate) const REGISTRIES: &[&RegistryType] = &[
     &ZOOKEEPER,
 ];
 
-/// The table with these and more: for programs that bring registries of their own, after the others.
+/// Returns the table with additional registries at its end, for programs with their own.
 #[must_use]
 pub(crate) fn table_with(more: &[&'static RegistryType]) -> RegistryTable {
     RegistryTable::new(REGISTRIES.iter().chain(more).copied())

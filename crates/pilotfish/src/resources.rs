@@ -1,4 +1,4 @@
-//! The joint between translation and xDS: the translator as the source that streams are served from.
+//! Adapter between translation and xDS: the translator as the source of streams.
 
 use crate::configuration::{Configuration, ConfigurationClient, ConfigurationClients};
 use crate::istioctl::{Asker, Questions};
@@ -17,37 +17,38 @@ use pilotfish_xds::{ConnectError, Limit, LimitExceeded, PeerInfo};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Resources out of the translator, once the first lists are complete.
+/// Source of streams with the translator's resources, once the first lists are complete.
 pub struct Resources {
     translator: Arc<Translator>,
     trust_nodes: bool,
     ready: AtomicBool,
-    /// `None` where workloads do not register themselves.
+    /// `None` if auto-registration is disabled.
     registrar: Option<Arc<ProxyRegistrar>>,
-    /// `None` where no API server can be asked who may read Secrets.
+    /// `None` if there is no API server to review access to Secrets.
     secret_rights: Option<SecretRights>,
     configuration: Configuration,
     node_claims: NodeClaims,
-    /// `None` where nobody answers tools.
+    /// `None` if tools are not answered.
     questions: Option<Questions>,
 }
 
-/// A connected proxy.
+/// State of a connected client.
 pub struct Client {
     proxy: translate::Client,
-    /// Where it has a WorkloadEntry.
+    /// Set if the client has a WorkloadEntry by auto-registration.
     registration: Option<Registration>,
-    /// Where an API server decides on what it may read.
+    /// Set if an API server decides on its access to Secrets.
     secrets: Option<SecretClient>,
     configuration: ConfigurationClient,
-    /// What it asks as a tool.
+    /// Questions of the client as a tool.
     asker: Option<Asker>,
-    /// What its node claims, for as long as it is there.
+    /// Claims of its node, released on disconnection.
     _claimed: ClaimedByNode,
 }
 
 impl Resources {
-    /// Not ready yet. With `trust_nodes`, the identity in a proxy's node is trusted, unless its connection proved another.
+    /// Returns a source that is not ready yet. With `trust_nodes`, the identity in a proxy's node is trusted,
+    /// unless its connection proved another.
     #[must_use]
     pub fn new(translator: Arc<Translator>, trust_nodes: bool) -> Self {
         let configuration = Configuration::new(ConfigurationClients::Nobody);
@@ -65,7 +66,7 @@ impl Resources {
         }
     }
 
-    /// Lets tools ask.
+    /// Accepts questions of tools.
     #[must_use]
     pub(crate) fn with_questions(self, questions: Questions) -> Self {
         Self { questions: Some(questions), ..self }
@@ -77,29 +78,29 @@ impl Resources {
         Self { configuration: Configuration::new(clients), ..self }
     }
 
-    /// What other control planes are served.
+    /// Returns the configuration for other control planes.
     pub(crate) fn configuration(&self) -> &Configuration {
         &self.configuration
     }
 
-    /// Lets workloads register themselves as they connect.
+    /// Enables auto-registration of workloads that connect.
     #[must_use]
     pub(crate) fn with_registrar(self, registrar: Option<Arc<ProxyRegistrar>>) -> Self {
         Self { registrar, ..self }
     }
 
-    /// Has Secrets read by these rights only.
+    /// Restricts access to Secrets by these rules.
     #[must_use]
     pub(crate) fn with_secret_rights(self, secret_rights: Option<SecretRights>) -> Self {
         Self { secret_rights, ..self }
     }
 
-    /// From now on streams are served.
+    /// Marks the source as ready, so that streams are served.
     pub fn set_ready(&self) {
         self.ready.store(true, Ordering::Release);
     }
 
-    /// Whether streams are served.
+    /// True if streams are served.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Acquire)
@@ -153,7 +154,7 @@ impl xds::ResourceSource for Resources {
     }
 
     fn identity(&self, client: &Self::Client, peer: &PeerInfo) -> Option<String> {
-        // With `--trust-nodes` it is what the node says.
+        // With `--trust-nodes`, the accepted identity is the node's.
         let accepted = client.proxy.proxy().identity.as_ref();
         peer.identities.first().cloned().or_else(|| accepted.map(|identity| format!("{identity:?}")))
     }
@@ -201,7 +202,7 @@ impl xds::ResourceSource for Resources {
     }
 }
 
-/// Why a node is refused.
+/// Converts the reason why a node is refused.
 fn refusal(error: NodeError) -> ConnectError {
     let limit = |limit: Limit, asked, allowed| LimitExceeded { limit, asked, allowed }.into();
     match error {
@@ -211,7 +212,7 @@ fn refusal(error: NodeError) -> ConnectError {
     }
 }
 
-/// One world, as streams see it.
+/// Snapshot of a world for streams.
 pub struct Snapshot<'a>(translate::Snapshot<'a>);
 
 impl xds::Snapshot<Client> for Snapshot<'_> {
@@ -266,7 +267,7 @@ impl xds::Snapshot<Client> for Snapshot<'_> {
     }
 }
 
-/// What changed, as xDS names it.
+/// Converts changes of the translation for xDS.
 #[must_use]
 pub fn publication(changes: translate::Changes) -> xds::Publication {
     let change = |change: translate::Change| xds::Change {

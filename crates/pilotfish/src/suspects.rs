@@ -1,8 +1,8 @@
-//! Which objects made what a proxy refuses: the one that is most likely wrong comes first.
+//! Objects behind the resources that a proxy refuses, in the order of their likelihood to be the cause.
 //!
-//! A resource is made of many objects. One that changed since the proxy last accepted something is suspected first; of those, and of the
-//! others, one of a kind whose content goes to Envoy nearly as it is written, as that of EnvoyFilters does. Services and endpoints are in
-//! nearly all resources, and seldom wrong.
+//! A resource is made of many objects. Objects that changed since the last accepted revision come first.
+//! Within each group, kinds whose content is passed to Envoy nearly unchanged, such as EnvoyFilters, come
+//! first. Services and endpoints come last: they are in nearly all resources, and rarely the cause.
 
 use crate::control::Shared;
 use pilotfish_model::{Kind, ObjectKey, Origin};
@@ -10,30 +10,30 @@ use pilotfish_translate::{Snapshot, ViewId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a proxy refuses.
+/// Refusal of resources by a proxy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refused<'a, N> {
-    /// What it sees of the type.
+    /// View of the proxy for the type.
     pub(crate) view: ViewId,
-    /// The resources.
+    /// Names of the refused resources.
     pub(crate) names: &'a [N],
-    /// The newest revision that it has accepted.
+    /// Newest revision that the proxy has accepted.
     pub(crate) after: u64,
-    /// The revision of the response that it refuses.
+    /// Revision of the refused response.
     pub(crate) until: u64,
-    /// Reason that the proxy gives.
+    /// Error message of the proxy.
     pub(crate) reason: &'a str,
 }
 
-/// Reason of Envoy where another process on its machine has the port: no object is wrong.
+/// Part of Envoy's error message if another process on its machine uses the port: no object is the cause.
 const PORT_IN_USE: &str = "Address already in use";
 
-/// Returns true if the machine of the proxy causes the refusal, and no object does.
+/// True if the machine of the proxy, and no object, is the cause of the refusal.
 fn is_of_machine(reason: &str) -> bool {
     reason.contains(PORT_IN_USE)
 }
 
-/// The objects that made what is refused, the most suspect first.
+/// Returns the objects behind the refused resources, the most likely cause first.
 pub(crate) fn of<N: AsRef<str>>(
     refused: &Refused<'_, N>,
     snapshot: &Snapshot<'_>,
@@ -50,13 +50,14 @@ pub(crate) fn of<N: AsRef<str>>(
     ranked(&origins, &changed, (refused.after, refused.until))
 }
 
-/// Objects in one line: `EnvoyFilter shop/bad and 3 others`. Empty where there are none.
+/// Formats objects in one line: `EnvoyFilter shop/bad and 3 others`. Empty without objects.
 pub(crate) fn in_words(objects: &[String]) -> String {
     pilotfish_cli::causes(objects, |first, others| format!("{first} and {others}"))
 }
 
-/// Origins by name, the most suspect first. `changed`: since when those that changed lately are as they are. What changed behind the first
-/// revision, and up to the second, is new in what is refused.
+/// Returns the names of the origins, the most likely cause first. `changed` has the revisions of recent
+/// changes. Objects that changed after the first revision, and up to the second, are new in the refused
+/// resources.
 fn ranked(
     origins: &BTreeSet<Origin>,
     changed: &BTreeMap<ObjectKey, u64>,
@@ -76,10 +77,10 @@ fn ranked(
     ranked.into_iter().map(|(.., name)| name).collect()
 }
 
-/// The rank of what is no object.
+/// Rank of origins that are not objects.
 const LAST: u8 = 9;
 
-/// How far a kind is from what Envoy reads: the lower, the more of it is passed on as it is written.
+/// Returns the rank of a kind: the lower, the more of its content is passed to Envoy unchanged.
 fn rank(kind: Kind) -> u8 {
     match kind {
         Kind::EnvoyFilter => 0,

@@ -1,4 +1,5 @@
-//! `pilotfish bench` in a short form: every change reaches the proxies that it concerns, and each figure is there. No clock is asserted.
+//! `pilotfish bench` in a short form: every change reaches the proxies that it concerns, and each figure is
+//! there. No clock is asserted.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use pilotfish_testkit::real::Pilotfish;
@@ -35,7 +36,8 @@ fn every_change_reaches_the_proxies_that_it_concerns() {
             (row["name"].as_str().unwrap(), (number("proxies_wanted"), number("proxies")))
         })
         .collect();
-    // 20 Pods of 8 services: the first four services have three each. Two of the four namespaces have a Sidecar.
+    // 20 Pods of 8 services: the first four services have three each. Two of the four namespaces have a
+    // Sidecar.
     let expected = [
         ("AuthorizationPolicy of a namespace", 5),
         ("AuthorizationPolicy of a workload", 3),

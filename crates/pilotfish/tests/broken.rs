@@ -1,5 +1,5 @@
-//! The broken set-ups under examples/ are valid, `pilotfish why` names what is wrong with each, `plan` shows what its mend changes, and once
-//! `wait` has returned the request arrives.
+//! The broken set-ups under examples/ are valid, `pilotfish why` names what is wrong with each, `plan` shows
+//! what its mend changes, and once `wait` has returned the request arrives.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
 use pilotfish_bench::fleet::{Fleet, node};

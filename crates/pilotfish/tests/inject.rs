@@ -1,7 +1,7 @@
 //! `pilotfish inject` on files: each kind that makes Pods beside what is expected of it.
 //!
-//! To rewrite the expectations after a change that is meant: `PILOTFISH_WRITE_GOLDEN=1 cargo test -p pilotfish --test inject`,
-//! and review the difference.
+//! To rewrite the expectations after a change that is meant:
+//! `PILOTFISH_WRITE_GOLDEN=1 cargo test -p pilotfish --test inject`, and review the difference.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::io::Write;

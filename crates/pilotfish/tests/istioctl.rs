@@ -1,5 +1,5 @@
-//! What `istioctl` asks over xDS with `--xds-address`: requests as the tool sends them (built from its sources of August 2026), on a stream of
-//! state of the world.
+//! What `istioctl` asks over xDS with `--xds-address`: requests as the tool sends them (built from its
+//! sources of August 2026), on a stream of state of the world.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
 use bytes::Bytes;
@@ -18,7 +18,8 @@ const PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/Strea
 const SHOP: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: n0}\nspec: {clusterIP: 10.1.0.1, selector: {app: web}, \
                     ports: [{name: http, port: 80}]}\n";
 
-/// The node of istioctl's client: it asks for `event`s, calls itself a sidecar of the newest version, and has the machine's address.
+/// The node of istioctl's client: it asks for `event`s, calls itself a sidecar of the newest version, and has
+/// the machine's address.
 fn node() -> Node {
     let text = |text: &str| Value { kind: Some(ValueKind::StringValue(text.to_owned())) };
     let fields = [

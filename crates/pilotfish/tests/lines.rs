@@ -1,4 +1,5 @@
-//! The example of a registry of one's own, `examples/lines.rs`, from its server to the pages of the admin API.
+//! The example of a registry of one's own, `examples/lines.rs`, from its server to the pages of the admin
+//! API.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pilotfish_testkit::real::{Pilotfish, eventually, free_port};

@@ -1,5 +1,5 @@
-//! What a plan says is what streams then send: over random worlds and changes, the resources that proxies have before and after differ in
-//! exactly what the plan names, by hash.
+//! What a plan says is what streams then send: over random worlds and changes, the resources that proxies
+//! have before and after differ in exactly what the plan names, by hash.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
 use parking_lot::Mutex;

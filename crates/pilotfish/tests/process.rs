@@ -1,4 +1,5 @@
-//! The process as its operator meets it: exit codes, mistakes reported at once, and a stop that ends streams within the deadline.
+//! The process as its operator meets it: exit codes, mistakes reported at once, and a stop that ends streams
+//! within the deadline.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pilotfish_bench::fleet::{Fleet, node};
@@ -236,7 +237,7 @@ async fn a_path_that_comes_later_can_be_waited_for() {
     command.arg("serve").arg(&later).args(["--wait-for-paths", "--xds-address", "127.0.0.1:0"]);
     command.arg("--admin-address").arg(format!("127.0.0.1:{admin}"));
     let _process = command.stderr(std::fs::File::create(&log).unwrap()).kill_on_drop(true).spawn().unwrap();
-    logged(&log, &["waiting for a path that is not there yet", "later"]).await;
+    logged(&log, &["waiting for a path that does not exist yet", "later"]).await;
     std::fs::create_dir(&later).unwrap();
     std::fs::write(later.join("a.yaml"), SERVICE).unwrap();
     let ready = format!("http://127.0.0.1:{admin}/ready");

@@ -1,4 +1,5 @@
-//! The short form of `cargo xtask attack`: every attack for a moment, with honest proxies and an Envoy beside it.
+//! The short form of `cargo xtask attack`: every attack for a moment, with honest proxies and an Envoy beside
+//! it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,7 +23,8 @@ fn no_attack_harms_anybody_else() {
     // Only what missed: the whole table is so long that what prints this may cut the one row that matters.
     let missed: Vec<String> = report.missed().map(ToString::to_string).collect();
     assert!(missed.is_empty(), "\n{}\n{}", head(), missed.join("\n"));
-    // Those that need an API server are not tried where it is not installed, as other tests with real clients.
+    // Those that need an API server are not tried where it is not installed, as other tests with real
+    // clients.
     let skipped = report.skipped();
     assert!(
         skipped.is_empty() || std::env::var_os("CI").is_none(),

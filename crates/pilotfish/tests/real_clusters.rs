@@ -1,4 +1,5 @@
-//! Several clusters in one mesh, each with a real API server: Secrets bring them, change them and take them away.
+//! Several clusters in one mesh, each with a real API server: Secrets bring them, change them and take them
+//! away.
 
 mod support;
 
@@ -236,7 +237,8 @@ async fn credentials_are_rotated_without_a_gap_and_dangerous_ones_refused() {
     pilotfish.ready().await;
     has_addresses(&pilotfish, HOST, 1).await;
 
-    // A Pod that is new after each rotation shows that the new credentials are in use; until then the old ones serve.
+    // A Pod that is new after each rotation shows that the new credentials are in use; until then the old
+    // ones serve.
     let (certificate, key) = authority.client("certified");
     let certified = other.remote_kubeconfig("TOKEN").replace(
         "token: TOKEN",

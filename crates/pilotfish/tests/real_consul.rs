@@ -1,5 +1,5 @@
-//! Consul, Pilotfish and a stock Envoy, as docs/registries/consul.md has it: registered at the agent, reached through Envoy, and still
-//! reached when Consul is gone.
+//! Consul, Pilotfish and a stock Envoy, as docs/registries/consul.md has it: registered at the agent, reached
+//! through Envoy, and still reached when Consul is gone.
 
 use pilotfish_testkit::consul::Consul;
 use pilotfish_testkit::real::{Backend, Envoy, EnvoyOptions, Load, Pilotfish, eventually, free_port, get};

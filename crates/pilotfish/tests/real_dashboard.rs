@@ -1,4 +1,5 @@
-//! The dashboard in a real Chromium: each page, wide and narrow, light and dark, by keyboard, and checked by axe-core.
+//! The dashboard in a real Chromium: each page, wide and narrow, light and dark, by keyboard, and checked by
+//! axe-core.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -71,7 +72,8 @@ impl Dashboard {
         panic!("80 times Tab do not lead to {name:?}");
     }
 
-    /// Leads the focus to an element of which a script on `element` says that it is the one, with the Tab key alone.
+    /// Leads the focus to an element of which a script on `element` says that it is the one, with the Tab key
+    /// alone.
     async fn tab_until(&mut self, is_it: &str) {
         let script = format!("(element => Boolean({is_it}))(document.activeElement)");
         for _ in 0..80 {
@@ -83,7 +85,8 @@ impl Dashboard {
         panic!("80 times Tab do not lead to an element of which this is true: {is_it}");
     }
 
-    /// What the page must not have: exceptions, violations of its policy or of WCAG, and parts that stick out of the window.
+    /// What the page must not have: exceptions, violations of its policy or of WCAG, and parts that stick out
+    /// of the window.
     async fn is_well(&mut self, what: &str) {
         assert_eq!(self.browser.take_trouble(), Vec::<String>::new(), "{what}");
         let wider = "document.documentElement.scrollWidth - window.innerWidth";

@@ -1,4 +1,5 @@
-//! What Istio's dashboards and Kiali ask for, by the table in docs/metrics.md, is there on a Pilotfish that serves a real API server and a proxy.
+//! What Istio's dashboards and Kiali ask for, by the table in docs/metrics.md, is there on a Pilotfish that
+//! serves a real API server and a proxy.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod support;
@@ -35,8 +36,8 @@ metadata: {name: catalog, namespace: shop}
 spec: {ports: [{name: http, port: 80}], selector: {app: catalog}}
 ";
 
-/// What panels ask, in PromQL: those of Istio's control plane and performance dashboards and of Kiali that the control plane answers. Labels
-/// that Prometheus adds (`app`, `pod`) are left out.
+/// What panels ask, in PromQL: those of Istio's control plane and performance dashboards and of Kiali that
+/// the control plane answers. Labels that Prometheus adds (`app`, `pod`) are left out.
 const EXPRESSIONS: &[&str] = &[
     "sum(istio_build) by (component, tag)",
     "sum(istio_build{component=\"pilot\"}) by (tag)",

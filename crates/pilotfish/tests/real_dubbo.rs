@@ -1,6 +1,8 @@
-//! Dubbo's own provider and consumer around a real ZooKeeper: calls go through an Envoy that Pilotfish configured.
+//! Dubbo's own provider and consumer around a real ZooKeeper: calls go through an Envoy that Pilotfish
+//! configured.
 //!
-//! Dubbo registers no loopback address, so everything runs on a host of its own, whose network has another one.
+//! Dubbo registers no loopback address, so everything runs on a host of its own, whose network has another
+//! one.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,4 +1,5 @@
-//! A stock Envoy, in delta and in state-of-the-world xDS: routing, changes under load, refusals, crashes of the control plane.
+//! A stock Envoy, in delta and in state-of-the-world xDS: routing, changes under load, refusals, crashes of
+//! the control plane.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

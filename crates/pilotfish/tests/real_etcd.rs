@@ -1,5 +1,5 @@
-//! etcd, Pilotfish and a stock Envoy, as docs/registries/etcd.md has it: registered with etcdctl, reached through Envoy, and still reached
-//! when etcd is gone.
+//! etcd, Pilotfish and a stock Envoy, as docs/registries/etcd.md has it: registered with etcdctl, reached
+//! through Envoy, and still reached when etcd is gone.
 
 #[path = "support/walk.rs"]
 mod walk;

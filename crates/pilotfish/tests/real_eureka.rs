@@ -37,7 +37,8 @@ async fn an_envoy_reaches_an_application_while_its_server_comes_and_goes() {
     .await;
     load.answers(50).await;
 
-    // It comes back knowing nothing; applications register again with their next heartbeat, and changes arrive.
+    // It comes back knowing nothing; applications register again with their next heartbeat, and changes
+    // arrive.
     server.restart().await;
     let _second = application("greeter-2", second).expect("there is a JVM");
     eventually("the second instance is reached", || async {

@@ -1,5 +1,5 @@
-//! A real API server that misbehaves in every way, with streams connected and traffic flowing: nothing that was there is
-//! taken away, every fault is visible, and afterwards everything is as after a fresh start.
+//! A real API server that misbehaves in every way, with streams connected and traffic flowing: nothing that
+//! was there is taken away, every fault is visible, and afterwards everything is as after a fresh start.
 
 mod support;
 
@@ -123,7 +123,8 @@ async fn record(pilotfish: &Pilotfish, shop: &Shop) -> Recorder {
     Proxy::connect(pilotfish, node, &clusters).await.expect("it is served").record()
 }
 
-/// The API server is away for a minute of the clock on the wall: this test is mostly waiting, beside the others.
+/// The API server is away for a minute of the clock on the wall: this test is mostly waiting, beside the
+/// others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_minute_without_api_server_takes_nothing_away() {
     const MINUTE: Duration = Duration::from_secs(60);
@@ -166,7 +167,8 @@ async fn a_minute_without_api_server_takes_nothing_away() {
     let knocks = door.close().await;
     assert_eq!(failing_since(&pilotfish).await.as_ref(), Ok(&since), "since when stays what it was");
     let late = failures(&pilotfish).await - third;
-    // At the most one try in 7.5 s, after those of the first seconds; five more are for what is no watch of a kind.
+    // At the most one try in 7.5 s, after those of the first seconds; five more are for what is no watch of a
+    // kind.
     assert!(late <= watches * 7.0, "{late} failures of {watches} watches in the last two thirds");
     assert!(late >= watches * 2.0, "{late} failures of {watches} watches: they are still tried");
     assert!((5..(watches as usize + 5) * 7).contains(&knocks), "{knocks} connections");

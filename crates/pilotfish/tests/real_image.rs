@@ -1,5 +1,5 @@
-//! The image of `cargo xtask image`, as a node of Kubernetes runs it: nothing in it but the binary and texts, a root that cannot be
-//! written, no capabilities, and a user that the image has never heard of.
+//! The image of `cargo xtask image`, as a node of Kubernetes runs it: nothing in it but the binary and texts,
+//! a root that cannot be written, no capabilities, and a user that the image has never heard of.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,5 +1,5 @@
-//! Interception as it happens in a Pod: the containers that `pilotfish inject` adds run as a kubelet would run them, on a host of their
-//! own, and connections take the way that they are meant to take.
+//! Interception as it happens in a Pod: the containers that `pilotfish inject` adds run as a kubelet would
+//! run them, on a host of their own, and connections take the way that they are meant to take.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use pilotfish_testkit::real::{Backend, Host, Program, Tool, eventually};
@@ -305,8 +305,8 @@ fn inject(pod: &str, xds: &str) -> Value {
     serde_saphyr::from_str(std::str::from_utf8(&output.stdout).unwrap()).unwrap()
 }
 
-/// A container as a kubelet runs it: with its arguments filled in, its user and group, and no capability but its own. `entry` is what its
-/// image runs.
+/// A container as a kubelet runs it: with its arguments filled in, its user and group, and no capability but
+/// its own. `entry` is what its image runs.
 fn as_kubelet(world: &World, container: &Value, entry: &Path) -> Command {
     let context = &container["securityContext"];
     assert_eq!(context["capabilities"]["drop"][0], "ALL");

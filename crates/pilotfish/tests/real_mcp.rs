@@ -1,5 +1,5 @@
-//! MCP over xDS in real processes: the adapter of docs/registries/adapter.md, as it stands there, feeds a Pilotfish, and so does another
-//! Pilotfish. The adapter needs the Python of the tools.
+//! MCP over xDS in real processes: the adapter of docs/registries/adapter.md, as it stands there, feeds a
+//! Pilotfish, and so does another Pilotfish. The adapter needs the Python of the tools.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "real_mcp_parts/faults.rs"]

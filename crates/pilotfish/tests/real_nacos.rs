@@ -1,5 +1,5 @@
-//! Nacos, Pilotfish and a stock Envoy, as docs/registries/nacos.md has it: registered with the HTTP API, reached through Envoy, and still
-//! reached when the server is gone.
+//! Nacos, Pilotfish and a stock Envoy, as docs/registries/nacos.md has it: registered with the HTTP API,
+//! reached through Envoy, and still reached when the server is gone.
 
 #[path = "support/walk.rs"]
 mod walk;

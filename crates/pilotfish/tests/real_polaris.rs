@@ -1,5 +1,5 @@
-//! The stand-in for Polaris, Pilotfish and a stock Envoy, as docs/registries/polaris.md has it: registered by the HTTP API, reached through
-//! Envoy, and still reached when Polaris is gone.
+//! The stand-in for Polaris, Pilotfish and a stock Envoy, as docs/registries/polaris.md has it: registered by
+//! the HTTP API, reached through Envoy, and still reached when Polaris is gone.
 
 #[path = "support/walk.rs"]
 mod walk;

@@ -188,7 +188,8 @@ fn web(namespace: &str, name: &str, annotations: &str, address: &str) -> String 
     service(namespace, name, annotations) + &slice(namespace, name, "IPv4", &endpoint(address, true, ""))
 }
 
-/// Services with and without a word of their own, in namespaces with and without one; then each namespace is switched.
+/// Services with and without a word of their own, in namespaces with and without one; then each namespace is
+/// switched.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_modes_sync_what_annotations_say_also_when_a_namespace_is_switched() {
     let Some(world) = World::start().await else { return };
@@ -310,7 +311,8 @@ async fn odd_pods_and_endpoints_are_registered_as_far_as_they_can_be() {
     .await;
 }
 
-/// Two hundred and fifty endpoints, a server that goes in the middle of them, and what happens while nobody runs.
+/// Two hundred and fifty endpoints, a server that goes in the middle of them, and what happens while nobody
+/// runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_comes_through_failures_and_downtime() {
     let Some(world) = World::start().await else { return };
@@ -502,7 +504,8 @@ fn audited(log: &Path) -> (BTreeSet<String>, Vec<Value>) {
     (used, refused)
 }
 
-/// The arguments of the Deployment, on an API server that enforces its rights: nothing is refused, and every right is used.
+/// The arguments of the Deployment, on an API server that enforces its rights: nothing is refused, and every
+/// right is used.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_manifests_give_the_rights_that_are_used_and_no_more() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
-//! `pilotfish register` as its user has it: programs that know nothing of Pilotfish, an Envoy that balances over them, and what happens when
-//! a program ends, is told to end or dies with its wrapper, and when Pilotfish itself dies.
+//! `pilotfish register` as its user has it: programs that know nothing of Pilotfish, an Envoy that balances
+//! over them, and what happens when a program ends, is told to end or dies with its wrapper, and when
+//! Pilotfish itself dies.
 
 use pilotfish_bench::fleet::{Fleet, node};
 use pilotfish_registration_client::{Client, ClientOptions, Instance, Port};
@@ -191,7 +192,7 @@ async fn what_is_wrong_is_told_and_ends_the_program() {
     command.arg("--").arg(&scene.python).args(["-c", "import time; time.sleep(3.5)"]);
     let mut silent = Program::start(&mut command, scene.log("silent"));
     assert_eq!(silent.ended().await, Some(1), "{}", silent.printed());
-    for said in ["nothing answers at the program's port yet", "was never registered"] {
+    for said in ["the program's port does not accept connections yet", "was never registered"] {
         assert!(silent.printed().contains(said), "{}", silent.printed());
     }
 
@@ -299,7 +300,8 @@ async fn what_is_registered_is_merged_with_kubernetes_and_is_a_workload_like_a_p
     assert_eq!(registered["Provenance"]["id"], "shop/web/one", "{registered}");
     assert_eq!(registered["ServiceAccount"], "spiffe://cluster.local/ns/shop/sa/web", "{registered}");
 
-    // A sidecar at the address of another instance gets its inbound side, with the policy that the instance's labels select.
+    // A sidecar at the address of another instance gets its inbound side, with the policy that the instance's
+    // labels select.
     let client = Client::new(ClientOptions::new([&*scene.server])).expect("a good address");
     let beside = Instance {
         namespace: "shop".into(),
@@ -334,7 +336,8 @@ async fn what_is_registered_is_merged_with_kubernetes_and_is_a_workload_like_a_p
     drop(program);
 }
 
-/// One request on a connection of its own: its status and body; `None` where nobody listens yet, or the process ends.
+/// One request on a connection of its own: its status and body; `None` where nobody listens yet, or the
+/// process ends.
 async fn ask(address: &str, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
     let mut io = TcpStream::connect(address).await.ok()?;
     let head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
@@ -345,7 +348,8 @@ async fn ask(address: &str, method: &str, path: &str, body: &str) -> Option<(u16
     Some((status, answer.split_once("\r\n\r\n")?.1.to_owned()))
 }
 
-/// Reads from the first connection on after each kill: 503 until the store was read, never an instance missing.
+/// Reads from the first connection on after each kill: 503 until the store was read, never an instance
+/// missing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_right_after_a_kill_are_whole_or_unavailable() {
     const INSTANCES: &str = "/v1/namespaces/shop/services/web/instances";

@@ -1,4 +1,5 @@
-//! Workloads outside of Kubernetes, with a real API server and two replicas: an entry for as long as its workload is connected.
+//! Workloads outside of Kubernetes, with a real API server and two replicas: an entry for as long as its
+//! workload is connected.
 
 mod support;
 

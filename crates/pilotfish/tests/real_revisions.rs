@@ -1,5 +1,5 @@
-//! Two Pilotfishes of different revisions on one real API server, with the chart's objects and rights: each leaves alone what belongs to
-//! the other, and istioctl's rules find both.
+//! Two Pilotfishes of different revisions on one real API server, with the chart's objects and rights: each
+//! leaves alone what belongs to the other, and istioctl's rules find both.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;

@@ -1,4 +1,5 @@
-//! Replicas whose clocks are wrong, in opposite ways and by leaps while they run: the time of day decides nothing that matters.
+//! Replicas whose clocks are wrong, in opposite ways and by leaps while they run: the time of day decides
+//! nothing that matters.
 
 mod support;
 
@@ -27,7 +28,8 @@ metadata: {name: machines, namespace: vms}
 spec: {template: {serviceAccount: db, ports: {sql: 3306}}, probe: {tcpSocket: {port: 3306}}}
 ";
 
-/// A replica with a clock of its own. Without TLS to the API server: certificates have times, too, and are not the subject.
+/// A replica with a clock of its own. Without TLS to the API server: certificates have times, too, and are
+/// not the subject.
 struct Replica {
     clock: WrongClock,
     pilotfish: Pilotfish,
@@ -189,7 +191,8 @@ async fn replicas_whose_clocks_are_hours_apart_lose_nothing() {
     // Not before: on a busy machine the short grace period could be over before the write has come.
     drop(moves);
 
-    // Both sweep once in ten seconds: by the clocks, marks of the other one are two hours old, or not made yet.
+    // Both sweep once in ten seconds: by the clocks, marks of the other one are two hours old, or not made
+    // yet.
     one_leads(&server, [&ahead, &behind], Duration::from_secs(25)).await;
     ahead.clock.set(-2 * HOUR);
     behind.clock.set(3 * HOUR);

@@ -1,4 +1,5 @@
-//! The counters of a stock Envoy with our bootstrap have the Prometheus names and labels that they have in Istio's proxies.
+//! The counters of a stock Envoy with our bootstrap have the Prometheus names and labels that they have in
+//! Istio's proxies.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

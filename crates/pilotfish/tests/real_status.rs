@@ -1,4 +1,5 @@
-//! Status on a real API server: the statuses of Gateways and routes, and that one of two replicas writes them, once.
+//! Status on a real API server: the statuses of Gateways and routes, and that one of two replicas writes
+//! them, once.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use futures::TryStreamExt;
@@ -425,7 +426,8 @@ async fn hosts_get_addresses_of_their_own_whichever_replica_leads() {
     let distinct: std::collections::BTreeSet<&String> = given.values().flatten().collect();
     assert_eq!(distinct.len(), 2 * given.len(), "{given:?}");
 
-    // The next leader goes on where the last one ended, and gives way to what another writer gives an older entry.
+    // The next leader goes on where the last one ended, and gives way to what another writer gives an older
+    // entry.
     first.program.kill().await;
     server.apply(&outside("heir", "")).await;
     let heirs = has_addresses(&entries, "heir").await;

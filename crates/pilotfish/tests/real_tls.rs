@@ -1,5 +1,5 @@
-//! xDS over TLS: who is let in, with which certificates, while those of the server and the authorities change; and an Envoy that gets
-//! its gateway's secrets.
+//! xDS over TLS: who is let in, with which certificates, while those of the server and the authorities
+//! change; and an Envoy that gets its gateway's secrets.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

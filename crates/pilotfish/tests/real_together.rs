@@ -1,5 +1,6 @@
-//! Kubernetes, ServiceEntry, Consul and ZooKeeper in one process, with hosts that several of them have: a stock Envoy as sidecar and
-//! one as gateway reach all of it, routed by subsets of labels that came from tags.
+//! Kubernetes, ServiceEntry, Consul and ZooKeeper in one process, with hosts that several of them have: a
+//! stock Envoy as sidecar and one as gateway reach all of it, routed by subsets of labels that came from
+//! tags.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "real_grpc/peer.rs"]
@@ -70,7 +71,8 @@ impl Stage {
         })
     }
 
-    /// Kubernetes' Service and its slice, routes for the host that Consul has, and a ServiceEntry for another one of Consul's.
+    /// Kubernetes' Service and its slice, routes for the host that Consul has, and a ServiceEntry for another
+    /// one of Consul's.
     fn files(&self) -> String {
         let (port, gateway) = (self.port, self.gateway);
         format!(
@@ -159,7 +161,8 @@ async fn answer(port: u16, host: &str, headers: &[(&str, &str)], names: &[&str])
     .await;
 }
 
-/// An Envoy with an address of its own: what registries have is all at 127.0.0.1, and a proxy there would be one of their workloads.
+/// An Envoy with an address of its own: what registries have is all at 127.0.0.1, and a proxy there would be
+/// one of their workloads.
 fn envoy(kind: &str, ip: &str) -> EnvoyOptions {
     let label = format!("app={kind}");
     let arguments = ["--kind", kind, "--name", kind, "--namespace", "shop", "--ip", ip, "--label", &label];
@@ -202,7 +205,8 @@ async fn one_host_has_the_endpoints_of_all_registries_and_each_may_die() {
     assert!(tally.keys().all(known), "nothing failed: {tally:?}");
 }
 
-/// A host in Kubernetes, whose port has the name that it has in the other registries, with a route by header to a subset of labels that come from Consul's tags.
+/// A host in Kubernetes, whose port has the name that it has in the other registries, with a route by header
+/// to a subset of labels that come from Consul's tags.
 fn echo_files(port: u16, target: u16) -> String {
     format!(
         "apiVersion: v1

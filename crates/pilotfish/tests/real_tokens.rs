@@ -1,5 +1,5 @@
-//! Proxies that prove who they are by tokens of their service accounts, which real API servers check: that of Pilotfish's cluster and that
-//! of a remote one.
+//! Proxies that prove who they are by tokens of their service accounts, which real API servers check: that of
+//! Pilotfish's cluster and that of a remote one.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -159,7 +159,7 @@ async fn a_remote_cluster_checks_the_tokens_of_its_proxies() {
     own.delete(&secret).await;
     // Those that are connected have nobody left who vouches for them.
     let ended = connected.end().await;
-    assert!(format!("{ended:#}").contains("prove again"), "{ended:#}");
+    assert!(format!("{ended:#}").contains("authentication has expired"), "{ended:#}");
     eventually("the cluster is forgotten", || async {
         // As long as it is known, the stream is served and does not end.
         let attempt = tokio::time::timeout(Duration::from_secs(2), served.refused(&theirs, "west"));

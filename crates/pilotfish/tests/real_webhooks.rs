@@ -1,4 +1,5 @@
-//! The built `pilotfish` as the webhooks of a real API server, with the manifests and the rights of `deploy/`.
+//! The built `pilotfish` as the webhooks of a real API server, with the manifests and the rights of
+//! `deploy/`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod support;
@@ -244,7 +245,8 @@ async fn injects(server: &ApiServer, pilotfish: &Program, namespace: &str) {
     .await;
 }
 
-/// A sidecar over TLS, as the webhook makes it: with the token of its Pod, it is served what its account gets.
+/// A sidecar over TLS, as the webhook makes it: with the token of its Pod, it is served what its account
+/// gets.
 #[tokio::test(flavor = "multi_thread")]
 async fn sidecars_show_the_token_of_their_pod() {
     let Some(server) = cluster().await else { return };

@@ -1,5 +1,6 @@
-//! What `why` says is what a real Envoy does: over random worlds and requests, the route, the cluster and the endpoints that it names hold
-//! those of Envoy's access log, and what it says was dropped explains all other endpoints of the host.
+//! What `why` says is what a real Envoy does: over random worlds and requests, the route, the cluster and the
+//! endpoints that it names hold those of Envoy's access log, and what it says was dropped explains all other
+//! endpoints of the host.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
 #[path = "support/dice.rs"]
@@ -155,7 +156,8 @@ impl Asked {
     }
 }
 
-/// Whether every endpoint of the chosen clusters' hosts is among those that take requests, or is said to be dropped.
+/// Whether every endpoint of the chosen clusters' hosts is among those that take requests, or is said to be
+/// dropped.
 fn explains(why: &Value, world: &World, backends: &[Backend]) -> Result<(), String> {
     let mut known = addresses(list(&why["endpoints"]));
     known.extend(addresses(list(&why["dropped"]).map(|dropped| &dropped["what"])));

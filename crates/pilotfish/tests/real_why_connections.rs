@@ -1,5 +1,6 @@
-//! What `why` says of a sidecar's connections that are not HTTP is what a real Envoy does: over random ServiceEntries, VirtualServices and server
-//! names, in TLS that it passes on by server name, and as streams of bytes.
+//! What `why` says of a sidecar's connections that are not HTTP is what a real Envoy does: over random
+//! ServiceEntries, VirtualServices and server names, in TLS that it passes on by server name, and as streams
+//! of bytes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
 #[path = "support/connections.rs"]
@@ -17,7 +18,8 @@ use serde_json::Value;
 
 /// Worlds, one after the other in one folder.
 const WORLDS: u64 = 24;
-/// Connections in TLS, and streams of bytes of a world, each opened so many times: routes by weight take several ways.
+/// Connections in TLS, and streams of bytes of a world, each opened so many times: routes by weight take
+/// several ways.
 const HELLOS: usize = 10;
 const STREAMS: usize = 3;
 const TIMES: usize = 3;

@@ -1,5 +1,5 @@
-//! What `why` says of a gateway is what a real Envoy does: over random Gateways, VirtualServices and requests, in plaintext, in TLS that it passes
-//! on by server name, and as streams of bytes.
+//! What `why` says of a gateway is what a real Envoy does: over random Gateways, VirtualServices and
+//! requests, in plaintext, in TLS that it passes on by server name, and as streams of bytes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
 #[path = "support/connections.rs"]
@@ -21,7 +21,8 @@ use std::fmt::Write;
 
 /// Worlds, one after the other in one folder.
 const WORLDS: u64 = 24;
-/// Requests in plaintext, in TLS, and streams of bytes of a world, each sent so many times: routes by weight take several ways.
+/// Requests in plaintext, in TLS, and streams of bytes of a world, each sent so many times: routes by weight
+/// take several ways.
 const REQUESTS: usize = 16;
 const HELLOS: usize = 8;
 const STREAMS: usize = 3;

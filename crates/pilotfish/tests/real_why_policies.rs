@@ -1,5 +1,5 @@
-//! What `why` says of policies is what a real Envoy does: over random AuthorizationPolicies and requests through two sidecars, those that it says
-//! are refused are answered 403, and all others arrive.
+//! What `why` says of policies is what a real Envoy does: over random AuthorizationPolicies and requests
+//! through two sidecars, those that it says are refused are answered 403, and all others arrive.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
 #[path = "support/dice.rs"]
@@ -18,8 +18,8 @@ const REQUESTS: usize = 12;
 const ADDRESS: &str = "127.0.4.1";
 const HOST: &str = "web.shop.svc.cluster.local";
 
-/// A Service whose one endpoint is the sidecar's own listener. Each request has a connection of its own, since connections keep the policies that
-/// they began with.
+/// A Service whose one endpoint is the sidecar's own listener. Each request has a connection of its own,
+/// since connections keep the policies that they began with.
 fn mesh(port: u16, inbound: u16, backend: u16) -> String {
     format!(
         "apiVersion: v1\nkind: Service\nmetadata: {{name: web, namespace: shop}}\nspec: {{clusterIP: 10.1.0.1, selector: {{app: web}}, ports: \

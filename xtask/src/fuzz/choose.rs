@@ -1,17 +1,18 @@
-//! Which inputs are worth keeping: few that together reach as much as possible.
+//! Selection of inputs to keep: a few that together cover as much as possible.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-/// Chooses at most so many inputs out of the control file of a merge: the one that reaches most that no other has reached, again and again.
+/// Selects at most `most` inputs from the control file of a merge, each time the one with the most features
+/// that no other has covered.
 ///
-/// The file has the number of inputs and of those that were there first, their names, and a line for each with what it reaches:
-/// `FT NUMBER FEATURE...`.
+/// The file has the number of inputs and of the initial ones, their names, and a line for each with its
+/// features: `FT NUMBER FEATURE...`.
 ///
 /// # Errors
-/// When the file is not of that form.
+/// When the file is malformed.
 pub(super) fn inputs(control: &str, most: usize) -> Result<Vec<PathBuf>> {
     let mut lines = control.lines();
     let count: usize = lines.next().and_then(|line| line.parse().ok()).context("no number of inputs")?;
@@ -20,7 +21,7 @@ pub(super) fn inputs(control: &str, most: usize) -> Result<Vec<PathBuf>> {
     let mut reached: Vec<(usize, BTreeSet<u64>)> = lines.filter_map(features).collect();
     let mut chosen = Vec::new();
     while chosen.len() < most {
-        // Of equal ones the first: inputs are in the order of their length.
+        // The first one of equal inputs: they are in the order of their length.
         let best = reached.iter().rev().max_by_key(|(_, features)| features.len());
         let Some((number, new)) = best.filter(|(_, features)| !features.is_empty()).cloned() else { break };
         reached.iter_mut().for_each(|(_, features)| features.retain(|feature| !new.contains(feature)));

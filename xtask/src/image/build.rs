@@ -1,7 +1,7 @@
-//! The binary: static, so that it needs no file beside it, and the same bytes wherever it is built.
+//! The binary: static, so that it needs no other file, and reproducible.
 //!
-//! What would make them differ: paths of the machine (mapped to fixed ones), the time (none is built in), compiling in parallel (the number of
-//! units is fixed) and other versions of the compiler or of crates (both are pinned).
+//! Sources of differences are eliminated: paths of the machine are mapped to fixed ones, no time is included,
+//! the number of parallel codegen units is fixed, and the versions of the compiler and of crates are pinned.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,15 +12,15 @@ use super::{Recipe, holds};
 use crate::workspace::Profile;
 use crate::{process, supply, tools, workspace};
 
-/// Between flags of the compiler in one variable; flags may hold spaces.
+/// Separator of compiler flags in one variable; flags may contain spaces.
 const SEPARATOR: &str = "\x1f";
 
-/// What the binary is built for.
+/// Target triple of the binary.
 pub(super) fn triple() -> String {
     format!("{}-unknown-linux-musl", std::env::consts::ARCH)
 }
 
-/// Builds it into the recipe's folder of results.
+/// Builds it into the recipe's output folder.
 pub(super) fn make(recipe: &Recipe) -> Result<()> {
     let triple = triple();
     let sysroot = sysroot()?;
@@ -62,7 +62,7 @@ pub(super) fn findings(recipe: &Recipe) -> Result<Vec<String>> {
     Ok(wrong)
 }
 
-/// Folders of this machine, and what stands for each in the results. Later ones are inside of earlier ones.
+/// Folders of this machine, and their replacements in the output. Later ones are within earlier ones.
 fn machine_paths(recipe: &Recipe, sysroot: &Path) -> Result<[(PathBuf, &'static str); 4]> {
     Ok([
         (supply::cargo_home()?, "/cargo"),
@@ -72,13 +72,13 @@ fn machine_paths(recipe: &Recipe, sysroot: &Path) -> Result<[(PathBuf, &'static 
     ])
 }
 
-/// The same as `FROM=TO`, which compilers of Rust and of C take.
+/// These mappings as `FROM=TO`, for the compilers of Rust and of C.
 fn fixed_paths(recipe: &Recipe, sysroot: &Path) -> Result<Vec<String>> {
     let paths = machine_paths(recipe, sysroot)?;
     Ok(paths.iter().map(|(from, to)| format!("{}={to}", from.display())).collect())
 }
 
-/// Has C code see the headers of musl and of the compiler, and none of the machine's library.
+/// Flags for C code: uses the headers of musl and of the compiler, and none of the machine's library.
 fn c_flags(paths: &[String]) -> Result<String> {
     let musl = supply::musl_headers(&workspace::tools().join("musl"));
     let own = process::output(process::command("cc").arg("-print-file-name=include"))
@@ -89,13 +89,14 @@ fn c_flags(paths: &[String]) -> Result<String> {
     Ok(flags.join(" "))
 }
 
-/// The folder of the pinned compiler.
+/// Folder of the pinned compiler.
 pub(super) fn sysroot() -> Result<PathBuf> {
     let printed = process::output(process::command("rustc").args(["--print", "sysroot"]))?;
     Ok(PathBuf::from(printed.trim()))
 }
 
-/// Brings the standard library for the target where it is missing. It is the toolchain's, not a tool in `target/tools`.
+/// Installs the standard library for the target if it is missing. It belongs to the toolchain, not to
+/// `target/tools`.
 fn ensure_target(sysroot: &Path, triple: &str) -> Result<()> {
     if sysroot.join("lib/rustlib").join(triple).join("lib").exists() {
         return Ok(());

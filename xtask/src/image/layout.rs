@@ -1,4 +1,5 @@
-//! The image: an OCI layout of one layer, made by umoci without a daemon, from files whose owners, modes and times are fixed.
+//! The image: an OCI layout of one layer, built by umoci without a daemon, from files with fixed owners,
+//! modes and times.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,23 +12,23 @@ use serde_json::Value;
 use super::{Recipe, build};
 use crate::{process, workspace};
 
-/// Where manifests and injected containers start it.
+/// Path of the executable for manifests and injected containers.
 const BINARY: &str = "usr/local/bin/pilotfish";
 const DOCUMENTS: &str = "usr/share/doc/pilotfish";
-/// Where programs of Linux look for the authorities that they trust.
+/// Path of trusted authorities for programs of Linux.
 const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
-/// Nobody's: no file belongs to it.
+/// Unprivileged user, who owns no file.
 const USER: &str = "65532:65532";
-/// The ports of `deploy/kubernetes/deployment.yaml`, and plaintext xDS.
+/// Ports of `deploy/kubernetes/deployment.yaml`, and plaintext xDS.
 const PORTS: [&str; 4] = ["15010/tcp", "15012/tcp", "15014/tcp", "15017/tcp"];
 
-/// Writes it into the recipe's folder of results.
+/// Writes it into the recipe's output folder.
 pub(super) fn make(recipe: &Recipe) -> Result<()> {
     let tag = format!("{}:{}", recipe.layout().display(), env!("CARGO_PKG_VERSION"));
     let bundle = recipe.output.join("bundle");
     umoci(&["init", "--layout", &recipe.layout().to_string_lossy()])?;
     umoci(&["new", "--image", &tag])?;
-    // Rootless: whoever makes it, root owns what is in it.
+    // Rootless: root owns the content, regardless of the building user.
     umoci(&["unpack", "--rootless", "--image", &tag, &bundle.to_string_lossy()])?;
     let root = bundle.join("rootfs");
     for (from, to, mode) in files(recipe)? {
@@ -47,7 +48,7 @@ pub(super) fn make(recipe: &Recipe) -> Result<()> {
     fs::remove_dir_all(&bundle).context("cannot remove the unpacked image")
 }
 
-/// What is in the image: where from, where to, with which mode.
+/// Files of the image: source, destination, mode.
 fn files(recipe: &Recipe) -> Result<Vec<(PathBuf, String, u32)>> {
     let tools = workspace::tools();
     let document = |from: PathBuf, name: &str| (from, format!("{DOCUMENTS}/{name}"), 0o644);
@@ -104,7 +105,8 @@ fn place(_from: &Path, _to: &Path, _mode: u32) -> Result<()> {
     anyhow::bail!("images are made on Linux")
 }
 
-/// Gives everything below a folder, and the folder, one time; folders have one mode, whatever the umask.
+/// Sets one time for everything below a folder, including it, and one mode for folders, independent of the
+/// umask.
 #[cfg(unix)]
 fn fix(path: &Path, time: SystemTime) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
@@ -124,14 +126,14 @@ fn fix(_path: &Path, _time: SystemTime) -> Result<()> {
     anyhow::bail!("images are made on Linux")
 }
 
-/// Seconds since 1970 as images write them.
+/// Seconds since 1970 in the format of images.
 fn rfc3339(epoch: u64) -> Result<String> {
     let mut date = process::command("date");
     date.args(["--utc", "--date", &format!("@{epoch}"), "+%Y-%m-%dT%H:%M:%SZ"]);
     Ok(process::output(&mut date)?.trim().to_owned())
 }
 
-/// The digest that a registry knows the image by.
+/// Digest of the image in a registry.
 pub(super) fn digest(layout: &Path) -> Result<String> {
     let index = fs::read(layout.join("index.json")).context("the layout has no index")?;
     let index: Value = serde_json::from_slice(&index).context("the index of the layout is no JSON")?;

@@ -1,4 +1,4 @@
-//! The licences of the crates that the binary is built from. Most of them ask that whoever gets the binary gets their text.
+//! Licences of the crates in the binary. Most of them require that their text is distributed with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,21 +10,21 @@ use serde_json::Value;
 use super::{Recipe, build};
 use crate::process;
 
-/// How files with a licence or a notice begin.
+/// Prefixes of files with a licence or a notice.
 const BEGINNINGS: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "NOTICE", "UNLICENSE"];
 
-/// A crate that the binary is built from.
+/// A crate in the binary.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Package {
     pub(super) name: String,
     pub(super) version: String,
-    /// As an expression of SPDX.
+    /// SPDX expression.
     licence: String,
     folder: PathBuf,
     is_ours: bool,
 }
 
-/// Writes them into the recipe's folder of results.
+/// Writes them into the recipe's output folder.
 pub(super) fn make(recipe: &Recipe) -> Result<()> {
     let mut text = String::from(
         "The crates that Pilotfish is built from, and their licences. Each text is given once.\n",
@@ -45,7 +45,7 @@ pub(super) fn make(recipe: &Recipe) -> Result<()> {
     fs::write(recipe.licences(), text).context("cannot write the licences")
 }
 
-/// The texts in a crate's folder, trimmed, in the order of the files' names.
+/// Texts in a crate's folder, trimmed, in the order of the files' names.
 fn texts_of(folder: &Path) -> Result<Vec<String>> {
     let entries = fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
     let mut files: Vec<PathBuf> = entries.filter_map(Result::ok).map(|entry| entry.path()).collect();
@@ -63,7 +63,7 @@ fn is_licence(path: &Path) -> bool {
     BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
 }
 
-/// The crates that the binary is built from, without those that only build scripts and tests use, by name and version.
+/// Crates in the binary, without those that only build scripts and tests use, by name and version.
 pub(super) fn packages(recipe: &Recipe) -> Result<Vec<Package>> {
     let mut metadata = process::cargo();
     metadata.current_dir(&recipe.source).args(["metadata", "--format-version", "1", "--locked"]);
@@ -101,7 +101,7 @@ fn packages_of(metadata: &Value) -> Result<Vec<Package>> {
     Ok(packages)
 }
 
-/// Whether a dependency is more than one of build scripts or tests.
+/// True if a dependency is not only one of build scripts or tests.
 fn is_linked(dependency: &Value) -> bool {
     dependency["dep_kinds"].as_array().into_iter().flatten().any(|kind| kind["kind"].is_null())
 }

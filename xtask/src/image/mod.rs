@@ -1,4 +1,5 @@
-//! `cargo xtask image`: a static binary, a list of what it is made of, and an image with nothing else, the same bytes wherever they are made.
+//! `cargo xtask image`: a static binary, its bill of materials, and an image with nothing else, all
+//! reproducible.
 //!
 //! ```text
 //! build.rs     the binary, of musl, with no path of this machine in it
@@ -22,7 +23,7 @@ use anyhow::{Context, Result};
 use crate::workspace::{self, Profile};
 use crate::{process, tools};
 
-/// What the image is made with.
+/// Required tools.
 const TOOLS: [&str; 4] = ["cargo-deny", "cargo-cyclonedx", "musl", "umoci"];
 
 /// Options of `cargo xtask image`.
@@ -36,16 +37,15 @@ pub(crate) struct Args {
     check_reproducible: bool,
 }
 
-/// Where an image is made from, and where to.
+/// Input and output folders of an image.
 struct Recipe {
-    /// A checkout.
     source: PathBuf,
-    /// The folder that Cargo builds into.
+    /// Build folder of Cargo.
     target: PathBuf,
-    /// The folder of the results.
+    /// Output folder.
     output: PathBuf,
     profile: Profile,
-    /// Seconds since 1970 that stand for every time in the results.
+    /// Seconds since 1970, used for every time in the output.
     epoch: u64,
 }
 
@@ -66,7 +66,7 @@ impl Recipe {
         self.output.join("oci")
     }
 
-    /// Makes all of it anew.
+    /// Builds everything, replacing earlier output.
     fn make(&self) -> Result<()> {
         let _ = fs::remove_dir_all(&self.output);
         fs::create_dir_all(&self.output)
@@ -77,7 +77,7 @@ impl Recipe {
         layout::make(self)
     }
 
-    /// What is wrong with the results, one sentence each.
+    /// Problems of the output, one sentence each.
     fn findings(&self) -> Result<Vec<String>> {
         let mut wrong = build::findings(self)?;
         wrong.extend(sbom::findings(self)?);
@@ -85,7 +85,7 @@ impl Recipe {
     }
 }
 
-/// Runs the task. `Ok(false)` when the results are not what they must be.
+/// Runs the task. `Ok(false)` when the output has problems.
 ///
 /// # Errors
 /// When a tool is missing or fails.
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     Ok(wrong.is_empty())
 }
 
-/// Makes the image of the tests, and checks what can be told without running it.
+/// Builds the image of the tests, and checks everything that does not need to run it.
 ///
 /// # Errors
 /// When a tool is missing or fails.
@@ -118,7 +118,7 @@ pub(crate) fn step() -> Result<bool> {
     run(&Args { profile: Profile::Dev, check_reproducible: false })
 }
 
-/// The time that stands for all others: `SOURCE_DATE_EPOCH`, else the last commit's.
+/// Time in all output: `SOURCE_DATE_EPOCH`, or else that of the last commit.
 fn epoch() -> Result<u64> {
     let text = match std::env::var("SOURCE_DATE_EPOCH") {
         Ok(text) => text,
@@ -135,12 +135,12 @@ fn report(recipe: &Recipe) -> Result<()> {
     Ok(())
 }
 
-/// The SHA-256 of files, as sha256sum prints them.
+/// SHA-256 of files in the format of sha256sum.
 fn digests(files: &[PathBuf]) -> Result<String> {
     process::output(process::command("sha256sum").args(files))
 }
 
-/// Whether a file holds a text, whatever else is in it.
+/// True if a file contains a text.
 fn holds(file: &Path, text: &str) -> Result<bool> {
     let mut grep = process::command("grep");
     grep.args(["--quiet", "--text", "--fixed-strings", "-e", text]).arg(file);

@@ -1,4 +1,4 @@
-//! The same image a second time, from a copy of the checkout in another folder and without anything that was built before.
+//! Second build of the image, from a copy of the checkout in another folder and without a build cache.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use anyhow::{Context, Result};
 use super::{Recipe, digests, layout};
 use crate::process;
 
-/// Makes it again and tells what differs.
+/// Builds it again and lists differences.
 ///
 /// # Errors
-/// When it cannot be made.
+/// When it cannot be built.
 pub(super) fn findings(first: &Recipe) -> Result<Vec<String>> {
-    // Of another length than any usual checkout: a path that is cut or padded would show.
+    // With a path length unlike that of usual checkouts: a truncated or padded path would cause a difference.
     let place = std::env::temp_dir().join(format!("pilotfish-made-again-{}", std::process::id()));
     let result = compare(first, &place);
     let removed = fs::remove_dir_all(&place);
@@ -57,14 +57,14 @@ fn sha256(file: &PathBuf) -> Result<String> {
     Ok(printed.split(' ').next().unwrap_or_default().to_owned())
 }
 
-/// Copies what Git tracks, as it is now, and new files that it does not ignore.
+/// Copies the tracked files in their current state, and new files that Git does not ignore.
 fn copy_checkout(from: &Path, to: &Path) -> Result<()> {
     let mut list = process::command("git");
     list.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(from);
     let listed = process::output(&mut list).context("the second build is of a copy of what Git lists")?;
     for name in listed.split('\0').filter(|name| !name.is_empty()) {
         let (file, copy) = (from.join(name), to.join(name));
-        // A file that was deleted but not committed is still listed.
+        // A deleted file is listed until the deletion is committed.
         if !file.exists() {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The software bill of materials: every crate that the binary is built from, with its version, licence and origin.
+//! Software bill of materials: every crate in the binary, with its version, licence and origin.
 
 use std::fs;
 use std::path::Path;
@@ -9,12 +9,12 @@ use serde_json::Value;
 use super::{Recipe, build, licences};
 use crate::{process, workspace};
 
-/// The name that cargo-cyclonedx writes beside each manifest of the workspace; nothing else has it.
+/// Unique name of the file that cargo-cyclonedx writes for each manifest of the workspace.
 const NAME: &str = "pilotfish.cdx";
-/// Stands for the folder of the checkout.
+/// Replacement of the checkout's path.
 const SOURCE: &str = "/pilotfish";
 
-/// Writes it into the recipe's folder of results.
+/// Writes it into the recipe's output folder.
 pub(super) fn make(recipe: &Recipe) -> Result<()> {
     let mut cyclonedx = process::command(workspace::tools().join("cargo-cyclonedx/bin/cargo-cyclonedx"));
     cyclonedx.args(["cyclonedx", "--quiet", "--format", "json", "--spec-version", "1.5"]);
@@ -23,7 +23,7 @@ pub(super) fn make(recipe: &Recipe) -> Result<()> {
     cyclonedx.env("SOURCE_DATE_EPOCH", recipe.epoch.to_string()).current_dir(&recipe.source);
     let written = process::output(&mut cyclonedx);
     let text = fs::read_to_string(recipe.source.join("crates/pilotfish").join(format!("{NAME}.json")));
-    // Each member of the workspace got one; they are removed also when the tool failed half-way.
+    // Each member of the workspace has one; they are removed even if the tool failed half-way.
     remove_all(&recipe.source)?;
     written?;
     let text = text.context("cargo-cyclonedx wrote no file")?;
@@ -40,7 +40,7 @@ fn remove_all(source: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Finds crates that the binary is built from and the list leaves out, and paths of this machine.
+/// Finds crates of the binary that are missing in the list, and paths of this machine.
 pub(super) fn findings(recipe: &Recipe) -> Result<Vec<String>> {
     let text = fs::read_to_string(recipe.sbom()).context("cannot read the bill of materials")?;
     let sbom: Value = serde_json::from_str(&text).context("the bill of materials is no JSON")?;

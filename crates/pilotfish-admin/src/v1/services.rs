@@ -1,4 +1,4 @@
-//! Services and endpoints: lists, one service with what there is around it, and how namespaces see each other.
+//! Services and endpoints: lists, one service with its neighbourhood, and visibility between namespaces.
 
 use super::{ListQuery, Operations, answer};
 use crate::routes::{ControlPlane, Shared};
@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A service of a list, before anything of it is written.
+/// A service of a list, before its row is built.
 struct Listed<'a> {
     key: &'a ServiceKey,
     service: &'a Arc<Service>,
@@ -22,7 +22,7 @@ struct Listed<'a> {
 }
 
 impl Listed<'_> {
-    /// How it is, the worst first.
+    /// Health by endpoints.
     fn health(&self) -> Health {
         match (self.endpoints, self.healthy) {
             (0, _) => Health::Empty,
@@ -33,7 +33,7 @@ impl Listed<'_> {
     }
 }
 
-/// How a service is, by its endpoints.
+/// Health of a service by its endpoints, the worst first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Health {
     Unhealthy,
@@ -181,13 +181,13 @@ pub(super) async fn endpoints<C: ControlPlane + Operations>(
     Json(Page { items, total, next, replica }).into_response()
 }
 
-/// A host of the world that contains a text; `Some` where none is asked for.
+/// A host of the world that contains `wanted`; `Some` without a filter.
 fn known_host<'a>(world: &'a World, wanted: Option<&'a str>) -> Option<&'a str> {
     let Some(wanted) = wanted else { return Some("") };
     world.services().map(|(key, _)| key.hostname.as_str()).find(|host| host.contains(wanted))
 }
 
-/// The failure of a list that is empty because nothing has the host or the namespace that it is filtered by.
+/// Failure for a list that is empty because its host or namespace filter matches nothing in the world.
 fn unknown_filter(world: &World, query: &ListQuery) -> Option<Failure> {
     if known_host(world, query.host.as_deref()).is_none() {
         return Some(unknown_host(world, query.host.as_deref()));
@@ -230,7 +230,7 @@ fn service_row(listed: &Listed<'_>) -> ServiceRow {
     }
 }
 
-/// The health of an endpoint. Both that drain are one to their clients.
+/// Health of an endpoint. Both draining states are equal to clients.
 fn health(status: HealthStatus) -> &'static str {
     match status {
         HealthStatus::Deregistering => HealthStatus::Draining.as_str(),

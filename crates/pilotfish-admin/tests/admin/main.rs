@@ -1,6 +1,7 @@
 //! Every path of the admin API over a small mesh, compared with golden replies: tools read them.
 //!
-//! `PILOTFISH_WRITE_GOLDEN=1 cargo test -p pilotfish-admin --test admin` rewrites the replies; review the difference.
+//! `PILOTFISH_WRITE_GOLDEN=1 cargo test -p pilotfish-admin --test admin` rewrites the replies; review the
+//! difference.
 // `clippy.toml` allows these in test functions; here whole modules are helpers of tests.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 

@@ -1,44 +1,40 @@
-//! What there is around a service, and how namespaces see each other.
+//! Neighbourhood of a service, and visibility between namespaces.
 
 use super::{ObjectName, ServiceRow};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A service and what there is around it: `/api/v1/service`.
+/// A service and its neighbourhood: `/api/v1/service`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceDetail {
-    /// The service.
     pub service: ServiceRow,
     /// Labels of its object.
     pub labels: BTreeMap<String, String>,
-    /// Labels of the workloads that it selects.
+    /// Labels of the selected workloads.
     pub selector: BTreeMap<String, String>,
     /// Identities of its endpoints, at most 100.
     pub identities: Vec<String>,
-    /// Its endpoints by locality.
     pub localities: Vec<LocalityRow>,
-    /// The namespaces, at most 500, first those that have workloads or proxies: whether they see it.
+    /// Namespaces with the visibility of the service, at most 500, first those with workloads or proxies.
     pub callers: Vec<Caller>,
-    /// Routes for its host, and those that lead to it, at most 200.
+    /// Routes for its host, and routes that lead to it, at most 200.
     pub routes: Vec<RouteRow>,
-    /// What clients of its own namespace use for it: DestinationRules.
+    /// DestinationRules that clients of its own namespace use for it.
     pub client_policies: Vec<ObjectName>,
-    /// Policies on the workloads behind it, of at most 20 different sets of labels.
+    /// Policies on the workloads behind it, for at most 20 different label sets.
     pub workload_policies: Vec<ObjectName>,
-    /// Other services of its host, and why they do not count for clients of its own namespace.
+    /// Other services of its host, with the reasons why clients of its own namespace do not use them.
     pub others: Vec<super::Dropped>,
 }
 
-/// The endpoints of one locality.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LocalityRow {
-    /// `region/zone/sub_zone`; empty where none is known.
+    /// Locality as `region/zone/sub_zone`; empty if it is unknown.
     pub locality: String,
-    /// How many endpoints there are.
     pub endpoints: usize,
-    /// How many of them are healthy, or of a health that nobody checks.
+    /// Number of endpoints that are healthy or without a health check.
     pub healthy: usize,
 }
 
@@ -46,18 +42,17 @@ pub struct LocalityRow {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Caller {
-    /// The namespace.
     pub namespace: String,
-    /// Workloads that are known in it.
+    /// Number of known workloads in it.
     pub workloads: usize,
-    /// Its connected proxies.
+    /// Number of its connected proxies.
     pub proxies: usize,
-    /// Whether a proxy of it sees the service, where no Sidecar selects it by labels.
+    /// True if its proxies, unless a Sidecar selects them by labels, see the service.
     pub sees: bool,
-    /// Why it does not.
+    /// Reason why they do not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// The Sidecar that narrows what it sees.
+    /// Sidecar that restricts their visibility.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sidecar: Option<ObjectName>,
 }
@@ -66,144 +61,133 @@ pub struct Caller {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteRow {
-    /// The objects: a VirtualService with its delegates.
+    /// Objects: a VirtualService with its delegates.
     pub made_by: Vec<ObjectName>,
-    /// Whether they are for the service's own host; else they lead to it.
+    /// True for routes of the service's own host, false for routes that lead to it.
     pub own: bool,
-    /// The hosts that they are for.
+    /// Hosts of the routes.
     pub hosts: Vec<String>,
-    /// The gateways: `namespace/name`, or `mesh` for sidecars.
+    /// Gateways: `namespace/name`, or `mesh` for sidecars.
     pub gateways: Vec<String>,
-    /// Where they lead.
     pub destinations: Vec<Destination>,
 }
 
-/// Where a route leads.
+/// Destination of a route.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Destination {
-    /// The host.
     pub host: String,
-    /// The namespace of its service; empty where no service has the host.
+    /// Namespace of its service; empty if no service has the host.
     pub namespace: String,
-    /// The subset; empty for all.
+    /// Subset; empty for all endpoints.
     pub subset: String,
-    /// Endpoints of the service, or of the subset alone.
+    /// Number of endpoints of the service, or of the subset.
     pub endpoints: usize,
-    /// How many of them are healthy, or of a health that nobody checks.
+    /// Number of endpoints that are healthy or without a health check.
     pub healthy: usize,
 }
 
-/// Namespaces and who sees whose services: `/api/v1/map`.
+/// Namespaces, and the visibility of their services to each other: `/api/v1/map`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NamespaceMap {
-    /// The namespaces that have services, workloads or proxies.
+    /// Namespaces with services, workloads or proxies.
     pub namespaces: Vec<NamespaceRow>,
-    /// Who sees whose services, where it is not everybody's.
+    /// Visibility between namespaces, beyond services that are public to all.
     pub links: Vec<NamespaceLink>,
-    /// Whether it is cut short: at most 1,000 namespaces, scopes of 200 of them, 2,000 links.
+    /// True if it is incomplete: it has at most 1,000 namespaces, the scopes of 200, and 2,000 links.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
 }
 
-/// A namespace.
+/// A namespace with numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NamespaceRow {
-    /// Its name.
     pub name: String,
-    /// Services.
     pub services: usize,
-    /// Services all of whose endpoints are healthy.
+    /// Number of services with healthy endpoints only.
     pub healthy: usize,
-    /// Services some of whose endpoints are healthy.
+    /// Number of services with some healthy endpoints.
     pub degraded: usize,
-    /// Services none of whose endpoints is healthy.
+    /// Number of services without healthy endpoints.
     pub unhealthy: usize,
-    /// Services without endpoints.
+    /// Number of services without endpoints.
     pub empty: usize,
-    /// Endpoints.
     pub endpoints: usize,
-    /// Endpoints that are healthy, or of a health that nobody checks.
+    /// Number of endpoints that are healthy or without a health check.
     #[serde(default)]
     pub healthy_endpoints: usize,
-    /// Workloads.
     pub workloads: usize,
-    /// Connected proxies.
+    /// Number of connected proxies.
     pub proxies: usize,
-    /// Services of other namespaces that its proxies see, where a Sidecar narrows that.
+    /// Number of services of other namespaces that its proxies see, if a Sidecar restricts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sees: Option<usize>,
-    /// Whether they see all services that are shown to everybody.
+    /// True if they see all public services.
     pub sees_all: bool,
-    /// The Sidecar that narrows what they see.
+    /// Sidecar that restricts their visibility.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sidecar: Option<ObjectName>,
 }
 
-/// One namespace sees services of another, or its routes lead there.
+/// Visibility of a namespace's services to another, or routes between them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NamespaceLink {
-    /// Whose proxies.
+    /// Namespace of the proxies.
     pub from: String,
-    /// Whose services.
+    /// Namespace of the services.
     pub to: String,
-    /// How many of them they see, because a Sidecar or `exportTo` names them.
+    /// Number of services that they see because a Sidecar or `exportTo` names them.
     pub services: usize,
-    /// To how many of them routes lead, of services of the first or of objects in it.
+    /// Number of services that routes lead to, from services or objects of the first namespace.
     #[serde(default, skip_serializing_if = "is_none")]
     pub routed: usize,
 }
 
-/// The routes around the services of a namespace: `/api/v1/map/NAMESPACE`.
+/// Routes from and to services of a namespace: `/api/v1/map/NAMESPACE`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceMap {
-    /// The namespace.
     pub namespace: String,
-    /// Routes from its services and to them; at most 500.
+    /// Routes from its services and to them, at most 500.
     pub routes: Vec<ServiceRoute>,
-    /// Whether there are more.
+    /// True if there are more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
 }
 
-/// What is sent to one service or host goes to another.
+/// A route from one service or host to another service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceRoute {
-    /// Whose requests.
+    /// Service or host of the route.
     pub from: RoutedService,
-    /// Whether that is a service; else it is a host that only the route has.
+    /// True for a service, false for a host that only the route has.
     pub is_service: bool,
-    /// Where they go.
+    /// Destination of the route.
     pub to: RoutedService,
-    /// The subset there, if one is named.
+    /// Destination subset, if there is one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub subset: String,
-    /// The service with the endpoints of that subset alone.
+    /// Destination with the endpoints of the subset only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_subset: Option<RoutedService>,
-    /// The gateways of the route, without `mesh`.
+    /// Gateways of the route, without `mesh`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<String>,
-    /// The objects that made the route.
+    /// Objects that define the route.
     pub made_by: Vec<super::ObjectName>,
 }
 
-/// A service of a route.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RoutedService {
-    /// Its host.
     pub host: String,
-    /// Its namespace.
     pub namespace: String,
-    /// Endpoints.
     pub endpoints: usize,
-    /// Those that get requests.
+    /// Number of endpoints that receive requests.
     pub healthy: usize,
 }
 

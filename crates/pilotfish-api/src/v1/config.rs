@@ -1,31 +1,31 @@
-//! What one proxy was sent.
+//! Resources that one proxy was sent.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 
-/// A kind of resources, in the words of people.
+/// Kind of resources, with a readable name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Section {
-    /// CDS.
+    /// Resources of CDS.
     Clusters,
-    /// EDS.
+    /// Resources of EDS.
     Endpoints,
-    /// LDS.
+    /// Resources of LDS.
     Listeners,
-    /// RDS.
+    /// Resources of RDS.
     Routes,
-    /// SDS; the content of private keys is never shown.
+    /// Resources of SDS; the content of private keys is never shown.
     Secrets,
-    /// ECDS.
+    /// Resources of ECDS.
     Extensions,
     /// Istio's name table.
     Names,
 }
 
 impl Section {
-    /// All of them, in the order in which they are sent.
+    /// All sections, in the order in which they are sent.
     pub const ALL: [Self; 7] = [
         Self::Clusters,
         Self::Endpoints,
@@ -36,7 +36,6 @@ impl Section {
         Self::Names,
     ];
 
-    /// Its word.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -50,7 +49,7 @@ impl Section {
         }
     }
 
-    /// The section of a word, in the singular or the plural, or by Envoy's abbreviation.
+    /// Parses a section name, in the singular or the plural, or Envoy's abbreviation.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         let word = word.to_ascii_lowercase();
@@ -77,39 +76,35 @@ impl fmt::Display for Section {
     }
 }
 
-/// What one proxy was sent: `/api/v1/proxies/NAME/config`.
+/// Resources that one proxy was sent: `/api/v1/proxies/NAME/config`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyConfig {
-    /// The proxy.
     pub proxy: String,
-    /// The revision in force.
+    /// Revision in force.
     pub revision: u64,
-    /// The resources, by section and name.
+    /// Resources, by section and name.
     pub resources: Vec<ConfigResource>,
-    /// How many there are altogether, behind the filters.
+    /// Number of resources that match the filters.
     pub total: usize,
-    /// Whether the rest is left out because it would be too much.
+    /// True if the rest is left out because of the size.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
 }
 
-/// One resource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigResource {
-    /// Its kind.
     pub section: Section,
-    /// Its name.
     pub name: String,
-    /// The hash of its content, as it is on the wire.
+    /// Hash of the encoded content.
     pub version: String,
-    /// The objects that made it.
+    /// Objects that it was made from.
     pub made_by: Vec<super::ObjectName>,
-    /// What is left out of it, with the reason.
+    /// Omitted parts of the objects, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
-    /// The resource in the field names of Envoy's API; `null` where only names were asked for.
+    /// Resource with the field names of Envoy's API; `null` if only names were requested.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub resource: Value,
 }

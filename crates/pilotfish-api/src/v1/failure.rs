@@ -1,24 +1,22 @@
-//! Why a question has no answer.
+//! Failure of a query.
 
 use serde::{Deserialize, Serialize};
 
-/// Why a question has no answer, with what helps to ask better.
+/// Failure of a query, with help for a better one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
-    /// What kind of failure it is.
     pub kind: FailureKind,
-    /// In one line.
+    /// Message in one line.
     pub error: String,
-    /// What to do, in one line; empty where that is plain.
+    /// Suggested action in one line; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hint: String,
-    /// The names that are near to the one that is not known, or those that all have it.
+    /// Names similar to the unknown one, or all matches of an ambiguous one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
 }
 
-/// The kinds of failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
@@ -26,30 +24,31 @@ pub enum FailureKind {
     NotFound,
     /// Several have that name.
     Ambiguous,
-    /// The question itself is wrong.
+    /// The query is malformed.
     Invalid,
-    /// It cannot be answered now: a second attempt may help.
+    /// The query cannot be answered now; a retry may help.
     Unavailable,
     /// A kind of a newer server.
     #[serde(other)]
     Other,
 }
 
-/// Names that are offered for one that is not known.
+/// Maximum number of similar names for an unknown one.
 const OFFERED: usize = 5;
 
-/// The names that somebody may have meant: those that begin with it or contain it, then those that are written nearly so.
+/// Similar names: those that begin with `wanted` or contain it, then those with a small edit distance.
 fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     const NEAR: f64 = 0.85;
     let score = |name: &str| match name.find(wanted) {
         Some(0) if !wanted.is_empty() => 3.0,
         Some(_) if !wanted.is_empty() => 2.0,
         _ => {
-            // `catalgo` is near to `catalog.shop.svc.cluster.local`, and so is `catalgo.shop`: as many parts are compared.
+            // Compares as many labels as `wanted` has, so that both `catalgo` and `catalgo.shop` match
+            // `catalog.shop.svc.cluster.local`.
             let parts = wanted.matches('.').count();
             let end = name.match_indices('.').nth(parts).map_or(name.len(), |(end, _)| end);
             let first = name.get(..end).unwrap_or(name);
-            // Short names are near by what was mistyped.
+            // Limits the edit distance for short names.
             let typed = strsim::osa_distance(wanted, first) <= (wanted.len() / 4).max(1);
             let alike = strsim::jaro_winkler(wanted, name).max(strsim::jaro_winkler(wanted, first));
             if typed { alike.max(NEAR) } else { alike }
@@ -63,26 +62,26 @@ fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'
 }
 
 impl Failure {
-    /// A failure of a kind, in one line.
+    /// Creates a failure with a message in one line.
     #[must_use]
     pub fn new(kind: FailureKind, error: impl Into<String>) -> Self {
         Self { kind, error: error.into(), hint: String::new(), names: Vec::new() }
     }
 
-    /// The same with what to do.
+    /// Adds a suggested action.
     #[must_use]
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: hint.into(), ..self }
     }
 
-    /// Nothing has the name `wanted`: with those of `known` that are nearest to it.
+    /// Creates a failure for the unknown name `wanted`, with the most similar names of `known`.
     #[must_use]
     pub fn unknown<'a>(what: &str, wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
         let near = nearest(wanted, known);
         Self::new(FailureKind::NotFound, format!("no {what} is named {wanted:?}")).names(near)
     }
 
-    /// The same with names to choose from.
+    /// Adds names to choose from.
     #[must_use]
     pub fn names(self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { names: names.into_iter().map(Into::into).collect(), ..self }

@@ -1,121 +1,120 @@
-//! What the dashboard is told as it happens: `/api/v1/events`, a stream of server-sent events, each with the newest of its kind.
+//! Live events of the dashboard: `/api/v1/events`, a stream of server-sent events, each with the newest state
+//! of its kind.
 
 use serde::{Deserialize, Serialize};
 
-/// Everything in numbers: the event `overview`, and `/api/v1/overview`.
+/// Overview in numbers: the event `overview`, and `/api/v1/overview`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Overview {
-    /// The version of the control plane.
+    /// Version of the control plane.
     pub version: String,
-    /// The revision in force.
+    /// Revision in force.
     pub revision: u64,
-    /// The revision of this control plane; empty where it reads the objects of all revisions.
+    /// Revision of this control plane; empty if it reads the objects of all revisions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub control_plane_revision: String,
-    /// Objects that are left to control planes of other revisions.
+    /// Number of objects that are left to control planes of other revisions.
     #[serde(default, skip_serializing_if = "super::status::is_zero")]
     pub left_to_other_revisions: usize,
-    /// Whether proxies are served.
+    /// True if proxies are served.
     pub ready: bool,
-    /// The verdict, with the top causes.
+    /// Verdict, with the top causes.
     #[serde(default)]
     pub verdict: super::PlaneVerdict,
-    /// What readiness waits for.
+    /// Conditions that readiness waits for.
     pub waiting_for: Vec<String>,
-    /// Namespaces that have services.
+    /// Number of namespaces with services.
     pub namespaces: usize,
-    /// Services.
     pub services: usize,
-    /// Services that have endpoints, none of which is healthy.
+    /// Number of services with endpoints, but no healthy one.
     pub services_unhealthy: usize,
-    /// Services that have no endpoints at all.
+    /// Number of services without endpoints.
     pub services_empty: usize,
-    /// Endpoints.
     pub endpoints: usize,
-    /// Endpoints that are healthy, or of a health that nobody checks.
+    /// Number of endpoints that are healthy or without a health check.
     pub healthy: usize,
-    /// Connected proxies.
+    /// Number of connected proxies.
     pub proxies: usize,
-    /// Those that have acknowledged the newest of everything.
+    /// Number of proxies that are in sync.
     pub proxies_synced: usize,
-    /// Those that have not acknowledged something yet.
+    /// Number of proxies that have not acknowledged something yet.
     pub proxies_pending: usize,
-    /// Those that refuse something.
+    /// Number of proxies that refuse something.
     pub proxies_rejected: usize,
-    /// A number that differs whenever a proxy comes, goes, or is in another state.
+    /// Number that changes whenever a proxy connects, disconnects, or changes its state.
     pub proxies_state: u64,
-    /// A number that differs whenever a registry answers, fails, is in sync, or has something else.
+    /// Number that changes whenever a registry responds, fails, is in sync, or has other content.
     pub registries_state: u64,
-    /// Registries.
     pub registries: usize,
-    /// Registries that are in sync, and whose source can be read.
+    /// Number of registries that are in sync, with readable sources.
     pub registries_well: usize,
-    /// Problems that are errors.
+    /// Number of problems that are errors.
     pub errors: usize,
-    /// Problems that are warnings.
+    /// Number of problems that are warnings.
     pub warnings: usize,
 }
 
-/// A change of the configuration on its way to the proxies: one of the event `changes`, and of `/api/v1/changes`.
+/// A configuration change on its way to the proxies: in the event `changes`, and in `/api/v1/changes`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangeProgress {
-    /// Its revision.
     pub revision: u64,
-    /// When it was published, in milliseconds since 1970.
+    /// Time of the publication, in milliseconds since 1970.
     pub at: f64,
-    /// What changed, at most 5: `VirtualService shop/catalog`, `endpoints of catalog.shop.svc.cluster.local`.
+    /// Changed objects and facts, at most 5: `VirtualService shop/catalog`, `endpoints of
+    /// catalog.shop.svc.cluster.local`.
     pub what: Vec<String>,
-    /// How many changed besides.
+    /// Number of further changes.
     pub more: usize,
-    /// Proxies that it concerns.
+    /// Number of proxies that it concerns.
     pub proxies: usize,
-    /// How many of them have acknowledged it.
+    /// Number of proxies that have acknowledged it.
     pub acknowledged: usize,
-    /// How many of them refuse what they were sent.
+    /// Number of proxies that refuse it.
     pub rejected: usize,
-    /// Whether all have acknowledged it.
+    /// True if all have acknowledged it.
     pub complete: bool,
-    /// Seconds until the last acknowledgement; `None` where it is not there yet, and where nobody was concerned or all have left.
+    /// Seconds until the last acknowledgement; `None` before that, and if no proxy was concerned or all have
+    /// disconnected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
 }
 
-/// What was measured during one second: the event `sample`, and `/api/v1/samples`.
+/// Measurements of one second: the event `sample`, and `/api/v1/samples`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sample {
-    /// The end of that second, in milliseconds since 1970.
+    /// End of that second, in milliseconds since 1970.
     pub at: f64,
-    /// Processors that were busy: 0.5 is half of one.
+    /// Number of busy processors: 0.5 is half of one.
     pub cpu: f64,
-    /// Bytes of memory.
+    /// Resident memory in bytes.
     pub resident: u64,
-    /// Connected proxies.
+    /// Number of connected proxies.
     pub proxies: u64,
-    /// Responses each second.
+    /// Responses per second.
     pub pushes: f64,
-    /// Bytes of responses each second.
+    /// Bytes of responses per second.
     pub bytes: f64,
-    /// Responses that proxies refused, each second.
+    /// Refused responses per second.
     pub rejects: f64,
-    /// Changes received from sources, each second.
+    /// Changes received from sources per second.
     pub inbound: f64,
-    /// From a new world to the last response of a proxy.
+    /// Time from a new world to the last response for a proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub convergence: Option<Latency>,
-    /// Computing what a new world changes.
+    /// Time to compute the effects of a new world.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub publish: Option<Latency>,
 }
 
-/// Times in milliseconds, read from a histogram: no finer than its buckets.
+/// Quantiles in milliseconds, with the resolution of a histogram's buckets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Latency {
-    /// Half of them took no longer.
+    /// Median.
     pub p50: f64,
-    /// 99 of 100 took no longer.
+    /// 99th percentile.
     pub p99: f64,
 }

@@ -1,5 +1,3 @@
-//! Connected proxies.
-
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -7,60 +5,57 @@ use std::fmt;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Proxy {
-    /// `web-0.shop`: name and namespace of its node, by which it is asked for.
+    /// Name and namespace of its node, such as `web-0.shop`, by which it is requested.
     pub name: String,
-    /// The connection's id, which no other connection of this process ever has.
+    /// Connection id, unique in this process.
     pub connection: String,
-    /// `sidecar`, `router`, or what else its node says.
+    /// Kind of its node: `sidecar`, `router` or another.
     pub kind: String,
-    /// The cluster that its node names.
+    /// Cluster of its node.
     pub cluster: String,
-    /// The version of its client: `envoy 1.40.0`; empty where it says none.
+    /// Client version, such as `envoy 1.40.0`; empty if it is unknown.
     pub version: String,
-    /// The address that it connects from.
     pub address: String,
-    /// Its authenticated identities.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub identities: Vec<String>,
-    /// When it connected, RFC 3339.
+    /// Time of its connection, RFC 3339.
     pub connected_at: String,
     /// `delta` or `sotw`.
     pub protocol: String,
-    /// The worst of its types.
+    /// The worst state of its types.
     pub state: State,
-    /// The newest revision that it acknowledged in all of its types.
+    /// Newest revision that it acknowledged in all of its types.
     pub revision: u64,
-    /// What it subscribes to, in the order in which it is sent.
+    /// Subscribed types, in the order in which they are sent.
     pub types: Vec<ProxyType>,
 }
 
-/// What a proxy subscribes to and was sent of one resource type.
+/// Subscription and responses of one resource type.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyType {
     /// `clusters`, `endpoints`, `listeners`, `routes`, `secrets`, `extensions`, `names`.
     pub name: String,
-    /// Whether it has everything.
     pub state: State,
-    /// Since when it is so: the time of the ACK, the response or the NACK, RFC 3339; empty before the first response.
+    /// Time of the ACK, response or NACK that caused the state, RFC 3339; empty before the first response.
     pub since: String,
-    /// Seconds since then; only where something is missing.
+    /// Seconds since then, unless it is in sync.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag_seconds: Option<f64>,
-    /// How many resources it has.
+    /// Number of its resources.
     pub resources: usize,
-    /// How many names it subscribes to; `None` for everything.
+    /// Number of subscribed names; `None` for the wildcard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subscribed: Option<usize>,
-    /// The newest revision of which it acknowledged a response.
+    /// Newest revision of an acknowledged response.
     pub revision: u64,
-    /// The number of the view that the resources are of: proxies of one view get the same bytes.
+    /// Number of its view: proxies with equal views receive the same bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<u64>,
-    /// How many other connected proxies have that view; only where one proxy is asked for.
+    /// Number of other connected proxies with that view, in the response for one proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared_with: Option<usize>,
-    /// What it refused, in its own words.
+    /// Refused response, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejection: Option<Rejection>,
 }
@@ -69,29 +64,29 @@ pub struct ProxyType {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rejection {
-    /// When, RFC 3339.
+    /// Time of the refusal, RFC 3339.
     pub at: String,
     /// The proxy's reason in one line, without the refused message.
     pub reason: String,
-    /// All that the proxy said.
+    /// Complete error message of the proxy.
     pub error: String,
-    /// The resources that it names, or else those of the response; at most 100.
+    /// Resources that it names, or else those of the response; at most 100.
     pub resources: Vec<String>,
-    /// The objects that made them, the most suspect first; at most 100. Lists name them of 20 proxies.
+    /// Objects that they were made from, the likely cause first; at most 100. Lists have them for 20 proxies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub made_by: Vec<super::ObjectName>,
 }
 
-/// Whether a proxy has what it is to have.
+/// Sync state of a proxy or of one of its types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It has acknowledged the newest of everything.
+    /// The newest resources are acknowledged.
     #[default]
     Synced,
-    /// Something was sent, or is to be sent, and is not acknowledged yet.
+    /// A change is not sent, or not acknowledged yet.
     Pending,
-    /// It refused something. What it had before stays in force.
+    /// The last response was refused. The previous resources stay in force.
     Rejected,
 }
 

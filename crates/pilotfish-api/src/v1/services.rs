@@ -1,4 +1,4 @@
-//! Services and endpoints, one row each.
+//! Rows of services and endpoints.
 
 use crate::Provenance;
 use serde::{Deserialize, Serialize};
@@ -7,37 +7,29 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceRow {
-    /// The host name.
     pub host: String,
-    /// The namespace that defines it.
+    /// Namespace that defines it.
     pub namespace: String,
-    /// The type of its registry.
     pub registry: String,
-    /// Its ports.
     pub ports: Vec<ServicePort>,
-    /// How clients find endpoints.
+    /// Endpoint discovery of clients.
     pub resolution: String,
-    /// Its virtual addresses.
     pub addresses: Vec<String>,
-    /// The namespaces that see it; empty for the mesh-wide default, `*` for all, `~` for none.
+    /// Namespaces that see it; empty for the mesh-wide default, `*` for all, `~` for none.
     pub export_to: Vec<String>,
-    /// How many endpoints it has.
     pub endpoints: usize,
-    /// How many of them are healthy, or of a health that nobody checks.
+    /// Number of endpoints that are healthy or without a health check.
     pub healthy: usize,
-    /// What made it.
+    /// Object or entry that defines it.
     pub provenance: Provenance,
 }
 
-/// A port of a service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServicePort {
-    /// Its name.
     pub name: String,
-    /// The number that clients connect to.
+    /// Port number that clients connect to.
     pub number: u32,
-    /// The application protocol.
     pub protocol: String,
 }
 
@@ -45,30 +37,30 @@ pub struct ServicePort {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointRow {
-    /// The service's host name.
+    /// Host name of the service.
     pub host: String,
-    /// The service's namespace.
+    /// Namespace of the service.
     pub namespace: String,
-    /// IP address, host name, or the path of a Unix socket; empty where only a gateway reaches it.
+    /// IP address, host name, or path of a Unix socket; empty if it is reached through a gateway only.
     pub address: String,
-    /// The port; 0 with a Unix socket.
+    /// Port; 0 for a Unix socket.
     pub port: u32,
-    /// The name of the service port that it belongs to.
+    /// Name of its service port.
     pub port_name: String,
     /// `Healthy`, `Unhealthy`, `Draining`, `Terminating` or `Unknown`.
     pub health: String,
-    /// `region/zone/sub_zone`.
+    /// Locality as `region/zone/sub_zone`.
     pub locality: String,
-    /// The network; empty for the default one.
+    /// Network; empty for the default one.
     pub network: String,
-    /// The weight; 0 for none.
+    /// Load balancing weight; 0 without one.
     pub weight: u32,
-    /// `istio` or `disabled`.
+    /// TLS mode: `istio` or `disabled`.
     pub tls: String,
-    /// The registry with its cluster: `Kubernetes/Kubernetes`.
+    /// Registry with its cluster, such as `Kubernetes/Kubernetes`.
     pub registry: String,
-    /// The name of its Deployment or other workload.
+    /// Name of its Deployment or other workload.
     pub workload: String,
-    /// What made it.
+    /// Object or entry that defines it.
     pub provenance: Provenance,
 }

@@ -1,44 +1,41 @@
-//! Whether all is well.
-
 use serde::{Deserialize, Serialize};
 
-/// Whether all is well: `/api/v1/status`. What `/ready` says in lines, in parts.
+/// Overall status: `/api/v1/status`. Has the content of `/ready` in structured form.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    /// The replica that answers: the proxies are those that are connected to it.
+    /// Replica that responds: the proxies are those connected to it.
     pub replica: String,
-    /// Its version.
     pub version: String,
-    /// The revision in force.
+    /// Revision in force.
     pub revision: u64,
-    /// The revision of this control plane; empty where it reads the objects of all revisions.
+    /// Revision of this control plane; empty if it reads the objects of all revisions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub control_plane_revision: String,
-    /// Objects that are left to control planes of other revisions.
+    /// Number of objects that are left to control planes of other revisions.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_to_other_revisions: usize,
-    /// Whether proxies are served.
+    /// True if proxies are served.
     pub ready: bool,
-    /// The verdict, with the top causes.
+    /// Verdict, with the top causes.
     #[serde(default)]
     pub verdict: super::PlaneVerdict,
-    /// What readiness waits for.
+    /// Conditions that readiness waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting_for: Vec<String>,
-    /// Connected proxies.
+    /// Number of connected proxies.
     pub proxies: usize,
-    /// Those that have not acknowledged something yet.
+    /// Number of proxies that have not acknowledged something yet.
     pub pending: usize,
-    /// Those that refuse something.
+    /// Number of proxies that refuse something.
     pub rejected: usize,
-    /// What they refuse: of at most 20 proxies.
+    /// Refusals of at most 20 proxies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Refusal>,
-    /// What is wrong with sources and registries: those that cannot be read, and services that several have.
+    /// Problems of sources and registries: unreadable ones, and services in several of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<String>,
-    /// Objects whose newest version is not in force, and why.
+    /// Objects whose newest version is not in force, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<String>,
     /// Kinds of Istio and the Gateway API that are not served and have objects, with the number of these.
@@ -54,25 +51,24 @@ pub(super) fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// What a proxy refuses of one resource type.
+/// Refusal of one resource type by a proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Refusal {
-    /// The proxy.
     pub proxy: String,
-    /// The resource type: `clusters`, ...
+    /// Resource type, such as `clusters`.
     pub resource_type: String,
-    /// Since when, RFC 3339.
+    /// Time of the refusal, RFC 3339.
     pub since: String,
     /// The proxy's reason in one line.
     pub reason: String,
-    /// The objects that made it, the most suspect first; at most 100.
+    /// Objects that it was made from, the likely cause first; at most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub made_by: Vec<super::ObjectName>,
 }
 
 impl Status {
-    /// Whether proxies are served, and nothing is refused, unreadable or not in force.
+    /// True if proxies are served, and nothing is refused, unreadable or not in force.
     #[must_use]
     pub fn is_well(&self) -> bool {
         let is_served = self.ready && self.verdict.level == super::PlaneLevel::Well;

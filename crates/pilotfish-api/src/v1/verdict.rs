@@ -1,51 +1,50 @@
-//! The verdict on a control plane: made in one place, shown by the overview, `pilotfish status`, `/ready` and `problems`.
+//! Verdict on a control plane: derived in one place, shown by the overview, `pilotfish status`, `/ready` and
+//! `problems`.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Causes that a verdict carries; the rest is counted.
+/// Maximum number of causes in a verdict; further ones are counted.
 const CAUSES: usize = 20;
 
-/// The state of the control plane, and its top causes.
+/// State of the control plane, and its top causes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlaneVerdict {
-    /// State of the control plane.
     pub level: PlaneLevel,
-    /// The state and the number of causes of each kind, in one line: it names nothing of the configuration.
+    /// State, and number of causes of each kind, in one line: contains no names from the configuration.
     pub summary: String,
-    /// The first 20 causes, the worst first.
+    /// First 20 causes, the worst first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
-    /// Causes that are not listed.
+    /// Number of causes that are not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more: usize,
 }
 
-/// The state of a control plane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum PlaneLevel {
-    /// Proxies are served, and nothing is wrong.
+    /// Proxies are served, without a known problem.
     #[default]
     Well,
-    /// Proxies are served, and something is wrong.
+    /// Proxies are served, with problems.
     Degraded,
     /// Proxies are not served.
     NotReady,
 }
 
-/// Something that is wrong, in one line.
+/// A problem in one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cause {
-    /// The kind; kinds are in the order of their weight.
+    /// Kind; kinds are ordered by severity.
     pub kind: CauseKind,
-    /// The name of the source, registry, proxy or object; may be empty.
+    /// Name of the source, registry, proxy or object; may be empty.
     pub subject: String,
-    /// The fault, and what happens now.
+    /// Fault and its effect.
     pub message: String,
-    /// Number of things that the cause stands for.
+    /// Number of problems that the cause stands for.
     pub count: usize,
 }
 
@@ -59,7 +58,7 @@ pub enum CauseKind {
     SilentSource,
     /// A proxy refuses what it was sent.
     Refusal,
-    /// A registry or the store of registrations cannot be read or written, or its answer is held back.
+    /// A registry or the store of registrations cannot be read or written, or its response is held back.
     Registry,
     /// An object's newest version is not in force.
     Object,
@@ -70,7 +69,7 @@ pub enum CauseKind {
 }
 
 impl CauseKind {
-    /// The kind with a number: `3 objects are not in force`.
+    /// Kind with a number, such as `3 objects are not in force`.
     fn in_words(self, count: usize) -> String {
         let (one, many) = match self {
             Self::NotReady => ("thing is waited for", "things are waited for"),
@@ -86,7 +85,7 @@ impl CauseKind {
 }
 
 impl Cause {
-    /// A cause that stands for one thing.
+    /// A cause for a single problem.
     #[must_use]
     pub fn new(kind: CauseKind, subject: impl Into<String>, message: impl Into<String>) -> Self {
         Self { kind, subject: subject.into(), message: message.into(), count: 1 }
@@ -103,7 +102,7 @@ impl fmt::Display for Cause {
 }
 
 impl PlaneVerdict {
-    /// The verdict on these facts: whether proxies are served, and all that is wrong.
+    /// Derives the verdict from readiness and the known problems.
     #[must_use]
     pub fn new(ready: bool, mut causes: Vec<Cause>) -> Self {
         causes.sort_by_key(|cause| cause.kind);

@@ -1,55 +1,53 @@
-//! Whether proxies have acknowledged a revision.
+//! Acknowledgements of a revision by proxies.
 
 use super::State;
 use serde::{Deserialize, Serialize};
 
-/// Who has acknowledged a revision: `/api/v1/acknowledgements`.
+/// Acknowledgements of a revision: `/api/v1/acknowledgements`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Acknowledgement {
-    /// The revision.
     pub revision: u64,
-    /// Whether everything up to the revision is meant, and not what it changed alone.
+    /// True if all changes up to the revision are meant, and not those of the revision alone.
     #[serde(default)]
     pub everything: bool,
-    /// The revision in force.
+    /// Revision in force.
     pub current: u64,
-    /// The replica that answers. It knows of the proxies that are connected to it, and counts revisions of its own.
+    /// Replica that responds. It knows the proxies connected to it, and has its own revisions.
     #[serde(default)]
     pub replica: String,
-    /// Connected proxies.
+    /// Number of connected proxies.
     pub proxies: usize,
-    /// How many of them it concerns.
+    /// Number of proxies that it concerns.
     #[serde(default)]
     pub concerned: usize,
-    /// How many of them have acknowledged it, or are not concerned.
+    /// Number of proxies that have acknowledged it, or are not concerned.
     pub acknowledged: usize,
-    /// Those that have not, at most 100.
+    /// Proxies that have not acknowledged it, at most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<NotAcknowledged>,
-    /// What was read of the object, where one is asked for.
+    /// State of the object, if the query names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<WaitedObject>,
 }
 
-/// What was read of an object that is waited for.
+/// State of an object that is waited for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WaitedObject {
-    /// The object.
     pub name: super::ObjectName,
-    /// Whether it is there.
+    /// True if the object exists.
     pub known: bool,
-    /// The `metadata.generation` of the version that is in force; `None` where its source gives it none.
+    /// `metadata.generation` of the version in force; `None` if its source has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
-    /// Where it was read: a file, or a cluster.
+    /// Source: a file, or a cluster.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
-    /// What is wrong with its newest version.
+    /// Problems of its newest version.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
-    /// The names that are near, where it is not there.
+    /// Similar names, if it does not exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nearest: Vec<String>,
 }
@@ -58,15 +56,14 @@ pub struct WaitedObject {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NotAcknowledged {
-    /// The proxy.
     pub proxy: String,
-    /// The resource type: `clusters`, ...
+    /// Resource type, such as `clusters`.
     pub resource_type: String,
     /// `pending` or `rejected`.
     pub state: State,
-    /// Since when, RFC 3339.
+    /// Time since which it has that state, RFC 3339.
     pub since: String,
-    /// What it says, where it refused.
+    /// Its message, if it refused.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }

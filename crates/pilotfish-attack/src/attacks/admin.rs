@@ -1,4 +1,4 @@
-//! Attacks on the pages.
+//! Attacks on the admin address.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +67,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// Clients; an address may have 64 connections, and somebody has to ask whether the control plane is ready.
+/// Number of clients: fewer than the 64 connections of an address, of which readiness checks need some.
 const CLIENTS: usize = 60;
 
 async fn rebinding(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
@@ -98,7 +98,7 @@ const LARGEST_PLAN: usize = 8 << 20;
 const LARGEST_FILTER: usize = 4 << 10;
 const LARGEST_HEAD: usize = 32 << 10;
 
-/// A plan whose request has so many bytes, of that text again and again.
+/// A plan request of that size, filled with copies of the text.
 fn plan(bytes: usize, text: &str) -> Vec<u8> {
     let (head, tail) = (r#"{"files":[{"name":"a.yaml","text":""#, r#""}]}"#);
     let room = bytes.saturating_sub(head.len() + tail.len());
@@ -106,7 +106,7 @@ fn plan(bytes: usize, text: &str) -> Vec<u8> {
     [head, &text, tail].concat().into_bytes()
 }
 
-/// A service, as it stands in JSON.
+/// A Service manifest as part of a JSON string.
 const SERVICE: &str = r"apiVersion: v1\nkind: Service\nmetadata: {name: s, namespace: attack}\nspec: {ports: [{port: 80}]}\n---\n";
 
 async fn questions(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
@@ -136,7 +136,7 @@ async fn questions(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
 }
 
 async fn multiplied_plans(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
-    /// Time after which every second client leaves.
+    /// Time after which every second client disconnects.
     const PATIENCE: Duration = Duration::from_millis(300);
     let (counts, address) = (Counts::new(), target.admin);
     let plan = |entries: usize| -> Arc<[u8]> {
@@ -219,8 +219,8 @@ async fn other_sites(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
 }
 
 async fn forwarded(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
-    /// The last part of the address that the request comes from, and what a proxy adds to it. 127.0.0.6 is
-    /// where Istio's inbound listeners connect from for clients elsewhere.
+    /// Last byte of the source address, and headers added by a proxy. 127.0.0.6 is the source address of
+    /// Istio's inbound listeners for remote clients.
     const SAID: [(u8, &str); 8] = [
         (6, ""),
         (66, ""),
@@ -280,14 +280,14 @@ async fn several_hosts(target: Arc<Target>, deadline: Deadline) -> Result<Tally>
     Ok(counts.tally())
 }
 
-/// A request with a head of so many bytes.
+/// A request with a head of that size.
 fn head_of(bytes: usize) -> Vec<u8> {
     let (begin, end) =
         ("GET /version HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx-more: ", "\r\n\r\n");
     format!("{begin}{}{end}", "a".repeat(bytes.saturating_sub(begin.len() + end.len()))).into_bytes()
 }
 
-/// The change of a filter that is none, in so many bytes: it is read, and refused as a filter.
+/// A request of that size with an invalid log filter: it is parsed and refused.
 fn filter_of(bytes: usize) -> Vec<u8> {
     let (begin, end) = (r#"{"filter":"=="#, r#""}"#);
     format!("{begin}{}{end}", "=".repeat(bytes.saturating_sub(begin.len() + end.len()))).into_bytes()
@@ -296,7 +296,7 @@ fn filter_of(bytes: usize) -> Vec<u8> {
 async fn limits(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     let counts = Counts::new();
     let with = |path: &str, body: Vec<u8>| [post(path, body.len()), body].concat();
-    // At the limit of the plan it may be another page's turn.
+    // At the limit, the plan may be refused in favour of another page.
     let cases: [(Vec<u8>, &[u16]); 6] = [
         (head_of(LARGEST_HEAD - 1_024), &[200]),
         (head_of(2 * LARGEST_HEAD), &[431]),
@@ -308,7 +308,7 @@ async fn limits(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     loop {
         for (request, statuses) in &cases {
             counts.sent(request.len());
-            // Filters of logs are changed from this machine only.
+            // Log filters can only be changed from this machine.
             let status = ask(from_address(1, target.admin).await?, request).await?;
             let line = String::from_utf8_lossy(request.get(..40).unwrap_or_default()).into_owned();
             ensure!(statuses.contains(&status), "{} bytes of {line:?}: {status}", request.len());

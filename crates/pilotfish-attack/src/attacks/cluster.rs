@@ -1,4 +1,4 @@
-//! API servers that lose what they had, and get it back.
+//! API servers that lose their data and are restored.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,21 +26,20 @@ pub(super) const ATTACKS: &[Attack] = &[
 ];
 
 pub(super) const NONE: &str = "there is no API server";
-/// The namespace of the services.
+/// Namespace of the services.
 const NAMESPACE: &str = "lost";
-/// Numbers of the services; none is the beginning of another one.
+/// Numbers of the services; none is a prefix of another.
 const SERVICES: std::ops::Range<usize> = 10..30;
-/// A service that is moved while nothing can be seen, and one that is taken away.
+/// A service that is moved during the outage, and one that is removed.
 const MOVED: usize = 10;
 const REMOVED: usize = 11;
-/// Time for which losses are watched; shorter than the wait of the guard.
+/// Time during which losses are observed; shorter than the wait of the guard.
 const HELD: Duration = Duration::from_secs(2);
-/// Pause between two looks at what is in force.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The difference of versions after the restoration: more than what the attack writes meanwhile.
+/// Decrease of resource versions by the restoration: more than the writes of the attack.
 const LOWERED: u64 = 100_000;
 
-/// The address of a service's endpoint in a version of it.
+/// Address of a service's endpoint in a version of it.
 fn address(service: usize, version: usize) -> String {
     format!("10.66.{}.{service}", 10 + version % 90)
 }
@@ -65,14 +64,14 @@ fn everything() -> String {
     SERVICES.map(|number| service(number) + &slice(number, 0)).collect()
 }
 
-/// The cluster and what the control plane makes of it.
+/// The cluster, and the control plane's view of it.
 struct View<'a> {
     target: &'a Target,
     cluster: &'a Cluster,
 }
 
 impl View<'_> {
-    /// An error if the endpoints of that version, which are in force or not, should be otherwise.
+    /// Checks that the endpoints of that version are, or are not, in force.
     async fn check(&self, services: impl Iterator<Item = usize>, version: usize, there: bool) -> Result<()> {
         let page = format!("http://{}/debug/endpointz?host={NAMESPACE}.svc", self.target.admin);
         let page = fetch(&page).await.map_err(anyhow::Error::msg)?;
@@ -90,7 +89,7 @@ impl View<'_> {
         until("services of the cluster", || self.check(SERVICES, 0, true)).await
     }
 
-    /// An error if the guard, which holds something of the cluster back or nothing, should do otherwise.
+    /// Checks that the guard holds back a loss of the cluster, or none.
     async fn holds(&self, expected: bool) -> Result<()> {
         let metrics = format!("http://{}/metrics", self.target.admin);
         let metrics = fetch(&metrics).await.map_err(anyhow::Error::msg)?;
@@ -100,7 +99,7 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Accepts the loss, as an operator does, unless it is confirmed already. Waits until it is over.
+    /// Accepts the loss like an operator, unless it is already confirmed. Waits until it is over.
     async fn accept(&self) -> Result<()> {
         let request = json("POST", "/api/v1/guard", r#"{"source":"cluster Kubernetes"}"#);
         let socket = TcpStream::connect(self.target.admin).await.context("cannot connect")?;
@@ -109,7 +108,7 @@ impl View<'_> {
         until("a second list", || self.holds(false)).await
     }
 
-    /// These services stay for a moment.
+    /// Checks for a while that these services stay in force.
     async fn stay(&self, services: impl Iterator<Item = usize> + Clone, deadline: Deadline) -> Result<()> {
         let (end, mut is_first) = (Deadline::after(HELD.min(deadline.left())), true);
         while is_first || !end.passed() {
@@ -121,7 +120,7 @@ impl View<'_> {
     }
 }
 
-/// The cluster as it was before the attack; also where that was cut.
+/// Guard that restores the cluster's original state, also after a cancellation.
 struct Restored<'a>(&'a Cluster);
 
 impl Drop for Restored<'_> {
@@ -130,7 +129,7 @@ impl Drop for Restored<'_> {
     }
 }
 
-/// Services without the one that is moved.
+/// Services except for the moved one.
 fn unmoved() -> impl Iterator<Item = usize> + Clone {
     SERVICES.filter(|service| *service != MOVED)
 }
@@ -174,7 +173,7 @@ async fn restored(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     view.stay(unmoved(), deadline).await?;
     view.accept().await?;
     until("services that the backup does not have", || view.check(unmoved(), 0, false)).await?;
-    // It follows the cluster from there.
+    // Checks that the control plane follows the cluster afterwards.
     cluster.server.apply(&slice(MOVED, 2)).await;
     until("a change after the restoration", || view.check([MOVED].into_iter(), 2, true)).await?;
     counts.answered();

@@ -1,5 +1,6 @@
-//! Configuration that multiplies: by a tenant who may write objects of its namespace, for its own proxies. What a tenant exports to
-//! everybody, everybody gets; what its own proxies get must be at nobody else's cost.
+//! Configuration that multiplies, from a tenant who may write objects of its namespace, for its own proxies.
+//! Objects that a tenant exports affect all proxies; the configuration of its own proxies must not cost
+//! others anything.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -48,12 +49,12 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// The namespace of the tenant.
+/// Namespace of the tenant.
 const TENANT: &str = "tenant";
-/// How long a version of the file stays before the next one.
+/// Interval between two versions of the file.
 const BETWEEN: Duration = Duration::from_secs(3);
 
-/// Writes a file in one version after the other, and looks as a proxy at what becomes of it. The file is removed at the end.
+/// Writes consecutive versions of a file, and reads the result as a proxy. The file is removed at the end.
 async fn write(target: Arc<Target>, deadline: Deadline, text: fn(usize) -> String) -> Result<Tally> {
     let counts = Counts::new();
     let extra = Extra::new(&target.config, "attack.yaml");
@@ -63,7 +64,7 @@ async fn write(target: Arc<Target>, deadline: Deadline, text: fn(usize) -> Strin
             extra.write(&text)?;
             counts.sent(text.len());
             tokio::time::sleep(BETWEEN).await;
-            // Whoever looks at the problems of the configuration waits for nobody either.
+            // The page of configuration problems must respond as well.
             match fetch(&format!("http://{}/debug/problemz", target.admin)).await {
                 Ok(page) if page.contains("attack") => counts.refused("a problem is told"),
                 Ok(_) => counts.answered(),
@@ -141,7 +142,7 @@ fn multiplied_endpoints(version: usize) -> String {
     (0..60).map(|entry| multiplied_entry(entry, if entry < 10 { version } else { 0 })).collect()
 }
 
-/// A ServiceEntry whose hosts, ports and endpoints multiply to nearly what one object may have.
+/// A ServiceEntry with hosts, ports and endpoints that multiply to nearly the maximum of one object.
 pub(super) fn multiplied_entry(entry: usize, version: usize) -> String {
     let mut text = object("ServiceEntry", &format!("attack-{entry}"));
     text.push_str("  resolution: STATIC\n  hosts: [");
@@ -175,7 +176,7 @@ fn name_chains(version: usize) -> String {
     const LINKS: usize = 2_000;
     let mut text = String::new();
     for n in 0..LINKS {
-        // The last one leads to the first in each other version.
+        // In every other version, the last one leads to the first.
         let next = if n + 1 < LINKS {
             format!("attack-{}", n + 1)
         } else {

@@ -1,4 +1,4 @@
-//! Files of a tenant who may write into the watched folder: what is no file, and what is never written completely.
+//! Files of a tenant who may write into the watched directory: special files, and incompletely written ones.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -30,17 +30,17 @@ pub(super) const ATTACKS: &[Attack] = &[
 /// Pause between two steps.
 const STEP: Duration = Duration::from_millis(300);
 
-/// A file that is removed when this is dropped.
+/// A file that is removed on drop.
 struct Removed(PathBuf);
 
 impl Drop for Removed {
     fn drop(&mut self) {
-        // It may not be there now.
+        // It may not exist now.
         let _ = fs::remove_file(&self.0);
     }
 }
 
-/// Puts something that is no regular file at the path.
+/// Creates a special file at the path.
 type Put = fn(&Path) -> std::io::Result<()>;
 
 const SPECIAL: [Put; 5] = [
@@ -51,7 +51,7 @@ const SPECIAL: [Put; 5] = [
     |path| std::os::unix::net::UnixListener::bind(path).map(drop),
 ];
 
-/// The operator's edits beside it show that the folder is still read.
+/// Edits of the operator next to it show that the directory is still read.
 async fn special_files(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     let counts = Counts::new();
     let file = Removed(target.config.join("special.yaml"));
@@ -77,7 +77,7 @@ const ENTRY: &str = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmet
      hosts: [half-written.example.com]\n  exportTo: [.]\n  resolution: STATIC\n  ports: [{number: 80, name: http, protocol: HTTP}]\n  \
      endpoints: [{address: 192.0.2.1}]\n";
 
-/// The object of the file is in force all the time.
+/// The object of the file has to stay in force.
 async fn half_written(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     let counts = Counts::new();
     let file = Removed(target.config.join("half-written.yaml"));

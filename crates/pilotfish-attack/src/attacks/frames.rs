@@ -1,4 +1,4 @@
-//! HTTP/2 by hand: what no library would send.
+//! Hand-written HTTP/2 that no library would send.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use tokio::task::JoinHandle;
 use crate::Counts;
 use crate::dialer::{Dialer, Io};
 
-/// What a client says before its first frame.
+/// Connection preface of a client.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Types of frames.
+/// Frame types.
 pub(super) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;
 pub(super) const PRIORITY: u8 = 2;
@@ -22,19 +22,18 @@ pub(super) const PING: u8 = 6;
 pub(super) const GOAWAY: u8 = 7;
 pub(super) const WINDOW_UPDATE: u8 = 8;
 pub(super) const CONTINUATION: u8 = 9;
-/// None that is known.
+/// An unknown frame type.
 pub(super) const UNKNOWN: u8 = 0xbb;
 
-/// Flags of frames.
+/// Frame flags.
 pub(super) const END_STREAM: u8 = 1;
 pub(super) const END_HEADERS: u8 = 4;
 const ACK: u8 = 1;
 
-/// Settings.
+/// Setting ids.
 pub(super) const HEADER_TABLE_SIZE: u16 = 1;
 pub(super) const INITIAL_WINDOW_SIZE: u16 = 4;
 
-/// One frame.
 pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_be_bytes();
     let mut out = Vec::with_capacity(payload.len() + 9);
@@ -45,14 +44,14 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     out
 }
 
-/// A settings frame.
+/// Encodes a SETTINGS frame.
 pub(super) fn settings(all: &[(u16, u32)]) -> Vec<u8> {
     let payload: Vec<u8> =
         all.iter().flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat()).collect();
     frame(SETTINGS, 0, 0, &payload)
 }
 
-/// A number in HPACK's form, with a prefix of so many bits.
+/// Encodes an HPACK integer with a prefix of that many bits.
 fn number(first: u8, bits: u32, mut value: usize, out: &mut Vec<u8>) {
     let most = (1_usize << bits) - 1;
     if value < most {
@@ -73,7 +72,7 @@ fn text(value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// A header that is not put into the table.
+/// Encodes a header without adding it to the table.
 pub(super) fn header(name: &str, value: &[u8]) -> Vec<u8> {
     let mut out = vec![0];
     text(name.as_bytes(), &mut out);
@@ -81,7 +80,7 @@ pub(super) fn header(name: &str, value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A header that is put into the table, and is then the first of it: index 62.
+/// Encodes a header that is added to the table as its first entry, index 62.
 pub(super) fn indexed(name: &str, value: &[u8]) -> Vec<u8> {
     let mut out = header(name, value);
     if let Some(first) = out.first_mut() {
@@ -90,12 +89,12 @@ pub(super) fn indexed(name: &str, value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The first header of the table, again, in one byte.
+/// Reference to the first header of the table, in one byte.
 pub(super) const FIRST_OF_TABLE: u8 = 0x80 | 62;
 
-/// The headers of a gRPC request, compressed.
+/// Headers of a gRPC request, compressed.
 pub(super) fn grpc_headers(path: &str) -> Vec<u8> {
-    // POST and http, of the static table.
+    // POST and http, from the static table.
     let mut out = vec![0x83, 0x86];
     number(0, 4, 4, &mut out);
     text(path.as_bytes(), &mut out);
@@ -112,20 +111,20 @@ pub(super) fn open(stream: u32, path: &str, more: &[u8]) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &[&grpc_headers(path), more].concat())
 }
 
-/// What the server's frames are told to.
+/// Handling of the server's frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ears {
-    /// All are read.
+    /// All frames are read.
     Open,
-    /// None is: TCP holds the server back.
+    /// No frame is read: TCP blocks the server.
     Shut,
 }
 
-/// A connection that sends what it likes. What comes back is counted.
+/// A connection for arbitrary frames. Frames of the server are counted.
 pub(super) struct Raw {
     out: WriteHalf<Box<dyn Io>>,
     ears: Option<JoinHandle<()>>,
-    /// Kept open where nobody reads.
+    /// Kept open without being read.
     _unread: Option<ReadHalf<Box<dyn Io>>>,
     counts: Arc<Counts>,
 }
@@ -139,7 +138,7 @@ impl Drop for Raw {
 }
 
 impl Raw {
-    /// Connects, and says the preface with these settings.
+    /// Connects, and sends the preface with these settings.
     pub(super) async fn connect(
         dialer: &Dialer,
         with: &[(u16, u32)],
@@ -152,7 +151,7 @@ impl Raw {
         let (ears, unread) = match ears {
             Ears::Open => (Some(tokio::spawn(listen(input, Arc::clone(counts)))), None),
             Ears::Shut => {
-                // Only that the server is there.
+                // Only checks that the server responds.
                 input.read_exact(&mut [0; 9]).await?;
                 counts.answered();
                 (None, Some(input))
@@ -161,7 +160,7 @@ impl Raw {
         Ok(Self { out, ears, _unread: unread, counts: Arc::clone(counts) })
     }
 
-    /// Sends bytes, which count as so many frames.
+    /// Sends bytes, counted as that many frames.
     pub(super) async fn send(&mut self, bytes: &[u8], frames: usize) -> Result<()> {
         self.out.write_all(bytes).await?;
         self.out.flush().await?;
@@ -169,13 +168,13 @@ impl Raw {
         Ok(())
     }
 
-    /// Whether the server has closed the connection.
+    /// True if the server has closed the connection.
     pub(super) fn is_over(&self) -> bool {
         self.ears.as_ref().is_some_and(JoinHandle::is_finished)
     }
 }
 
-/// Counts the server's frames until it closes.
+/// Counts the server's frames until it closes the connection.
 async fn listen(mut input: ReadHalf<Box<dyn Io>>, counts: Arc<Counts>) {
     let mut payload = Vec::new();
     let end = loop {
@@ -198,7 +197,7 @@ async fn listen(mut input: ReadHalf<Box<dyn Io>>, counts: Arc<Counts>) {
     counts.refused(format!("closed: {}", end.kind()));
 }
 
-/// An error code of HTTP/2 by its name.
+/// Name of an HTTP/2 error code.
 fn code(payload: &[u8], at: usize) -> String {
     let bytes = payload.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).unwrap_or_default();
     h2::Reason::from(u32::from_be_bytes(bytes)).to_string()

@@ -1,4 +1,4 @@
-//! A registration store on a disk that is full.
+//! A registration store on a full disk.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ pub(super) const ATTACKS: &[Attack] = &[Attack {
     run: |target, deadline| full_disk(target, deadline).boxed(),
 }];
 
-/// The size of the disk, in blocks of 512 bytes as `ulimit` has it.
+/// Size of the disk, in blocks of 512 bytes for `ulimit`.
 const BLOCKS: u32 = 4 << 10;
-/// Instances that were there before.
+/// Number of instances that exist before.
 const VICTIMS: usize = 60;
-/// Bytes of metadata of instances that fill the disk: large ones, and those that fit between them.
+/// Metadata sizes in bytes of instances that fill the disk: first large ones, then smaller ones for the gaps.
 const SIZES: [usize; 3] = [16_000, 1_000, 0];
 
-/// The registration API of the attack's own Pilotfish.
+/// Registration API of the attack's own Pilotfish.
 struct Store {
     address: SocketAddr,
     counts: Arc<Counts>,
@@ -45,7 +45,7 @@ impl Store {
         Ok((status, text))
     }
 
-    /// Registers an instance with so many bytes of metadata. False if the store is full.
+    /// Registers an instance with that many bytes of metadata. Returns false if the store is full.
     async fn fits(&self, service: &str, number: usize, bytes: usize) -> Result<bool> {
         let text = "x".repeat(bytes);
         let place = format!(r#""addresses":["{}"],"ports":[{{"number":8080}}]"#, address(number));
@@ -57,7 +57,7 @@ impl Store {
         }
     }
 
-    /// Registers until nothing fits any more.
+    /// Registers instances until the store is full.
     async fn fill(&self) -> Result<()> {
         let mut number = 0;
         for bytes in SIZES {
@@ -70,7 +70,7 @@ impl Store {
     }
 }
 
-/// The address of an instance; none is the beginning of another one.
+/// Address of an instance; none is a prefix of another.
 fn address(number: usize) -> String {
     format!("10.{}.{}.1", 100 + number / 100, 100 + number % 100)
 }

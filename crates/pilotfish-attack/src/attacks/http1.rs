@@ -1,21 +1,21 @@
-//! Requests of HTTP/1, byte by byte.
+//! Hand-written HTTP/1 requests.
 
 use anyhow::{Context, Result};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// A GET under that name of the server; the connection ends with the answer.
+/// A GET request with that host; the connection ends with the response.
 pub(super) fn get(path: &str, host: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").into_bytes()
 }
 
-/// A request with a body of JSON; the connection ends with the answer.
+/// A request with a JSON body; the connection ends with the response.
 pub(super) fn json(method: &str, path: &str, body: &str) -> Vec<u8> {
     let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
     format!("{head}content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len())
         .into_bytes()
 }
 
-/// The head of a POST of JSON of so many bytes.
+/// Head of a POST request with a JSON body of that size.
 pub(super) fn post(path: &str, bytes: usize) -> Vec<u8> {
     format!(
         "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
@@ -24,20 +24,20 @@ pub(super) fn post(path: &str, bytes: usize) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Bytes of an answer that are kept.
+/// Maximum number of stored bytes of a response.
 const KEPT: usize = 16 << 10;
 
-/// Sends a request, and reads what comes until the server closes. The status is that of its answer.
+/// Sends a request and reads until the server closes the connection. Returns the status.
 pub(super) async fn ask(io: impl AsyncRead + AsyncWrite + Unpin, request: &[u8]) -> Result<u16> {
     Ok(answer(io, request).await?.0)
 }
 
-/// Sends a request and returns the status and the first bytes of the answer, with its head.
+/// Sends a request and returns the status and the first bytes of the response, including its head.
 pub(super) async fn answer(
     mut io: impl AsyncRead + AsyncWrite + Unpin,
     request: &[u8],
 ) -> Result<(u16, String)> {
-    // A server that has seen enough answers before it has all.
+    // A server may respond before it has read the whole request.
     let sent = io.write_all(request).await;
     let mut kept = Vec::new();
     let mut chunk = vec![0; 16 << 10];

@@ -1,4 +1,4 @@
-//! Floods of HTTP/2 frames, on both ports of xDS, by clients that nobody knows.
+//! Floods of HTTP/2 frames by unauthenticated clients on both xDS ports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,26 +120,26 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// Attackers; every other one is on the port with TLS.
+/// Number of attackers; every other one uses the TLS port.
 const SIZE: usize = 32;
-/// Frames, or streams, of one write.
+/// Number of frames or streams in one write.
 const MANY: u32 = 1_000;
 const FEW: u32 = 90;
-/// Long enough for a server to see what came.
+/// Long enough for a server to process the frames.
 const SERVED: Duration = Duration::from_millis(5);
 const HELD: Duration = Duration::from_millis(500);
 
-/// Bytes of one round, and how many frames they are.
+/// Bytes of one round, and their number of frames.
 type Round = (Vec<u8>, usize);
 
-/// What attackers send.
+/// Traffic of an attacker.
 #[derive(Clone, Copy)]
 struct Flood {
     size: usize,
     with: &'static [(u16, u32)],
     ears: Ears,
     round: fn(u32) -> Round,
-    /// Between two rounds.
+    /// Pause between two rounds.
     rest: Duration,
 }
 
@@ -172,7 +172,7 @@ async fn flood(target: Arc<Target>, deadline: Deadline, flood: Flood) -> Result<
     Ok(counts.tally())
 }
 
-/// What is sent to the registration port: rounds that need not know what is served there.
+/// Rounds for the registration port, which do not depend on its services.
 const OF_REGISTRATION: [fn(u32) -> Round; 8] =
     [pings, changing_settings, window_updates, empty_data, continuation, priorities, rapid_reset, streams];
 
@@ -207,12 +207,12 @@ fn many(count: u32, each: impl Fn(u32) -> Vec<u8>) -> Round {
     (frames.concat(), frames.len())
 }
 
-/// The number of a stream: of those that a round opens, counted from nothing.
+/// Number of a stream in a round, counted from zero.
 fn stream(round: u32, number: u32) -> u32 {
     2 * (round * FEW + number) + 1
 }
 
-/// The first round opens a stream; what the others send belongs to it.
+/// Opens a stream in the first round; frames of later rounds belong to it.
 fn with_stream(round: u32, mut then: Round) -> Round {
     if round == 0 {
         then.0.splice(0..0, open(1, DELTA, &[]));
@@ -286,7 +286,7 @@ fn made_reset(round: u32) -> Round {
     let (bytes, frames) = many(FEW, |number| {
         let id = stream(round, number);
         let fault = match number % 3 {
-            // A window that grows by nothing, one that overflows, and data after the end.
+            // A zero window increment, an overflow, and data after the end.
             0 => frame(WINDOW_UPDATE, 0, id, &0_u32.to_be_bytes()),
             1 => frame(WINDOW_UPDATE, 0, id, &0x7fff_ffff_u32.to_be_bytes()),
             _ => [frame(DATA, END_STREAM, id, b""), frame(DATA, 0, id, b"late")].concat(),
@@ -300,7 +300,7 @@ fn streams(round: u32) -> Round {
     many(FEW, |number| open(stream(round, number), DELTA, &[]))
 }
 
-/// A header of nearly the whole table, so many times.
+/// Nearly fills the table with one header, and refers to it that many times.
 fn long(first: bool, times: usize) -> Vec<u8> {
     let entry = if first { indexed("x-long", &[b'a'; 3_900]) } else { vec![FIRST_OF_TABLE] };
     [entry, vec![FIRST_OF_TABLE; times - 1]].concat()
@@ -312,19 +312,19 @@ fn headers(round: u32) -> Round {
 
 fn too_many_headers(round: u32) -> Round {
     many(FEW, |number| {
-        // The table is emptied and made large again, then filled, and its header comes 200 times.
+        // The table is emptied and enlarged, then filled, and its header is referred to 200 times.
         let block = [vec![0x20, 0x3f, 0xe1, 0x1f], grpc_headers(DELTA), long(true, 200)].concat();
         frame(HEADERS, END_HEADERS, stream(round, number), &block)
     })
 }
 
-/// A gRPC message.
+/// Encodes a gRPC message.
 fn message(content: &[u8]) -> Vec<u8> {
     let length = u32::try_from(content.len()).unwrap_or(u32::MAX).to_be_bytes();
     [&[0], &length[..], content].concat()
 }
 
-/// Asks for everything of each type.
+/// Requests for all resources of each type.
 fn everything(number: u32) -> Vec<u8> {
     let node = Node::numbered(number as usize);
     let types = [ResourceType::Cluster, ResourceType::Listener, ResourceType::Route];

@@ -1,4 +1,4 @@
-//! Secrets of remote clusters whose kubeconfigs lead elsewhere or run programs.
+//! Secrets of remote clusters with kubeconfigs that connect elsewhere or run programs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) const ATTACKS: &[Attack] = &[Attack {
 }];
 
 const PAUSE: Duration = Duration::from_millis(100);
-/// Parts of the problems that are expected.
+/// Parts of the expected problems.
 const PROBLEMS: [&str; 6] = [
     "a server without https",
     "proxy-url",
@@ -83,7 +83,7 @@ fn secret(name: &str, clusters: &Value) -> String {
     secret.to_string()
 }
 
-/// Kubeconfigs each of which leads to the port or makes the file, where it is used.
+/// Kubeconfigs that would each connect to the port or create the file, if they were used.
 fn dangerous(port: u16, made: &Path) -> String {
     let (http, https) = (format!("http://127.0.0.1:{port}"), format!("https://127.0.0.1:{port}"));
     let (server, token) = (json!({"server": https}), json!({"token": "t"}));
@@ -111,7 +111,7 @@ async fn kubeconfigs(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     let (bad, good) = (Listener::start().await?, Listener::start().await?);
     let made = folder.path().join("made");
     let dangerous = dangerous(bad.port, &made);
-    // Its connections show that Secrets are read by then.
+    // Its connections show that Secrets have been read.
     let server = json!({"server": format!("https://127.0.0.1:{}", good.port)});
     let harmless = secret("harmless", &json!({"harmless": kubeconfig(&server, &json!({"token": "t"}))}));
     for secret in [&dangerous, &harmless] {
@@ -138,7 +138,7 @@ async fn kubeconfigs(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     Ok(counts.tally())
 }
 
-/// The harmless cluster is asked, and there is a problem for each of the others.
+/// Checks that only the harmless cluster is connected to, and that each of the others has a problem.
 async fn is_refused(target: &Target, good: &Listener) -> Result<()> {
     until("a connection to the harmless cluster", || async {
         ensure!(good.connections() > 0, "its port has no connection");

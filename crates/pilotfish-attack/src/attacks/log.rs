@@ -1,4 +1,4 @@
-//! Lines of the log that nobody takes.
+//! A log output that is not read.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(super) const ATTACKS: &[Attack] = &[Attack {
 
 const NAME: &str = "outbound|80||own.example.com";
 
-/// The address of the endpoint in a version of the file.
+/// Address of the endpoint in a version of the file.
 fn address(version: usize) -> String {
     format!("192.0.2.{}", 100 + version % 100)
 }
@@ -38,7 +38,7 @@ async fn unread_log(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     let folder = tempfile::tempdir().context("no temporary folder")?;
     let pipe = folder.path().join("log");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
-    // It never reads. Without a reader, writing would be an error instead of a wait.
+    // A reader that never reads. Without a reader, writing would fail instead of blocking.
     let _reader = open(&pipe, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
     let commands = format!("exec 2>'{}'", pipe.display());
     let arguments = ["--log", "debug,h2=trace"];
@@ -64,7 +64,7 @@ async fn unread_log(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     Ok(counts.tally())
 }
 
-/// Pages are answered and changes arrive, also after lines were dropped, which is counted.
+/// Checks that pages respond and changes arrive, also after lines were dropped, which is counted.
 async fn is_served(own: &Own, dialer: &Dialer, deadline: Deadline) -> Result<()> {
     let mut subscriber = Subscriber::connect(dialer, &[NAME.to_owned()]).await?;
     for version in 1.. {

@@ -1,5 +1,3 @@
-//! All attacks.
-
 mod admin;
 mod cluster;
 mod config;
@@ -29,7 +27,7 @@ use tokio::task::JoinSet;
 
 use crate::{Attack, Counts, Deadline};
 
-/// All attacks, in the order in which they run.
+/// All attacks in the order in which they run.
 #[must_use]
 pub fn all() -> Vec<Attack> {
     let of_ports = [
@@ -46,24 +44,28 @@ pub fn all() -> Vec<Attack> {
     [xds::all(), of_files, of_ports.concat(), of_clusters, of_own].concat()
 }
 
-/// How long an attacker rests after an attempt: the point is what an attempt costs the server, not how many fit into a second of a machine
-/// on which both run.
+/// Pause of an attacker after an attempt: the attack tests the cost of an attempt for the server, not the
+/// rate on a machine that both share.
 pub(crate) const REST: Duration = Duration::from_millis(10);
 
-/// A connection from another address than those of honest clients. Each address has places of its own, and all of 127.0.0.0/8 is this machine.
+/// Connects from another address than those of honest clients. Each address has its own limits, and all of
+/// 127.0.0.0/8 is this machine.
 pub(crate) async fn from_elsewhere(address: SocketAddr) -> Result<TcpStream> {
     from_address(66, address).await
 }
 
-/// Ports of connections from other addresses: below those that the system gives, so that nobody else has them.
+/// Source ports of connections from other addresses: below the ephemeral ports of the system, so that no
+/// other process uses them.
 const PORTS: std::ops::Range<u16> = 1_024..32_768;
-/// How often the next port is tried where one is taken: by a connection to the same port, or one that has just ended.
+/// Maximum number of ports to try: one may be used by a connection to the same port, or one that has just
+/// ended.
 const PORTS_TRIED: usize = 256;
 
-/// A connection from the loopback address that ends so.
+/// Connects from the loopback address with that last byte.
 ///
-/// Its port is the next one in turn. The system needs milliseconds to find a free one where half of an address's ports belong to connections
-/// that ended in the last minute: 60 attackers would spend their time with that, and never send anything.
+/// The port is the next one in turn. If half of an address's ports belong to connections that ended in the
+/// last minute, the system needs milliseconds to find a free one: 60 attackers would spend all of their time
+/// on that.
 pub(crate) async fn from_address(last: u8, address: SocketAddr) -> Result<TcpStream> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     from_next_port(&NEXT, last, address).await
@@ -83,13 +85,14 @@ async fn from_next_port(next: &AtomicUsize, last: u8, address: SocketAddr) -> Re
 
 async fn from_port(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
-    // Connections to other ports of the server may have the same one.
+    // Connections to other ports of the server may use the same source port.
     socket.set_reuseaddr(true)?;
     socket.bind(from)?;
     socket.connect(to).await
 }
 
-/// So many attackers at a time, until the deadline. Each attempts again when its attempt is over; one that failed was refused.
+/// Runs that many concurrent attackers until the deadline. Each repeats its attempt; a failed one counts as
+/// refused.
 pub(crate) async fn crowd<W, F>(size: usize, deadline: Deadline, counts: &Arc<Counts>, attempt: W)
 where
     W: Fn(usize) -> F + Clone + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! Attacks on the registration API, by clients without a token.
+//! Attacks on the registration API by clients without a token.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,7 +39,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// Names under which clients reach `echo` in the namespace `shop`, or which no host has.
+/// Names by which clients reach `echo` in the namespace `shop`, or which are not valid hosts.
 const NAMES: [&str; 14] = [
     "echo.shop",
     "echo.shop.svc",
@@ -56,7 +56,7 @@ const NAMES: [&str; 14] = [
     "127.1",
     "echo.attack",
 ];
-/// Addresses that stand for another machine to each that connects to them.
+/// Addresses that mean a different machine for each client.
 const ADDRESSES: [&str; 8] = [
     "169.254.169.254",
     "::ffff:169.254.169.254",
@@ -124,7 +124,8 @@ async fn bodies(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     Ok(counts.tally())
 }
 
-/// Batches of large instances under ever new names. The first ones are kept; the rest is refused, and takes nothing.
+/// Batches of large instances with new names. The first ones are stored; the others are refused and cost
+/// nothing.
 async fn flood(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     const INSTANCES: usize = 100;
     let Some(address) = target.registration else { return Ok(Tally::skipped(NONE)) };
@@ -184,7 +185,7 @@ async fn watches(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
         }
     });
     let registering = crowd(4, deadline, &counts, move |index| async move {
-        // What the watches have to be told.
+        // Changes for the watches.
         let mut socket = TcpStream::connect(address).await.context("cannot connect")?;
         let body = r#"{"addresses":["192.0.2.1"],"ports":[{"number":8080}],"ttl":"5s"}"#;
         let path = format!("/v1/namespaces/attack/services/web/instances/web-{index}");

@@ -1,4 +1,4 @@
-//! Registration over mutual TLS by clients that are known, and by such that are of another trust domain.
+//! Registration over mutual TLS by known clients, and by clients of another trust domain.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -23,28 +23,28 @@ pub(super) const ATTACKS: &[Attack] = &[Attack {
     run: |target, deadline| rights(target, deadline).boxed(),
 }];
 
-/// Services that objects have.
+/// Services of objects.
 const OBJECTS: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: taken, namespace: bench}\nspec: {ports: [{port: 80}]}\n---\n\
      apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: entry, namespace: shop}\nspec:\n  \
      hosts: [entry.bench.svc.cluster.local]\n  resolution: STATIC\n  ports: [{number: 80, name: http, protocol: HTTP}]\n  \
      endpoints: [{address: 192.0.2.9}]\n";
 
-/// They let both clients register, and say nothing about service accounts.
+/// Rules that let both clients register, without restricting service accounts.
 const RULES: &str = "rules:\n- identities: ['spiffe://cluster.local/*', 'spiffe://foreign.example/*']\n  namespaces: [bench]\n  \
      actions: [register]\n";
 
-/// Clients of the registration API, by their certificates.
+/// Clients of the registration API, by certificate.
 #[derive(Clone, Copy, Debug)]
 enum From {
     /// The workload `bench/stranger` of the mesh.
     Stranger,
-    /// A workload of that name of another trust domain.
+    /// A workload of that name in another trust domain.
     Foreign,
     /// A client without a certificate.
     Nobody,
 }
 
-/// A registration: the client, namespace, service, service account, and the status of the answer.
+/// A registration: client, namespace, service, service account, and the expected status.
 type Case = (From, &'static str, &'static str, &'static str, u16);
 
 const WITHOUT_RULES: [Case; 10] = [
@@ -97,7 +97,7 @@ impl Registration {
         Ok(Self { own, address, _folder: folder })
     }
 
-    /// Tries a registration; only that status is right.
+    /// Tries a registration and checks the status.
     async fn attempt(&self, target: &Target, counts: &Counts, case: Case) -> Result<()> {
         let (from, namespace, service, account, expected) = case;
         let with = |(chain, key): &(PathBuf, PathBuf)| {
@@ -112,7 +112,7 @@ impl Registration {
         let place = r#""addresses":["192.0.2.1"],"ports":[{"number":8080}]"#;
         let request = json("PUT", &path, &format!(r#"{{{place},"serviceAccount":"{account}"}}"#));
         counts.sent(request.len());
-        // HTTP/1 although ALPN has chosen HTTP/2: the server goes by the first bytes.
+        // HTTP/1 although ALPN negotiated HTTP/2: the server detects it by the first bytes.
         let status = ask(dialer.dial().await?, &request).await?;
         ensure!(status == expected, "{from:?} registers {namespace}/{service} as {account:?}: {status}");
         counts.status(status);

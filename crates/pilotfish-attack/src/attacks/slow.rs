@@ -1,4 +1,4 @@
-//! Clients that take their time, on each port.
+//! Slow clients on each port.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -42,13 +42,13 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// Connections to each port with TLS: a handshake costs the attacker as much as the server.
+/// Number of connections to each TLS port: a handshake costs the attacker as much as the server.
 const EACH_WITH_TLS: usize = 100;
 
-/// Connections to each port.
+/// Number of connections to each port.
 const EACH: usize = 400;
 
-/// Each port with what an honest client would say first.
+/// Each port with the first bytes of an honest client.
 fn ports(target: &Target) -> Result<Vec<(SocketAddr, Arc<[u8]>)>> {
     let xds = [PREFACE, &settings(&[]), &open(1, DELTA, &[])].concat();
     let name = ServerName::from(target.tls_xds.ip());
@@ -65,7 +65,7 @@ fn ports(target: &Target) -> Result<Vec<(SocketAddr, Arc<[u8]>)>> {
     Ok(ports)
 }
 
-/// What is due behind a handshake.
+/// First bytes of an honest client after a handshake.
 fn behind(target: &Target) -> Result<Vec<(Dialer, Arc<[u8]>)>> {
     let xds = [PREFACE, &settings(&[]), &open(1, DELTA, &[])].concat();
     let review = b"POST /validate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{}";
@@ -84,7 +84,7 @@ async fn behind_tls(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
         async move {
             let (dialer, said) = port.context("there is a port")?;
             let socket = dialer.dial().await?;
-            // Every other one says half of it at once.
+            // Every other client sends half of it at once.
             let bytes = if index / 2 % 2 == 0 { 1 } else { usize::MAX };
             say_half(socket, &said, Some(bytes), &counts).await
         }
@@ -112,7 +112,7 @@ async fn connections(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     Ok(counts.tally())
 }
 
-/// Says so many bytes in a second, up to the half of what is due.
+/// Sends that many bytes per second, up to half of the expected ones.
 async fn slowly(target: Arc<Target>, deadline: Deadline, bytes: Option<usize>) -> Result<Tally> {
     let (counts, ports) = (Counts::new(), ports(&target)?);
     let shared = counts.clone();
@@ -127,7 +127,7 @@ async fn slowly(target: Arc<Target>, deadline: Deadline, bytes: Option<usize>) -
     Ok(counts.tally())
 }
 
-/// Says half of what is due, so many bytes in a second, and then waits for the server to close.
+/// Sends half of the expected bytes at that rate, and then waits for the server to close the connection.
 async fn say_half(
     mut socket: impl AsyncRead + AsyncWrite + Unpin,
     said: &[u8],

@@ -1,4 +1,4 @@
-//! What can be spent before a handshake is over.
+//! Resource exhaustion before the end of a handshake.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ async fn identities(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
         let dialer = Dialer::with_certificate(target.tls_xds, &target.ca_certificate, chain, key)?;
         let mut client = dialer.connect().await?;
         let mut stream = client.open(DELTA, &[]).await?;
-        // A refused stream takes nothing.
+        // A refused stream accepts no data.
         let _ = stream.send(&first);
         counts.sent(first.len());
         let words = stream.end().await;
@@ -69,7 +69,7 @@ async fn handshakes(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     Ok(counts.tally())
 }
 
-/// A record of a handshake.
+/// Encodes a handshake record.
 fn record(content: &[u8]) -> Vec<u8> {
     let length = u16::try_from(content.len()).unwrap_or(u16::MAX).to_be_bytes();
     [&[22, 3, 1], &length[..], content].concat()
@@ -78,7 +78,7 @@ fn record(content: &[u8]) -> Vec<u8> {
 async fn records(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     let (counts, address) = (Counts::new(), target.tls_xds);
     let hello = hello(&target, ServerName::from(address.ip()))?;
-    // Behind the header of the one record that it is.
+    // Skips the header of its only record.
     let hello = hello.get(5..).unwrap_or_default();
     let cut: Vec<u8> = hello.iter().take(hello.len() - 1).flat_map(|byte| record(&[*byte])).collect();
     let huge = [record(&[1, 0xff, 0xff, 0xff]), record(&[0; 16_000]).repeat(100)].concat();
@@ -92,7 +92,7 @@ async fn records(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
             let bytes = bytes.context("there are three")?;
             let mut socket = TcpStream::connect(address).await.context("cannot connect")?;
             counts.answered();
-            // The server may close before all is sent.
+            // The server may close the connection before everything is sent.
             let sent = socket.write_all(&bytes).await;
             counts.sent(bytes.len());
             sent.map_err(|error| anyhow::anyhow!("closed: {}", error.kind()))?;

@@ -1,4 +1,4 @@
-//! Attacks on the admission webhooks, by whoever reaches their port.
+//! Attacks on the admission webhooks by clients that can reach their port.
 
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ async fn idle(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     Ok(counts.tally())
 }
 
-/// A review of an object with that specification.
+/// A review of an object with that `spec`.
 fn review(group: &str, kind: &str, spec: &str) -> Vec<u8> {
     let object = format!(r#"{{"metadata":{{"name":"attack","namespace":"default"}},"spec":{spec}}}"#);
     let request = format!(

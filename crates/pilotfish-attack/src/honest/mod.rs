@@ -1,4 +1,4 @@
-//! Honest proxies: connected ones that are told of changes, and new ones that want everything.
+//! Honest proxies: connected ones that receive changes, and new ones that sync.
 
 mod session;
 
@@ -19,14 +19,14 @@ use crate::dialer::{DELTA, Dialer, SOTW};
 use crate::wire::contains;
 use session::{Form, Session};
 
-/// How a proxy connects: by which dialer, in which form.
+/// Connection of a proxy: its dialer and xDS variant.
 #[derive(Clone)]
 struct Way {
     dialer: Dialer,
     form: Form,
 }
 
-/// The ways of honest proxies, in turn.
+/// Connections of honest proxies, in turn.
 #[derive(Clone)]
 pub(crate) struct Ways(Vec<Way>);
 
@@ -42,7 +42,7 @@ impl Ways {
         ])
     }
 
-    /// Connects proxy `index` and waits until it has everything.
+    /// Connects proxy `index` and waits until it is in sync.
     pub(crate) async fn fresh(&self, index: usize, namespace: &str, limit: Duration) -> Result<Duration> {
         let way = self.of(index)?;
         let began = Instant::now();
@@ -69,7 +69,7 @@ impl Ways {
     }
 }
 
-/// The node of an honest proxy, as Istio's agent describes it.
+/// Node of an honest proxy, as sent by Istio's agent.
 fn node(index: usize, namespace: &str) -> Result<Node> {
     Ok(Node::decode(&*fleet::node(index, namespace).encode_to_vec())?)
 }
@@ -82,7 +82,7 @@ async fn open(way: &Way, session: &mut Session) -> Result<pilotfish_bench::conne
     way.dialer.stream(path, &[], session.start()).await
 }
 
-/// A change that every proxy is to be told of.
+/// A change that every proxy has to receive.
 struct Round {
     needle: Vec<u8>,
     began: Instant,
@@ -98,18 +98,18 @@ struct Shared {
     news: Notify,
 }
 
-/// Proxies that stay connected. One whose stream ends connects again, and that it ended is told.
+/// Proxies that stay connected. A proxy whose stream ends reconnects, and the end is recorded.
 pub(crate) struct Fleet {
     shared: Arc<Shared>,
     size: usize,
     _proxies: JoinSet<()>,
 }
 
-/// How long a proxy waits before it connects again.
+/// Delay of a proxy before it reconnects.
 const AGAIN: Duration = Duration::from_millis(500);
 
 impl Fleet {
-    /// Connects so many, and waits until each of them has everything.
+    /// Connects that many proxies, and waits until each of them is in sync.
     pub(crate) async fn start(ways: &Ways, size: usize, namespace: &str, limit: Duration) -> Result<Self> {
         let shared = Arc::<Shared>::default();
         let mut proxies = JoinSet::new();
@@ -143,7 +143,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Makes one change, and gives when which of the proxies was told of it: those that were within the limit.
+    /// Makes one change, and returns the times at which proxies received it within the limit.
     pub(crate) async fn round(
         &self,
         needle: &str,
@@ -163,19 +163,18 @@ impl Fleet {
                 round.news.notified().await;
             }
         };
-        // Who is late shows in the number of those who are not.
+        // Late proxies are missing in the result.
         let _ = timeout(limit, all).await;
         *self.shared.round.write() = None;
         let told = round.latencies.lock().iter().map(|(_, latency)| *latency).collect();
         Ok(told)
     }
 
-    /// How many there are.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    /// How streams ended since the last question.
+    /// Ends of streams since the last call.
     pub(crate) fn take_ended(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.ended.lock())
     }
@@ -200,7 +199,7 @@ async fn live(way: &Way, index: usize, node: Node, shared: &Shared) -> Result<()
 }
 
 impl Shared {
-    /// Looks whether a message brings the change.
+    /// Checks a message for the change.
     fn note(&self, index: usize, message: &Bytes) {
         let Some(round) = self.round.read().clone() else { return };
         if !contains(message, &round.needle) {

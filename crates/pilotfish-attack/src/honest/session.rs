@@ -1,5 +1,5 @@
-//! The protocol state of an honest proxy, without IO: it has all clusters and listeners, the load assignments of the clusters, and
-//! the routes that the listeners name; it acknowledges every response.
+//! Protocol state of an honest proxy, without IO: it subscribes to all clusters and listeners, the load
+//! assignments of the clusters, and the routes of the listeners; it acknowledges every response.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,27 +19,27 @@ use pilotfish_proto::envoy::service::discovery::v3::{
 };
 use prost::Message;
 
-/// Which form of xDS a proxy speaks.
+/// xDS variant of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Delta,
     StateOfTheWorld,
 }
 
-/// What a proxy asked for of a type, and has.
+/// Subscription of a proxy to one type, and its resources.
 #[derive(Default)]
 struct Watch {
     answered: bool,
     wanted: BTreeSet<String>,
     has: BTreeSet<String>,
-    /// What each of its resources refers to.
+    /// References of each of its resources.
     refers: BTreeMap<String, BTreeSet<String>>,
-    /// The last response's, for requests in state-of-the-world form.
+    /// Version of the last response, for state-of-the-world requests.
     version: String,
     nonce: String,
 }
 
-/// See the module.
+/// Protocol state, as described in the module.
 pub(crate) struct Session {
     form: Form,
     node: Node,
@@ -48,17 +48,16 @@ pub(crate) struct Session {
 
 const CLUSTERS: ResourceType = ResourceType::Cluster;
 const LISTENERS: ResourceType = ResourceType::Listener;
-/// What refers, and to what.
+/// Types with references, and the referenced types.
 const FOLLOWED: [(ResourceType, ResourceType); 2] =
     [(CLUSTERS, ResourceType::Endpoint), (LISTENERS, ResourceType::Route)];
 
 impl Session {
-    /// A proxy that has nothing yet.
+    /// Creates a proxy without resources.
     pub(crate) fn new(form: Form, node: Node) -> Self {
         Self { form, node, watches: BTreeMap::new() }
     }
 
-    /// Its first requests.
     pub(crate) fn start(&mut self) -> Vec<Bytes> {
         let first = [CLUSTERS, LISTENERS].map(|ty| {
             self.watches.insert(ty.type_url(), Watch::default());
@@ -74,13 +73,13 @@ impl Session {
         first.to_vec()
     }
 
-    /// Whether it has everything that it asked for.
+    /// True if it has all subscribed resources.
     pub(crate) fn synced(&self) -> bool {
         let has_all = |watch: &Watch| watch.answered && watch.wanted.is_subset(&watch.has);
         self.watches.contains_key(ResourceType::Endpoint.type_url()) && self.watches.values().all(has_all)
     }
 
-    /// What it lacks, for people.
+    /// Missing resources, for messages.
     pub(crate) fn missing(&self) -> String {
         let part = |(url, watch): (&&str, &Watch)| {
             let missing = watch.wanted.difference(&watch.has).count();
@@ -90,7 +89,7 @@ impl Session {
         self.watches.iter().filter_map(part).collect::<Vec<_>>().join(", ")
     }
 
-    /// Takes a response and gives what it answers.
+    /// Handles a response and returns the resulting requests.
     pub(crate) fn response(&mut self, message: Bytes) -> Result<Vec<Bytes>> {
         let type_url;
         let mut resources = Vec::new();
@@ -125,7 +124,7 @@ impl Session {
         }
         for name in removed {
             watch.refers.remove(&name);
-            // In answer to a name that was asked for: there is no such resource, and none is waited for.
+            // The removal of a subscribed name means that there is no such resource to wait for.
             watch.has.insert(name);
         }
         let mut out = vec![self.request(ty, &[], &[])];
@@ -133,12 +132,12 @@ impl Session {
         Ok(out)
     }
 
-    /// Asks for what the resources of a type refer to, if that has changed.
+    /// Updates the subscription to the references of a type.
     fn follow(&mut self, from: ResourceType) -> Option<Bytes> {
         let (_, to) = FOLLOWED.into_iter().find(|(followed, _)| *followed == from)?;
         let refers = self.watches.get(from.type_url())?.refers.values();
         let wanted: BTreeSet<String> = refers.flatten().cloned().collect();
-        // Who refers to nothing asks for nothing, and no answer is waited for.
+        // Without references there is no request, and no response to wait for.
         if wanted.is_empty() && !self.watches.contains_key(to.type_url()) {
             return None;
         }
@@ -153,7 +152,7 @@ impl Session {
         Some(self.request(to, &added, &gone))
     }
 
-    /// An acknowledgement, or a subscription to more and less.
+    /// An ACK, or a change of a subscription.
     fn request(&self, ty: ResourceType, added: &[String], gone: &[String]) -> Bytes {
         let empty = Watch::default();
         let watch = self.watches.get(ty.type_url()).unwrap_or(&empty);
@@ -164,7 +163,7 @@ impl Session {
                 type_url,
                 resource_names_subscribe: added.to_vec(),
                 resource_names_unsubscribe: gone.to_vec(),
-                // Only the response to which it belongs.
+                // A nonce belongs to an ACK only.
                 response_nonce: if is_subscription { String::new() } else { watch.nonce.clone() },
                 ..Default::default()
             }
@@ -181,7 +180,7 @@ impl Session {
     }
 }
 
-/// The name of a resource, and what it refers to.
+/// Name of a resource, and its references.
 fn read(ty: ResourceType, body: &[u8]) -> Result<(String, BTreeSet<String>)> {
     Ok(match ty {
         ResourceType::Cluster => {
@@ -205,7 +204,7 @@ fn read(ty: ResourceType, body: &[u8]) -> Result<(String, BTreeSet<String>)> {
     })
 }
 
-/// The route configurations of a listener.
+/// Route configurations of a listener.
 fn routes(listener: &Listener) -> Result<BTreeSet<String>> {
     let chains = listener.filter_chains.iter().chain(&listener.default_filter_chain);
     let mut names = BTreeSet::new();

@@ -1,4 +1,5 @@
-//! The broadcast server on the h2 crate alone: one task for each connection, which holds the stream and all of its state.
+//! Broadcast server on the h2 crate alone: one task for each connection, which has the stream and all of its
+//! state.
 
 use std::future::poll_fn;
 use std::io;
@@ -20,7 +21,7 @@ pub(super) async fn serve(listener: TcpListener, hub: Arc<Hub>) -> Result<()> {
     loop {
         let (socket, _) = listener.accept().await?;
         let hub = Arc::clone(&hub);
-        // How a stream ends shows on its client.
+        // Errors of a stream appear on its client.
         tokio::spawn(async move { drop(serve_connection(socket, hub).await) });
     }
 }
@@ -66,7 +67,7 @@ struct Stream {
     connection: Connection<TcpStream, Bytes>,
     requests: RecvStream,
     answers: SendStream<Bytes>,
-    /// The beginning of a request of which more is to come.
+    /// Received part of an incomplete request.
     part: BytesMut,
     peer: Peer,
     hub: Arc<Hub>,
@@ -84,7 +85,7 @@ impl Stream {
             self.send(push)?;
             self.quiet.again.store(false, Ordering::SeqCst);
             match self.connection.poll_accept(&mut context) {
-                // A second stream is refused by dropping it.
+                // Another stream is refused by dropping it.
                 Poll::Ready(Some(Ok(_))) => self.quiet.again.store(true, Ordering::SeqCst),
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(io::Error::other(error))),
                 Poll::Ready(None) => return Poll::Ready(Ok(())),
@@ -105,8 +106,8 @@ impl Stream {
         }
     }
 
-    /// Takes the requests that have arrived; true at the end of the stream. Data comes only with the poll of the
-    /// connection, so that it needs no wake-up of its own.
+    /// Handles received requests; true at the end of the stream. Data arrives only during polls of the
+    /// connection, so no separate wake-up is needed.
     fn read(&mut self) -> io::Result<bool> {
         let mut context = Context::from_waker(Waker::noop());
         while let Poll::Ready(data) = self.requests.poll_data(&mut context) {
@@ -131,7 +132,7 @@ impl Stream {
     }
 }
 
-/// A whole gRPC message from the front of the buffer.
+/// A complete gRPC message from the front of the buffer.
 fn take_message(part: &mut BytesMut) -> Option<BytesMut> {
     let (header, rest) = part.split_first_chunk::<5>()?;
     let [_, length @ ..] = *header;
@@ -143,8 +144,8 @@ fn take_message(part: &mut BytesMut) -> Option<BytesMut> {
     Some(part.split_to(length))
 }
 
-/// Wakes its task, but not while that is being polled: then the poll itself goes round again. h2 wakes the connection
-/// for every piece that is sent, and with one task that would be a second poll.
+/// Waker that does not wake its task while that is being polled, but makes the poll repeat. h2 wakes the
+/// connection for every sent piece, which would cause a second poll.
 struct Quiet {
     task: Waker,
     polling: AtomicBool,

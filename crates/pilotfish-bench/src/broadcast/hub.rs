@@ -1,4 +1,4 @@
-//! What the broadcast servers send, and the protocol state of a stream of theirs.
+//! Content of the broadcast servers, and the protocol state of their streams.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::messages::{
     LoadAssignment, LocalityEndpoints, RDS, Resource, Seconds, SocketAddress, fields, framed,
 };
 
-/// Clusters, load assignments, and who wants to know of a change.
+/// Clusters, load assignments, and the wakers of streams.
 pub(super) struct Hub {
     endpoints: usize,
     state: RwLock<State>,
     groups: Mutex<Groups>,
-    /// Encoded answers, shared by all streams that get the same.
+    /// Encoded responses, shared by all streams that receive the same.
     cache: Mutex<HashMap<Key, Bytes>>,
     pub(super) version: AtomicU64,
     pub(super) changed: watch::Sender<u64>,
@@ -29,36 +29,36 @@ pub(super) struct Hub {
 
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
-    /// The answer to a subscription: type, version, hash of the names.
+    /// Response to a subscription: type, version, hash of the names.
     Answer(u8, u64, u64),
-    /// A push: from a version to another, for a group of streams.
+    /// Push from one version to another, for a group of streams.
     Push(u64, u64, usize),
 }
 
 struct State {
     clusters: BTreeMap<String, Any>,
     loads: BTreeMap<String, (u64, Any)>,
-    /// The load assignments that changed, with the version in which they did, oldest first.
+    /// Changed load assignments, with the version of the change, oldest first.
     changes: Vec<(u64, String)>,
 }
 
-/// How many changes are kept for streams that are behind.
+/// Maximum number of changes that are stored for streams that are behind.
 const KEPT_CHANGES: usize = 1_000;
-/// How many encoded answers are kept.
+/// Maximum number of stored encoded responses.
 const KEPT_ANSWERS: usize = 256;
 
-/// Sets of names; streams with the same subscription share one.
+/// Sets of names, shared by streams with the same subscription.
 struct Groups {
     sets: Vec<Arc<HashSet<String>>>,
     by_hash: HashMap<u64, usize>,
 }
 
-/// The protocol state of one stream: which types it subscribed to, and which group of names it belongs to.
+/// Protocol state of one stream: its subscribed types, and its group of names.
 #[derive(Default)]
 pub(super) struct Peer {
     subscribed: Vec<Vec<u8>>,
     group: usize,
-    /// The version that this stream has.
+    /// Version of this stream.
     has: u64,
 }
 
@@ -86,7 +86,7 @@ fn load(name: &str, addresses: impl Iterator<Item = String>, bytes: usize) -> An
     let body = LoadAssignment { cluster: name.to_owned(), localities };
     let mut body = body.encode_to_vec();
     if let Some(missing) = bytes.checked_sub(body.len()).filter(|missing| *missing > 0) {
-        // A field that nobody knows.
+        // An unknown field as padding.
         prost::encoding::bytes::encode(2_000, &vec![0_u8; missing], &mut body);
     }
     Any { type_url: EDS.into(), value: body.into() }
@@ -123,8 +123,8 @@ impl Hub {
         }
     }
 
-    /// Gives the first endpoint of the first cluster another address and its load assignment so many bytes, and wakes all
-    /// streams.
+    /// Changes the address of the first endpoint of the first cluster, pads its load assignment to that size,
+    /// and wakes all streams.
     pub(super) fn change(&self, address: &str, bytes: usize) {
         let name = cluster_name(0);
         let all = std::iter::once(address.to_owned()).chain(addresses(0, self.endpoints).skip(1));
@@ -182,7 +182,7 @@ impl Hub {
         })
     }
 
-    /// What changed for this stream since the last call, as a gRPC frame; empty when nothing did.
+    /// Changes for this stream since the last call, as a gRPC frame; empty if there are none.
     pub(super) fn push(&self, peer: &mut Peer) -> Bytes {
         let (from, to) = (peer.has, self.version.load(Ordering::Acquire));
         if from == to {
@@ -205,7 +205,7 @@ impl Hub {
         })
     }
 
-    /// Takes one request; the answer as a gRPC frame, if it calls for one.
+    /// Handles one request; returns the response as a gRPC frame, if there is one.
     pub(super) fn request(&self, peer: &mut Peer, message: &[u8]) -> Option<Bytes> {
         let (mut url, mut added, mut removed) = (&b""[..], Vec::new(), Vec::new());
         for (number, field) in fields(message) {
@@ -218,7 +218,7 @@ impl Hub {
         }
         let first = !peer.subscribed.iter().any(|known| known == url);
         if !first && added.is_empty() && removed.is_empty() {
-            // An ACK costs this look-up, and nothing that grows with the subscription.
+            // An ACK costs this look-up, independent of the size of the subscription.
             return None;
         }
         if first {
@@ -253,7 +253,7 @@ fn resource(version: u64, name: &str, body: &Any) -> Resource {
 }
 
 impl Groups {
-    /// The group with the names of another, changed.
+    /// Group with the names of another one after a change.
     fn joined(&mut self, group: usize, added: &[&[u8]], removed: &[&[u8]]) -> usize {
         let mut names = self.sets.get(group).map(|set| HashSet::clone(set)).unwrap_or_default();
         for name in removed {
@@ -268,7 +268,7 @@ impl Groups {
     }
 }
 
-/// The tasks to wake on a change: one list, no lock or queue for each stream.
+/// Tasks to wake on a change: one list, without a lock or queue for each stream.
 #[derive(Default)]
 pub(super) struct Wakers(Mutex<Slots>);
 

@@ -1,9 +1,9 @@
-//! Servers that only broadcast: N clusters with M endpoints each, the same for everybody, encoded once. What they cost
-//! is what the protocol and the machine cost, and the measure for a real control plane.
+//! Servers that only broadcast: N clusters with M endpoints each, the same for all clients, encoded once.
+//! Their costs are those of the protocol and the machine, as the reference for a real control plane.
 //!
-//! Both speak delta ADS with one stream for each connection. They listen on free ports, print the addresses on stdout,
-//! and change one load assignment for each line that the control connection sends: the address that its first endpoint
-//! is to have, and how many bytes the load assignment is to have at least.
+//! Both serve delta ADS with one stream for each connection. They listen on free ports, print the addresses
+//! on stdout, and change one load assignment for each line of the control connection: the new address of its
+//! first endpoint, and the minimum size of the load assignment in bytes.
 
 mod direct;
 mod hub;
@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use self::hub::Hub;
 
-/// What carries the bytes.
+/// Implementation of the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {
     /// tonic, with shared frames as body.
@@ -27,16 +27,16 @@ pub enum Kind {
     H2,
 }
 
-/// Serves until the process is ended.
+/// Serves until the process is killed.
 ///
 /// # Errors
-/// When a port cannot be bound or the listener fails.
+/// If a port cannot be bound or the listener fails.
 pub async fn serve(kind: Kind, clusters: usize, endpoints: usize) -> Result<()> {
     let hub = Arc::new(Hub::new(clusters, endpoints));
     let control = TcpListener::bind("127.0.0.1:0").await.context("cannot bind the control port")?;
     let socket = TcpSocket::new_v4().context("cannot make a socket")?;
     socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).context("cannot bind a port")?;
-    // A thousand proxies connect at once.
+    // Large enough for a thousand simultaneous connections.
     let listener = socket.listen(4096).context("cannot listen")?;
     println!("xds {} control {}", listener.local_addr()?, control.local_addr()?);
     let commands = tokio::spawn(take_commands(control, Arc::clone(&hub)));

@@ -1,5 +1,5 @@
-//! The broadcast server on tonic: its HTTP/2 and its routing, with shared frames as body. tonic's own encoder would keep
-//! a buffer as large as the largest message for every stream.
+//! Broadcast server on tonic: its HTTP/2 and its routing, with shared frames as body. tonic's own encoder
+//! would keep a buffer of the size of the largest message for every stream.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -23,11 +23,11 @@ use tonic::{Status, Streaming};
 use super::hub::{Hub, Peer};
 use crate::messages::DELTA_PATH;
 
-/// Answers that wait for the socket of one stream.
+/// Maximum number of queued responses of one stream.
 const QUEUE: usize = 16;
 
 pub(super) async fn serve(listener: TcpListener, hub: Arc<Hub>) -> Result<()> {
-    // Without TCP_NODELAY the first exchanges of each stream wait for delayed acknowledgements.
+    // Without TCP_NODELAY the first exchanges of each stream wait for delayed ACKs.
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     tonic::transport::Server::builder().add_service(Ads(hub)).serve_with_incoming(incoming).await?;
     Ok(())
@@ -63,7 +63,7 @@ fn respond(hub: Arc<Hub>, request: http::Request<Body>) -> http::Response<Body> 
     let (answers, queue) = mpsc::channel(QUEUE);
     tokio::spawn(async move {
         if let Err(status) = exchange(&hub, requests, &answers).await {
-            // It fails when the stream is gone already.
+            // Fails if the stream is gone.
             drop(answers.send(Err(status)).await);
         }
     });
@@ -109,7 +109,7 @@ async fn exchange(
     }
 }
 
-/// Hands messages on as they are.
+/// Codec that passes messages through.
 struct Messages;
 
 impl Decoder for Messages {

@@ -1,4 +1,4 @@
-//! What the figures of a mesh are held to.
+//! Limits for the results of a mesh.
 
 use pilotfish_load::mesh::report::figures;
 use pilotfish_load::mesh::results::{Everybody, Results};
@@ -7,7 +7,7 @@ use pilotfish_load::stats::milliseconds;
 
 use crate::report::Bar;
 
-/// The least of two medians that bars compare: below it the clock of the machine is all there is.
+/// Minimum of two compared medians: below it the clock's resolution dominates.
 const LEAST_MS: f64 = 1.0;
 
 #[allow(clippy::cast_precision_loss)]
@@ -15,7 +15,8 @@ fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
 
-/// The bars, in the order in which they are printed. None with other sizes than the usual ones, for which they are meant.
+/// The bars in the order of their output. Empty for sizes other than the defaults, for which they are
+/// defined.
 #[must_use]
 pub fn bars(results: &Results, sizes: &Sizes) -> Vec<Bar> {
     let usual = sizes.pods == 1_000 && sizes.services == 500;

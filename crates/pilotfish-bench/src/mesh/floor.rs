@@ -1,4 +1,4 @@
-//! What a broadcast of as many bytes to as many streams costs: the least that a change could.
+//! Cost of a broadcast of the same bytes to the same number of streams: the lower bound of a change's cost.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::stats::percentile;
 use crate::world::{NAMESPACE, address};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// Between two changes: their acknowledgements belong to the one before.
+/// Interval of changes: acknowledgements belong to the change before.
 const QUIET: Duration = Duration::from_millis(60);
 const ROUNDS: usize = 7;
 
-/// Puts a broadcast beside each row, and beside the cold start of so many proxies.
+/// Measures a broadcast for each row, and for the cold start of that number of proxies.
 ///
 /// # Errors
-/// When a broadcast server cannot be started or loses a stream.
+/// If a broadcast server cannot be started or ends a stream.
 pub async fn fill(results: &mut Results, proxies: usize, broadcaster: &Path) -> Result<()> {
     let mut floors = Broadcaster::new(broadcaster);
     for row in &mut results.rows {
@@ -35,26 +35,26 @@ pub async fn fill(results: &mut Results, proxies: usize, broadcaster: &Path) -> 
     Ok(())
 }
 
-/// Where the executable of this crate is, which serves as broadcast server.
+/// Executable of this crate, which runs as broadcast server.
 pub struct Broadcaster {
     executable: PathBuf,
-    /// What was measured already, by streams and bytes.
+    /// Earlier measurements, by streams and bytes.
     known: Vec<((usize, u64), Floor)>,
 }
 
 impl Broadcaster {
-    /// With the executable of this crate.
+    /// Uses the executable of this crate.
     #[must_use]
     pub fn new(executable: &Path) -> Self {
         Self { executable: executable.to_owned(), known: Vec::new() }
     }
 
-    /// A change of so many bytes to each of so many streams.
+    /// Measures a change of that many bytes to each of that many streams.
     ///
     /// # Errors
-    /// When the server cannot be started or loses a stream.
+    /// If the server cannot be started or ends a stream.
     pub async fn change(&mut self, streams: usize, bytes: u64) -> Result<Floor> {
-        // Rows of about the same size share a measurement.
+        // Rows of similar sizes share a measurement.
         let bytes = bytes.next_multiple_of((bytes / 8).next_power_of_two().max(256));
         if let Some((_, floor)) = self.known.iter().find(|(key, _)| *key == (streams, bytes)) {
             return Ok(*floor);
@@ -80,10 +80,10 @@ impl Broadcaster {
         Ok(floor)
     }
 
-    /// So many streams that connect at once and are each sent so many bytes.
+    /// Measures that many simultaneous streams, to each of which that many bytes are sent.
     ///
     /// # Errors
-    /// When the server cannot be started or loses a stream.
+    /// If the server cannot be started or ends a stream.
     pub async fn sync(&self, streams: usize, bytes: u64) -> Result<Floor> {
         let mut server = self.start().await?;
         server.change_padded(&address(0), bytes).await?;

@@ -1,5 +1,5 @@
-//! The bench of a mesh in which every proxy differs, on a Pilotfish of its own, beside broadcasts of as many bytes and beside
-//! the figures that it is held to.
+//! Benchmark of a mesh in which every proxy is different, on a separate Pilotfish, compared with broadcasts
+//! of the same bytes and with fixed limits.
 
 pub mod bars;
 pub mod floor;
@@ -17,7 +17,7 @@ use pilotfish_load::mesh::subject::{Edits, Subject};
 use crate::report::{Bar, bar_lines, bars_json};
 use crate::server::Server;
 
-/// What is measured, and with how much.
+/// Measurements, and their sizes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// The Pilotfish to measure
@@ -37,7 +37,7 @@ pub struct Options {
     pub keep: Option<PathBuf>,
 }
 
-/// Says on stderr what was measured.
+/// Prints results on stderr.
 pub struct Lines;
 
 impl Progress for Lines {
@@ -51,7 +51,7 @@ impl Progress for Lines {
 /// Starts Pilotfish with the mesh and measures it. `broadcaster` is the executable of this crate.
 ///
 /// # Errors
-/// When a server cannot be started, loses a stream or takes longer than the limits.
+/// If a server cannot be started, ends a stream or exceeds a timeout.
 pub async fn run(options: &Options, broadcaster: &Path) -> Result<Results> {
     let temporary = tempfile::tempdir().context("cannot make a folder for the mesh")?;
     let base = options.keep.clone().unwrap_or_else(|| temporary.path().to_owned());
@@ -73,10 +73,10 @@ pub async fn run(options: &Options, broadcaster: &Path) -> Result<Results> {
     Ok(results)
 }
 
-/// Prints tables and bars, and writes the JSON. Whether every bar was met.
+/// Prints tables and bars, and writes the JSON. Returns true if every bar passes.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn print(results: &Results, options: &Options) -> Result<bool> {
     let sizes = &options.plan.sizes;
     let bars = bars::bars(results, sizes);

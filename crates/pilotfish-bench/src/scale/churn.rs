@@ -1,4 +1,4 @@
-//! Endpoints, routes, services and proxies that come and go: what is held must not grow.
+//! Changing endpoints, routes, services and proxies: memory must not grow.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -12,18 +12,18 @@ use super::{Bar, NAMESPACE, Options, SETTLE, Setup, Target, address, bar, megaby
 use crate::fleet::Fleet;
 
 const SERVICES: usize = 200;
-/// Proxies come and go by groups.
+/// Number of groups in which proxies reconnect.
 const GROUPS: usize = 10;
 const GROUP: usize = 20;
-/// Everything of a step; ten steps a second.
+/// Interval of steps: ten per second.
 const STEP: Duration = Duration::from_millis(100);
 const MINUTE: usize = 600;
-/// Bytes of earlier values that the server keeps.
+/// History budget of the server in bytes.
 const HISTORY: &str = "4194304";
-/// What counts as no growth.
+/// Maximum ratio that counts as no growth.
 const SAME: f64 = 1.05;
 
-/// What the server holds.
+/// Resources of the server process.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     memory: u64,
@@ -32,7 +32,7 @@ struct Held {
 }
 
 pub(super) async fn run(options: &Options) -> Result<Vec<Bar>> {
-    // Earlier values are kept on purpose, up to a budget, which is full before anything is compared.
+    // The history is kept on purpose, up to a budget, which is used up before the comparison.
     let history = ["--history-bytes", HISTORY].map(Into::into);
     let setup = Setup::start_with(options, SERVICES, 10, &history, |_| Ok(())).await?;
     let (folder, mut groups) = (setup.folder(), VecDeque::new());
@@ -72,7 +72,7 @@ pub(super) async fn run(options: &Options) -> Result<Vec<Bar>> {
     ])
 }
 
-/// A tenth of a second: an endpoint changes always, the rest from time to time.
+/// One step: always changes an endpoint, and sometimes other objects.
 async fn step(setup: &Setup, folder: &Path, groups: &mut VecDeque<Fleet>, number: usize) -> Result<()> {
     setup.world.change_service(number % SERVICES, &address(number % 5_000))?;
     if number.is_multiple_of(7) {
@@ -88,7 +88,7 @@ async fn step(setup: &Setup, folder: &Path, groups: &mut VecDeque<Fleet>, number
         for fleet in groups.iter() {
             fleet.check()?;
         }
-        // Those who were there longest go, and others come in their place.
+        // The oldest group of proxies disconnects, and a new one connects.
         drop(groups.pop_front());
         let place = number / 50 % GROUPS;
         groups.push_back(setup.fleet(std::iter::repeat_n(NAMESPACE, GROUP), place * GROUP).await?);
@@ -96,7 +96,7 @@ async fn step(setup: &Setup, folder: &Path, groups: &mut VecDeque<Fleet>, number
     Ok(())
 }
 
-/// Another weight.
+/// Changes the weights of a route.
 fn route(folder: &Path, number: usize) -> Result<()> {
     let (host, weight) = (number / 5 % 20, 1 + number % 99);
     let text = format!(
@@ -109,7 +109,7 @@ fn route(folder: &Path, number: usize) -> Result<()> {
     replace(&folder.join(format!("route-{host}.yaml")), &text)
 }
 
-/// A service comes, and the one that came ten before it goes.
+/// Adds a service, and removes the one added ten steps before.
 fn service(folder: &Path, number: usize) -> Result<()> {
     let path = |number: usize| -> PathBuf { folder.join(format!("guest-{}.yaml", number % 1_000)) };
     let guest = number % 1_000;

@@ -1,4 +1,4 @@
-//! Many streams that have everything: what they hold, how soon they are there, and how soon all have a change.
+//! Many idle streams: memory, time to connect, and time of a change to all of them.
 
 use anyhow::{Context, Result};
 
@@ -11,17 +11,17 @@ use crate::world::address;
 
 const SERVICES: usize = 100;
 const ENDPOINTS: usize = 10;
-/// Resident memory in MB, seconds to connect all, and how many times the broadcast's time.
+/// Limits: resident memory in MB, seconds to connect all, and ratio to the broadcast's time.
 const MEMORY_MB: f64 = 400.0;
 const CONNECT_SECONDS: f64 = 20.0;
 const BROADCAST_RATIO: f64 = 2.0;
-/// Each round of a test sends to all streams.
+/// Number of rounds; each sends to all streams.
 const ROUNDS: usize = 10;
 
 pub(super) async fn run(options: &Options) -> Result<Vec<Bar>> {
     let streams = options.streams;
     let floor = broadcast(options).await.context("broadcast")?;
-    // Addresses of one machine are all of them here.
+    // All clients have addresses of this machine.
     let arguments = ["--max-connections", "100000", "--max-streams", "200000"].map(Into::into);
     let setup = Setup::start_with(options, SERVICES, ENDPOINTS, &arguments, |_| Ok(())).await?;
     let fleet = Fleet::start(setup.server.xds, (0..streams).map(|index| node(index, NAMESPACE)).collect());
@@ -47,7 +47,7 @@ pub(super) async fn run(options: &Options) -> Result<Vec<Bar>> {
     ])
 }
 
-/// The median time of a server that only broadcasts, in milliseconds.
+/// Median time of a broadcast server, in milliseconds.
 async fn broadcast(options: &Options) -> Result<f64> {
     let bench = std::env::current_exe().context("cannot find the running executable")?;
     let mut server = Server::broadcast(&bench, Kind::Tonic, SERVICES, ENDPOINTS).await?;

@@ -1,4 +1,4 @@
-//! What size and trouble cost: each scenario starts a Pilotfish of its own on files, and holds it to a figure.
+//! Costs of size and disturbances: each scenario starts a separate Pilotfish on files, and checks limits.
 
 mod churn;
 mod idle;
@@ -19,7 +19,7 @@ use crate::server::Server;
 use crate::stats::{milliseconds, percentile};
 use crate::world::{FEW_NAMESPACE, NAMESPACE, Target, World, address};
 
-/// What is measured, and with how much.
+/// Measurements, and their sizes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// The Pilotfish to measure
@@ -60,24 +60,24 @@ pub enum Scenario {
 }
 
 impl Scenario {
-    /// Those that take seconds.
+    /// Scenarios that take seconds.
     const SHORT: [Self; 5] = [Self::Start, Self::Service, Self::Idle, Self::Storm, Self::Slow];
 }
 
-/// Streams ended or nothing came.
+/// Timeout of a sync.
 const SYNC_LIMIT: Duration = Duration::from_secs(120);
 const ROUND_LIMIT: Duration = Duration::from_secs(30);
-/// From one change to the next: each is alone, with its acknowledgements.
+/// Interval of changes: each is alone, including its acknowledgements.
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(150);
-/// Acknowledgements of a sync are not part of what follows.
+/// Wait for the acknowledgements of a sync.
 const SETTLE: Duration = Duration::from_secs(2);
-/// Rounds before those that count.
+/// Number of uncounted rounds at the beginning.
 const WARM_UP: usize = 3;
 
-/// Runs the scenarios, and returns what they are held to.
+/// Runs the scenarios, and returns their bars.
 ///
 /// # Errors
-/// When a server cannot be started, loses a stream or takes longer than the limits.
+/// If a server cannot be started, ends a stream or exceeds a timeout.
 pub async fn run(options: &Options) -> Result<Vec<Bar>> {
     let chosen = if options.scenarios.is_empty() { &Scenario::SHORT[..] } else { &options.scenarios };
     let mut bars = Vec::new();
@@ -96,7 +96,7 @@ pub async fn run(options: &Options) -> Result<Vec<Bar>> {
     Ok(bars)
 }
 
-/// A Pilotfish on a folder of its own; both are gone with it.
+/// A Pilotfish on its own directory; both are removed on drop.
 struct Setup {
     temporary: TempDir,
     world: World,
@@ -108,7 +108,7 @@ impl Setup {
         Self::start_with(options, services, endpoints, &[], |_| Ok(())).await
     }
 
-    /// The same with arguments, and with more in the folder.
+    /// Starts it with additional arguments, and additional files from `more`.
     async fn start_with(
         options: &Options,
         services: usize,
@@ -137,7 +137,8 @@ impl Setup {
         Ok(fleet)
     }
 
-    /// Changes that are alone: the time to the last of `wanted` streams, and the server's CPU time, for each.
+    /// Makes separate changes: returns the time to the last of `wanted` streams, and the server's CPU time,
+    /// for each.
     async fn rounds(
         &self,
         fleet: &Fleet,
@@ -160,7 +161,7 @@ impl Setup {
     }
 }
 
-/// The figures of changes.
+/// Results of changes.
 #[derive(Default)]
 struct Rounds {
     last: Vec<Duration>,
@@ -174,12 +175,12 @@ impl Rounds {
         }
     }
 
-    /// In milliseconds.
+    /// Quantile of the times in milliseconds.
     fn at(&self, share: f64) -> f64 {
         milliseconds(percentile(&self.last, share))
     }
 
-    /// In milliseconds.
+    /// Median CPU time in milliseconds.
     fn cpu(&self) -> f64 {
         milliseconds(percentile(&self.cpu, 0.5))
     }
@@ -194,7 +195,7 @@ fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
 
-/// Seconds from the start of the process until one proxy has everything, and memory then, in MB.
+/// Limits: seconds from the start of the process until one proxy has everything, and memory then, in MB.
 const FIRST_PROXY: f64 = 1.5;
 const FIRST_PROXY_MB: f64 = 250.0;
 

@@ -10,11 +10,11 @@ use super::{
     BETWEEN_ROUNDS, Bar, NAMESPACE, Options, ROUND_LIMIT, Rounds, SETTLE, Setup, WARM_UP, address, bar,
 };
 
-/// As Kubernetes makes slices: at most 100 endpoints each.
+/// Number of EndpointSlices with at most 100 endpoints each, as in Kubernetes.
 const SLICES: usize = 100;
 const SLICE: usize = 100;
 const NAME: &str = "vast";
-/// Server CPU time of a change, in milliseconds.
+/// Maximum CPU time of the server for a change, in milliseconds.
 const CPU_MS: f64 = 20.0;
 
 pub(super) async fn run(options: &Options) -> Result<Vec<Bar>> {
@@ -51,7 +51,7 @@ fn create(folder: &Path) -> Result<()> {
     (0..SLICES).try_for_each(|index| slice(folder, index, None))
 }
 
-/// Writes a slice, and gives its first endpoint another address.
+/// Writes an EndpointSlice with a new address of its first endpoint.
 fn slice(folder: &Path, index: usize, first: Option<&str>) -> Result<()> {
     let mut text = format!(
         "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: {NAME}-{index}\n  namespace: {NAMESPACE}\n  \

@@ -1,4 +1,4 @@
-//! Readers that are slow or deaf: what they hold back must be theirs alone.
+//! Slow and blocked readers, which must not delay others.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -19,13 +19,14 @@ use crate::session::Session;
 
 const SERVICES: usize = 500;
 const PROXIES: usize = 190;
-/// One in twenty of all: half of them read 10 KB a second, and half nothing more once they were served.
+/// Number of proxies that read 10 KB per second. As many others ([`DEAF`]) stop reading after the first
+/// bytes.
 const SLOW: usize = 5;
 const DEAF: usize = 5;
-/// What a slow reader takes at once, and how long it then waits.
+/// Bytes that a slow reader reads at once, before it waits.
 const PIECE: usize = 1_000;
 const WAIT: Duration = Duration::from_millis(100);
-/// What counts as no difference to the others: the time of a change is noisy.
+/// Maximum ratio that counts as no difference to the others: times are noisy.
 const SAME: f64 = 1.5;
 
 pub(super) async fn run(options: &Options) -> Result<Vec<Bar>> {
@@ -62,7 +63,7 @@ pub(super) async fn run(options: &Options) -> Result<Vec<Bar>> {
     ])
 }
 
-/// A proxy over a socket that gives little at once, or nothing after the first pieces.
+/// A proxy on a socket that returns little at once, or nothing after the first pieces.
 async fn read(target: SocketAddr, index: usize, wait: Option<Duration>) -> Result<()> {
     let socket = TcpStream::connect(target).await.context("cannot connect")?;
     let socket = Throttled { socket, wait, left: PIECE, pause: None };
@@ -79,7 +80,7 @@ async fn read(target: SocketAddr, index: usize, wait: Option<Duration>) -> Resul
     Ok(())
 }
 
-/// Gives [`PIECE`] bytes, waits, and gives again; without a time to wait, nothing after the first piece.
+/// Returns [`PIECE`] bytes, waits, and repeats; without a wait, nothing after the first piece.
 struct Throttled {
     socket: TcpStream,
     wait: Option<Duration>,
@@ -94,7 +95,7 @@ impl AsyncRead for Throttled {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
         if self.left == 0 {
-            // Never woken again: the connection stays open, and nobody reads.
+            // Never woken again: the connection stays open without a reader.
             let Some(wait) = self.wait else { return Poll::Pending };
             let pause =
                 self.pause.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + wait)));

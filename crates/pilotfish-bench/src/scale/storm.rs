@@ -1,4 +1,4 @@
-//! A storm of changes in one namespace, beside which a lone change in another goes its way.
+//! A storm of changes in one namespace, which must not delay a single change in another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,15 +11,15 @@ use tokio::time::Instant;
 use super::{Bar, FEW_NAMESPACE, NAMESPACE, Options, SETTLE, Setup, Target, WARM_UP, address, bar};
 
 const SERVICES: usize = 200;
-/// Services that change in turn.
+/// Number of services that change in turn.
 const CHANGING: usize = 50;
 const PROXIES: usize = 100;
 const FEW: usize = 10;
-/// Between two changes.
+/// Interval of changes.
 const PAUSE: Duration = Duration::from_millis(1);
-/// By how many milliseconds a lone change may be later.
+/// Maximum additional delay of a single change in milliseconds.
 const LATER_MS: f64 = 50.0;
-/// Addresses of the storm, beyond those of the rounds.
+/// Number of addresses of the storm, beyond those of the rounds.
 const STORM: usize = 5_000;
 
 pub(super) async fn run(options: &Options) -> Result<Vec<Bar>> {
@@ -66,7 +66,7 @@ fn report(calm: &super::Rounds, rough: &super::Rounds, changes: usize, took: f64
     );
 }
 
-/// Changes a service each millisecond until somebody has set the count beyond reach.
+/// Changes a service each millisecond, until the count is set beyond reach.
 fn storm(setup: &Setup, changes: &AtomicUsize) -> Result<()> {
     let mut next = std::time::Instant::now();
     loop {

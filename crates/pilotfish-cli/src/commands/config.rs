@@ -115,7 +115,7 @@ fn names(config: &ProxyConfig, screen: &Screen) -> String {
     out
 }
 
-/// The first few objects, and how many more.
+/// The first few objects, and the number of others.
 fn objects(made_by: &[String]) -> String {
     const FEW: usize = 3;
     let mut text = made_by.iter().take(FEW).cloned().collect::<Vec<_>>().join(", ");

@@ -48,7 +48,7 @@ impl History {
         }
         let limit = self.limit.to_string();
         let mut query = vec![("limit", limit.as_str())];
-        // Names of proxies have no slash, unless they are whole ids of nodes, which have a tilde.
+        // Names of proxies have no slash, except for full node ids, which have a tilde.
         let is_object = |what: &&str| what.contains('/') && !what.contains('~');
         query.extend(
             self.what.as_deref().map(|what| (if is_object(&what) { "object" } else { "proxy" }, what)),
@@ -113,7 +113,7 @@ fn in_force(change: &Change) -> Cell {
     }
 }
 
-/// Which replica counts these revisions.
+/// Suffix with the replica that counts these revisions.
 fn on(replica: &str) -> String {
     if replica.is_empty() { String::new() } else { format!(" on {replica}") }
 }

@@ -1,5 +1,3 @@
-//! The commands.
-
 mod config;
 mod endpoints;
 mod envoy;
@@ -67,15 +65,15 @@ pub enum Commands {
     Why(Box<why::Why>),
 }
 
-/// The state of the registries of a running control plane.
+/// Shows the registries of a running control plane.
 pub use registries::show as show_registries;
 pub use shown::Shown;
 
 impl Commands {
-    /// Asks, prints the answer, and returns the exit code.
+    /// Sends the request, prints the response, and returns the exit code.
     ///
     /// # Errors
-    /// When there is no answer.
+    /// If the request fails.
     pub async fn run(self) -> Result<ExitCode, CliError> {
         match self {
             Self::Proxies(proxies) => proxies.run().await,
@@ -96,7 +94,7 @@ impl Commands {
     }
 }
 
-/// What made something, in words: `EndpointSlice shop/web-1`.
+/// Origin in words, such as `EndpointSlice shop/web-1`.
 fn made_by(from: &pilotfish_api::Provenance) -> String {
     match (from.kind.is_empty(), from.namespace.is_empty()) {
         (true, _) => format!("{} {}", from.registry, from.id).trim().to_owned(),

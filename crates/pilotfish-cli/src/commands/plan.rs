@@ -1,5 +1,5 @@
-//! `pilotfish plan`: the flags and the answer. The command itself belongs to the binary, which reads files as it serves them, and also plans on
-//! folders alone.
+//! `pilotfish plan`: its flags and output. The command itself is part of the binary, which reads files like
+//! `serve`, and can also plan on directories alone.
 
 use crate::client::Connection;
 use crate::error::CliError;
@@ -22,7 +22,8 @@ pub struct PlanArgs {
     /// An object that would be deleted: KIND/NAMESPACE/NAME
     #[arg(long, value_name = "OBJECT")]
     pub delete: Vec<String>,
-    /// Compares with this folder instead of a running control plane, for a sidecar of each workload in it and for those that are gateways
+    /// Compares with this folder instead of a running control plane, for a sidecar of each workload in it and
+    /// for those that are gateways
     #[arg(long, value_name = "DIR")]
     pub base: Option<PathBuf>,
     /// With --base: PATH is all that there will be, so what is not in it goes; else it is added to the base
@@ -40,24 +41,24 @@ pub struct PlanArgs {
     /// Ends with 3 where something changes, and nothing dangerous
     #[arg(long)]
     pub exit_code: bool,
-    /// How the answer is written.
+    /// Output flags.
     #[command(flatten)]
     pub output: Output,
-    /// The control plane, without `--base`.
+    /// Address flags, for plans without `--base`.
     #[command(flatten)]
     pub connection: Connection,
 }
 
 impl PlanArgs {
-    /// Asks the running control plane about these files.
+    /// Asks the running control plane for the plan of these files.
     ///
     /// # Errors
-    /// When there is no answer.
+    /// If the request fails.
     pub async fn ask(&self, files: Vec<PlanFile>) -> Result<Plan, CliError> {
         self.connection.client().post("plan", &PlanRequest { files, delete: self.delete.clone() }).await
     }
 
-    /// The exit code of an answer.
+    /// Exit code for a plan.
     #[must_use]
     pub fn code(&self, plan: &Plan) -> ExitCode {
         ExitCode::from(code(plan.severity, self.exit_code))
@@ -73,10 +74,10 @@ fn code(severity: Severity, of_changes: bool) -> u8 {
     }
 }
 
-/// Prints an answer, with so many lines of each diff.
+/// Prints a plan with at most `lines` lines of each diff.
 ///
 /// # Errors
-/// When it cannot be written.
+/// If it cannot be written.
 pub fn show(plan: &Plan, output: Output, lines: usize) -> Result<(), CliError> {
     output.write(plan, |screen| text(plan, lines, screen))
 }
@@ -151,7 +152,7 @@ fn blast_radius(plan: &Plan) -> (String, Colour) {
     }
 }
 
-/// `a, b, c and 4 more`.
+/// Shortened list of names: `a, b, c and 4 more`.
 fn examples(names: &[String], all: usize) -> String {
     const FEW: usize = 3;
     let shown: Vec<&str> = names.iter().take(FEW).map(String::as_str).collect();

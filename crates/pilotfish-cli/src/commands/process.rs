@@ -131,7 +131,7 @@ fn profile_text(profile: &Times, screen: &Screen) -> String {
             share(thread.system_seconds).into(),
         ]);
     }
-    // The counters of the kernel are coarse: a difference of nothing may be slightly below zero.
+    // Kernel counters are coarse, so a difference of zero may be slightly negative.
     let used = profile.cpu_seconds.max(0.0).abs();
     let all = format!("{used:.2} s of CPU time in {:.1} s\n", profile.seconds);
     if table.is_empty() { all } else { all + &table.text(screen) }

@@ -36,7 +36,6 @@ pub struct Proxies {
     list: Listed,
 }
 
-/// The states of proxies.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum StateFilter {
     Synced,
@@ -66,7 +65,7 @@ impl Proxies {
     }
 }
 
-/// The types that have columns.
+/// Resource types with a column.
 const COLUMNS: [&str; 4] = ["clusters", "endpoints", "listeners", "routes"];
 
 fn all(page: &Page<Proxy>, screen: &Screen) -> String {
@@ -106,7 +105,7 @@ fn all(page: &Page<Proxy>, screen: &Screen) -> String {
     out
 }
 
-/// Which replica tells of its proxies.
+/// Suffix with the replica that the proxies are connected to.
 fn to(replica: &str) -> String {
     if replica.is_empty() { String::new() } else { format!(" to {replica}") }
 }
@@ -120,7 +119,7 @@ fn state(state: State) -> Cell {
     Cell::coloured(state.to_string(), colour)
 }
 
-/// `12` for a type that is in sync, else the state and since when.
+/// Cell of a type: the number of resources if it is in sync, or else the state and its age.
 fn column(proxy: &Proxy, name: &str) -> Cell {
     let Some(ty) = proxy.types.iter().find(|ty| ty.name == name) else { return Cell::from("") };
     match (ty.state, ty.lag_seconds) {

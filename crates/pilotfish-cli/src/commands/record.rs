@@ -22,7 +22,7 @@ A record has services, endpoints, workloads and configuration of all namespaces,
 connected proxies. Secrets are left out, and values of env in WasmPlugins are redacted; what an
 EnvoyFilter holds is not. Only its owner can read the file. Attach it only where it may be seen.";
 
-/// Permissions of a record: it has the configuration of all namespaces.
+/// File mode of a record, which has the configuration of all namespaces.
 const PRIVATE: u32 = 0o600;
 
 /// Writes a record.
@@ -49,16 +49,16 @@ impl Record {
         write_private(&self.file, &record)
             .map_err(|error| CliError::new(format!("{}: {error}", self.file.display())))?;
         let kib = record.len().div_ceil(1 << 10);
-        // The file is what was asked for; this is for people.
+        // On stderr: stdout may be the record itself.
         say(&format!("{}: {kib} KiB, without Secrets", self.file.display()));
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Writes a file that only its owner can read, also where it was there with wider permissions.
+/// Writes a file that only its owner can read, also if it exists with wider permissions.
 fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE).open(path)?;
-    // The mode counts for new files only. Pipes and devices keep theirs.
+    // The mode applies to new files only. Pipes and devices keep theirs.
     if file.metadata()?.is_file() {
         file.set_permissions(Permissions::from_mode(PRIVATE))?;
     }

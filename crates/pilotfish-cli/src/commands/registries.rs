@@ -1,4 +1,4 @@
-//! The state of registries: `pilotfish registries` where a control plane is named.
+//! State of registries: `pilotfish registries` for a running control plane.
 
 use super::shown::{Shown, good};
 use crate::error::CliError;
@@ -11,11 +11,11 @@ use pilotfish_api::v1::{GuardAcceptance, Page};
 use std::fmt::Write;
 use std::process::ExitCode;
 
-/// Asks a running control plane for its registries and prints them, once or again and again. Before that, it lets the source named
-/// `accept` believe what its guard holds back.
+/// Shows the registries of a running control plane, once or repeatedly. First makes the source named `accept`
+/// accept the data that its guard holds back.
 ///
 /// # Errors
-/// When there is no answer, or that source holds nothing back.
+/// If the request fails, or that source holds nothing back.
 pub async fn show(shown: &Shown, accept: Option<&str>) -> Result<ExitCode, CliError> {
     if let Some(source) = accept {
         let question = GuardAcceptance { source: source.to_owned() };

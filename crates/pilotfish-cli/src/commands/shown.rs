@@ -1,4 +1,4 @@
-//! How answers are asked for and shown: of which control plane, in which form, once or again and again.
+//! Flags and loop for showing responses: control plane, output format, and repetition.
 
 use crate::client::{Client, Connection};
 use crate::error::CliError;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The flags of commands that show an answer once, or again and again.
 #[derive(Args, Clone, Debug)]
 pub struct Shown {
-    /// How it is written.
+    /// Output flags.
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
@@ -33,12 +33,12 @@ pub(super) struct Listed {
 }
 
 impl Shown {
-    /// The client of the control plane that the flags name.
+    /// Creates the client of the control plane that the flags select.
     pub(super) fn client(&self) -> Client {
         self.connection.client()
     }
 
-    /// Asks for an answer and shows it.
+    /// Requests a resource and shows it.
     pub(super) async fn one<T: Serialize + DeserializeOwned>(
         &self,
         path: &str,
@@ -48,7 +48,7 @@ impl Shown {
         self.judged(path, query, text, |_| ExitCode::SUCCESS).await
     }
 
-    /// The same; `code` is that of what was shown last.
+    /// Requests a resource and shows it; `code` computes the exit code from the last one.
     pub(super) async fn judged<T: Serialize + DeserializeOwned>(
         &self,
         path: &str,
@@ -64,7 +64,7 @@ impl Shown {
         self.repeat(show).await
     }
 
-    /// Asks for a list, so many at most, and shows it. `code` is that of what was shown last.
+    /// Requests a list, up to a maximum, and shows it. `code` computes the exit code from the last one.
     pub(super) async fn list<T: Serialize + DeserializeOwned>(
         &self,
         path: &str,
@@ -82,7 +82,8 @@ impl Shown {
         self.repeat(show).await
     }
 
-    /// Shows an answer once, or again and again. What fails once it was shown is said and tried again.
+    /// Shows a response once or repeatedly. Errors after the first response are printed, and the request is
+    /// repeated.
     pub(super) async fn repeat(
         &self,
         show: impl AsyncFn(&Client) -> Result<ExitCode, CliError>,
@@ -98,7 +99,7 @@ impl Shown {
                 if std::error::Error::source(&error).is_some_and(|cause| cause.is::<std::io::Error>()) {
                     return Err(error);
                 }
-                // The control plane may come back.
+                // The control plane may recover.
                 say(&format!("error: {error}"));
             }
         }
@@ -118,12 +119,12 @@ impl Listed {
     }
 }
 
-/// The exit code of a list that is good as it is.
+/// Exit code of a list that is no finding in itself.
 pub(super) fn good<T>(_: &[T]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Says that a list goes on.
+/// Note that a list is incomplete.
 pub(super) fn and_more(shown: usize, total: usize) -> String {
     if shown < total {
         format!("... {} more; --limit shows them, filters narrow it\n", total - shown)

@@ -1,4 +1,4 @@
-//! `pilotfish top`: a control plane at a glance, again and again.
+//! `pilotfish top`: a live overview of a control plane.
 
 mod keys;
 
@@ -35,28 +35,28 @@ pub struct Top {
     connection: Connection,
 }
 
-/// How often it is shown at most.
+/// Minimum refresh interval.
 const SOONEST: Duration = Duration::from_millis(100);
-/// Rows of each list, and as many as are asked for.
+/// Rows of each list, and page size of the requests.
 const ROWS: usize = 10;
 const LIMIT: (&str, &str) = ("limit", "10");
-/// Another screen, that goes when we do, without a cursor; and back.
+/// Escape sequences to enter the alternate screen without a cursor, and to leave it.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
 const LEAVE: &[u8] = b"\x1b[?25h\x1b[?1049l";
 
-/// What is shown.
+/// Displayed data.
 #[derive(Default)]
 struct View {
     overview: Overview,
-    /// The first of the proxies that lack something; those that refuse come first.
+    /// First proxies that are not in sync, refusing ones first.
     behind: Vec<Proxy>,
     history: History,
     registries: Vec<Registry>,
     problems: Page<Problem>,
     memory: Memory,
-    /// What the processors did since the process began.
+    /// CPU time since the process began.
     profile: Profile,
-    /// The same of the view before.
+    /// CPU time in the previous view.
     before: Option<Profile>,
 }
 
@@ -67,7 +67,7 @@ impl Top {
                 .hint("pilotfish proxies --watch and pilotfish history --watch write to pipes; -o json is for programs"));
         }
         let client = self.connection.client();
-        // An error here is one before anything is shown.
+        // An error before the first view is returned.
         let first = View::ask(&client).await?;
         let keys = Keys::begin();
         std::io::stdout().lock().write_all(ENTER)?;
@@ -77,7 +77,7 @@ impl Top {
         shown.map(|()| ExitCode::SUCCESS)
     }
 
-    /// Shows it until somebody has seen enough, or a signal ends us: either way the screen is given back.
+    /// Refreshes the view until q or a signal, and restores the screen in either case.
     async fn show(&self, client: &Client, mut view: View) -> Result<(), CliError> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut hangup = signal(SignalKind::hangup())?;
@@ -103,7 +103,8 @@ impl Top {
     }
 }
 
-/// Writes over what is shown, line by line, so that nothing flickers; no line is longer than the terminal is wide, and none below its end.
+/// Overwrites the screen line by line, so that it does not flicker; lines are cut to the size of the
+/// terminal.
 fn draw(view: &View, error: &str) -> Result<(), CliError> {
     let screen = Screen::stdout();
     let text = view.text(&screen, error);
@@ -111,7 +112,7 @@ fn draw(view: &View, error: &str) -> Result<(), CliError> {
     let mut out = String::from("\x1b[H");
     let lines: Vec<String> =
         screen.cleaned(&text).lines().take(height).map(|line| cut(line, width)).collect();
-    // The end of a line that is full would scroll the last one away.
+    // A line break after a full last line would scroll the screen.
     out.push_str(&lines.join("\x1b[K\r\n"));
     out.push_str("\x1b[K\x1b[J");
     let mut stdout = std::io::stdout().lock();
@@ -120,7 +121,7 @@ fn draw(view: &View, error: &str) -> Result<(), CliError> {
 }
 
 impl View {
-    /// Asks for everything. What is asked for does not grow with the fleet.
+    /// Requests all data. The amount does not depend on the number of proxies.
     async fn ask(client: &Client) -> Result<Self, CliError> {
         let registries: Page<Registry> = client.get("registries", &[LIMIT]).await?;
         let mut behind = Vec::new();
@@ -140,13 +141,13 @@ impl View {
         })
     }
 
-    /// The view after another one.
+    /// Continues from the previous view.
     fn after(self, before: Self) -> Self {
         Self { before: Some(before.profile), ..self }
     }
 
-    /// The processors' time since the view before, in percent of one; since the process began in the first view, and where another process
-    /// answers now.
+    /// CPU use since the previous view, in percent of one processor; since the process began in the first
+    /// view, and after a restart of the control plane.
     fn cpu(&self) -> f64 {
         let Profile { seconds, cpu_seconds, .. } = self.profile;
         let share = |cpu: f64, seconds: f64| 100.0 * cpu / seconds.max(0.001);

@@ -38,7 +38,8 @@ pub struct Wait {
     /// The revision
     #[arg(long)]
     revision: Option<u64>,
-    /// First waits until the object is read with this `metadata.generation` or a later one; files, and some kinds, have none
+    /// First waits until the object is read with this `metadata.generation` or a later one; files, and some
+    /// kinds, have none
     #[arg(long, requires = "object", value_parser = clap::value_parser!(i64).range(1..))]
     generation: Option<i64>,
     /// How long to wait; 0s asks once
@@ -50,9 +51,9 @@ pub struct Wait {
     address: Address,
 }
 
-/// How long one of the answers may take.
+/// Timeout of one response.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How long to wait between two questions, at first and at most.
+/// Delay between two requests, at first and at most.
 const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
 
@@ -91,7 +92,7 @@ impl Wait {
         Ok(answer)
     }
 
-    /// Asks again: for the object until it is read, and then for what has it.
+    /// Repeats the request: for the object until it is read, and then for its acknowledgements.
     async fn next(&self, client: &Client, before: Acknowledgement) -> Result<Acknowledgement, CliError> {
         if !is_read(&before, self.generation) {
             return self.first(client).await;
@@ -103,7 +104,8 @@ impl Wait {
     }
 }
 
-/// True if the object is in force in the version that is waited for: a generation, or the newest that was read.
+/// True if the object is in force in the version that is waited for: a generation, or the newest that was
+/// read.
 fn is_read(answer: &Acknowledgement, generation: Option<i64>) -> bool {
     match (&answer.object, generation) {
         (None, generation) => generation.is_none(),

@@ -132,7 +132,7 @@ impl Why {
         self.show(&answer)
     }
 
-    /// The question: the proxy, the host, the path, the method and headers.
+    /// Parameters of the query: proxy, host, path, method and headers.
     #[must_use]
     pub fn question(&self) -> (&str, &str, &str, &str, &[String]) {
         (
@@ -144,12 +144,12 @@ impl Why {
         )
     }
 
-    /// Prints an answer and returns its exit code.
+    /// Prints an explanation and returns its exit code.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn show(&self, answer: &Answer) -> Result<ExitCode, CliError> {
-        // Nobody of a folder is connected.
+        // Proxies of a directory are never connected.
         let is_noted = self.files.is_none() && !answer.connected;
         self.shown.output.write(answer, |screen| text(answer, is_noted, screen))?;
         Ok(if answer.reaches { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -188,7 +188,7 @@ fn object_text(answer: &WhyObject, screen: &Screen) -> String {
     out
 }
 
-/// The first few, and how many more.
+/// The first few names, and the number of others.
 fn few(names: &[String]) -> String {
     const FEW: usize = 3;
     let mut text = names.iter().take(FEW).cloned().collect::<Vec<_>>().join(", ");
@@ -207,10 +207,10 @@ impl Endpoint {
     }
 }
 
-/// Lines of each list: the answer is to fit on a screen.
+/// Maximum lines of each list, so that the output fits on a screen.
 const LINES: usize = 8;
 
-/// `is_noted`: whether it is told that the answer is for a Pod that is not connected.
+/// Text of an explanation. `is_noted`: mention that the Pod is not connected.
 fn text(answer: &Answer, is_noted: bool, screen: &Screen) -> String {
     let mut out = format!("{} -> {}\n", answer.proxy, answer.request);
     if is_noted {

@@ -1,5 +1,5 @@
-//! The changed paths that the watcher reported and the scanner has not read yet. Bounded: beyond a number of paths, everything
-//! counts as changed.
+//! Paths that changed according to the watcher and that the scanner has not read yet. The queue is bounded:
+//! beyond a number of paths, everything counts as changed.
 
 use super::scanner::Walked;
 use notify::event::{AccessKind, AccessMode, CreateKind, ModifyKind, RenameMode};
@@ -10,10 +10,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Paths that are remembered one by one.
+/// Maximum number of paths that are tracked one by one.
 const MOST: usize = 8_192;
 
-/// How far the writing of a changed file had come.
+/// Write progress of a changed file, from the watcher's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WriteState {
     /// Closed after writing, or put in place by rename.
@@ -29,7 +29,7 @@ pub(super) enum WriteState {
 }
 
 impl WriteState {
-    /// The state of a path after an event; `None` if the event changes nothing.
+    /// State of a path after an event; `None` if the event is irrelevant.
     fn after(before: Option<Self>, kind: &EventKind) -> Option<Self> {
         match kind {
             EventKind::Access(AccessKind::Close(AccessMode::Write)) => Some(Self::Complete),
@@ -50,15 +50,15 @@ impl WriteState {
     }
 }
 
-/// What changed since the scanner last took it.
+/// Changes since the scanner last took them from the queue.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) paths: HashMap<PathBuf, WriteState>,
     /// Any path may have changed: events were lost, or there were too many.
     pub(super) everything: bool,
-    /// What a walk on another thread found.
+    /// Result of a rescan on another thread, if it succeeded.
     pub(super) walked: Option<Walked>,
-    /// A walk on another thread ended, also one that failed and found nothing.
+    /// True if a rescan on another thread ended, with or without a result.
     pub(super) walk_ended: bool,
     pub(super) stop: bool,
 }
@@ -74,7 +74,6 @@ impl Changes {
 pub(super) struct ChangeQueue {
     changes: Mutex<Changes>,
     arrived: Condvar,
-    /// Wakes [`ChangeQueue::stopped`].
     stopping: Notify,
 }
 
@@ -84,7 +83,7 @@ impl ChangeQueue {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in an event of the watcher.
+    /// Records an event of the watcher.
     pub(super) fn record(&self, event: notify::Result<Event>) {
         let mut changes = self.lock();
         match event {
@@ -104,7 +103,7 @@ impl ChangeQueue {
         self.arrived.notify_all();
     }
 
-    /// Takes in what a walk found; `None` when it failed: then everything may have changed.
+    /// Stores the result of a walk. `None` if it failed, so that any path may have changed.
     pub(super) fn walked(&self, walked: Option<Walked>) {
         let mut changes = self.lock();
         changes.everything |= walked.is_none();
@@ -114,7 +113,7 @@ impl ChangeQueue {
         self.arrived.notify_all();
     }
 
-    /// Asks the source's thread to end.
+    /// Requests the end of the source's thread.
     pub(super) fn stop(&self) {
         self.lock().stop = true;
         self.arrived.notify_all();
@@ -132,7 +131,8 @@ impl ChangeQueue {
         }
     }
 
-    /// Waits for changes until `deadline`; collects a burst until no new path comes for `quiet`, at most for `ceiling`.
+    /// Waits for changes until `deadline`, then collects a burst until no new path arrives for `quiet`, at
+    /// most for `ceiling`.
     pub(super) fn wait(&self, deadline: Instant, quiet: Duration, ceiling: Duration) -> Changes {
         let mut changes = self.lock();
         while changes.is_empty() {
@@ -151,8 +151,8 @@ impl ChangeQueue {
                 break;
             }
             changes = self.arrived.wait_timeout(changes, left).unwrap_or_else(PoisonError::into_inner).0;
-            // More paths are more of the burst. The same ones again are not: a log file beside the configuration that is
-            // written to all the time must not hold up every change.
+            // Only further paths extend the burst. Repeated events of one path do not: a log file beside the
+            // configuration that is written to all the time must not delay every change.
             if changes.paths.len() > count {
                 count = changes.paths.len();
                 pause = Instant::now() + quiet;

@@ -1,8 +1,8 @@
 //! Objects from files: folders of YAML, single files, and the files of mesh config and networks.
 //!
 //! ```text
-//! notify ─▶ ChangeQueue (paths, bounded) ─▶ Scanner: reads what is due ─▶ FileState (pure) ─▶ SourceBatch ─▶ channel
-//!                                            ▲ full scan from time to time
+//! notify ─▶ ChangeQueue (paths) ─▶ Scanner: reads files ─▶ FileState (pure) ─▶ SourceBatch ─▶ channel
+//!                                   ▲ periodic full scan
 //! ```
 
 mod change_queue;

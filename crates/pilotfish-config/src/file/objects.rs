@@ -24,7 +24,7 @@ impl Objects {
         self.0.iter().map(Object::key)
     }
 
-    /// The objects under copies of their keys, for a next version of the file.
+    /// Copies the objects into a map, for the next version of the file.
     pub(super) fn to_map(&self) -> BTreeMap<ObjectKey, Object> {
         self.0.iter().map(|object| (object.key().clone(), object.clone())).collect()
     }

@@ -1,50 +1,48 @@
-//! Reading files once, for commands: by the rules by which they are served.
+//! One-time reading of files for commands, by the rules of the file source.
 
 use super::state::FileContent;
 use super::walk::{Found, read_file, walk};
 use pilotfish_source::Heartbeat;
 use std::path::{Path, PathBuf};
 
-/// A file.
+/// A file and its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadText {
-    /// Where it is.
     pub path: PathBuf,
-    /// What it says.
     pub text: String,
 }
 
-/// Why files cannot be read.
+/// Errors of reading files once.
 #[derive(Debug, thiserror::Error)]
 pub enum OnceError {
-    /// One of them cannot be read.
+    /// A file or folder cannot be read.
     #[error("{}: {reason}", path.display())]
     Unreadable {
         /// The file or folder.
         path: PathBuf,
-        /// Why not.
+        /// Cause of the failure, in one line.
         reason: String,
     },
-    /// They are more than is taken.
+    /// The files are larger than the limit together.
     #[error("the files are larger than {} MiB together", limit >> 20)]
     TooLarge {
-        /// Bytes that are taken.
+        /// The limit, in bytes.
         limit: u64,
     },
 }
 
-/// Reads files, and the YAML and JSON of folders, in the order of their paths: those that `serve` would read, by the same walk. All of them
-/// have at most `limit` bytes together, each at most `file_bytes`.
+/// Reads files, and the YAML and JSON files of folders, in the order of their paths, by the same walk as
+/// `serve`. All of them have at most `limit` bytes together, each at most `file_bytes`.
 ///
 /// # Errors
-/// When one of them cannot be read: what depends on all of them must not go on with some.
+/// If one of them cannot be read: a result that depends on all of them must not be computed from some.
 pub fn read_once(paths: &[PathBuf], file_bytes: u64, limit: u64) -> Result<Vec<ReadText>, OnceError> {
     let mut texts = Vec::new();
     let mut left = limit;
     for path in paths {
         let files = if path.is_dir() { of_folder(path)? } else { vec![path.clone()] };
         for path in files {
-            // Before it is read.
+            // Checked before the file is read into memory.
             if std::fs::metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() > left) {
                 return Err(OnceError::TooLarge { limit });
             }

@@ -1,16 +1,15 @@
-//! The same work for many items, on all processors.
+//! Work on many items in parallel, on all processors.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{panic, thread};
 
-/// Fewer items than this for each thread are not worth starting one.
+/// Minimum number of items for each thread: with fewer, starting it costs more than it saves.
 const EACH: usize = 32;
-/// Threads at once.
+/// Maximum number of threads.
 const MOST: usize = 16;
 
-/// Does the work for every item, side by side where there are many. The results are in the order of the items, whichever
-/// was ready first.
+/// Does the work for every item, in parallel if there are many. The results are in the order of the items.
 pub(super) fn for_each<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     on_threads(processors.min(MOST).min(items.len() / EACH), items, work)

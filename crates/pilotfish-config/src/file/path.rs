@@ -1,4 +1,4 @@
-//! The path of a file, as it is a key.
+//! Path of a file, as a key of maps.
 
 use std::cmp::Ordering;
 use std::ops::Deref;
@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The path of a file. It is in the order of paths, component by component, and is compared byte by byte: a start with 10,000 files compares a
-/// million of them, and taking both apart each time took a tenth of it.
+/// Path of a file. It sorts by components but compares bytes: a start with 10,000 files compares a million
+/// paths, and splitting both each time took a tenth of the start.
 #[derive(Clone, Debug)]
 pub struct FilePath(Arc<Path>);
 
@@ -17,7 +17,7 @@ impl FilePath {
     }
 }
 
-/// Without `.`, double and last slashes: paths that are equal are equal bytes then.
+/// Normalizes the path (no `.`, doubled or trailing slashes), so that equal paths have equal bytes.
 impl From<&Path> for FilePath {
     fn from(path: &Path) -> Self {
         Self(path.components().collect::<PathBuf>().into())

@@ -1,4 +1,4 @@
-//! Looking through all folders from time to time, for what a watcher cannot notice.
+//! Periodic walks through all folders, for changes without watcher events.
 
 use super::change_queue::Changes;
 use std::time::Instant;
@@ -6,17 +6,18 @@ use std::time::Instant;
 /// The next walk through all folders, or the one that runs on a thread of its own.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Rescan {
-    /// It begins then.
+    /// Start time of the next walk.
     At(Instant),
-    /// It runs.
+    /// A walk is running.
     Walks {
-        /// Everything was looked through meanwhile: what the walk finds may be older, and is of no use.
+        /// True if everything was scanned after this walk began, so that its result may be older and is
+        /// dropped.
         outdated: bool,
     },
 }
 
 impl Rescan {
-    /// When the next walk begins; `None` while one runs.
+    /// Start time of the next walk; `None` while one runs.
     pub(super) fn due(&self) -> Option<Instant> {
         match self {
             Self::At(due) => Some(*due),
@@ -24,7 +25,8 @@ impl Rescan {
         }
     }
 
-    /// Takes in what changed; a walk that ended is followed by one at `next`. Gives true when a walk is to begin now.
+    /// Applies changes, and schedules the next walk at `next` when one has ended. Returns true if a walk is
+    /// to start now.
     pub(super) fn step(&mut self, changes: &mut Changes, now: Instant, next: Instant) -> bool {
         match self {
             Self::At(due) => now >= *due,

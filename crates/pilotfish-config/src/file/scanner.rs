@@ -1,4 +1,4 @@
-//! Scanning changed files: which are read when, and when a change counts as complete.
+//! Scanner of changed files: schedules reading, and decides when a change is complete.
 
 mod losses;
 
@@ -22,15 +22,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Walks in a row, while there are folders that were not watched before.
+/// Maximum number of walks in a row while each finds new folders to watch.
 const MOST_WALKS: usize = 16;
 
-/// A path that was named.
+/// A configured path: a folder, or a single file.
 #[derive(Clone, Debug)]
 pub(super) struct Root {
-    /// As it was named, for messages.
+    /// The path as configured, for messages.
     named: PathBuf,
-    /// Without regard to the working directory.
+    /// The path, made absolute.
     path: PathBuf,
     role: FileRole,
     is_folder: bool,
@@ -49,7 +49,7 @@ impl Root {
         Ok(Self { named: named.to_owned(), path, role, is_folder: meta.is_dir() })
     }
 
-    /// What a file at or below the root is called in messages.
+    /// Name of a file at or below the root, for messages.
     fn name_of(&self, path: &Path) -> Arc<str> {
         let name = match path.strip_prefix(&self.path) {
             Ok(rest) if !rest.as_os_str().is_empty() => self.named.join(rest),
@@ -58,8 +58,8 @@ impl Root {
         name.display().to_string().into()
     }
 
-    /// Why the root as a whole cannot be read now. Its files do not count as deleted then, and their objects stay. A
-    /// file that was named counts as deleted when its folder is there without it.
+    /// Reason why the root as a whole cannot be read now. Its files then do not count as deleted, and their
+    /// objects stay. A single file counts as deleted if its folder exists without it.
     fn unreadable(&self) -> Option<String> {
         let error = match fs::metadata(&self.path) {
             Ok(meta) if self.is_folder && meta.is_dir() => fs::read_dir(&self.path).err()?,
@@ -77,7 +77,7 @@ impl Root {
     }
 }
 
-/// The root that a file belongs to. A file that was named counts as what it was named for, also inside of a folder.
+/// The root that a file belongs to. A file that is a root as well as below one belongs to its own root.
 fn root_of<'a>(roots: &'a [Root], path: &Path) -> Option<&'a Root> {
     roots.iter().filter(|root| root.holds(path)).min_by_key(|root| (root.is_folder, root.role))
 }
@@ -86,11 +86,12 @@ fn root_of<'a>(roots: &'a [Root], path: &Path) -> Option<&'a Root> {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     due: Instant,
-    /// Since when the file is away.
+    /// Time at which the file disappeared.
     absent_since: Option<Instant>,
     /// True if an event shows that the file was put in place by rename, or closed soon after it was written.
     is_closed: bool,
-    /// The file as a walk found it, without any event, and when: it counts once it stays so.
+    /// Signature of a file that changed without an event, and the time at which a walk found it. The file
+    /// counts as complete once the signature stays the same.
     unconfirmed: Option<(Signature, Instant)>,
 }
 
@@ -99,7 +100,7 @@ impl Pending {
         Self { due, absent_since: None, is_closed: false, unconfirmed: None }
     }
 
-    /// The next time to read a file that has not stayed as it is for long enough; `None` when it has.
+    /// Time of the next read of a file whose signature has not been stable for long enough; `None` if it has.
     fn confirm(&self, signature: Option<Signature>, now: Instant, wait: Duration) -> Option<Self> {
         let ((before, since), signature) = (self.unconfirmed?, signature?);
         let since = if before == signature { since } else { now };
@@ -108,7 +109,7 @@ impl Pending {
     }
 }
 
-/// A file as it was when it was read.
+/// Signature of a file when it was last read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
     /// `None` if it could not be read.
@@ -118,7 +119,7 @@ struct Known {
 }
 
 impl Known {
-    /// A file to be read again as soon as that is possible.
+    /// State of a file that must be read again as soon as possible.
     const UNREAD: Self = Self { signature: None, is_settled: false };
 
     /// True if the file has not changed since.
@@ -127,7 +128,7 @@ impl Known {
     }
 }
 
-/// The reason why all files are compared with what was read of them.
+/// Reason for comparing all files with their known state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trigger {
     /// Nothing was read before, so nothing can be lost.
@@ -138,7 +139,7 @@ pub(super) enum Trigger {
     Walk,
 }
 
-/// What a walk through all roots found, at some time.
+/// Result of one walk through all roots.
 #[derive(Debug, Default)]
 pub(super) struct Walked {
     found: Found,
@@ -160,7 +161,7 @@ impl Walked {
     }
 }
 
-/// Knows the files, what was read of them, and which to read when.
+/// State of all files: what was read of them, and when each is read next.
 pub(super) struct Scanner {
     roots: Arc<[Root]>,
     limits: Limits,
@@ -177,7 +178,7 @@ pub(super) struct Scanner {
     failure: Option<Arc<str>>,
     problems: Arc<SourceProblems>,
     guard: LossGuard,
-    /// Where the guard shows what it holds back.
+    /// Losses that the guard holds, for operators.
     losses: HeldLosses,
     /// Objects that stay in force although their file lacks them or is away, until it is read again.
     held: BTreeMap<FilePath, BTreeSet<ObjectKey>>,
@@ -212,12 +213,12 @@ impl Scanner {
         }
     }
 
-    /// With a guard of these settings, which shows in `losses` what it holds back.
+    /// Adds a guard with these settings, which publishes held losses in `losses`.
     pub(super) fn with_guard(self, settings: GuardSettings, losses: HeldLosses) -> Self {
         Self { guard: LossGuard::new(settings), losses, ..self }
     }
 
-    /// Watches the folders from now on, and reads what has changed since the last scan.
+    /// Starts watching the folders, and reads the files that changed since the last scan.
     pub(super) fn watch(&mut self, queue: Arc<ChangeQueue>, now: Instant, clock: SystemTime) -> SourceBatch {
         self.watch = Some(Watch::new(queue));
         let (folders, link_folders) = (self.folders.clone(), self.link_folders.clone());
@@ -229,7 +230,7 @@ impl Scanner {
         &self.state
     }
 
-    /// When the next file is due.
+    /// Time at which the next file is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.pending.values().map(|pending| pending.due).chain(self.writes.next_due()).min()
     }
@@ -240,7 +241,7 @@ impl Scanner {
         if complete { usual } else { usual.min(Duration::from_secs(1)) }
     }
 
-    /// Reads what changed and what is due.
+    /// Applies changes, and reads the files that are due.
     pub(super) fn poll_changes(&mut self, changes: Changes, now: Instant, clock: SystemTime) -> SourceBatch {
         let mut trigger = None;
         for (path, state) in changes.paths {
@@ -261,7 +262,7 @@ impl Scanner {
         batch
     }
 
-    /// Notes when to read a file that changed. Returns what has to be read because of it now.
+    /// Schedules reading a file that changed. Returns the part that must be read at once.
     fn take_change(&mut self, path: &Path, state: WriteState, now: Instant) -> Affected {
         let affected = self.affected(path);
         let file = FilePath::from(path);
@@ -280,12 +281,12 @@ impl Scanner {
         affected
     }
 
-    /// Notes when to read a file that had been open for writing for a time, as far as is known.
+    /// Schedules reading a file after it was open for writing for the given time, as far as events show.
     fn read_later(&mut self, file: FilePath, state: WriteState, open: Duration, now: Instant) {
         let wait = if state == WriteState::Created { self.timing.settle } else { Duration::ZERO };
         let before = self.pending.get(&file).filter(|_| state != WriteState::Complete);
         let absent_since = before.and_then(|pending| pending.absent_since);
-        // A slow writer may have it open still when another one closes it.
+        // A slow writer may still have it open when another one closes it.
         let is_quick = open <= self.timing.settle && !self.held.contains_key(&file);
         let is_closed = state == WriteState::Complete && is_quick;
         self.pending.insert(file, Pending { absent_since, is_closed, ..Pending::at(now + wait) });
@@ -300,7 +301,7 @@ impl Scanner {
         }
     }
 
-    /// Reports files that are not closed in time; what was read of them before stays.
+    /// Reports files that were not closed in time; the content that was read before stays in force.
     fn report_open_writes(&mut self, now: Instant, batch: &mut SourceBatch) {
         let seconds = self.timing.write_timeout.as_secs();
         let reason = format!(
@@ -320,17 +321,19 @@ impl Scanner {
         self.compare(Walked::through(&self.roots, &self.heartbeat), now, clock, trigger)
     }
 
-    /// A walk that needs nothing else of the scanner, for another thread. What it finds may be older than what was read meanwhile.
+    /// Returns a walk through all roots that can run on another thread. Its result may be older than files
+    /// that the scanner reads meanwhile.
     pub(super) fn walk(&self, alive: Heartbeat) -> impl FnOnce() -> Walked + Send + 'static {
         let roots = Arc::clone(&self.roots);
         move || Walked::through(&roots, &alive)
     }
 
-    /// Reads what differs from what a walk found. Files are looked at once more then, so that an old walk makes nothing old.
+    /// Reads the files that differ from the walk's result. They are examined again first, so that an old walk
+    /// reverts nothing.
     fn compare(&mut self, walked: Walked, now: Instant, clock: SystemTime, trigger: Trigger) -> SourceBatch {
         let Walked { mut found, mut failure } = walked;
-        // What came into a folder before it was watched is found by walking once more. A folder that grows faster than
-        // that is found complete at the latest by the next rescan.
+        // Walks once more after new folders are watched: files may have arrived in them before their watch
+        // began. In a folder that gains subfolders faster than that, the rest is found at the next rescan.
         for _ in 0..MOST_WALKS {
             if !self.watch_folders([&found.folders, &found.link_folders]) {
                 break;
@@ -360,7 +363,8 @@ impl Scanner {
         batch
     }
 
-    /// Removes roots that went away during the walk from the unreadable folders. Returns why the last one cannot be read.
+    /// Removes roots that went away during the walk from the unreadable folders. Returns why the last one
+    /// cannot be read.
     fn take_gone_root(&self, found: &mut Found) -> Option<String> {
         let mut failure = None;
         found.unreadable.retain(|path, _| {
@@ -381,7 +385,7 @@ impl Scanner {
 
     /// Files that are not, or no longer, as they were read.
     fn differing(&self, found: &Found, failure: bool) -> Vec<FilePath> {
-        // Mostly none are, and comparing paths in order is quicker than looking for each.
+        // Usually there are none, and comparing both in order is faster than looking up each.
         let mut pairs = found.files.iter().zip(&self.known);
         let is_same = found.files.len() == self.known.len()
             && pairs.all(|((path, signature), (known, read))| path == known && read.is(*signature));
@@ -403,7 +407,7 @@ impl Scanner {
         self.writes.has(path) || found.links.get(path).is_some_and(|target| self.writes.has(target))
     }
 
-    /// The signature that a differing file has to keep before it is read, where no event shows that it was
+    /// Signature that a differing file must keep before it is read; `None` if an event shows that it was
     /// written completely.
     fn unconfirmed(&self, path: &FilePath, found: &Found, trigger: Trigger) -> Option<Signature> {
         let signature = found.files.get(path)?;
@@ -416,7 +420,7 @@ impl Scanner {
         }
     }
 
-    /// Whether a file that was not found may still be there, because its root or folder could not be read.
+    /// True if a file that the walk did not find may still exist, because its root or folder cannot be read.
     fn is_hidden_by(&self, path: &Path, found: &Found, failure: bool) -> bool {
         let lost_root =
             failure && self.roots.iter().any(|root| root.holds(path) && root.unreadable().is_some());
@@ -453,7 +457,8 @@ impl Scanner {
         self.batch(events)
     }
 
-    /// How one file is read; gives `None` for one that belongs to no root. It may be called from any thread.
+    /// Returns a function that reads one file, callable from any thread. It returns `None` for a path below
+    /// no root.
     fn reading(&self) -> impl Fn(&FilePath) -> Option<FoundFile> + Sync + use<'_> {
         let Self { roots, limits, state, known, heartbeat, .. } = self;
         move |path| {
@@ -479,7 +484,7 @@ impl Scanner {
         }
     }
 
-    /// Decides what follows from what was found at the path of a file that was due.
+    /// Decides on a file that was due, by the content found at its path.
     fn classify(
         &mut self,
         path: &FilePath,
@@ -503,7 +508,7 @@ impl Scanner {
             }
             FoundContent::Absent if !self.known.contains_key(path) => Outcome::Unchanged,
             FoundContent::Absent => {
-                // Editors take a file away before they put the new one in its place.
+                // Editors remove a file before they put the new one in its place.
                 let since = pending.absent_since.unwrap_or(now);
                 let settle = self.timing.settle;
                 if now.saturating_duration_since(since) < settle {
@@ -544,7 +549,7 @@ impl Scanner {
             let Some(root) = root_of(&self.roots, &path) else { continue };
             let (name, role) = (root.name_of(&path), root.role);
             let path = FilePath::from(&*path);
-            // Looked at again when it becomes readable, and taken away when it is gone.
+            // Read again when it becomes readable, and removed when it is gone.
             self.known.insert(path.clone(), Known::UNREAD);
             changes.push(FileChange { path, name, role, content: FileContent::Unreadable(reason) });
         }
@@ -626,7 +631,7 @@ enum FoundContent {
     Other(FileContent, Option<Signature>),
 }
 
-/// What follows from a file that was due.
+/// Result of checking a file that was due.
 enum Outcome {
     Unchanged,
     /// It may not be complete yet: read it again.
@@ -644,7 +649,7 @@ struct ChangedFile {
     quiet: Option<Instant>,
 }
 
-/// What has to be read after a change at a path.
+/// Scope of the rescan that a change at a path requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Affected {
     Nothing,

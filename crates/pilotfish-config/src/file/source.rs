@@ -1,4 +1,4 @@
-//! The file source: opening, its thread, its end.
+//! File source: opening, its thread, and its end.
 
 use super::change_queue::ChangeQueue;
 use super::rescan::Rescan;
@@ -22,7 +22,7 @@ const ACCEPTANCE_POLL: Duration = Duration::from_millis(250);
 /// Interval of the heartbeats of a source without changes.
 const BEAT: Duration = Duration::from_secs(5);
 
-/// What to read, and when.
+/// Paths and settings of a [`FileSource`].
 #[derive(Clone, Debug)]
 pub struct FileSourceSettings {
     /// Folders (with everything below) and single files with objects.
@@ -31,17 +31,17 @@ pub struct FileSourceSettings {
     pub mesh_config: Option<PathBuf>,
     /// The file with the mesh networks, if there is one.
     pub mesh_networks: Option<PathBuf>,
-    /// How much is read.
+    /// Limits on file size and content.
     pub limits: Limits,
-    /// More checks of each object.
+    /// Further checks of each object.
     pub checks: Vec<ObjectCheck>,
-    /// When a change is taken as complete.
+    /// Delays until a change counts as complete.
     pub timing: Timing,
     /// Thresholds of the guard against losses of objects with files that are gone.
     pub guard: GuardSettings,
-    /// Where those that wait are shown and accepted.
+    /// Held losses, where operators see and accept them.
     pub losses: HeldLosses,
-    /// Where the source says that it is alive.
+    /// Heartbeats of the source's threads.
     pub heartbeats: FileHeartbeats,
 }
 
@@ -61,7 +61,7 @@ impl Default for FileHeartbeats {
 }
 
 impl FileSourceSettings {
-    /// The source of these paths, with defaults for all else.
+    /// Settings for these paths, with defaults for everything else.
     #[must_use]
     pub fn new(paths: Vec<PathBuf>) -> Self {
         let (limits, timing) = (Limits::default(), Timing::default());
@@ -80,21 +80,21 @@ impl FileSourceSettings {
     }
 }
 
-/// When a change is taken as complete.
+/// Delays until a change counts as complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// A burst of changes has ended when nothing changed for this long.
     pub quiet: Duration,
-    /// A burst is handed over in parts when it takes longer than this. Not long: a lone change waits for the bursts of others, and what belongs
-    /// together is gathered once more before it is published, by namespace.
+    /// Maximum duration of a burst before it is delivered in parts. Kept short: a single change waits for
+    /// bursts of other files, and the debouncer groups related changes again by namespace.
     pub ceiling: Duration,
-    /// How long a file that is half written, or gone, is given to become whole. A complete file does not wait.
+    /// Time that a half-written or removed file gets to become complete. A complete file does not wait.
     pub settle: Duration,
     /// Time without a further change after which a file that changed without an event counts as complete.
     pub confirm: Duration,
     /// Time after which a file that is still open for writing is reported.
     pub write_timeout: Duration,
-    /// How often everything is scanned, for what a watcher cannot notice (network file systems).
+    /// Interval of full scans, for changes without watcher events (network file systems).
     pub rescan: Duration,
 }
 
@@ -111,21 +111,20 @@ impl Default for Timing {
     }
 }
 
-/// Why the files cannot be served at all.
+/// Errors that prevent serving the files at all.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// A path that was named does not exist, or cannot be read.
+    /// A configured path does not exist, or cannot be read.
     #[error("cannot read {}", path.display())]
     Path {
-        /// The path as it was named.
+        /// The path as configured.
         path: PathBuf,
-        /// Why.
         source: std::io::Error,
     },
     /// A mesh file is wrong, and there is no last good version at the start.
     #[error("{}", list(reports))]
     Mesh {
-        /// What is wrong.
+        /// Problems of the mesh file.
         reports: Vec<ProblemReport>,
     },
     /// The thread of the source could not be started.
@@ -149,10 +148,10 @@ pub struct FileSource {
 }
 
 impl FileSource {
-    /// Reads everything. Broken objects are no reason to fail: they are in the problems.
+    /// Reads everything. Broken objects are reported as problems and cause no error.
     ///
     /// # Errors
-    /// When a path does not exist, or a mesh file is wrong.
+    /// If a path does not exist, or a mesh file is invalid.
     pub fn open(settings: FileSourceSettings) -> Result<Self, OpenError> {
         let roots = roots(&settings)?;
         let queue = Arc::new(ChangeQueue::default());
@@ -167,23 +166,24 @@ impl FileSource {
         Ok(Self { scanner, queue, timing, acceptances, heartbeats, first })
     }
 
-    /// What is wrong with the files as they were read.
+    /// Problems of the files in their present state.
     #[must_use]
     pub fn problems(&self) -> Arc<SourceProblems> {
         self.first.problems.clone().unwrap_or_default()
     }
 
-    /// How many files and objects were read.
+    /// Number of files and of objects that were read.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         let state = self.scanner.state();
         (state.files(), state.objects().len())
     }
 
-    /// Hands over everything that was read, then every change, until it is stopped or the receiver is dropped.
+    /// Starts the thread that delivers everything that was read, then every change, until it is stopped or
+    /// the receiver is dropped.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// If no thread can be started.
     pub fn spawn(self, batches: mpsc::Sender<SourceBatch>) -> Result<RunningFileSource, OpenError> {
         let queue = self.queue.clone();
         let (done, ended) = oneshot::channel();
@@ -203,8 +203,9 @@ impl FileSource {
         if !self.deliver(first, runtime, batches) {
             return;
         }
-        // Only now: a watcher is told of every file that is opened, and with many of them that was a sixth of the time until ready. What
-        // changed since is found by one more walk, beside those who take in what was read.
+        // Watching starts after the first read: a watcher reports each opened file, and with many files that
+        // was a sixth of the time until ready. One more walk finds changes since the read, while subscribers
+        // process its result.
         let since = self.scanner.watch(self.queue.clone(), Instant::now(), SystemTime::now());
         if !since.is_empty() && !self.deliver(since, runtime, batches) {
             return;
@@ -244,7 +245,8 @@ impl FileSource {
         Instant::now() + self.scanner.rescan_interval(self.timing.rescan)
     }
 
-    /// Starts a walk on a thread of its own: with many files it takes long, and changes would wait for it. Gives false when there is no thread.
+    /// Starts a walk on a separate thread: with many files it takes long, and would delay changes. Returns
+    /// false if no thread can be started.
     fn walk_aside(&self) -> bool {
         let alive = self.heartbeats.walking.clone();
         let (queue, walk) = (self.queue.clone(), self.scanner.walk(alive.clone()));
@@ -259,9 +261,9 @@ impl FileSource {
         builder.spawn(body).is_ok()
     }
 
-    /// Waits while the channel is full; gives false when the source is to end.
+    /// Sends a batch, and waits while the channel is full. Returns false if the source must end.
     fn deliver(&self, batch: SourceBatch, runtime: &Runtime, batches: &mpsc::Sender<SourceBatch>) -> bool {
-        // The control loop has a heartbeat of its own.
+        // The wait depends on the control loop, which has a heartbeat of its own.
         self.heartbeats.reading.pause();
         let sent = runtime.block_on(async {
             tokio::select! {
@@ -275,7 +277,7 @@ impl FileSource {
     }
 }
 
-/// The source's thread. It ends when this is dropped.
+/// Handle of the source's thread, which ends when the handle is dropped.
 #[derive(Debug)]
 pub struct RunningFileSource {
     queue: Arc<ChangeQueue>,
@@ -284,12 +286,12 @@ pub struct RunningFileSource {
 }
 
 impl RunningFileSource {
-    /// Asks the source to end.
+    /// Requests the end of the source.
     pub fn stop(&self) {
         self.queue.stop();
     }
 
-    /// Waits for the end; true when it was in order, false when the thread panicked.
+    /// Waits for the end of the thread. Returns true if it ended regularly, false if it panicked.
     pub async fn ended(&mut self) -> bool {
         // The sender is dropped at the end, also by a panic; nothing is ever sent.
         let _ = (&mut self.ended).await;
@@ -316,7 +318,8 @@ pub(super) fn roots(settings: &FileSourceSettings) -> Result<Vec<Root>, OpenErro
         .collect()
 }
 
-/// At the start a broken mesh file has no last good version, and falling back to Istio's defaults would hide the mistake.
+/// Fails for a broken mesh file: at the start it has no last good version, and Istio's defaults would hide
+/// the mistake.
 fn reject_broken_mesh(first: &SourceBatch) -> Result<(), OpenError> {
     let Some(problems) = &first.problems else { return Ok(()) };
     let of_mesh = |report: &&ProblemReport| {

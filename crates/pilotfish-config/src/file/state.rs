@@ -1,4 +1,4 @@
-//! What the files hold, and what follows from a change of one: the pure part of the file source.
+//! State of the files, and the events that follow from a change of one: the pure part of the file source.
 
 use super::objects::Objects;
 use super::path::FilePath;
@@ -10,7 +10,7 @@ use pilotfish_model::{Object, ObjectKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What a file is for.
+/// Role of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileRole {
     /// Mesh config or mesh networks.
@@ -19,7 +19,7 @@ pub enum FileRole {
     Objects,
 }
 
-/// What was found where a file is or was.
+/// Result of reading a path.
 #[derive(Debug)]
 pub enum FileContent {
     /// The bytes of the file.
@@ -28,27 +28,26 @@ pub enum FileContent {
     Read(ReadFile),
     /// There is no such file (any more).
     Absent,
-    /// It is there and cannot be read; why, in one line.
+    /// The file exists and cannot be read. Holds the reason, in one line.
     Unreadable(String),
 }
 
 /// A file that is new, changed or gone.
 #[derive(Debug)]
 pub struct FileChange {
-    /// Where it is. Paths are compared to tell which of two files is the first.
+    /// Path of the file. Of two files with the same object, the one with the smaller path is in force.
     pub path: FilePath,
-    /// What it is called in messages.
+    /// Name of the file in messages.
     pub name: Arc<str>,
-    /// What it is for.
     pub role: FileRole,
-    /// What was found.
+    /// Result of reading it.
     pub content: FileContent,
 }
 
 /// The objects of all files, with last good versions and problems.
 ///
-/// Where several files (or places in one file) have an object of the same key, the first by path, then by line, is in
-/// force.
+/// Where several files (or places in one file) have an object of the same key, the first by path, then by
+/// line, is in force.
 #[derive(Debug, Default)]
 pub struct FileState {
     limits: Limits,
@@ -61,7 +60,7 @@ pub struct FileState {
     /// The files with reports.
     with_reports: BTreeSet<FilePath>,
     ignored: BTreeMap<String, usize>,
-    /// What was reported last.
+    /// The objects in force, as last sent in events.
     in_force: BTreeMap<ObjectKey, Object>,
 }
 
@@ -81,9 +80,9 @@ impl PreparedFile {
 
 #[derive(Debug, Default)]
 struct FileEntry {
-    /// The file's objects: as written, as they were when they were last good, or closed.
+    /// The file's objects: as written, in their last good version, or in their closed form.
     objects: Objects,
-    /// The objects that were never good: what is in `objects` only lets nothing pass.
+    /// Keys of objects that were never good: `objects` has their closed form.
     closed: BTreeSet<ObjectKey>,
     reports: Vec<ProblemReport>,
     ignored: BTreeMap<String, usize>,
@@ -96,13 +95,13 @@ impl FileState {
         Self { limits, ..Self::default() }
     }
 
-    /// With more checks of each object.
+    /// Adds checks of each object.
     #[must_use]
     pub fn with_checks(self, checks: Vec<ObjectCheck>) -> Self {
         Self { checks, ..self }
     }
 
-    /// Takes in changed files; gives the changed objects, by key.
+    /// Applies changed files, and returns the changed objects, by key.
     pub fn apply(&mut self, changes: Vec<FileChange>) -> Vec<SourceEvent> {
         let mut touched = BTreeSet::new();
         for change in changes {
@@ -112,7 +111,7 @@ impl FileState {
         self.update_all(touched)
     }
 
-    /// A changed file as it will be, completed by last good versions.
+    /// Reads a changed file, and completes it with last good versions.
     pub(super) fn prepare(&self, change: FileChange) -> PreparedFile {
         let path = change.path.clone();
         let none = FileEntry::default();
@@ -120,7 +119,7 @@ impl FileState {
         PreparedFile { path, entry }
     }
 
-    /// Puts prepared files, each of another path, in force; gives the changed objects, by key.
+    /// Puts prepared files, each of another path, in force, and returns the changed objects, by key.
     pub(super) fn commit(&mut self, files: impl IntoIterator<Item = PreparedFile>) -> Vec<SourceEvent> {
         let mut touched = BTreeSet::new();
         files.into_iter().for_each(|file| self.put(file, &mut touched));
@@ -163,7 +162,7 @@ impl FileState {
         }
     }
 
-    /// What is wrong now.
+    /// Current problems of all files.
     #[must_use]
     pub fn problems(&self) -> SourceProblems {
         let with_reports = self.with_reports.iter().filter_map(|path| self.files.get(path));
@@ -173,7 +172,6 @@ impl FileState {
         SourceProblems { reports, ignored: self.ignored.clone() }
     }
 
-    /// How many files there are.
     #[must_use]
     pub fn files(&self) -> usize {
         self.files.len()
@@ -185,14 +183,15 @@ impl FileState {
         &self.in_force
     }
 
-    /// Whether what is in force under the key only stands in for an object that cannot be used.
+    /// True if the object in force under the key is the closed form of an object that cannot be used.
     #[must_use]
     pub fn is_closed(&self, key: &ObjectKey) -> bool {
         let holder = self.holders.get(key).and_then(|holders| holders.first());
         holder.and_then(|path| self.files.get(path)).is_some_and(|entry| entry.closed.contains(key))
     }
 
-    /// Objects that no file has any more once these files are in force. `held` has objects that other files lack and keep in force.
+    /// Objects that no file has any more once these files are in force. `held` names objects that other files
+    /// lost and still keep in force.
     pub(super) fn lost<'a>(
         &'a self,
         files: impl Iterator<Item = &'a PreparedFile> + Clone,
@@ -237,7 +236,7 @@ impl FileState {
         let FileChange { name, role, content, .. } = change;
         let read = match (content, role) {
             (FileContent::Absent, FileRole::Objects) => return None,
-            // The operator named this file, so the mesh does not fall back to defaults because it is away.
+            // The operator configured this file, so a missing one does not reset the mesh to defaults.
             (FileContent::Absent, FileRole::Mesh(_)) => {
                 return Some(unreadable_entry(&name, role, "there is no such file", before));
             }
@@ -265,7 +264,7 @@ impl FileState {
         keys.into_iter().filter_map(|key| self.update(key)).collect()
     }
 
-    /// Puts the first holder's object in force; gives the difference.
+    /// Puts the first holder's object in force, and returns the difference.
     fn update(&mut self, key: ObjectKey) -> Option<SourceEvent> {
         let holders = self.holders.get(&key);
         if holders.is_some_and(|holders| holders.len() > 1) {
@@ -286,7 +285,7 @@ impl FileState {
         self.files.get(path)?.objects.get(key)
     }
 
-    /// A warning for each file, but the first, that has the object.
+    /// Warnings for all files but the first that have the object.
     fn duplicates(&self, key: &ObjectKey) -> Vec<ProblemReport> {
         let Some(holders) = self.holders.get(key) else { return Vec::new() };
         let mut objects = holders.iter().filter_map(|path| self.object_of(path, key));
@@ -309,7 +308,7 @@ fn count(
     }
 }
 
-/// A file that could not be read: everything stays as it was.
+/// Returns the entry of a file that could not be read: its objects stay as they were.
 fn unreadable_entry(file: &Arc<str>, role: FileRole, reason: &str, before: &FileEntry) -> FileEntry {
     let object = match role {
         FileRole::Objects => None,
@@ -326,7 +325,8 @@ fn unreadable_entry(file: &Arc<str>, role: FileRole, reason: &str, before: &File
     }
 }
 
-/// What a file holds now, completed by last good versions of what is broken in it. What has none and guards something is closed.
+/// Returns the entry of a file after it was read. Broken objects are replaced by their last good version, or
+/// by their closed form if they have none and are of a kind that restricts access.
 fn read_entry(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry {
     let mut objects: BTreeMap<ObjectKey, Object> = BTreeMap::new();
     let unserved = read.unserved.iter();
@@ -346,7 +346,7 @@ fn read_entry(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry 
             objects.insert(key, item.object);
         }
     }
-    // Where a broken part cannot be tied to an object, it may have been any object that is missing now.
+    // A broken part without a known object may have been any object that is missing now.
     let uncertain = read.incomplete || read.rejected.iter().any(|rejected| rejected.key.is_none());
     let missing = |key: &ObjectKey| !objects.contains_key(key);
     let broken: BTreeMap<&ObjectKey, Option<&str>> = read
@@ -356,7 +356,7 @@ fn read_entry(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry 
         .collect();
     let mut kept = before.objects.to_map();
     kept.retain(|key, object| {
-        // An earlier version that belonged to another revision is none of the object that is there now.
+        // An earlier version of another revision is no version of the present object.
         let is_version = |revision: &Option<&str>| object.meta.revision() == *revision;
         missing(key) && broken.get(key).map_or(uncertain, is_version)
     });
@@ -387,7 +387,7 @@ fn read_entry(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry 
     FileEntry { objects: objects.into(), closed, reports, ignored: read.ignored }
 }
 
-/// What holds in the place of refused objects without an earlier version that was good.
+/// Closed forms of the refused objects without a last good version.
 fn closed_objects(rejected: &[Rejected], is_new: impl Fn(&ObjectKey) -> bool) -> BTreeMap<ObjectKey, Object> {
     let closed = rejected.iter().filter_map(|rejected| rejected.closed.as_ref());
     closed
@@ -413,7 +413,7 @@ fn duplicate(key: &ObjectKey, object: &Object, winner: &Object) -> ProblemReport
     }
 }
 
-/// `shop.yaml:12` apart.
+/// Splits an origin such as `shop.yaml:12` into file and line; the line is 0 if it has none.
 fn place(origin: &str) -> (&str, u32) {
     let split = origin.rsplit_once(':').and_then(|(file, line)| Some((file, line.parse().ok()?)));
     split.unwrap_or((origin, 0))

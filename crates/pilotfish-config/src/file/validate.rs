@@ -1,4 +1,4 @@
-//! Checking files without serving them.
+//! Validation of files without serving them.
 
 use super::scanner::{Scanner, Trigger};
 use super::source::{FileSourceSettings, OpenError, roots};
@@ -9,31 +9,31 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-/// What a check of files found.
+/// Result of validating files.
 #[derive(Clone, Debug)]
 pub struct ValidateSummary {
-    /// How many files were read.
+    /// Number of files that were read.
     pub files: usize,
-    /// How many objects of each kind are good.
+    /// Number of valid objects, by kind.
     pub objects: BTreeMap<Kind, usize>,
-    /// All objects in force, those too that stand in for others that cannot be used.
+    /// All objects in force, with closed forms in place of objects that cannot be used.
     pub in_force: Vec<Object>,
-    /// What is wrong.
+    /// Problems of the files.
     pub problems: Arc<SourceProblems>,
 }
 
 impl ValidateSummary {
-    /// Whether there is no error (there may be warnings).
+    /// True if there are no errors. There may be warnings.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.problems.errors() == 0
     }
 }
 
-/// Reads and checks everything, the mesh files as well.
+/// Reads and checks everything, including the mesh files.
 ///
 /// # Errors
-/// When a path does not exist.
+/// If a path does not exist.
 pub fn validate_paths(settings: &FileSourceSettings) -> Result<ValidateSummary, OpenError> {
     let roots = roots(settings)?;
     let (limits, checks) = (settings.limits.clone(), settings.checks.clone());

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant, SystemTime};
 /// Levels of folders below a PATH.
 const DEPTH: usize = 32;
 
-/// The metadata by which a changed file differs from an unchanged one, without reading it.
+/// Metadata that reveal a changed file without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Signature {
     size: u64,
     modified: Option<SystemTime>,
     identity: (u64, u64),
-    /// When the inode changed: a file put in place by rename keeps its old time of modification.
+    /// Time of the inode's last change: a file put in place by rename keeps its old modification time.
     changed: (i64, i64),
 }
 
@@ -33,8 +33,8 @@ impl Signature {
         }
     }
 
-    /// Whether the file was touched so recently that one more change might leave the signature as it is: file systems
-    /// count time in ticks of some milliseconds, old ones in seconds.
+    /// True if the file changed so recently that a further change might not alter its signature. File systems
+    /// record times in ticks of some milliseconds, old ones in seconds.
     pub(super) fn is_fresh(&self, now: SystemTime) -> bool {
         let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let modified = self.modified.map(since).unwrap_or_default();
@@ -48,18 +48,18 @@ impl Signature {
         since(now).saturating_sub(modified.max(changed)) < tick
     }
 
-    /// Device and inode, which tell files apart.
+    /// Device and inode, which identify a file.
     pub(super) fn identity(&self) -> (u64, u64) {
         self.identity
     }
 
-    /// How long ago the file was written to; `None` when clocks disagree.
+    /// Time since the file was last written to; `None` if its modification time is in the future.
     pub(super) fn age(&self, now: SystemTime) -> Option<Duration> {
         self.modified.and_then(|modified| now.duration_since(modified).ok())
     }
 }
 
-/// Which file or folder is at a path now; `None` when there is none.
+/// Device and inode of the file or folder at a path; `None` if there is none.
 pub(super) fn identity_of(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().as_ref().map(identity)
 }
@@ -86,7 +86,7 @@ fn changed(_: &Metadata) -> (i64, i64) {
     (0, 0)
 }
 
-/// What a walk through a folder found.
+/// Result of walking through a folder.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// The files to read.
@@ -103,20 +103,21 @@ pub(super) struct Found {
     seen: BTreeSet<PathBuf>,
 }
 
-/// Whether a name is passed over: those with a leading dot belong to editors and mounts.
+/// True for a name with a leading dot. These belong to editors and volume mounts, and are skipped.
 pub(super) fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
 }
 
-/// Whether the file is YAML or JSON by its name.
+/// True if the file name has the extension of YAML or JSON.
 pub(super) fn is_config_file(path: &Path) -> bool {
     path.extension().is_some_and(|extension| {
         ["yaml", "yml", "json"].iter().any(|known| extension.eq_ignore_ascii_case(known))
     })
 }
 
-/// Walks through a folder. A link to a folder outside of it is not followed: whoever may write there would choose what else of the machine is
-/// read. Links to files, and those between folders inside, as Kubernetes makes them in volumes, are.
+/// Walks through a folder. A link to a folder outside is not followed: anyone with write access could have
+/// other parts of the machine read. Links to files, and links between folders inside (Kubernetes volumes),
+/// are followed.
 pub(super) fn walk(folder: &Path, found: &mut Found, alive: &Heartbeat) {
     match fs::canonicalize(folder) {
         Ok(root) => walk_level(&root, folder, found, alive, 0),
@@ -156,7 +157,7 @@ fn walk_level(root: &Path, folder: &Path, found: &mut Found, alive: &Heartbeat, 
         match fs::metadata(&path) {
             Ok(meta) if meta.is_dir() => walk_level(root, &path, found, alive, depth + 1),
             Ok(meta) if meta.is_file() && is_config_file(&path) => {
-                // The folder tells whether it is a link without another look at the file.
+                // The directory entry has the file type, which saves a `stat` of the link itself.
                 let may_be_link = entry.file_type().map_or(true, |file_type| file_type.is_symlink());
                 found.file(&path, &meta, may_be_link);
             }
@@ -166,7 +167,7 @@ fn walk_level(root: &Path, folder: &Path, found: &mut Found, alive: &Heartbeat, 
                 }
             }
             Ok(_) => {}
-            // A link to nowhere, or gone meanwhile: as if it were not there.
+            // A dangling link, or a file that was removed meanwhile, counts as absent.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) if is_config_file(&path) || is_folder() => found.unreadable(&path, &error),
             Err(_) => {}
@@ -175,7 +176,7 @@ fn walk_level(root: &Path, folder: &Path, found: &mut Found, alive: &Heartbeat, 
 }
 
 impl Found {
-    /// Notes a file, and the folder that it really is in when it is a link.
+    /// Records a file, and for a link the folder of its target.
     pub(super) fn file(&mut self, path: &Path, meta: &Metadata, may_be_link: bool) {
         self.files.insert(path.into(), Signature::of(meta));
         let is_link = may_be_link && fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink());
@@ -190,7 +191,7 @@ impl Found {
     }
 }
 
-/// Reads a file, but no more than the limit.
+/// Reads a file up to the limit.
 pub(super) fn read_file(path: &Path, limit: u64) -> (FileContent, Option<Signature>) {
     let file = match RegularFile::open(path) {
         Ok(file) => file,

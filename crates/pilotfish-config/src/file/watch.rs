@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Watches folders one by one, without those below: which folders count is found out by walking.
+/// Watcher of single folders, without those below; walks determine the relevant folders.
 pub(super) struct Watch {
     watcher: Option<RecommendedWatcher>,
-    /// The folders, with their identity when watching began: another folder at the same path must be watched again.
+    /// The folders with their identity when the watch started: another folder at the same path must be
+    /// watched again.
     watched: BTreeMap<PathBuf, Option<(u64, u64)>>,
     complete: bool,
 }
@@ -19,23 +20,23 @@ impl Watch {
     pub(super) fn new(queue: Arc<ChangeQueue>) -> Self {
         let watcher = notify::recommended_watcher(move |event| queue.record(event));
         if let Err(error) = &watcher {
-            tracing::warn!(%error, "files cannot be watched, they are scanned every second instead");
+            tracing::warn!(%error, "cannot start a file watcher; files are scanned every second instead");
         }
         Self { complete: watcher.is_ok(), watcher: watcher.ok(), watched: BTreeMap::new() }
     }
 
-    /// Whether every folder is watched.
+    /// True if every folder is watched.
     pub(super) fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// Watches these folders and no others; true when one was added.
+    /// Watches these folders and no others. Returns true if one was added.
     pub(super) fn set_folders(&mut self, folders: &BTreeSet<&Path>) -> bool {
         let Some(watcher) = &mut self.watcher else { return false };
         self.watched.retain(|folder, identity| {
             let keep = folders.contains(&**folder) && identity_of(folder) == *identity;
             if !keep {
-                // It fails when the folder is gone, and then there is nothing to end.
+                // This fails if the folder is gone, and then there is no watch to end.
                 let _ = watcher.unwatch(folder);
             }
             keep
@@ -60,7 +61,7 @@ impl Watch {
             && self.complete
         {
             let folder = folder.display();
-            tracing::warn!(%folder, %error, "a folder cannot be watched, files are scanned every second instead");
+            tracing::warn!(%folder, %error, "cannot watch a folder; files are scanned every second instead");
         }
         self.complete = failed.is_none();
         added

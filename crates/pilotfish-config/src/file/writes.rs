@@ -1,4 +1,4 @@
-//! Files that somebody has open for writing: what they hold counts once they are closed.
+//! Files that are open for writing: their content counts once they are closed.
 
 use super::change_queue::WriteState;
 use super::path::FilePath;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Files that were written to and not closed, as far as events tell.
+/// Files that were written to and not closed, according to events.
 #[derive(Debug)]
 pub(super) struct OpenWrites {
     timeout: Duration,
@@ -28,7 +28,7 @@ impl OpenWrites {
         Self { timeout, files: BTreeMap::new() }
     }
 
-    /// Takes in a change of a file. Returns how long it was open for writing before, or `None` if it still is.
+    /// Records a change of a file. Returns how long it was open for writing before, or `None` if it still is.
     pub(super) fn note(&mut self, path: &FilePath, state: WriteState, now: Instant) -> Option<Duration> {
         match state {
             WriteState::Writing => {
@@ -49,7 +49,7 @@ impl OpenWrites {
         !self.files.is_empty() && self.files.contains_key(&FilePath::from(path))
     }
 
-    /// The time at which the next file will have been open for too long.
+    /// Time at which the next file will have been open for too long.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let waiting = self.files.values().filter(|file| !file.is_reported);
         waiting.map(|file| file.since + self.timeout).min()
@@ -68,12 +68,12 @@ impl OpenWrites {
             .collect()
     }
 
-    /// Forgets files that are gone, or others by now: their folder was replaced.
+    /// Drops files that are gone or were replaced, as when their folder was replaced.
     pub(super) fn forget_replaced(&mut self) {
         self.files.retain(|path, file| file.identity.is_some() && identity_of(path) == file.identity);
     }
 
-    /// Forgets all, when events were lost. Returns them.
+    /// Drops all files and returns them, when events were lost.
     pub(super) fn take_all(&mut self) -> Vec<FilePath> {
         std::mem::take(&mut self.files).into_keys().collect()
     }

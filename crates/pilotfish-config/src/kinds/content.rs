@@ -1,4 +1,5 @@
-//! The table of kinds: which type each has, where in the object it is read from, and how it is completed and checked.
+//! The table of kinds: which type each has, where in the object it is read from, and how it is completed and
+//! checked.
 
 use crate::path::Path;
 use crate::problem::{Checker, Problem};
@@ -14,8 +15,8 @@ use serde::de::DeserializeOwned;
 pub enum Place {
     /// In `spec` alone, as in Istio's kinds, whose types have every field.
     Spec,
-    /// The object as a whole, as in the kinds of the Gateway API, and those of Kubernetes that people write, whose types have every
-    /// field but those of `status`.
+    /// The object as a whole, as in the kinds of the Gateway API, and those of Kubernetes that people write,
+    /// whose types have every field but those of `status`.
     Object,
     /// The object as a whole, as in Kubernetes' other kinds, whose types have the fields that are used.
     Partial,
@@ -28,7 +29,8 @@ pub(crate) trait Content: KindSpec + DeserializeOwned {
     /// Where in the object the type is read from.
     const PLACE: Place;
 
-    /// Adds what is not a plain field (parts of `status`, of the metadata) and defaults that depend on other fields.
+    /// Adds what is not a plain field (parts of `status`, of the metadata) and defaults that depend on other
+    /// fields.
     fn complete(&mut self, _object: &Node, _deleting: bool) {}
 
     /// Drops fields that are not used after validation: large clusters have very many of some kinds.
@@ -132,7 +134,8 @@ pub trait KindVisitor {
     /// What comes of it.
     type Output;
 
-    /// Is called with the type that the content of the kind's objects is read into; `place` is where it is read from.
+    /// Is called with the type that the content of the kind's objects is read into; `place` is where it is
+    /// read from.
     fn visit<T: DeserializeOwned>(self, place: Place) -> Self::Output;
 }
 

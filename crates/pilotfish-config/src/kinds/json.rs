@@ -15,9 +15,10 @@ pub fn spec_json(object: &Object) -> Value {
     }
 }
 
-/// The content of an object of Istio's kinds as JSON, for others that read it: nothing but what is absent is left out, since an empty
-/// object may mean something (a header that has to be there). A match without condition is an empty text. `None` for what JSON cannot say: an object that is closed because it
-/// could not be used in full.
+/// The content of an object of Istio's kinds as JSON, for others that read it: nothing but what is absent is
+/// left out, since an empty object may mean something (a header that has to be there). A match without
+/// condition is an empty text. `None` for what JSON cannot say: an object that is closed because it could not
+/// be used in full.
 #[must_use]
 pub fn whole_spec_json(object: &Object) -> Option<Value> {
     if is_closed(object) {

@@ -1,4 +1,5 @@
-//! How API messages are declared: every field may be absent, names are written in camelCase, enums in upper case.
+//! How API messages are declared: every field may be absent, names are written in camelCase, enums in upper
+//! case.
 
 /// Declares API messages: structs whose fields are all optional and named in camelCase.
 macro_rules! message {

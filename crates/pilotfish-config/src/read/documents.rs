@@ -1,6 +1,6 @@
-//! Text of a file to objects.
+//! Decoding a file's text into objects.
 //!
-//! Every document is read for itself: what is wrong with one costs that one.
+//! Documents are read separately: an error in one costs that one.
 
 use super::limits::Limits;
 use super::metadata::{ReadMetadata, read_metadata, revision_of};
@@ -13,18 +13,20 @@ use pilotfish_model::{Kind, Object, ObjectKey};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a file holds.
+/// Content of one file: objects, rejected objects and counts.
 #[derive(Debug, Default)]
 pub struct ReadFile {
     /// The objects that were read, in the file's order.
     pub objects: Vec<ReadObject>,
-    /// The objects and documents that could not be taken.
+    /// The objects and documents that were rejected.
     pub rejected: Vec<Rejected>,
-    /// How many objects of kinds that are not read there are, by `apiVersion kind`.
+    /// Number of objects whose kind is not read, by `apiVersion kind`.
     pub ignored: BTreeMap<String, usize>,
-    /// Those among them whose kind belongs to Istio or to the Gateway API: by document, a warning that names the object.
+    /// For each ignored object of a kind of Istio or the Gateway API: its document, and a warning that names
+    /// it.
     pub unserved: Vec<(u32, Problem)>,
-    /// Whether a part of the file could not even be taken apart, so that objects may be missing from both lists.
+    /// True if a part of the file could not be split into objects, so that some may be missing from both
+    /// lists.
     pub incomplete: bool,
 }
 
@@ -37,30 +39,31 @@ pub struct ReadObject {
     pub document: u32,
     /// The line that it begins on.
     pub line: u32,
-    /// What is doubtful about it.
+    /// Warnings about the object.
     pub warnings: Vec<Problem>,
 }
 
-/// An object or a document that could not be taken.
+/// An object or a document that was rejected.
 #[derive(Debug)]
 pub struct Rejected {
-    /// Which object, where that could be read.
+    /// Key of the object, if it could be read.
     pub key: Option<ObjectKey>,
-    /// Its label `istio.io/rev`, where that could be read.
+    /// Its label `istio.io/rev`, if it could be read.
     pub revision: Option<Arc<str>>,
     /// The document in the file, counted from 1.
     pub document: u32,
     /// The line that it begins on.
     pub line: u32,
-    /// Why; at least one is an error.
+    /// Problems of the object, at least one of which is an error.
     pub problems: Vec<Problem>,
-    /// What stands in for it where no earlier version can: it admits nothing that the object would not, could it be used.
-    /// `None` for kinds that guard nothing, where leaving it out does no harm.
+    /// The object's closed form, in force where it has no last good version: it admits nothing that the
+    /// intended object would refuse. `None` for kinds that restrict nothing, which can be left out without
+    /// harm.
     pub closed: Option<Object>,
 }
 
 impl Rejected {
-    /// Something of which not even the name could be read.
+    /// A rejected object or document without a readable name.
     pub(super) fn nameless(document: u32, line: u32, problem: Problem) -> Self {
         Self { key: None, revision: None, document, line, problems: vec![problem], closed: None }
     }
@@ -72,7 +75,7 @@ pub fn read(file: &str, bytes: &[u8], limits: &Limits) -> ReadFile {
     read_checked(file, bytes, limits, &[])
 }
 
-/// The same with more checks of each object that is taken.
+/// As [`read`], with further checks of each object that is accepted.
 #[must_use]
 pub fn read_checked(file: &str, bytes: &[u8], limits: &Limits, checks: &[ObjectCheck]) -> ReadFile {
     let context = Context { file, checks };
@@ -93,8 +96,8 @@ pub fn read_checked(file: &str, bytes: &[u8], limits: &Limits, checks: &[ObjectC
     read
 }
 
-/// The lines of fields, each of the object that begins on a line of the text: for problems that are found only once all files are read.
-/// Of what is not there, the line of the object.
+/// Finds the lines of fields, each in the object that begins on a given line of the text, for problems that
+/// appear only once all files are read. A missing field has the line of its object.
 #[must_use]
 pub fn lines_of(bytes: &[u8], limits: &Limits, fields: &[(u32, &str)]) -> Vec<u32> {
     let mut lines: Vec<u32> = fields.iter().map(|(object, _)| *object).collect();
@@ -124,7 +127,7 @@ pub(crate) fn text_of(bytes: &[u8]) -> Result<&str, Problem> {
     })
 }
 
-/// What is the same for all objects of a file.
+/// Context shared by all objects of a file.
 struct Context<'a> {
     file: &'a str,
     checks: &'a [ObjectCheck],
@@ -225,10 +228,10 @@ impl ReadFile {
     }
 }
 
-/// The groups of the Gateway API, that of its experiments included.
+/// Groups of the Gateway API, including the experimental one.
 const GATEWAY_API_GROUPS: [&str; 2] = ["gateway.networking.k8s.io", "gateway.networking.x-k8s.io"];
 
-/// True for the API groups of Istio and the Gateway API: objects of their kinds are meant for a control plane like this.
+/// True for the API groups of Istio and the Gateway API, whose objects are meant for a control plane.
 #[must_use]
 pub fn belongs_to_mesh(group: &str) -> bool {
     group.ends_with(".istio.io") || GATEWAY_API_GROUPS.contains(&group)

@@ -1,17 +1,17 @@
-//! How much is read before a file or document is rejected.
+//! Limits on the size of files and documents.
 
-/// Limits on what is read. They bound memory and time for any input.
+/// Limits on input. They bound memory and time for any content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The largest file, in bytes. Larger ones are not read at all.
+    /// Maximum size of a file, in bytes. Larger files are not read at all.
     pub file_bytes: u64,
-    /// Values in one YAML document, with aliases resolved.
+    /// Maximum number of values in one YAML document, with aliases resolved.
     pub nodes: usize,
-    /// Bytes of texts in one YAML document, with aliases resolved.
+    /// Maximum bytes of scalars in one YAML document, with aliases resolved.
     pub text_bytes: usize,
-    /// Levels of nesting.
+    /// Maximum nesting depth of one document.
     pub depth: usize,
-    /// Problems that are kept for one file; the rest is counted.
+    /// Maximum number of problems kept for one file; further ones are counted.
     pub problems: usize,
 }
 

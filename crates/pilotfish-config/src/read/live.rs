@@ -1,4 +1,4 @@
-//! Objects as an API server sends them: JSON, one at a time, of a kind that is known from the request.
+//! Objects from an API server: JSON, one at a time, of a kind that is known from the request.
 
 use super::documents::{ReadObject, Rejected};
 use super::metadata::{ReadMetadata, read_metadata, revision_of};
@@ -10,12 +10,12 @@ use crate::yaml::Node;
 use pilotfish_model::Kind;
 use std::sync::Arc;
 
-/// Reads one object of that kind from its JSON. `origin` is where it came from, for messages: the cluster's name.
+/// Reads one object of the kind from its JSON. `origin` is the cluster's name, for messages.
 ///
-/// Only what Pilotfish reads is kept; `managedFields` and the like are dropped while the text is taken apart.
+/// Only fields that Pilotfish reads are kept; `managedFields` and others are dropped during parsing.
 ///
 /// # Errors
-/// With everything that is wrong with the object.
+/// All problems of the object.
 pub fn read_live(kind: Kind, origin: &Arc<str>, json: &[u8]) -> Result<ReadObject, Rejected> {
     let root: Node = serde_json::from_slice(json).map_err(|error| {
         Rejected::nameless(0, 0, Problem::error(FieldPath::default(), format!("not JSON: {error}")))
@@ -42,16 +42,17 @@ fn without_lines(mut problems: Vec<Problem>) -> Vec<Problem> {
     problems
 }
 
-/// What a live source must know of a kind to ask an API server for it.
+/// API versions and scope of a kind, for requests to an API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
-    /// The versions that are read, the one that is preferred first.
+    /// The versions that are read, the preferred one first.
     pub versions: &'static [&'static str],
-    /// Whether objects are in a namespace.
+    /// True if the kind is namespaced.
     pub namespaced: bool,
 }
 
-/// How a kind is served. `None` for what is no object of its own in a cluster: MeshConfig and MeshNetworks.
+/// Returns API versions and scope of a kind. `None` for MeshConfig and MeshNetworks, which are no objects of
+/// a cluster.
 #[must_use]
 pub fn served(kind: Kind) -> Option<Served> {
     let versions = versions(kind.group());

@@ -8,7 +8,7 @@ use crate::problem::Problem;
 use crate::yaml::{Loaded, Node, load};
 use pilotfish_model::{Kind, ObjectKey, ObjectMeta};
 
-/// Which of the two a file holds.
+/// The two kinds of mesh files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MeshFile {
     /// `MeshConfig`, or a ConfigMap with the key `mesh`.

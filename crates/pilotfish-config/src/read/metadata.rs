@@ -1,4 +1,4 @@
-//! `metadata` of an object.
+//! Decoding and checking an object's `metadata`.
 
 use super::timestamp;
 use crate::kinds::content::is_namespaced;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 message! {
-/// As written.
+/// The field `metadata` as it is written.
 pub(crate) struct Metadata {
     name: String,
     generate_name: String,
@@ -25,7 +25,7 @@ pub(crate) struct Metadata {
     owner_references: Vec<OwnerReference>,
 }
 
-/// An owner.
+/// An entry of `ownerReferences`.
 pub(crate) struct OwnerReference {
     kind: String,
     name: String,
@@ -33,13 +33,13 @@ pub(crate) struct OwnerReference {
 }
 }
 
-/// What is read of `metadata`.
+/// Result of reading `metadata`.
 pub(crate) struct ReadMetadata {
-    /// `None` when there is not even a name.
+    /// Key of the object; `None` if not even a name can be read.
     pub(crate) key: Option<ObjectKey>,
-    /// `None` when something is wrong.
+    /// `None` if there is an error.
     pub(crate) meta: Option<ObjectMeta>,
-    /// Whether the object is being deleted.
+    /// True if the object is being deleted.
     pub(crate) deleting: bool,
     pub(crate) problems: Vec<Problem>,
 }
@@ -90,7 +90,7 @@ fn key_of_broken(kind: Kind, metadata: &Node) -> Option<ObjectKey> {
 }
 
 impl Metadata {
-    /// Checks the fields that rules depend on; gives the time of creation.
+    /// Checks the fields that rules depend on, and returns the creation time.
     fn check(&self, checker: &mut Checker) -> i64 {
         let at = Path::ROOT.field("metadata");
         if self.name.is_empty() {
@@ -138,7 +138,7 @@ impl Metadata {
 
 const NAME_RULE: &str = "up to 253 of a-z, 0-9, '-' and '.', a letter or digit at each end";
 
-/// Whether the text is a DNS label in lower case, as names of namespaces are.
+/// True if the text is a DNS label in lower case, the form of namespace names.
 pub(crate) fn is_label_name(text: &str) -> bool {
     let known = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
     (1..=63).contains(&text.len())
@@ -147,7 +147,7 @@ pub(crate) fn is_label_name(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// Whether the text is a DNS name in lower case, as names of objects are.
+/// True if the text is a DNS name in lower case, the form of object names.
 #[must_use]
 pub fn is_object_name(text: &str) -> bool {
     let known = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';

@@ -1,4 +1,5 @@
-//! From text to objects: files of many documents, single objects of an API server, and the files of the mesh's settings.
+//! Readers of objects: files of many documents, single objects of an API server, and the files of mesh-wide
+//! settings.
 
 mod documents;
 mod limits;

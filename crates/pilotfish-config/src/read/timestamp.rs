@@ -6,8 +6,8 @@ pub(super) fn seconds(text: &str) -> Option<i64> {
     time.map(jiff::Timestamp::as_second)
 }
 
-/// Whether the text has the form of RFC 3339. jiff reads more of ISO 8601, which an API server refuses: `20240501T12Z`,
-/// or a time zone in brackets.
+/// True if the text has the form of RFC 3339. jiff reads more of ISO 8601, which an API server refuses:
+/// `20240501T12Z`, or a time zone in brackets.
 fn is_rfc3339(text: &str) -> bool {
     const FORM: &[u8; 19] = b"0000-00-00T00:00:00";
     let Some((time, rest)) = text.as_bytes().split_at_checked(FORM.len()) else { return false };

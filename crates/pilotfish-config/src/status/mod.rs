@@ -1,34 +1,35 @@
-//! What is written back: the `status` of objects, and how it is brought into what is stored.
+//! The `status` of objects, and its merge into the stored status.
 //!
-//! A status is wanted without times and generations. [`Status::merged`] puts it into the status that an API server has: what is
-//! there and belongs to other controllers stays where it is, and a condition keeps its `lastTransitionTime` for as long as its
-//! `status` is the same. A status that would stay the same is not written at all.
+//! A [`Status`] is built without times and generations. [`Status::merged`] merges it into the status that an
+//! API server has: entries of other controllers are kept, and a condition keeps its `lastTransitionTime`
+//! while its `status` is unchanged. A status without changes is not written at all.
 
 use crate::gateway_api::{GatewayAddress, ParentReference, RouteGroupKind};
 use crate::kubernetes::LoadBalancerIngress;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// The controllers whose entries in `status.parents` are ours: the name under which Istio is known, and our own.
+/// Controller names whose entries in `status.parents` are ours: Istio's name, and our own.
 pub const CONTROLLERS: [&str; 2] = ["istio.io/gateway-controller", "pilotfish.io/gateway-controller"];
 
-/// Who is said to write the status of a policy at what it is for, where Istio's name is ours: as istiod does.
+/// Controller name in the status of a policy at its target, where Istio's name is ours: as in istiod.
 pub const MESH_CONTROLLER: &str = "istio.io/mesh-controller";
 
-/// The controllers whose Gateways and routes get a status from us: where istiod runs beside us, each serves its own.
+/// The controllers for whose Gateways and routes we write a status. Beside a running istiod, each serves its
+/// own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Controllers {
     /// Those of both names.
     #[default]
     Both,
-    /// Those of the name under which Istio is known.
+    /// Those with Istio's controller name.
     Istio,
-    /// Those of our own name.
+    /// Those with our own controller name.
     Pilotfish,
 }
 
 impl Controllers {
-    /// The controllers of these names; `None` when one is neither, or there is none.
+    /// Returns the controllers with these names; `None` if the list is empty or has an unknown name.
     #[must_use]
     pub fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<Self> {
         let [istio, own] = CONTROLLERS;
@@ -61,7 +62,7 @@ impl Controllers {
 }
 
 impl Controllers {
-    /// The name under which the status of a policy at what it is for is written.
+    /// Controller name in the status of a policy at its target.
     #[must_use]
     pub fn of_mesh(self) -> &'static str {
         match self {
@@ -71,74 +72,75 @@ impl Controllers {
     }
 }
 
-/// The status that an object is to have.
+/// Status to be written to an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Status {
-    /// Of a GatewayClass.
+    /// Status of a GatewayClass.
     Class(Vec<Condition>),
-    /// Of a Gateway.
+    /// Status of a Gateway.
     Gateway {
-        /// Of the Gateway as a whole.
+        /// Conditions of the Gateway as a whole.
         conditions: Vec<Condition>,
-        /// Where it is reached. `None` leaves what is there: addresses of a Gateway that is away for a moment stay.
+        /// External addresses. `None` keeps the stored ones, so that a short absence of the Gateway does not
+        /// remove them.
         addresses: Option<Vec<GatewayAddress>>,
-        /// Of its listeners, in their order.
+        /// Status of each listener, in the order of the spec.
         listeners: Vec<ListenerStatus>,
     },
-    /// Of a route.
+    /// Status of a route.
     Route {
-        /// Whose entries are ours; those of others stay as they are.
+        /// The controllers whose entries are replaced; those of others are kept.
         ours: Controllers,
-        /// For each parent that is ours.
+        /// Status for each parent that we serve.
         parents: Vec<ParentStatus>,
     },
-    /// Of a policy.
+    /// Status of a policy.
     Policy {
-        /// Whose entries are ours, with the one of the mesh; those of others stay as they are.
+        /// The controllers whose entries are replaced, with [`MESH_CONTROLLER`]; those of others are kept.
         ours: Controllers,
-        /// For what it is for, and for each Gateway that uses it. The list of a policy has room for 16: what comes later is left out.
+        /// Status for its target, and for each Gateway that uses it. The API allows 16 entries; later ones
+        /// are left out.
         ancestors: Vec<ParentStatus>,
     },
-    /// Of an Ingress: where it is reached.
+    /// Addresses of an Ingress.
     Ingress(Vec<LoadBalancerIngress>),
-    /// Of an object of Istio.
+    /// Status of an object of Istio.
     Istio {
-        /// What is wrong with it; an object with which nothing ever was wrong gets no condition. `None` leaves what is there.
+        /// Problems of the object; one that never had any gets no condition. `None` keeps the stored ones.
         messages: Option<Vec<Message>>,
-        /// The addresses of a ServiceEntry's hosts. `None` leaves what is there.
+        /// The addresses of a ServiceEntry's hosts. `None` keeps the stored ones.
         addresses: Option<Vec<HostAddress>>,
     },
 }
 
-/// The longest message of a condition in characters; Kubernetes refuses a status with one of more than 32,768.
+/// Maximum length of a condition's message, in characters. Kubernetes refuses a status with one of more than
+/// 32,768.
 const LONGEST_MESSAGE: usize = 4096;
 
-/// How many entries the status of a policy may have.
+/// Maximum number of entries in the status of a policy.
 const MOST_ANCESTORS: usize = 16;
 
-/// One condition.
+/// A condition without time and generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// What it is about: `Accepted`, `ResolvedRefs` ...
+    /// The type: `Accepted`, `ResolvedRefs` ...
     pub r#type: &'static str,
-    /// Whether it holds.
+    /// True if the condition holds.
     pub status: bool,
-    /// Why, in one word.
+    /// The reason, as one word in CamelCase.
     pub reason: &'static str,
-    /// Why, for people.
+    /// The message for users.
     pub message: String,
 }
 
 /// The status of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerStatus {
-    /// Its name.
     pub name: String,
-    /// How many routes are attached.
+    /// Number of attached routes.
     pub attached_routes: u32,
-    /// The kinds of routes that it takes.
+    /// The kinds of routes that may attach.
     pub supported_kinds: Vec<RouteGroupKind>,
-    /// Its conditions.
     pub conditions: Vec<Condition>,
 }
 
@@ -147,27 +149,26 @@ pub struct ListenerStatus {
 pub struct ParentStatus {
     /// The parent, as the route names it.
     pub parent: ParentReference,
-    /// Who writes it: one of [`CONTROLLERS`].
+    /// The controller that writes the entry: one of [`CONTROLLERS`].
     pub controller: &'static str,
-    /// Its conditions.
     pub conditions: Vec<Condition>,
 }
 
-/// The condition of Istio's kinds about what is wrong with an object itself.
+/// Type of the condition for problems of an object itself, on Istio's kinds.
 const PASSED_ANALYSIS: &str = "PassedAnalysis";
-/// The most messages that are written out; the others are counted.
+/// Maximum number of messages that are written out; further ones are counted.
 const MOST_MESSAGES: usize = 10;
 
-/// Something that is wrong with an object of Istio.
+/// A problem of an object of Istio.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Whether it is an error, rather than a warning.
+    /// True for an error, false for a warning.
     pub error: bool,
-    /// What is wrong.
+    /// Description of the problem.
     pub text: String,
 }
 
-/// An address that a host of a ServiceEntry was given.
+/// An address that was allocated to a host of a ServiceEntry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(default)]
 pub struct HostAddress {
@@ -178,7 +179,7 @@ pub struct HostAddress {
 }
 
 impl HostAddress {
-    /// The addresses in the stored status of a ServiceEntry. What is no such list has none.
+    /// Reads the addresses from the stored status of a ServiceEntry. Values of another form are skipped.
     #[must_use]
     pub fn stored(status: &Value) -> Vec<Self> {
         let read = |value: &Value| serde_json::from_value(value.clone()).ok();
@@ -187,19 +188,19 @@ impl HostAddress {
 }
 
 impl Condition {
-    /// A condition that holds as it should.
+    /// A condition with status true.
     #[must_use]
     pub fn good(r#type: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
         Self { r#type, status: true, reason, message: message.into() }
     }
 
-    /// A condition that does not hold.
+    /// A condition with status false.
     #[must_use]
     pub fn bad(r#type: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
         Self { r#type, status: false, reason, message: message.into() }
     }
 
-    /// Whether a stored condition is the same.
+    /// True if the stored condition is equal, apart from its transition time.
     fn is(&self, stored: &Value, generation: i64) -> bool {
         stored["status"] == self.word()
             && stored["reason"] == self.reason
@@ -207,7 +208,7 @@ impl Condition {
             && stored["observedGeneration"].as_i64().unwrap_or(0) == generation
     }
 
-    /// The message, cut to its greatest length.
+    /// The message, cut to [`LONGEST_MESSAGE`].
     fn text(&self) -> &str {
         match self.message.char_indices().nth(LONGEST_MESSAGE) {
             Some((end, _)) => self.message.get(..end).unwrap_or_default(),
@@ -221,7 +222,8 @@ impl Condition {
 }
 
 impl Status {
-    /// The status to store in place of `stored`; `None` when that is the same already. `now` is the time as RFC 3339.
+    /// Returns the status to store in place of `stored`; `None` if it is unchanged. `now` is the time as RFC
+    /// 3339.
     #[must_use]
     pub fn merged(&self, stored: &Value, generation: i64, now: &str) -> Option<Value> {
         let mut status = stored.as_object().cloned().unwrap_or_default();
@@ -277,7 +279,7 @@ impl Status {
     }
 }
 
-/// The patch (RFC 7396) that makes `new` of `old`.
+/// Returns the merge patch (RFC 7396) from `old` to `new`.
 #[must_use]
 pub fn merge_patch(old: &Value, new: &Value) -> Value {
     let (Some(before), Some(after)) = (old.as_object(), new.as_object()) else { return new.clone() };
@@ -288,7 +290,7 @@ pub fn merge_patch(old: &Value, new: &Value) -> Value {
     Value::Object(gone.chain(changed).collect())
 }
 
-/// Without lists and objects that hold nothing at the top: an API server may leave them out.
+/// Removes empty lists and objects at the top level, which an API server may leave out.
 fn plain(status: &Value) -> Value {
     let is_empty = |value: &Value| match value {
         Value::Null => true,
@@ -336,7 +338,7 @@ fn analysis(messages: &[Message]) -> Condition {
     Condition::bad(PASSED_ANALYSIS, reason, text.join("; "))
 }
 
-/// The addresses of a load balancer; what is stored beside an address (ports, modes) stays.
+/// Addresses of a load balancer. Stored fields beside an address (ports, modes) are kept.
 fn ingress(stored: &Value, wanted: &[LoadBalancerIngress]) -> Vec<Value> {
     let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
     let same = |value: &&Value, point: &LoadBalancerIngress| {
@@ -350,7 +352,7 @@ fn ingress(stored: &Value, wanted: &[LoadBalancerIngress]) -> Vec<Value> {
     wanted.iter().map(of).collect()
 }
 
-/// What only the moment of writing knows.
+/// Values known only at the time of writing.
 #[derive(Clone, Copy)]
 struct Times<'a> {
     generation: i64,
@@ -358,7 +360,7 @@ struct Times<'a> {
 }
 
 impl Times<'_> {
-    /// The conditions, each in the place that it has.
+    /// Conditions, each at its stored position.
     fn conditions(self, stored: &Value, wanted: &[Condition]) -> Value {
         let mut out = list(stored).to_vec();
         for condition in wanted {
@@ -389,7 +391,7 @@ impl Times<'_> {
         let before = list(stored).iter().find(|listener| listener["name"] == wanted.name.as_str());
         let kind = |kind: &RouteGroupKind| json!({"group": kind.group, "kind": kind.kind});
         let conditions = before.map_or(&Value::Null, |before| &before["conditions"]);
-        // Whatever else the listener has was written by another controller.
+        // Further fields of the listener were written by another controller, and are kept.
         let mut listener = before.and_then(Value::as_object).cloned().unwrap_or_default();
         put(&mut listener, "name", json!(wanted.name));
         put(&mut listener, "attachedRoutes", json!(wanted.attached_routes));
@@ -398,7 +400,8 @@ impl Times<'_> {
         Value::Object(listener)
     }
 
-    /// Our entries at their places, those of other controllers untouched: neither may move because of the other.
+    /// Replaces our entries in place and keeps those of other controllers: neither may move because of the
+    /// other.
     fn parents(self, field: &str, stored: &Value, ours: &[&str], wanted: &[ParentStatus]) -> Vec<Value> {
         let mut open: Vec<&ParentStatus> = wanted.iter().collect();
         let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! Changes of an object's tree whose places are those of the object as it is written.
+//! Changes of an object's tree that keep the original paths.
 
 use crate::path::{FieldPath, Segment};
 use crate::yaml::{Entry, Node, NodeValue};
@@ -23,7 +23,8 @@ impl Edits {
         }
     }
 
-    /// Puts a field that no kind has into `spec`, for one that is written beside it: closed forms go by what is in `spec`.
+    /// Adds an unknown field to `spec` for one that is written beside it: the closed form depends on `spec`
+    /// only.
     pub(super) fn add_unknown_to_spec(&mut self, name: &str) {
         let line = self.tree.line;
         let entry = |key: &str, value| Entry { key: key.into(), line, value };
@@ -58,14 +59,14 @@ impl Edits {
         tree
     }
 
-    /// The place in the object as it is written of a place in the changed tree.
+    /// Maps a path in the changed tree to the path in the original object.
     pub(super) fn original(&self, path: &FieldPath) -> FieldPath {
         let mut original: Vec<Segment> = Vec::new();
         for segment in path.segments() {
             let segment = match segment {
                 Segment::Index(index) => {
                     let mut index = *index;
-                    // In ascending order: each one that is missing before moves the place on.
+                    // In ascending order: each missing item before the index shifts it by one.
                     for missing in self.left_out_of(&original) {
                         index += usize::from(missing <= index);
                     }

@@ -1,14 +1,15 @@
 //! Fields and values that this version does not know: objects of newer versions, and typing errors.
 //!
-//! Nothing unknown makes an object invalid. It counts as not written, with a warning, unless the table says otherwise: ignoring a part
-//! of a structure that restricts access would widen it. A part that means nothing without the unknown one is left out, too.
+//! Nothing unknown makes an object invalid. It is ignored with a warning, unless the table says otherwise:
+//! ignoring a part of a structure that restricts access would widen it. A part that has no meaning without
+//! the unknown one is left out, too.
 //!
 //! ```text
 //! tree ── decode ──▶ unknown parts ── table of rules ──▶ ignored, replaced, left out ── decode, check ──▶ content
 //!                                          └───────────▶ closed form of the object (validate/closed)
 //! ```
 //!
-//! Only the object decides: what is in force does not depend on its earlier versions.
+//! Only the object decides: the version in force does not depend on earlier versions.
 
 mod edits;
 pub(crate) mod pattern;
@@ -28,16 +29,17 @@ use pilotfish_model::Kind;
 use rules::Effect;
 use serde::de::DeserializeOwned;
 
-/// The content of an object, and what is wrong with it; without an error there is content.
+/// Content of an object, and its problems. Without an error there is content.
 pub(crate) struct Settled<T> {
     pub(crate) value: Option<T>,
     pub(crate) problems: Vec<Problem>,
 }
 
-/// Rounds in which parts are left out that mean nothing without an unknown one: each goes one structure up.
+/// Maximum rounds of leaving out parts that have no meaning without an unknown one: each round moves up one
+/// structure.
 const MOST_ROUNDS: usize = 8;
 
-/// Reads the content of an object. `check` completes it, and gives what is wrong with it.
+/// Reads the content of an object. `check` completes it and returns its problems.
 pub(crate) fn settle<T: Content>(root: &Node, check: impl Fn(&mut T) -> Vec<Problem>) -> Settled<T> {
     let kind = T::KIND;
     let decoded = decode_content::<T>(root);
@@ -91,7 +93,8 @@ pub(crate) fn prepared<T: Content>(root: &Node) -> Node {
     Verdict::of(T::KIND, root, &unknown).edits.apply()
 }
 
-/// True if something unknown in a part of an object of that kind makes the closed form stand in for it. `at` is the part's place.
+/// True if an unknown field or value in a part of an object requires the closed form. `at` is the part's
+/// path.
 pub(crate) fn narrows<T: DeserializeOwned>(kind: Kind, at: &FieldPath, part: &Node) -> bool {
     decode::<T>(part, Mode::Complete, &[]).unknown.into_iter().any(|unknown| {
         let path: Vec<Segment> = [at.segments(), unknown.path.segments()].concat();
@@ -101,7 +104,8 @@ pub(crate) fn narrows<T: DeserializeOwned>(kind: Kind, at: &FieldPath, part: &No
     })
 }
 
-/// Unknown parts that are reported: not the fields of Kubernetes' kinds that are merely not used, and strays once.
+/// Unknown parts that are reported: not the fields of Kubernetes' kinds that are merely not used, and strays
+/// once.
 fn unknown_in<T: Content>(root: &Node, mut decoded: Vec<Unknown>) -> Vec<Unknown> {
     let strays = stray::unknown::<T>(root, &decoded);
     decoded.retain(|unknown| {
@@ -132,8 +136,8 @@ fn is_content(unknown: &Unknown) -> bool {
     !unknown.path.segments().first().is_some_and(is_around)
 }
 
-/// Warnings of unknown fields in a file's object of Kubernetes' own kinds. An API server stores known fields alone: others there are of
-/// a newer version of Kubernetes, which may set them in each object.
+/// Warnings of unknown fields in a file's object of Kubernetes' own kinds. An API server stores known fields
+/// alone: others there are of a newer version of Kubernetes, which may set them in each object.
 pub(crate) fn warnings_in_files<T: Content>(root: &Node) -> Vec<Problem> {
     if T::PLACE != Place::Object || is_of_gateway_api(T::KIND) {
         return Vec::new();
@@ -162,7 +166,8 @@ fn decode_content<T: Content>(root: &Node) -> Decoded<T> {
     }
 }
 
-/// A mistyped field is missing elsewhere: what follows from that would only hide the mistake.
+/// Adds problems that a check found, except those that only follow from an unreadable field and would hide
+/// the mistake.
 fn add_found(problems: &mut Vec<Problem>, mut found: Vec<Problem>) {
     let unreadable: Vec<FieldPath> =
         problems.iter().filter(|problem| problem.is_error()).map(|problem| problem.path.clone()).collect();
@@ -170,7 +175,8 @@ fn add_found(problems: &mut Vec<Problem>, mut found: Vec<Problem>) {
     problems.extend(found);
 }
 
-/// Names the mistyped field that an error is likely about: one within its structure, or one that means the missing field.
+/// Finds the mistyped field that probably caused an error: one within the same structure, or one close to the
+/// missing field.
 fn mistyped_within(path: &FieldPath, unknown: &[Unknown]) -> Option<String> {
     let place = path.segments();
     unknown.iter().find_map(|unknown| {
@@ -186,7 +192,7 @@ fn mistyped_within(path: &FieldPath, unknown: &[Unknown]) -> Option<String> {
     })
 }
 
-/// The line of a field for a hint; objects of an API server have none.
+/// The line of a field, for a hint; empty for objects of an API server.
 fn in_line(line: u32) -> String {
     if line > 0 { format!(" in line {line}") } else { String::new() }
 }
@@ -196,9 +202,9 @@ struct Verdict {
     problems: Vec<Problem>,
     edits: Edits,
     is_changed: bool,
-    /// Unknown parts for which a closed form stands in.
+    /// Unknown parts that require the closed form.
     narrowed: Vec<(String, FieldPath)>,
-    /// Other unknown parts, and what was left out because of them.
+    /// Other unknown parts, and the parts that were left out because of them.
     ignored: Vec<FieldPath>,
 }
 
@@ -264,14 +270,15 @@ impl Verdict {
         }
         self.is_changed |=
             !matches!(effect, Effect::Ignore | Effect::Refuse) || matches!(part.part, UnknownPart::Value(_));
-        // A field that is close to a known one is a typing error where something is missing.
+        // If a part is missing, an unknown field with a similar name is a typing error.
         let is_typing_error = part.near.is_some() && part.part == UnknownPart::Field;
         if !is_typing_error && !matches!(part.part, UnknownPart::Stray { .. }) {
             self.ignored.push(part.path.clone());
         }
     }
 
-    /// Leaves out what is incomplete without something unknown. Returns whether there was such a part.
+    /// Leaves out parts that are incomplete because something in them is unknown. Returns true if there was
+    /// one.
     fn leave_out_meaningless(&mut self, kind: Kind, found: &[Problem]) -> bool {
         let mut meaningless: Vec<FieldPath> = Vec::new();
         for problem in found.iter().filter(|problem| problem.is_error() && problem.is_about_presence()) {
@@ -299,7 +306,7 @@ impl Verdict {
         !meaningless.is_empty()
     }
 
-    /// True for a problem that only says again that something is unknown.
+    /// True for a problem that only follows from an unknown part.
     fn explains(&self, problem: &Problem) -> bool {
         let by_narrowed = self.narrowed.iter().any(|(_, unknown)| {
             problem.path == *unknown || problem.is_about_presence() && problem.path.may_follow_from(unknown)

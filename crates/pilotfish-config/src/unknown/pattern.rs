@@ -2,7 +2,7 @@
 
 use crate::path::Segment;
 
-/// The length of the shortest beginning of the path that the pattern describes.
+/// Length of the shortest prefix of the path that matches the pattern.
 pub(super) fn matched(pattern: &str, path: &[Segment]) -> Option<usize> {
     beginning(&parts(pattern), path, 0)
 }

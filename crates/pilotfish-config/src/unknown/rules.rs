@@ -1,18 +1,19 @@
-//! The table of what an unknown field or value means where ignoring it would be wrong.
+//! Table of effects of unknown fields and values, for parts where ignoring them would be wrong.
 
 use super::pattern;
 use crate::path::Segment;
 use crate::yaml::{Entry, Node, NodeValue, Unknown, UnknownPart};
 use pilotfish_model::Kind;
 
-/// One row of the table of what is unknown: a structure, and the consequence of something unknown in it. The first row that fits counts.
+/// A row of the table of unknown parts: a structure, and the effect of something unknown in it. The first
+/// matching row applies.
 #[derive(Debug)]
 pub struct UnknownRule {
     /// The kinds that have the structure.
     pub kinds: &'static [Kind],
-    /// Patterns of paths: the structure, and all that is below.
+    /// Path patterns of the structure and everything below.
     pub at: &'static [&'static str],
-    /// The unknown parts that the row is about.
+    /// The unknown parts that the row applies to.
     pub about: About,
     pub(super) only_if: Condition,
     pub(super) effect: Effect,
@@ -21,7 +22,7 @@ pub struct UnknownRule {
 }
 
 impl UnknownRule {
-    /// The actions of policies that the row is for; nothing for all.
+    /// The actions of policies that the row applies to; empty for all.
     #[must_use]
     pub fn actions(&self) -> &'static [&'static str] {
         match self.only_if {
@@ -31,7 +32,7 @@ impl UnknownRule {
     }
 }
 
-/// The unknown parts that a row is about.
+/// Unknown parts that a row applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
     /// Unknown fields and unknown values of enums.
@@ -45,7 +46,7 @@ pub enum About {
 }
 
 impl About {
-    /// The word for it in the documentation.
+    /// Name in the documentation.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -69,22 +70,22 @@ pub(super) enum Condition {
     Near(&'static [&'static str]),
 }
 
-/// The consequence of a row.
+/// Effect of a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Effect {
-    /// The field counts as not written.
+    /// The field is ignored.
     Ignore,
-    /// The closed form of the object stands in for it.
+    /// The closed form of the object is in force.
     Narrow,
     /// The object is invalid.
     Refuse,
-    /// The structure is taken away.
+    /// The structure is removed.
     Remove,
-    /// The item is taken away; with the last one goes the structure around the list.
+    /// The item is removed, and with the last one the structure that holds the list.
     RemoveWithLast,
-    /// Another structure is in its place.
+    /// The structure is replaced.
     Replace(fn(&Node, &Unknown) -> Node),
-    /// The structure around it is replaced.
+    /// The enclosing structure is replaced.
     ReplaceParent(fn(&Node) -> Node),
 }
 
@@ -130,7 +131,7 @@ const fn policy(
     UnknownRule { kinds: &[Kind::AuthorizationPolicy], at, about: Anything, only_if, effect: Narrow, says }
 }
 
-/// Table of unknown fields and values that are not just ignored. Those in no row count as not written.
+/// Table of unknown fields and values that are not just ignored. Those in no row are ignored.
 pub static UNKNOWN_RULES: &[UnknownRule] = &[
     // Structures that restrict access: ignoring a part of them must not widen it.
     row(
@@ -331,7 +332,7 @@ pub static UNKNOWN_RULES: &[UnknownRule] = &[
         Replace(|_, _| text("DECODE_AND_MERGE_SLASHES")),
         "the strictest one is in force, DECODE_AND_MERGE_SLASHES: rules of AuthorizationPolicies rely on it",
     ),
-    // Values whose place in the object has no reading without them.
+    // Values without which their structure has no meaning.
     row(
         &[Kind::MeshConfig],
         &["outboundTrafficPolicy"],
@@ -385,9 +386,8 @@ pub static UNKNOWN_RULES: &[UnknownRule] = &[
     ),
 ];
 
-/// The row for something unknown, and the length of the beginning of its path that is the row's structure.
-///
-/// `at` gives the part of the object at a path.
+/// Finds the row for an unknown part, and the length of the path's prefix that is the row's structure. `at`
+/// returns the part of the object at a path.
 pub(super) fn find<'a>(
     kind: Kind,
     at: impl Fn(&[Segment]) -> Option<&'a Node>,
@@ -450,7 +450,7 @@ fn fields<'a>(entries: impl IntoIterator<Item = (&'a str, Node)>) -> Node {
     Node { line: 0, value: NodeValue::Mapping(entries.into_iter().map(entry).collect()) }
 }
 
-/// The node with other fields in place of those that it has.
+/// Returns the node with these fields replaced or added.
 fn with<'a>(node: &Node, changed: impl IntoIterator<Item = (&'a str, Node)>) -> Node {
     let mut entries: Vec<Entry> = node.entries().to_vec();
     for (key, value) in changed {

@@ -1,4 +1,4 @@
-//! Fields beside `spec` that belong into it: a wrong indentation, mostly.
+//! Fields beside `spec` that belong in it, usually because of wrong indentation.
 
 use super::in_line;
 use crate::kinds::content::{Content, Place};
@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 
 const SPEC: &str = "spec";
 
-/// The stray fields of an object: those of its `spec`, with their place there, and for Istio's kinds all others, too. Where objects
-/// are decoded as a whole, that finds the others.
+/// The stray fields of an object: those of its `spec`, with their place there, and for Istio's kinds all
+/// others, too. Where objects are decoded as a whole, that finds the others.
 pub(super) fn unknown<T: Content>(root: &Node, decoded: &[Unknown]) -> Vec<Unknown> {
     let at_root: BTreeSet<&str> = decoded.iter().filter_map(name_at_root).collect();
     let is_unknown = |entry: &&Entry| match T::PLACE {
@@ -78,7 +78,7 @@ fn unknown_fields<T: DeserializeOwned>(node: &Node, prefix: &[&str]) -> Vec<Fiel
         .collect()
 }
 
-/// The stray field that an error follows from: the one that it misses.
+/// The stray field that causes an error: the error is about its absence in `spec`.
 pub(super) fn cause(problem: &Problem, unknown: &[Unknown], root: &Node) -> Option<String> {
     let spec = root.get(SPEC);
     let mut strays = unknown.iter().filter(|unknown| matches!(unknown.part, UnknownPart::Stray { .. }));

@@ -1,4 +1,4 @@
-//! Texts that are enums in all but their type: what they may say is a list that newer versions add to.
+//! Text fields that are enums in effect: newer versions add values.
 
 use super::pattern::{Part, parts};
 use crate::path::{FieldPath, Segment};
@@ -7,7 +7,7 @@ use crate::validate::{ATTRIBUTES, HTTP_METHODS, is_attribute};
 use crate::yaml::{MOST_UNKNOWN, Node, Unknown, UnknownPart, shorten};
 use pilotfish_model::{Kind, Protocol};
 
-/// A text of some kinds: where it is, and which are known.
+/// A text field of some kinds, with its known values.
 struct KnownTexts {
     kinds: &'static [Kind],
     at: &'static [&'static str],
@@ -39,13 +39,13 @@ const TEXTS: &[KnownTexts] = &[
     KnownTexts {
         kinds: &[Kind::HttpRoute],
         at: &["spec.rules[*].matches[*].method"],
-        // A method in lower case is a mistake.
+        // A method in lower case is an error.
         is_known: |text| HTTP_METHODS.contains(&text) || text.bytes().any(|c| !c.is_ascii_uppercase()),
         names: &HTTP_METHODS,
     },
 ];
 
-/// The unknown ones in an object.
+/// Unknown values of such fields in an object.
 pub(super) fn unknown(kind: Kind, root: &Node) -> Vec<Unknown> {
     let mut found = Vec::new();
     for texts in TEXTS.iter().filter(|texts| texts.kinds.contains(&kind)) {
@@ -68,7 +68,7 @@ pub(super) fn unknown(kind: Kind, root: &Node) -> Vec<Unknown> {
     found
 }
 
-/// Visits what the steps of a pattern lead to.
+/// Visits the nodes that match the steps of a pattern.
 fn visit(
     node: &Node,
     steps: &[Part<'_>],

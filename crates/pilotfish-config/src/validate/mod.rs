@@ -1,6 +1,7 @@
-//! Checks of every kind: what Istio's webhook and the definitions of the API server refuse.
+//! Checks of every kind: those of Istio's webhook and of the CRD schemas.
 //!
-//! Errors reject the object, warnings do not. Every message names what is wrong with the field at the path, in one line.
+//! Errors reject the object, warnings do not. Every message describes the problem of the field at its path,
+//! in one line.
 
 mod closed;
 mod fields;
@@ -28,13 +29,13 @@ use crate::yaml::{Mode, Node, decode};
 use pilotfish_model::{Kind, ObjectMeta};
 use serde::de::DeserializeOwned;
 
-/// Why RE2, which Envoy has, refuses a regular expression; `None` when it takes it.
+/// Returns why RE2, which Envoy uses, refuses a regular expression; `None` if it accepts it.
 #[must_use]
 pub fn refused_by_re2(expression: &str) -> Option<String> {
     fields::regex::refusal(expression)
 }
 
-/// Ties types to their checks, and to what is special about reading them.
+/// Ties types to their checks, and to details of reading them.
 macro_rules! content {
     ($place:ident: $($type:ty => $($module:ident)::+ $(, $extra:ident)*;)*) => {$(
         impl Content for $type {
@@ -125,19 +126,19 @@ content! { Document:
     kinds::mesh::MeshNetworks => mesh::mesh_config::check_networks;
 }
 
-/// For kinds whose metadata is all that can be wrong.
+/// Check of kinds that have none beyond their metadata.
 fn nothing<T>(_content: &T, _at: &Path<'_>, _meta: &ObjectMeta, _checker: &mut Checker) {}
 
-/// The part of `status` that is read; what is wrong with it is no fault of who wrote the object.
+/// The part of `status` that is read. Its errors are ignored, since users do not write it.
 fn status<T: DeserializeOwned + Default>(object: &Node) -> T {
     let status = object.get("status").map(|status| decode(status, Mode::Partial, &["status"]));
     status.and_then(|status| status.value).unwrap_or_default()
 }
 
-/// The annotation that makes an AuthorizationPolicy log what it would do.
+/// Annotation that makes an AuthorizationPolicy log its decision without enforcing it.
 const DRY_RUN: &str = "istio.io/dry-run";
 
-/// Checks the annotations that change what an Istio object means.
+/// Checks the annotations that change the effect of an Istio object.
 pub(crate) fn annotations(meta: &ObjectMeta, dry_run_allowed: bool, checker: &mut Checker) {
     let Some(value) = meta.annotations.get(DRY_RUN) else { return };
     let (metadata, good) = (Path::ROOT.field("metadata"), parse_bool(value));
@@ -152,7 +153,7 @@ pub(crate) fn annotations(meta: &ObjectMeta, dry_run_allowed: bool, checker: &mu
     }
 }
 
-/// The forms of truth values in Go.
+/// Parses a boolean in the forms that Go accepts.
 fn parse_bool(text: &str) -> bool {
     matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True" | "0" | "f" | "F" | "false" | "FALSE" | "False")
 }

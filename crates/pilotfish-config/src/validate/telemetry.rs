@@ -64,7 +64,7 @@ fn tracing(tracing: &Tracing, at: &Path<'_>, checker: &mut Checker) {
     custom_tags(&tracing.custom_tags, &at.field("customTags"), checker);
 }
 
-/// Tags by name; also those of the mesh config.
+/// Checks custom tags by name, also those of the mesh config.
 pub(super) fn custom_tags(tags: &BTreeMap<String, CustomTag>, at: &Path<'_>, checker: &mut Checker) {
     for (name, tag) in tags {
         let at = at.key(name);

@@ -43,7 +43,7 @@ fn url(url: &str, at: &Path<'_>, checker: &mut Checker) {
     if url.is_empty() {
         return checker.error(at, "must be set");
     }
-    // Without a scheme it is the name of an image.
+    // Without a scheme, the text is the name of an image.
     let scheme = if url.contains("://") { url_scheme(url) } else { Some(String::new()) };
     let spaces = url.bytes().any(|c| c <= b' ' || c == 0x7f);
     if spaces || !matches!(scheme.as_deref(), Some("" | "file" | "http" | "https" | "oci")) {

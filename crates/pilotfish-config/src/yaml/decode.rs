@@ -1,4 +1,4 @@
-//! Trees to types, by proto JSON's and Kubernetes' rules, with the path of what is wrong.
+//! Decoding of trees into types, by the rules of proto JSON and Kubernetes, with the path of each problem.
 
 use super::node::{Entry, Node, NodeValue, shorten};
 use super::scalar::{Scalar, resolve};
@@ -8,16 +8,17 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visit
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
-/// Treatment of unknown fields. Unknown values of enums are noted in every mode.
+/// Treatment of unknown fields. Unknown values of enums are recorded in every mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// The type has every field of its kind: others are noted as unknown.
+    /// The type has every field of its kind: others are recorded as unknown.
     Complete,
     /// As `Complete`, for objects as a whole: the fields that every object has are none of the type.
     Object,
-    /// As `Complete`; names may be written as in the proto file (`trust_domain`): istiod reads mesh config this way.
+    /// As `Complete`; names may be written as in the proto file (`trust_domain`): istiod reads mesh config
+    /// this way.
     Mesh,
-    /// The type has only the fields that are used: others are passed over, as Kubernetes clients do.
+    /// The type has only the fields that are used: others are ignored, as in Kubernetes clients.
     Partial,
 }
 
@@ -30,12 +31,12 @@ pub(crate) struct Unknown {
     pub(crate) path: FieldPath,
     pub(crate) line: u32,
     pub(crate) part: UnknownPart,
-    /// The known name that is close to what is written.
+    /// The known name closest to the written one.
     pub(crate) near: Option<String>,
 }
 
 impl Unknown {
-    /// Hint for people: the correction of a mistyped or misplaced part.
+    /// Hint for users: the correction of a mistyped or misplaced part.
     pub(crate) fn hint(&self) -> Option<String> {
         match (&self.part, self.path.segments().last()) {
             (UnknownPart::Stray { .. }, Some(Segment::Field(name))) => {
@@ -62,19 +63,19 @@ pub(crate) enum UnknownPart {
     Value(String),
 }
 
-/// Result of decoding: the value if it could be made, and everything that was wrong or unknown.
+/// Result of decoding: the value if it could be built, all problems, and all unknown parts.
 pub(crate) struct Decoded<T> {
     pub(crate) value: Option<T>,
     pub(crate) problems: Vec<Problem>,
-    /// Left out of the value: unknown fields as if they were not written, unknown values as if their field was not.
+    /// Parts that were left out of the value: unknown fields, and fields with unknown values.
     pub(crate) unknown: Vec<Unknown>,
 }
 
-/// Most unknown fields and values of an object (limit `object-unknown`): each costs a walk through its siblings. Lists of more end with
-/// one too many.
+/// Maximum number of unknown fields and values of an object (limit `object-unknown`): each costs a walk
+/// through its siblings. Longer lists end with one more than that.
 pub(crate) const MOST_UNKNOWN: usize = 1_000;
 
-/// Decodes a node as `T`; `prefix` is where the node is in its object.
+/// Decodes a node as `T`; `prefix` is the node's path in its object.
 pub(crate) fn decode<T: DeserializeOwned>(node: &Node, mode: Mode, prefix: &[&str]) -> Decoded<T> {
     let decoded = decode_once(node, mode, prefix);
     let is_value = |unknown: &&Unknown| matches!(unknown.part, UnknownPart::Value(_));
@@ -82,7 +83,8 @@ pub(crate) fn decode<T: DeserializeOwned>(node: &Node, mode: Mode, prefix: &[&st
     if values.is_empty() {
         return decoded;
     }
-    // An enum has no variant for "not written": the first reading puts another one there, the second has no such field.
+    // An enum has no variant for an absent value: the first decoding puts another variant there, the second
+    // one runs without the field.
     let mut rest = node.clone();
     for unknown in values.into_iter().rev() {
         rest.remove(unknown.path.segments().get(prefix.len()..).unwrap_or_default());
@@ -100,7 +102,7 @@ fn decode_once<T: DeserializeOwned>(node: &Node, mode: Mode, prefix: &[&str]) ->
     let value = match result {
         Ok(value) => Some(value),
         Err(Error { message, hint }) => {
-            // The path was left as it was where the error came up.
+            // The path still has the position of the error.
             let path = FieldPath::new(context.path.into_inner());
             problems.push(Problem::error(path, message).at_line(context.line.get()).with_hint(hint));
             None
@@ -109,23 +111,24 @@ fn decode_once<T: DeserializeOwned>(node: &Node, mode: Mode, prefix: &[&str]) ->
     Decoded { value, problems, unknown }
 }
 
-/// How many fields that cannot be read are looked for in one object: each costs one more reading.
+/// Maximum number of unreadable fields found in one object. Each costs one more decoding.
 const MOST_UNREADABLE: usize = 10;
 
-/// As [`decode`], but goes on behind fields that cannot be read, as if they were not there, so that all of them are found at once. Beside
-/// an error, the value is only good to find more mistakes in.
+/// As [`decode`], but skips fields that cannot be read, so that all of them are found at once. If there are
+/// errors, the value serves only to find further problems.
 pub(crate) fn decode_all<T: DeserializeOwned>(node: &Node, mode: Mode, prefix: &[&str]) -> Decoded<T> {
     let mut decoded = decode(node, mode, prefix);
     if decoded.value.is_some() {
         return decoded;
     }
     let mut rest = node.clone();
-    // Places stand for lines meanwhile: mistakes are told in the order of the object, also where all of it is one line, or JSON, which has none.
+    // Node numbers replace line numbers here, so that problems are sorted in the order of the object even if
+    // all of it is on one line, or is JSON, which has no lines.
     let lines = rest.number_lines();
     decoded = decode(&rest, mode, prefix);
     let mut unreadable: Vec<Problem> = Vec::new();
     while decoded.value.is_none() && unreadable.len() < MOST_UNREADABLE {
-        // What ended the reading is the last one.
+        // The last problem is the one that ended decoding.
         let Some(error) = decoded.problems.pop() else { break };
         let forgotten = rest.forget(error.path.segments().get(prefix.len()..).unwrap_or_default());
         let is_known = unreadable.iter().any(|known| known.path == error.path);
@@ -148,7 +151,7 @@ pub(crate) fn decode_all<T: DeserializeOwned>(node: &Node, mode: Mode, prefix: &
     decoded
 }
 
-/// What decoding shares on its way down.
+/// State shared by the nested decoders.
 struct Context {
     mode: Mode,
     path: RefCell<Vec<Segment>>,
@@ -157,7 +160,7 @@ struct Context {
 }
 
 impl Context {
-    /// Decodes a part. After an error the path stays where it is.
+    /// Decodes a part. After an error, the path keeps its position.
     fn part<'de, S: DeserializeSeed<'de>>(
         &self,
         segment: Segment,
@@ -184,14 +187,15 @@ impl Context {
         self.note(Unknown { path: FieldPath::new(segments), line: entry.line, part, near });
     }
 
-    /// Notes the value of the current field.
+    /// Records the unknown value of the current field.
     fn unknown_value(&self, text: &str, known: &[&str]) {
         let path = FieldPath::new(self.path.borrow().clone());
         let near = self.near(text, known);
         self.note(Unknown { path, line: self.line.get(), part: UnknownPart::Value(shorten(text)), near });
     }
 
-    /// The known name that is close. Looked for as often as problems are listed: it costs the product of the lengths.
+    /// The known name that is close. Computed only while problems are listed: it costs the product of the
+    /// lengths.
     fn near(&self, written: &str, known: &[&str]) -> Option<String> {
         let is_listed = self.unknown.borrow().len() < MOST_PROBLEMS;
         is_listed.then(|| nearest(written, known.iter().copied())).flatten().map(str::to_owned)
@@ -205,7 +209,7 @@ impl Context {
     }
 }
 
-/// An error on the way; its path is the context's.
+/// An error during decoding; its path is the context's.
 #[derive(Debug)]
 struct Error {
     message: String,
@@ -243,7 +247,7 @@ struct Decoder<'a> {
 }
 
 impl Decoder<'_> {
-    /// A whole number: as such, with a zero fraction, or in quotes, as proto JSON allows.
+    /// Reads an integer: as such, with a zero fraction, or in quotes, as proto JSON allows.
     fn integer(self) -> Result<i128, Error> {
         let text = match &self.node.value {
             NodeValue::Plain(text) | NodeValue::Quoted(text) => text,
@@ -503,7 +507,7 @@ impl<'de> de::SeqAccess<'de> for Items<'_> {
     }
 }
 
-/// The entries of an object; of a struct when its fields are known.
+/// The entries of an object, or of a struct if its fields are known.
 struct Fields<'a> {
     entries: &'a [Entry],
     value: Option<&'a Entry>,
@@ -522,7 +526,7 @@ impl<'de> de::MapAccess<'de> for Fields<'_> {
                 let key = Key { text: &entry.key };
                 return seed.deserialize(key).map(Some);
             };
-            // As in proto JSON and in Kubernetes, `null` is the same as not written.
+            // As in proto JSON and Kubernetes, `null` counts as absent.
             let known = fields.iter().copied().find(|field| **field == *entry.key);
             let known = match self.context.mode {
                 Mode::Mesh => known.or_else(|| camel_case(&entry.key, fields.iter().copied())),
@@ -546,7 +550,7 @@ impl<'de> de::MapAccess<'de> for Fields<'_> {
     }
 }
 
-/// The field whose proto name was written: `trust_domain` for `trustDomain`.
+/// Returns the field whose proto name was written: `trustDomain` for `trust_domain`.
 fn camel_case(written: &str, mut fields: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     let mut camel = String::with_capacity(written.len());
     let mut upper = false;

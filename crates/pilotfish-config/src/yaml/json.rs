@@ -1,10 +1,10 @@
-//! JSON text to the tree that types are decoded from: objects as an API server sends them.
+//! Parser of JSON from an API server into the tree that types are decoded from.
 
 use super::node::{Entry, Node, NodeValue};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// Fields that are large and that nothing reads: who wrote what, and what `kubectl apply` wrote last.
+/// Large fields that are never read: field ownership, and the last configuration that `kubectl apply` wrote.
 const LEFT_OUT: [&str; 2] = ["managedFields", "kubectl.kubernetes.io/last-applied-configuration"];
 
 impl<'de> Deserialize<'de> for Node {
@@ -13,7 +13,7 @@ impl<'de> Deserialize<'de> for Node {
     }
 }
 
-/// What an API server sends has no lines worth telling.
+/// JSON of an API server has no useful line numbers, so the line is 0.
 fn node(value: NodeValue) -> Node {
     Node { line: 0, value }
 }

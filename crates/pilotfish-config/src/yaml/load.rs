@@ -1,26 +1,26 @@
-//! Text to trees, one document at a time, within limits.
+//! Parser of YAML text into trees, one document at a time, within limits.
 
 use super::node::{Entry, Node, NodeValue, shorten};
 use crate::Limits;
 use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 use std::collections::{HashMap, HashSet};
 
-/// What became of one document.
+/// Result of loading one document.
 #[derive(Debug)]
 pub(crate) enum Loaded {
     /// A document that is not empty.
     Document {
-        /// Counted from 1; empty documents count.
+        /// Number of the document, counted from 1, including empty ones.
         number: u32,
         root: Node,
     },
-    /// A document that could not be read; the next one is tried.
+    /// A document that could not be read. Reading resumes at the next one.
     Broken { number: u32, line: u32, message: String },
 }
 
-/// Reads the documents of a text and hands each over as soon as it is complete, so that only one is held.
+/// Reads the documents of a text and passes on each as soon as it is complete, so that only one is in memory.
 ///
-/// A document with a mistake costs that document: reading goes on at the next `---`.
+/// A document with a mistake costs that document: reading resumes at the next `---`.
 pub(crate) fn load(text: &str, limits: &Limits, mut each: impl FnMut(Loaded)) {
     let options = granit_parser::options! {
         flow_nesting_limit: limits.depth,
@@ -63,7 +63,7 @@ fn line(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// The next document's tree; `None` at the end of the text.
+/// Reads the next document's tree; `None` at the end of the text.
 fn next_document<'a>(
     parser: &mut Parser<'a, StrInput<'a>>,
     limits: &Limits,
@@ -85,11 +85,11 @@ fn next_document<'a>(
     Ok(None)
 }
 
-/// A collection whose end has not come yet.
+/// A collection whose end has not been read yet.
 struct Open {
     line: u32,
     anchor: usize,
-    /// How many nodes there were when it began, from which its size follows when it ends.
+    /// Size of the document when the node began, from which the node's size follows at its end.
     before: Size,
     content: Content,
 }
@@ -99,11 +99,11 @@ enum Content {
     Mapping(Fields),
 }
 
-/// How much something holds, aliases resolved.
+/// Size of a node, with aliases resolved.
 #[derive(Clone, Copy, Debug, Default)]
 struct Size {
     nodes: usize,
-    /// Of texts.
+    /// Bytes of scalars.
     bytes: usize,
 }
 
@@ -123,9 +123,9 @@ impl Size {
 #[derive(Default)]
 struct Fields {
     entries: Vec<Entry>,
-    /// Values of `<<`.
+    /// Values of the merge key `<<`.
     merges: Vec<Node>,
-    /// The key whose value comes next.
+    /// The key of the next value.
     key: Option<Key>,
 }
 
@@ -138,7 +138,7 @@ struct Key {
 struct Builder<'a> {
     limits: &'a Limits,
     open: Vec<Open>,
-    /// Anchored nodes with what each holds.
+    /// Anchored nodes with their sizes.
     anchors: HashMap<usize, (Node, Size)>,
     size: Size,
     root: Option<Node>,
@@ -215,7 +215,7 @@ impl Builder<'_> {
         self.finish(Node { line: open.line, value }, open.anchor, size)
     }
 
-    /// Puts a complete node where it belongs: into the open collection, or at the root.
+    /// Adds a complete node to the open collection, or makes it the root.
     fn finish(&mut self, node: Node, anchor: usize, size: Size) -> Result<(), Failure> {
         if anchor != 0 {
             self.count(size, node.line)?;
@@ -246,8 +246,8 @@ impl Key {
 }
 
 impl Fields {
-    /// Checks that no key is written twice (one of the two would be lost silently; Kubernetes refuses it as well) and
-    /// resolves `<<: *anchor`: the fields of the anchored mappings that are not written beside it.
+    /// Refuses duplicate keys (one would be lost silently; Kubernetes refuses them as well) and resolves `<<:
+    /// *anchor`: the fields of the anchored mappings that are not written beside it.
     fn merged(self) -> Result<Vec<Entry>, Failure> {
         let Self { mut entries, merges, .. } = self;
         let mut known = HashSet::with_capacity(entries.len());

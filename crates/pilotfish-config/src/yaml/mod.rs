@@ -1,11 +1,11 @@
-//! YAML and JSON text to typed values, with the place of everything that is wrong.
+//! YAML and JSON text to typed values, with the position of every problem.
 //!
 //! ```text
 //! text ── load ──▶ documents of Nodes (line numbers, aliases resolved within a budget) ── decode ──▶ types
 //! ```
 //!
-//! The tree stays untyped until a type decodes it: `1.10` in a text field is a mistake that can be named, and a number in
-//! quotes is a number where proto JSON allows it.
+//! The tree stays untyped until a type decodes it: `1.10` in a text field is then an error that can be
+//! described, and a quoted number is a number where proto JSON allows it.
 
 mod decode;
 mod json;

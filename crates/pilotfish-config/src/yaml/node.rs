@@ -6,12 +6,12 @@ use crate::path::{FieldPath, Segment};
 /// A value and the line that it begins on.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    /// Counted from 1; 0 in JSON, which has none worth telling.
+    /// Line, counted from 1; 0 in JSON, where lines are not tracked.
     pub(crate) line: u32,
     pub(crate) value: NodeValue,
 }
 
-/// What a node is.
+/// Value of a node.
 #[derive(Clone, Debug)]
 pub(crate) enum NodeValue {
     /// A scalar without quotes: its type depends on its text.
@@ -31,17 +31,17 @@ pub(crate) struct Entry {
 }
 
 impl Node {
-    /// Nothing, on that line.
+    /// A null node on that line.
     pub(crate) fn null(line: u32) -> Self {
         Self { line, value: NodeValue::Plain("".into()) }
     }
 
-    /// The value of a key, when the node is a mapping that has it.
+    /// The value of a key; `None` if the node is no mapping or lacks it.
     pub(crate) fn get(&self, key: &str) -> Option<&Node> {
         self.entries().iter().find(|entry| &*entry.key == key).map(|entry| &entry.value)
     }
 
-    /// The entries of a mapping; nothing for other nodes.
+    /// The entries of a mapping; empty for other nodes.
     pub(crate) fn entries(&self) -> &[Entry] {
         match &self.value {
             NodeValue::Mapping(entries) => entries,
@@ -57,7 +57,7 @@ impl Node {
         }
     }
 
-    /// The items of a sequence; nothing for other nodes.
+    /// The items of a sequence; empty for other nodes.
     pub(crate) fn items(&self) -> &[Node] {
         match &self.value {
             NodeValue::Sequence(items) => items,
@@ -65,17 +65,15 @@ impl Node {
         }
     }
 
-    /// Whether the node is a mapping.
     pub(crate) fn is_mapping(&self) -> bool {
         matches!(self.value, NodeValue::Mapping(_))
     }
 
-    /// Whether the node is a sequence.
     pub(crate) fn is_list(&self) -> bool {
         matches!(self.value, NodeValue::Sequence(_))
     }
 
-    /// The text of a scalar that is text: in quotes, or without and of no other type.
+    /// The text of a scalar: in quotes, or plain and of no other type.
     pub(crate) fn text(&self) -> Option<&str> {
         match &self.value {
             NodeValue::Quoted(text) => Some(text),
@@ -84,12 +82,12 @@ impl Node {
         }
     }
 
-    /// Whether the node is `null`, `~` or nothing.
+    /// True if the node is `null`, `~` or empty.
     pub(crate) fn is_null(&self) -> bool {
         matches!(&self.value, NodeValue::Plain(text) if matches!(resolve(text), Scalar::Null))
     }
 
-    /// What the node is, for messages: `the number 7`, `a list`.
+    /// Description of the node for messages: `the number 7`, `a list`.
     pub(crate) fn describe(&self) -> String {
         match &self.value {
             NodeValue::Sequence(_) => "a list".to_owned(),
@@ -106,7 +104,7 @@ impl Node {
         }
     }
 
-    /// Puts nothing in the place of what a path leads to. Returns whether it leads to something.
+    /// Replaces the node at a path by null. Returns true if the path exists.
     pub(crate) fn forget(&mut self, path: &[Segment]) -> bool {
         let found = self.at_mut(path);
         let is_there = found.is_some();
@@ -116,7 +114,7 @@ impl Node {
         is_there
     }
 
-    /// The part that a path leads to.
+    /// The node at a path.
     pub(crate) fn at(&self, path: &[Segment]) -> Option<&Node> {
         path.iter().try_fold(self, |node, segment| match segment {
             Segment::Field(name) | Segment::Key(name) => node.get(name),
@@ -124,7 +122,7 @@ impl Node {
         })
     }
 
-    /// Takes away the field, key or item that a path leads to.
+    /// Removes the field, key or item at a path.
     pub(crate) fn remove(&mut self, path: &[Segment]) {
         let Some((last, home)) = path.split_last() else { return };
         match (last, self.at_mut(home).map(|node| &mut node.value)) {
@@ -138,7 +136,7 @@ impl Node {
         }
     }
 
-    /// Puts another node where a path leads to.
+    /// Replaces the node at a path.
     pub(crate) fn replace(&mut self, path: &[Segment], with: Node) {
         if let Some(node) = self.at_mut(path) {
             *node = with;
@@ -155,7 +153,7 @@ impl Node {
         })
     }
 
-    /// Puts the place of each part, in order, where its line is. Returns the lines by place.
+    /// Replaces the lines of all nodes by their numbers in document order. Returns the lines by number.
     pub(crate) fn number_lines(&mut self) -> Vec<u32> {
         let mut lines = Vec::new();
         self.number_lines_after(&mut lines);
@@ -176,7 +174,7 @@ impl Node {
         }
     }
 
-    /// The line of what the path leads to, or of the last part of the path that exists.
+    /// Line of the node at a path, or of the longest existing part of the path.
     pub(crate) fn line_of(&self, path: &FieldPath) -> u32 {
         let mut node = self;
         let mut line = self.line;
@@ -203,7 +201,7 @@ fn number(line: &mut u32, lines: &mut Vec<u32>) {
     lines.push(std::mem::replace(line, place));
 }
 
-/// The beginning of a text, on one line, for messages.
+/// Shortens a text to one line, for messages.
 pub(crate) fn shorten(text: &str) -> String {
     const LONGEST: usize = 60;
     let line = text.lines().next().unwrap_or_default();

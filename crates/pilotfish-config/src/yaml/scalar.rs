@@ -1,4 +1,4 @@
-//! The type of a scalar without quotes, as Kubernetes' tools read it (YAML 1.1, without base 60).
+//! Type of a scalar without quotes, as Kubernetes' tools read it (YAML 1.1, without base 60).
 
 /// A scalar by type.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -6,13 +6,13 @@ pub(crate) enum Scalar {
     Null,
     Bool(bool),
     Int(i64),
-    /// Above what `Int` holds.
+    /// An integer above the range of `Int`.
     Uint(u64),
     Float(f64),
     Text,
 }
 
-/// The type and the value of a scalar without quotes.
+/// Returns the type and the value of a scalar without quotes.
 pub(crate) fn resolve(text: &str) -> Scalar {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Scalar::Null,
@@ -25,7 +25,7 @@ pub(crate) fn resolve(text: &str) -> Scalar {
         "-.inf" | "-.Inf" | "-.INF" => return Scalar::Float(f64::NEG_INFINITY),
         _ => {}
     }
-    // The first character shows of most texts that they are no numbers.
+    // For most texts, the first character excludes a number.
     if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
         return Scalar::Text;
     }

@@ -1,7 +1,8 @@
 //! Every parser on input that is nearly right: recorded configurations with random damage, and random bytes.
 //!
-//! The inputs follow from a fixed seed, so that a failure is one again on the next run. Each target is a function of
-//! bytes that panics when something is wrong, so it can be handed to a coverage-guided fuzzer as it is.
+//! The inputs follow from a fixed seed, so that a failure is one again on the next run. Each target is a
+//! function of bytes that panics when something is wrong, so it can be handed to a coverage-guided fuzzer as
+//! it is.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
 mod mutate;

@@ -106,7 +106,8 @@ pub(crate) fn values(bytes: &[u8]) {
     }
 }
 
-/// Files that change: what is reported is what is there, and a file that comes back as it was changes nothing.
+/// Files that change: what is reported is what is there, and a file that comes back as it was changes
+/// nothing.
 pub(crate) fn file_state(bytes: &[u8]) {
     let mut state = FileState::new(limits());
     let mut reported = BTreeSet::new();

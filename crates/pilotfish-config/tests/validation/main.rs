@@ -1,5 +1,5 @@
-//! What is refused and what is warned about, kind by kind: every rule with a value that breaks it, the message for it,
-//! and a value that keeps it.
+//! What is refused and what is warned about, kind by kind: every rule with a value that breaks it, the
+//! message for it, and a value that keeps it.
 #![allow(clippy::too_many_lines, clippy::unwrap_used, reason = "tables of tests")]
 
 mod destination_rule;

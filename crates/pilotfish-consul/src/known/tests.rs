@@ -15,7 +15,8 @@ const INCOMPLETE: (bool, bool) = (false, true);
 
 #[test]
 fn what_takes_nothing_away_is_believed_and_what_does_must_be_sure() {
-    // Answers one after the other: the names, what the headers say, and what becomes of it: the names that are gone, or the doubt.
+    // Answers one after the other: the names, what the headers say, and what becomes of it: the names that
+    // are gone, or the doubt.
     type Step = (&'static str, (bool, bool), Result<&'static str, Doubt>);
     let histories: [&[Step]; 8] = [
         &[("a b", GOOD, Ok("")), ("a", GOOD, Ok("b")), ("", GOOD, Ok("a"))],

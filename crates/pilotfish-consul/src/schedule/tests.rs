@@ -3,7 +3,8 @@ use proptest::prelude::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A Consul that answers as its documentation says, without a network: what waits is answered when its time is over.
+/// A Consul that answers as its documentation says, without a network: what waits is answered when its time
+/// is over.
 struct Simulation {
     schedule: Schedule,
     start: Instant,

@@ -57,7 +57,8 @@ async fn a_server_that_comes_back_with_nothing_is_believed_when_it_says_so_twice
     consul.forget();
     consul.resume().await;
     registry.fails("connection").await;
-    // It has lost everything; while the second answer is awaited, what was registered comes back with low indexes.
+    // It has lost everything; while the second answer is awaited, what was registered comes back with low
+    // indexes.
     for (service, number) in [("web", 1), ("web", 2), ("db", 3)] {
         consul.register(&instance(service, number));
     }
@@ -208,7 +209,8 @@ async fn indexes_that_go_back_start_anew_without_spinning() {
     consul.fail("/v1/health/service/web", ConsulFault::Indexes([100, 100, 5, 0, 0, 0].into()));
     consul.register(&instance("web", 4));
     registry.until("it follows", |state| state.addresses().len() == 4).await;
-    // The other service is asked for once in `wait`, and so is this one, but for the indexes that end its waits.
+    // The other service is asked for once in `wait`, and so is this one, but for the indexes that end its
+    // waits.
     let asked = RefCell::new(Vec::new());
     let of = |service: &str, text: &str| {
         let asked = asked.borrow();

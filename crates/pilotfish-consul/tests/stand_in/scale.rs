@@ -70,7 +70,8 @@ async fn a_thousand_services_over_http_1_within_the_agents_limit() {
 async fn a_quiet_minute_costs_at_most_two_requests_for_each_service() {
     let consul = Consul::plain().await;
     fill(&consul);
-    // A minute of six seconds: all waits are shorter in the same measure. It lasts from one wait of the list to the next.
+    // A minute of six seconds: all waits are shorter in the same measure. It lasts from one wait of the list
+    // to the next.
     let registry = registry(&consul, "wait=6s");
     in_sync(&registry).await;
     for _ in 0..2 {

@@ -1,5 +1,5 @@
-//! The definitions are good ones, and agree with the reader: what it takes they take whole, and what it refuses for a type, a
-//! name or an unknown field they refuse or prune.
+//! The definitions are good ones, and agree with the reader: what it takes they take whole, and what it
+//! refuses for a type, a name or an unknown field they refuse or prune.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod mutate;
@@ -111,7 +111,8 @@ fn recorded_objects_are_taken_whole() {
     assert!(kinds.len() >= 18, "only {kinds:?}");
 }
 
-/// Every field of every recorded object is changed in every way once, by kind and place; reader and schema must agree.
+/// Every field of every recorded object is changed in every way once, by kind and place; reader and schema
+/// must agree.
 #[test]
 fn reader_and_schema_agree_on_changed_objects() {
     let definitions = definitions();
@@ -130,7 +131,8 @@ fn reader_and_schema_agree_on_changed_objects() {
             } else {
                 refused += 1
             }
-            // A newer version may have it: the reader warns of what the schema, which is of this version, does not take.
+            // A newer version may have it: the reader warns of what the schema, which is of this version,
+            // does not take.
             if accepted && is_newer(&file) && !verdict.is_clean() {
                 newer += 1;
                 continue;

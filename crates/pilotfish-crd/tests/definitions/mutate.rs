@@ -27,7 +27,8 @@ pub(crate) enum Change {
     Removed,
 }
 
-/// Every change to every field of `spec`, with the place that was changed; places are alike for all items of a list.
+/// Every change to every field of `spec`, with the place that was changed; places are alike for all items of
+/// a list.
 pub(crate) fn changes(object: &Value) -> Vec<(String, Change, Value)> {
     let mut found = Vec::new();
     let mut pointers = Vec::new();

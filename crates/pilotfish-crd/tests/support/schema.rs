@@ -1,5 +1,6 @@
-//! What an API server does with an object of a definition: it drops nulls, prunes fields that the schema does not name, and
-//! validates. Only what our definitions use is known here; anything else in a schema is reported.
+//! What an API server does with an object of a definition: it drops nulls, prunes fields that the schema does
+//! not name, and validates. Only what our definitions use is known here; anything else in a schema is
+//! reported.
 
 use regex::Regex;
 use serde_json::{Map, Value};

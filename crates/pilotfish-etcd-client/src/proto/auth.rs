@@ -1,13 +1,11 @@
-//! Logging in.
+//! Authentication messages.
 
 /// `etcdserverpb.AuthenticateRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 #[prost(skip_debug)]
 pub struct AuthenticateRequest {
-    /// The user.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// The user's password.
     #[prost(string, tag = "2")]
     pub password: String,
 }
@@ -16,7 +14,7 @@ pub struct AuthenticateRequest {
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 #[prost(skip_debug)]
 pub struct AuthenticateResponse {
-    /// What later calls carry.
+    /// The token for later calls.
     #[prost(string, tag = "2")]
     pub token: String,
 }

@@ -1,14 +1,14 @@
-//! Leases: keys that end with one are deleted when nobody keeps it alive.
+//! Lease messages. Keys attached to a lease are deleted when it expires.
 
 use super::Header;
 
 /// `etcdserverpb.LeaseGrantRequest`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct LeaseGrantRequest {
-    /// Seconds. etcd makes more of it where it is shorter than its elections.
+    /// Requested TTL in seconds. etcd raises it to its minimum, which depends on the election timeout.
     #[prost(int64, tag = "1")]
     pub ttl: i64,
-    /// The lease; 0 to let etcd choose.
+    /// The id of the lease; 0 to let etcd choose.
     #[prost(int64, tag = "2")]
     pub id: i64,
 }
@@ -16,24 +16,21 @@ pub struct LeaseGrantRequest {
 /// `etcdserverpb.LeaseGrantResponse`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct LeaseGrantResponse {
-    /// Who answered, and at which revision.
     #[prost(message, optional, tag = "1")]
     pub header: Option<Header>,
-    /// The lease.
     #[prost(int64, tag = "2")]
     pub id: i64,
-    /// Seconds.
+    /// Granted TTL in seconds.
     #[prost(int64, tag = "3")]
     pub ttl: i64,
-    /// Why there is none; empty where there is.
+    /// Error message; empty on success.
     #[prost(string, tag = "4")]
     pub error: String,
 }
 
-/// `etcdserverpb.LeaseRevokeRequest`: deletes the keys that end with it, too.
+/// `etcdserverpb.LeaseRevokeRequest`; also deletes the keys attached to the lease.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct LeaseRevokeRequest {
-    /// The lease.
     #[prost(int64, tag = "1")]
     pub id: i64,
 }
@@ -41,7 +38,6 @@ pub struct LeaseRevokeRequest {
 /// `etcdserverpb.LeaseRevokeResponse`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct LeaseRevokeResponse {
-    /// Who answered, and at which revision.
     #[prost(message, optional, tag = "1")]
     pub header: Option<Header>,
 }
@@ -49,7 +45,6 @@ pub struct LeaseRevokeResponse {
 /// `etcdserverpb.LeaseKeepAliveRequest`, many on one stream.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct LeaseKeepAliveRequest {
-    /// The lease.
     #[prost(int64, tag = "1")]
     pub id: i64,
 }
@@ -57,13 +52,11 @@ pub struct LeaseKeepAliveRequest {
 /// `etcdserverpb.LeaseKeepAliveResponse`: one for each request, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct LeaseKeepAliveResponse {
-    /// Who answered, and at which revision.
     #[prost(message, optional, tag = "1")]
     pub header: Option<Header>,
-    /// The lease.
     #[prost(int64, tag = "2")]
     pub id: i64,
-    /// Seconds from now; 0 where there is no such lease.
+    /// Remaining TTL in seconds; 0 if the lease does not exist.
     #[prost(int64, tag = "3")]
     pub ttl: i64,
 }

@@ -1,5 +1,5 @@
-//! The messages of etcd's API (version 3) that Pilotfish needs, and the fields of them. Numbers are those of `rpc.proto`, `kv.proto`
-//! and `auth.proto` in etcd's `api` folder.
+//! The messages and fields of etcd's API (version 3) that Pilotfish needs. Numbers are those of `rpc.proto`,
+//! `kv.proto` and `auth.proto` in etcd's `api` folder.
 
 mod auth;
 mod kv;

@@ -1,4 +1,4 @@
-//! Transactions: what is done when all comparisons hold, and what when one does not.
+//! Transaction messages.
 
 use super::{
     DeleteRangeRequest, DeleteRangeResponse, Header, PutRequest, PutResponse, RangeRequest, RangeResponse,
@@ -7,13 +7,13 @@ use super::{
 /// `etcdserverpb.TxnRequest`. Transactions may hold transactions, each with comparisons of its own.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct TxnRequest {
-    /// What has to hold.
+    /// Comparisons that must all hold for `success`.
     #[prost(message, repeated, tag = "1")]
     pub compare: Vec<Compare>,
-    /// What is done when all of it holds.
+    /// Operations if all comparisons hold.
     #[prost(message, repeated, tag = "2")]
     pub success: Vec<RequestOp>,
-    /// What is done else.
+    /// Operations if a comparison fails.
     #[prost(message, repeated, tag = "3")]
     pub failure: Vec<RequestOp>,
 }
@@ -21,38 +21,37 @@ pub struct TxnRequest {
 /// `etcdserverpb.TxnResponse`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct TxnResponse {
-    /// Who answered, and at which revision: that of the changes, where there are any. None within a transaction.
+    /// The header, with the revision of the transaction's changes; `None` within a transaction.
     #[prost(message, optional, tag = "1")]
     pub header: Option<Header>,
-    /// Whether all comparisons held.
+    /// True if all comparisons held.
     #[prost(bool, tag = "2")]
     pub succeeded: bool,
-    /// The answers to what was done, in its order.
+    /// Responses to the operations, in order.
     #[prost(message, repeated, tag = "3")]
     pub responses: Vec<ResponseOp>,
 }
 
-/// `etcdserverpb.Compare`. A key that is not there compares as one whose numbers are all 0.
+/// `etcdserverpb.Compare`. A missing key compares as if all its numbers were 0.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Compare {
-    /// How.
+    /// A [`CompareResult`].
     #[prost(enumeration = "CompareResult", tag = "1")]
     pub result: i32,
-    /// Which part of the key.
+    /// A [`CompareTarget`].
     #[prost(enumeration = "CompareTarget", tag = "2")]
     pub target: i32,
-    /// The key.
     #[prost(bytes = "vec", tag = "3")]
     pub key: Vec<u8>,
-    /// With what.
+    /// The value to compare with.
     #[prost(oneof = "CompareValue", tags = "6, 8")]
     pub value: Option<CompareValue>,
 }
 
-/// What a [`Compare`] compares with.
+/// The value of a [`Compare`].
 #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
 pub enum CompareValue {
-    /// A revision; 0 for "not there".
+    /// A revision; 0 for a missing key.
     #[prost(int64, tag = "6")]
     ModRevision(i64),
     /// A lease; 0 for none.
@@ -61,14 +60,14 @@ pub enum CompareValue {
 }
 
 impl Compare {
-    /// Whether the key's last change has this revision; 0 for "is not there".
+    /// Compares the revision of the key's last change; 0 for a missing key.
     #[must_use]
     pub fn has_revision(key: Vec<u8>, revision: i64) -> Self {
         let value = Some(CompareValue::ModRevision(revision));
         Self { result: CompareResult::Equal.into(), target: CompareTarget::Mod.into(), key, value }
     }
 
-    /// Whether the key ends with this lease; 0 for "with none, or is not there".
+    /// Compares the lease of the key; 0 for no lease or a missing key.
     #[must_use]
     pub fn has_lease(key: Vec<u8>, lease: i64) -> Self {
         let value = Some(CompareValue::Lease(lease));
@@ -80,13 +79,11 @@ impl Compare {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub enum CompareResult {
-    /// Both are equal.
     Equal = 0,
-    /// The key's is greater.
+    /// The key's number is greater than the value.
     Greater = 1,
-    /// The key's is less.
+    /// The key's number is less than the value.
     Less = 2,
-    /// They differ.
     NotEqual = 3,
 }
 
@@ -94,39 +91,32 @@ pub enum CompareResult {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub enum CompareTarget {
-    /// How often the key was written since it came into being.
+    /// Number of writes since the key's creation.
     Version = 0,
-    /// The revision at which it came into being.
+    /// The revision of the key's creation.
     Create = 1,
-    /// The revision of its last change.
+    /// The revision of the last change.
     Mod = 2,
-    /// Its value.
     Value = 3,
-    /// Its lease.
     Lease = 4,
 }
 
 /// `etcdserverpb.RequestOp`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct RequestOp {
-    /// What is done.
     #[prost(oneof = "Operation", tags = "1, 2, 3, 4")]
     pub request: Option<Operation>,
 }
 
-/// What a [`RequestOp`] does.
+/// The operation of a [`RequestOp`].
 #[derive(Clone, PartialEq, Eq, prost::Oneof)]
 pub enum Operation {
-    /// Reads.
     #[prost(message, tag = "1")]
     Range(RangeRequest),
-    /// Writes.
     #[prost(message, tag = "2")]
     Put(PutRequest),
-    /// Deletes.
     #[prost(message, tag = "3")]
     Delete(DeleteRangeRequest),
-    /// Does a transaction.
     #[prost(message, tag = "4")]
     Txn(TxnRequest),
 }
@@ -140,24 +130,19 @@ impl From<Operation> for RequestOp {
 /// `etcdserverpb.ResponseOp`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ResponseOp {
-    /// The answer.
     #[prost(oneof = "OperationResponse", tags = "1, 2, 3, 4")]
     pub response: Option<OperationResponse>,
 }
 
-/// What a [`ResponseOp`] answers.
+/// The response of a [`ResponseOp`].
 #[derive(Clone, PartialEq, Eq, prost::Oneof)]
 pub enum OperationResponse {
-    /// To a read.
     #[prost(message, tag = "1")]
     Range(RangeResponse),
-    /// To a write.
     #[prost(message, tag = "2")]
     Put(PutResponse),
-    /// To a deletion.
     #[prost(message, tag = "3")]
     Delete(DeleteRangeResponse),
-    /// To a transaction.
     #[prost(message, tag = "4")]
     Txn(TxnResponse),
 }

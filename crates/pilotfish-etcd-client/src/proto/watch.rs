@@ -1,22 +1,20 @@
-//! Watches: what changes, from a revision on.
+//! Watch messages.
 
 use super::{Header, KeyValue};
 
 /// `etcdserverpb.WatchRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct WatchRequest {
-    /// What is asked for.
     #[prost(oneof = "WatchAsk", tags = "1, 3")]
     pub ask: Option<WatchAsk>,
 }
 
-/// What a [`WatchRequest`] asks for.
+/// The request of a [`WatchRequest`].
 #[derive(Clone, PartialEq, Eq, prost::Oneof)]
 pub enum WatchAsk {
-    /// A watch.
     #[prost(message, tag = "1")]
     Create(WatchCreate),
-    /// Whether the server is there.
+    /// A liveness probe.
     #[prost(message, tag = "3")]
     Progress(WatchProgress),
 }
@@ -24,57 +22,54 @@ pub enum WatchAsk {
 /// `etcdserverpb.WatchCreateRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct WatchCreate {
-    /// The first key.
     #[prost(bytes = "vec", tag = "1")]
     pub key: Vec<u8>,
-    /// The first key that is not meant.
+    /// The end of the range, exclusive.
     #[prost(bytes = "vec", tag = "2")]
     pub range_end: Vec<u8>,
-    /// The first revision whose changes are told.
+    /// The first revision to return changes of.
     #[prost(int64, tag = "3")]
     pub start_revision: i64,
-    /// Whether answers that are too large for one message may come in several.
+    /// True to allow large responses to be split into several messages.
     #[prost(bool, tag = "8")]
     pub fragment: bool,
 }
 
-/// `etcdserverpb.WatchProgressRequest`: answered by a response without events.
+/// `etcdserverpb.WatchProgressRequest`; the server sends a response without events.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct WatchProgress {}
 
 /// `etcdserverpb.WatchResponse`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct WatchResponse {
-    /// Who answered, and at which revision.
     #[prost(message, optional, tag = "1")]
     pub header: Option<Header>,
-    /// Whether this begins the watch.
+    /// True for the first response of the watch.
     #[prost(bool, tag = "3")]
     pub created: bool,
-    /// Whether this ends it.
+    /// True for the last response of the watch.
     #[prost(bool, tag = "4")]
     pub canceled: bool,
-    /// Where it asked for revisions that are gone: the oldest one that is there.
+    /// Set if the requested revision was compacted: the oldest available revision.
     #[prost(int64, tag = "5")]
     pub compact_revision: i64,
-    /// Why it ends.
+    /// Reason for the cancellation.
     #[prost(string, tag = "6")]
     pub cancel_reason: String,
-    /// Whether more messages of the same answer follow.
+    /// True if more messages of the same response follow.
     #[prost(bool, tag = "7")]
     pub fragment: bool,
-    /// What happened.
     #[prost(message, repeated, tag = "11")]
     pub events: Vec<Event>,
 }
 
-/// `mvccpb.Event`. That of a lease which ended is a delete.
+/// `mvccpb.Event`. The expiry of a lease causes delete events.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Event {
-    /// What happened to the key.
+    /// An [`EventType`].
     #[prost(enumeration = "EventType", tag = "1")]
     pub r#type: i32,
-    /// The key as it is now.
+    /// The key after the event.
     #[prost(message, optional, tag = "2")]
     pub kv: Option<KeyValue>,
 }
@@ -83,8 +78,6 @@ pub struct Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub enum EventType {
-    /// It was written.
     Put = 0,
-    /// It was deleted.
     Delete = 1,
 }

@@ -1,14 +1,14 @@
-//! What is known of the keys: a state machine without IO. Whole reads and events in, services out.
+//! Services found in etcd's keys: a state machine without IO. Full reads and events in, changed services out.
 
 use crate::schema::{HostTemplate, Meaning, Place, Schema};
 use pilotfish_registry::{CatalogInstance, CatalogService};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A key, as text: other keys cannot match a pattern.
+/// A key as text: keys that are not UTF-8 cannot match a pattern.
 type Key = Arc<str>;
 
-/// See the module.
+/// All keys that match the schema, and the services of their instances.
 #[derive(Debug)]
 pub(crate) struct Keyspace {
     schema: Schema,
@@ -17,58 +17,56 @@ pub(crate) struct Keyspace {
     services: BTreeMap<Arc<Place>, BTreeSet<Key>>,
 }
 
-/// What a key stands for.
+/// The instance or problem of a key.
 #[derive(Clone, Debug, PartialEq)]
 struct Entry {
-    /// The last good one.
+    /// Instance of the last valid value.
     instance: Option<(Arc<Place>, CatalogInstance)>,
-    /// Why the newest value is none.
+    /// Reason that the newest value is invalid.
     problem: Option<Arc<str>>,
 }
 
-/// What differs after some events.
+/// Changes caused by events.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Difference {
     /// Services with all of their instances.
     pub(crate) set: Vec<CatalogService>,
-    /// Ids of services that have no instance any more.
+    /// Ids of services without instances.
     pub(crate) removed: Vec<Arc<str>>,
-    /// Keys whose problem came, changed or went.
+    /// Keys whose problem was added, changed or removed.
     pub(crate) problems: Vec<(Key, Option<Arc<str>>)>,
 }
 
-/// A read of all keys that is under way, page by page. What was known stays until it is complete.
+/// A full read in progress, page by page. The previous state stays in force until it is complete.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     entries: BTreeMap<Key, Entry>,
 }
 
 impl Snapshot {
-    /// How many keys it has.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 }
 
 impl Keyspace {
-    /// No key is known yet.
     pub(crate) fn new(schema: Schema) -> Self {
         Self { schema, entries: BTreeMap::new(), services: BTreeMap::new() }
     }
 
-    /// All keys begin so.
+    /// Common prefix of all keys.
     pub(crate) fn prefix(&self) -> &str {
         &self.schema.prefix
     }
 
-    /// Takes a key of a read into its snapshot.
+    /// Adds a key to a snapshot.
     pub(crate) fn read(&self, snapshot: &mut Snapshot, key: &[u8], value: &[u8]) {
         if let Some((key, entry)) = self.entry(key, value) {
             snapshot.entries.insert(key, entry);
         }
     }
 
-    /// Ends a read: a key that it does not have is gone.
+    /// Replaces all keys by a complete snapshot, and returns the changes.
     pub(crate) fn replace(&mut self, snapshot: Snapshot) -> Difference {
         let before = std::mem::replace(&mut self.entries, snapshot.entries);
         self.services.clear();
@@ -85,7 +83,7 @@ impl Keyspace {
         }
     }
 
-    /// Takes some events in their order: a key with its value, or without one when it is gone.
+    /// Applies events in order: a key with its value, or without one if it was deleted.
     pub(crate) fn apply<'a>(
         &mut self,
         events: impl IntoIterator<Item = (&'a [u8], Option<&'a [u8]>)>,
@@ -107,7 +105,7 @@ impl Keyspace {
         self.difference(&before)
     }
 
-    /// The entry that a key and its value make; `None` when they are nothing.
+    /// Returns the entry of a key and its value; `None` if the schema does not match.
     fn entry(&self, key: &[u8], value: &[u8]) -> Option<(Key, Entry)> {
         let text = std::str::from_utf8(key).ok()?;
         let known = self.entries.get_key_value(text);
@@ -129,7 +127,7 @@ impl Keyspace {
         }
     }
 
-    /// Makes the entry of a key so, and gives the one before.
+    /// Replaces the entry of a key, and returns the previous one.
     fn set(&mut self, key: &Key, entry: Option<Entry>) -> Option<Entry> {
         if let Some((place, _)) = entry.as_ref().and_then(|entry| entry.instance.as_ref()) {
             self.services.entry(place.clone()).or_default().insert(key.clone());
@@ -186,7 +184,7 @@ impl Keyspace {
         differing.filter(|(_, old, new)| old != new).map(|(key, _, new)| (key.clone(), new)).collect()
     }
 
-    /// A service with its instances; `None` when it has none.
+    /// Returns a service with its instances; `None` if it has none.
     fn service(&self, place: &Arc<Place>) -> Option<CatalogService> {
         let keys = self.services.get(place)?;
         let host: &HostTemplate = &self.schema.host;

@@ -92,7 +92,8 @@ fn event() -> impl Strategy<Value = (String, Option<String>)> {
 }
 
 proptest! {
-    /// What events made of services is what a read of the same keys makes, and what was told of them adds up to it.
+    /// What events made of services is what a read of the same keys makes, and what was told of them adds up
+    /// to it.
     #[test]
     fn events_add_up_to_a_read(batches in prop::collection::vec(prop::collection::vec(event(), 1..6), 0..8)) {
         let mut keys = Keyspace::new(schema("text"));

@@ -1,6 +1,7 @@
-//! Addresses as people write them: `10.0.0.1:8080`, `[2001:db8::1]:80`, `http://10.0.0.1:8080/path`, `10.0.0.1`.
+//! Addresses in the forms found in values: `10.0.0.1:8080`, `[2001:db8::1]:80`, `http://10.0.0.1:8080/path`,
+//! `10.0.0.1`.
 
-/// Where an instance listens. What is not said is `None`.
+/// Parsed address of an instance. Missing parts are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) host: String,
@@ -10,7 +11,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Reads one. Whether its host is an address or a name is not checked here.
+    /// Parses an address. The host is not validated here.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let (protocol, rest) = match text.split_once("://") {
@@ -27,7 +28,7 @@ impl Address {
     }
 }
 
-/// The host and the port of an authority.
+/// Splits an authority into host and port.
 fn split(authority: &str) -> Option<(&str, Option<&str>)> {
     let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
         let (host, after) = rest.split_once(']')?;
@@ -46,13 +47,13 @@ fn split(authority: &str) -> Option<(&str, Option<&str>)> {
     (!host.is_empty() && !host.contains(char::is_whitespace)).then_some((host, port))
 }
 
-/// Reads the number of a port.
+/// Parses a port number.
 pub(crate) fn parse_port(text: &str) -> Result<u32, String> {
     let port: Option<u16> = text.parse().ok().filter(|port| *port > 0 && !text.starts_with('+'));
     port.map(u32::from).ok_or_else(|| format!("{} is no port", short(text)))
 }
 
-/// A text for a message: quoted, and not longer than a line.
+/// Quotes and shortens a text for a message.
 pub(crate) fn short(text: &str) -> String {
     const MOST: usize = 60;
     match text.char_indices().nth(MOST) {

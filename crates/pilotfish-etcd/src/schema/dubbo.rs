@@ -1,10 +1,11 @@
-//! URLs of Dubbo's providers, which stand encoded in keys: `dubbo://10.0.0.1:20880/org.example.Hello?version=1.0&...`.
+//! URLs of Dubbo providers, percent-encoded in keys:
+//! `dubbo://10.0.0.1:20880/org.example.Hello?version=1.0&...`.
 
 use super::address::Address;
 use super::reading::Reading;
 use pilotfish_model::HealthStatus;
 
-/// Parameters that become labels, by the name of the label.
+/// Parameters that become labels, with the name of the label.
 const LABELS: &[(&str, &str)] = &[
     ("application", "application"),
     ("version", "version"),
@@ -13,7 +14,7 @@ const LABELS: &[(&str, &str)] = &[
     ("environment", "environment"),
 ];
 
-/// Reads an encoded URL.
+/// Reads a percent-encoded URL.
 pub(super) fn read(encoded: &str, reading: &mut Reading) -> Result<(), String> {
     let url = decode(encoded)?;
     let address = Address::parse(&url)?;
@@ -39,7 +40,7 @@ pub(super) fn read(encoded: &str, reading: &mut Reading) -> Result<(), String> {
     Ok(())
 }
 
-/// Replaces `%XX`. Nothing else stands for something else, unlike in a form.
+/// Decodes `%XX`; other characters, such as `+`, are kept.
 fn decode(text: &str) -> Result<String, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

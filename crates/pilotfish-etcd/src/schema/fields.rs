@@ -1,8 +1,8 @@
-//! Which fields of a JSON value say what.
+//! Roles of the fields of a JSON value.
 
 use serde_json::Value;
 
-/// What a field of a value says.
+/// Meaning of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
     Address,
@@ -24,7 +24,7 @@ pub(crate) enum Role {
     Node,
 }
 
-/// The names of roles in the option `fields`, and the fields that are looked at when it does not say, the first that is there.
+/// Roles by their name in the option `fields`, with the default fields; the first that exists applies.
 const ROLES: &[(Role, &str, &[&str])] = &[
     (Role::Address, "address", &["address", "host", "ip"]),
     (Role::Port, "port", &["port"]),
@@ -45,7 +45,7 @@ const ROLES: &[(Role, &str, &[&str])] = &[
     (Role::Node, "node", &["node"]),
 ];
 
-/// The fields that are read, by what they say. A path of several fields has dots.
+/// The fields of each role. A path of several fields has dots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fields(Vec<(Role, Vec<String>)>);
 
@@ -57,12 +57,12 @@ impl Default for Fields {
 }
 
 impl Fields {
-    /// Only these roles, each by its field.
+    /// Only these roles, each with one field.
     pub(crate) fn of(fields: &[(Role, &str)]) -> Self {
         Self(fields.iter().map(|(role, path)| (*role, vec![(*path).to_owned()])).collect())
     }
 
-    /// Reads `ROLE:FIELD,...` over the defaults. An empty field turns a role off.
+    /// Parses `ROLE:FIELD,...` over the defaults. An empty field disables a role.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut this = Self::default();
         for part in text.split(',') {
@@ -78,14 +78,14 @@ impl Fields {
         Ok(this)
     }
 
-    /// The value of a role's field; `None` when there is none, or it is null.
+    /// Returns the value of a role's field; `None` if it is missing or null.
     pub(crate) fn get<'a>(&self, role: Role, value: &'a Value) -> Option<&'a Value> {
         let (_, paths) = self.0.iter().find(|(of, _)| *of == role)?;
         paths.iter().find_map(|path| at(value, path))
     }
 }
 
-/// The field at a path. A field whose name has the dots itself counts too.
+/// Returns the field at a path. Dots may also be part of a field's name.
 fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     let whole = value.get(path);
     let found = whole.or_else(|| path.split('.').try_fold(value, |value, name| value.get(name)));

@@ -1,4 +1,4 @@
-//! Values that are JSON objects.
+//! Values in JSON.
 
 use super::address::{Address, parse_port, short};
 use super::fields::{Fields, Role};
@@ -6,10 +6,10 @@ use super::reading::Reading;
 use pilotfish_model::HealthStatus;
 use serde_json::Value;
 
-/// How many ports and endpoints of a value are read.
+/// Maximum number of ports and of endpoints of a value.
 const MAX_PORTS: usize = 64;
 
-/// A value that is a JSON object.
+/// Parses a value as a JSON object.
 pub(super) fn parse(bytes: &[u8]) -> Result<Value, String> {
     let value: Value =
         serde_json::from_slice(bytes).map_err(|error| format!("its value is not JSON: {error}"))?;
@@ -57,7 +57,7 @@ pub(super) fn read(fields: &Fields, value: &Value, reading: &mut Reading) -> Res
         (Role::Network, "network", &mut reading.network),
         (Role::Node, "node", &mut reading.node),
     ] {
-        // What the key says counts first.
+        // The key takes precedence.
         if place.is_none()
             && let Some(value) = get(role)
         {
@@ -71,7 +71,7 @@ fn text<'a>(value: &'a Value, what: &str) -> Result<&'a str, String> {
     value.as_str().ok_or_else(|| format!("the {what} is no text"))
 }
 
-/// A number, or a text that is one.
+/// Reads a number, or a text with a number.
 fn number(value: &Value, what: &str, parse: impl FnOnce(&str) -> Result<u32, String>) -> Result<u32, String> {
     match value {
         Value::Number(number) => parse(&number.to_string()),
@@ -110,7 +110,7 @@ fn read_health(value: &Value) -> Result<HealthStatus, String> {
     Ok(if is_healthy { HealthStatus::Healthy } else { HealthStatus::Unhealthy })
 }
 
-/// Texts, numbers and booleans become labels; what is nested, or no object, does not.
+/// Reads texts, numbers and booleans as labels; skips nested values.
 fn read_labels(value: &Value, reading: &mut Reading) {
     for (name, value) in value.as_object().into_iter().flatten() {
         let text = match value {

@@ -1,6 +1,6 @@
-//! What keys and values mean: a pattern for keys, a format for values, and the few layouts that programs agreed on.
+//! Schema of keys and values: a pattern for keys, a format for values, and the well-known layouts.
 //!
-//! Pure: a key and its value become an instance, or a reason why not.
+//! Pure: a key and its value become an instance or a problem.
 
 mod address;
 mod dubbo;
@@ -24,28 +24,29 @@ use pilotfish_registry::CatalogInstance;
 use reading::Reading;
 use serde_json::Value;
 
-/// The longest value that is read: etcd itself takes at most 1.5 MiB by default, and an entry of a registry has some hundred bytes.
+/// Maximum size of a value in bytes. etcd accepts at most 1.5 MiB by default; a registry entry has some
+/// hundred bytes.
 const MAX_VALUE: usize = 256 << 10;
 
-/// How values are written.
+/// Format of values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// A JSON object with these fields.
     Json(Fields),
     /// An address, as in `10.0.0.1:8080` or `http://10.0.0.1:8080`.
     Text,
-    /// What gRPC's naming for Go writes: `{"Op":0,"Addr":"10.0.0.1:8080","Metadata":...}`.
+    /// JSON of gRPC's naming package for Go: `{"Op":0,"Addr":"10.0.0.1:8080","Metadata":...}`.
     Grpc,
-    /// What SkyDNS and CoreDNS read: `{"host":"10.0.0.1","port":8080,"weight":1}`.
+    /// JSON of SkyDNS and CoreDNS: `{"host":"10.0.0.1","port":8080,"weight":1}`.
     SkyDns,
-    /// The key says it all.
+    /// No value is read: the key holds everything.
     Key,
 }
 
-/// A layout by its name.
+/// A well-known layout of keys and values.
 pub(crate) struct Layout {
     pub(crate) name: &'static str,
-    /// Where it lies by convention; empty where there is no convention.
+    /// Conventional prefix; empty if there is none.
     pub(crate) prefix: &'static str,
     pub(crate) key: &'static str,
     pub(crate) host: &'static str,
@@ -53,7 +54,7 @@ pub(crate) struct Layout {
     pub(crate) format: fn() -> Format,
 }
 
-/// The layouts that there are, the default first.
+/// All layouts, the default first.
 pub(crate) const LAYOUTS: &[Layout] = &[
     Layout {
         name: "json",
@@ -97,10 +98,10 @@ pub(crate) const LAYOUTS: &[Layout] = &[
     },
 ];
 
-/// What keys and values mean.
+/// Pattern, format and defaults that turn keys and values into instances.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Schema {
-    /// All keys begin so.
+    /// Common prefix of all keys.
     pub(crate) prefix: String,
     pub(crate) key: KeyPattern,
     pub(crate) format: Format,
@@ -108,19 +109,19 @@ pub(crate) struct Schema {
     pub(crate) defaults: Defaults,
 }
 
-/// What a key and its value are.
+/// Interpretation of a key and its value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Meaning {
     /// An instance of a service.
     Instance(Place, Box<CatalogInstance>),
-    /// Nothing: the key is another program's, or the value says that it is gone.
+    /// Not an instance: the key belongs to another program, or the value marks a removed instance.
     Nothing,
-    /// It should be an instance and is none: why.
+    /// An invalid instance, with the reason.
     Bad(String),
 }
 
 impl Schema {
-    /// What a key and its value mean.
+    /// Interprets a key and its value.
     pub(crate) fn read(&self, key: &[u8], value: &[u8]) -> Meaning {
         let Some(name) = std::str::from_utf8(key).ok().and_then(|key| key.strip_prefix(self.prefix.as_str()))
         else {
@@ -138,7 +139,7 @@ impl Schema {
         read.unwrap_or_else(|reason| Meaning::Bad(format!("the key {}: {reason}", short(name))))
     }
 
-    /// Reads a value; `false` when it says that the instance is gone.
+    /// Reads a value; returns `false` if it marks a removed instance.
     fn read_value(&self, bytes: &[u8], reading: &mut Reading) -> Result<bool, String> {
         if bytes.len() > MAX_VALUE && self.format != Format::Key {
             return Err(format!("its value has {} bytes, more than {MAX_VALUE}", bytes.len()));
@@ -164,7 +165,7 @@ impl Schema {
             Format::SkyDns => {
                 let fields = [(Role::Address, "host"), (Role::Port, "port"), (Role::Weight, "weight")];
                 json::read(&Fields::of(&fields), &json::parse(bytes)?, reading)?;
-                // There, 0 is what is not said.
+                // SkyDNS omits zero values, so 0 means unset.
                 reading.weight = reading.weight.filter(|weight| *weight > 0);
             }
             Format::Key => {}

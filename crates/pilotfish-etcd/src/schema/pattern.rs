@@ -1,14 +1,14 @@
-//! Patterns of keys: `{namespace}/{service}/{instance}`.
+//! Key patterns: `{namespace}/{service}/{instance}`.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a part of a key is.
+/// Meaning of a captured part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Field {
-    /// The service's name.
+    /// Service name.
     Service,
-    /// The service's name as a domain whose labels stand in reverse, each a segment: `com/example/web`.
+    /// Service name as a domain with reversed labels, one per segment: `com/example/web`.
     Domain,
     Namespace,
     Group,
@@ -21,9 +21,9 @@ pub(crate) enum Field {
     Port,
     /// An encoded URL of a Dubbo provider.
     Url,
-    /// A label of that name.
+    /// A label of this name.
     Label(String),
-    /// Something that tells instances apart, and no more.
+    /// An instance id, used only to distinguish keys.
     Instance,
 }
 
@@ -55,13 +55,13 @@ impl Field {
     }
 }
 
-/// The parts of a key, by what they are.
+/// Captured parts of a key.
 pub(crate) type Captures = BTreeMap<Field, String>;
 
-/// What the part of a key after the prefix looks like.
+/// Pattern of the part of a key after the prefix.
 ///
-/// It is matched segment by segment, so the time for a key is linear in its length. One capture may span segments; those before it are
-/// counted from the left, those after it from the right.
+/// Matching goes segment by segment, so its time is linear in the length of the key. One capture may span
+/// segments; segments before it are counted from the left, those after it from the right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyPattern {
     text: String,
@@ -70,7 +70,7 @@ pub(crate) struct KeyPattern {
     spanning: Option<(Field, Vec<Segment>)>,
 }
 
-/// What is between two slashes: captures, each between two texts. Every text but the first and last is not empty.
+/// Pattern of one segment: captures separated by literals. Every literal but the first and last is not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Segment {
     start: String,
@@ -84,7 +84,8 @@ impl fmt::Display for KeyPattern {
 }
 
 impl KeyPattern {
-    /// Reads a pattern. Each name in braces stands for a part of a segment of the key, with `*` at its end for one or more whole segments.
+    /// Parses a pattern. Each name in braces stands for a part of a segment of the key, with `*` at its end
+    /// for one or more whole segments.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut this = Self { text: text.to_owned(), before: Vec::new(), spanning: None };
         let mut seen: Vec<Field> = Vec::new();
@@ -115,7 +116,7 @@ impl KeyPattern {
         }
     }
 
-    /// Whether keys have such a part.
+    /// True if the pattern captures this field.
     pub(crate) fn has(&self, field: &Field) -> bool {
         let spanning = self.spanning.iter();
         let after = spanning.clone().flat_map(|(_, after)| after);
@@ -123,7 +124,7 @@ impl KeyPattern {
         in_segments.map(|(of, _)| of).chain(spanning.map(|(of, _)| of)).any(|of| of == field)
     }
 
-    /// The parts of a key; `None` when it looks otherwise.
+    /// Returns the captures of a key; `None` if it does not match.
     pub(crate) fn captures(&self, key: &str) -> Option<Captures> {
         let segments: Vec<&str> = key.split('/').collect();
         let (before, rest) = segments.split_at_checked(self.before.len())?;
@@ -143,7 +144,7 @@ impl KeyPattern {
     }
 }
 
-/// One or more segments as one text.
+/// Joins one or more segments into one text.
 fn join(field: &Field, segments: &[&str]) -> Option<String> {
     if segments.is_empty() || segments.iter().any(|segment| segment.is_empty()) {
         return None;
@@ -175,7 +176,7 @@ impl Segment {
         if stray { Err(format!("a {{ is missing in {text:?}")) } else { Ok(Self { start, captures }) }
     }
 
-    /// Each capture reaches to the first place where the text after it stands; the last one to the end.
+    /// Each capture ends at the first occurrence of the literal after it; the last one at the end.
     fn capture(&self, text: &str, found: &mut Captures) -> Option<()> {
         let mut rest = text.strip_prefix(self.start.as_str())?;
         if self.captures.is_empty() && !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! Which service an instance belongs to, and the host name of it.
+//! Service identity of an instance, and the host name of a service.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ pub(crate) struct HostTemplate(String);
 const NAMES: [&str; 3] = ["{service}", "{group}", "{namespace}"];
 
 impl HostTemplate {
-    /// Reads one. It names the service, or all services would have one host.
+    /// Parses a template. It must name the service: otherwise all services would have one host.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let rest = NAMES.iter().fold(text.to_owned(), |rest, name| rest.replace(name, ""));
         if rest.contains(['{', '}']) {
@@ -39,7 +39,7 @@ impl HostTemplate {
         }
     }
 
-    /// The host of a service. A part that the service does not have is left out, with its dot.
+    /// Returns the host of a service. Parts that the service does not have are omitted, with their dot.
     pub(crate) fn host(&self, place: &Place) -> String {
         let labels = self.0.split('.').map(|label| {
             let values = [Some(&place.service), place.group.as_ref(), place.namespace.as_ref()];

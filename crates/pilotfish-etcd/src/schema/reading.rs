@@ -1,4 +1,4 @@
-//! What is read of one key and its value, until it is an instance.
+//! Builder of an instance from a key and its value.
 
 use super::address::Address;
 use super::pattern::{Captures, Field};
@@ -7,7 +7,7 @@ use pilotfish_model::{HealthStatus, Locality, Namespace};
 use pilotfish_registry::{CatalogInstance, CatalogPort, InstancePort};
 use std::collections::BTreeMap;
 
-/// See the module.
+/// Fields of one key and its value, until they become an instance.
 #[derive(Default)]
 pub(super) struct Reading {
     pub(super) service: Option<String>,
@@ -34,19 +34,19 @@ struct NamedPort {
     protocol: Option<String>,
 }
 
-/// What holds where neither key nor value says it.
+/// Defaults for fields that neither key nor value has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Defaults {
     /// The namespace of services that have none.
     pub(crate) namespace: Namespace,
     /// The protocol of the schema.
     pub(crate) protocol: Option<&'static str>,
-    /// Where instances listen.
+    /// Default port of instances.
     pub(crate) port: Option<u32>,
 }
 
 impl Reading {
-    /// What the key says.
+    /// Starts with the captures of the key.
     pub(super) fn of(captures: Captures) -> Result<Self, String> {
         let mut this = Self::default();
         for (field, text) in captures {
@@ -68,17 +68,17 @@ impl Reading {
         Ok(this)
     }
 
-    /// Where it listens; the value's word counts before the key's.
+    /// Sets the address; the value's takes precedence over the key's.
     pub(super) fn address(&mut self, address: Address) {
         self.address = Some(address);
     }
 
-    /// One more port.
+    /// Adds a port.
     pub(super) fn port(&mut self, name: Option<String>, number: u32, protocol: Option<String>) {
         self.ports.push(NamedPort { name, number, protocol });
     }
 
-    /// One of several URLs of the instance. They have one host: an instance is one workload.
+    /// Adds one of several URLs of the instance. All must have the same host: an instance is one workload.
     pub(super) fn endpoint(&mut self, url: Address) -> Result<(), String> {
         let number = url.port.ok_or("an endpoint has no port")?;
         if self.address.as_ref().is_some_and(|known| known.host != url.host) {
@@ -89,13 +89,13 @@ impl Reading {
         Ok(())
     }
 
-    /// The service that it belongs to.
+    /// Returns the service of the instance.
     pub(super) fn place(&self) -> Option<Place> {
         let service = self.service.clone()?;
         Some(Place { namespace: self.namespace.clone(), group: self.group.clone(), service })
     }
 
-    /// The instance.
+    /// Builds the instance.
     pub(super) fn finish(mut self, id: &str, defaults: &Defaults) -> Result<CatalogInstance, String> {
         let address = self.address.take().ok_or("it says no address")?;
         let mut instance = CatalogInstance::new(id, address.host.clone());
@@ -111,14 +111,14 @@ impl Reading {
         instance.node = self.node.unwrap_or_default();
         instance.weight = self.weight.unwrap_or_default();
         instance.health = match (self.health, self.weight) {
-            // A weight of 0 that is written is to get nothing.
+            // An explicit weight of 0 takes the instance out of traffic.
             (_, Some(0)) => HealthStatus::Unhealthy,
             (said, _) => said.unwrap_or(HealthStatus::Healthy),
         };
         Ok(instance)
     }
 
-    /// Its ports: that of the address first, then the others as they stand.
+    /// Returns the ports: first the port of the address, then the others in their order.
     fn instance_ports(
         &mut self,
         address: &Address,
@@ -127,7 +127,7 @@ impl Reading {
         let protocol = self.protocol.take();
         let of_address =
             address.port.map(|number| NamedPort { name: None, number, protocol: address.protocol.clone() });
-        // An address's port is the same as the field's where both are there.
+        // The `port` field takes precedence over the same port in the address.
         let known = |port: &NamedPort| self.ports.iter().any(|other| other.number == port.number);
         let mut ports: Vec<NamedPort> = of_address.into_iter().filter(|port| !known(port)).collect();
         ports.append(&mut self.ports);
@@ -136,7 +136,7 @@ impl Reading {
             ports.push(NamedPort { name: None, number, protocol: None });
         }
         let port = |(index, port): (usize, NamedPort)| {
-            // What is said of the instance is said of its first port.
+            // Attributes of the instance apply to its first port.
             let of_instance = protocol.clone().or_else(|| address.protocol.clone()).filter(|_| index == 0);
             let protocol = port.protocol.or(of_instance).or_else(|| defaults.protocol.map(str::to_owned));
             let service = CatalogPort { number: port.number, name: port.name, protocol };

@@ -1,4 +1,4 @@
-//! What there is around a service, and how namespaces see each other.
+//! Neighbourhood of a service, and visibility between namespaces.
 
 mod namespaces;
 mod routed;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Connected proxies by namespace.
 pub type ProxyCounts = BTreeMap<String, usize>;
 
-/// A sidecar of a namespace that nothing selects by labels.
+/// A sidecar of the namespace without labels, so that no selector matches it.
 fn sidecar_of(namespace: &Namespace) -> Option<Arc<Proxy>> {
     let id = format!("sidecar~127.0.0.1~any.{namespace}~{namespace}.svc.cluster.local");
     Proxy::from_node(&Node { id, ..Node::default() }).ok().map(Arc::new)
@@ -34,8 +34,8 @@ struct EndpointCounts {
     healthy: usize,
 }
 
-/// Counts the endpoints that a route leads to, for clients of a namespace. A subset that none of their
-/// DestinationRules has is without endpoints: no cluster has its name.
+/// Counts the endpoints of a route's destination, as clients of a namespace see it. A subset that is in none
+/// of their DestinationRules has no endpoints, since no cluster has its name.
 fn count(snapshot: &Snapshot<'_>, client: &Namespace, to: &ServiceKey, subset: &str) -> EndpointCounts {
     let mut counts = EndpointCounts::default();
     let subsets = (!subset.is_empty()).then(|| snapshot.subsets_of(client, to));

@@ -1,4 +1,4 @@
-//! Namespaces, and who sees whose services.
+//! Namespaces, and the visibility of their services to each other.
 
 use super::routed::add_routed;
 use super::{ProxyCounts, is_healthy, sidecar_of};
@@ -8,22 +8,24 @@ use pilotfish_translate::Translator;
 use std::collections::BTreeMap;
 
 const NAMESPACES: usize = 1_000;
-/// Namespaces whose scopes are looked at, and services in all of them together.
+/// Maximum number of namespaces whose scopes are computed.
 const SCOPES: usize = 200;
+/// Maximum number of services that are visited in all of these scopes together.
 const SEEN: usize = 500_000;
 const LINKS: usize = 2_000;
 
-/// Services that are shown to namespaces by name, by these namespaces.
+/// Services whose `exportTo` names namespaces, by those namespaces.
 type ShownByName<'a> = BTreeMap<&'a Namespace, Vec<&'a ServiceKey>>;
 
-/// The namespaces of a world. Who sees everything that is shown to everybody has links only to what is shown to it by name.
+/// Map of the namespaces of a world. A namespace that sees all public services only has links for services
+/// that are exported to it by name.
 #[must_use]
 pub fn namespaces(translator: &Translator, proxies: &ProxyCounts) -> NamespaceMap {
     let world = translator.snapshot().world().clone();
     let mut rows = rows(&world, proxies);
     let shown = shown_by_name(&world);
     let mut map = NamespaceMap { truncated: rows.len() > NAMESPACES, ..NamespaceMap::default() };
-    // Without workloads that are known, each may have some.
+    // Without known workloads, any namespace may have some.
     let known = rows.values().any(|row| row.workloads > 0 || row.proxies > 0);
     let callers = rows.iter_mut().filter(|(_, row)| !known || row.workloads > 0 || row.proxies > 0);
     let mut seen = 0;
@@ -85,7 +87,8 @@ fn rows(world: &World, proxies: &ProxyCounts) -> BTreeMap<Namespace, NamespaceRo
     rows
 }
 
-/// Adds whose services the proxies of a namespace see; returns how many were looked at.
+/// Adds links from a namespace to those whose services its proxies see; returns the number of visited
+/// services.
 fn look(
     translator: &Translator,
     namespace: &Namespace,
@@ -94,7 +97,7 @@ fn look(
     links: &mut Vec<NamespaceLink>,
 ) -> usize {
     let Some(proxy) = sidecar_of(namespace) else { return 0 };
-    // A snapshot for each question: what is published meanwhile does not wait for all of them.
+    // A new snapshot for each query, so that publications do not wait for all of them.
     let sidecar = translator.snapshot().sidecar_of(&proxy);
     row.sees_all = sidecar.is_none();
     let mut to: BTreeMap<Namespace, usize> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Where routes lead, from service to service.
+//! Routes between services.
 
 use super::count;
 use pilotfish_api::v1::{NamespaceLink, RoutedService, ServiceMap, ServiceRoute};
@@ -6,12 +6,12 @@ use pilotfish_model::{Hostname, Namespace, ServiceKey, World};
 use pilotfish_translate::{HostRoutes, Snapshot, Translator};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Routes of a map of one namespace.
+/// Maximum number of routes in the map of one namespace.
 const ROUTES: usize = 500;
-/// Routes that are looked at.
+/// Maximum number of routes that are read.
 const LOOKED_AT: usize = 20_000;
 
-/// What a route leads from: a service, or a host that is none, such as one of a gateway.
+/// Source of a route: a service, or a host without one, such as that of a gateway.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     Service(ServiceKey),
@@ -27,8 +27,9 @@ impl Source {
     }
 }
 
-/// Adds to links how many services of other namespaces the routes of a namespace lead to: those for hosts of its services, and those of its
-/// objects for other hosts. Returns whether all routes were looked at.
+/// Adds to links the number of services of other namespaces that the routes of a namespace lead to: routes
+/// for hosts of its services, and routes of its objects for other hosts. Returns false if only some of the
+/// routes were read.
 pub(super) fn add_routed(
     translator: &Translator,
     world: &World,
@@ -62,13 +63,13 @@ pub(super) fn add_routed(
     is_all
 }
 
-/// The routes from and to services of a namespace.
+/// Map of the routes from and to services of a namespace.
 #[must_use]
 pub fn service_map(translator: &Translator, namespace: &str) -> ServiceMap {
     let snapshot = translator.snapshot();
     let (world, routes) = (snapshot.world().clone(), snapshot.all_routes());
     drop(snapshot);
-    // A snapshot for each row: publications do not wait for all of them.
+    // A new snapshot for each row, so that publications do not wait for all of them.
     let row = |client: &Namespace, key: &ServiceKey, subset: &str| {
         service(&translator.snapshot(), client, key, subset)
     };
@@ -110,7 +111,7 @@ pub fn service_map(translator: &Translator, namespace: &str) -> ServiceMap {
     map
 }
 
-/// From what routes lead to which services, and to which subsets. A route of a service to itself is none.
+/// Sources and destinations of routes, with subsets. Leaves out routes of a service to itself.
 fn pairs(world: &World, routes: &HostRoutes) -> BTreeSet<(Source, ServiceKey, String)> {
     let key = |host: &Hostname| world.services_of_host(host).next().map(|(key, _)| key.clone());
     let mut found = BTreeSet::new();
@@ -128,7 +129,7 @@ fn pairs(world: &World, routes: &HostRoutes) -> BTreeSet<(Source, ServiceKey, St
     found
 }
 
-/// A service with the endpoints that clients of a namespace reach in it, or in a subset of it.
+/// A service with the number of endpoints that clients of a namespace reach in it, or in a subset of it.
 fn service(snapshot: &Snapshot<'_>, client: &Namespace, key: &ServiceKey, subset: &str) -> RoutedService {
     let counts = count(snapshot, client, key, subset);
     RoutedService {

@@ -1,4 +1,4 @@
-//! What there is around one service.
+//! Neighbourhood of one service.
 
 use super::{ProxyCounts, count, is_healthy, sidecar_of};
 use crate::why::unseen;
@@ -8,15 +8,16 @@ use pilotfish_translate::{HostRoutes, Snapshot, Translator, Unseen};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Namespaces that are looked at.
+/// Maximum number of namespaces that are checked.
 const CALLERS: usize = 500;
 const ROUTES: usize = 200;
 const IDENTITIES: usize = 100;
 const DESTINATIONS: usize = 50;
-/// Sets of labels whose policies are looked up: the workloads of a service have mostly one, and a version each.
+/// Maximum number of label sets whose policies are looked up: the workloads of a service mostly have one for
+/// each version.
 const LABELS: usize = 20;
 
-/// What there is around a service. `row` is what lists show of it.
+/// Neighbourhood of a service. `row` is its row in lists.
 #[must_use]
 pub fn service(
     translator: &Translator,
@@ -51,7 +52,7 @@ pub fn service(
     detail
 }
 
-/// Fills in the localities and identities; returns the sets of labels of the workloads.
+/// Fills in the localities and identities; returns the label sets of the workloads.
 fn endpoints(world: &World, key: &ServiceKey, detail: &mut ServiceDetail) -> BTreeSet<(Namespace, Labels)> {
     let mut labels = BTreeSet::new();
     let Some(endpoints) = world.endpoints_of(key) else { return labels };
@@ -81,7 +82,7 @@ fn callers(translator: &Translator, world: &World, key: &ServiceKey, proxies: &P
     for namespace in proxies.keys() {
         workloads.entry(namespace.as_str().into()).or_default();
     }
-    // Where there are too many, those that have nobody who calls are left out.
+    // Beyond the limit, namespaces without callers are left out.
     for (key, _) in world.services() {
         if workloads.len() >= CALLERS {
             break;
@@ -90,7 +91,7 @@ fn callers(translator: &Translator, world: &World, key: &ServiceKey, proxies: &P
     }
     let caller = |(namespace, workloads): (Namespace, usize)| {
         let proxy = sidecar_of(&namespace)?;
-        // A snapshot for each: what is published meanwhile does not wait for all of them.
+        // A new snapshot for each query, so that publications do not wait for all of them.
         let seen = translator.snapshot().host_seen(&proxy, &key.hostname);
         let is_this = |other: &Service| other.namespace == key.namespace;
         let sees = seen.service.as_ref().is_some_and(|service| is_this(service));

@@ -1,12 +1,12 @@
-//! Differences as people read them.
+//! Text diffs of resources.
 
 use serde_json::Value;
 use similar::TextDiff;
 
-/// Lines around each difference.
+/// Context lines around each difference.
 const CONTEXT: usize = 3;
 
-/// A unified diff of two resources in YAML. One that is not there (`null`) has no lines.
+/// Unified diff of two resources in YAML. A missing one (`null`) has no lines.
 #[must_use]
 pub fn unified(before: &Value, after: &Value) -> String {
     let (before, after) = (yaml(before), yaml(after));

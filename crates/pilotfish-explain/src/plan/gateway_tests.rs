@@ -1,10 +1,10 @@
-//! Plans for those that a gateway selects, and for workloads that other things select than before.
+//! Plans for workloads that a gateway selects, and for workloads whose selection changes.
 
 use super::*;
 use crate::subject::subjects_of_change;
 use pilotfish_registry::testing::{SHOP, Scene as Registries};
 
-/// The names of those that are planned for, and the plan of a change from some objects to others.
+/// Subjects of a change from some objects to others, and its plan.
 fn of(before: &[&str], after: &[&str]) -> (Vec<String>, Plan) {
     let mut scene = Registries::new();
     before.iter().for_each(|text| scene.apply(text).unwrap());
@@ -36,7 +36,7 @@ fn route(timeout: &str) -> String {
     )
 }
 
-/// Which resources change for whom.
+/// Changed resources of each group of proxies.
 fn changes(plan: &Plan) -> Vec<(String, Vec<String>)> {
     let change = |at: &usize| {
         let change = &plan.changes[*at];

@@ -1,7 +1,8 @@
-//! What a change would do: the resources of some proxies in two worlds.
+//! Effects of a change: differences between the resources of proxies in two worlds.
 //!
-//! A translator of its own makes them, so that streams go on undisturbed; it is the same translation that streams are served from, and
-//! what differs between the worlds is found by hash. Only what differs is decoded.
+//! A separate translator builds the resources, so that streams are not disturbed; the translation is the one
+//! that streams are served from. Differences between the worlds are found by hash, and only those are
+//! decoded.
 
 mod danger;
 mod diff;
@@ -24,41 +25,43 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Bytes of all diffs of an answer.
+/// Maximum bytes of all diffs in a response.
 const DIFF_BYTES: usize = 4 << 20;
-/// Encoded bytes of a resource, before and after, beyond which it is named without diff and dangers.
+/// Maximum encoded size of a resource, before and after; larger ones are named without diff and dangers.
 const SHOWN_BYTES: usize = 4 << 20;
-/// Resources that are listed.
+/// Maximum number of listed resources.
 const LISTED: usize = 5_000;
-/// Numbers of resources that all groups of proxies list together.
+/// Maximum number of references from groups of proxies to listed changes.
 const PLACES: usize = 200_000;
-/// Dangers that are listed.
+/// Maximum number of listed dangers.
 const DANGERS: usize = 1_000;
-/// Objects that are named for one resource.
+/// Maximum number of objects named for one resource.
 const MADE_BY: usize = 100;
-/// Names of proxies that are listed for one group, and examples of those that a danger concerns.
+/// Maximum number of proxies named for one group or danger.
 const NAMES: usize = 100;
 const EXAMPLES: usize = 10;
 
-/// The change that is looked at.
+/// A change to plan.
 pub struct Planned {
-    /// The world as it is.
+    /// The current world.
     pub before: Arc<World>,
-    /// The world as it would be.
+    /// The world after the change.
     pub after: Arc<World>,
-    /// What differs between them.
+    /// Difference between them.
     pub changes: ChangeSet,
-    /// How many objects differ.
+    /// Number of objects that differ.
     pub objects: usize,
 }
 
-/// What would change for some proxies. `empty` is a translator without a world, with the settings of the one that serves.
+/// Plans a change for some proxies. `empty` is a translator without a world, with the settings of the serving
+/// one.
 #[must_use]
 pub fn plan(empty: &Translator, planned: &Planned, subjects: &[Subject]) -> Plan {
     plan_until(empty, planned, subjects, &|| false).unwrap_or_default()
 }
 
-/// The same as [`plan`]; `None` if `is_cancelled` meanwhile, which is asked for each resource.
+/// Variant of [`plan`] that returns `None` once `is_cancelled` returns true, which is checked for each
+/// resource.
 #[must_use]
 pub fn plan_until(
     empty: &Translator,
@@ -79,23 +82,23 @@ pub fn plan_until(
     Some(plan)
 }
 
-/// A resource before and after: equal keys are the same change for all who get it.
+/// A resource before and after: equal keys are the same change for all proxies.
 type ChangeKey = (Section, Arc<str>, u64, u64);
 
-/// What differs, over all proxies.
+/// Differences of all proxies.
 #[derive(Default)]
 struct Found {
-    /// The place of each change in the lists.
+    /// Index of each change in the list.
     places: HashMap<ChangeKey, usize>,
-    /// What was found for those who have the same, by where it is in memory.
+    /// Results for proxies with shared resources, by the addresses of those in memory.
     compared: HashMap<Vec<usize>, Compared>,
-    /// The objects that are changed.
+    /// Changed objects.
     objects: BTreeSet<String>,
     changes: Vec<(PlanChange, Vec<String>)>,
-    /// The places of what a group of proxies gets, with their names.
+    /// Indexes of the changes of a group of proxies, with their names.
     groups: BTreeMap<Rc<[usize]>, Vec<String>>,
     dangers: BTreeMap<String, Concerned>,
-    /// Resources that differ and are not listed.
+    /// Changed resources beyond the maximum.
     unlisted: HashSet<ChangeKey>,
     proxies: usize,
     diff_bytes: usize,
@@ -105,14 +108,14 @@ struct Found {
 /// Differences between the resources of proxies before and after.
 #[derive(Clone)]
 struct Compared {
-    /// The places of listed changes.
+    /// Indexes of listed changes.
     places: Rc<[usize]>,
     /// True if others are not listed.
     has_more: bool,
     leading_nowhere: Rc<[String]>,
 }
 
-/// The proxies that a danger concerns.
+/// Proxies that a danger concerns.
 #[derive(Default)]
 struct Concerned {
     count: usize,
@@ -121,7 +124,7 @@ struct Concerned {
 }
 
 impl Concerned {
-    /// Adds a proxy. Those of one proxy come one after the other.
+    /// Adds a proxy. All calls for one proxy have to be consecutive.
     fn add(&mut self, proxy: &str) {
         if self.last == proxy {
             return;
@@ -135,7 +138,7 @@ impl Concerned {
 }
 
 impl Found {
-    /// Notes what differs for a proxy; `None` if cancelled.
+    /// Records the differences of a proxy; `None` if cancelled.
     fn compare(
         &mut self,
         proxy: &str,
@@ -143,7 +146,7 @@ impl Found {
         after: &Held,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Option<()> {
-        // Proxies with the same views and subscriptions share what they have: it is compared once.
+        // Proxies with equal views and subscriptions share their resources: these are compared once.
         let key: Vec<usize> = [before, after].into_iter().flat_map(Held::addresses).collect();
         let compared = match self.compared.get(&key) {
             Some(known) => known.clone(),
@@ -172,7 +175,7 @@ impl Found {
         Some(())
     }
 
-    /// All that differs; `None` if cancelled.
+    /// All differences; `None` if cancelled.
     fn differences(
         &mut self,
         before: &Held,
@@ -203,7 +206,7 @@ impl Found {
         Some(Compared { places: places.into(), has_more, leading_nowhere })
     }
 
-    /// The place of a change, which is looked at once; `None` if it is not listed.
+    /// Index of a change, which is examined at its first occurrence; `None` if it is not listed.
     fn change(
         &mut self,
         section: Section,
@@ -242,7 +245,7 @@ impl Found {
             .flatten()
             .flat_map(|resource| resource.provenance.iter().map(ToString::to_string))
             .collect();
-        // What changed is named first: the routes of a port are made by all of its services.
+        // Changed objects are named first: the routes of a port are made by all of its services.
         let (changed, others): (Vec<String>, Vec<String>) =
             made_by.into_iter().partition(|object| self.objects.contains(object));
         let what = match (old, new) {
@@ -291,7 +294,7 @@ impl Found {
     }
 }
 
-/// The objects of which facts changed. Of what registries make, those are the objects that made it.
+/// Objects whose facts changed. For facts of registries, the objects that created them.
 fn changed_objects(planned: &Planned) -> BTreeSet<String> {
     let Planned { before, after, changes, .. } = planned;
     let of = |fact: &Fact| match fact {
@@ -315,7 +318,7 @@ fn danger(what: String, concerned: Concerned) -> Danger {
     Danger { what, proxies: concerned.count, examples: concerned.examples }
 }
 
-/// Notes that a danger concerns a proxy. One danger more than listed is kept, so that the plan is marked as
+/// Records that a danger concerns a proxy. One danger more than listed is kept, to mark the plan as
 /// truncated.
 fn concern(dangers: &mut BTreeMap<String, Concerned>, danger: &str, proxy: &str) {
     if let Some(concerned) = dangers.get_mut(danger) {

@@ -1,4 +1,4 @@
-//! What Envoy subscribes to because of what it has: load assignments of clusters, routes of listeners.
+//! Subscriptions of Envoy that follow from its resources: load assignments of clusters, routes of listeners.
 
 use pilotfish_proto::Any;
 use pilotfish_proto::envoy::config::cluster::v3::Cluster;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The names of the load assignments of clusters.
+/// Names of the load assignments of clusters.
 pub(super) fn endpoints_of<'a>(bodies: impl Iterator<Item = &'a [u8]>) -> BTreeSet<Arc<str>> {
     let cluster = |body: &[u8]| Cluster::decode(&*Any::decode(body).ok()?.value).ok();
     bodies.filter_map(cluster).filter_map(assignment_of).collect()
@@ -23,7 +23,7 @@ fn assignment_of(cluster: Cluster) -> Option<Arc<str>> {
     Some(named.unwrap_or(cluster.name).into())
 }
 
-/// The names of the route configurations of listeners.
+/// Names of the route configurations of listeners.
 pub(super) fn routes_of<'a>(bodies: impl Iterator<Item = &'a [u8]>) -> BTreeSet<Arc<str>> {
     let mut names = BTreeSet::new();
     for body in bodies {
@@ -32,7 +32,7 @@ pub(super) fn routes_of<'a>(bodies: impl Iterator<Item = &'a [u8]>) -> BTreeSet<
     names
 }
 
-/// The texts of all fields of a name.
+/// Collects the string values of all fields with that name.
 fn collect(value: &Value, field: &str, out: &mut BTreeSet<Arc<str>>) {
     match value {
         Value::Object(fields) => {
@@ -48,7 +48,7 @@ fn collect(value: &Value, field: &str, out: &mut BTreeSet<Arc<str>>) {
     }
 }
 
-/// The clusters that routes of a configuration send to, by name.
+/// Names of the clusters that routes of a configuration refer to.
 pub(super) fn clusters_of(route: &Value) -> BTreeSet<Arc<str>> {
     let mut names = BTreeSet::new();
     collect(route, "cluster", &mut names);

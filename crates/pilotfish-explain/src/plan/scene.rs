@@ -1,4 +1,4 @@
-//! The resources of proxies before and after.
+//! Resources of proxies before and after a change.
 
 use super::Planned;
 use super::references::{endpoints_of, routes_of};
@@ -9,25 +9,24 @@ use pilotfish_translate::{Client, EncodedResource, Snapshot, Translator, ViewId}
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Resources by name.
 pub(crate) type Resources = BTreeMap<Arc<str>, EncodedResource>;
 
-/// What one proxy has. Proxies with the same views and subscriptions share it.
+/// Resources of one proxy. Proxies with equal views and subscriptions share them.
 #[derive(Clone, Debug, Default)]
 pub struct Held {
-    /// The resources by type and name.
+    /// Resources by type and name.
     pub of: BTreeMap<ResourceType, Arc<BTreeMap<Arc<str>, EncodedResource>>>,
 }
 
 impl Held {
-    /// Where its resources are in memory, by type: those that share them have the same.
+    /// Addresses of its resources in memory, by type: equal for proxies that share them.
     pub(crate) fn addresses(&self) -> Vec<usize> {
         let address = |ty| self.of.get(&ty).map_or(0, |resources| Arc::as_ptr(resources).addr());
         ResourceType::ALL.into_iter().map(address).collect()
     }
 }
 
-/// What proxies have in the world of a translator, in the order of the subjects.
+/// Resources of proxies in the world of a translator, in the order of the subjects.
 #[must_use]
 pub fn held(translator: &Translator, subjects: &[Subject]) -> Vec<Held> {
     let clients: Vec<Client> =
@@ -35,9 +34,8 @@ pub fn held(translator: &Translator, subjects: &[Subject]) -> Vec<Held> {
     read_all(translator, &clients, subjects, None, &|| false).unwrap_or_default()
 }
 
-/// All proxies, in the order of the subjects.
+/// Resources of all proxies, in the order of the subjects.
 pub(super) struct Scene {
-    /// Before and after.
     pub(super) held: Vec<(Held, Held)>,
 }
 
@@ -85,12 +83,12 @@ fn read_all(
 
 struct Reader<'a> {
     snapshot: Snapshot<'a>,
-    /// Once it is, resources are left out: nobody gets the result.
+    /// Once it returns true, resources are left out: the result is discarded.
     is_cancelled: &'a dyn Fn() -> bool,
-    /// Types that a view has as a whole.
+    /// All resources of a view, for types without subscriptions by name.
     whole: HashMap<ViewId, Arc<Resources>>,
     named: HashMap<(ViewId, BTreeSet<Arc<str>>), Arc<Resources>>,
-    /// What a set of clusters or listeners refers to, by where the set is in memory.
+    /// References of a set of clusters or listeners, by the set's address in memory.
     referred: HashMap<(ResourceType, usize), Arc<BTreeSet<Arc<str>>>>,
 }
 
@@ -110,7 +108,7 @@ impl Reader<'_> {
             let names = match subject.names.get(&ty) {
                 None => BTreeSet::clone(&now),
                 Some(names) => {
-                    // It subscribes to what is new, and leaves what nothing refers to any more.
+                    // The proxy subscribes to new references and unsubscribes from those that are gone.
                     let then = self.referred(ty, before.and_then(|before| before.of.get(&of)));
                     let then = if before.is_some() { then } else { now.clone() };
                     let stays = names.iter().filter(|name| now.contains(*name) || !then.contains(*name));

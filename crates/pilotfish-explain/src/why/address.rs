@@ -1,4 +1,4 @@
-//! Which services an address is an endpoint of, and by which rule it is kept out of others.
+//! Services that an address is an endpoint of, and the rules that keep it out of others.
 
 use super::origin;
 use pilotfish_api::v1::{Failure, FailureKind, WhyEndpoint, WhyService};
@@ -9,14 +9,14 @@ use pilotfish_model::{
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Services that are listed.
+/// Maximum number of listed services.
 const LISTED: usize = 100;
 
-/// Which services an address is an endpoint of. `registries`: how they are, since a service may lose to one of another registry, and with it
-/// its endpoints.
+/// Services that an address is an endpoint of. `registries` has their states, since a service may lose to one
+/// of another registry, and its endpoints with it.
 ///
 /// # Errors
-/// When it is no IP address.
+/// If it is not an IP address.
 pub fn why_endpoint(world: &World, registries: &[Registry], address: &str) -> Result<WhyEndpoint, Failure> {
     let Ok(_) = address.parse::<IpAddr>() else {
         let failure = Failure::new(FailureKind::Invalid, format!("{address:?} is no IP address"));
@@ -87,7 +87,7 @@ fn member(endpoint: &Endpoint, host: &str, namespace: &str, service: Option<&Arc
     }
 }
 
-/// The services of a registry that lose to those of another one.
+/// Services of a registry that lose to those of another one.
 fn losing<'a>(
     registries: &'a [Registry],
     shard: &ShardKey,
@@ -103,8 +103,8 @@ fn is_of(losing: &LosingService, key: &ServiceKey) -> bool {
     losing.hostname == key.hostname.as_str() && losing.namespace == key.namespace.as_str()
 }
 
-/// Services of the registry of a workload that lose to those of another one, of which this workload may be an endpoint: what loses with its
-/// endpoints leaves nothing in the world by which to find out.
+/// Services of a workload's registry that lose to those of another one, of which this workload may be an
+/// endpoint: services that lose leave nothing in the world to check.
 fn overruled(registries: &[Registry], workload: &Workload, known: &[WhyService]) -> Vec<WhyService> {
     let WorkloadKind::Registered(shard) = &workload.key.kind else { return Vec::new() };
     let is_known = |losing: &LosingService| {
@@ -123,10 +123,10 @@ fn overruled(registries: &[Registry], workload: &Workload, known: &[WhyService])
         .collect()
 }
 
-/// A service of the workload's namespace that selects workloads, and not this one, or not yet. Selectors of Services and of ServiceEntries
-/// select in their own namespace only.
+/// A service of the workload's namespace whose selector does not match this workload, or that does not have
+/// it yet. Selectors of Services and of ServiceEntries apply to their own namespace only.
 fn kept_out(service: &Service, workload: &Workload) -> Option<WhyService> {
-    // A Service of several clusters may select otherwise in each.
+    // A Service of several clusters may have another selector in each.
     let selector = match service.in_cluster(&workload.key.cluster) {
         Some((selector, _)) => selector,
         None => &service.selector,

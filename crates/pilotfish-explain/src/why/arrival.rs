@@ -1,4 +1,4 @@
-//! What is known of a request where it arrives: the facts on which policies decide.
+//! Facts about a request at its destination, on which policies decide.
 
 use super::cluster::Connection;
 use super::{Walk, Way, list, text};
@@ -6,43 +6,42 @@ use pilotfish_model::{WorkloadKey, WorkloadKind};
 use serde_json::Value;
 use std::net::IpAddr;
 
-/// A fact, or the words for what is not known.
+/// A fact, or a description of the unknown one.
 pub(super) type Known<T> = Result<T, &'static str>;
 
-/// A request or a connection at the proxy that decides on it.
+/// A request or a connection at the proxy that authorizes it.
 pub(super) struct Arrival<'a> {
-    /// The request, as the proxies before have left it; `None` for a stream of bytes.
+    /// Request as modified by the proxies before; `None` for a stream of bytes.
     pub(super) request: Option<&'a Way>,
-    /// The identity of the client's certificate; `None` where it shows none.
+    /// Identity of the client's certificate; `None` without one.
     pub(super) identity: Known<Option<String>>,
-    /// The other end of the connection.
+    /// Peer address of the connection.
     pub(super) source: Known<IpAddr>,
-    /// The client, as headers tell it.
+    /// Client address according to headers.
     pub(super) remote: Known<IpAddr>,
-    /// The address and port that the connection is for.
+    /// Destination address of the connection.
     pub(super) destination: Known<IpAddr>,
     pub(super) port: u64,
-    /// The server name of TLS; empty without TLS.
+    /// SNI of the connection; empty without TLS.
     pub(super) server_name: Known<String>,
-    /// Whether the request has a token, and whether anybody looks.
+    /// Presence of a token, and of a filter that checks it.
     pub(super) token: Token,
 }
 
-/// The token (JWT) of a request.
+/// Token (JWT) of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
-    /// No filter checks tokens, so nobody knows claims.
+    /// No filter checks tokens, so claims are unknown.
     Unchecked,
-    /// The request has none.
     Absent,
-    /// It may have one, which is valid or not.
+    /// The request may have one, valid or not.
     Perhaps,
 }
 
 const JWT: &str = ".http.jwt_authn.v3.JwtAuthentication";
 
 impl Walk<'_> {
-    /// What the sidecar of an endpoint knows of what this proxy sends to it.
+    /// Facts for the sidecar of an endpoint about a connection of this proxy.
     pub(super) fn at_endpoint<'a>(
         &self,
         way: &'a Way,
@@ -68,7 +67,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What this gateway knows of a request from outside.
+    /// Facts for this gateway about a request from outside.
     pub(super) fn at_gateway<'a>(&self, way: &'a Way, chain: &Value, port: u64) -> Arrival<'a> {
         let socket = chain.get("transport_socket");
         let asks = socket.and_then(|socket| socket.pointer("/typed_config/require_client_certificate"));
@@ -91,7 +90,7 @@ impl Walk<'_> {
     }
 
     fn identity(&self, connection: &Connection, chain: &Value) -> Known<Option<String>> {
-        // TLS that the workload itself terminates shows the proxy nothing.
+        // TLS that the workload itself terminates reveals nothing to the proxy.
         if chain.get("transport_socket").is_none() {
             return Ok(None);
         }
@@ -115,7 +114,8 @@ impl Walk<'_> {
         identity.map(|identity| Some(identity.to_string())).ok_or("the client's identity")
     }
 
-    /// The client by `x-forwarded-for`: sidecars pass it on, and gateways add the address of their client.
+    /// Client address from `x-forwarded-for`: sidecars pass it on, and gateways append the address of their
+    /// client.
     fn forwarded_for(&self, way: &Way, source: Known<IpAddr>) -> Known<IpAddr> {
         let unknown = "the address of the client";
         if self.is_router() || way.unsure.contains("x-forwarded-for") {
@@ -128,13 +128,13 @@ impl Walk<'_> {
     }
 }
 
-/// The connection manager of a filter chain; `None` where it reads no HTTP.
+/// HTTP connection manager of a filter chain; `None` if it does not read HTTP.
 pub(super) fn http_of(chain: &Value) -> Option<&Value> {
     let is_manager = |config: &&Value| text(config, "/@type").ends_with(".v3.HttpConnectionManager");
     list(chain, "/filters").filter_map(|filter| filter.get("typed_config")).find(is_manager)
 }
 
-/// Whether a request may have a token where the filter of a chain looks for one.
+/// Checks for a token in the places that the JWT filter of a chain reads.
 fn token(chain: &Value, way: &Way) -> Token {
     let Some(manager) = http_of(chain) else { return Token::Unchecked };
     let configs = list(manager, "/http_filters").filter_map(|filter| filter.get("typed_config"));

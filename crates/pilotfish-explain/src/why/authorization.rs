@@ -1,4 +1,5 @@
-//! What the policies of a filter chain decide: its RBAC filters, external authorizers and checks of tokens, in the order in which Envoy runs them.
+//! Decisions of a filter chain's policies: its RBAC filters, external authorizers and JWT filters, in the
+//! order in which Envoy runs them.
 
 use super::arrival::{Arrival, Token, http_of};
 use super::rbac::{self, Truth};
@@ -7,18 +8,18 @@ use crate::resource::rule_name;
 use pilotfish_api::v1::{Dropped, Step, Verdict};
 use serde_json::Value;
 
-/// The mark that rules with an external authorizer leave for its filter.
+/// Prefix of the metadata keys by which rules with an external authorizer trigger its filter.
 const MARKED: &str = "istio_ext_authz_";
 
-/// What the policies of a chain decided.
+/// Decision of a chain's policies.
 pub(super) struct Decided {
     pub(super) step: Step,
-    /// The outcome, where they refuse.
+    /// Outcome, if they deny.
     pub(super) end: Option<String>,
 }
 
-/// What the policies of a filter chain do with what arrives; `None` where it has none. `whose`: whose chain it is. `made_by`: the objects that
-/// made the listener.
+/// Evaluates the policies of a filter chain; `None` if it has none. `whose` describes the owner of the chain,
+/// and `made_by` lists the objects that made the listener.
 pub(super) fn decide(
     chain: &Value,
     arrival: &Arrival<'_>,
@@ -42,15 +43,15 @@ pub(super) fn decide(
 struct Judge<'a> {
     arrival: &'a Arrival<'a>,
     made_by: &'a [String],
-    /// Whether there is any filter of policies.
+    /// True once a filter with policies was found.
     seen: bool,
-    /// The rules whose requests go to an external authorizer, or may.
+    /// Rules whose requests are, or may be, sent to an external authorizer.
     marked: Vec<String>,
     allowed: Vec<String>,
     doubts: Vec<String>,
     by: Vec<String>,
     others: Vec<Dropped>,
-    /// Why it is refused, and with which status of HTTP.
+    /// Reason of the denial, and its HTTP status.
     refused: Option<(String, u16)>,
 }
 
@@ -84,7 +85,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Rules that mark requests for an external authorizer, or that are only tried.
+    /// Evaluates shadow rules: those that mark requests for an external authorizer, and dry-run rules.
     fn tried(&mut self, config: &Value) {
         let Some(rules) = config.get("shadow_rules") else { return };
         let marks = text(config, "/shadow_rules_stat_prefix") == MARKED;
@@ -105,7 +106,7 @@ impl<'a> Judge<'a> {
 
     fn enforced(&mut self, config: &Value) {
         let Some(rules) = config.get("rules") else { return };
-        // Proto JSON leaves out the first value of an enum.
+        // Proto JSON omits the first value of an enum.
         match rules.get("action").and_then(Value::as_str).unwrap_or("ALLOW") {
             "DENY" => self.deny(rules),
             "ALLOW" => self.allow(rules),
@@ -203,13 +204,13 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// The rules of a filter, in the order in which Envoy tries them.
+/// Rules of a filter, in the order in which Envoy evaluates them.
 fn policies(rules: &Value) -> impl Iterator<Item = (&str, &Value)> {
     let all = rules.get("policies").and_then(Value::as_object);
     all.into_iter().flatten().map(|(name, policy)| (name.as_str(), policy))
 }
 
-/// A rule as people find it.
+/// Readable name of a rule.
 fn words(name: &str) -> String {
     rule_name(name).map_or_else(|| name.to_owned(), |(policy, place)| format!("rules[{place}] of {policy}"))
 }
@@ -218,7 +219,7 @@ fn policy_of(name: &str) -> String {
     rule_name(name).map_or_else(|| name.to_owned(), |(policy, _)| policy)
 }
 
-/// Whether a request without a token does not fulfil a requirement.
+/// True if a request without a token violates the requirement.
 fn is_required(requires: &Value) -> bool {
     let Some((kind, inner)) = requires.as_object().and_then(|fields| fields.iter().next()) else {
         return false;

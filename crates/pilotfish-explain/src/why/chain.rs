@@ -1,31 +1,33 @@
-//! Which filter chain of a listener takes a connection, as Envoy chooses it.
+//! Envoy's choice of a filter chain for a connection.
 //!
-//! Envoy goes from criterion to criterion: port, address, server name, transport, application protocol. Of each it takes the most specific value
-//! that fits, and only chains with that value are left for the next one: it does not come back to try another.
+//! Envoy checks one criterion after the other: port, address, server name, transport, application protocol.
+//! For each it takes the most specific matching value and keeps only chains with that value for the next
+//! criterion: it does not backtrack.
 
 use super::{dropped, list, number, text};
 use pilotfish_api::v1::Dropped;
 use serde_json::Value;
 use std::net::IpAddr;
 
-/// A connection as a listener sees it.
+/// Properties of a connection that a listener matches on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Arriving<'a> {
     pub(super) port: u64,
-    /// The addresses that it may be for.
+    /// Possible destination addresses.
     pub(super) addresses: Vec<IpAddr>,
-    /// Whether it is TLS.
+    /// True for TLS.
     pub(super) tls: bool,
-    /// The names that TLS may ask for.
+    /// Possible server names of TLS.
     pub(super) server_names: Vec<&'a str>,
-    /// The application protocols, in order.
+    /// Application protocols, in order.
     pub(super) alpn: Vec<&'a str>,
 }
 
-/// Why a chain for other addresses is not taken.
+/// Reason for chains with other addresses.
 pub(super) const OTHER_ADDRESS: &str = "it is for other addresses";
 
-/// The chain that takes a connection; `None` where the connection is closed. With it the other chains, and why they do not.
+/// Chain that takes a connection; `None` if the connection is closed. Also returns the other chains, with the
+/// reasons why they do not match.
 pub(super) fn choose<'a>(listener: &'a Value, arriving: &Arriving<'_>) -> (Option<&'a Value>, Vec<Dropped>) {
     let mut left: Vec<&Value> = list(listener, "/filter_chains").collect();
     let mut others = Vec::new();
@@ -33,12 +35,12 @@ pub(super) fn choose<'a>(listener: &'a Value, arriving: &Arriving<'_>) -> (Optio
     for criterion in criteria {
         narrow(&mut left, &mut others, |chain| criterion(&chain["filter_chain_match"], arriving));
     }
-    // Envoy takes no listener in which more are left.
+    // Envoy rejects listeners in which several remain.
     let chosen = left.first().copied();
     (chosen.or_else(|| listener.get("default_filter_chain")), others)
 }
 
-/// The chains for a port: its own, else those for all ports.
+/// Chains for a port: its own, or else those for all ports.
 pub(super) fn chains_for_port(listener: &Value, at: u64) -> Vec<&Value> {
     let mut left = list(listener, "/filter_chains").collect();
     let arriving = Arriving { port: at, ..Arriving::default() };
@@ -46,22 +48,21 @@ pub(super) fn chains_for_port(listener: &Value, at: u64) -> Vec<&Value> {
     left
 }
 
-/// Whether a chain is for connections in TLS alone: it ends the TLS, or looks at its server name or that it is TLS.
+/// True if a chain is for TLS only: it terminates TLS, or matches on a server name or the TLS transport.
 pub(super) fn is_for_tls(chain: &Value) -> bool {
     terminates_tls(chain)
         || list(chain, "/filter_chain_match/server_names").next().is_some()
         || text(chain, "/filter_chain_match/transport_protocol") == "tls"
 }
 
-/// Whether a chain ends the TLS of a client.
 pub(super) fn terminates_tls(chain: &Value) -> bool {
     text(chain, "/transport_socket/name").contains("tls")
 }
 
-/// How specific a value is that fits, 0 where there is none; or why it does not fit.
+/// Specificity of a matching value, 0 for an unset one; or the reason of a mismatch.
 type Fit = Result<usize, String>;
 
-/// Leaves those with the most specific value that fits.
+/// Keeps the chains with the most specific matching value.
 fn narrow<'a>(left: &mut Vec<&'a Value>, others: &mut Vec<Dropped>, fit: impl Fn(&'a Value) -> Fit) {
     let fits: Vec<(&Value, Fit)> = left.drain(..).map(|chain| (chain, fit(chain))).collect();
     let best = fits.iter().filter_map(|(_, fit)| fit.as_ref().ok()).max().copied();
@@ -92,7 +93,7 @@ fn address(wanted: &Value, arriving: &Arriving<'_>) -> Fit {
     };
     match ranges.iter().filter(has).map(|(_, length)| *length).max() {
         Some(length) => Ok(usize::try_from(length).unwrap_or_default()),
-        // For all addresses.
+        // Matches all addresses.
         None if ranges.is_empty() => Ok(0),
         None => Err(OTHER_ADDRESS.to_owned()),
     }
@@ -131,12 +132,12 @@ fn protocol(wanted: &Value, arriving: &Arriving<'_>) -> Fit {
         return Ok(0);
     }
     let place = arriving.alpn.iter().position(|own| protocols.contains(own));
-    // The first that is spoken counts most.
+    // Protocols that come first in the client's list win.
     let rank = place.map(|place| arriving.alpn.len() - place);
     rank.ok_or_else(|| format!("it is for {}", protocols.join(", ")))
 }
 
-/// A chain in words.
+/// Readable name of a chain.
 fn named(chain: &Value) -> String {
     match text(chain, "/name") {
         "" => "another filter chain".to_owned(),
@@ -144,7 +145,7 @@ fn named(chain: &Value) -> String {
     }
 }
 
-/// Whether a range of addresses has an address.
+/// True if an address is in the range.
 pub(super) fn covers(prefix: IpAddr, length: u64, address: IpAddr) -> bool {
     let bits = |address: IpAddr| match address {
         IpAddr::V4(v4) => (u128::from(v4.to_bits()) << 96, 32),

@@ -1,4 +1,4 @@
-//! The clusters of a route: whether they are there, and how they connect.
+//! Clusters of a route: their existence and connections.
 
 use super::arrival::Known;
 use super::chain::Arriving;
@@ -9,14 +9,14 @@ use pilotfish_translate::InterceptionMode;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Why a cluster of original addresses has none, and what becomes of the request.
+/// Outcome for a request to an `ORIGINAL_DST` cluster on a proxy without interception.
 pub(super) const NO_ORIGINAL_ADDRESS: &str = "it would go on to its original address, and nothing intercepts connections for this proxy, so there is none but the proxy's own";
 pub(super) const NOWHERE: &str = "503 or a closed connection: there is no address to go on to";
 
-/// The cluster of connections to what no service has.
+/// Cluster for connections to destinations without a service.
 pub(super) const PASSTHROUGH: &str = "PassthroughCluster";
 
-/// `outbound|80|v1|web.shop.svc.cluster.local`.
+/// Parts of a cluster name such as `outbound|80|v1|web.shop.svc.cluster.local`.
 pub(super) struct Parts<'a> {
     pub(super) port: &'a str,
     pub(super) subset: &'a str,
@@ -34,7 +34,7 @@ impl<'a> Parts<'a> {
 }
 
 impl Walk<'_> {
-    /// Follows all clusters of a route; the request goes to one of them.
+    /// Follows all clusters of a route; the request is sent to one of them.
     pub(super) fn clusters(&self, way: &Way, clusters: &[(String, u64)], answer: &mut Why) -> Next<()> {
         let mut ends = Vec::new();
         let mut reached = 0;
@@ -81,13 +81,13 @@ impl Walk<'_> {
         self.endpoints(way, &cluster, answer)
     }
 
-    /// Whether programs send to the proxy itself, so that connections have no other address (`INTERCEPTION_MODE` is `NONE`). Envoy finds no
-    /// endpoint in a cluster of original addresses then.
+    /// True if applications connect to the proxy itself (`INTERCEPTION_MODE` is `NONE`), so that connections
+    /// have no original destination. An `ORIGINAL_DST` cluster has no endpoint then.
     pub(super) fn knows_no_original_address(&self) -> bool {
         self.proxy.interception == InterceptionMode::None
     }
 
-    /// Why a cluster is not there.
+    /// Reason why a cluster is missing.
     fn missing(&self, name: &str) -> (Step, String) {
         let outcome = format!("503: the route sends to {name}, which is not there");
         let Some(parts) = Parts::of(name) else {
@@ -124,7 +124,7 @@ impl Walk<'_> {
     }
 }
 
-/// How a cluster finds endpoints and connects to them.
+/// Description of a cluster's endpoint discovery and TLS.
 fn connects(cluster: &Value) -> String {
     let kind = match text(cluster, "/type") {
         "EDS" => "endpoints from the control plane",
@@ -136,14 +136,14 @@ fn connects(cluster: &Value) -> String {
     format!("{kind}, {}", tls_of(cluster).words())
 }
 
-/// What clients speak to the endpoints of a cluster.
+/// TLS mode of a cluster's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClientTls {
-    /// Plaintext to all.
+    /// Plaintext to all endpoints.
     Never,
-    /// Mutual TLS to those that have it, plaintext to the others.
+    /// Mutual TLS to endpoints that support it, plaintext to the others.
     WhereItIs,
-    /// TLS to all.
+    /// TLS to all endpoints.
     Always,
 }
 
@@ -157,7 +157,6 @@ impl ClientTls {
     }
 }
 
-/// What a cluster speaks to its endpoints.
 fn tls_of(cluster: &Value) -> ClientTls {
     let is_tls = |socket: &Value| text(socket, "/name").contains("tls");
     if cluster.get("transport_socket").is_some_and(is_tls) {
@@ -172,25 +171,26 @@ fn tls_of(cluster: &Value) -> ClientTls {
     }
 }
 
-/// Protocols that Istio's filter offers for requests, whatever the cluster says.
+/// ALPN that Istio's filter offers for HTTP, overriding that of the cluster.
 const HTTP_OF_MESH: [&str; 2] = ["istio-http/1.1", "istio-h2"];
-/// What Envoy finds out about a connection in plaintext with requests.
+/// Protocol that Envoy detects in plaintext HTTP.
 const HTTP: &str = "http/1.1";
 
-/// A connection of a cluster to an endpoint, as the other side sees it.
+/// Connection of a cluster to an endpoint, with the properties that the destination sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Connection {
     pub(super) tls: bool,
-    /// The application protocols, in order.
+    /// Application protocols, in order.
     pub(super) alpn: Vec<String>,
-    /// Whether the certificate of the client is the mesh's; `None` where it shows none.
+    /// True if the client's certificate is from the mesh; `None` without a certificate.
     pub(super) is_of_mesh: Option<bool>,
-    /// The server name; empty without TLS.
+    /// SNI of the connection; empty without TLS.
     pub(super) server_name: Known<String>,
 }
 
 impl Connection {
-    /// To an endpoint that takes mutual TLS of the mesh, or does not (`mtls`); with requests or bytes (`http`).
+    /// Creates the connection to an endpoint. `mtls` is true if it supports mutual TLS of the mesh, `http`
+    /// for HTTP requests.
     pub(super) fn of(cluster: &Value, mtls: bool, http: bool, istio_filters: bool) -> Self {
         let is_tls = |socket: &&Value| text(socket, "/name").contains("tls");
         let matches =
@@ -214,7 +214,7 @@ impl Connection {
         };
         Self { tls: true, alpn: first.chain(alpn).map(str::to_owned).collect(), is_of_mesh, server_name }
     }
-    /// The same, as the listener of an endpoint sees it.
+    /// Properties that the listener of an endpoint matches on.
     pub(super) fn arriving<'a>(&'a self, address: &str, port: u64) -> Arriving<'a> {
         Arriving {
             port,

@@ -1,4 +1,4 @@
-//! The endpoints of a cluster, and those of its host that are not among them.
+//! Endpoints of a cluster, and endpoints of its host that are left out.
 
 use super::cluster::{NO_ORIGINAL_ADDRESS, NOWHERE, Parts};
 use super::{Found, Next, Walk, Way, dropped, list, number, origin, step, text};
@@ -77,7 +77,7 @@ impl Walk<'_> {
             .iter()
             .filter_map(|(endpoint, unsent)| Some(self.unsent(endpoint, (*unsent)?, name)))
             .collect();
-        // Where other ports have endpoints, those of this one are what is asked for.
+        // If other ports have endpoints, the missing ones of this port are the answer.
         let other_port: Vec<&(Arc<Endpoint>, Option<Unsent>)> =
             considered.iter().filter(|(_, unsent)| *unsent == Some(Unsent::OtherPort)).collect();
         let relevant = considered.len() > other_port.len();
@@ -104,7 +104,7 @@ impl Walk<'_> {
         self.inbound(way, found, &addresses, answer)
     }
 
-    /// Why a cluster has no endpoint that can take requests.
+    /// Reason why a cluster has no usable endpoint.
     fn none(
         &self,
         way: &Way,
@@ -120,7 +120,7 @@ impl Walk<'_> {
             return format!("none of {} is healthy", counted(members.len(), "endpoint"));
         }
         let parts = Parts::of(name);
-        // A route may lead to another host than the one that was asked for.
+        // A route may lead to a host other than the requested one.
         let host = parts.as_ref().and_then(|parts| Hostname::parse(parts.host).ok());
         let of_cluster = host.and_then(|host| self.snapshot().host_seen(self.proxy, &host).service);
         let port = parts.as_ref().and_then(|parts| parts.port.parse().ok()).unwrap_or(way.port);
@@ -151,7 +151,7 @@ impl Walk<'_> {
         format!("none of its {} is sent to this proxy", counted(considered.len(), "endpoint"))
     }
 
-    /// Why a service has no endpoints at all.
+    /// Reason why a service has no endpoints at all.
     fn nobody(&self, service: &Service) -> String {
         let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
         let known = self.world().endpoints_of(&key).map_or(0, |endpoints| endpoints.iter().count());
@@ -214,7 +214,7 @@ impl Walk<'_> {
         dropped(format!("{what} ({by})"), why)
     }
 
-    /// Says where priorities by locality are asked for and not there.
+    /// Adds a note if locality priorities are configured but not applied.
     fn locality(&self, way: &Way, name: &str, members: &[Member], at: &mut Step) {
         let localities: BTreeSet<&str> = members.iter().map(|member| member.locality.as_str()).collect();
         let priorities: BTreeSet<u64> = members.iter().map(|member| member.priority).collect();
@@ -226,7 +226,7 @@ impl Walk<'_> {
         }
         let (Some(parts), Some(service)) = (Parts::of(name), &way.service) else { return };
         let Ok(port) = parts.port.parse() else { return };
-        // A route may lead to another service than the one that was asked for.
+        // A route may lead to a service other than the requested one.
         let seen = Hostname::parse(parts.host).ok().map(|host| self.snapshot().host_seen(self.proxy, &host));
         let service = seen.and_then(|seen| seen.service).unwrap_or_else(|| service.clone());
         let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };

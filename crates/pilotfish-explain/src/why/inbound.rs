@@ -1,4 +1,4 @@
-//! What the other side does with a connection: whether its sidecar takes what this proxy speaks, and what its policies say.
+//! Handling of a connection at its destination: transport and policies of the endpoint's sidecar.
 
 use super::authorization::{self, Decided};
 use super::chain::{chains_for_port, choose, is_for_tls, terminates_tls};
@@ -13,25 +13,25 @@ use pilotfish_translate::{Client, Proxy, ProxyKind};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Endpoints whose sidecars are looked at: those of one service are mostly alike.
+/// Maximum number of endpoints whose sidecars are evaluated: those of one service are mostly alike.
 const LOOKED_AT: usize = 16;
 const VIRTUAL_INBOUND: &str = "virtualInbound";
 
-/// What an inbound listener takes on a port.
+/// Transports that an inbound listener accepts on a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Takes {
     plaintext: bool,
     tls: bool,
 }
 
-/// What becomes of the request at one endpoint.
+/// Result for the request at one endpoint.
 struct Arrived {
     step: Option<Step>,
-    /// The outcome, where it ends there.
+    /// Outcome, if it is refused there.
     end: Option<String>,
 }
 
-/// The sidecar of an endpoint.
+/// Sidecar of an endpoint.
 struct Side {
     name: String,
     workload: Arc<Workload>,
@@ -39,7 +39,7 @@ struct Side {
 }
 
 impl Walk<'_> {
-    /// Looks at the inbound listeners of endpoints that have a sidecar.
+    /// Evaluates the inbound listeners of endpoints with a sidecar.
     pub(super) fn inbound(
         &self,
         way: &Way,
@@ -77,7 +77,7 @@ impl Walk<'_> {
         Next::On(())
     }
 
-    /// What one sidecar does with the request.
+    /// Evaluates the request at one sidecar.
     fn arrives(
         &self,
         way: &Way,
@@ -124,7 +124,8 @@ impl Walk<'_> {
         }
     }
 
-    /// The sidecar of the workload with an address, with its listener for a port: as it is connected, else as it would be.
+    /// Sidecar of the workload with an address, and its listener for a port: the connected one, or else the
+    /// expected one.
     fn side(&self, address: &str, port: u64) -> Option<Side> {
         let key = self.world().workloads_at(address).next()?;
         let workload = self.world().workload(key)?.clone();
@@ -139,7 +140,7 @@ impl Walk<'_> {
         Some(Side { name, workload, listener })
     }
 
-    /// The connected sidecar of a workload.
+    /// Connected sidecar of a workload.
     fn connected(&self, workload: &Workload) -> Option<Proxy> {
         let is_own = |proxy: &&Arc<Proxy>| {
             proxy.kind == ProxyKind::Sidecar
@@ -150,7 +151,7 @@ impl Walk<'_> {
         self.translator.proxies().values().find(is_own).map(|proxy| Proxy::clone(proxy))
     }
 
-    /// The listener that takes connections to a port: one that binds it, else the one for redirected connections.
+    /// Listener for connections to a port: one that binds it, or else the one for redirected connections.
     fn inbound_listener(&self, client: &Client, address: &str, port: u64) -> Option<Found> {
         let bound = [format!("{address}_{port}"), format!("0.0.0.0_{port}"), format!("::_{port}")];
         let named = |name: &str| self.named_of(client, ResourceType::Listener, name);
@@ -158,7 +159,7 @@ impl Walk<'_> {
         bound.iter().filter_map(|name| named(name)).find(inbound).or_else(|| named(VIRTUAL_INBOUND))
     }
 
-    /// The PeerAuthentications that decide for a workload.
+    /// PeerAuthentications that apply to a workload.
     fn policies(&self, workload: &Workload) -> Vec<String> {
         let all = self.snapshot().policies_on(&workload.key.namespace, &workload.labels);
         let is_of_peers = |policy: &&Origin| {

@@ -1,4 +1,4 @@
-//! Which listener and filter chain of a proxy take a connection, as Envoy chooses them.
+//! Envoy's choice of a proxy's listener and filter chain for a connection.
 
 use super::authorization;
 use super::chain::{Arriving, OTHER_ADDRESS, choose, is_for_tls, terminates_tls};
@@ -9,24 +9,24 @@ use pilotfish_proto::ResourceType;
 use pilotfish_translate::{GatewaySelection, InterceptionMode};
 use serde_json::Value;
 
-/// What a filter chain does with a connection.
+/// Handling of a connection by a filter chain.
 pub(super) enum Chosen {
-    /// It reads HTTP, with these routes.
+    /// Reads HTTP, with this route configuration.
     Http(Found),
-    /// It passes bytes on to one of these clusters, by weight.
+    /// Forwards bytes to one of these clusters, by weight.
     Clusters(Vec<(String, u64)>),
 }
 
 const VIRTUAL_OUTBOUND: &str = "virtualOutbound";
 const HTTP: &str = "envoy.filters.network.http_connection_manager";
 const TCP: &str = "envoy.filters.network.tcp_proxy";
-/// What Envoy finds out about a connection in plaintext with requests.
+/// Protocols that Envoy detects in plaintext HTTP.
 const PLAIN_HTTP: &[&str] = &["http/1.1"];
-/// What clients offer in TLS.
+/// ALPN of HTTP clients in TLS.
 const HTTP_IN_TLS: &[&str] = &["h2", "http/1.1"];
 
 impl Walk<'_> {
-    /// The listener that takes the connection.
+    /// Finds the listener that takes the connection.
     pub(super) fn listener(&self, way: &Way, steps: &mut Vec<Step>) -> Next<Found> {
         let mut listeners = self.all(ResourceType::Listener);
         listeners.retain(takes_connections_out);
@@ -41,7 +41,7 @@ impl Walk<'_> {
             let address = text(&listener.json, "/address/socket_address/address");
             at_port(listener) && (matches!(address, "0.0.0.0" | "::") || self.is_router())
         };
-        // Without interception, programs send to the proxy itself.
+        // Without interception, applications connect to the proxy itself.
         let is_direct = self.proxy.interception == InterceptionMode::None;
         let direct = |listener: &&Found| {
             let address = text(&listener.json, "/address/socket_address/address");
@@ -77,19 +77,20 @@ impl Walk<'_> {
         } else {
             format!("{}:{}", text(&listener.json, "/address/socket_address/address"), way.port)
         };
-        // A listener for all of a port is made by all services of that port.
+        // A listener of a whole port is made by all services of that port.
         at.decided_by = listener.made_by.iter().take(3).cloned().collect();
         steps.push(at);
         Next::On(listener)
     }
 
-    /// Whether clients speak TLS to this gateway, where nobody says so: a listener that takes nothing else tells. `None` for other proxies.
+    /// Client transport of this gateway if the request does not state it: TLS if the listener accepts nothing
+    /// else. `None` for other proxies.
     pub(super) fn presumed_tls(&self, listener: &Found) -> Option<bool> {
         let mut chains = list(&listener.json, "/filter_chains").peekable();
         (self.is_router() && chains.peek().is_some()).then(|| chains.all(is_for_tls))
     }
 
-    /// The gateways with a server on a port that this proxy does not have.
+    /// Gateways with a server on a port that this proxy lacks.
     fn other_gateways(&self, port: u32) -> Vec<Dropped> {
         let considered = self.snapshot().gateways_considered(self.proxy);
         let others = considered.all.iter().filter(|gateway| !gateway.has && gateway.ports.contains(&port));
@@ -100,7 +101,7 @@ impl Walk<'_> {
         told.take(LISTED).collect()
     }
 
-    /// What the filter chain that takes the connection does with it.
+    /// Finds the filter chain that takes the connection, and its action.
     pub(super) fn chain(&self, way: &Way, listener: &Found, steps: &mut Vec<Step>) -> Next<Chosen> {
         let (chain, others) = choose(&listener.json, &arriving(way));
         let Some(chain) = chain else {
@@ -118,7 +119,7 @@ impl Walk<'_> {
             }
             None => self.filter(way, chain, &mut at),
         };
-        // Chains of other addresses say nothing.
+        // Chains for other addresses are irrelevant.
         at.others = others.into_iter().filter(|other| other.why != OTHER_ADDRESS).collect();
         steps.push(at);
         match self.policies_of_gateway(way, listener, chain, steps) {
@@ -127,7 +128,8 @@ impl Walk<'_> {
         }
     }
 
-    /// What the policies of a gateway say of a request from outside; the outcome where they refuse it. Sidecars have none for what goes out.
+    /// Evaluates the policies of a gateway for a request from outside; returns the outcome if they deny it.
+    /// Sidecars have none for outbound requests.
     fn policies_of_gateway(
         &self,
         way: &Way,
@@ -145,7 +147,7 @@ impl Walk<'_> {
         decided.end
     }
 
-    /// What the last filter of a chain does.
+    /// Action of a chain's last filter.
     fn filter(&self, way: &Way, chain: &Value, at: &mut Step) -> Next<Chosen> {
         for filter in list(chain, "/filters") {
             match text(filter, "/name") {
@@ -187,7 +189,7 @@ impl Walk<'_> {
     }
 }
 
-/// Why a gateway is not for a router with these labels.
+/// Reason why a gateway does not select a router with these labels.
 fn unselected(selection: &GatewaySelection, labels: &LabelMap) -> String {
     match selection {
         GatewaySelection::Labels(wanted) => {
@@ -212,7 +214,7 @@ fn unselected(selection: &GatewaySelection, labels: &LabelMap) -> String {
     }
 }
 
-/// The cluster of an action, or the clusters by weight.
+/// Cluster of an action, or its weighted clusters.
 pub(super) fn clusters_of(config: &Value) -> Vec<(String, u64)> {
     match text(config, "/cluster") {
         "" => list(config, "/weighted_clusters/clusters")
@@ -223,13 +225,13 @@ pub(super) fn clusters_of(config: &Value) -> Vec<(String, u64)> {
     }
 }
 
-/// Whether a listener takes connections of clients, and not those that are for the workload itself, or datagrams.
+/// True if a listener takes outbound TCP connections, unlike those for inbound traffic or UDP.
 fn takes_connections_out(listener: &Found) -> bool {
     text(&listener.json, "/traffic_direction") != "INBOUND"
         && text(&listener.json, "/address/socket_address/protocol") != "UDP"
 }
 
-/// The connection of the application or the client, as a listener sees it.
+/// Connection of the application or the client, with the properties that a listener matches on.
 fn arriving(way: &Way) -> Arriving<'_> {
     let host = way.request.host.as_str();
     let own = way.service.iter().map(|service| service.hostname.as_str());
@@ -246,7 +248,7 @@ fn arriving(way: &Way) -> Arriving<'_> {
     }
 }
 
-/// Why the two sides do not understand each other, where one speaks TLS and the other does not.
+/// Reason why the two sides cannot communicate, if only one speaks TLS.
 fn misunderstood(way: &Way, chain: &Value) -> Option<&'static str> {
     let reads_http = list(chain, "/filters").any(|filter| text(filter, "/name") == HTTP);
     match (way.is_tls(), terminates_tls(chain)) {

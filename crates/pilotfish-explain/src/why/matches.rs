@@ -1,10 +1,10 @@
-//! Whether a route matches a request, as Envoy decides it.
+//! Envoy's matching of routes with requests.
 
 use super::{Way, list, number, text};
 use regex::Regex;
 use serde_json::Value;
 
-/// `Ok` where a route's match takes the request, else why not.
+/// Matches a request with a route's match; an error has the reason of a mismatch.
 pub(super) fn of_route(wanted: &Value, way: &Way) -> Result<(), String> {
     path(wanted, way)?;
     for header in list(wanted, "/headers") {
@@ -54,7 +54,7 @@ fn path(wanted: &Value, way: &Way) -> Result<(), String> {
     if matches { Ok(()) } else { Err(format!("its {what} does not match the path {path}")) }
 }
 
-/// Whether a header is as a `HeaderMatcher` wants it; else why not.
+/// Matches a header with a `HeaderMatcher`; an error has the reason of a mismatch.
 pub(super) fn header(wanted: &Value, way: &Way) -> Result<(), String> {
     let name = text(wanted, "/name").to_ascii_lowercase();
     let authority = way.authority();
@@ -88,7 +88,7 @@ pub(super) fn header(wanted: &Value, way: &Way) -> Result<(), String> {
     Err(format!("its header {name} is to match {}, and {own}", shown(wanted)))
 }
 
-/// What is wanted of a value, in words.
+/// Readable form of a matcher.
 pub(super) fn shown(wanted: &Value) -> String {
     let not = wanted.get("invert_match").and_then(Value::as_bool).unwrap_or_default();
     let inner = wanted.get("string_match").unwrap_or(wanted);
@@ -100,7 +100,7 @@ pub(super) fn shown(wanted: &Value) -> String {
     if not { format!("not {text}") } else { text }
 }
 
-/// A `StringMatcher`.
+/// Matches a value with a `StringMatcher`.
 pub(super) fn string(wanted: &Value, value: &str) -> bool {
     let ignores_case = wanted.get("ignore_case").and_then(Value::as_bool).unwrap_or_default();
     let folded = |text: &str| if ignores_case { text.to_ascii_lowercase() } else { text.to_owned() };
@@ -119,7 +119,7 @@ pub(super) fn string(wanted: &Value, value: &str) -> bool {
     }
 }
 
-/// Whether an expression matches all of a text, as RE2 does for Envoy.
+/// True if the whole text matches, as with RE2 in Envoy.
 fn whole(regex: &str, value: &str) -> bool {
     Regex::new(&format!("^(?:{regex})$")).is_ok_and(|regex| regex.is_match(value))
 }

@@ -1,11 +1,11 @@
-//! Why a request of a proxy goes where it goes: Envoy's own decisions, step by step, over the resources that this proxy gets.
+//! Path of a proxy's request: Envoy's decisions, step by step, over the resources of this proxy.
 //!
 //! ```text
 //! host ─▶ service ─▶ listener ─▶ filter chain ─▶ virtual host ─▶ route ─▶ cluster ─▶ endpoints ─▶ the other side's inbound listener
 //!                                                                                                  ─▶ the policies in it
 //! ```
 //!
-//! What keeps a service or an endpoint away is asked of the queries that decide on it (`Snapshot::host_seen`,
+//! Queries that decide on visibility explain why a service or an endpoint is left out (`Snapshot::host_seen`,
 //! `Snapshot::endpoints_considered`).
 
 mod address;
@@ -39,20 +39,21 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Items of each list.
+/// Maximum number of items in each list.
 const LISTED: usize = 100;
 
-/// Where a request of a proxy goes. `registries`: how they are, since a host may be missing or old because of one.
+/// Explains where a request of a proxy goes. `registries` has their states, since a host may be missing or
+/// outdated because of one.
 ///
 /// # Errors
-/// When the question cannot be answered.
+/// If the question cannot be answered.
 pub fn why(
     translator: &Translator,
     proxy: &Arc<Proxy>,
     request: &Request,
     registries: &[Registry],
 ) -> Result<Why, Failure> {
-    // An equal proxy has equal views, so this one sees what the connected one sees.
+    // An equal proxy has equal views, so this client sees the resources of the connected one.
     let client = translator.connect(Proxy::clone(proxy));
     let world = translator.snapshot().world().clone();
     let walk = Walk { translator, world, client: &client, proxy, registries };
@@ -63,7 +64,7 @@ pub fn why(
     Ok(answer)
 }
 
-/// What a walk reads.
+/// Context of a walk.
 struct Walk<'a> {
     translator: &'a Translator,
     world: Arc<World>,
@@ -79,32 +80,34 @@ struct Found {
     made_by: Vec<String>,
 }
 
-/// Where the walk is: the request with what the steps before found out.
+/// State of the walk: the request with the findings of the steps before.
 #[derive(Clone, Default)]
 struct Way {
     request: Request,
-    /// The service, where one has the host.
+    /// Service with the host, if there is one.
     service: Option<Arc<Service>>,
     port: u32,
-    /// The addresses to which the application connects.
+    /// Addresses that the application may connect to.
     addresses: Vec<String>,
-    /// Whether the application or client speaks TLS, where that is known: by the request, or by what a gateway's listener takes.
+    /// True if the application or client speaks TLS; `None` if neither the request nor a gateway's listener
+    /// determines it.
     tls: Option<bool>,
-    /// Whether this proxy reads it as HTTP.
+    /// True if this proxy reads it as HTTP.
     as_http: bool,
-    /// What a route writes into `:authority`.
+    /// New `:authority`, if a route rewrites it.
     rewritten_host: Option<String>,
-    /// Reason why the request is for no service: nothing has the host, the proxy does not see it, or it lacks the port.
+    /// Reason why the request is for no service: nothing has the host, the proxy does not see it, or it lacks
+    /// the port.
     missed: Option<String>,
-    /// Headers, by lower-case name, that a route changes in a way that is not followed.
+    /// Lower-case names of headers that a route changes in a way that is not evaluated.
     unsure: BTreeSet<String>,
 }
 
-/// What a step says of the next.
+/// Result of a step.
 enum Next<T> {
-    /// It goes on.
+    /// The walk continues.
     On(T),
-    /// It ends, with the outcome.
+    /// The walk ends, with the outcome.
     End(String),
 }
 
@@ -137,18 +140,18 @@ impl Walk<'_> {
         self.clusters(&sent, &clusters, answer)
     }
 
-    /// The newest state. It is given back after each question: the pages of operators keep no proxy waiting.
+    /// The newest state. Released after each query, so that explanations do not delay publications.
     fn snapshot(&self) -> Snapshot<'_> {
         self.translator.snapshot()
     }
 
-    /// All resources of a type that the proxy has as a whole.
+    /// All resources of a type that the proxy receives without naming them.
     fn all(&self, ty: ResourceType) -> Vec<Found> {
         let names = self.names(ty);
         names.iter().filter_map(|name| self.named(ty, name)).collect()
     }
 
-    /// The names of all resources of such a type.
+    /// Names of all resources of such a type.
     fn names(&self, ty: ResourceType) -> Arc<[Arc<str>]> {
         let mut snapshot = self.snapshot();
         let Some(view) = snapshot.view(self.client, ty) else { return Arc::default() };
@@ -159,12 +162,10 @@ impl Walk<'_> {
         snapshot.names(view)
     }
 
-    /// A resource by name.
     fn named(&self, ty: ResourceType, name: &str) -> Option<Found> {
         self.named_of(self.client, ty, name)
     }
 
-    /// A resource of another proxy by name.
     fn named_of(&self, client: &Client, ty: ResourceType, name: &str) -> Option<Found> {
         let resource = {
             let snapshot = self.snapshot();
@@ -225,7 +226,8 @@ impl Way {
         }
     }
 
-    /// Whether the request is HTTP that the proxy can read: also where the protocol is not declared, and it finds out.
+    /// True if the proxy can read the request as HTTP: also if the protocol is not declared, so that Envoy
+    /// detects it.
     fn is_http(&self) -> bool {
         let Some(port) = self.service.as_ref().and_then(|service| service.port(PortId::tcp(self.port)))
         else {
@@ -246,7 +248,7 @@ impl Way {
         if self.is_tls() { "https" } else { "http" }
     }
 
-    /// What the application writes into `Host` or `:authority`.
+    /// `Host` or `:authority` that the application sends.
     fn authority(&self) -> String {
         if let Some(rewritten) = &self.rewritten_host {
             rewritten.clone()
@@ -266,7 +268,8 @@ fn dropped(what: impl Into<String>, why: impl Into<String>) -> Dropped {
     Dropped { what: what.into(), why: why.into() }
 }
 
-/// An object as people name it, out of its path in Istio's metadata: `/apis/networking.istio.io/v1/namespaces/shop/virtual-service/web`.
+/// Readable name of an object, from its path in Istio's metadata:
+/// `/apis/networking.istio.io/v1/namespaces/shop/virtual-service/web`.
 fn object_in(metadata: Option<&Value>) -> Option<String> {
     let path = metadata?.pointer("/filter_metadata/istio/config")?.as_str()?;
     let mut parts = path.rsplit('/');

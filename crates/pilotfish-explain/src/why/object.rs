@@ -1,4 +1,4 @@
-//! Whom an object reaches, or why nobody.
+//! Proxies that an object reaches, or the reasons why it reaches none.
 
 use super::dropped;
 use super::service::unseen;
@@ -12,23 +12,23 @@ use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Proxies that are named, and resources of each.
+/// Maximum number of named proxies, and of resources for each.
 const EXAMPLES: usize = 20;
 const RESOURCES: usize = 20;
-/// Reasons that are told.
+/// Maximum number of listed reasons.
 const REASONS: usize = 20;
-/// Proxies of which it is asked why they see nothing: equal ones give equal reasons.
+/// Maximum number of proxies that are checked for reasons: equal ones have equal reasons.
 const ASKED: usize = 200;
 
-/// Whom of these proxies an object reaches, by what their resources were made of; and what the queries that decide on it say of the others.
-/// `spec` is the object's content.
+/// Finds the proxies that an object reaches, by the origins of their resources, and the reasons of the
+/// queries that leave out the others. `spec` is the object's content.
 #[must_use]
 pub fn why_object(translator: &Translator, key: &ObjectKey, spec: &Value, subjects: &[Subject]) -> WhyObject {
     let mut answer = WhyObject { object: key.to_string(), proxies: subjects.len(), ..WhyObject::default() };
     let mut known: HashMap<Vec<usize>, Vec<String>> = HashMap::new();
     let mut others = Vec::new();
     for (subject, held) in subjects.iter().zip(held(translator, subjects)) {
-        // Proxies with the same views share what they have: it is looked at once.
+        // Proxies with equal views share their resources: these are searched once.
         let resources = known.entry(held.addresses()).or_insert_with(|| made_of(&held, key));
         if resources.is_empty() {
             others.push(subject);
@@ -70,7 +70,7 @@ fn nothing(key: &ObjectKey, proxies: usize) -> Dropped {
     dropped(key.to_string(), format!("nothing of {proxies} connected proxies is made of it{selects}"))
 }
 
-/// The resources of a proxy that an object had a part in.
+/// Resources of a proxy that an object contributed to.
 fn made_of(held: &Held, key: &ObjectKey) -> Vec<String> {
     let is_of = |resource: &EncodedResource| {
         resource.provenance.iter().any(|origin| origin.as_object().is_some_and(|from| from.object == *key))
@@ -84,7 +84,7 @@ fn made_of(held: &Held, key: &ObjectKey) -> Vec<String> {
     names
 }
 
-/// What was left out of resources because of it.
+/// Parts of the object that translation left out, with the reasons.
 fn faults(snapshot: &Snapshot<'_>, key: &ObjectKey) -> Vec<Dropped> {
     let refusals = snapshot.refusals();
     let own =
@@ -93,7 +93,7 @@ fn faults(snapshot: &Snapshot<'_>, key: &ObjectKey) -> Vec<Dropped> {
         .collect()
 }
 
-/// Why proxies do not see the hosts that it is about.
+/// Reasons why proxies do not see the object's hosts.
 fn hosts(
     snapshot: &Snapshot<'_>,
     domain: &ClusterDomain,
@@ -132,7 +132,7 @@ fn hosts(
     reasons.into_iter().map(told).collect()
 }
 
-/// The hosts that an object is about: of services that it made, or that it names.
+/// Hosts of an object: of services that it created, or that it names.
 fn names_of(world: &World, key: &ObjectKey, spec: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     match key.kind {
@@ -150,7 +150,7 @@ fn names_of(world: &World, key: &ObjectKey, spec: &Value) -> Vec<String> {
     }
 }
 
-/// The host of a service that a name in an object means, completed as translation completes it.
+/// Host of a service that an object refers to by this name, completed as in translation.
 fn full(world: &World, domain: &ClusterDomain, key: &ObjectKey, name: &str) -> Option<Hostname> {
     let host = Hostname::parse(&domain.qualify(name, &key.namespace)).ok()?;
     let exists = world.services_of_host(&host).next().is_some();

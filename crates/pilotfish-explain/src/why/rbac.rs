@@ -1,4 +1,4 @@
-//! Whether a policy of an RBAC filter matches what arrives, as Envoy decides it: yes, no, or depending on what nobody can know beforehand.
+//! Envoy's matching of RBAC policies: yes, no, or dependent on an unknown fact.
 
 use super::arrival::{Arrival, Known, Token};
 use super::chain::covers;
@@ -8,26 +8,26 @@ use regex::Regex;
 use serde_json::Value;
 use std::net::IpAddr;
 
-/// Reasons that are told of one policy.
+/// Maximum number of reasons for one policy.
 const REASONS: usize = 3;
-/// The metadata that holds the claims of tokens.
+/// Metadata namespace with the claims of tokens.
 const CLAIMS: &str = "envoy.filters.http.jwt_authn";
-/// Headers that proxies add by themselves, beside those that begin with `x-envoy-` and `x-b3-`.
+/// Headers that proxies add, beside those that begin with `x-envoy-` and `x-b3-`.
 const ADDED: [&str; 6] =
     ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-client-cert", "x-request-id", "traceparent", "via"];
 
-/// Whether something holds.
+/// Three-valued result of a match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Truth {
     Yes,
-    /// What is so, and what would have to be, for each alternative.
+    /// The actual and the required fact, for each alternative.
     No(Vec<(String, String)>),
-    /// What it depends on.
+    /// The unknown fact.
     Depends(String),
 }
 
 impl Truth {
-    /// All of them; what does not hold decides.
+    /// Conjunction: any `No` decides.
     fn all(parts: impl Iterator<Item = Self>) -> Self {
         let mut found = Self::Yes;
         for part in parts {
@@ -40,7 +40,7 @@ impl Truth {
         found
     }
 
-    /// One of them; what holds decides.
+    /// Disjunction: any `Yes` decides.
     fn any(parts: impl Iterator<Item = Self>) -> Self {
         let mut misses: Vec<(String, String)> = Vec::new();
         let mut depends = None;
@@ -50,7 +50,7 @@ impl Truth {
                 Self::Depends(_) => depends = depends.or(Some(part)),
                 Self::No(more) => {
                     for (fact, wanted) in more {
-                        // Alternatives about the same fact are told together.
+                        // Alternatives about the same fact are merged.
                         match misses.iter_mut().find(|(known, _)| *known == fact) {
                             Some((_, known)) if *known != wanted => *known = format!("{known} or {wanted}"),
                             Some(_) => {}
@@ -63,7 +63,7 @@ impl Truth {
         depends.unwrap_or(Self::No(misses))
     }
 
-    /// Why it does not hold.
+    /// Reason of a mismatch.
     pub(super) fn reason(&self) -> String {
         let Self::No(misses) = self else { return String::new() };
         let told = misses.iter().take(REASONS).map(|(fact, wanted)| match wanted.as_str() {
@@ -78,7 +78,7 @@ impl Truth {
     }
 }
 
-/// Whether a policy matches: one of its permissions and one of its principals.
+/// Matches a policy: one of its permissions and one of its principals.
 pub(super) fn policy(policy: &Value, arrival: &Arrival<'_>) -> Truth {
     let of = |pointer: &str| Truth::any(list(policy, pointer).map(|rule| eval(rule, arrival, false)));
     let expression = ["condition", "checked_condition"].iter().any(|field| policy.get(*field).is_some());
@@ -86,7 +86,8 @@ pub(super) fn policy(policy: &Value, arrival: &Arrival<'_>) -> Truth {
     Truth::all([of("/permissions"), of("/principals")].into_iter().chain(expression))
 }
 
-/// A permission or a principal, or the opposite of one: fields of both differ in name or mean the same.
+/// Matches a permission or a principal, or the negation of one: fields of both differ in name or mean the
+/// same.
 fn eval(rule: &Value, arrival: &Arrival<'_>, negated: bool) -> Truth {
     let Some((kind, wanted)) = rule.as_object().and_then(|fields| fields.iter().next()) else {
         return Truth::Depends("a rule that is empty".to_owned());
@@ -104,11 +105,10 @@ fn eval(rule: &Value, arrival: &Arrival<'_>, negated: bool) -> Truth {
     }
 }
 
-/// One condition.
 struct Leaf {
-    /// What is so.
+    /// Actual fact.
     fact: String,
-    /// What would have to be.
+    /// Required fact.
     wanted: String,
     holds: Known<bool>,
 }
@@ -196,7 +196,8 @@ fn header(wanted: &Value, arrival: &Arrival<'_>) -> Leaf {
     Leaf::new(fact, shown(wanted), holds)
 }
 
-/// The path without its query. What differs once it is normalised, which each proxy may do in another way, is not judged.
+/// Matches the path without its query. Paths that normalisation would change are undecided, since each proxy
+/// may normalise differently.
 fn path(arrival: &Arrival<'_>, wanted: &str, fits: impl FnOnce(&str) -> bool) -> Leaf {
     let Some(way) = arrival.request else {
         return Leaf::new("it is no HTTP", format!("the path {wanted}"), Ok(false));
@@ -217,7 +218,7 @@ fn is_normal(path: &str) -> bool {
     !path.contains(['%', '\\']) && !path.contains("//") && !path.split('/').any(is_dots)
 }
 
-/// Whether a path fits a template, in which `*` is one element and `**` any number.
+/// Matches a path with a template, in which `*` is one element and `**` any number.
 fn fits(template: &str, path: &str) -> bool {
     let element = |element: &str| match element {
         "*" => "[^/]+".to_owned(),
@@ -240,7 +241,7 @@ fn authenticated(wanted: &Value, arrival: &Arrival<'_>) -> Leaf {
     }
 }
 
-/// A claim of a token.
+/// Matches a claim of a token.
 fn claim(wanted: &Value, arrival: &Arrival<'_>) -> Leaf {
     let inverted = wanted.get("invert").and_then(Value::as_bool).unwrap_or_default();
     let path: Vec<&str> = list(wanted, "/path").map(|segment| text(segment, "/key")).skip(1).collect();

@@ -1,29 +1,28 @@
-//! A request as somebody asks for it.
+//! Request of a `why` query.
 
 use pilotfish_api::v1::{Failure, FailureKind};
 
-/// A request of an application.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// The host, as the application names it.
+    /// Host as the application names it.
     pub host: String,
-    /// The port; `None` for the service's own.
+    /// Port; `None` for the service's own.
     pub port: Option<u32>,
-    /// The path with its query.
+    /// Path with query.
     pub path: String,
-    /// The method.
     pub method: String,
     /// Headers, by lower-case name.
     pub headers: Vec<(String, String)>,
-    /// Whether the application speaks TLS, where the scheme says so: `https` and `tls`, or `http`.
+    /// True for TLS, from the scheme: `https` and `tls`, or `http`. `None` without a scheme.
     pub tls: Option<bool>,
 }
 
 impl Request {
-    /// Reads `HOST[:PORT]` and headers `NAME=VALUE`. A scheme (`http`, `https` or `tls`) and a path behind the host count as well.
+    /// Parses `HOST[:PORT]` and headers `NAME=VALUE`. A scheme (`http`, `https` or `tls`) and a path after
+    /// the host are accepted as well.
     ///
     /// # Errors
-    /// When one of them is not of that form.
+    /// If one of them is malformed.
     pub fn parse(to: &str, path: &str, method: &str, headers: &[String]) -> Result<Self, Failure> {
         let invalid = |error: String| Failure::new(FailureKind::Invalid, error);
         let (scheme, rest) = to.split_once("://").unwrap_or(("", to));
@@ -65,12 +64,11 @@ impl Request {
         })
     }
 
-    /// The path without its query.
     pub(super) fn path_only(&self) -> &str {
         self.path.split(['?', '#']).next().unwrap_or_default()
     }
 
-    /// A parameter of the query.
+    /// Value of a query parameter.
     pub(super) fn parameter(&self, name: &str) -> Option<&str> {
         let (_, query) = self.path.split_once('?')?;
         let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));

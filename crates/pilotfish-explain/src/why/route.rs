@@ -1,4 +1,4 @@
-//! Which virtual host and route take a request, as Envoy chooses them.
+//! Envoy's choice of a virtual host and route for a request.
 
 use super::listener::clusters_of;
 use super::{Found, Next, Walk, Way, dropped, list, matches, number, object_in, step, text};
@@ -8,7 +8,7 @@ use pilotfish_config::networking::{HttpMatchRequest, HttpRoute, VirtualService};
 use serde_json::Value;
 
 impl Walk<'_> {
-    /// The clusters of the route that takes a request, and the request as it is sent on.
+    /// Finds the route that takes a request. Returns its clusters, and the request as it is forwarded.
     pub(super) fn route(
         &self,
         way: &Way,
@@ -67,7 +67,7 @@ impl Walk<'_> {
 }
 
 impl Walk<'_> {
-    /// The rules of the route's VirtualService that are behind one that takes every request: the proxy does not even get them.
+    /// Rules of the route's VirtualService after one that takes every request: translation leaves them out.
     fn never_reached(&self, route: &Value) -> Vec<Dropped> {
         let by = object_in(route.get("metadata")).unwrap_or_default();
         let Some((namespace, name)) = by.strip_prefix("VirtualService ").and_then(|key| key.split_once('/'))
@@ -88,7 +88,7 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a rule has no condition, or one that every request fulfils.
+/// True if a rule has no condition, or only conditions that every request fulfils.
 fn takes_everything(http: &HttpRoute) -> bool {
     let every = |request: &HttpMatchRequest| {
         let path = match &request.uri {
@@ -110,7 +110,7 @@ fn takes_everything(http: &HttpRoute) -> bool {
     http.r#match.is_empty() || http.r#match.iter().any(every)
 }
 
-/// The paths of a rule's conditions.
+/// Paths in a rule's conditions.
 fn conditions(http: &HttpRoute) -> String {
     let path = |request: &HttpMatchRequest| {
         Some(match request.uri.as_ref()? {
@@ -124,7 +124,7 @@ fn conditions(http: &HttpRoute) -> String {
     if paths.is_empty() { String::new() } else { format!(" ({})", paths.join(", ")) }
 }
 
-/// What a route does.
+/// Action of a route.
 fn action(route: &Value, at: &mut Step) -> Next<Vec<(String, u64)>> {
     if let Some(direct) = route.get("direct_response") {
         let status = number(direct, "/status");
@@ -236,7 +236,7 @@ fn sent_on(way: &Way, levels: &[&Value], route: &Value) -> Way {
     sent
 }
 
-/// A path whose matched part is replaced; `None` where it is not known which part that is.
+/// Replaces the matched part of a path; `None` if that part is unknown.
 fn rewritten(path: &str, wanted: &Value, by: &str) -> Option<String> {
     if wanted.get("case_sensitive").and_then(Value::as_bool) == Some(false) {
         return None;
@@ -246,7 +246,7 @@ fn rewritten(path: &str, wanted: &Value, by: &str) -> Option<String> {
     Some(format!("{by}{}", path.strip_prefix(matched)?))
 }
 
-/// The objects of routes, each once.
+/// Objects of routes, without duplicates.
 fn objects(routes: &[&Value]) -> Vec<String> {
     let mut all: Vec<String> = routes.iter().filter_map(|route| object_in(route.get("metadata"))).collect();
     all.sort();
@@ -254,7 +254,7 @@ fn objects(routes: &[&Value]) -> Vec<String> {
     all
 }
 
-/// A route in words: its place, and what it matches.
+/// Readable form of a route: its index and match.
 fn words(place: usize, route: &Value) -> String {
     let wanted = &route["match"];
     let path = ["prefix", "path", "path_separated_prefix"]
@@ -274,7 +274,8 @@ fn words(place: usize, route: &Value) -> String {
     format!("rule {}{name} ({path}{headers}){by}", place + 1)
 }
 
-/// The virtual host of an authority: by the whole name, then the longest suffix, then the longest prefix, then all.
+/// Virtual host of an authority: by the full name, then the longest suffix, then the longest prefix, then
+/// `*`.
 fn virtual_host<'a>(routes: &'a Value, authority: &str) -> Option<&'a Value> {
     let bare = authority.split(':').next().unwrap_or_default();
     let ignores_port =

@@ -1,4 +1,4 @@
-//! Which service a host means for a proxy.
+//! Service that a host refers to for a proxy.
 
 use super::{Request, Walk, Way, dropped, object, origin, step};
 use pilotfish_api::v1::{Dropped, Failure, Step, Verdict};
@@ -7,7 +7,7 @@ use pilotfish_translate::{HostSeen, Unseen};
 use std::sync::Arc;
 
 impl Walk<'_> {
-    /// Finds the service of a host, its port, and the addresses to which an application connects.
+    /// Finds the service of a host, its port, and the addresses that an application connects to.
     pub(super) fn service(&self, request: &Request, steps: &mut Vec<Step>) -> Way {
         let host = self.full_host(&request.host);
         let Some(host) = host else {
@@ -46,7 +46,7 @@ impl Walk<'_> {
         Way { request: request.clone(), service: Some(service), port, addresses, missed, ..Way::default() }
     }
 
-    /// The host of a service that a name means: itself, or completed as the proxy's resolver would.
+    /// Host of a service with this name: the name itself, or completed as the proxy's resolver does.
     fn full_host(&self, name: &str) -> Option<Hostname> {
         let has = |host: &Hostname| self.world().services_of_host(host).next().is_some();
         let domain = &self.proxy.dns_domain;
@@ -63,7 +63,7 @@ impl Walk<'_> {
         exact.or_else(|| self.host_at(name)).or_else(|| self.wildcard(name))
     }
 
-    /// The host of a service with this virtual address.
+    /// Host of the service with this virtual address.
     fn host_at(&self, address: &str) -> Option<Hostname> {
         address.parse::<std::net::IpAddr>().ok()?;
         let has = |service: &Arc<Service>| self.addresses(service).iter().any(|own| own == address);
@@ -71,7 +71,7 @@ impl Walk<'_> {
         services.find(|service| has(service)).map(|service| service.hostname.clone())
     }
 
-    /// `*.example.com` for `a.example.com`.
+    /// Wildcard host that covers a name, such as `*.example.com` for `a.example.com`.
     fn wildcard(&self, name: &str) -> Option<Hostname> {
         let mut rest = name;
         while let Some((_, parent)) = rest.split_once('.') {
@@ -104,7 +104,7 @@ impl Walk<'_> {
         dropped(origin(&service.provenance), unseen(&self.proxy.namespace, service, why, seen))
     }
 
-    /// The port of a request, noted in the step.
+    /// Port of a request, which is also added to the step.
     fn port(&self, service: &Service, request: &Request, found: &mut Step) -> u32 {
         let all: Vec<String> = service
             .ports
@@ -139,7 +139,7 @@ impl Walk<'_> {
         number
     }
 
-    /// Says that the registry of a service cannot be read.
+    /// Adds a note if the registry of a service cannot be read.
     fn registry(&self, service: &Service, found: &mut Step) {
         let own = service.provider.to_string();
         let is_own = |registry: &&pilotfish_api::Registry| {
@@ -152,7 +152,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The addresses to which an application of the proxy connects.
+    /// Addresses that an application of the proxy connects to.
     fn addresses(&self, service: &Service) -> Vec<String> {
         let of_cluster = service.addresses.iter().find(|(cluster, _)| **cluster == self.proxy.cluster);
         let mut all: Vec<String> =
@@ -191,7 +191,7 @@ fn trouble(registry: &pilotfish_api::Registry) -> Option<String> {
     }
 }
 
-/// Why a proxy of a namespace does not see a service, in words.
+/// Reason why a proxy of a namespace does not see a service.
 pub(crate) fn unseen(namespace: &Namespace, service: &Service, why: &Unseen, seen: &HostSeen) -> String {
     match why {
         Unseen::NotExported(ExportTo::Nobody) => "its exportTo says ~, so nobody sees it".to_owned(),

@@ -313,7 +313,8 @@ spec: {host: web, trafficPolicy: {tls: {mode: DISABLE}}}
     );
 }
 
-/// The root namespace is not `istio-system` here, and a policy with a selector is for those that it selects only.
+/// The root namespace is not `istio-system` here, and a policy with a selector is for those that it selects
+/// only.
 #[test]
 fn the_policies_that_require_mutual_tls_are_those_that_translation_applies() {
     let policy = |namespace: &str, name: &str, spec: &str| {

@@ -1,6 +1,6 @@
-//! The fuzzer of one target, which `PILOTFISH_FUZZ_TARGET` names. `cargo xtask fuzz` builds and runs it.
+//! Fuzzer of one target, selected by `PILOTFISH_FUZZ_TARGET`. `cargo xtask fuzz` builds and runs it.
 
-// libFuzzer is C++ and finds its entry points by their names.
+// libFuzzer is C++ and finds its entry points by name.
 #![allow(unsafe_code, reason = "the macro gives functions names that C++ finds")]
 #![no_main]
 

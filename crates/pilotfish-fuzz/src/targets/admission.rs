@@ -1,4 +1,4 @@
-//! Admission reviews, through the paths that API servers call.
+//! Admission reviews through the paths that API servers call.
 
 use crate::input::Input;
 use crate::{generate, render, schemas};
@@ -32,7 +32,7 @@ impl Observer for Unobserved {
     fn reviewed(&self, _: &'static str, _: Outcome) {}
 }
 
-/// What makes Pods, and the place of the Pod in it.
+/// Kinds with a Pod template, and the path of the template.
 const OWNERS: &[(&str, &str, &str)] = &[
     ("", "Pod", ""),
     ("apps", "Deployment", "spec.template"),
@@ -98,7 +98,7 @@ fn review(uid: &str, is_injection: bool, input: &mut Input<'_>) -> Value {
     })
 }
 
-/// An object of a kind that is validated.
+/// An object of a validated kind.
 fn written(input: &mut Input<'_>) -> (String, String, Value) {
     let all = schemas::all();
     let schema = all.get(input.below(all.len())).unwrap_or_else(|| schemas::of(Kind::VirtualService));
@@ -112,7 +112,7 @@ fn written(input: &mut Input<'_>) -> (String, String, Value) {
     (schema.kind.group().to_owned(), schema.kind.name().to_owned(), object)
 }
 
-/// A Pod, or something that makes one.
+/// A Pod, or an object with a Pod template.
 fn owner(input: &mut Input<'_>) -> (String, String, Value) {
     const ANNOTATIONS: &[&str] = &[
         "sidecar.istio.io/inject",

@@ -1,4 +1,4 @@
-//! What holds of everything that was read, whatever was in it.
+//! Properties of all parsed input, regardless of its content.
 
 use pilotfish_config::{Limits, Problem, ReadFile, ReadObject, Rejected, spec_json, validate};
 
@@ -7,7 +7,7 @@ pub(super) fn limits() -> Limits {
     Limits { nodes: 20_000, text_bytes: 1 << 20, depth: 40, ..Limits::default() }
 }
 
-/// A file that was read.
+/// Checks a parsed file.
 pub(super) fn file(file: &ReadFile) {
     for read in &file.objects {
         assert!(read.line > 0 && read.document > 0);
@@ -17,11 +17,11 @@ pub(super) fn file(file: &ReadFile) {
     file.rejected.iter().for_each(rejected);
 }
 
-/// An object that was taken.
+/// Checks an accepted object.
 pub(super) fn object(read: &ReadObject) {
     assert!(!read.warnings.iter().any(Problem::is_error), "{:?}", read.warnings);
     read.warnings.iter().for_each(|problem| one_line(&problem.to_string()));
-    // What a file may hold, any other source may deliver: both are checked alike.
+    // Any other source may deliver the content of a file: both are validated equally.
     assert!(!validate(&read.object).iter().any(Problem::is_error), "{:?}", read.object);
     assert!(spec_json(&read.object).to_string().len() < 64 << 20);
     for problem in pilotfish_translate::check_object(&read.object) {
@@ -30,20 +30,20 @@ pub(super) fn object(read: &ReadObject) {
     }
 }
 
-/// An object that was refused.
+/// Checks a refused object.
 pub(super) fn rejected(rejected: &Rejected) {
     assert!(rejected.problems.iter().any(Problem::is_error), "{rejected:?}");
     rejected.problems.iter().for_each(|problem| one_line(&problem.to_string()));
     if let Some(key) = &rejected.key {
         one_line(&key.to_string());
     }
-    // What stands in for an object has its name, and would itself be taken.
+    // The replacement of an object has its name, and is valid itself.
     if let Some(closed) = &rejected.closed {
         assert_eq!(Some(closed.key()), rejected.key.as_ref());
     }
 }
 
-/// Messages are of one line, not long, and without anything that drives a terminal.
+/// Checks that a message is a short line without control characters.
 pub(super) fn one_line(text: &str) {
     assert!(!text.is_empty() && text.len() < 4_000 && !text.contains(char::is_control), "one line: {text:?}");
 }

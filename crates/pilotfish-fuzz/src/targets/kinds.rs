@@ -1,4 +1,4 @@
-//! The decoder and the validation of each kind.
+//! Decoder and validation of each kind.
 
 use super::checks;
 use crate::input::Input;
@@ -35,7 +35,7 @@ pub(super) fn run(bytes: &[u8]) {
     }
 }
 
-/// What came of an object, without where it was.
+/// Result for an object, without its origin.
 fn outcome(read: &ReadObject) -> (String, serde_json::Value, Vec<String>) {
     let meta = &read.object.meta;
     let meta = format!("{} {:?} {:?} {:?}", read.object.key(), meta.labels, meta.annotations, meta.created);

@@ -6,7 +6,7 @@ use crate::render;
 use pilotfish_kube::remote::{InsecureOptions, check_kubeconfig};
 use serde_json::{Map, Value, json};
 
-/// Stands where secrets stand.
+/// Marker in the place of secrets.
 const SECRET: &str = "c2VjcmV0LXRva2Vu";
 const OPTIONS: &[&str] =
     &["exec", "clientKey", "clientCertificate", "tokenFile", "certificateAuthority", "gcp"];
@@ -36,7 +36,7 @@ const CLUSTER: &[&str] = &[
 pub(super) fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     if input.flag() {
-        // Any text; what it says of itself may be in a message.
+        // Any text; messages may contain parts of it.
         let rest = input.all();
         if let Err(error) = check_kubeconfig(rest, &InsecureOptions::default()) {
             let text = error.to_string();

@@ -1,4 +1,4 @@
-//! Mesh config and mesh networks: any bytes, or settings by their schemas, plain or inside of a ConfigMap.
+//! Mesh config and mesh networks: any bytes, or settings by their schemas, plain or in a ConfigMap.
 
 use super::checks::{file, limits};
 use crate::input::Input;

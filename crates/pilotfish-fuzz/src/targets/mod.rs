@@ -1,4 +1,4 @@
-//! The targets, one file each.
+//! All targets, in one file each.
 
 mod admission;
 mod checks;
@@ -14,27 +14,26 @@ mod yaml;
 
 use crate::cost::Budget;
 
-/// Something that is fuzzed.
+/// A fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, and that of the folder of its inputs.
+    /// Name of the target, and of the folder with its inputs.
     pub name: &'static str,
-    /// What an input may cost.
+    /// Cost limit of an input.
     pub budget: Budget,
     work: fn(&[u8]),
 }
 
 impl Target {
-    /// Tries an input; returns how many bytes were allocated for it.
+    /// Runs an input; returns the number of bytes that were allocated for it.
     ///
     /// # Panics
-    /// When something does not hold.
+    /// When a property is violated.
     pub fn run(&self, input: &[u8]) -> usize {
         self.budget.spend(input.len(), || (self.work)(input))
     }
 }
 
-/// All of them.
 pub static TARGETS: &[Target] = &[
     Target { name: "admission", budget: Budget::of(32, 64), work: admission::run },
     Target { name: "kinds", budget: Budget::of(32, 64), work: kinds::run },
@@ -48,7 +47,6 @@ pub static TARGETS: &[Target] = &[
     Target { name: "yaml", budget: Budget::of(128, 16), work: yaml::run },
 ];
 
-/// The target of that name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)

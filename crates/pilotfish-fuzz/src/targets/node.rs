@@ -1,4 +1,4 @@
-//! Nodes of first requests: what a stream keeps of them, and the proxy that they make.
+//! Nodes of first requests: the stored part, and the resulting proxy.
 
 use crate::input::Input;
 use pilotfish_proto::envoy::config::core::v3::{Extension, Locality, Node};
@@ -158,7 +158,7 @@ fn value(depth: usize, input: &mut Input<'_>) -> Value {
     Value { kind: Some(kind) }
 }
 
-/// A source that knows proxies and has nothing for them.
+/// A source that knows proxies and has no resources.
 struct Nodes(Translator);
 
 struct Nothing;

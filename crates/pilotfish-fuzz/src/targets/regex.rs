@@ -1,15 +1,15 @@
-//! The check of regular expressions: any text, and expressions made of pieces that mean something.
+//! Validation of regular expressions: any text, and expressions made of meaningful pieces.
 
 use super::checks::one_line;
 use crate::input::Input;
 use pilotfish_config::{is_regex, refused_by_re2};
 
-/// Pieces that RE2 and the crate `regex` read alike.
+/// Pieces with the same meaning in RE2 and the crate `regex`.
 const COMMON: &[&str] = &[
     "a", "b", "0", "-", " ", ".", "^", "$", "|", "(", ")", "(?:", "[a-z]", "[^0-9]", "[", "]", "*", "+", "?",
     "{2}", "{1,3}", "\\.", "\\(", "\\[", "\\n", "\\x41",
 ];
-/// Pieces that one of them reads in its own way.
+/// Pieces with different meanings.
 const OWN: &[&str] = &[
     "(?i)",
     "\\d",
@@ -74,18 +74,19 @@ fn check(expression: &str) {
         }
         None => assert!(taken, "{expression:?} is refused without a reason"),
     }
-    // A quoted text is an expression, whatever it is.
+    // A quoted text is always a valid expression.
     let quoted = regex::escape(expression);
     assert!(is_regex(&quoted), "{quoted:?}");
-    // What is an expression is one in a group, unless that is one level too many.
+    // A valid expression is valid in a group, unless that is one level too many.
     if taken && expression.len() < 900 && !expression.contains("(?") && !expression.contains("\\Q") {
         assert!(is_regex(&format!("(?:{expression})")), "{expression:?} in a group");
     }
 }
 
-/// What the crate `regex` refuses for its form, we refuse. It is not so the other way round: RE2 refuses repetitions of repetitions.
+/// Expressions with a syntax error for the crate `regex` must be refused. The reverse does not hold: RE2
+/// refuses repetitions of repetitions.
 fn compare(expression: &str) {
-    // Classes of characters have other rules there; long expressions take long.
+    // Character classes have other rules in the crate; long expressions are slow.
     if expression.len() > 200 || expression.contains('[') || !is_regex(expression) {
         return;
     }

@@ -1,4 +1,4 @@
-//! Requests of the registration API: paths, queries and bodies as JSON, and what instances are checked for.
+//! Requests of the registration API: paths, queries and bodies as JSON, and the validation of instances.
 
 use super::checks::one_line;
 use crate::input::Input;
@@ -106,7 +106,7 @@ pub(super) fn run(bytes: &[u8]) {
     }
 }
 
-/// Reads a request. One that was read is the same as JSON and as protobuf.
+/// Parses a request, and checks that its JSON and protobuf encodings are equivalent.
 fn read<M: Message + Name + Default + PartialEq + std::fmt::Debug>(
     found: &Found<'_>,
     query: &str,
@@ -142,7 +142,7 @@ fn register(instance: v1::Instance) {
     }
 }
 
-/// A body that a method might take.
+/// A plausible body for a method.
 fn body(rpc: &str, input: &mut Input<'_>) -> Value {
     let instance = |input: &mut Input<'_>| {
         let mut instance = json!({"namespace": "default", "service": "web", "id": "a", "addresses": ["10.0.0.1"],

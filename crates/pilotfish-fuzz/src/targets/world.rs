@@ -1,5 +1,5 @@
-//! Generated worlds, as a few proxies see them: what is computed step by step equals what is computed from scratch, every difference is
-//! reported, and what it costs is bounded.
+//! Generated worlds as seen by a few proxies: incremental results equal those from scratch, every difference
+//! is reported, and the cost is bounded.
 
 use crate::input::Input;
 use crate::{generate, render, schemas};
@@ -12,11 +12,11 @@ use pilotfish_translate::{Changes, Client, EncodedResource, Proxy, Snapshot, Tra
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
-/// What there always is, for the rest to refer to.
+/// Permanent objects that the others can refer to.
 static BASE: LazyLock<Vec<Object>> =
     LazyLock::new(|| objects(include_str!("world/base.yaml")).expect("the objects of the base"));
 
-/// Kinds that routes and policies are made of are more likely.
+/// Kinds of routes and policies, which are chosen more often.
 const LIKELY: &[Kind] = &[
     Kind::VirtualService,
     Kind::DestinationRule,
@@ -35,9 +35,9 @@ const LIKELY: &[Kind] = &[
     Kind::Telemetry,
     Kind::ProxyConfig,
 ];
-/// Objects of one input.
+/// Maximum number of objects in one input.
 const MOST_OBJECTS: usize = 24;
-/// Publications of one input.
+/// Maximum number of publications in one input.
 const MOST_STEPS: usize = 4;
 
 pub(super) fn run(bytes: &[u8]) {
@@ -62,12 +62,12 @@ pub(super) fn run(bytes: &[u8]) {
         }
     }
     run.check();
-    // What belonged to the proxies goes with them.
+    // The state of the proxies is removed with them.
     run.clients.clear();
     run.translator.tidy();
 }
 
-/// Takes an object away, or adds one, or changes one of that name.
+/// Removes an object, adds one, or replaces one of that name.
 fn change(scene: &mut Scene, keys: &mut Vec<ObjectKey>, input: &mut Input<'_>) {
     if input.once_in(6) {
         let at = input.below(keys.len());
@@ -93,7 +93,7 @@ fn change(scene: &mut Scene, keys: &mut Vec<ObjectKey>, input: &mut Input<'_>) {
     }
 }
 
-/// An object, when it can be taken, or what stands in for it.
+/// An object if it is valid, or its replacement.
 fn taken(kind: Kind, object: &serde_json::Value) -> Option<Object> {
     match read_live(kind, &Arc::from("cluster"), render::json(object).as_bytes()) {
         Ok(read) => Some(read.object),
@@ -108,7 +108,7 @@ fn mesh(kind: Kind, input: &mut Input<'_>) -> Option<Object> {
     read_mesh_file(which, "mesh", text.as_bytes(), &Limits::default()).objects.pop().map(|read| read.object)
 }
 
-/// A sidecar, a gateway, and one that the input chooses.
+/// A sidecar, a gateway, and one chosen by the input.
 fn proxies(input: &mut Input<'_>) -> impl Iterator<Item = Proxy> {
     let metadata: &[(&str, &str)] = match input.below(6) {
         0 => &[("GENERATOR", "grpc")],
@@ -137,10 +137,10 @@ fn node(id: &str, metadata: &[(&str, &str)], labels: &[(&str, &str)]) -> Node {
     Node { id: id.to_owned(), metadata: Some(all), ..Default::default() }
 }
 
-/// Versions that clients have, by view and name.
+/// Versions of the clients' resources, by view and name.
 type Known = BTreeMap<(ViewId, ResourceType, Arc<str>), Option<u64>>;
 
-/// Objects, a translator and the clients that read from it, with what they were told.
+/// Objects, a translator and its clients, with the state that was reported to them.
 struct Run {
     scene: Scene,
     world: Arc<World>,
@@ -160,7 +160,7 @@ impl Run {
         }
     }
 
-    /// Publishes what differs, and takes over what is reported.
+    /// Publishes the changes, and applies the reported ones.
     fn publish(&mut self) {
         let changes = self.scene.settle();
         if changes.is_empty() {
@@ -183,7 +183,7 @@ impl Run {
         }
     }
 
-    /// Every client reads all that it would subscribe to.
+    /// Reads all resources that each client would subscribe to.
     fn ask(&mut self) {
         let snapshot = self.translator.snapshot();
         for client in &self.clients {
@@ -232,7 +232,7 @@ impl Run {
     }
 }
 
-/// All that a client wants: everything of the types that it takes as a whole, and the others by the names that these have.
+/// All resources of a client: all of the types without subscriptions by name, and those that they refer to.
 fn wanted(snapshot: &Snapshot<'_>, client: &Client) -> BTreeSet<(ViewId, ResourceType, Arc<str>)> {
     const ROUTES: &[&str] = &[
         "80",

@@ -1,4 +1,4 @@
-//! The reader of files, with any bytes.
+//! Parser of files, with any bytes.
 
 use super::checks::{file, limits};
 use pilotfish_config::read;
@@ -6,7 +6,7 @@ use pilotfish_config::read;
 pub(super) fn run(bytes: &[u8]) {
     let whole = read("a.yaml", bytes, &limits());
     file(&whole);
-    // A document that is added is read for itself: what is wrong with it costs none of those before.
+    // An added document is parsed separately: its errors do not affect the ones before.
     let more = [bytes, b"\n--- {apiVersion: v1, kind: Service, metadata: {name: z, namespace: z}, spec: {ports: [{port: 1}]}}\n"];
     let longer = read("a.yaml", &more.concat(), &limits());
     if !whole.incomplete

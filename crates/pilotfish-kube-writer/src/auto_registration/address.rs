@@ -1,29 +1,31 @@
-//! Which addresses a workload can be believed to have. Pure.
+//! Validation of the addresses that workloads register. Pure.
 //!
-//! Whoever registers an address has clients of its service send requests there, through gateways as well: to services of the machine or
-//! of the cloud that answer nobody else, or to somebody else's workload.
+//! Clients send requests for a service to every registered address, also through gateways. Without these
+//! checks, a workload could direct them to services of the machine or cloud that are closed to others, or to
+//! another workload.
 
 use super::entry::RegistrationRequest;
 use pilotfish_model::{Namespace, SpecialAddress, WorkloadKind, World, destination_of};
 use std::net::IpAddr;
 
-/// The Service of the API server, in the namespace `default`.
+/// Service of the API server, in the namespace `default`.
 const API_SERVER: &str = "kubernetes.default.svc.";
 
-/// Whose address counts as a workload's.
+/// Source of a workload's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AddressRule {
-    /// The one that its node claims, unless it cannot be its own: a machine may connect through a gateway between networks.
+    /// Address that its node claims, unless it cannot be its own: a machine may connect through a gateway
+    /// between networks.
     #[default]
     Claimed,
-    /// Only the one that it connects from.
+    /// Only the peer address of its connection.
     Peer,
 }
 
-/// Refuses the address of a request that is none of a machine of its own.
+/// Refuses an address that cannot be that of a machine of its own.
 ///
 /// # Errors
-/// Says why.
+/// Reason of the refusal.
 pub(super) fn check(request: &RegistrationRequest, rule: AddressRule, world: &World) -> Result<(), String> {
     let parsed: IpAddr = request.address.parse().map_err(|_| "it is no IP address".to_owned())?;
     if let Some(special) = SpecialAddress::of(parsed) {
@@ -33,7 +35,7 @@ pub(super) fn check(request: &RegistrationRequest, rule: AddressRule, world: &Wo
     if rule == AddressRule::Peer && request.peer.map(destination_of) != Some(found) {
         return Err("the proxy connects from another one (--workload-entry-address peer)".to_owned());
     }
-    // As it is written where workloads and endpoints are known.
+    // In the notation of known workloads and endpoints.
     let text = found.to_string();
     if is_of_pod(world, &text, &request.network) {
         return Err("a Pod has it".to_owned());
@@ -42,8 +44,8 @@ pub(super) fn check(request: &RegistrationRequest, rule: AddressRule, world: &Wo
     if is_api_server { Err("the API server has it".to_owned()) } else { Ok(()) }
 }
 
-/// Whether a Pod has the address, of those that clients of the network would reach under it. Networks may have equal addresses where
-/// gateways stand between them.
+/// True if a Pod has the address, in the network in which clients would reach it. Networks behind gateways
+/// may have overlapping addresses.
 fn is_of_pod(world: &World, address: &str, network: &str) -> bool {
     let is_apart = world.network_gateways().iter().any(|gateway| gateway.network.as_str() == network);
     let mut pods = world.workloads_at(address).filter(|key| key.kind == WorkloadKind::Pod);

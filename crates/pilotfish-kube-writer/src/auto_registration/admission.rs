@@ -1,11 +1,11 @@
-//! Which workloads are admitted: from what is known already, without a request to the API server.
+//! Admission of workloads: decided on the known world, without a request to the API server.
 
 use super::entry::{EntryName, RegistrationRequest};
 use super::{PeerIdentity, RegistrationError, RegistrationFeatures, address, annotations};
 use pilotfish_config::networking::{WorkloadEntry, WorkloadGroup};
 use pilotfish_model::{Namespace, Typed, World};
 
-/// The entry that a proxy has, or is to have.
+/// Existing or new entry of a proxy.
 pub(super) fn admit(
     features: RegistrationFeatures,
     request: &RegistrationRequest,

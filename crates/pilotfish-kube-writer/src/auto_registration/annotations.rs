@@ -1,5 +1,5 @@
-//! The annotations and conditions of a WorkloadEntry about its workload's connection, and how events change them.
-//! Pure: it works on the object as the API server has it, so that nothing in it is lost.
+//! Annotations and conditions of a WorkloadEntry about its workload's connection, and their changes on
+//! events. Pure: works on the object of the API server, so that unknown fields are kept.
 //!
 //! ```text
 //!             connect                        disconnect                     grace period over
@@ -8,12 +8,13 @@
 //!                            └──────────────── connect ─────────┘
 //! ```
 //!
-//! Several replicas follow these rules, without a leader. A write that would cross another one fails by the resource version, and
-//! the rules are applied again.
+//! All replicas follow these rules, without a leader. A write that conflicts with another one fails by the
+//! resource version, and the rules are applied again.
 //!
-//! Times in annotations are other machines' clocks, which may be wrong by hours. They order events, and each is made later than all
-//! that were known when it was made, so the order holds however wrong clocks are; where a replica could not know, it finds out as
-//! soon as the other one disconnects. They never give the age of a mark: that is how long it was watched without a change
+//! Times in annotations are from other machines' clocks, which may be wrong by hours. They only order events:
+//! each new time is later than all known ones, so the order holds with any clock error. A replica with
+//! outdated knowledge is corrected when the other one disconnects. The age of a mark is never taken from
+//! these times, but from how long it was watched without a change
 //! ([`StaleTracker`](super::stale_tracker::StaleTracker)).
 
 use super::entry::{GROUP, HEALTH_CHECKS};
@@ -21,55 +22,55 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// The replica to which the workload is, or was last, connected.
+/// Replica to which the workload is, or was last, connected.
 pub(super) const CONTROLLER: &str = "istio.io/workloadController";
-/// Since when it is connected.
+/// Time since which it is connected.
 pub(super) const CONNECTED_AT: &str = "istio.io/connectedAt";
-/// Since when it is not.
+/// Time since which it is disconnected.
 pub(super) const DISCONNECTED_AT: &str = "istio.io/disconnectedAt";
-/// The condition for the workload's health.
+/// Condition for the workload's health.
 const HEALTHY: &str = "Healthy";
 
-/// The result of an event.
+/// Result of applying an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The object was changed and has to be written.
     Write,
-    /// Nothing to write: another replica was later, or it is written already.
+    /// Nothing to write: another replica was later, or it is already written.
     Skip,
 }
 
-/// The result of a connection.
+/// Result of applying a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Connected {
-    /// The entry is this replica's.
+    /// The entry belongs to this replica.
     Here(Verdict),
-    /// It is, as far as can be known, another one's.
+    /// The entry belongs to another replica, as far as is known.
     Elsewhere,
 }
 
-/// What is to become of an entry that seems to have no connection.
+/// Action for an entry that seems to have no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CleanUp {
-    /// It was made for a workload that is gone.
+    /// Delete it: it was created for a workload that is gone.
     Delete,
-    /// Its health is not known any more; the object was changed, and its status has to be written.
+    /// Write its status: its health is no longer known, and the object was changed accordingly.
     ForgetHealth,
-    /// It stays.
+    /// Keep it.
     Leave,
 }
 
-/// An entry's annotations about its workload's connection.
+/// Annotations of an entry about its workload's connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ConnectionMark {
-    /// The replica that wrote them.
+    /// Replica that wrote them.
     pub(super) controller: Arc<str>,
     connected: Option<Arc<str>>,
     disconnected: Option<Arc<str>>,
 }
 
 impl ConnectionMark {
-    /// `None` without such annotations.
+    /// Reads the annotations; `None` without them.
     pub(super) fn of<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Option<Self> {
         let text = |name: &str| get(name).map(Arc::from);
         let (connected, disconnected) = (text(CONNECTED_AT), text(DISCONNECTED_AT));
@@ -80,28 +81,27 @@ impl ConnectionMark {
         })
     }
 
-    /// Whether it is marked as disconnected.
+    /// True if it is marked as disconnected.
     pub(super) fn has_left(&self) -> bool {
         self.connected.is_none()
     }
 
-    /// The latest time in it.
     pub(super) fn latest(&self) -> Option<Timestamp> {
         let time = |text: &Option<Arc<str>>| text.as_ref()?.parse().ok();
         time(&self.connected).max(time(&self.disconnected))
     }
 }
 
-/// Why an entry seemed stale.
+/// Evidence that an entry is stale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// We wrote ourselves that its workload left.
+    /// This replica wrote that its workload disconnected.
     LeftHere,
-    /// It has been unchanged for long enough.
+    /// Its mark has been unchanged for long enough.
     ConnectionMark(ConnectionMark),
 }
 
-/// A time that is later than a known one, also when the clock is behind.
+/// Returns `at`, or a later time if the clock is behind `known`.
 pub(super) fn later(at: Timestamp, known: Option<Timestamp>) -> Timestamp {
     let after = known.map(|known| known.checked_add(SignedDuration::from_nanos(1)).unwrap_or(known));
     after.map_or(at, |after| after.max(at))
@@ -115,7 +115,7 @@ fn time(object: &Value, name: &str) -> Option<Timestamp> {
     annotation(object, name)?.parse().ok()
 }
 
-/// The object at a key, made where it is missing. `None` when something else is there.
+/// Object at a key, created if it is missing. `None` if the key has another type.
 fn child<'a>(object: &'a mut Value, key: &str) -> Option<&'a mut Map<String, Value>> {
     let child = object.as_object_mut()?.entry(key).or_insert_with(|| json!({}));
     if child.is_null() {
@@ -129,18 +129,18 @@ fn annotations(object: &mut Value) -> Option<&mut Map<String, Value>> {
     child(object.get_mut("metadata")?, "annotations")
 }
 
-/// The workload connected to `me` at that time.
+/// Applies the connection of the workload to `me` at that time.
 pub(super) fn connect(object: &mut Value, me: &str, at: Timestamp) -> Connected {
     let (since, left) = (time(object, CONNECTED_AT), time(object, DISCONNECTED_AT));
     let is_later = since.is_some_and(|since| since > at);
     if annotation(object, CONTROLLER) == Some(me) {
-        // A time of ours may have been made later than the clock that it was taken from.
+        // Times of this replica may have been moved ahead of its clock.
         if left.is_none() && (is_later || since == Some(at)) {
             return Connected::Here(Verdict::Skip);
         }
     } else if is_later {
-        // It connected elsewhere since. A later disconnection from another replica would prove nothing: it may have connected here before
-        // that one noticed.
+        // It has connected elsewhere since. A later disconnection from another replica proves nothing: the
+        // workload may have connected here before the other one noticed.
         return Connected::Elsewhere;
     }
     let Some(annotations) = annotations(object) else { return Connected::Elsewhere };
@@ -150,8 +150,8 @@ pub(super) fn connect(object: &mut Value, me: &str, at: Timestamp) -> Connected 
     Connected::Here(Verdict::Write)
 }
 
-/// The last connection to `me` ended at `at`. A mark by `me` is about this connection: a replica writes one event of an
-/// entry at a time.
+/// Applies the end of the last connection to `me` at `at`. A mark by `me` belongs to this connection: a
+/// replica writes one event of an entry at a time.
 pub(super) fn disconnect(object: &mut Value, me: &str, at: Timestamp) -> Verdict {
     let (since, left) = (time(object, CONNECTED_AT), time(object, DISCONNECTED_AT));
     let is_written = annotation(object, CONNECTED_AT).is_none() && left.is_some();
@@ -164,7 +164,7 @@ pub(super) fn disconnect(object: &mut Value, me: &str, at: Timestamp) -> Verdict
     Verdict::Write
 }
 
-/// What is to become of an entry now.
+/// Decides on the action for a stale entry.
 pub(super) fn clean_up(object: &mut Value, me: &str, seen: &Seen) -> CleanUp {
     let mark = ConnectionMark::of(|name| annotation(object, name));
     let is_same = mark.is_some_and(|mark| match seen {
@@ -187,7 +187,7 @@ fn is_health(condition: &Value) -> bool {
     condition["type"] == HEALTHY
 }
 
-/// Whether an entry made by hand opts into health checks. Any value counts, also `false`.
+/// True if an entry made by hand has the annotation for health checks, with any value, even `false`.
 pub(super) fn asks_for_health<'a>(get: impl Fn(&str) -> Option<&'a str>) -> bool {
     get(HEALTH_CHECKS).is_some()
 }
@@ -196,7 +196,7 @@ fn status_of(health: &Result<(), String>) -> &'static str {
     if health.is_ok() { "True" } else { "False" }
 }
 
-/// The workload reported its health at that time; `Err` with what is wrong.
+/// Applies a health report at that time; `Err` with the problem.
 pub(super) fn report(object: &mut Value, me: &str, at: Timestamp, health: &Result<(), String>) -> Verdict {
     if annotation(object, CONTROLLER) != Some(me) {
         return Verdict::Skip;

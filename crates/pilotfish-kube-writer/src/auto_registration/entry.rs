@@ -1,4 +1,4 @@
-//! The WorkloadEntry that a workload of a WorkloadGroup gets. Pure.
+//! WorkloadEntry for a workload of a WorkloadGroup. Pure.
 
 use super::annotations;
 use k8s_openapi::jiff::Timestamp;
@@ -11,27 +11,25 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The longest name of an object.
+/// Maximum length of an object name.
 const LONGEST_NAME: usize = 253;
-/// The API of WorkloadEntries and WorkloadGroups.
+/// API version of WorkloadEntries and WorkloadGroups.
 pub(super) const API: &str = "networking.istio.io/v1";
-/// The former label for the locality; workloads do not take it over.
+/// Legacy label for the locality; not copied to entries.
 const LOCALITY_LABEL: &str = "istio-locality";
-/// What the labels begin with that a workload may say of itself.
+/// Prefixes of labels that a workload may set itself.
 const OWN_LABELS: [&str; 3] = ["service.istio.io/", "topology.istio.io/", "topology.kubernetes.io/"];
-/// The label of workloads that accept HBONE.
+/// Label of workloads that accept HBONE.
 const TUNNEL_LABEL: &str = "networking.istio.io/tunnel";
-/// The group that made an entry.
+/// Annotation with the group that an entry was created for.
 pub(super) const GROUP: &str = "istio.io/autoRegistrationGroup";
-/// The annotation of entries that count only while their workload reports healthy.
+/// Annotation of entries that are used only while their workload reports healthy.
 pub(super) const HEALTH_CHECKS: &str = "proxy.istio.io/health-checks-enabled";
 
-/// Which WorkloadEntry.
+/// Name of a WorkloadEntry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryName {
-    /// Its namespace.
     pub namespace: Arc<str>,
-    /// Its name.
     pub name: Arc<str>,
 }
 
@@ -41,34 +39,33 @@ impl fmt::Display for EntryName {
     }
 }
 
-/// What a proxy's metadata has about its workload when it connects.
+/// Metadata of a connecting proxy about its workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegistrationRequest {
-    /// `AUTO_REGISTER_GROUP`: the WorkloadGroup that it belongs to; empty for none.
+    /// `AUTO_REGISTER_GROUP`: its WorkloadGroup; empty for none.
     pub group: String,
-    /// `WORKLOAD_ENTRY`: the entry that was made for it by hand; empty for none.
+    /// `WORKLOAD_ENTRY`: its existing entry, made by hand; empty for none.
     pub entry: String,
-    /// Its namespace.
     pub namespace: String,
-    /// Its first address; empty when it has none.
+    /// First address; empty without one.
     pub address: String,
-    /// Where it connects from, where that is known.
+    /// Peer address of its connection, if known.
     pub peer: Option<IpAddr>,
-    /// `NETWORK`.
+    /// `NETWORK` of the metadata.
     pub network: String,
-    /// `region/zone/subzone`, as far as known.
+    /// Locality as `region/zone/subzone`, as far as known.
     pub locality: String,
-    /// `LABELS`.
+    /// `LABELS` of the metadata.
     pub labels: BTreeMap<String, String>,
-    /// Whether it takes HBONE.
+    /// True if it accepts HBONE.
     pub hbone: bool,
-    /// Whether it has a readiness probe, so that it reports its health.
+    /// True if it has a readiness probe, so that it reports its health.
     pub health_checks: bool,
 }
 
 impl RegistrationRequest {
-    /// The entry that it gets from its group. `None` without an address or namespace (such a workload cannot be reached), and
-    /// when its metadata makes no valid object name.
+    /// Entry to create for its group. `None` without an address or namespace (such a workload cannot be
+    /// reached), and if its metadata makes no valid object name.
     #[must_use]
     pub fn made_entry(&self) -> Option<EntryName> {
         if self.address.is_empty() || self.namespace.is_empty() {
@@ -78,17 +75,17 @@ impl RegistrationRequest {
         if !self.network.is_empty() {
             name = format!("{name}-{}", self.network);
         }
-        // The end distinguishes entries of one group, so a long name is cut at its beginning.
+        // The end distinguishes entries of one group, so a long name is shortened at its beginning.
         let too_long = name.chars().count().saturating_sub(LONGEST_NAME);
         let name: String = name.chars().skip(too_long).collect();
         let name = if too_long > 0 { name.trim_start_matches(['-', '.']) } else { &name };
-        // What comes from outside becomes part of a path, so nothing but names may pass.
+        // Untrusted input becomes part of a URL path, so only object names are accepted.
         let is_name = is_object_name(name) && is_object_name(&self.namespace);
         is_name.then(|| EntryName { namespace: self.namespace.as_str().into(), name: name.into() })
     }
 }
 
-/// The WorkloadEntry of a workload that belongs to a group, connected to `controller`.
+/// WorkloadEntry of a workload that belongs to a group, connected to `controller`.
 pub(super) fn make(
     name: &EntryName,
     group: &Typed<WorkloadGroup>,
@@ -108,7 +105,7 @@ pub(super) fn make(
     annotations.insert(annotations::CONNECTED_AT.to_owned(), connected_at.to_string());
     let meta = group.meta();
     let owners = match &*meta.uid {
-        // A group out of a file: no object of the API server owns the entry.
+        // A group from a file: there is no owner in the API server.
         "" => json!([]),
         uid => json!([{
             "apiVersion": API, "kind": "WorkloadGroup", "name": *meta.key.name, "uid": uid, "controller": true,
@@ -128,8 +125,9 @@ pub(super) fn make(
     })
 }
 
-/// Of the workload itself, as far as these say only where it is and what it is called in telemetry; then of the template, then of the
-/// group. Services select workloads by labels: which ones a workload belongs to is for the group to say, not for its proxy.
+/// Labels of the template and the group, and those of the workload itself that only state its locality or its
+/// name for telemetry. Services select workloads by labels, so the group decides to which ones a workload
+/// belongs, not its proxy.
 fn labels(group: &Typed<WorkloadGroup>, request: &RegistrationRequest) -> BTreeMap<String, String> {
     let is_its_own = |key: &str| OWN_LABELS.iter().any(|prefix| key.starts_with(prefix));
     let own = request.labels.iter().filter(|(key, _)| is_its_own(key));

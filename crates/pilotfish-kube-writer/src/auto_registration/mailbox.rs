@@ -1,13 +1,14 @@
-//! Events on their way from connections to the state machine.
+//! Queue of events from connections to the state machine.
 //!
-//! Clients decide how often they connect and report their health, so what waits is bounded by what can still matter: for each
-//! workload the newest report, and one event for each connection that the state machine does not know yet or still knows.
+//! Clients control the rate of connections and health reports, so the queue is bounded by relevant events:
+//! for each workload the newest report, and one event for each connection that the state machine does not
+//! know yet, or still knows.
 
 use super::entry::EntryName;
 use super::tracker::Event;
 use pilotfish_source::{CoalescingReceiver, CoalescingSender, coalescer};
 
-/// What an event is about. Events about the same keep their order.
+/// Subject of an event. Events with the same subject keep their order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Subject {
     Entry(EntryName),
@@ -29,24 +30,23 @@ impl Subject {
     }
 }
 
-/// Both ends.
 pub(super) fn mailbox() -> (EventSender, EventReceiver) {
     let (sender, receiver) = coalescer();
     (EventSender(sender), EventReceiver(receiver))
 }
 
-/// The end of connections. Clones send to the same receiver.
+/// Sender for connections. Clones send to the same receiver.
 #[derive(Clone)]
 pub(super) struct EventSender(CoalescingSender<Subject, Vec<Event>>);
 
 impl EventSender {
     pub(super) fn send(&self, event: Event) {
-        // The receiver is gone only when the process ends.
+        // The receiver is dropped only when the process ends.
         self.0.update(Subject::of(&event), |waiting| Some(merge(waiting.unwrap_or_default(), event)));
     }
 }
 
-/// The events about one subject with one more.
+/// Adds an event to those of its subject.
 fn merge(mut waiting: Vec<Event>, event: Event) -> Vec<Event> {
     if let Event::Disconnected { connection: ended, .. } = &event {
         let began =
@@ -64,16 +64,16 @@ fn merge(mut waiting: Vec<Event>, event: Event) -> Vec<Event> {
     waiting
 }
 
-/// The end of the state machine.
+/// Receiver of the state machine.
 pub(super) struct EventReceiver(CoalescingReceiver<Subject, Vec<Event>>);
 
 impl EventReceiver {
-    /// Waits for events. `None` when every sender is gone.
+    /// Waits for events. `None` once every sender is dropped.
     pub(super) async fn recv(&mut self) -> Option<Vec<Event>> {
         Some(self.0.recv().await?.into_values().flatten().collect())
     }
 
-    /// The events that wait.
+    /// Queued events.
     pub(super) fn take(&mut self) -> Vec<Event> {
         self.0.take().into_values().flatten().collect()
     }

@@ -1,14 +1,15 @@
-//! Workloads outside of Kubernetes register themselves by connecting: a proxy that names a WorkloadGroup gets a WorkloadEntry
-//! for as long as it is connected, and a workload with an entry reports its health there.
+//! Registration of workloads outside of Kubernetes by their connections: a proxy with a WorkloadGroup in its
+//! metadata has a WorkloadEntry for as long as it is connected, and a workload with an entry reports its
+//! health there.
 //!
 //! ```text
 //!  streams ── Event ──▶ ConnectionTracker ── Task ──▶ Registry ── reads, annotations, writes ──▶ API server
 //!             (pure: who is connected)   (rim around the pure rules of `annotations` and `entry`)
 //! ```
 //!
-//! A proxy is admitted from what is known already, without a request to the API server; the entry is written while the first answers
-//! are on their way. Every replica does this for its own streams; the annotations in the entries (which replica, since when) keep
-//! replicas from undoing each other's work, so none has to lead.
+//! A proxy is admitted by the known world, without a request to the API server; the entry is written while
+//! the first responses are sent. Every replica does this for its own streams; annotations of the entries
+//! (replica and time) keep replicas from undoing each other's writes, so no leader is needed.
 
 mod address;
 mod admission;
@@ -43,88 +44,75 @@ use tokio::time::Instant;
 use tracker::{ConnectionTracker, Event, Outcome, Task};
 use writer::{AT_A_TIME, Writer, perform};
 
-/// The sweep runs once in so many grace periods.
+/// Number of grace periods between two sweeps.
 const SWEEP: u32 = 10;
-/// And at least as often as this, so that annotations are renewed in time.
+/// Maximum interval of sweeps, so that annotations are renewed in time.
 const LONGEST_SWEEP: Duration = Duration::from_secs(5 * 60);
 
-/// The newest world.
+/// Access to the newest world.
 pub type WorldNow = Arc<dyn Fn() -> Arc<World> + Send + Sync>;
 
-/// Why a proxy is not admitted.
+/// Reason to refuse a proxy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegistrationError {
-    /// There is no such group.
+    /// The WorkloadGroup does not exist.
     #[error("there is no WorkloadGroup {namespace}/{group}, which AUTO_REGISTER_GROUP names")]
-    NoGroup {
-        /// The namespace of the proxy.
-        namespace: String,
-        /// The group.
-        group: String,
-    },
-    /// There is no such entry.
+    NoGroup { namespace: String, group: String },
+    /// The WorkloadEntry does not exist.
     #[error("there is no WorkloadEntry {0}, which WORKLOAD_ENTRY names")]
     NoEntry(EntryName),
     /// The connection does not prove that the proxy belongs to the entry.
     #[error("not for WorkloadEntry {entry}: {reason}")]
-    NotYours {
-        /// The entry.
-        entry: EntryName,
-        /// What does not fit.
-        reason: String,
-    },
+    NotYours { entry: EntryName, reason: String },
     /// The address cannot be the workload's own.
     #[error("{address} is registered for nobody: {reason}")]
     Address {
-        /// What the node claims.
+        /// Address that the node claims.
         address: String,
-        /// Why it cannot be.
+        /// Reason why it cannot be.
         reason: String,
     },
 }
 
-/// The identity that a connection proved.
+/// Authenticated identity of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerIdentity<'a> {
-    /// The namespace.
     pub namespace: &'a str,
-    /// The service account.
     pub service_account: &'a str,
 }
 
-/// What is done for workloads that connect.
+/// Enabled features for connecting workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegistrationFeatures {
-    /// Whether workloads of WorkloadGroups get entries.
+    /// True if entries are created for workloads of WorkloadGroups.
     pub registration: bool,
-    /// Whether workloads may report their health in their entry.
+    /// True if workloads may report their health in their entry.
     pub health_checks: bool,
-    /// Which address a workload gets an entry for.
+    /// Source of the address for a workload's entry.
     pub address: AddressRule,
 }
 
-/// What was written, for metrics.
+/// Kind of a write, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// A workload got an entry.
+    /// An entry was created for a workload.
     Registered,
-    /// An entry is marked as connected again, or elsewhere.
+    /// An entry was marked as connected again, or elsewhere.
     Updated,
-    /// An entry is marked as disconnected.
+    /// An entry was marked as disconnected.
     Unregistered,
-    /// An entry was taken away.
     Deleted,
-    /// Something could not be written.
+    /// A write failed.
     Failed,
 }
 
-/// Records what was written.
+/// Receiver of writes, for metrics.
 pub trait EntryObserver: Send + Sync {
-    /// Something was written, or not.
+    /// Called after a write or its failure.
     fn entry(&self, what: Written);
 }
 
-/// Admits workloads and hands them to [`Registrations`]. Cheap to clone.
+/// Admits workloads and passes them to [`Registrations`]. Cheap to clone.
 #[derive(Clone)]
 pub struct Registrar {
     features: RegistrationFeatures,
@@ -132,7 +120,7 @@ pub struct Registrar {
     connections: Arc<AtomicU64>,
 }
 
-/// A connection of a workload with an entry. Dropping it ends the connection.
+/// Connection of a workload with an entry. Dropping it ends the connection.
 pub struct Registration {
     connection: u64,
     entry: EntryName,
@@ -141,10 +129,10 @@ pub struct Registration {
 }
 
 impl Registrar {
-    /// Admits a proxy. `None`: it has no entry, or one that is not managed here.
+    /// Admits a proxy. `None` if it has no entry, or one that is not managed here.
     ///
     /// # Errors
-    /// When it claims an entry that it may not have.
+    /// If it claims an entry that it may not have.
     pub fn connect(
         &self,
         mut request: RegistrationRequest,
@@ -152,25 +140,25 @@ impl Registrar {
         peer: Option<PeerIdentity<'_>>,
     ) -> Result<Option<Registration>, RegistrationError> {
         let Some(entry) = admit(self.features, &request, world, peer)? else { return Ok(None) };
-        // An entry with health checks whose reports are ignored would count as unhealthy for ever.
+        // Otherwise an entry with health checks whose reports are ignored would stay unhealthy for ever.
         request.health_checks &= self.features.health_checks;
         let connection = self.connections.fetch_add(1, Ordering::Relaxed);
         let (entry_of_it, events) = (entry.clone(), self.events.clone());
         let takes_health = self.features.health_checks;
         let registration = Registration { connection, entry: entry_of_it, events, takes_health };
-        // Later than the entry's annotations, whichever clock they are from.
+        // Later than the entry's annotations, independent of their clock.
         let known = entry_of(&entry, world).and_then(|known| mark_of(&known.meta().annotations));
         let at = later(Timestamp::now(), known.and_then(|mark| mark.latest()));
         registration.events.send(Event::Connected { connection, entry, request, at });
         Ok(Some(registration))
     }
 
-    /// A WorkloadGroup appeared: its workloads that are connected are registered again.
+    /// Registers the connected workloads of a new WorkloadGroup again.
     pub fn group_added(&self, namespace: &str, name: &str) {
         self.events.send(Event::GroupAdded { namespace: namespace.to_owned(), name: name.to_owned() });
     }
 
-    /// An entry changed; `None`: it is gone. Where its workload is connected here, the entry has to be marked.
+    /// Handles a changed or removed (`None`) entry, whose mark is missing if its workload is connected here.
     pub fn entry_changed(&self, key: &ObjectKey, object: Option<&Object>) {
         let entry = EntryName { namespace: key.namespace.as_str().into(), name: key.name.clone() };
         match object {
@@ -189,7 +177,7 @@ fn mark_of(annotations: &BTreeMap<String, String>) -> Option<ConnectionMark> {
 }
 
 impl Registration {
-    /// The workload reports its health: `Err` with what is wrong.
+    /// Reports the workload's health: `Err` with the problem.
     pub fn report(&self, health: Result<(), String>) {
         if !self.takes_health {
             return;
@@ -205,30 +193,28 @@ impl Drop for Registration {
     }
 }
 
-/// Writes entries for as long as it runs.
+/// Writer of entries, as long as it runs.
 pub struct Registrations {
     tracker: ConnectionTracker,
     stale_tracker: StaleTracker,
     events: EventReceiver,
-    /// Keeps the channel open while nothing is connected.
+    /// Keeps the channel open without connections.
     _registrar: Registrar,
     writer: Arc<Writer>,
     grace: Duration,
 }
 
-/// How workloads are registered.
+/// Settings of registration by connection.
 pub struct RegistrationSettings {
-    /// What names this replica.
+    /// Name of this replica.
     pub replica: Arc<str>,
-    /// What is done.
     pub features: RegistrationFeatures,
-    /// How long entries are kept after their workload is gone.
+    /// Time that entries are kept after their workload disconnected.
     pub grace: Duration,
-    /// Records what was written.
     pub observer: Arc<dyn EntryObserver>,
 }
 
-/// Makes both ends.
+/// Creates both ends.
 #[must_use]
 pub fn registrations(
     client: Client,
@@ -248,7 +234,7 @@ pub fn registrations(
 }
 
 impl Registrations {
-    /// Runs until `stop` is done, and then until what connections brought is written.
+    /// Runs until `stop` completes, and then until all pending events of connections are written.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         let mut stop = std::pin::pin!(stop);
         let mut stopping = false;

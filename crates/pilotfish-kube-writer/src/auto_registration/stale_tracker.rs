@@ -1,4 +1,5 @@
-//! Since when marks of entries are unchanged, by our own monotonic clock: this is a mark's age. Pure.
+//! Ages of entries' marks: the time since which they are unchanged, by the monotonic clock of this process.
+//! Pure.
 
 use super::annotations::ConnectionMark;
 use super::entry::EntryName;
@@ -6,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A mark of a connection unchanged for so long is a dead replica's: live ones renew theirs more often.
+/// Minimum age of a dead replica's mark: live ones renew theirs more often.
 pub(super) const OLDEST: Duration = Duration::from_secs(45 * 60);
 
 /// An entry that seems to have no connection.
@@ -14,19 +15,19 @@ pub(super) const OLDEST: Duration = Duration::from_secs(45 * 60);
 pub(super) struct StaleEntry {
     pub(super) name: EntryName,
     pub(super) mark: ConnectionMark,
-    /// When it may go.
+    /// Earliest time of its removal.
     pub(super) at: Instant,
-    /// Whether it may go then if it is unchanged. Otherwise it is watched once more: the replica that should have renewed
-    /// its mark may not have been able to, for as long as we saw nothing either.
+    /// True if it may be removed then if it is unchanged. Otherwise it is watched once more: the replica that
+    /// should have renewed its mark may have been unable to, as long as this replica saw no update either.
     pub(super) is_sure: bool,
 }
 
-/// See the module's description.
+/// Marks and their ages, as described in the module.
 #[derive(Debug, Default)]
 pub(super) struct StaleTracker(BTreeMap<EntryName, (ConnectionMark, Instant)>);
 
 impl StaleTracker {
-    /// Records the marks of all entries, and returns those that may have to go. `me` is this replica.
+    /// Records the marks of all entries, and returns stale ones. `me` is this replica.
     pub(super) fn update(
         &mut self,
         annotations: impl Iterator<Item = (EntryName, ConnectionMark)>,

@@ -1,8 +1,8 @@
-//! The connections to this replica, and what has to be written about them: a state machine without IO.
+//! Connections to this replica, and the resulting writes: a state machine without IO.
 //!
-//! Each entry has one task at a time, and only the newest matters: a workload that connects, leaves and connects
-//! again while a task is under way is written once, and one that does so without end is written once in a second. What
-//! fails is retried with backoff, for as long as it is true; the sweep that runs now and then finds what was lost.
+//! Each entry has one task at a time, and only the newest matters: a workload that connects, disconnects and
+//! connects again during a task causes one write, and one that does so repeatedly causes one write per
+//! second. Failed tasks are retried with backoff as long as they apply; a periodic sweep finds lost ones.
 
 use super::annotations::{Seen, later};
 use super::entry::{EntryName, RegistrationRequest};
@@ -13,71 +13,72 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How often something is tried that may be hopeless.
+/// Maximum attempts of a task that may never succeed.
 const TRIES: u32 = 5;
-/// The pauses between tries.
+/// Pauses between attempts.
 const RETRY: BackoffPolicy =
     BackoffPolicy::new(Duration::from_millis(5), Duration::from_secs(15)).with_jitter(0.0);
-/// So many requests for one entry are made at once; each comes back after [`REGAIN`].
+/// Maximum burst of requests for one entry; each is regained after [`REGAIN`].
 const BURST: u32 = 5;
-/// How long a request of the burst takes to come back.
+/// Time to regain a request of the burst.
 const REGAIN: Duration = Duration::from_secs(1);
-/// After how long a deleted entry of a connected workload is made again.
+/// Delay before a deleted entry of a connected workload is created again.
 const MAKE_AGAIN: Duration = Duration::from_secs(1);
-/// A mark of a connection is renewed after so long.
+/// Interval at which the mark of a connection is renewed.
 const RENEW: Duration = Duration::from_secs(30 * 60);
-/// How long a seemingly stale entry is watched once more. Longer than the backoff of a replica that cannot write.
+/// Time that a seemingly stale entry is watched once more. Longer than the backoff of a replica that cannot
+/// write.
 const PROBATION: Duration = Duration::from_secs(60);
-/// The pause between two clean-ups: 20 in a second.
+/// Minimum interval of clean-ups: 20 per second.
 const BETWEEN_CLEAN_UPS: Duration = Duration::from_millis(50);
 
-/// What happens to connections.
+/// Event of a connection, group or entry.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// A connection with this number begins.
+    /// A connection with this number began.
     Connected { connection: u64, entry: EntryName, request: RegistrationRequest, at: Timestamp },
-    /// It ended.
+    /// The connection ended.
     Disconnected { connection: u64, entry: EntryName, at: Timestamp },
-    /// The workload reports its health.
+    /// The workload reported its health.
     Health { entry: EntryName, at: Timestamp, health: Result<(), String> },
-    /// A group appeared.
+    /// A group was added.
     GroupAdded { namespace: String, name: String },
-    /// The entry is marked as disconnected: another replica wrote so after its own connection had ended.
+    /// The entry is marked as disconnected: another replica wrote it after its own connection had ended.
     Left { entry: EntryName },
-    /// The entry is gone.
+    /// The entry was removed.
     Gone { entry: EntryName, at: Instant },
 }
 
-/// What has to be done for an entry.
+/// Write for an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Task {
-    /// It is connected since.
+    /// Marks it as connected since `at`.
     Connect { request: RegistrationRequest, at: Timestamp },
-    /// It is not connected any more, since when.
+    /// Marks it as disconnected since `at`.
     Disconnect { at: Timestamp },
-    /// It reported its health.
+    /// Writes its health.
     Report { at: Timestamp, health: Result<(), String> },
-    /// It may be stale: it is deleted if it is unchanged since it was `seen`, and that is a sure sign.
+    /// Deletes the entry if it is unchanged since it was `seen`, and `is_sure`.
     CleanUp { seen: Seen, is_sure: bool },
 }
 
-/// How a task ended.
+/// Outcome of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
-    /// Another replica has the workload, as far as can be known.
+    /// The workload is connected to another replica, as far as is known.
     Elsewhere,
-    /// The entry is unchanged since it was seen, and is to be checked once more.
+    /// The entry is unchanged since it was seen, and has to be checked once more.
     Again,
-    /// It failed in a way that passes.
+    /// A transient failure.
     Retry,
-    /// There is no such entry, or not yet.
+    /// The entry does not exist, or not yet.
     Missing,
-    /// It will not succeed.
+    /// A permanent failure.
     GiveUp,
 }
 
-/// An entry is to be checked.
+/// Pending check of an entry.
 #[derive(Debug)]
 struct CleanUp {
     at: Instant,
@@ -88,15 +89,15 @@ struct CleanUp {
 #[derive(Debug)]
 struct Entry {
     connections: BTreeMap<u64, (RegistrationRequest, Timestamp)>,
-    /// What has to be written, the newest of each.
+    /// Pending write of the newest connection or disconnection.
     connection: Option<Task>,
     report: Option<Task>,
-    /// The last health report of the connected workload.
+    /// Last health report of the connected workload.
     health: Option<Task>,
     clean_up: Option<CleanUp>,
-    /// Whether the time of the clean-up is its turn among all.
+    /// True if the clean-up has a time slot among all.
     has_turn: bool,
-    /// When a connection was written last, and the entry was ours.
+    /// Time of the last successful write of a connection, if the entry was ours then.
     written: Option<Instant>,
     busy: bool,
     tries: u32,
@@ -123,7 +124,7 @@ impl Default for Entry {
 }
 
 impl Entry {
-    /// When something has to be done for it: the inner `None` is at once.
+    /// Time of the next task, if there is one: the inner `None` means now.
     fn when(&self) -> Option<Option<Instant>> {
         if self.busy {
             None
@@ -145,7 +146,8 @@ impl Entry {
         (self.tries, self.not_before) = (0, None);
     }
 
-    /// A clean-up ended. While the API server is unreachable, a replica with the connection cannot renew its mark: it gets the time to.
+    /// Handles the end of a clean-up. While the API server is unreachable, the replica with the connection
+    /// cannot renew its mark, so it gets more time.
     fn cleaned_up(&mut self, seen: &Seen, outcome: Outcome, now: Instant) {
         let is_latest = self.clean_up.as_ref().is_some_and(|clean_up| clean_up.seen == *seen);
         let next = match outcome {
@@ -162,7 +164,7 @@ impl Entry {
         }
     }
 
-    /// How long to wait after so many failures.
+    /// Pause after the failures so far.
     fn pause(&self) -> Duration {
         RETRY.wait(self.tries, 1.0)
     }
@@ -176,14 +178,15 @@ impl Entry {
     }
 }
 
-/// See the module's description.
+/// State of all connections, as described in the module.
 pub(super) struct ConnectionTracker {
     grace: Duration,
     entries: BTreeMap<EntryName, Entry>,
-    /// For which entries something has to be done, by time: what happens costs what it concerns, however many are connected.
+    /// Entries by the time of their next task, so that the cost of an event does not depend on the number of
+    /// connections.
     agenda: DeadlineQueue<EntryName, Option<Instant>>,
     next_clean_up: Option<Instant>,
-    /// Whether all of this ends soon.
+    /// True during shutdown.
     is_ending: bool,
 }
 
@@ -193,7 +196,7 @@ impl ConnectionTracker {
         Self { grace, entries, agenda, next_clean_up: None, is_ending: false }
     }
 
-    /// All of this ends soon: what waits is tried at once, and nothing for ever.
+    /// Begins the shutdown: pending tasks are tried at once, and not repeated without end.
     pub(super) fn end(&mut self) {
         self.is_ending = true;
         let names: Vec<EntryName> = self.entries.keys().cloned().collect();
@@ -206,7 +209,7 @@ impl ConnectionTracker {
         }
     }
 
-    /// Files an entry under the time when something has to be done for it; forgets one for which nothing is left.
+    /// Updates an entry's time in the agenda; drops an entry without any state.
     fn file(&mut self, name: &EntryName) {
         let Some(entry) = self.entries.get(name) else { return };
         if let Some(at) = entry.when() {
@@ -219,7 +222,6 @@ impl ConnectionTracker {
         }
     }
 
-    /// Takes in what happened.
     pub(super) fn take(&mut self, event: Event) {
         match event {
             Event::Connected { connection, entry: name, request, at } => {
@@ -231,7 +233,7 @@ impl ConnectionTracker {
             Event::Disconnected { connection, entry: name, at } => {
                 let Some(entry) = self.entries.get_mut(&name) else { return };
                 let Some(_) = entry.connections.remove(&connection) else { return };
-                // Only the last one counts.
+                // Only the end of the last connection matters.
                 if entry.connections.is_empty() {
                     entry.connection = Some(Task::Disconnect { at });
                     (entry.report, entry.health) = (None, None);
@@ -257,7 +259,7 @@ impl ConnectionTracker {
         }
     }
 
-    /// Tells again of a connection that the entry does not show any more.
+    /// Schedules another write of a connection that the entry does not show.
     fn connect_again(&mut self, name: &EntryName, not_before: Option<Instant>) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         if entry.connections.is_empty() || entry.connection.is_some() {
@@ -269,7 +271,7 @@ impl ConnectionTracker {
         self.file(name);
     }
 
-    /// Tells again of all connections that are like that.
+    /// Schedules another write for all connections that match.
     fn connect_where(&mut self, mut features: impl FnMut(&EntryName, &mut Entry) -> bool) {
         let mut found = Vec::new();
         for (name, entry) in &mut self.entries {
@@ -282,12 +284,12 @@ impl ConnectionTracker {
         found.iter().for_each(|name| self.file(name));
     }
 
-    /// Whether an entry's workload is connected here.
+    /// True if an entry's workload is connected here.
     pub(super) fn is_connected(&self, entry: &EntryName) -> bool {
         self.entries.get(entry).is_some_and(|entry| !entry.connections.is_empty())
     }
 
-    /// Whether there is something to write that cannot wait for another replica.
+    /// True if there are pending writes that no other replica will make.
     pub(super) fn has_news(&self) -> bool {
         self.entries.values().any(|entry| entry.connection.is_some() || entry.report.is_some())
     }
@@ -308,8 +310,8 @@ impl ConnectionTracker {
         self.file(&name);
     }
 
-    /// Writes connections again whose entry is gone or not ours, or that were written long ago. `known` gives the latest time
-    /// of an entry's mark, `None` when there is no such entry.
+    /// Schedules another write for connections whose entry is missing or not ours, or was written long ago.
+    /// `known` returns the latest time of an entry's mark, `None` if there is no such entry.
     pub(super) fn renew(
         &mut self,
         known: impl Fn(&EntryName) -> Option<Option<Timestamp>>,
@@ -324,7 +326,7 @@ impl ConnectionTracker {
             if known.is_some() && entry.written.is_some() && !is_old {
                 return false;
             }
-            // By the clock on the wall a mark might not differ, or be older than one that is known.
+            // By the wall clock, a mark might be unchanged, or older than a known one.
             for (_, at) in entry.connections.values_mut() {
                 let is_late = known.flatten().is_some_and(|known| known >= *at);
                 if is_old || is_late {
@@ -335,7 +337,7 @@ impl ConnectionTracker {
         });
     }
 
-    /// What has to be done now. Each must be answered with [`ConnectionTracker::done`].
+    /// Tasks that are due. Each must be answered with [`ConnectionTracker::done`].
     pub(super) fn due(&mut self, now: Instant) -> Vec<(EntryName, Task)> {
         let mut tasks = Vec::new();
         while let Some(name) = self.agenda.pop_due(Some(now)) {
@@ -367,12 +369,12 @@ impl ConnectionTracker {
         tasks
     }
 
-    /// When [`ConnectionTracker::due`] has to be called again, even if nothing happens until then.
+    /// Time at which [`ConnectionTracker::due`] has to be called again, even without an event.
     pub(super) fn next(&self) -> Option<Instant> {
         self.agenda.next().flatten()
     }
 
-    /// How a task ended.
+    /// Handles the outcome of a task.
     pub(super) fn done(&mut self, name: &EntryName, task: &Task, outcome: Outcome, now: Instant) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         entry.busy = false;

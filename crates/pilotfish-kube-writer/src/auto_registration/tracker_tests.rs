@@ -1,4 +1,4 @@
-//! What is written about connections, when, and how several replicas work together.
+//! Writes for connections, their times, and the interaction of several replicas.
 
 use super::annotations::{self, Connected, Seen, later};
 use super::entry::EntryName;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The machine with its clock.
+/// The state machine with its clock.
 struct Scene {
     tracker: ConnectionTracker,
     now: Instant,
@@ -39,7 +39,7 @@ impl Scene {
         self.tracker.done(&name(), task, outcome, self.now);
     }
 
-    /// What is due is done; as words.
+    /// Does the tasks that are due; describes them.
     fn work(&mut self) -> String {
         self.now += Duration::from_millis(1);
         let Some(task) = self.due() else { return String::new() };
@@ -174,7 +174,7 @@ fn a_workload_that_another_replica_claims_is_claimed_at_the_next_sweep() {
     let mut scene = Scene::new();
     scene.connect(1, 0);
     let task = scene.due().unwrap();
-    // Another one's clock is ahead, and its mark came between.
+    // Another replica's clock is ahead, and its mark came between.
     scene.done(&task, Outcome::Elsewhere);
     scene.now += Duration::from_secs(10);
     scene.tracker.renew(|_| Some(Some(at(3600))), (scene.now, at(100)));
@@ -328,21 +328,20 @@ fn clean_ups_come_one_after_the_other_and_spare_the_connected() {
     assert_eq!(scene.tracker.next(), None);
 }
 
-/// Two replicas with the annotations of one entry between them; a workload moves from one to the other as it likes.
+/// Two replicas that share the annotations of one entry; the workload moves between them.
 #[derive(Clone, Copy, Debug)]
 enum Move {
     /// It connects, and the replica has seen the entry's latest version, or not yet.
     Connect(usize, bool),
     Disconnect(usize),
-    /// The replica does what it has to do.
+    /// The replica does its next task.
     Work(usize),
-    /// The replica sees the entry.
     See(usize),
 }
 
 const NAMES: [&str; 2] = ["replica-a", "replica-b"];
 
-/// Does what a replica has to do next. Whether there was something.
+/// Does a replica's next task. Returns false if there is none.
 fn work(entry: &mut Value, replicas: &mut [Scene; 2], at_replica: usize) -> bool {
     let replica = &mut replicas[at_replica];
     replica.now += Duration::from_secs(1);
@@ -362,7 +361,7 @@ fn work(entry: &mut Value, replicas: &mut [Scene; 2], at_replica: usize) -> bool
     true
 }
 
-/// A replica sees the entry as it is.
+/// Shows the current entry to a replica.
 fn see(entry: &Value, replica: &mut Scene) {
     if mark(entry).is_some_and(|mark| mark.has_left()) {
         replica.tracker.take(Event::Left { entry: name() });
@@ -370,8 +369,8 @@ fn see(entry: &Value, replica: &mut Scene) {
 }
 
 proptest! {
-    /// Whatever the order in which replicas write, however wrong their clocks are and whatever they have seen of each other: when
-    /// all is done, the entry names the replica with the connection, or since when there is none.
+    /// For any order of writes, clock error and knowledge of each other: in the end the entry names the
+    /// replica with the connection, or the time since which there is none.
     #[test]
     fn replicas_agree_in_the_end(
         moves in proptest::collection::vec((0usize..2, 0u8..5), 1..40),
@@ -379,7 +378,7 @@ proptest! {
     ) {
         let mut replicas = [Scene::new(), Scene::new()];
         let mut entry = json!({"metadata": {"name": "machines-10.0.0.1"}});
-        // The connection of the workload: at most one, as of one proxy.
+        // The workload's connection: at most one, as of one proxy.
         let mut connected: Option<(usize, u64)> = None;
         let mut time = 0;
         let moves = moves.into_iter().map(|(replica, what)| match what {

@@ -1,4 +1,4 @@
-//! Requests to the API server: what a task reads and writes, and what its outcome means.
+//! Requests to the API server for tasks, and their outcomes.
 
 use super::admission::group_of;
 use super::annotations::{self, CleanUp, Connected, Seen, Verdict};
@@ -17,28 +17,28 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// How long one request may take.
+/// Timeout of one request.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Requests at a time.
+/// Maximum number of concurrent requests.
 pub(super) const AT_A_TIME: usize = 16;
-/// How often a failure that lasts is logged.
+/// Interval at which a lasting failure is logged.
 const REPORT_AGAIN: Duration = Duration::from_secs(30);
 
-/// What every task needs.
+/// Shared context of all tasks.
 pub(super) struct Writer {
     pub(super) client: Client,
-    /// This replica.
+    /// Name of this replica.
     pub(super) replica: Arc<str>,
     pub(super) world: WorldNow,
     pub(super) observer: Arc<dyn EntryObserver>,
-    /// The status of the failure that was logged last (0 without an answer), and when.
+    /// Status code of the failure that was logged last (0 without a response), and its time.
     pub(super) reported: Mutex<Option<(u16, Instant)>>,
     pub(super) turns: Semaphore,
 }
 
-/// Does what has to be done for an entry.
+/// Performs a task of an entry.
 pub(super) async fn perform(writer: Arc<Writer>, name: EntryName, task: Task) -> (EntryName, Task, Outcome) {
-    // An entry for which something broke down must not be waited for for ever.
+    // A panic must not leave the entry busy for ever.
     let outcome = match AssertUnwindSafe(writer.perform(&name, &task)).catch_unwind().await {
         Ok(outcome) => outcome,
         Err(_) => {
@@ -53,7 +53,7 @@ pub(super) async fn perform(writer: Arc<Writer>, name: EntryName, task: Task) ->
 }
 
 impl Writer {
-    /// Logs that writing fails, seldom: when an API server dies, a thousand entries fail for one reason.
+    /// Logs a failed write at intervals: when an API server is down, a thousand entries fail for one reason.
     fn report_failure(&self, name: &EntryName, code: u16, reason: &str) {
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         let is_news = reported.is_none_or(|(before, at)| {
@@ -158,7 +158,7 @@ impl Writer {
             _ if !is_sure => return Ok(Outcome::Again),
             CleanUp::ForgetHealth => {
                 self.send(http::Method::PUT, &format!("{}/status", path(name)), &object).await?;
-                tracing::info!(entry = %name, "the workload is gone, its health is unknown");
+                tracing::info!(entry = %name, "workload disconnected; its health is now unknown");
             }
             CleanUp::Delete => {
                 let version = object.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
@@ -168,7 +168,7 @@ impl Writer {
                 match self.send(http::Method::DELETE, &path(name), &options).await {
                     Err(error) if error.class != ErrorClass::Gone => return Err(error),
                     _ => {
-                        tracing::info!(entry = %name, "the workload is gone, and so is its entry");
+                        tracing::info!(entry = %name, "workload disconnected; deleted its WorkloadEntry");
                         self.observer.entry(Written::Deleted);
                     }
                 }

@@ -1,4 +1,4 @@
-//! The election without IO: what one candidate knows of a Lease, and what it does next.
+//! Election without IO: one candidate's knowledge of a Lease, and its next step.
 //!
 //! ```text
 //!             read: free, or not renewed for its whole duration          written
@@ -8,30 +8,31 @@
 //!      └──────────── not renewed until the deadline, or another replica holds it ◀───┘
 //! ```
 //!
-//! Times in a Lease are other machines' clocks and are never compared with ours: a Lease is stale when we have watched it stay the
-//! same for its whole duration. A leader counts its own time from the moment *before* its claim was sent, everybody else from
-//! a moment after it was stored, and its deadline is shorter than the duration: it has stopped before another may follow. This
-//! holds as long as clocks run at about the same speed, however wrong they are.
+//! Times in a Lease are from other machines' clocks and are never compared with ours: a Lease is stale if it
+//! was watched for its whole duration without a change. A leader measures from the moment *before* its claim
+//! was sent, all others from a moment after it was stored, and its deadline is shorter than the duration: it
+//! stops before another one can become the leader. This holds as long as clocks run at about the same speed,
+//! for any offset.
 
 use super::record::Record;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The durations of an election.
+/// Durations of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ElectionTimes {
-    /// How long a Lease that is not renewed keeps others away. Whole seconds are written.
+    /// Time that a Lease without renewal blocks other candidates. Written in whole seconds.
     pub duration: Duration,
-    /// How long a leader leads without having renewed; shorter than `duration`, and the difference is what a request that is
-    /// under way has for landing.
+    /// Time that a leader stays one without a renewal; shorter than `duration`, and the difference is the
+    /// time for requests in flight.
     pub deadline: Duration,
-    /// How often a leader renews and a follower reads the Lease.
+    /// Interval at which a leader renews and a follower reads the Lease.
     pub retry: Duration,
 }
 
 impl Default for ElectionTimes {
-    /// As other controllers of Kubernetes have it.
+    /// Defaults of Kubernetes controllers.
     fn default() -> Self {
         Self {
             duration: Duration::from_secs(15),
@@ -42,52 +43,50 @@ impl Default for ElectionTimes {
 }
 
 impl ElectionTimes {
-    /// The same, with a duration that can be written and a deadline that leaves a quarter of it.
+    /// Limits the durations: `duration` to one that can be written, and `deadline` to three quarters of it.
     pub(super) fn checked(self) -> Self {
         let duration = Duration::from_secs(self.duration.as_secs().max(1));
         Self { duration, deadline: self.deadline.min(duration * 3 / 4), retry: self.retry.min(duration / 4) }
     }
 }
 
-/// The longest duration of another replica's Lease that counts: a wrong one must not block the election for ever.
+/// Maximum duration of another replica's Lease that is respected: a wrong one must not block the election for
+/// ever.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing until then.
+    /// Nothing until that time.
     Wait(Instant),
-    /// Read the Lease.
     Read,
-    /// Write the Lease, on condition that it is still what was read.
+    /// Write the Lease, if it is still the one that was read.
     Write(Claim),
 }
 
-/// What is to be written.
+/// Write of a Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
-    /// The `resourceVersion` that must still hold; `None` when the Lease must not exist.
+    /// Required `resourceVersion`; `None` if the Lease must not exist.
     pub(super) over: Option<Arc<str>>,
-    /// The record before.
     pub(super) before: Option<Record>,
 }
 
-/// The Lease as it was read or written last.
+/// The Lease as it was last read or written.
 #[derive(Clone, Debug)]
 struct Seen {
-    /// `None` when there is none.
+    /// `None` if it does not exist.
     lease: Option<(Record, Arc<str>)>,
-    /// Since when we have seen this very record.
+    /// Time since which this record has been observed.
     since: Instant,
 }
 
-/// See the module's description.
+/// State of one candidate, as described in the module.
 #[derive(Debug)]
 pub(super) struct Election {
     identity: Arc<str>,
     times: ElectionTimes,
     seen: Option<Seen>,
-    /// Whether what was seen may be out of date.
+    /// True if the known Lease may be outdated.
     must_read: bool,
     leads_until: Option<Instant>,
     next: Instant,
@@ -98,12 +97,12 @@ impl Election {
         Self { identity, times, seen: None, must_read: true, leads_until: None, next: now }
     }
 
-    /// Until when we lead, unless it is renewed; `None` when we do not.
+    /// End of the leadership without a renewal; `None` for a follower.
     pub(super) fn leads_until(&self, now: Instant) -> Option<Instant> {
         self.leads_until.filter(|until| *until > now)
     }
 
-    /// What to do now.
+    /// Next action.
     pub(super) fn step(&self, now: Instant) -> Step {
         if now < self.next {
             return Step::Wait(self.next);
@@ -113,7 +112,7 @@ impl Election {
         Step::Write(Claim { over, before })
     }
 
-    /// The Lease was read. `jitter` is from 0 to 1.
+    /// Handles a read Lease. `jitter` is from 0 to 1.
     pub(super) fn read(&mut self, lease: Option<(Record, Arc<str>)>, now: Instant, jitter: f64) {
         let new = lease.as_ref().map(|(record, _)| record);
         let same = |seen: &&Seen| seen.lease.as_ref().map(|(record, _)| record) == new;
@@ -122,7 +121,7 @@ impl Election {
         self.seen = Some(Seen { lease, since });
         self.must_read = false;
         match holder {
-            // Ours: a claim whose answer was lost is no leadership until it is confirmed by writing again.
+            // A claim whose response was lost is no leadership until another write confirms it.
             Some((holder, _)) if holder == self.identity => self.next = now,
             Some((holder, duration)) if !holder.is_empty() => {
                 self.leads_until = None;
@@ -142,7 +141,7 @@ impl Election {
         }
     }
 
-    /// The claim that was sent at `sent` was stored.
+    /// Handles the successful write of the claim that was sent at `sent`.
     pub(super) fn wrote(&mut self, record: Record, version: Arc<str>, sent: Instant, now: Instant) {
         self.seen = Some(Seen { lease: Some((record, version)), since: now });
         self.must_read = false;
@@ -150,28 +149,28 @@ impl Election {
         self.next = now.max(sent + self.times.retry);
     }
 
-    /// The claim was refused: the Lease is not what it was. A leader may still be one (a label was set), which reading
-    /// it shows.
+    /// Handles a refused claim: the Lease has changed. A leader may still be one (if a label was set), which
+    /// the next read shows.
     pub(super) fn refused(&mut self, now: Instant, jitter: f64) {
         self.must_read = true;
         self.next = now + self.times.retry.mul_f64(0.1 * jitter.clamp(0.0, 1.0));
     }
 
-    /// There was no answer to what was sent at `sent`, or one without the Lease. Whether a claim was stored is
-    /// not known.
+    /// Handles a request, sent at `sent`, without a response or without the Lease in it. A claim may have
+    /// been stored.
     pub(super) fn failed(&mut self, sent: Instant, now: Instant, jitter: f64) {
         self.must_read = true;
         let pause = self.jittered(jitter);
-        // To wait in vain for an answer was pause enough: a leader's deadline comes nearer.
+        // The wait for the response counts as a pause, since a leader's deadline comes nearer.
         self.next = (sent + pause).max(now + pause / 10);
     }
 
-    /// We lead no longer, of our own will.
+    /// Ends the leadership voluntarily.
     pub(super) fn resign(&mut self) {
         self.leads_until = None;
     }
 
-    /// The time to the next try: up to a fifth longer, so that candidates that began together do not stay together.
+    /// Time to the next attempt: up to a fifth longer, so that candidates do not stay in step.
     fn jittered(&self, jitter: f64) -> Duration {
         self.times.retry.mul_f64(1.0 + 0.2 * jitter.clamp(0.0, 1.0))
     }

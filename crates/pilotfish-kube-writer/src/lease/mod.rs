@@ -1,8 +1,8 @@
-//! Leader election: of several replicas one writes. Each purpose has a Lease (`coordination.k8s.io/v1`) of its own.
+//! Leader election among replicas. Each purpose has its own Lease (`coordination.k8s.io/v1`).
 //!
-//! [`Elector`] is the rim around the `election`, which decides everything: it reads and writes the Lease and hands
-//! out [`Leadership`], which has at each moment whether this replica leads. Writers check it before each
-//! write, and gives up a write that is under way when the leadership ends.
+//! [`Elector`] does the IO for `election`, which makes all decisions: it reads and writes the Lease and
+//! provides [`Leadership`], the current state of this replica. Writers check it before each write, and abort
+//! a write in flight when the leadership ends.
 
 mod election;
 mod record;
@@ -25,24 +25,22 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// The Lease of the replica that writes status.
+/// Lease of the replica that writes status.
 pub const STATUS_LEASE: &str = "pilotfish-status-leader";
 
-/// Which Lease, and the identity of this replica.
+/// Name of a Lease, and identity of this replica.
 #[derive(Clone, Debug)]
 pub struct LeaseSettings {
-    /// The namespace of the Lease.
     pub namespace: Arc<str>,
-    /// Its name: one for each purpose.
+    /// Name of the Lease: one for each purpose.
     pub name: Arc<str>,
-    /// Who we are: different for every process that ever was.
+    /// Identity of this candidate, unique for every process.
     pub identity: Arc<str>,
-    /// How long things take.
     pub times: ElectionTimes,
 }
 
 impl LeaseSettings {
-    /// That Lease, under the name of this Pod.
+    /// Settings with the name of this Pod as identity.
     #[must_use]
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         let (namespace, name) = (namespace.into(), name.into());
@@ -50,7 +48,7 @@ impl LeaseSettings {
     }
 }
 
-/// The name of this Pod, else of this machine.
+/// Name of this Pod, or else of this machine.
 #[must_use]
 pub fn replica_name() -> String {
     let of = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -59,39 +57,39 @@ pub fn replica_name() -> String {
     of("POD_NAME").or_else(|| of("HOSTNAME")).or_else(host).unwrap_or_else(|| "pilotfish".to_owned())
 }
 
-/// The Pod's name, else the machine's, with a random part: a restarted process is another candidate.
+/// Name of the Pod, or else of the machine, with a random part: a restarted process is another candidate.
 #[must_use]
 pub fn identity() -> Arc<str> {
     format!("{}_{:013x}", replica_name(), Jitter::default().bits() & ((1 << 52) - 1)).into()
 }
 
-/// Whether this replica leads. Cheap to clone; always up to date.
+/// Current leadership of this replica. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Leadership {
     until: watch::Receiver<Option<Instant>>,
 }
 
 impl Leadership {
-    /// Leads for ever: for where there is one process only, as in tests.
+    /// Permanent leadership of a single process, as in tests.
     #[must_use]
     pub fn alone() -> Self {
         let far = Instant::now() + Duration::from_secs(365 * 24 * 3600);
         Self { until: watch::channel(Some(far)).1 }
     }
 
-    /// Until when this replica leads unless it renews; `None` when it does not lead now.
+    /// End of the leadership without a renewal; `None` if this replica does not lead now.
     #[must_use]
     pub fn until(&self) -> Option<Instant> {
         self.until.borrow().filter(|until| *until > Instant::now())
     }
 
-    /// Whether this replica leads now.
+    /// True if this replica leads now.
     #[must_use]
     pub fn leads(&self) -> bool {
         self.until().is_some()
     }
 
-    /// Waits until this replica leads; for ever when the election is over.
+    /// Waits until this replica leads; for ever if the election is over.
     pub async fn gained(&mut self) {
         loop {
             if self.leads() {
@@ -103,31 +101,31 @@ impl Leadership {
         }
     }
 
-    /// Waits until this replica leads no longer.
+    /// Waits until this replica no longer leads.
     pub async fn lost(&mut self) {
         while let Some(until) = self.until() {
             tokio::select! {
                 () = tokio::time::sleep_until(until) => {}
-                // Without an elector the time that was given still holds.
+                // Without an elector, the last state stays valid.
                 Ok(()) = self.until.changed() => {}
             }
         }
     }
 }
 
-/// Takes part in an election. See the module's description.
+/// Candidate of an election, as described in the module.
 pub struct Elector {
     api: Api<Lease>,
     settings: LeaseSettings,
     election: Election,
-    /// The Lease as it was read last: what others set on it stays when we write.
+    /// Last read Lease, to keep fields that others have set.
     lease: Option<Lease>,
     sender: watch::Sender<Option<Instant>>,
     health: Health,
     jitter: Jitter,
 }
 
-/// The outcome of a request.
+/// Outcome of a request.
 enum Response<T> {
     Got(T),
     Refused,
@@ -135,7 +133,7 @@ enum Response<T> {
 }
 
 impl Elector {
-    /// A candidate. Nothing happens before it [runs](Self::run).
+    /// Creates a candidate, which is passive until it [runs](Self::run).
     #[must_use]
     pub fn new(client: Client, settings: LeaseSettings) -> (Self, Leadership) {
         let settings = LeaseSettings { times: settings.times.checked(), ..settings };
@@ -146,13 +144,14 @@ impl Elector {
         (Self { api, settings, election, lease: None, sender, health, jitter }, Leadership { until })
     }
 
-    /// With this randomness for the times between requests.
+    /// Sets the randomness for the times between requests.
     #[must_use]
     pub fn with_jitter(self, jitter: Jitter) -> Self {
         Self { jitter, ..self }
     }
 
-    /// Takes part until `stop`, and then lets the next one lead at once. Whoever writes must have ended before.
+    /// Takes part until `stop`, and then releases the Lease, so that the next candidate leads at once. All
+    /// writers must have ended before.
     pub async fn run(mut self, stop: impl Future<Output = ()> + Send) {
         let mut stop = std::pin::pin!(stop);
         loop {
@@ -181,7 +180,7 @@ impl Elector {
         self.release().await;
     }
 
-    /// The Lease with our claim.
+    /// Lease object with the claim.
     fn claim(&self, claim: &Claim) -> Lease {
         let LeaseSettings { identity, times, name, .. } = &self.settings;
         let record = Record::next(claim.before.as_ref(), identity, times.duration, Timestamp::now());
@@ -193,7 +192,7 @@ impl Elector {
         let now = Instant::now();
         match answer {
             Response::Got(lease) => {
-                // A missing Lease does not mean that one can be made: its namespace may be missing.
+                // A missing Lease does not mean that one can be created: its namespace may be missing.
                 if lease.is_some() {
                     self.healthy();
                 }
@@ -222,7 +221,7 @@ impl Elector {
     fn handle_failure(&mut self, reason: &str, sent: Instant) {
         self.election.failed(sent, Instant::now(), self.jitter.fraction());
         if self.health.failed(reason, SystemTime::now()) {
-            tracing::warn!(lease = %self.settings.name, reason, "the Lease cannot be read or written");
+            tracing::warn!(lease = %self.settings.name, reason, "cannot read or write the Lease; retrying");
         }
     }
 
@@ -248,7 +247,7 @@ impl Elector {
         }
     }
 
-    /// Gives the Lease back if it is ours. If that takes too long it is left: the Lease then expires.
+    /// Releases the Lease if it is ours. On a timeout it is left to expire.
     async fn release(&mut self) {
         let lease = match read(&self.api, &self.settings).await {
             Response::Got(Some(lease)) => lease,
@@ -266,11 +265,11 @@ impl Elector {
     }
 
     fn not_released(&self, reason: &str) {
-        tracing::warn!(lease = %self.settings.name, reason, "the Lease was not given back, it ends by itself");
+        tracing::warn!(lease = %self.settings.name, reason, "cannot release the Lease; it will expire");
     }
 }
 
-/// The record and the version of a Lease.
+/// Record and version of a Lease.
 fn parts(lease: &Lease) -> (Record, Arc<str>) {
     let record = Record::of(lease.spec.as_ref().unwrap_or(&Default::default()));
     (record, lease.metadata.resource_version.as_deref().unwrap_or_default().into())
@@ -284,7 +283,7 @@ async fn read(api: &Api<Lease>, settings: &LeaseSettings) -> Response<Option<Lea
 async fn write(api: &Api<Lease>, settings: &LeaseSettings, lease: &Lease) -> Response<Lease> {
     let params = PostParams { field_manager: Some("pilotfish".to_owned()), ..PostParams::default() };
     if lease.metadata.resource_version.is_some() {
-        // Changed meanwhile, or gone.
+        // Conflict or NotFound: changed or deleted in the meantime.
         request(
             settings,
             &[ErrorClass::Conflict, ErrorClass::Gone],
@@ -292,12 +291,12 @@ async fn write(api: &Api<Lease>, settings: &LeaseSettings, lease: &Lease) -> Res
         )
         .await
     } else {
-        // There already. A 404 would be about the namespace.
+        // Conflict: created in the meantime. NotFound would be about the namespace.
         request(settings, &[ErrorClass::Conflict], api.create(&params, lease)).await
     }
 }
 
-/// A request may take half of the deadline, so that there is time for another.
+/// Sends a request with a timeout of half the deadline, so that there is time for another attempt.
 async fn request<T>(
     settings: &LeaseSettings,
     refusals: &[ErrorClass],

@@ -1,4 +1,4 @@
-//! The fields of a Lease that elections use, and how they are written.
+//! Fields of a Lease for elections, and their encoding.
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -7,24 +7,24 @@ use kube::api::ObjectMeta;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The fields of a Lease that elections use.
+/// Fields of a Lease for elections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
-    /// The identity of the holder; empty when it is free.
+    /// Identity of the holder; empty if it is free.
     pub(super) holder: Arc<str>,
-    /// How long it holds after a renewal.
+    /// Validity after a renewal.
     pub(super) duration: Option<Duration>,
-    /// When it was taken, by the holder's clock.
+    /// Time of acquisition, by the holder's clock.
     pub(super) acquired: Option<Timestamp>,
-    /// When it was renewed, by the holder's clock.
+    /// Time of the last renewal, by the holder's clock.
     pub(super) renewed: Option<Timestamp>,
-    /// How often the holder changed.
+    /// Number of changes of the holder.
     pub(super) transitions: i32,
 }
 
 impl Record {
-    /// The record of the next claim. Every renewal differs from the one before, even where the clock stands still or was turned
-    /// back: others see by the difference that we are alive.
+    /// Record of the next claim. Every renewal differs from the one before, even if the clock stands still or
+    /// was turned back: the difference shows other candidates that the holder is alive.
     pub(super) fn next(
         before: Option<&Self>,
         identity: &Arc<str>,
@@ -45,7 +45,7 @@ impl Record {
         }
     }
 
-    /// The record of a holder that steps down: the next may claim it at once.
+    /// Record of a released Lease: the next candidate may claim it at once.
     pub(super) fn released(&self) -> Self {
         Self { holder: "".into(), duration: Some(Duration::from_secs(1)), ..self.clone() }
     }
@@ -73,7 +73,7 @@ impl Record {
         }
     }
 
-    /// The Lease with that record; everything else of it stays as it was.
+    /// Lease object with the record and all other fields of `before`.
     pub(super) fn lease(&self, name: &str, version: Option<&str>, before: Option<Lease>) -> Lease {
         let mut lease = before.unwrap_or_default();
         lease.metadata = ObjectMeta {

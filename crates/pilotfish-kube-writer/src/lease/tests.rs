@@ -123,7 +123,8 @@ fn a_leader_that_waited_for_an_answer_retries_at_once() {
     election.read(None, now, 0.0);
     election.wrote(record("me", 1), version(1), now, now);
     let renewal = now + seconds(2);
-    // The renewal takes the 5 seconds that a request may take, and with the pause the deadline would be as good as over.
+    // The renewal takes the 5 seconds that a request may take, and with the pause the deadline would be as
+    // good as over.
     let late = renewal + seconds(5);
     election.failed(renewal, late, 1.0);
     let Step::Wait(next) = election.step(late) else { panic!("it does not hammer") };
@@ -316,8 +317,8 @@ impl Flight {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Answers lost, requests that land late, wrong clocks and clocks of different speed: never two leaders; and when
-    /// the failures end some replica leads.
+    /// Answers lost, requests that land late, wrong clocks and clocks of different speed: never two leaders;
+    /// and when the failures end some replica leads.
     #[test]
     fn there_are_never_two_leaders(
         clocks in prop::collection::vec(clock(), 2..5),

@@ -1,27 +1,27 @@
-//! What is said about objects in their own status: what is wrong with each by itself, then what it points at.
+//! Messages in the status of objects: first problems of the object itself, then those of its references.
 
 use pilotfish_config::status::Message;
 use pilotfish_model::ObjectKey;
 use std::collections::BTreeMap;
 
-/// The messages of objects, from both who tell of them.
+/// Messages of objects, from both sources.
 #[derive(Default)]
 pub(super) struct Messages {
-    /// What is wrong with stored objects by themselves.
+    /// Problems of stored objects themselves.
     own: BTreeMap<ObjectKey, Vec<Message>>,
-    /// What is doubtful about objects because of others, where something is.
+    /// Problems of objects with others, where there are any.
     found: BTreeMap<ObjectKey, Vec<Message>>,
 }
 
 impl Messages {
-    /// An object is stored, and this is wrong with it. Returns all that is said about it.
+    /// Sets the object's own problems when it is stored. Returns all of its messages.
     pub(super) fn stored(&mut self, key: &ObjectKey, own: Vec<Message>) -> Vec<Message> {
         self.own.insert(key.clone(), own);
         self.of(key)
     }
 
-    /// This is doubtful about an object. Returns all that is said about it; `None` while it is not stored: of objects that come later, it is
-    /// said when they do, and of those of files nowhere.
+    /// Sets an object's problems with others. Returns all of its messages; `None` while it is not stored, as
+    /// for objects from files. Objects that are stored later have them then.
     pub(super) fn found(&mut self, key: &ObjectKey, found: Vec<Message>) -> Option<Vec<Message>> {
         if found.is_empty() {
             self.found.remove(key);
@@ -31,7 +31,7 @@ impl Messages {
         self.own.contains_key(key).then(|| self.of(key))
     }
 
-    /// The object is no longer stored.
+    /// Removes an object that is no longer stored.
     pub(super) fn gone(&mut self, key: &ObjectKey) {
         self.own.remove(key);
     }

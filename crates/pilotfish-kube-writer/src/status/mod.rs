@@ -1,4 +1,4 @@
-//! Writing back: the status of objects through the API server, for as long as this replica leads.
+//! Status writer: writes the status of objects through the API server while this replica leads.
 //!
 //! ```text
 //! worlds ── wanted statuses ─▶ StatusQueue (pure: what differs) ── Write ─▶ API server
@@ -42,45 +42,44 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
-/// The field manager under which status is written.
+/// Field manager of status writes.
 pub const FIELD_MANAGER: &str = "pilotfish-status";
 
-/// Writes that may be under way at a time.
+/// Maximum number of concurrent writes.
 const AT_A_TIME: usize = 8;
-/// How long one write may take.
+/// Timeout of one write.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How often the served kinds are discovered.
+/// Interval at which the served kinds are discovered.
 const REDISCOVER_AFTER: Duration = Duration::from_secs(30);
-/// WatchUpdate of watches that may wait.
+/// Maximum number of queued watch updates.
 const WAITING: usize = 1024;
 
-/// A world, and the statuses that differ from those of the world before.
+/// A world, and the statuses that differ from those of the previous world.
 pub struct DesiredStatuses {
-    /// The world.
     pub world: Arc<World>,
-    /// The statuses; `None` for objects that have none any more.
+    /// Changed statuses; `None` for objects that no longer have one.
     pub changes: Vec<(ObjectKey, Option<Arc<Status>>)>,
-    /// Whether the mesh's settings or a namespace changed, so that other namespaces may take part in the mesh now.
+    /// True if the mesh's settings or a namespace changed, so that other namespaces may now be part of the
+    /// mesh.
     pub namespaces: bool,
-    /// What is doubtful about objects because of others, for those about which it differs; empty for what is well again.
+    /// Changed findings of the reference analysis; empty for objects without any now.
     pub findings: Vec<(ObjectKey, Vec<Message>)>,
 }
 
-/// What happened to a write.
+/// Outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// It is stored.
     Stored,
-    /// Another writer was faster; it is computed again.
+    /// Another writer was faster; the write is computed again.
     Conflict,
-    /// The object was deleted meanwhile.
+    /// The object was deleted in the meantime.
     Gone,
-    /// It failed; it is tried again.
+    /// The write failed and is retried.
     Failed,
 }
 
 impl Written {
-    /// In one word, for labels of metrics.
+    /// Value of a metric label.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -92,32 +91,32 @@ impl Written {
     }
 }
 
-/// Hears what is written.
+/// Receiver of writes, for metrics.
 pub trait WriteObserver: Send + Sync {
-    /// A write of the status of an object of that kind came to an end.
+    /// Called at the end of a status write for an object of that kind.
     fn written(&self, kind: &'static str, what: Written);
 }
 
-/// What is written, and to which cluster.
+/// Settings of the status writer.
 #[derive(Clone)]
 pub struct StatusSettings {
-    /// The cluster's id, for messages.
+    /// Cluster id, for messages.
     pub cluster: Arc<str>,
     /// Kinds whose statuses come from the control loop.
     pub wanted: Vec<Kind>,
     /// Kinds whose own problems are written into their status.
     pub analysed: Vec<Kind>,
-    /// The ranges from which hosts of ServiceEntries are given addresses, where they are.
+    /// Ranges for the addresses of ServiceEntry hosts, if they are allocated.
     pub addresses: Option<AddressRanges>,
-    /// The revision whose objects have their status from us, with its tags.
+    /// Revision whose objects are written, with its tags.
     pub revision: watch::Receiver<Revision>,
-    /// Hears what happens to watches.
+    /// Receiver of watch events.
     pub observer: Arc<dyn Observer>,
-    /// Hears what is written.
+    /// Receiver of writes.
     pub written: Arc<dyn WriteObserver>,
 }
 
-/// What the API server has, or why that is not known.
+/// Kinds that the API server serves, or the reason why they are unknown.
 type Groups = Result<APIGroupDiscoveryList, String>;
 
 /// Writes status while this replica leads.
@@ -127,9 +126,9 @@ pub struct StatusWriter {
     leadership: Leadership,
     queue: StatusQueue,
     allocator: Option<Allocator>,
-    /// Where kinds are served whose status can be written.
+    /// Served kinds with a writable status.
     resources: BTreeMap<Kind, Resource>,
-    /// Those of them that the API server did not name the last time.
+    /// Known kinds that were missing in the last discovery.
     missed: BTreeSet<Kind>,
     discoveries: JoinSet<Groups>,
     discover_at: Instant,
@@ -139,13 +138,13 @@ pub struct StatusWriter {
     writes: JoinSet<(Write, WriteResponse)>,
     throttle: Throttle,
     messages: Messages,
-    /// Kinds whose status was not written the last time, of which the log has a warning.
+    /// Kinds whose last write failed, with a warning in the log.
     failing: BTreeSet<Kind>,
     jitter: Jitter,
 }
 
 impl StatusWriter {
-    /// A writer for objects in the cluster of that client.
+    /// Creates a writer for the cluster of that client.
     #[must_use]
     pub fn new(client: Client, settings: StatusSettings, leadership: Leadership) -> Self {
         let jitter = Jitter::default();
@@ -170,7 +169,7 @@ impl StatusWriter {
         }
     }
 
-    /// With this randomness for the times between requests.
+    /// Sets the randomness for the times between requests.
     #[must_use]
     pub fn with_jitter(self, jitter: Jitter) -> Self {
         let backoff = Backoff::new(BACKOFF, jitter.fork("discovery"));
@@ -178,8 +177,8 @@ impl StatusWriter {
         Self { backoff, throttle, jitter, ..self }
     }
 
-    /// Writes what is wanted until the sender is dropped, or this replica leads no longer. Writes that are under way then
-    /// are given up: whether they are stored is not known, and the next leader writes what is missing.
+    /// Writes statuses until the sender is dropped, or this replica no longer leads. Writes in flight are
+    /// aborted then: they may or may not be stored, and the next leader writes missing ones.
     pub async fn run(mut self, mut wanted: mpsc::Receiver<DesiredStatuses>) {
         let (sender, mut updates) = mpsc::channel(WAITING);
         let mut leadership = self.leadership.clone();
@@ -199,7 +198,7 @@ impl StatusWriter {
                     }
                     None => return,
                 },
-                // Nobody sends another one where tags are not followed.
+                // The sender is dropped if tags are not followed.
                 Ok(()) = revision.changed() => {}
                 Some((kind, update)) = updates.recv() => self.handle_watch(kind, update),
                 Some(groups) = self.discoveries.join_next() => self.handle_discovery(groups, &sender),
@@ -211,7 +210,7 @@ impl StatusWriter {
         }
     }
 
-    /// When there may be something to write without anything else happening.
+    /// Time of the next pending write, if no event comes before.
     fn wakes(&self) -> Option<Instant> {
         if self.writes.len() >= AT_A_TIME {
             return None;
@@ -219,7 +218,7 @@ impl StatusWriter {
         self.throttle.ready_at(Instant::now()).or_else(|| self.queue.due())
     }
 
-    /// Takes in what the API server has.
+    /// Handles the result of a discovery.
     fn handle_discovery(
         &mut self,
         groups: Result<Groups, JoinError>,
@@ -232,22 +231,23 @@ impl StatusWriter {
                 REDISCOVER_AFTER
             }
             Err(reason) => {
-                tracing::debug!(cluster = %self.settings.cluster, reason, "cannot find out which kinds there are");
+                tracing::debug!(cluster = %self.settings.cluster, reason, "cannot discover kinds; retrying");
                 self.backoff.wait()
             }
         };
         self.discover_at = Instant::now() + wait;
     }
 
-    /// Finds where kinds are served, and watches them.
+    /// Finds served kinds, and watches them.
     fn update_watches(&mut self, groups: &APIGroupDiscoveryList, sender: &mpsc::Sender<(Kind, WatchUpdate)>) {
         let StatusSettings { wanted, analysed, addresses, .. } = &self.settings;
         let allocated = addresses.map(|_| Kind::ServiceEntry);
         let kinds: BTreeSet<Kind> = wanted.iter().chain(analysed).copied().chain(allocated).collect();
         let mut found = resources_of(groups, &kinds.into_iter().collect::<Vec<_>>());
-        // A definition without the subresource has a status that cannot be written.
+        // A definition without the status subresource has a status that cannot be written.
         found.retain(|kind, resource| has_status(groups, *kind, resource));
-        // An API server that has just started may not know yet all that it has: what was there must be missing twice.
+        // An API server that has just started may not serve all kinds yet: a known kind must be missing
+        // twice.
         let missed = std::mem::take(&mut self.missed);
         for (kind, resource) in &self.resources {
             if !found.contains_key(kind) && !missed.contains(kind) {
@@ -297,7 +297,7 @@ impl StatusWriter {
                             self.stored(key, object, &problems, stored);
                         }
                         Change::Delete(key) => self.gone(&key),
-                        // Only other readers send these.
+                        // Sent by other readers only.
                         Change::Apply { .. } | Change::Rejected { .. } => {}
                     }
                 }
@@ -325,7 +325,7 @@ impl StatusWriter {
         if let Some(allocator) = self.allocator.as_mut().filter(|_| key.kind == Kind::ServiceEntry) {
             allocator.stored(&key, object.as_ref(), &stored.status);
         }
-        // Only statuses that are made of worlds are about the content.
+        // Only statuses from the control loop depend on the content.
         let object = object.filter(|_| self.settings.wanted.contains(&key.kind));
         self.queue.stored(key, object, stored);
     }
@@ -346,11 +346,11 @@ impl StatusWriter {
         self.queue.gone(key);
     }
 
-    /// Starts what is due and allowed.
+    /// Starts writes that are due, within the rate limit.
     fn write(&mut self) {
         while self.writes.len() < AT_A_TIME {
             let now = Instant::now();
-            // Checked before each write: only the leader of this very moment may write.
+            // Checked before each write: only the current leader may write.
             let Some(until) = self.leadership.until() else { return };
             if !self.throttle.is_ready(now) {
                 return;
@@ -370,7 +370,7 @@ impl StatusWriter {
         }
     }
 
-    /// The path of an object's status.
+    /// Path of an object's status.
     fn path(&self, key: &ObjectKey) -> Option<String> {
         let (base, plural) = self.resources.get(&key.kind)?.path.rsplit_once('/')?;
         let namespace = match key.namespace.as_str() {
@@ -384,7 +384,7 @@ impl StatusWriter {
         let (write, answer) = match ended {
             Ok(ended) => ended,
             Err(error) => {
-                tracing::error!(%error, "a write of a status broke off");
+                tracing::error!(%error, "a status write ended early");
                 return;
             }
         };
@@ -409,12 +409,12 @@ impl StatusWriter {
         self.queue.ended(&write, outcome, now);
     }
 
-    /// Tells people once, not for each of a thousand objects.
+    /// Logs a warning once for each kind, not for each of a thousand objects.
     fn failed(&mut self, key: &ObjectKey, reason: &str) {
         if self.failing.insert(key.kind) {
-            tracing::warn!(object = %key, reason, "the status is not written; it is tried again, and others of the kind as well");
+            tracing::warn!(object = %key, reason, "cannot write the status; retrying (others of the kind: debug)");
         } else {
-            tracing::debug!(object = %key, reason, "the status is not written; it is tried again");
+            tracing::debug!(object = %key, reason, "cannot write the status; retrying");
         }
     }
 
@@ -425,12 +425,12 @@ impl StatusWriter {
     }
 }
 
-/// Asks the API server what it has.
+/// Discovers the kinds that the API server serves.
 async fn groups(client: Client) -> Groups {
     within(ANSWER, client.list_api_groups_aggregated()).await.map_err(|error| error.to_string())
 }
 
-/// A problem, as a message in the object's status.
+/// Converts a problem to a message in the object's status.
 fn message(problem: &Problem) -> Message {
     let path = problem.path.to_string();
     let place = if path.is_empty() { String::new() } else { format!("{path}: ") };
@@ -438,7 +438,7 @@ fn message(problem: &Problem) -> Message {
     Message { error, text: format!("{place}{}", problem.message) }
 }
 
-/// The time, in the form of conditions.
+/// Current time in the format of conditions.
 fn clock() -> String {
     let now = Timestamp::now().as_second();
     Timestamp::from_second(now).map(|now| now.to_string()).unwrap_or_default()

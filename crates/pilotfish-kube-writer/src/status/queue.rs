@@ -1,8 +1,9 @@
-//! What is to be written, without IO: wanted statuses on one side, what the API server has on the other.
+//! Queue of status writes, without IO: compares wanted statuses with those in the API server.
 //!
-//! A status is written when it differs from the stored one, and only while the object that it was made from is the
-//! object that is stored: then its generation is the one that was observed. Each write names the version that it stands on, so what
-//! others write meanwhile is never lost. What was written comes back as an event that needs no write.
+//! A status is written if it differs from the stored one, and only while the object that it was made from is
+//! the stored object: then `observedGeneration` is its generation. Each write names the version that it is
+//! based on, so concurrent writes of others are never lost. A write comes back as a watch event that causes
+//! no further write.
 
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::status::{HostAddress, Message, Status, merge_patch};
@@ -16,33 +17,32 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The pauses after failures, and after another controller undid a write.
+/// Pauses after failures, and after another controller reverted a write.
 const RETRY: BackoffPolicy =
     BackoffPolicy::new(Duration::from_secs(1), Duration::from_secs(300)).with_jitter(0.0);
 
-/// The pause between two writes of one object: the status of a Gateway counts its routes, and routes come in crowds.
+/// Minimum interval between two writes of one object: the status of a Gateway counts its routes, which often
+/// change together.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long a newer version is waited for after a write was refused because there is one. Conflicts that are about something
-/// else (an admission webhook may answer what it likes) never bring one.
+/// Maximum wait for a newer version after a write failed with a conflict. Conflicts with another cause (such
+/// as an admission webhook) never bring one.
 const CONFLICT_WAIT: Duration = Duration::from_secs(30);
 
-/// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Write {
     pub(super) key: ObjectKey,
-    /// The merge patch of the object.
+    /// Merge patch of the object.
     pub(super) patch: Value,
-    /// The version that it stands on.
+    /// Version that it is based on.
     over: String,
 }
 
-/// The outcome of a write.
+/// Outcome of a write.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// It is stored so.
     Written(Stored),
-    /// The object is no longer of that version, or no longer there at all.
+    /// The object has another version, or was deleted.
     Conflict,
     /// The API server refused it, or the outcome is unknown.
     Failed,
@@ -52,25 +52,26 @@ pub(super) enum Outcome {
 struct Entry {
     wanted: Option<Arc<Status>>,
     stored: Option<(Option<Object>, Stored)>,
-    /// Whether the status is about nothing but the stored object itself, whatever the world has.
+    /// True if the status depends on the stored object only, not on the world.
     about_itself: bool,
-    /// Whether a write is under way.
+    /// True if a write is in flight.
     busy: bool,
-    /// The version that is known to be out of date, and until when it counts as such.
+    /// Version that is known to be outdated, and the end of that assumption.
     outdated: Option<(String, Instant)>,
-    /// What was written last, of which generation: to want it again means that another controller undid it.
+    /// Last written status and its generation: if it is wanted again, another controller has reverted it.
     written: Option<(Arc<Status>, i64)>,
-    /// What the API server made of a write that it took only in part, for definitions that lack a field: a second write would not help.
+    /// Result of a write that the API server stored in part, for definitions that lack a field: a second
+    /// write would not help.
     partially_stored: Option<(Arc<Status>, Value)>,
-    /// Failures and undone writes in a row.
+    /// Consecutive failures and reverted writes.
     failures: u32,
-    /// Nothing is written before then, because something went wrong.
+    /// Earliest time of a write after a failure.
     not_before: Option<Instant>,
-    /// Nothing is written before then, because something just was.
+    /// Earliest time of a write after a successful one.
     rests_until: Option<Instant>,
 }
 
-/// Objects that must be checked, the longest waiting first: when more change than may be written, each has its turn.
+/// Objects to check, the longest waiting first, so that each has its turn under the rate limit.
 #[derive(Default)]
 struct KeyQueue {
     order: VecDeque<ObjectKey>,
@@ -91,23 +92,24 @@ impl KeyQueue {
     }
 }
 
-/// See the module's description.
+/// State of all statuses, as described in the module.
 #[derive(Default)]
 pub(super) struct StatusQueue {
     world: Arc<World>,
     entries: BTreeMap<ObjectKey, Entry>,
     open: KeyQueue,
-    /// What waits for the world to have the object that is stored.
+    /// Objects whose stored version is not yet in the world.
     behind: BTreeSet<ObjectKey>,
-    /// Objects that wait for their namespace to take part in the mesh, or to be of our revision.
+    /// Objects whose namespace is not part of the mesh, or that are of another revision.
     outside: BTreeSet<ObjectKey>,
     revision: Revision,
-    /// What waits for its time.
+    /// Objects with a scheduled check.
     later: DeadlineQueue<ObjectKey>,
 }
 
 impl StatusQueue {
-    /// The world has changed, and these statuses with it. `namespaces`: whether other namespaces may take part now.
+    /// Sets the statuses that changed with a new world. `namespaces` is true if other namespaces may now be
+    /// part of the mesh.
     pub(super) fn set_desired(
         &mut self,
         world: Arc<World>,
@@ -126,7 +128,7 @@ impl StatusQueue {
         std::mem::take(&mut self.behind).into_iter().chain(waiting).for_each(|key| self.open.push(key));
     }
 
-    /// The objects of this revision have their status from us.
+    /// Sets the revision whose objects are written.
     pub(super) fn set_revision(&mut self, revision: Revision) {
         if self.revision != revision {
             self.revision = revision;
@@ -134,24 +136,24 @@ impl StatusQueue {
         }
     }
 
-    /// The API server has this object.
+    /// Handles an object of the API server.
     pub(super) fn stored(&mut self, key: ObjectKey, object: Option<Object>, stored: Stored) {
         let entry = self.entries.entry(key.clone()).or_default();
         let known = entry.stored.as_ref().map(|(_, known)| known.version.as_str());
         if known.is_some_and(|known| is_older(&stored.version, known)) {
-            // The event of our own write: its answer had more.
+            // Event of our own write, whose response was more recent.
             return;
         }
         entry.stored = Some((object, stored));
         self.open.push(key);
     }
 
-    /// This is what is wrong with an object by itself.
+    /// Sets an object's own problems.
     pub(super) fn analysed(&mut self, key: &ObjectKey, messages: Vec<Message>) {
         self.update_about_itself(key, |wanted, _| *wanted = Some(messages));
     }
 
-    /// These are the addresses of the hosts of a ServiceEntry.
+    /// Sets the addresses of a ServiceEntry's hosts.
     pub(super) fn allocated(&mut self, key: &ObjectKey, addresses: Vec<HostAddress>) {
         self.update_about_itself(key, |_, wanted| *wanted = Some(addresses));
     }
@@ -176,7 +178,7 @@ impl StatusQueue {
         }
     }
 
-    /// The API server no longer has this object.
+    /// Handles the removal of an object.
     pub(super) fn gone(&mut self, key: &ObjectKey) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.stored = None;
@@ -191,7 +193,7 @@ impl StatusQueue {
         self.forget_if_idle(key);
     }
 
-    /// Forgets an object that is not stored and of which nothing is wanted: objects come and go for months.
+    /// Drops an object that is not stored and has no wanted status, which bounds memory over months.
     fn forget_if_idle(&mut self, key: &ObjectKey) {
         let is_idle = |entry: &Entry| !entry.busy && entry.stored.is_none() && entry.wanted.is_none();
         if self.entries.get(key).is_some_and(is_idle) {
@@ -212,12 +214,12 @@ impl StatusQueue {
         None
     }
 
-    /// When something is due that is not due now.
+    /// Time of the next scheduled check.
     pub(super) fn due(&self) -> Option<Instant> {
         self.later.next()
     }
 
-    /// A write came to an end.
+    /// Handles the end of a write.
     pub(super) fn ended(&mut self, write: &Write, outcome: Outcome, now: Instant) {
         let Some(entry) = self.entries.get_mut(&write.key) else { return };
         entry.busy = false;
@@ -236,14 +238,14 @@ impl StatusQueue {
         self.open.push(write.key.clone());
     }
 
-    /// How many objects are known; for tests of what is forgotten.
+    /// Number of known objects, for tests of memory bounds.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether the objects of a namespace are ours to talk about: not before the world is known, and not where
-    /// `discoverySelectors` leave the namespace to others.
+    /// True if a namespace is part of the mesh: not before the world is known, and not if
+    /// `discoverySelectors` exclude it.
     fn takes_part(&self, namespace: &Namespace) -> bool {
         let world = &self.world;
         if world.revision() == 0 {
@@ -256,7 +258,7 @@ impl StatusQueue {
         takes_part(&mesh.discovery_selectors, namespace.as_str(), labels)
     }
 
-    /// True if our revision writes the status of a stored object.
+    /// True if this revision writes the status of a stored object.
     fn is_ours(&self, key: &ObjectKey, stored: &Stored) -> bool {
         let own = stored.revision.as_deref();
         let namespace = match key.namespace.as_str() {
@@ -269,7 +271,7 @@ impl StatusQueue {
         self.revision.writes_status(own, namespace.and_then(|object| object.meta.revision()))
     }
 
-    /// True if nothing is to be written for an object because it, or its namespace, is left to others.
+    /// True if an object is not written because it, or its namespace, belongs to another control plane.
     fn is_outside(&self, key: &ObjectKey) -> bool {
         let Some(entry) = self.entries.get(key) else { return false };
         let is_ours = entry.stored.as_ref().is_none_or(|(_, stored)| self.is_ours(key, stored));
@@ -307,7 +309,7 @@ impl StatusQueue {
         let same = (wanted.clone(), stored.generation);
         let (over, patch) = (stored.version.clone(), merge_patch(&stored.status, &status));
         if entry.written.as_ref() == Some(&same) {
-            // We wrote this already and another controller wrote otherwise. That must not become a race.
+            // Another controller has overwritten this write. Pausing avoids a race between the two.
             entry.written = None;
             entry.failed(now);
             let at = entry.not_before?;
@@ -323,10 +325,10 @@ impl StatusQueue {
 }
 
 impl Entry {
-    /// The API server has stored a write, and what it is afterwards.
+    /// Handles the response of a successful write, with the resulting object.
     fn was_written(&mut self, stored: Stored, now: Instant) {
         self.rests_until = Some(now + MIN_INTERVAL);
-        // Where the object is gone, or a later event arrived first, the answer is out of date.
+        // If the object is gone, or a later event arrived first, the response is outdated.
         let Some((_, known)) = &mut self.stored else { return };
         if is_older(&stored.version, &known.version) {
             return;
@@ -338,7 +340,7 @@ impl Entry {
         *known = stored;
     }
 
-    /// Something new is to be written: earlier failures count no more.
+    /// Resets the failures when another status is to be written.
     fn clear_failures(&mut self) {
         self.failures = 0;
         self.not_before = None;
@@ -350,7 +352,7 @@ impl Entry {
     }
 }
 
-/// Whether a version is older than another. Versions that are no numbers are never known to be.
+/// True if a version is older than another. Versions that are not numbers are never known to be.
 fn is_older(version: &str, than: &str) -> bool {
     matches!((version.parse::<u128>(), than.parse::<u128>()), (Ok(version), Ok(than)) if version < than)
 }

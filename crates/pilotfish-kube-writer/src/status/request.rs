@@ -1,4 +1,4 @@
-//! One write on its way to the API server, and what its answer means.
+//! Status writes as requests to the API server, and their responses.
 
 use super::queue::Write;
 use kube::Client;
@@ -8,22 +8,21 @@ use pilotfish_source::ErrorClass;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The outcome of a request.
+/// Outcome of a request.
 #[derive(Debug)]
 pub(super) enum WriteResponse {
-    /// It is stored so.
     Stored(Stored),
-    /// Somebody else was faster.
+    /// The object has another version.
     Conflict,
-    /// There is no such object any more.
+    /// The object does not exist any more.
     Gone,
-    /// The API server refuses this write; others may pass.
+    /// The API server refuses this write; others may succeed.
     Rejected(String),
-    /// The API server is away, or has too much to do, and names the least time that it wants to be left alone.
+    /// The API server is unavailable or overloaded, with its minimum delay for a retry.
     Unavailable(String, Duration),
 }
 
-/// Sends a write, which is given up at `limit`.
+/// Sends a write, with a deadline of `limit`.
 pub(super) async fn send(client: &Client, path: &str, write: &Write, limit: Instant) -> WriteResponse {
     let request = http::Request::patch(path)
         .header(http::header::CONTENT_TYPE, "application/merge-patch+json")

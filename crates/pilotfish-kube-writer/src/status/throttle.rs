@@ -1,15 +1,15 @@
-//! How fast statuses are written: a limit for good days, and rest for an API server that cannot keep up or is away.
+//! Rate limit of status writes, and pauses for an API server that is overloaded or unavailable.
 
 use pilotfish_kube::request::BACKOFF;
 use pilotfish_source::{Backoff, Jitter, RateLimiter};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Writes that may come at once, and how soon there may be another one after that: 100 in a second, as istiod has it.
+/// Burst of writes, and the interval between writes after it: 100 per second, as in istiod.
 pub(super) const BURST: u32 = 500;
 pub(super) const PAUSE: Duration = Duration::from_millis(10);
 
-/// When the next write may be sent.
+/// Time of the next write.
 pub(super) struct Throttle {
     limiter: RateLimiter,
     backoff: Backoff,
@@ -22,29 +22,29 @@ impl Throttle {
         Self { limiter, backoff: Backoff::new(BACKOFF, jitter), rests_until: None }
     }
 
-    /// Whether a write may be sent now.
+    /// True if a write may be sent now.
     pub(super) fn is_ready(&self, now: Instant) -> bool {
         self.ready_at(now).is_none()
     }
 
-    /// Counts a write that is sent.
+    /// Counts a sent write.
     pub(super) fn take(&mut self, now: Instant) {
         self.limiter.take(now);
     }
 
-    /// When the next write may be sent; `None` when it may be now.
+    /// Time of the next write; `None` if it may be sent now.
     pub(super) fn ready_at(&self, now: Instant) -> Option<Instant> {
         self.rests_until.max(self.limiter.ready_at()).filter(|at| *at > now)
     }
 
-    /// The API server answered as it should, be it yes or no.
+    /// Records a response, successful or not, from a working API server.
     pub(super) fn succeeded(&mut self) {
         self.backoff.reset();
     }
 
-    /// It did not, and wants to be left alone for `retry_after`: all writes rest, longer each time.
+    /// Records a failure: all writes pause for at least `retry_after`, longer each time.
     pub(super) fn failed(&mut self, now: Instant, retry_after: Duration) {
-        // Writes that were sent together fail together, which is one failure.
+        // Writes that were sent together fail together, and count as one failure.
         if self.rests_until.is_none_or(|until| until <= now) {
             self.rests_until = Some(now + self.backoff.wait_at_least(retry_after));
         }

@@ -1,13 +1,14 @@
-//! Which service accounts may read the Secrets of their namespace, as SubjectAccessReviews of the cluster's API server answer.
+//! Permissions of service accounts to read the Secrets of their namespace, by SubjectAccessReviews of the
+//! cluster's API server.
 //!
 //! ```text
 //!  clients ── want ──▶ Readers ── due ──▶ AccessReviews ── SubjectAccessReview ──▶ API server
 //!                      (pure)  ◀─ answer ─┘ (IO)  └── Verdict, when it differs ──▶ control loop
 //! ```
 //!
-//! An account is asked about for as long as a client wants it: once a minute, whatever number of clients there are and from wherever
-//! they connect. While the API server gives no answer, its last one holds for ten minutes; then nothing is known, and what depends on it
-//! is closed.
+//! An account is reviewed once a minute while at least one client needs its verdict, however many clients
+//! there are. While the API server does not answer, its last verdict holds for ten minutes; after that the
+//! account is served no Secrets.
 
 mod readers;
 mod review;
@@ -23,44 +24,46 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
-/// Requests at a time.
+/// Limit on concurrent reviews.
 const AT_A_TIME: usize = 16;
-/// How long one may take.
+/// Timeout of a review.
 const LIMIT: Duration = Duration::from_secs(5);
-/// How often a failure that lasts is logged.
+/// Interval at which a lasting failure is logged.
 const REPORT_AGAIN: Duration = Duration::from_secs(60);
 
-/// What is known of an account.
+/// Permission of an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// The account.
     pub reader: SecretReader,
-    /// Whether it may read the Secrets of its namespace; `None` when that is not known any more.
+    /// True if the account may read the Secrets of its namespace; `None` when that is no longer known.
     pub allowed: Option<bool>,
 }
 
-/// Whose right is wanted.
+/// Accounts whose permission clients need, shared between clients and [`AccessReviews`].
 #[derive(Debug, Default)]
 pub struct SecretReaders {
     readers: Mutex<Readers>,
     changed: Notify,
 }
 
-/// A client wants to know; dropping it says that it does no longer.
+/// Registration of one client's interest in the permission of an account; ends when dropped.
 #[derive(Debug)]
 pub struct Wanted {
     reader: SecretReader,
-    /// `None` beyond the limit of accounts.
+    /// `None` if the limit of accounts was exceeded.
     readers: Option<Arc<SecretReaders>>,
 }
 
 impl SecretReaders {
-    /// A client wants to know whether this account may read Secrets.
+    /// Registers the interest of a client in the permission of an account.
     #[must_use]
     pub fn want(self: &Arc<Self>, reader: SecretReader) -> Wanted {
         let is_kept = self.readers.lock().want(&reader, Instant::now());
         if !is_kept {
-            tracing::warn!(account = %reader, "too many service accounts ask for Secrets, so this one is served none");
+            tracing::warn!(
+                account = %reader,
+                "too many service accounts subscribe to Secrets; this account is served none"
+            );
         }
         self.changed.notify_one();
         Wanted { reader, readers: is_kept.then(|| self.clone()) }
@@ -75,7 +78,7 @@ impl Drop for Wanted {
     }
 }
 
-/// Asks an API server about all that is wanted.
+/// Task that reviews the registered accounts.
 pub struct AccessReviews {
     client: Client,
     remote: RemoteClients,
@@ -84,7 +87,8 @@ pub struct AccessReviews {
 }
 
 impl AccessReviews {
-    /// Asks the API server of `client`, whose Secrets are served; `remote` are the other clusters that are read.
+    /// Reviews accounts at the API server of `client`, the cluster whose Secrets are served; `remote` are the
+    /// other clusters that are read.
     #[must_use]
     pub fn new(client: Client, remote: RemoteClients, readers: Arc<SecretReaders>) -> Self {
         Self { client, remote, readers, reported: None }
@@ -106,13 +110,13 @@ impl AccessReviews {
             for verdict in news {
                 tracing::warn!(
                     account = %verdict.reader,
-                    "whether the account may read Secrets is not known any more"
+                    "the access review of the account has expired; it is served no Secrets"
                 );
                 if out.send(verdict).await.is_err() {
                     return;
                 }
             }
-            // Beyond the limit, the next one is due when another has ended.
+            // At the limit of concurrent reviews, the next one starts when another ends.
             let next = self.readers.readers.lock().next().filter(|_| asking.len() < AT_A_TIME);
             let due = async {
                 match next {
@@ -122,7 +126,7 @@ impl AccessReviews {
             };
             tokio::select! {
                 Some(done) = asking.join_next() => {
-                    // A review that panics is asked for no more, and nothing is known of its account.
+                    // The review panicked: its account is not reviewed again, and has no verdict.
                     let Ok((reader, answer)) = done else { continue };
                     let verdict = self.answered(&reader, answer);
                     if let Some(verdict) = verdict && out.send(verdict).await.is_err() {
@@ -136,8 +140,8 @@ impl AccessReviews {
         }
     }
 
-    /// Whether the identity is one of this cluster. A certificate does not say of which cluster its account is, so it counts only where
-    /// there is no other cluster.
+    /// True if the identity belongs to the local cluster. A certificate does not name the cluster of its
+    /// account, so it counts only while no other cluster is read.
     fn is_ours(&self, reader: &SecretReader) -> bool {
         let is_named = !reader.namespace.as_str().is_empty() && !reader.service_account.is_empty();
         is_named && (reader.vouched || self.remote.is_empty())

@@ -1,39 +1,40 @@
-//! Whose right to read Secrets is wanted, what is known of it, and when it is to be asked about: a state machine without IO or clock.
+//! Accounts with registered interest, their permissions, and the schedule of their reviews: a state machine
+//! without IO or clock.
 
 use super::Verdict;
 use pilotfish_model::SecretReader;
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-/// How long an answer counts before it is asked for again, whether it allows or denies.
+/// Interval between reviews of an account, whether the last one allowed or denied.
 pub(super) const FRESH: Duration = Duration::from_secs(60);
-/// How soon it is asked for again after a failure.
+/// Pause before a failed review is repeated.
 pub(super) const RETRY: Duration = Duration::from_secs(5);
-/// How long the last answer holds while there is no newer one. Then nothing is known, and nothing is served.
+/// Lifetime of a verdict without a newer one. After that, the account is served no Secrets.
 pub(super) const HOLD: Duration = Duration::from_secs(600);
-/// Accounts that are kept. Of more, nothing is known.
+/// Limit on the number of accounts. Further accounts have no verdict.
 pub(super) const MOST: usize = 10_000;
 
-/// See the module.
+/// Schedule and results of reviews.
 #[derive(Debug, Default)]
 pub(super) struct Readers {
     known: HashMap<SecretReader, Known>,
-    /// When something is due for a reader.
+    /// Times of the next reviews.
     due: BTreeSet<(Instant, SecretReader)>,
 }
 
 #[derive(Debug)]
 struct Known {
-    /// Clients that want it.
+    /// Number of clients with interest in the account.
     wanted: usize,
-    /// The last answer, and when it came.
+    /// Last answer and its time.
     verdict: Option<(bool, Instant)>,
-    /// Its place in `due`; `None` while it is being asked for.
+    /// Key of the account in `due`; `None` during a review.
     due: Option<Instant>,
 }
 
 impl Readers {
-    /// A client wants it. Returns whether it is kept: then it has to be released.
+    /// Registers the interest of a client. Returns true if the account is kept; it must then be released.
     pub(super) fn want(&mut self, reader: &SecretReader, now: Instant) -> bool {
         if let Some(known) = self.known.get_mut(reader) {
             known.wanted += 1;
@@ -47,14 +48,14 @@ impl Readers {
         true
     }
 
-    /// A client is gone. What was found out stays for as long as it is fresh.
+    /// Ends the interest of a client. The verdict stays until the next review would be due.
     pub(super) fn release(&mut self, reader: &SecretReader) {
         if let Some(known) = self.known.get_mut(reader) {
             known.wanted = known.wanted.saturating_sub(1);
         }
     }
 
-    /// What is due: those that are to be asked about, at most so many, and what is not known any more.
+    /// Takes at most `most` accounts whose review is due, and the verdicts that have expired.
     pub(super) fn take_due(&mut self, most: usize, now: Instant) -> (Vec<SecretReader>, Vec<Verdict>) {
         let (mut ask, mut forgotten) = (Vec::new(), Vec::new());
         while ask.len() < most {
@@ -76,7 +77,8 @@ impl Readers {
         (ask, forgotten)
     }
 
-    /// It was asked for; `None`: without an answer. Returns what is known now, if that is news.
+    /// Stores the result of a review, `None` if it failed. Returns the verdict if it differs from the last
+    /// one.
     pub(super) fn answered(
         &mut self,
         reader: &SecretReader,
@@ -98,7 +100,7 @@ impl Readers {
         is_news.then(|| Verdict { reader: reader.clone(), allowed })
     }
 
-    /// When something is due next.
+    /// Returns the time of the next review.
     pub(super) fn next(&self) -> Option<Instant> {
         self.due.first().map(|(due, _)| *due)
     }

@@ -1,17 +1,18 @@
-//! SubjectAccessReview: the request, and what the answer means.
+//! SubjectAccessReview: the request, and the interpretation of the answer.
 
 use http::Request;
 use pilotfish_model::SecretReader;
 use serde::Deserialize;
 use serde_json::json;
 
-/// What the names of service accounts begin with.
+/// Prefix of the user names of service accounts.
 const PREFIX: &str = "system:serviceaccount:";
 
-/// Asks whether a service account may list the Secrets of its namespace: what istiod asks.
+/// Returns the request that asks whether a service account may list the Secrets of its namespace, as istiod
+/// does.
 ///
 /// # Errors
-/// When it is no request, which does not happen.
+/// When the HTTP request cannot be built, which does not happen.
 pub(super) fn request(reader: &SecretReader) -> Result<Request<Vec<u8>>, http::Error> {
     let SecretReader { namespace, service_account, .. } = reader;
     let review = json!({
@@ -39,10 +40,10 @@ struct Status {
     evaluation_error: String,
 }
 
-/// What the API server answered.
+/// Reads the answer of the API server: true if the account may list Secrets.
 ///
 /// # Errors
-/// When that is no verdict: an authorizer that failed has not denied anything for good.
+/// When the answer is no verdict. An authorizer that failed has not denied the access.
 pub(super) fn outcome(answer: &str) -> Result<bool, String> {
     let review: Result<Review, _> = serde_json::from_str(answer);
     let status = review.ok().and_then(|review| review.status);

@@ -1,4 +1,4 @@
-//! The clients of remote clusters, for single requests such as TokenReviews.
+//! Clients of remote clusters, for single requests such as TokenReviews.
 
 use super::ClusterGeneration;
 use crate::client::Client;
@@ -7,19 +7,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// The clients with which clusters are read now. Cloning shares them.
+/// Clients of the remote clusters that are read. Clones share them.
 #[derive(Clone, Default)]
 pub struct RemoteClients(Arc<Clients>);
 
 #[derive(Default)]
 struct Clients {
     by_generation: RwLock<BTreeMap<ClusterGeneration, Client>>,
-    /// Changes when one is gone.
+    /// Changes with every removal of a client.
     removals: watch::Sender<()>,
 }
 
 impl RemoteClients {
-    /// The client of a cluster: of two, the one whose generation is in force, which is the older.
+    /// Returns the client of a cluster: of two generations that of the older one, which is in force.
     #[must_use]
     pub fn of(&self, cluster: &str) -> Option<Client> {
         let clients = self.0.by_generation.read();
@@ -28,19 +28,19 @@ impl RemoteClients {
         (*generation.cluster == *cluster).then(|| client.clone())
     }
 
-    /// Whether no remote cluster is read.
+    /// True if no remote cluster is read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.by_generation.read().is_empty()
     }
 
-    /// Whether a cluster is read.
+    /// True if the cluster is read.
     #[must_use]
     pub fn reads(&self, cluster: &str) -> bool {
         self.of(cluster).is_some()
     }
 
-    /// Tells that some reading has ended. Another one of the same cluster may go on.
+    /// Notifies of removed generations. Another generation of the same cluster may still be read.
     #[must_use]
     pub fn removals(&self) -> watch::Receiver<()> {
         self.0.removals.subscribe()

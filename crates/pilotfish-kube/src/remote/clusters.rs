@@ -1,10 +1,11 @@
-//! Which remote clusters there are, and what must happen so that they are read: a state machine without IO.
+//! Remote clusters and the actions for reading them: a state machine without IO.
 //!
-//! Inputs are only noted; [`RemoteClusters::settle`] then returns the actions for all of them at once. A cluster belongs to one
-//! Secret, or one file: to the one that it belongs to already, else to the oldest that claims it with a kubeconfig that can be used.
+//! Inputs are only noted; [`RemoteClusters::settle`] then returns the actions for all of them at once. A
+//! cluster belongs to one Secret, or one file: to the one that it belongs to already, else to the oldest that
+//! claims it with a kubeconfig that can be used.
 //!
-//! Each way of generation a cluster is a [`ClusterGeneration`] with a number of its own. A changed kubeconfig makes a second one beside the
-//! first, which serves on until the second has a complete list.
+//! Each connection to a cluster with one kubeconfig is a [`ClusterGeneration`] with its own number. A changed
+//! kubeconfig starts a second generation; the first stays in force until the second has a complete list.
 
 use super::folder::{File, Files};
 use super::kubeconfig::{self, InsecureOptions, KubeconfigError};
@@ -16,12 +17,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// One way of generation a cluster: with one kubeconfig, from one start on.
+/// One reading of a cluster, with one kubeconfig and from one start.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterGeneration {
-    /// The cluster's id.
+    /// Id of the cluster.
     pub cluster: Arc<str>,
-    /// Counts all generations of all clusters.
+    /// Number that is unique among all generations of all clusters, and grows.
     pub number: u64,
 }
 
@@ -31,29 +32,28 @@ impl fmt::Display for ClusterGeneration {
     }
 }
 
-/// What must happen.
+/// Action on the tasks that read clusters.
 #[derive(Clone)]
 pub(super) enum Action {
-    /// A cluster is read from now on. If it is read already, this is beside the old generation.
+    /// Start a generation, beside the old one if the cluster is read already.
     Open(ClusterGeneration, Arc<Kubeconfig>),
-    /// A generation is over; another one of the same cluster stays.
+    /// Stop a generation; another one of the same cluster stays.
     Close(ClusterGeneration),
-    /// A cluster is gone, with its generations.
+    /// Stop all generations of a cluster and remove its content.
     Remove(Arc<str>, Vec<ClusterGeneration>),
 }
 
-/// The entry of a Secret for one cluster.
+/// Entry of a Secret, or file, for one cluster.
 struct Claim {
     text: Arc<[u8]>,
     kubeconfig: Result<Arc<Kubeconfig>, KubeconfigError>,
 }
 
-/// Where a kubeconfig comes from.
+/// Source of a kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Origin {
-    /// A Secret.
     Secret(ObjectKey),
-    /// A file, by its path.
+    /// Path of a file.
     File(Arc<str>),
 }
 
@@ -76,19 +76,19 @@ struct Claims {
 struct Cluster {
     owner: Origin,
     text: Arc<[u8]>,
-    /// The generation that is in force.
+    /// Number of the generation in force.
     serving: u64,
-    /// The generation that will take its place.
+    /// Number of the generation that replaces it with its first complete list.
     coming: Option<u64>,
 }
 
-/// See the module's description.
+/// State machine of the remote clusters.
 pub(super) struct RemoteClusters {
-    /// The id of the cluster that holds the Secrets.
+    /// Id of the cluster that holds the Secrets; entries for it are ignored.
     own: Arc<str>,
     allowed: InsecureOptions,
     claims: BTreeMap<Origin, Claims>,
-    /// Problems of Secrets that are not even that.
+    /// Problems of objects that cannot be read as Secrets.
     unreadable: BTreeMap<ObjectKey, (Vec<Problem>, Effective)>,
     clusters: BTreeMap<Arc<str>, Cluster>,
     dirty: BTreeSet<Arc<str>>,
@@ -108,7 +108,7 @@ impl RemoteClusters {
         }
     }
 
-    /// A Secret appeared or changed.
+    /// Notes a new or changed Secret.
     pub(super) fn apply(&mut self, secret: &Typed<Secret>) {
         self.unreadable.remove(secret.key());
         let origin = Origin::Secret(secret.key().clone());
@@ -116,7 +116,7 @@ impl RemoteClusters {
         self.claim(origin, secret.meta().created, data);
     }
 
-    /// These are all files with kubeconfigs.
+    /// Replaces the set of files with kubeconfigs.
     pub(super) fn set_files(&mut self, files: &Files) {
         let is_gone = |origin: &Origin| matches!(origin, Origin::File(path) if !files.contains_key(path));
         let gone: Vec<Origin> = self.claims.keys().filter(|origin| is_gone(origin)).cloned().collect();
@@ -152,13 +152,13 @@ impl RemoteClusters {
         self.claims.insert(origin, Claims { created, claims });
     }
 
-    /// A Secret cannot be read; its last good content stays in force.
+    /// Notes a Secret that cannot be read; its last good content stays in force.
     pub(super) fn refuse(&mut self, key: ObjectKey, problems: Vec<Problem>, last_good: bool) {
         let effective = if last_good { Effective::LastGood } else { Effective::Dropped };
         self.unreadable.insert(key, (problems, effective));
     }
 
-    /// A Secret is gone.
+    /// Notes a deleted Secret.
     pub(super) fn delete(&mut self, key: &ObjectKey) {
         self.unreadable.remove(key);
         self.forget(&Origin::Secret(key.clone()));
@@ -170,14 +170,14 @@ impl RemoteClusters {
         Some(before)
     }
 
-    /// Whether a generation is in force, or will be.
+    /// True if the generation is in force or is to replace the one in force.
     pub(super) fn is_current(&self, generation: &ClusterGeneration) -> bool {
         let cluster = self.clusters.get(&generation.cluster);
         cluster
             .is_some_and(|cluster| [Some(cluster.serving), cluster.coming].contains(&Some(generation.number)))
     }
 
-    /// A generation has its first complete list: the one that it was to replace is over.
+    /// Puts a generation with its first complete list in force; returns the end of the one that it replaces.
     pub(super) fn listed(&mut self, generation: &ClusterGeneration) -> Option<Action> {
         let cluster = self.clusters.get_mut(&generation.cluster)?;
         if cluster.coming != Some(generation.number) {
@@ -188,7 +188,7 @@ impl RemoteClusters {
         Some(Action::Close(ClusterGeneration { cluster: generation.cluster.clone(), number: old }))
     }
 
-    /// A generation broke down. Another one begins beside what is left of it.
+    /// Replaces a generation whose task failed by a new one; the content of the failed one stays until then.
     pub(super) fn broke(&mut self, generation: &ClusterGeneration) -> Vec<Action> {
         let Some(cluster) = self.clusters.get(&generation.cluster) else { return Vec::new() };
         let newest = cluster.coming.unwrap_or(cluster.serving);
@@ -199,7 +199,7 @@ impl RemoteClusters {
         }
     }
 
-    /// What must happen for all that was noted.
+    /// Returns the actions for everything noted since the last call.
     pub(super) fn settle(&mut self) -> Vec<Action> {
         let dirty = std::mem::take(&mut self.dirty);
         dirty.into_iter().flat_map(|id| self.settle_cluster(&id)).collect()
@@ -211,7 +211,8 @@ impl RemoteClusters {
         };
         let (owner, text, kubeconfig) = (owner.clone(), claim.text.clone(), claim.kubeconfig.clone());
         let known = self.clusters.get_mut(id);
-        // What is refused changes nothing; the owner of a cluster that runs may have become such a one.
+        // The owner of a running cluster may have got a kubeconfig that is refused: the cluster is read on
+        // with the old one.
         let Ok(kubeconfig) = kubeconfig else { return Vec::new() };
         match known {
             Some(cluster) => {
@@ -234,18 +235,18 @@ impl RemoteClusters {
         self.open(id, kubeconfig)
     }
 
-    /// Opens another generation of a cluster that is read.
+    /// Starts another generation of a cluster that is read.
     fn open(&mut self, id: &Arc<str>, kubeconfig: Arc<Kubeconfig>) -> Vec<Action> {
         let Some(cluster) = self.clusters.get_mut(id) else { return Vec::new() };
         self.generations += 1;
         let generation = |number| ClusterGeneration { cluster: id.clone(), number };
-        // One that never came into force blocks no other, and is not needed any more.
+        // A generation that never came into force is superseded: it must not block the new one.
         let given_up = cluster.coming.replace(self.generations).map(|old| Action::Close(generation(old)));
         let open = Action::Open(generation(self.generations), kubeconfig);
         std::iter::once(open).chain(given_up).collect()
     }
 
-    /// What a cluster belongs to. `None` when nothing claims it, or nothing with a kubeconfig that can be used.
+    /// Returns the Secret or file that a cluster belongs to; `None` without a claim with a usable kubeconfig.
     fn owner(&self, id: &Arc<str>) -> Option<(&Origin, &Claim)> {
         let claims = self.claims.iter().filter_map(|(origin, all)| {
             let claim = all.claims.get(id)?;
@@ -258,7 +259,8 @@ impl RemoteClusters {
         best.map(|(key, _, claim)| (key, claim))
     }
 
-    /// Everything that is wrong with the Secrets or files now. `cluster` is where Secrets come from.
+    /// Returns the current problems of the Secrets or files. `cluster` is the origin of Secrets in the
+    /// reports.
     pub(super) fn problems(&self, cluster: &Arc<str>) -> Vec<ProblemReport> {
         let report = |origin: &Origin, severity, path: String, message, hint, effective| {
             let (file, object, path) = match origin {

@@ -1,5 +1,5 @@
-//! A kubeconfig that others can use to read a cluster: with the token of a service account and the certificate authority in the
-//! text itself, as `istioctl create-remote-secret` writes it.
+//! Kubeconfigs for reading a cluster from another one: with the token of a service account and the
+//! certificate authority inline, as `istioctl create-remote-secret` writes them.
 
 use crate::client::{Client, of_config, reason};
 use crate::request::within;
@@ -13,35 +13,36 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How long one request may take.
+/// Timeout of one request.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How long the controller of tokens may take.
+/// Time limit for the token controller to fill a new Secret.
 const FILLED: Duration = Duration::from_secs(10);
-/// How often the token is polled.
+/// Polling interval while the Secret has no token.
 const LOOK: Duration = Duration::from_millis(250);
-/// The shortest life of a token that API servers take.
+/// Minimum lifetime of a token in seconds; API servers refuse shorter ones.
 const SHORTEST: u64 = 600;
 
-/// Whose credentials are wanted, and where.
+/// Cluster and service account of the credentials.
 #[derive(Clone, Debug)]
 pub struct CredentialSettings {
-    /// The kubeconfig for reaching the cluster; `$KUBECONFIG` or `~/.kube/config` without one.
+    /// Kubeconfig for connecting to the cluster; by default `$KUBECONFIG` or `~/.kube/config`.
     pub kubeconfig: Option<PathBuf>,
-    /// The context in it; the current one without.
+    /// Context in that kubeconfig; by default the current one.
     pub context: Option<String>,
-    /// The id of the cluster, for the names in the new kubeconfig.
+    /// Id of the cluster, for the names in the new kubeconfig.
     pub cluster: String,
-    /// The namespace of the service account.
+    /// Namespace of the service account.
     pub namespace: String,
-    /// The service account.
+    /// Name of the service account.
     pub service_account: String,
-    /// Where others reach the API server, if not at the kubeconfig's address.
+    /// Address of the API server in the new kubeconfig; by default that of the old one.
     pub server: Option<String>,
-    /// A token that ends after so long. Without it: the one of the Secret `SERVICE_ACCOUNT-token`, which does not end.
+    /// Lifetime of a requested token. Without it, the token of the Secret `SERVICE_ACCOUNT-token` is used,
+    /// which does not expire.
     pub expires: Option<Duration>,
 }
 
-/// There are no credentials.
+/// Failure to obtain credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
     /// The kubeconfig cannot be used.
@@ -50,19 +51,18 @@ pub enum CredentialError {
     /// A request to the API server failed.
     #[error("{what} in the cluster at {server}: {reason}")]
     Request {
-        /// What was requested.
+        /// Requested object, for the message.
         what: String,
-        /// The API server.
+        /// Address of the API server.
         server: String,
-        /// Why not.
         reason: String,
     },
-    /// No certificate authority of the API server is known.
+    /// Neither Secret nor kubeconfig has the certificate authority of the API server.
     #[error("neither the Secret nor the kubeconfig has the certificate authority of {0}")]
     NoAuthority(String),
 }
 
-/// What the kubeconfig has about the cluster.
+/// Cluster of the kubeconfig, with a client for it.
 struct Target {
     client: Client,
     cluster: Cluster,
@@ -137,7 +137,7 @@ fn unread(path: Option<&Path>, error: &KubeconfigError) -> CredentialError {
 /// Size limit of a file with certificate authorities.
 const AUTHORITY_BYTES: u64 = 1 << 20;
 
-/// The certificate authority of a kubeconfig in base64.
+/// Returns the certificate authority of a kubeconfig in base64.
 fn authority_of(cluster: &Cluster) -> Result<Option<String>, CredentialError> {
     if let Some(data) = cluster.certificate_authority_data.clone().filter(|data| !data.is_empty()) {
         return Ok(Some(data));
@@ -150,7 +150,7 @@ fn authority_of(cluster: &Cluster) -> Result<Option<String>, CredentialError> {
     Ok(Some(base64(&ByteString(bytes))))
 }
 
-/// As the API writes bytes.
+/// Encodes bytes in base64, as the Kubernetes API does.
 fn base64(bytes: &ByteString) -> String {
     match json!(bytes) {
         Value::String(text) => text,
@@ -158,7 +158,7 @@ fn base64(bytes: &ByteString) -> String {
     }
 }
 
-/// A token that ends.
+/// Requests a token with a limited lifetime.
 async fn requested(
     settings: &CredentialSettings,
     target: &Target,
@@ -186,7 +186,7 @@ async fn requested(
     token.map(str::to_owned).ok_or_else(|| fail("the answer has none".into()))
 }
 
-/// The token of a Secret, and the certificate authority beside it.
+/// Reads the token of the Secret, and the certificate authority beside it.
 async fn stored(
     settings: &CredentialSettings,
     target: &Target,

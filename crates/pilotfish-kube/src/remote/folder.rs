@@ -1,5 +1,5 @@
-//! Kubeconfigs of remote clusters in a folder: `ID.yaml` or `ID.yml` for each cluster. It is read again and again, which also
-//! finds what links bring, as those of a mounted Secret.
+//! Kubeconfigs of remote clusters in a folder: `ID.yaml` or `ID.yml` for each cluster. The folder is polled,
+//! which also notices changed symbolic links, as in a mounted Secret.
 
 use pilotfish_source::{FileReader, read_regular_file};
 use std::collections::BTreeMap;
@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the folder is read.
+/// Polling interval of the folder.
 pub(super) const INTERVAL: Duration = Duration::from_secs(2);
-/// The largest kubeconfig in bytes, as of a Secret.
+/// Size limit of a kubeconfig in bytes, equal to that of a Secret.
 const LARGEST: u64 = 1 << 20;
-/// Most files.
+/// Limit on the number of files.
 const MOST: usize = 1000;
 
 /// A file with a kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct File {
-    /// The cluster that it stands for.
+    /// Id of the cluster, from the name of the file.
     pub(super) cluster: Arc<str>,
-    /// What is in it, or why it cannot be read.
+    /// Content, or the reason why the file cannot be read.
     pub(super) content: Result<Vec<u8>, String>,
 }
 
@@ -51,7 +51,7 @@ fn list(folder: &Path) -> std::io::Result<Files> {
     Ok(files)
 }
 
-/// The cluster that a file stands for.
+/// Returns the id of the cluster of a file.
 fn cluster_of(path: &Path) -> Option<Arc<str>> {
     let extension = path.extension()?.to_str()?;
     let name = path.file_stem()?.to_str()?;

@@ -1,11 +1,11 @@
-//! Kubeconfigs out of Secrets: the right to write such a Secret must not imply the right to run programs here, or to read
-//! files of this machine.
+//! Kubeconfigs of remote clusters. The right to write a Secret with a kubeconfig must not imply the right to
+//! run programs on this machine or to read its files.
 
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use std::collections::BTreeSet;
 
-/// Options of a kubeconfig that can be allowed, in Istio's words where Istio has them: it takes `oidc`,
-/// `http` and `proxyURL` unasked.
+/// Names of the kubeconfig options that can be allowed. They are Istio's names, where Istio restricts the
+/// option; it always allows `oidc`, `http` and `proxyURL`.
 const OPTIONS: &[&str] = &[
     "exec",
     "clientKey",
@@ -21,17 +21,17 @@ const OPTIONS: &[&str] = &[
     "proxyURL",
 ];
 
-/// The options that are allowed although they are dangerous. None by default.
+/// Dangerous options that are allowed in kubeconfigs. None by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InsecureOptions(BTreeSet<String>);
 
-/// There is no such option.
+/// Name of an option that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", pilotfish_config::unknown_name("option", .0, OPTIONS, "pilotfish serve --help"))]
 pub struct UnknownOption(pub String);
 
 impl InsecureOptions {
-    /// Reads names of options.
+    /// Parses names of options.
     ///
     /// # Errors
     /// When there is no option of a name.
@@ -51,41 +51,39 @@ impl InsecureOptions {
     }
 }
 
-/// Why a kubeconfig is not used.
+/// Reason why a kubeconfig is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KubeconfigError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("the kubeconfig cannot be read: {0}")]
     Unreadable(String),
-    /// There is nothing in it.
     #[error("the kubeconfig is empty")]
     Empty,
-    /// It is no text.
     #[error("the kubeconfig is not text in UTF-8")]
     NotText,
-    /// It is text, but not a kubeconfig.
+    /// The text is not a kubeconfig.
     #[error("not a kubeconfig: {0}")]
     NotAKubeconfig(String),
-    /// It names something that it does not have.
+    /// An entry is missing to which another one refers.
     #[error("the kubeconfig has no {what} {name:?}")]
     Missing {
-        /// What is missing.
+        /// Type of the missing entry.
         what: &'static str,
-        /// Its name.
+        /// Name of the missing entry.
         name: String,
     },
-    /// It uses something that is not allowed.
+    /// The kubeconfig uses a dangerous option that is not allowed.
     #[error("{what} is not allowed in the kubeconfig of a remote cluster")]
     Insecure {
-        /// What it uses, and where.
+        /// Field, and the user or cluster that has it.
         what: String,
-        /// The option that would allow it.
+        /// Name of the option that allows the field.
         option: String,
     },
 }
 
 impl KubeconfigError {
-    /// What to do about it.
+    /// Returns advice for correcting the kubeconfig, if there is any.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -97,10 +95,10 @@ impl KubeconfigError {
     }
 }
 
-/// Reads a kubeconfig and refuses what is dangerous.
+/// Parses a kubeconfig and refuses dangerous options that are not allowed.
 ///
 /// # Errors
-/// Says what is wrong.
+/// When the kubeconfig is incomplete, unreadable or not allowed.
 pub(super) fn read(bytes: &[u8], allowed: &InsecureOptions) -> Result<Kubeconfig, KubeconfigError> {
     let text = std::str::from_utf8(bytes).map_err(|_| KubeconfigError::NotText)?;
     if text.trim().is_empty() {
@@ -122,15 +120,16 @@ pub(super) fn read(bytes: &[u8], allowed: &InsecureOptions) -> Result<Kubeconfig
     Ok(config)
 }
 
-/// Checks a kubeconfig as one of a remote cluster is, without making a client of it.
+/// Checks a kubeconfig of a remote cluster without connecting to it.
 ///
 /// # Errors
-/// Says what is wrong.
+/// When the kubeconfig is incomplete, unreadable or not allowed.
 pub fn check_kubeconfig(bytes: &[u8], allowed: &InsecureOptions) -> Result<(), KubeconfigError> {
     read(bytes, allowed).map(drop)
 }
 
-/// Parsers show the text around a mistake, and the text is a secret: only the first line is reported.
+/// Returns the first line of a parser's message. Further lines would show the text around the mistake, which
+/// is secret.
 fn first_line(error: &kube::config::KubeconfigError) -> String {
     let text = match std::error::Error::source(error) {
         Some(cause) => cause.to_string(),
@@ -139,7 +138,7 @@ fn first_line(error: &kube::config::KubeconfigError) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-/// Whether the current context, its cluster and the cluster's server are there.
+/// Checks that the current context, its cluster and the cluster's server exist.
 fn is_complete(config: &Kubeconfig) -> Result<(), KubeconfigError> {
     let missing = |what, name: &str| KubeconfigError::Missing { what, name: name.to_owned() };
     let name = config.current_context.as_deref().unwrap_or_default();
@@ -182,7 +181,7 @@ fn check_cluster(name: &str, cluster: &Cluster, allowed: &InsecureOptions) -> Re
         }),
         false => Ok(()),
     };
-    // Everything else than TLS shows the token to whoever is on the way.
+    // Without TLS, the token could be read on the network.
     let scheme = cluster.server.as_deref().and_then(|server| server.split_once("://"));
     let is_https = scheme.is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("https"));
     refuse(!is_https && cluster.server.is_some(), "a server without https", "http")?;

@@ -7,8 +7,8 @@
 //!                     └─────────────────────────────────┘
 //! ```
 //!
-//! Each cluster is a failure domain of its own. One that does not answer delays readiness until its time is over; one that dies
-//! keeps its last state.
+//! Each cluster is a failure domain of its own. An unreachable cluster delays readiness until its timeout at
+//! start-up, and keeps its last state later.
 
 mod clients;
 mod clusters;
@@ -40,38 +40,38 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// The label of Secrets with kubeconfigs of remote clusters.
+/// Label of Secrets with kubeconfigs of remote clusters.
 pub(crate) const LABEL: &str = "istio/multiCluster";
-/// Updates that may wait.
+/// Capacity of the channels, in updates.
 const WAITING: usize = 64;
-/// How long no update may come before a generation takes the place of another: what the other has received already may still be
-/// on its way to the new one.
+/// Quiet time without updates before a generation replaces another one: updates that the other has received
+/// may still be on their way to the new one.
 const SETTLE: Duration = Duration::from_millis(500);
-/// How long after a generation broke down the next one begins.
+/// Pause between the failure of a generation and the start of the next one.
 const AFTER_BREAKDOWN: Duration = Duration::from_secs(5);
 
-/// Where kubeconfigs of remote clusters are.
+/// Source of the kubeconfigs of remote clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum KubeconfigsIn {
-    /// In Secrets with the label `istio/multiCluster` in the root namespace.
+    /// Secrets with the label `istio/multiCluster` in the root namespace.
     #[default]
     Secrets,
-    /// In a folder.
+    /// Files `ID.yaml` or `ID.yml` in a folder.
     Folder(PathBuf),
 }
 
-/// How remote clusters are found and read.
+/// Settings for finding and reading remote clusters.
 #[derive(Clone)]
 pub struct RemoteSettings {
-    /// Where kubeconfigs are.
     pub kubeconfigs: KubeconfigsIn,
-    /// How each cluster is read; its `cluster` is the one that holds the Secrets, in its `root_namespace`.
+    /// Settings of the source of each cluster. Their `cluster` is the one that holds the Secrets, in their
+    /// `root_namespace`.
     pub source: KubeSourceSettings,
-    /// How long readiness waits for a cluster.
+    /// Timeout of the first complete list of a cluster, for readiness.
     pub timeout: Duration,
-    /// Dangerous settings that kubeconfigs may use.
+    /// Dangerous options that kubeconfigs may use.
     pub allowed: InsecureOptions,
-    /// Where the clients of the clusters are kept, for others.
+    /// Registry for the clients of the clusters.
     pub clients: RemoteClients,
 }
 
@@ -79,23 +79,24 @@ pub struct RemoteSettings {
 /// after it was closed.
 #[derive(Debug)]
 pub enum RemoteEvent {
-    /// How the Secrets are: `Listed` when all clusters that were there at the start have been opened.
+    /// State of the Secrets or the folder: `Listed` when all clusters of the first list have been opened.
     Secrets(SourceBatch),
-    /// A cluster is read, perhaps beside an older generation. It takes over with its first complete list.
+    /// Start of a generation, perhaps beside an older one, which it replaces with its first complete list.
     Opened(ClusterGeneration),
-    /// What there is in a cluster.
+    /// Content of a cluster.
     Batch(ClusterGeneration, SourceBatch),
-    /// Readiness no longer waits for the first list of this generation, and why.
+    /// Readiness no longer waits for the first list of this generation, with the reason.
     GivenUp(ClusterGeneration, Arc<str>),
-    /// A generation is over, another one is in force.
+    /// End of a generation; another one is in force.
     Closed(ClusterGeneration),
-    /// A cluster is gone, and its generations are over.
+    /// Removal of a cluster, with its generations.
     Removed(Arc<str>, Vec<ClusterGeneration>),
 }
 
 /// An event of a generation's task.
 enum TaskEvent {
-    /// It has a complete list, and waits for the permit to send it: from then on this generation is in force.
+    /// The first list is complete. The task waits for the permit to send it, which puts this generation in
+    /// force.
     Listed(oneshot::Sender<()>),
     Broke,
 }
@@ -103,13 +104,13 @@ enum TaskEvent {
 /// The receiver of the events is gone.
 struct Closed;
 
-/// See the module's description.
+/// Controller of the remote clusters and of their tasks.
 pub struct Remotes {
     client: Client,
     settings: RemoteSettings,
     clusters: RemoteClusters,
     tasks: BTreeMap<ClusterGeneration, JoinHandle<()>>,
-    /// Whether the first list of Secrets is complete; until then nothing is done.
+    /// True after the first complete list of Secrets; until then no cluster is opened.
     complete: bool,
     failing: bool,
     out: mpsc::Sender<RemoteEvent>,
@@ -137,15 +138,15 @@ impl Remotes {
         }
     }
 
-    /// Runs until the receiver is dropped. All tasks that it started stop when it is dropped.
+    /// Runs until the receiver is dropped. Dropping the future stops all its tasks.
     ///
     /// # Errors
-    /// When the watch of Secrets ends by itself.
+    /// When the watch of Secrets ends although the receiver exists.
     pub async fn run(self) -> Result<(), SourceError> {
         match self.settings.kubeconfigs.clone() {
             KubeconfigsIn::Secrets => self.follow_secrets().await,
             KubeconfigsIn::Folder(folder) => {
-                // Nobody listens any more only when all of this ends anyway.
+                // A closed channel means that the process is ending.
                 let _ = self.follow_folder(folder).await;
                 Ok(())
             }
@@ -172,7 +173,7 @@ impl Remotes {
         }
     }
 
-    /// Takes in what there is in the folder.
+    /// Applies the current content of the folder.
     async fn apply_files(&mut self, files: &Result<folder::Files, String>) -> Result<(), Closed> {
         match files {
             Ok(files) => {
@@ -225,7 +226,7 @@ impl Remotes {
         Resource { path, labels: format!("{LABEL}=true"), fields: String::new() }
     }
 
-    /// Takes in news of the Secrets.
+    /// Applies an update of the watch of Secrets.
     async fn handle(&mut self, update: WatchUpdate) -> Result<(), Closed> {
         let mut events = Vec::new();
         match update {
@@ -252,7 +253,7 @@ impl Remotes {
         self.send_state(events).await
     }
 
-    /// Sends what happened to the Secrets or files as a whole, and what is wrong with them.
+    /// Sends events of the Secrets or files as a whole, with their current problems.
     async fn send_state(&self, events: Vec<SourceEvent>) -> Result<(), Closed> {
         let origin = format!("cluster {}", self.settings.source.cluster).into();
         let reports = self.clusters.problems(&origin);
@@ -286,7 +287,7 @@ impl Remotes {
                 if !self.clusters.is_current(generation) {
                     return Ok(());
                 }
-                // An error means that the task was stopped meanwhile.
+                // An error means that the task has been stopped.
                 let _ = permit.send(());
                 self.clusters.listed(generation).into_iter().collect()
             }
@@ -309,7 +310,10 @@ impl Remotes {
                     self.send(RemoteEvent::Closed(generation)).await?;
                 }
                 Action::Remove(cluster, generations) => {
-                    tracing::info!(%cluster, "the remote cluster is no longer wanted, it leaves with all that it had");
+                    tracing::info!(
+                        %cluster,
+                        "no usable kubeconfig for the remote cluster is left; its services are removed"
+                    );
                     for generation in &generations {
                         self.stop(generation).await;
                     }
@@ -340,7 +344,7 @@ impl Remotes {
         }
     }
 
-    /// Stops a generation; after this it sends nothing more.
+    /// Stops a generation and waits for its task, so that it sends nothing more.
     async fn stop(&mut self, generation: &ClusterGeneration) {
         let Some(task) = self.tasks.remove(generation) else { return };
         task.abort();
@@ -349,7 +353,7 @@ impl Remotes {
         if let Err(error) = ended
             && error.is_panic()
         {
-            tracing::error!(%generation, %error, "the task of a remote cluster broke down");
+            tracing::error!(%generation, %error, "the task that reads a remote cluster panicked");
         }
     }
 
@@ -364,7 +368,7 @@ impl Drop for Remotes {
     }
 }
 
-/// One generation.
+/// Task that reads one generation of a cluster.
 struct Task {
     generation: ClusterGeneration,
     source: KubeSourceSettings,
@@ -377,7 +381,7 @@ struct Task {
 impl Task {
     /// Reads until the receiver is dropped, or the source ends.
     async fn run(self, kubeconfig: Arc<Kubeconfig>) {
-        // Nobody listens any more only when all of this ends anyway.
+        // A closed channel means that the process is ending.
         let _ = self.follow(kubeconfig).await;
     }
 
@@ -387,7 +391,7 @@ impl Task {
         let client = match made.unwrap_or_else(|_| too_long()) {
             Ok(client) => client,
             Err(reason) => {
-                // The same kubeconfig will not do better next time.
+                // A retry with an unchanged kubeconfig would fail again.
                 self.failed(&reason).await?;
                 return self.give_up(reason).await;
             }
@@ -411,7 +415,10 @@ impl Task {
                         Ok(()) => "the source ended by itself".to_owned(),
                         Err(broken) => broken.to_string(),
                     };
-                    tracing::error!(cluster = %self.generation.cluster, reason, "the source of a remote cluster ended, it is started again soon");
+                    tracing::error!(
+                        cluster = %self.generation.cluster, reason,
+                        "the source of a remote cluster ended; it is restarted soon, its content stays"
+                    );
                     self.failed(&reason).await?;
                     tokio::time::sleep(AFTER_BREAKDOWN).await;
                     return self.notify(TaskEvent::Broke).await;
@@ -424,13 +431,13 @@ impl Task {
         }
     }
 
-    /// Waits until nothing that is decided already takes this generation out of force again.
+    /// Requests the permit to put this generation in force, and waits for it.
     async fn ask_to_take_over(&self) -> Result<(), Closed> {
         let (permit, answer) = oneshot::channel();
         self.notify(TaskEvent::Listed(permit)).await?;
         match answer.await {
             Ok(()) => Ok(()),
-            // Another one has taken its place, and this task is about to be stopped.
+            // The generation has been replaced, and this task is about to be stopped.
             Err(_) => std::future::pending().await,
         }
     }
@@ -454,7 +461,8 @@ impl Task {
     }
 }
 
-/// Makes a client, away from all others: generation files and running programs, where that is allowed, may take long.
+/// Makes a client on a thread of its own, because reading files and running programs (where allowed) may
+/// block for long.
 async fn connect(kubeconfig: Arc<Kubeconfig>) -> Result<Client, String> {
     let runtime = tokio::runtime::Handle::current();
     let made = tokio::task::spawn_blocking(move || {
@@ -467,5 +475,5 @@ async fn connect(kubeconfig: Arc<Kubeconfig>) -> Result<Client, String> {
             of_config(config).map_err(|error| error_chain(&error))
         })
     });
-    made.await.unwrap_or_else(|error| Err(format!("making a client broke down: {error}")))
+    made.await.unwrap_or_else(|error| Err(format!("making a client failed: {error}")))
 }

@@ -225,8 +225,8 @@ fn a_generation_that_broke_down_is_replaced() {
     assert_eq!(words(all.broke(&generation("gone", 9))), NOTHING);
 }
 
-/// One of: a Secret with tokens for clusters `a` and `b` (none, refused, or one of two), its deletion, or that the newest
-/// generation of a cluster is complete.
+/// One of: a Secret with tokens for clusters `a` and `b` (none, refused, or one of two), its deletion, or
+/// that the newest generation of a cluster is complete.
 type Event = (u8, Option<[Option<u8>; 2]>, bool);
 
 fn event() -> impl Strategy<Value = Event> {
@@ -235,8 +235,8 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Whatever happens: what is opened is closed once, a cluster that some Secret claims well is read, by one generation or by
-    /// two while it changes, and one that none claims is not.
+    /// Whatever happens: what is opened is closed once, a cluster that some Secret claims well is read, by
+    /// one generation or by two while it changes, and one that none claims is not.
     #[test]
     fn readings_are_balanced(events in proptest::collection::vec(event(), 1..40)) {
         let mut all = clusters();

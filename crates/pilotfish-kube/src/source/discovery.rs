@@ -1,9 +1,9 @@
-//! Discovery: which kinds an API server serves, and where.
+//! Discovery of the kinds that an API server serves, and of their paths.
 //!
-//! An API server that has just started answers before it knows all that it has: for a moment its list of groups is short, with a
-//! status of 200, and the right to something is denied because no role was read yet. Taking that at its word would take away every
-//! object of the missing kinds. So a kind that is missing from the list counts as missing only when its own path answers 404, which an
-//! API server answers only once all its paths are known (503 until then).
+//! An API server that has just started answers before it has loaded everything: for a moment its list of
+//! groups is short, with a status of 200, and rights are denied because no role was read yet. Trusting these
+//! answers would remove every object of the missing kinds. So a missing kind counts as gone only when its own
+//! path answers 404, which an API server answers only once all its paths are known (503 until then).
 
 use super::kinds::{Kinds, ResourceQuery, paths};
 use super::unserved::{UnservedKind, unserved_kinds};
@@ -22,36 +22,37 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long an answer may take.
+/// Timeout of a request.
 const ANSWER: Duration = Duration::from_secs(20);
-/// How long a right must have been denied before it counts as taken away.
+/// Time for which a right must be denied before it counts as revoked.
 const CERTAIN: Duration = Duration::from_secs(30);
 
-/// The outcome of a discovery.
+/// Result of a discovery.
 pub(super) struct Discovered {
-    /// Where each kind is served.
+    /// The resource of each kind that is served.
     pub(super) resources: BTreeMap<Kind, Resource>,
-    /// The kinds of `known` that are served no longer.
+    /// The kinds of `known` that are no longer served.
     pub(super) gone: BTreeSet<Kind>,
-    /// Whether Secrets of all namespaces may be read; `None` when the review failed.
+    /// True if Secrets of all namespaces may be read; `None` if the review failed.
     pub(super) all_secrets: Option<bool>,
-    /// Whether ConfigMaps of all namespaces may be read; `None` when the review failed.
+    /// True if ConfigMaps of all namespaces may be read; `None` if the review failed.
     pub(super) all_config_maps: Option<bool>,
-    /// Whether the mesh-wide settings are read.
+    /// True if the mesh-wide settings are read.
     pub(super) mesh: bool,
     /// Reviews of rights that failed.
     pub(super) unreviewed: Vec<Unreviewed>,
-    /// Kinds that belong to Istio or the Gateway API and are not served; none of a remote cluster, whose configuration is not read.
+    /// Kinds of Istio or the Gateway API that are not read; empty for a remote cluster, whose configuration
+    /// is not read.
     pub(super) unserved: Vec<UnservedKind>,
 }
 
-/// A review of a right that failed: whether the right is there stays unknown until the next discovery.
+/// A failed review of a right. The right stays unknown until the next discovery.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{objects}: {error}")]
 pub(super) struct Unreviewed {
-    /// What Pilotfish wants to read, in words.
+    /// The objects that Pilotfish asked to read, in words.
     objects: &'static str,
-    /// Why there is no verdict.
+    /// Error of the review.
     error: RequestError,
 }
 
@@ -62,13 +63,13 @@ impl Classify for Unreviewed {
 }
 
 impl Discovered {
-    /// Whether any of Istio's own kinds is served.
+    /// True if any of Istio's own kinds is served.
     pub(super) fn has_istio(&self) -> bool {
         self.resources.keys().any(|kind| kind.group().ends_with(".istio.io"))
     }
 }
 
-/// What to discover.
+/// A discovery of kinds and rights at an API server.
 pub(super) struct Discovery {
     pub(super) client: Client,
     pub(super) kinds: Kinds,
@@ -76,19 +77,20 @@ pub(super) struct Discovery {
     pub(super) mesh_config_map: Arc<str>,
     pub(super) secrets: Rights,
     pub(super) config_maps: Rights,
-    /// Whether the mesh-wide settings are read already, or have to be.
+    /// True if the mesh-wide settings are already read, or are required.
     pub(super) mesh: bool,
-    /// Where kinds are read now; `None` before the first discovery.
+    /// The resources that are read now, by kind; `None` before the first discovery.
     pub(super) known: Option<BTreeMap<Kind, Resource>>,
 }
 
-/// What is known of the right to read Secrets, or ConfigMaps, of all namespaces. It is given by a role of its own that can be left
-/// out.
+/// State of the right to read Secrets, or ConfigMaps, of all namespaces. It is granted by a separate role,
+/// which is optional.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rights {
-    /// Whether the last review allowed it; before the first one, the watch itself reports what is wrong.
+    /// True if the last review denied it. Before the first review it is false, and the watch reports any
+    /// error.
     denied: bool,
-    /// Since when it has been denied although it was given before.
+    /// Start of a denial that is too recent to count as revoked.
     doubted: Option<Instant>,
 }
 
@@ -97,8 +99,9 @@ impl Rights {
         !self.denied
     }
 
-    /// Handles an answer. A right that was there is gone when it was denied for a while: an API server that starts denies
-    /// everything until it has read its roles. `first`: nothing is read yet that could be taken away.
+    /// Applies the result of a review. A right that was granted counts as revoked only after [`CERTAIN`]: a
+    /// starting API server denies everything until it has read its roles. With `first`, nothing is read yet,
+    /// and a denial counts at once.
     pub(super) fn answered(&mut self, allowed: Option<bool>, first: bool, now: Instant) {
         match allowed {
             None => {}
@@ -113,10 +116,10 @@ impl Rights {
 }
 
 impl Discovery {
-    /// Asks the API server for the kinds that it serves, and for the rights to read them.
+    /// Requests the served kinds, and reviews the rights to read them.
     ///
     /// # Errors
-    /// When the API server does not list its groups, or does not say for sure that a missing kind is gone.
+    /// If the API server does not list its groups, or does not confirm that a missing kind is gone.
     pub(super) async fn run(mut self) -> Result<Discovered, String> {
         let groups = within(ANSWER, self.client.list_api_groups_aggregated()).await;
         let groups = groups.map_err(|error| error.to_string())?;
@@ -148,7 +151,7 @@ impl Discovery {
         for ((kind, _), verdict) in missing.iter().zip(verdicts) {
             match (verdict, self.known.as_ref().and_then(|known| known.get(kind))) {
                 (Ok(()), _) => drop(gone.insert(*kind)),
-                // It stays as it is until the API server is sure.
+                // The watch continues until the API server confirms that the kind is gone.
                 (Err(reason), Some(resource)) => {
                     kept.push(reason);
                     resources.insert(*kind, resource.clone());
@@ -160,14 +163,14 @@ impl Discovery {
             tracing::info!(
                 kinds = kept.len(),
                 reason,
-                "kinds are missing from the list of groups, and read on"
+                "API discovery omits kinds that may still be served; their watches continue"
             );
         }
         let unserved = if self.kinds == Kinds::All { unserved_kinds(&groups) } else { Vec::new() };
         Ok(Discovered { resources, gone, all_secrets, all_config_maps, mesh, unreviewed, unserved })
     }
 
-    /// Reviews the rights that decide what is read, all at a time.
+    /// Reviews the rights that decide what is read, concurrently.
     async fn review_rights(&self) -> Reviewed {
         let all_secrets = async {
             match self.kinds.includes(Kind::Secret) {
@@ -178,14 +181,15 @@ impl Discovery {
         let all_config_maps = async {
             match self.kinds {
                 Kinds::All => self.may_list("ConfigMaps of all namespaces", "configmaps", None).await,
-                // Of a remote cluster only what services and endpoints are made of is read.
+                // A remote cluster's ConfigMaps are not read: services and endpoints do not derive from them.
                 Kinds::Discovery => Ok(false),
             }
         };
         let mesh = async {
             match self.mesh {
                 true => Ok(true),
-                // Readers of remote clusters that were made for other control planes may not read them; they are not waited for.
+                // A remote cluster's account that was created for another control plane may lack this right,
+                // so readiness does not depend on it.
                 false => self.may_list("mesh config", "configmaps", Some(&self.mesh_config_map)).await,
             }
         };
@@ -197,23 +201,27 @@ impl Discovery {
         Reviewed { all_secrets, all_config_maps, mesh, unreviewed }
     }
 
-    /// Whether the API server answers 404 at the kind's own paths.
+    /// Confirms that the kind is not served: its own paths are answered with 404, or with 403.
+    ///
+    /// # Errors
+    /// If the kind is served, or a request fails.
     async fn is_gone(&self, kind: Kind, paths: &[String]) -> Result<(), String> {
         for path in paths {
             let request = http::Request::get(format!("{path}?limit=1")).body(Vec::new());
             let request = request.map_err(|error| error.to_string())?;
             match within(ANSWER, self.client.request_text(request)).await {
-                // Without the right to read the path, only the list counts. Bad credentials (401) prove nothing.
+                // Without the right to read the path, only the list is decisive. Bad credentials (401) prove
+                // nothing.
                 Err(error) if matches!(error.status, Some(403 | 404)) => {}
-                Ok(_) => return Err(format!("{kind} is served, and missing from the list of groups")),
-                Err(error) => return Err(format!("whether there is {kind}: {error}")),
+                Ok(_) => return Err(format!("{kind} is served, but API discovery omits it")),
+                Err(error) => return Err(format!("cannot check if {kind} is served: {error}")),
             }
         }
         Ok(())
     }
 
-    /// Whether objects may be read: the one of that name in the root namespace, or those of all namespaces. `objects` names them
-    /// for people.
+    /// Reviews the right to list objects: the one with that name in the root namespace, or those of all
+    /// namespaces. `objects` names them in messages.
     async fn may_list(
         &self,
         objects: &'static str,
@@ -237,7 +245,7 @@ impl Discovery {
     }
 }
 
-/// What reviews of rights said; see [`Discovered`].
+/// Results of reviewing rights; see [`Discovered`].
 struct Reviewed {
     all_secrets: Option<bool>,
     all_config_maps: Option<bool>,

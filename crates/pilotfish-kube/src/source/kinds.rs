@@ -1,4 +1,4 @@
-//! Which kinds are watched, and where the API server has them.
+//! Kinds that are watched, and their resources at the API server.
 
 use crate::watch::Resource;
 use kube::core::discovery::v2::{APIGroupDiscovery, APIGroupDiscoveryList, APIResourceDiscovery};
@@ -6,18 +6,19 @@ use pilotfish_config::served;
 use pilotfish_model::Kind;
 use std::collections::BTreeMap;
 
-/// What is read of a cluster.
+/// Kinds of objects that are read from a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kinds {
-    /// Everything: the cluster whose configuration is in force.
+    /// All kinds: for the cluster whose configuration is in force.
     #[default]
     All,
-    /// What services and endpoints are made of, and where it may be read the trust domain: a remote cluster.
+    /// Kinds that services and endpoints derive from, and the trust domain if permitted: for a remote
+    /// cluster.
     Discovery,
 }
 
-/// Kinds that a remote cluster is read for. WorkloadEntries are selected across clusters; Gateways of the Gateway API may be
-/// gateways between networks.
+/// Kinds that are read from a remote cluster. WorkloadEntries are selected across clusters; Gateways of the
+/// Gateway API may be gateways between networks.
 const DISCOVERY: &[Kind] = &[
     Kind::Service,
     Kind::EndpointSlice,
@@ -30,7 +31,7 @@ const DISCOVERY: &[Kind] = &[
     Kind::ServiceImport,
 ];
 
-/// Secrets are watched but for those whose types say that they are never served.
+/// Field selector of Secrets, without types that are never served.
 const UNWANTED_SECRETS: &str = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token,\
     type!=bootstrap.kubernetes.io/token,type!=kubernetes.io/basic-auth,type!=kubernetes.io/ssh-auth,\
     type!=kubernetes.io/dockercfg,type!=istio.io/ca-root";
@@ -44,27 +45,26 @@ impl Kinds {
     }
 }
 
-/// The kind whose watch brings the mesh-wide settings; beside them ConfigMaps with certificates of authorities.
+/// The kind whose watch delivers the mesh-wide settings, and ConfigMaps with CA certificates.
 pub(super) const MESH: Kind = Kind::ConfigMap;
 
-/// The request to the API server.
+/// Kinds and rights that determine the requests to the API server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ResourceQuery<'a> {
-    /// Which kinds.
     pub(super) kinds: Kinds,
     /// The namespace of the mesh-wide settings.
     pub(super) root_namespace: &'a str,
     /// The ConfigMap of the mesh-wide settings.
     pub(super) mesh_config_map: &'a str,
-    /// Whether Secrets may be read in every namespace, or in the root namespace alone.
+    /// True if Secrets may be read in every namespace, false for the root namespace only.
     pub(super) all_secrets: bool,
-    /// Whether ConfigMaps may be read in every namespace, or the one of the mesh-wide settings alone.
+    /// True if ConfigMaps may be read in every namespace, false for the one with the mesh-wide settings only.
     pub(super) all_config_maps: bool,
-    /// Whether the mesh-wide settings are read.
+    /// True if the mesh-wide settings are read.
     pub(super) mesh: bool,
 }
 
-/// What the API server has of kinds that are read everywhere: where each is served.
+/// Returns the resources that an API server has for these kinds, in all namespaces.
 #[must_use]
 pub fn resources_of(groups: &APIGroupDiscoveryList, kinds: &[Kind]) -> BTreeMap<Kind, Resource> {
     let wanted = ResourceQuery {
@@ -78,7 +78,7 @@ pub fn resources_of(groups: &APIGroupDiscoveryList, kinds: &[Kind]) -> BTreeMap<
     kinds.iter().filter_map(|kind| Some((*kind, wanted.resource(groups, *kind)?))).collect()
 }
 
-/// Every path under which a kind may be served everywhere, the preferred version first.
+/// Paths under which a kind may be served, for all namespaces, the preferred version first.
 pub(super) fn paths(kind: Kind) -> Vec<String> {
     let versions = served(kind).map_or(&[][..], |served| served.versions);
     versions.iter().map(|version| path(kind, version)).collect()
@@ -96,7 +96,7 @@ fn path(kind: Kind, version: &str) -> String {
 }
 
 impl ResourceQuery<'_> {
-    /// What the API server has of the wanted kinds: the request for each.
+    /// Returns the resource to list and watch for each wanted kind that the API server has.
     pub(super) fn resources(&self, groups: &APIGroupDiscoveryList) -> BTreeMap<Kind, Resource> {
         let includes = |kind: Kind| match kind {
             MESH => self.mesh || self.all_config_maps,
@@ -108,7 +108,7 @@ impl ResourceQuery<'_> {
 
     fn resource(&self, groups: &APIGroupDiscoveryList, kind: Kind) -> Option<Resource> {
         let version = match kind.group() {
-            // The core group is no group of the discovery of groups, and every API server has it.
+            // The core group is not in the discovery of groups, and every API server has it.
             "" => "v1",
             _ => served(kind)?.versions.iter().find(|version| has(groups, kind, version))?,
         };
@@ -122,7 +122,7 @@ impl ResourceQuery<'_> {
             Kind::Secret => (in_root, UNWANTED_SECRETS.to_owned()),
             _ => (everywhere, String::new()),
         };
-        // Credentials of remote clusters are nothing for gateways.
+        // Gateways do not use credentials of remote clusters.
         let labels = match kind {
             Kind::Secret => format!("{}!=true", crate::remote::LABEL),
             _ => String::new(),
@@ -131,7 +131,7 @@ impl ResourceQuery<'_> {
     }
 }
 
-/// Whether the status of a kind that is served there can be written.
+/// True if the kind has the subresource `status` in the served version.
 #[must_use]
 pub fn has_status(groups: &APIGroupDiscoveryList, kind: Kind, at: &Resource) -> bool {
     let version = at.path.trim_start_matches("/apis/").split('/').nth(1).unwrap_or_default();

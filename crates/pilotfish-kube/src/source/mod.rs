@@ -1,4 +1,4 @@
-//! The objects of one cluster, as a source.
+//! Source of the objects of one cluster.
 
 mod discovery;
 mod kinds;
@@ -28,47 +28,48 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use unserved::{Counts, UnservedKind};
 
-/// Updates of watches that may wait until the source takes them in.
+/// Capacity of the channel from watches to the source.
 const WAITING: usize = 1024;
-/// Most updates that become one batch.
+/// Maximum number of updates in one batch.
 const BATCH: usize = 4096;
-/// How often the kinds that are served are discovered without a sign that they changed.
+/// Interval of discovery without a sign that the served kinds changed.
 const REDISCOVER_AFTER: Duration = Duration::from_secs(60);
-/// How soon they are after CustomResourceDefinitions changed; the wait doubles with each further discovery.
+/// Delay of discovery after a change of CustomResourceDefinitions. It doubles with each further discovery,
+/// and from 10 s on the regular interval applies.
 const REDISCOVER_SOON: Duration = Duration::from_millis(250);
-/// The wait at which that ends.
+/// Delay from which the regular interval applies instead.
 const REDISCOVER_SOON_UNTIL: Duration = Duration::from_secs(10);
-/// A watch of CustomResourceDefinitions that is silent for longer is dead: the API server ends it sooner.
+/// Time without events after which a watch of CustomResourceDefinitions counts as dead: the API server ends
+/// it sooner.
 const SILENCE: Duration = Duration::from_secs(320);
 
-/// How a cluster is read.
+/// Identity and settings of a cluster's source.
 #[derive(Clone)]
 pub struct KubeSourceSettings {
     /// The cluster's id, for messages and metrics.
     pub cluster: Arc<str>,
-    /// What is read.
+    /// The kinds that are read.
     pub kinds: Kinds,
     /// The namespace of the mesh-wide settings.
     pub root_namespace: Arc<str>,
     /// The ConfigMap of the mesh-wide settings: `istio`, or `istio-REVISION`.
     pub mesh_config_map: Arc<str>,
-    /// How long no update may come after everything was listed before the source is listed; it waits ten times as long at most.
-    /// For a source that takes the place of another.
+    /// Time without updates after which the initial lists count as complete; 10 times as long at most. For a
+    /// source that replaces another one.
     pub settle: Duration,
-    /// More checks of each object.
+    /// Further checks of each object.
     pub checks: Vec<ObjectCheck>,
-    /// Hears what happens to watches.
+    /// Observer of the watches' events.
     pub observer: Arc<dyn Observer>,
-    /// Spreads requests over time.
     pub jitter: Jitter,
     /// Settings of the guard against lists that lack most objects.
     pub guard: GuardSettings,
-    /// Where those that wait are shown and accepted.
+    /// Board on which held losses are shown and accepted.
     pub board: GuardBoard,
 }
 
 impl KubeSourceSettings {
-    /// Everything of that cluster, with Istio's names.
+    /// Settings for all kinds of a cluster, with Istio's names.
     #[must_use]
     pub fn new(cluster: impl Into<Arc<str>>) -> Self {
         Self {
@@ -91,11 +92,10 @@ impl KubeSourceSettings {
     }
 }
 
-/// A watch that runs.
 struct RunningWatch {
-    /// `None` while the kind is gone.
+    /// Resource that is watched; `None` if the kind is gone.
     resource: Option<Resource>,
-    /// The path of the kind, for its watch; `None` when the kind is gone.
+    /// Channel to the watch with the kind's resource; `None` if the kind is gone.
     resources: watch::Sender<Option<Resource>>,
 }
 
@@ -105,25 +105,25 @@ pub struct KubeSource {
     settings: KubeSourceSettings,
     state: SourceState,
     running: BTreeMap<Kind, RunningWatch>,
-    /// Whether Secrets are read in every namespace.
+    /// The right to read Secrets in every namespace.
     secrets: Rights,
-    /// Whether ConfigMaps are read in every namespace.
+    /// The right to read ConfigMaps in every namespace.
     config_maps: Rights,
-    /// Whether the mesh-wide settings are read.
+    /// True if the mesh-wide settings are read.
     mesh: bool,
-    /// Whether kinds were discovered once.
+    /// True after the first successful discovery.
     discovered: bool,
     /// Reviews of rights that failed in the last discovery.
     unreviewed: Vec<Unreviewed>,
-    /// The count of objects whose kinds are not served, while it lasts.
+    /// The running count of objects of unserved kinds.
     counting: JoinSet<Counts>,
     tasks: JoinSet<()>,
     out: mpsc::Sender<SourceBatch>,
 }
 
-/// A part of the source ended without being stopped.
+/// A watch ended although the source was not stopped.
 #[derive(Debug, thiserror::Error)]
-#[error("a watch of cluster {0} ended by itself: {1}")]
+#[error("a watch of cluster {0} ended unexpectedly: {1}")]
 pub struct SourceError(Arc<str>, String);
 
 impl SourceError {
@@ -154,10 +154,10 @@ impl KubeSource {
         }
     }
 
-    /// Reads until the receiver of the batches is dropped. Stops all its watches when it is dropped.
+    /// Reads until the receiver of the batches is dropped. Dropping the future stops all watches.
     ///
     /// # Errors
-    /// When one of its watches ends by itself: going on without it would serve frozen data.
+    /// If a watch ends unexpectedly: the source must not serve its stale data.
     pub async fn run(mut self) -> Result<(), SourceError> {
         let (sender, mut updates) = mpsc::channel(WAITING);
         let (definitions, mut definitions_changed) = mpsc::channel(WAITING);
@@ -199,7 +199,7 @@ impl KubeSource {
         }
     }
 
-    /// Begins to discover which kinds are served. An API server that is slow to answer holds up nothing else.
+    /// Starts a discovery. A slow API server delays nothing else.
     fn discover(&self) -> impl Future<Output = Result<Discovered, String>> + Send + 'static {
         let known = self.running.iter();
         let known = known.filter_map(|(kind, running)| Some((*kind, running.resource.clone()?))).collect();
@@ -216,7 +216,8 @@ impl KubeSource {
         discovery.run()
     }
 
-    /// Starts and stops watches as discovery has it; returns whether all is known until the next regular one.
+    /// Starts and stops watches according to a discovery. Returns true if nothing is missing until the next
+    /// regular one.
     fn apply_discovery(
         &mut self,
         found: Result<Discovered, String>,
@@ -235,10 +236,10 @@ impl KubeSource {
         self.config_maps.answered(found.all_config_maps, !self.discovered, Instant::now());
         let cluster = &self.settings.cluster;
         if before.0 && !self.secrets.all() && self.settings.kinds.includes(Kind::Secret) {
-            tracing::info!(%cluster, "Secrets are read in the root namespace alone: more is not allowed");
+            tracing::info!(%cluster, "no right to list Secrets of all namespaces; reading the root namespace only");
         }
         if before.1 && !self.config_maps.all() && self.settings.kinds == Kinds::All {
-            tracing::info!(%cluster, "ConfigMaps with certificates of authorities are not read: it is not allowed");
+            tracing::info!(%cluster, "no right to list ConfigMaps; those with CA certificates are not read");
         }
         if !self.discovered && self.settings.kinds == Kinds::All && !found.has_istio() {
             tracing::warn!(
@@ -263,22 +264,22 @@ impl KubeSource {
         self.report_unreviewed(found.unreviewed)
     }
 
-    /// Begins to count objects of kinds that are not served, unless it still waits for the last count. Nothing waits for it.
+    /// Starts counting objects of unserved kinds in the background, unless the last count is still running.
     fn count(&mut self, unserved: Vec<UnservedKind>) {
         if self.counting.is_empty() {
             self.counting.spawn(unserved::count(self.client.clone(), unserved));
         }
     }
 
-    /// Warns of reviews of rights that failed, once for each reason. Returns whether another try has to wait for the next regular
-    /// discovery: one that passes is worth trying sooner.
+    /// Logs reviews of rights that failed, once for each reason. Returns true if the next try can wait for
+    /// the regular discovery, since no failure is transient.
     fn report_unreviewed(&mut self, unreviewed: Vec<Unreviewed>) -> bool {
         let cluster = &self.settings.cluster;
         for review in unreviewed.iter().filter(|review| !self.unreviewed.contains(review)) {
             tracing::warn!(
                 %cluster,
                 reason = %review,
-                "the API server did not say whether Pilotfish may read these objects; until a review succeeds, nothing changes in what it reads of them"
+                "cannot review the right to read objects; the last known right applies until a review succeeds"
             );
         }
         let passes = unreviewed.iter().any(|review| review.class() == ErrorClass::Transient);
@@ -306,8 +307,8 @@ impl KubeSource {
         }
     }
 
-    /// Watches CustomResourceDefinitions, for a sign that other kinds are served. Without the right to see them,
-    /// kinds are discovered now and then.
+    /// Watches CustomResourceDefinitions, whose changes suggest that other kinds are served. Without the
+    /// right to read them, only the periodic discovery finds new kinds.
     fn watch_definitions(&mut self, sender: mpsc::Sender<()>) {
         let client = self.client.clone();
         let cluster = self.settings.cluster.clone();
@@ -328,7 +329,7 @@ impl KubeSource {
         });
     }
 
-    /// How objects of a kind are read.
+    /// Returns the reader of a kind's objects.
     fn reader(&self, kind: Kind) -> Reader {
         match kind {
             MESH => Reader::ConfigMaps {
@@ -346,7 +347,7 @@ impl KubeSource {
         WatchTarget { cluster: cluster.clone(), kind, observer: observer.clone(), jitter }
     }
 
-    /// A task ended: right when its kind is gone, an error otherwise.
+    /// Handles the end of a task: regular if its kind is gone, an error otherwise.
     fn ended(&self, ended: Result<(), tokio::task::JoinError>) -> Result<(), SourceError> {
         ended.map_err(|error| self.broken(&error))
     }
@@ -361,7 +362,8 @@ async fn definitions(client: &Client, sender: &mpsc::Sender<()>) -> Result<(), R
     use futures::TryStreamExt;
     use kube::core::{PartialObjectMeta, WatchEvent};
     const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-    // From whatever is known (0): the newest, which a list without a version requests, an API server with an old etcd cannot promise.
+    // From any known version (0): an API server with an old etcd cannot guarantee the newest, which a list
+    // without a version requests.
     let request = http::Request::get(
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?watch=true&resourceVersion=0&timeoutSeconds=300",
     )
@@ -383,11 +385,11 @@ async fn definitions(client: &Client, sender: &mpsc::Sender<()>) -> Result<(), R
     Ok(())
 }
 
-/// When no update has come for long enough.
+/// Timer that detects the end of the initial updates.
 struct SettleTimer {
     settle: Duration,
     at: Instant,
-    /// When it counts as quiet whatever comes.
+    /// Time at which it ends regardless of further updates.
     latest: Option<Instant>,
 }
 
@@ -396,7 +398,7 @@ impl SettleTimer {
         Self { settle, at: Instant::now() + settle, latest: None }
     }
 
-    /// Handles an update; `complete` is whether everything had been listed before.
+    /// Handles an update. `complete` is true if all lists were complete before.
     fn activity(&mut self, complete: bool, now: Instant) {
         self.at = now + self.settle;
         if complete {
@@ -406,10 +408,9 @@ impl SettleTimer {
     }
 }
 
-/// When to discover kinds.
 struct DiscoverySchedule {
     at: Instant,
-    /// The wait after the next discovery while kinds may still be changing.
+    /// Delay of the next discovery while kinds may still be changing.
     soon: Option<Duration>,
     backoff: Backoff,
 }
@@ -419,13 +420,13 @@ impl DiscoverySchedule {
         Self { at: Instant::now(), soon: None, backoff: Backoff::new(BACKOFF, jitter) }
     }
 
-    /// There is a sign that kinds changed. They are served a moment later.
+    /// Brings discovery forward, after a sign that kinds changed. They are served a moment later.
     fn soon(&mut self, now: Instant) {
         self.soon = Some(REDISCOVER_SOON);
         self.at = self.at.min(now + REDISCOVER_SOON);
     }
 
-    /// Discovery ended.
+    /// Schedules the discovery after this one. `found` is true if this one succeeded.
     fn done(&mut self, found: bool, now: Instant) {
         let wait = match (found, self.soon) {
             (false, _) => self.backoff.wait(),

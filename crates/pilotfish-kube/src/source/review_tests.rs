@@ -1,4 +1,4 @@
-//! What a source does while the API server answers no review of its rights. Time is virtual.
+//! Behaviour of a source while the API server does not complete reviews of its rights. Time is virtual.
 
 use super::discovery::{Discovery, Rights};
 use super::{Kinds, KubeSource, KubeSourceSettings};
@@ -13,10 +13,10 @@ use tokio::time::{Instant, timeout};
 
 const MESH_CONFIG_MAP: &str = "/api/v1/namespaces/istio-system/configmaps";
 
-/// What a review is answered.
+/// The server's response to a review.
 #[derive(Clone, Copy)]
 enum Verdict {
-    /// Nothing, for ever.
+    /// No response at all.
     Silence,
     /// This status and text.
     Answer(u16, &'static str),
@@ -26,7 +26,8 @@ const ALLOWED: Verdict = Verdict::Answer(201, r#"{"spec": {}, "status": {"allowe
 const BUSY: Verdict = Verdict::Answer(503, r#"{"code": 503, "message": "busy"}"#);
 const FORBIDDEN: Verdict = Verdict::Answer(403, r#"{"code": 403, "message": "no reviews"}"#);
 
-/// An API server with core kinds alone. `review` has the verdict on its n-th review. The paths of all requests come out.
+/// An API server with core kinds only. `review` returns the verdict on its n-th review. The receiver gets all
+/// request paths.
 fn server(review: impl Fn(usize) -> Verdict + Send + 'static) -> (Client, mpsc::UnboundedReceiver<String>) {
     let (paths, requested) = mpsc::unbounded_channel();
     let mut reviews = 0;
@@ -87,7 +88,7 @@ async fn reviews_that_are_not_answered_are_reported() {
     }
 }
 
-/// How long a source of a remote cluster takes to read mesh config.
+/// Returns the time that the source of a remote cluster needs to read the mesh config.
 async fn until_mesh_config(review: impl Fn(usize) -> Verdict + Send + 'static) -> Duration {
     let (client, mut requested) = server(review);
     let (out, _batches) = mpsc::channel(64);

@@ -1,4 +1,4 @@
-//! The updates of all watches of a cluster as batches of one source, without IO.
+//! Merges updates of all watches of a cluster into batches of one source, without IO.
 
 use super::unserved::{Counts, UnservedKind};
 use crate::watch::{Change, WatchUpdate};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// How one watch is.
+/// State of one watch.
 #[derive(Debug, Default)]
 struct WatchState {
     listed: bool,
@@ -24,17 +24,18 @@ pub(super) struct SourceState {
     checks: Vec<ObjectCheck>,
     watches: BTreeMap<Kind, WatchState>,
     problems: BTreeMap<ObjectKey, Vec<ProblemReport>>,
-    /// Kinds that are not served, with the number of their objects, or why it is unknown.
+    /// Kinds that are not served, with the number of their objects, or the error of counting them.
     unserved: BTreeMap<UnservedKind, Result<usize, String>>,
     problems_changed: bool,
     events: Vec<SourceEvent>,
-    /// Whether kinds were discovered.
+    /// True if discovery has succeeded.
     discovered: bool,
     discovery_failing: Option<String>,
-    /// Whether no update came for long enough after everything was listed.
+    /// True once no update came for [`KubeSourceSettings::settle`](super::KubeSourceSettings::settle) after
+    /// all lists.
     settled: bool,
     sent_listed: bool,
-    /// The failure that was reported: the plural of a kind, and why.
+    /// The reported failure: the plural of a kind, and the reason.
     reported_failure: Option<(&'static str, String)>,
 }
 
@@ -56,17 +57,17 @@ impl SourceState {
         }
     }
 
-    /// A kind is watched from now on. It counts for the first list only when it was there at the start.
+    /// Adds a watched kind. It belongs to the first list only if it was there at the start.
     pub(super) fn watch(&mut self, kind: Kind) {
         self.watches.entry(kind).or_default();
     }
 
-    /// A kind is no longer watched.
+    /// Removes a watched kind.
     pub(super) fn unwatch(&mut self, kind: Kind) {
         self.watches.remove(&kind);
     }
 
-    /// It is known which kinds there are, or why not.
+    /// Records the result of a discovery.
     pub(super) fn discovered(&mut self, result: Result<(), String>) {
         match result {
             Ok(()) => {
@@ -77,7 +78,7 @@ impl SourceState {
         }
     }
 
-    /// The objects of kinds that are not served were counted. A failure that passes leaves the last count.
+    /// Records the counts of objects of unserved kinds. A transient failure keeps the last count.
     pub(super) fn counted(&mut self, counts: Counts) {
         let mut unserved = BTreeMap::new();
         for (kind, count) in counts {
@@ -86,7 +87,7 @@ impl SourceState {
                 (Ok(0), _) => continue,
                 (Ok(count), _) => Ok(count),
                 (Err(error), Some(before)) if error.class.is_transient() => before.clone(),
-                // The definition went meanwhile.
+                // The definition was deleted meanwhile.
                 (Err(error), _) if error.status == Some(404) => continue,
                 (Err(error), _) => Err(error.to_string()),
             };
@@ -118,7 +119,7 @@ impl SourceState {
         }
     }
 
-    /// Everything that was not sent yet.
+    /// Returns everything that was not sent yet.
     pub(super) fn batch(&mut self, now: SystemTime) -> SourceBatch {
         let mut batch = SourceBatch { events: std::mem::take(&mut self.events), problems: None };
         if std::mem::take(&mut self.problems_changed) {
@@ -137,12 +138,12 @@ impl SourceState {
         batch
     }
 
-    /// Whether everything was listed, and only quiet is missing for reporting that.
+    /// True if all lists are complete and only the settle time is missing until they are reported.
     pub(super) fn waits_for_quiet(&self) -> bool {
         !self.settled && self.is_listed()
     }
 
-    /// No update came for long enough.
+    /// Records that the settle time is over.
     pub(super) fn settled(&mut self) {
         self.settled = true;
     }
@@ -151,8 +152,8 @@ impl SourceState {
         self.discovered && self.watches.values().all(|watch| watch.listed)
     }
 
-    /// Reports that something fails, or nothing any more. A failure that was reported stands for all others while it lasts: when an
-    /// API server dies, thirty watches fail one after the other.
+    /// Reports that something fails, or that nothing fails any more. While one failure is reported, others
+    /// are not: when an API server dies, thirty watches fail one after the other.
     fn report_failure(&mut self, batch: &mut SourceBatch, now: SystemTime) {
         let failing = self.failing();
         let still = self.reported_failure.as_ref().is_some_and(|reported| failing.contains(reported));
@@ -164,7 +165,7 @@ impl SourceState {
                 let reason = format!("{what}: {reason}").into();
                 batch.events.push(SourceEvent::Failed { at: now, reason });
             }
-            // Before the first list is complete, the end of a failure does not mean that all is there.
+            // Before the first list is complete, the end of a failure does not mean that everything was read.
             None if self.reported_failure.is_some() && self.sent_listed => {
                 batch.events.push(SourceEvent::Recovered)
             }
@@ -173,7 +174,7 @@ impl SourceState {
         self.reported_failure = failing.into_iter().next();
     }
 
-    /// What fails now, and why.
+    /// Current failures, each with its reason.
     fn failing(&self) -> Vec<(&'static str, String)> {
         let watches =
             self.watches.iter().filter_map(|(kind, watch)| Some((kind.plural(), watch.failing.clone()?)));
@@ -249,7 +250,8 @@ impl SourceState {
             effective: if problem.severity == Severity::Error { effective } else { Effective::Written },
         });
         let reports: Vec<_> = reports.collect();
-        // Objects with a warning change all the time; their reports, which are sent together with all others, do not.
+        // Objects with a warning change all the time; their reports, which are sent together with all others,
+        // do not.
         if self.problems.get(key) != Some(&reports) {
             self.problems.insert(key.clone(), reports);
             self.problems_changed = true;

@@ -1,7 +1,8 @@
-//! Kinds that belong to Istio or the Gateway API and are not served: which an API server has, and the number of their objects.
+//! Kinds of Istio and the Gateway API that an API server has but Pilotfish does not read, and the number of
+//! their objects.
 //!
-//! They are not watched. A list with the metadata of one object has the number of the others, so the cost of a count does not grow with
-//! the objects.
+//! They are not watched. A list with the metadata of one object has the number of the others, so the cost of
+//! a count does not grow with the objects.
 
 use crate::request::{RequestError, within};
 use futures::{StreamExt, stream};
@@ -14,11 +15,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-/// Time limit of a count.
+/// Timeout of a count.
 const ANSWER: Duration = Duration::from_secs(20);
-/// The most kinds that are counted.
+/// Maximum number of kinds that are counted.
 const MOST_KINDS: usize = 50;
-/// Counts at a time.
+/// Maximum number of concurrent counts.
 const CONCURRENT: usize = 4;
 
 /// A kind of an API server that is not served.
@@ -30,17 +31,17 @@ pub(super) struct UnservedKind {
     plural: String,
 }
 
-/// The number of objects of each kind, or why it is unknown.
+/// Number of objects of each kind, or the error of counting them.
 pub(super) type Counts = Vec<(UnservedKind, Result<usize, RequestError>)>;
 
 impl fmt::Display for UnservedKind {
-    /// `extensions.istio.io/v1alpha1 TrafficExtension`.
+    /// Formats as `extensions.istio.io/v1alpha1 TrafficExtension`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{} {}", self.group, self.version, self.kind)
     }
 }
 
-/// The kinds that belong to Istio or the Gateway API, and that an API server has in no version that is served.
+/// Kinds of Istio and the Gateway API that an API server has, but in no version that Pilotfish reads.
 pub(super) fn unserved_kinds(groups: &APIGroupDiscoveryList) -> Vec<UnservedKind> {
     groups.items.iter().flat_map(unserved_of).take(MOST_KINDS).collect()
 }

@@ -1,25 +1,25 @@
-//! What was found out about tokens a moment ago: a bounded table without IO or clock. Tokens are in it as SHA-256 only.
+//! Cache of verdicts about tokens: a bounded table without IO or clock. It holds tokens as SHA-256 only.
 
 use super::{ReviewError, ServiceAccount};
 use ring::digest::{SHA256, digest};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// How long a token is known to be good: so long may one that was revoked still open streams.
+/// Lifetime of an accepting verdict, for which a revoked token can still open streams.
 const GOOD: Duration = Duration::from_secs(60);
-/// How long a token is known to be bad.
+/// Lifetime of a refusing verdict.
 const BAD: Duration = Duration::from_secs(10);
-/// Tokens that are remembered.
+/// Limit on the number of tokens.
 const MOST: usize = 10_000;
 
-/// What a token is remembered by.
+/// SHA-256 of a cluster's name and a token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key([u8; 32]);
 
 impl Key {
-    /// Of a token for a cluster.
+    /// Computes the key of a token for a cluster.
     pub(super) fn of(cluster: &str, token: &str) -> Self {
-        // No part of a token can be taken for the end of a cluster's name.
+        // The length keeps the start of a token from being read as the end of a cluster's name.
         let length = u64::try_from(cluster.len()).unwrap_or(u64::MAX).to_be_bytes();
         let hash = digest(&SHA256, &[&length, cluster.as_bytes(), token.as_bytes()].concat());
         let mut key = [0; 32];
@@ -27,7 +27,6 @@ impl Key {
         Self(key)
     }
 
-    /// Returns the SHA-256 of cluster and token.
     pub(super) fn digest(self) -> [u8; 32] {
         self.0
     }
@@ -35,12 +34,12 @@ impl Key {
 
 pub(super) type Outcome = Result<ServiceAccount, ReviewError>;
 
-/// See the module.
+/// Verdicts with the times until which they hold.
 #[derive(Default)]
 pub(super) struct Cache(HashMap<Key, (Outcome, Instant)>);
 
 impl Cache {
-    /// What is known at that time.
+    /// Returns the verdict that holds at `now`.
     pub(super) fn get(&self, key: Key, now: Instant) -> Option<Outcome> {
         let (outcome, until) = self.0.get(&key)?;
         (now < *until).then(|| outcome.clone())

@@ -1,6 +1,7 @@
-//! What a token says of itself, before an API server is asked about it: one that cannot be good costs no request.
+//! Check of a token's claims before its review by an API server, so that a token that cannot be valid costs
+//! no request.
 //!
-//! Nothing of it is believed. What cannot be read here, an API server decides.
+//! The claims are unverified and serve only to refuse a token; the API server decides about every other one.
 
 use super::ReviewError;
 use base64::Engine;
@@ -8,12 +9,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How far the clocks of this machine and of the API server may be apart.
+/// Tolerated difference between the clocks of this machine and of the API server.
 const SKEW: Duration = Duration::from_secs(300);
-/// The subjects of service accounts.
+/// Prefix of the subjects of service accounts.
 const SUBJECT: &str = "system:serviceaccount:";
 
-/// The registered claims (RFC 7519) that decide. A token may leave any of them out.
+/// Registered claims (RFC 7519) that are checked. A token may omit any of them.
 #[derive(Deserialize)]
 struct Claims {
     #[serde(default)]
@@ -41,11 +42,11 @@ impl Audience {
     }
 }
 
-/// Refuses a token that no API server could accept: it has not the form of one, is for others, has expired, or is no service account's.
-/// Returns when it says that it ends.
+/// Refuses a token that no API server could accept: malformed, for another audience, expired, or with another
+/// subject than a service account. Returns the token's `exp`.
 ///
 /// # Errors
-/// Says which of these.
+/// The reason for the refusal.
 pub(super) fn check(
     token: &str,
     audiences: &[String],

@@ -1,7 +1,7 @@
-//! Who a bearer token belongs to, as a TokenReview of the API server that issued it answers.
+//! Service accounts of bearer tokens, by TokenReviews of the API server that issued them.
 //!
-//! Verdicts are cached for a moment, so that a client that reconnects costs no request. While an API server cannot
-//! answer, its tokens are refused.
+//! Verdicts are cached for a moment, so that a client that reconnects costs no request. While an API server
+//! cannot answer, its tokens are refused.
 
 mod cache;
 mod claims;
@@ -24,43 +24,41 @@ use tokio::time::timeout;
 const AT_A_TIME: usize = 64;
 /// Requests for tokens from one address at a time (limit `address-reviews`).
 pub const ADDRESS_REVIEWS: usize = 16;
-/// Refused reviews of one address in a second (limit `address-reviews`): so many of its tokens that nobody
-/// has seen reach an API server.
+/// Refused reviews of one address per second (limit `address-reviews`), which bounds the unknown tokens of an
+/// address that reach an API server.
 pub const ADDRESS_REFUSALS: u32 = 10;
-/// How long one may take, with the wait for its turn.
+/// Time limit of a review, including the wait for a permit.
 const LIMIT: Duration = Duration::from_secs(5);
-/// The longest token, in bytes. Those of service accounts have about 1,000.
+/// Size limit of a token in bytes. Tokens of service accounts have about 1,000.
 const LONGEST: usize = 16 << 10;
 
 /// A Kubernetes service account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceAccount {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// The cluster whose API server knows it.
+    /// Cluster whose API server accepted the token.
     pub cluster: Arc<str>,
-    /// When the token ends, if it does.
+    /// Expiry of the token, if it has one.
     pub expires: Option<SystemTime>,
 }
 
-/// Why a token proves nothing.
+/// Reason why a token is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReviewError {
-    /// The client names a cluster that is not read.
+    /// The client names a cluster that this control plane does not read.
     #[error("no cluster {0:?} is read here, whose API server could check the token")]
     NoCluster(String),
-    /// It is no token at all.
+    /// The text has not the form of a token of a service account.
     #[error("the token is empty, too long, or none of a service account")]
     NoToken,
     /// The API server refused it.
     #[error("the token is not accepted: {0}")]
     Refused(String),
-    /// It is valid, but for another audience.
+    /// The token is valid for another audience.
     #[error("the token is not for {0}")]
     Audience(String),
-    /// It is valid, but not a workload's.
+    /// The token is valid, but its user is no service account.
     #[error("the token is not one of a service account")]
     NoServiceAccount,
     /// Too many tokens of the client's address are under review, or were refused a moment ago.
@@ -69,35 +67,35 @@ pub enum ReviewError {
     /// The API server gave no verdict.
     #[error("the API server of cluster {cluster} cannot check the token now: {reason}")]
     Unavailable {
-        /// The cluster.
         cluster: String,
-        /// Why the review failed.
+        /// Reason why the review failed.
         reason: String,
     },
 }
 
 impl ReviewError {
-    /// Whether an API server refused the token, rather than failing to review it.
+    /// True if the token was refused, rather than its review having failed.
     fn is_verdict(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::Audience(_) | Self::NoServiceAccount)
     }
 }
 
-/// Has API servers review tokens.
+/// Reviewer of tokens, with limits by address and a cache of verdicts.
 pub struct TokenReviewer {
     own: (Arc<str>, Client),
     remote: RemoteClients,
     audiences: Vec<String>,
     turns: Turns,
-    /// Reviews of tokens that are new, and of those that were good before: neither keeps the other from its
-    /// turn.
+    /// Concurrent reviews by address: of unknown tokens, and of tokens that were accepted before. Neither
+    /// group uses the slots of the other.
     addresses: [Arc<Slots<IpAddr>>; 2],
     refusals: RefusalLimit,
     cache: Mutex<Cache>,
 }
 
 impl TokenReviewer {
-    /// Reviews tokens at `own`, the cluster of that id, and at the remote clusters. Tokens must be for one of the audiences.
+    /// Returns a reviewer for tokens of `own`, the id and client of the local cluster, and of the remote
+    /// clusters. Tokens must be for one of the audiences.
     #[must_use]
     pub fn new(own: (Arc<str>, Client), remote: RemoteClients, audiences: Vec<String>) -> Self {
         Self {
@@ -111,10 +109,11 @@ impl TokenReviewer {
         }
     }
 
-    /// Who the token of a client at that address belongs to, which says that it is in that cluster; an empty cluster is the own one.
+    /// Returns the service account of the token of a client at `address`. `cluster` is the cluster that the
+    /// client names; an empty one is the local cluster.
     ///
     /// # Errors
-    /// Says why it proves nothing.
+    /// The reason why the token is not accepted.
     pub async fn review(
         &self,
         address: IpAddr,
@@ -155,7 +154,7 @@ impl TokenReviewer {
             Err(error) if error.is_verdict() => attempt.refused(Instant::now()),
             Err(_) => attempt.undecided(),
         }
-        // The API server accepted the token, so what it says of itself is true.
+        // The API server accepted the token, which vouches for its claims.
         let outcome = outcome.map(|account| ServiceAccount { expires, ..account });
         self.cache.lock().put(key, &outcome, Instant::now());
         outcome
@@ -177,12 +176,13 @@ impl TokenReviewer {
     }
 }
 
-/// Whose turn it is, for each cluster by itself: one that does not answer keeps no other waiting.
+/// Semaphores for reviews, one for each cluster, so that reviews at a slow API server delay no other
+/// cluster's.
 #[derive(Default)]
 struct Turns(Mutex<HashMap<String, Arc<Semaphore>>>);
 
 impl Turns {
-    /// Those of a cluster that is read.
+    /// Returns the semaphore of a cluster.
     fn of(&self, cluster: &str) -> Arc<Semaphore> {
         let mut turns = self.0.lock();
         let known = turns.get(cluster).cloned();
@@ -198,7 +198,7 @@ impl Turns {
     }
 }
 
-/// The client chose the name: a long one is cut.
+/// Returns [`ReviewError::NoCluster`] with a shortened name, because the client chose the name.
 fn no_cluster(name: &str) -> ReviewError {
     ReviewError::NoCluster(name.chars().take(64).collect())
 }

@@ -1,5 +1,5 @@
-//! TokenReview: the request, and what the answer means. Only the fields that count are read; the answer repeats the token, so it is
-//! never shown.
+//! TokenReview: the request, and the interpretation of the answer. The answer contains the token, so it is
+//! never logged.
 
 use super::cache::Outcome;
 use super::{ReviewError, ServiceAccount};
@@ -7,15 +7,15 @@ use http::Request;
 use serde::Deserialize;
 use serde_json::json;
 
-/// The group of all service accounts.
+/// Group of all service accounts.
 const GROUP: &str = "system:serviceaccounts";
-/// What the names of service accounts begin with.
+/// Prefix of the user names of service accounts.
 const PREFIX: &str = "system:serviceaccount:";
 
-/// The request for a token that must be for one of the audiences.
+/// Returns the request for a token that must be for one of the audiences.
 ///
 /// # Errors
-/// When it is no request, which does not happen.
+/// When the HTTP request cannot be built, which does not happen.
 pub(super) fn request(token: &str, audiences: &[String]) -> Result<Request<Vec<u8>>, http::Error> {
     let review = json!({
         "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
@@ -48,7 +48,7 @@ struct User {
     groups: Vec<String>,
 }
 
-/// What the API server of a cluster answered.
+/// Reads the answer of the API server of a cluster.
 pub(super) fn outcome(answer: &str, audiences: &[String], cluster: &str) -> Outcome {
     let Ok(Review { status }) = serde_json::from_str(answer) else {
         let reason = "its answer is no TokenReview".to_owned();
@@ -75,7 +75,7 @@ pub(super) fn outcome(answer: &str, audiences: &[String], cluster: &str) -> Outc
     }
 }
 
-/// Whether it can stand in a SPIFFE id.
+/// True if the text is allowed as a segment of a SPIFFE id.
 fn is_part(text: &str) -> bool {
     let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
     !text.is_empty() && text.chars().all(known)

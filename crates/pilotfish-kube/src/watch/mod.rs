@@ -1,4 +1,5 @@
-//! The watch of one kind: sends requests, hands the answers to the [`Reflector`], and goes on after every failure.
+//! Watch of one kind: sends requests, passes the answers to the [`Reflector`], and retries after every
+//! failure.
 
 mod reflector;
 mod request;
@@ -21,30 +22,31 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
-/// How long the API server may take to answer.
+/// Timeout for the start of an answer of the API server.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a whole page of a list may take.
+/// Timeout for a complete page of a list.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(120);
-/// Bookmarks come about every minute: a stream that is silent for longer than this is requested again.
+/// Timeout of a watch without events. Bookmarks arrive about once a minute, so a stream that is silent for
+/// longer is dead.
 const SILENCE: Duration = Duration::from_secs(180);
-/// A watch that ends sooner than this is not requested again at once.
+/// Minimum duration of a watch that is resumed without a pause.
 const SHORTEST_WATCH: Duration = Duration::from_millis(500);
 
-/// An answer that takes longer than this is counted as slow.
+/// Latency from which an answer counts as slow.
 const SLOW: Duration = Duration::from_secs(1);
-/// So many expired versions in a row are a failure.
+/// Number of consecutive expired versions that is reported as a failure.
 const EXPIRED_IN_A_ROW: u32 = 2;
 
-/// What a watch sends.
+/// Update that a watch sends to its receiver.
 #[derive(Debug)]
 pub enum WatchUpdate {
-    /// What differs.
+    /// Differences since the last update.
     Changes(Vec<Change>),
     /// The first list is complete.
     Listed,
-    /// It cannot be read now, and why.
+    /// The kind cannot be read at present, with the reason.
     Failed(String),
-    /// It can be read again, or for the first time.
+    /// The kind can be read, for the first time or after a failure.
     Healthy,
 }
 
@@ -57,20 +59,20 @@ pub trait Observer: Send + Sync {
 /// An event of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchEvent {
-    /// A whole list was read.
+    /// A list was read to its end.
     Listed,
-    /// A watch ended without an error and goes on.
+    /// A watch ended without an error and was resumed.
     Resumed,
     /// A request or stream failed.
     Failed,
-    /// The API server no longer had the version, so everything is listed again.
+    /// The API server no longer had the requested version, so the kind is listed again.
     Expired,
     /// An answer began only after a second or more.
     Slow,
 }
 
 impl WatchEvent {
-    /// In one word, for labels of metrics.
+    /// Returns the value for labels of metrics.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -83,7 +85,7 @@ impl WatchEvent {
     }
 }
 
-/// Records nothing.
+/// [`Observer`] that discards all events.
 #[derive(Debug, Default)]
 pub struct NoopObserver;
 
@@ -91,12 +93,11 @@ impl Observer for NoopObserver {
     fn watch_event(&self, _: &str, _: &str, _: WatchEvent) {}
 }
 
-/// What is watched, and on whose behalf.
+/// Cluster and kind of a watch, with its metrics and jitter.
 #[derive(Clone)]
 pub struct WatchTarget {
     /// The cluster's id, for messages and metrics.
     pub cluster: Arc<str>,
-    /// What is watched.
     pub kind: Kind,
     /// Receives the events of the watch.
     pub observer: Arc<dyn Observer>,
@@ -104,14 +105,14 @@ pub struct WatchTarget {
     pub jitter: Jitter,
 }
 
-/// See the module's description.
+/// Watch of one kind in one cluster.
 pub struct Watch {
     client: Client,
     target: WatchTarget,
     reflector: Reflector,
     out: mpsc::Sender<(Kind, WatchUpdate)>,
     backoff: Backoff,
-    /// Where losses that the guard holds back are shown and accepted.
+    /// Losses that the guard holds back, for display and for acceptance by an operator.
     losses: HeldScope,
     listed: bool,
     failing: bool,
@@ -136,7 +137,7 @@ impl Watch {
         Self { client, target, reflector, out, backoff, losses, listed: false, failing: false }
     }
 
-    /// Holds back lists that lack most objects, and shows that in `losses`.
+    /// Holds back lists that lack most objects, and publishes what is held in `losses`.
     #[must_use]
     pub fn guarded(mut self, settings: GuardSettings, losses: &HeldLosses) -> Self {
         self.reflector.set_guard(settings);
@@ -144,7 +145,8 @@ impl Watch {
         self
     }
 
-    /// Watches until the receiver is dropped or the kind is gone. `resource` is where it is served, `None` when nowhere any more.
+    /// Watches until the receiver of the updates or the sender of `resource` is dropped. `resource` is the
+    /// path at which the API server serves the kind; `None` while it serves it nowhere.
     pub async fn run(mut self, mut resource: watch::Receiver<Option<Resource>>) {
         loop {
             let Some(now) = resource.borrow_and_update().clone() else {
@@ -174,7 +176,7 @@ impl Watch {
         }
     }
 
-    /// Takes the objects of a kind that is no longer served away, once the guard believes it.
+    /// Removes the objects of a kind that is no longer served, unless the guard holds that back.
     async fn kind_removed(&mut self) -> Result<(), Closed> {
         let gone = self.reflector.kind_removed(instant());
         self.show_held();
@@ -185,7 +187,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Sends one request after the other, for ever.
+    /// Sends requests one after the other, with backoff after failures, until the receiver is dropped.
     async fn follow(&mut self, resource: &Resource) -> Closed {
         loop {
             let began = Instant::now();
@@ -196,8 +198,9 @@ impl Watch {
             let result = self.request_once(resource).await;
             let lasted = began.elapsed() >= SHORTEST_WATCH;
             if watched && lasted {
-                // A watch that lasted works, however it ends. A list proves nothing yet: the watch after it may be rejected again and
-                // again, and an overloaded API server must not list everything several times in a second.
+                // A watch that lasted works, however it ends. A list proves nothing yet: the watch after it
+                // may be rejected again and again, and an overloaded API server must not list everything
+                // several times in a second.
                 self.backoff.reset();
             }
             let wait = match result {
@@ -213,7 +216,7 @@ impl Watch {
         }
     }
 
-    /// Records the error; returns how long to wait.
+    /// Records the error; returns the pause before the next request.
     async fn handle_error(&mut self, error: &WatchError) -> Result<Duration, Closed> {
         let WatchTarget { cluster, kind, observer, .. } = &self.target;
         self.reflector.failed(&error.failure);
@@ -237,7 +240,7 @@ impl Watch {
         Ok(self.backoff.wait_at_least(error.after))
     }
 
-    /// One request with its answer.
+    /// Sends the next request and handles its answer.
     async fn request_once(&mut self, resource: &Resource) -> Result<Result<(), WatchError>, Closed> {
         let step = self.reflector.next_request();
         // Ends at different times, so that watches that began together do not end together.
@@ -261,7 +264,7 @@ impl Watch {
         }
     }
 
-    /// Looks at the API server's version before a watch is resumed.
+    /// Reads the API server's current version before a watch is resumed.
     async fn version(&mut self, request: http::Request<Vec<u8>>) -> Result<Result<(), WatchError>, Closed> {
         let text = match within(ANSWER_TIMEOUT, self.client.request_text(request)).await {
             Ok(text) => text,
@@ -390,7 +393,8 @@ impl Watch {
         observer.watch_event(cluster, kind.plural(), WatchEvent::Listed);
         tracing::debug!(%cluster, %kind, objects = self.reflector.len(), "listed");
         self.show_held();
-        // This may be cancelled at any await when the kind's path changes: what was not sent is sent the next time.
+        // This may be cancelled at any await when the kind's path changes: what was not sent is sent the next
+        // time.
         if !self.listed {
             self.send(WatchUpdate::Listed).await?;
             self.listed = true;

@@ -1,4 +1,5 @@
-//! What is known of one kind, and what an answer of the API server changes of it: a state machine without IO.
+//! Objects of one kind, and the changes that each answer of the API server makes to them: a state machine
+//! without IO.
 
 use pilotfish_config::kubernetes::Secret;
 use pilotfish_config::{MeshFile, Problem, ReadObject, Rejected, Severity, read_live, read_mesh_file};
@@ -12,55 +13,50 @@ use std::sync::Arc;
 use std::time::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// One difference, in the order in which the API server sent it.
+/// Change to one object; changes keep the order in which the API server sent them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// The object is new or differs.
     Apply {
-        /// As it is now.
         object: Object,
-        /// What is doubtful in it.
+        /// Problems that do not keep the object from being used.
         warnings: Vec<Problem>,
     },
-    /// The object's newest version is refused.
+    /// The newest version of the object is refused.
     Rejected {
-        /// Which object.
         key: ObjectKey,
         /// The label `istio.io/rev` of the version that is refused.
         revision: Option<Arc<str>>,
-        /// What is wrong with it.
+        /// Reasons for the refusal.
         problems: Vec<Problem>,
-        /// Whether an earlier version is in force.
+        /// True if an earlier version stays in force.
         last_good: bool,
-        /// What holds where none is, see [`Rejected::closed`].
+        /// Object that takes its place if no earlier version is in force, see [`Rejected::closed`].
         closed: Option<Object>,
     },
     /// The object is new or differs, with its status: for [`Reader::Stored`].
     Stored {
-        /// Which object.
         key: ObjectKey,
         /// `None` when it cannot be read.
         object: Option<Object>,
-        /// What is wrong with it.
+        /// Errors and warnings of the object.
         problems: Vec<Problem>,
-        /// Its version and status.
         stored: Stored,
     },
     /// The object is gone.
     Delete(ObjectKey),
 }
 
-/// What only writers need of an object.
+/// Fields of an object that only writers of its status need.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "StoredObject")]
 pub struct Stored {
-    /// `metadata.resourceVersion`.
+    /// Value of `metadata.resourceVersion`.
     pub version: String,
-    /// `metadata.generation`.
+    /// Value of `metadata.generation`.
     pub generation: i64,
     /// Value of the label `istio.io/rev`.
     pub revision: Option<Arc<str>>,
-    /// `status`.
     pub status: serde_json::Value,
 }
 
@@ -95,7 +91,7 @@ impl From<StoredObject> for Stored {
     }
 }
 
-/// What objects are read as.
+/// Type as which the objects of a watch are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reader {
     /// Objects of that kind.
@@ -104,14 +100,14 @@ pub enum Reader {
     Stored(Kind),
     /// ConfigMaps, one of which has the mesh-wide settings.
     ConfigMaps {
-        /// The namespace of the mesh-wide settings.
+        /// Namespace of the ConfigMap with the mesh-wide settings.
         mesh_namespace: Arc<str>,
-        /// The name of their ConfigMap.
+        /// Name of the ConfigMap with the mesh-wide settings.
         mesh_name: Arc<str>,
     },
-    /// Secrets, with no more of them than proxies may be served.
+    /// Secrets, reduced to the fields that proxies may be served.
     ServedSecrets {
-        /// The namespace in which some are control planes' own.
+        /// Root namespace, in which some Secrets belong to control planes.
         root_namespace: Arc<str>,
     },
 }
@@ -130,72 +126,74 @@ pub(crate) enum NextRequest {
     StreamList,
     /// A page of everything there is; the first one without a token.
     List { next: Option<String> },
-    /// The API server's version, before a watch is resumed: one that was restored from a backup would wait for ours in silence.
+    /// The API server's version, before a watch is resumed: an API server that was restored from a backup
+    /// would wait for the requested version without an error.
     Version,
-    /// Every change since that version.
+    /// All changes since that version.
     Watch { from: String },
 }
 
-/// Why a request failed, as far as it matters for the next request.
+/// Failure of a request, by its effect on the next request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// The API server no longer has the requested version: the kind must be listed again.
     Gone,
-    /// The API server knows no lists in streams.
+    /// The API server does not support `sendInitialEvents`.
     NoStreams,
     /// Anything else; the same request is sent again later.
     Other,
 }
 
-/// Which object of its kind.
+/// Namespace and name of an object of the kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Name {
     namespace: Box<str>,
     name: Box<str>,
 }
 
-/// What is remembered of an object.
+/// State that is kept for each object.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    /// The hash of `metadata.resourceVersion`: equal ones need not be read again.
+    /// Hash of `metadata.resourceVersion`: an object with an equal one need not be read again.
     version: u64,
-    /// Whether a version of it is in force.
+    /// True if a version of the object is in force.
     good: bool,
-    /// The hash of the label `istio.io/rev` of that version.
+    /// Hash of the label `istio.io/rev` of the version in force.
     revision: u64,
 }
 
-/// See the module's description.
+/// State machine of lists and watches of one kind.
 pub(crate) struct Reflector {
     reader: Reader,
     origin: Arc<str>,
     known: HashMap<Name, Known>,
-    /// What the list that is being read has named so far.
+    /// Objects in the pages read so far of the list that is being read; `None` outside of lists.
     seen: Option<HashSet<Name>>,
-    /// The next page of the list that is being read.
+    /// Token of the next page of the list that is being read.
     next: Option<String>,
-    /// Number of objects known when that list began.
+    /// Number of objects known when the list began.
     before_list: usize,
-    /// The version up to which everything is known.
+    /// Version up to which all changes are known; `None` while a list is needed.
     at: Option<String>,
-    /// The API server still has that version: true for the watch that follows a list or a look at the version.
+    /// True if `at` need not be compared with the API server's version before the next watch: after a list,
+    /// or after that comparison.
     checked: bool,
-    /// The highest version of the kind that was seen.
+    /// Highest version of an object of the kind so far.
     newest: Option<u64>,
-    /// The highest version of the whole store at a look: events of the kind up to it may still come.
+    /// Version of the whole store at the last comparison: events of the kind up to it may still arrive.
     looked: Option<u64>,
-    /// The reason why everything is read again, until it is taken.
+    /// Reason for listing the kind again after the API server's version went back, until it is taken.
     went_back: Option<String>,
     streams: bool,
     guard: LossGuard,
 }
 
-/// Stands for a version that must be read again.
+/// Hash for an object that must be read again whatever its version is.
 const NO_VERSION: u64 = 0;
-/// Stands for the revision of an object without a label.
+/// Hash for an object without the label `istio.io/rev`.
 const NO_REVISION: u64 = 0;
 
-/// What is read of an object before it is known whether the rest is worth reading.
+/// Part of an object that is read first, to find out whether the object has changed.
 #[derive(Deserialize)]
 struct Head<'a> {
     #[serde(borrow)]
@@ -239,16 +237,16 @@ struct Line<'a> {
     object: &'a RawValue,
 }
 
-/// What a line of a watch meant.
+/// Content of a line of a watch.
 #[derive(Debug, PartialEq)]
 pub(crate) enum LineContent {
-    /// These changes, and whether the list is complete with them.
+    /// Changes; `listed` is true if they complete the list.
     Changes { changes: Vec<Change>, listed: bool },
     /// An error with its code and text.
     Error { code: u16, message: String },
 }
 
-/// The bookmark that ends the list of a stream carries this annotation.
+/// Annotation of the bookmark that ends the list of a stream.
 const LIST_ENDS: &str = "k8s.io/initial-events-end";
 
 impl Reflector {
@@ -286,7 +284,7 @@ impl Reflector {
         }
     }
 
-    /// A list begins: until it ended, nothing is taken away.
+    /// Notes the start of a list. Objects that it lacks are removed only at its end.
     pub(crate) fn list_started(&mut self) {
         self.seen = Some(HashSet::new());
         self.next = None;
@@ -310,27 +308,28 @@ impl Reflector {
         Ok(())
     }
 
-    /// A watch ended, however it did.
+    /// Notes the end of a watch, with or without an error.
     pub(crate) fn watch_ended(&mut self) {
         self.checked = false;
     }
 
-    /// Returns once why everything is read again: the API server's version is lower than one that was seen.
+    /// Takes the reason for listing the kind again after the API server's version went back below one that
+    /// was seen.
     pub(crate) fn went_back(&mut self) -> Option<String> {
         self.went_back.take()
     }
 
-    /// The loss that the guard holds back.
+    /// Returns the loss that the guard holds back.
     pub(crate) fn held(&self) -> Option<HeldLoss> {
         self.guard.held()
     }
 
-    /// When the list that confirms the loss is due; `None` while a list is read.
+    /// Returns the time of the list that is to confirm a held loss; `None` while a list is read.
     pub(crate) fn second_list_due(&self) -> Option<Instant> {
         self.guard.held().filter(|_| self.seen.is_none()).map(|held| held.until)
     }
 
-    /// Lists again to confirm what is held back.
+    /// Starts the list that is to confirm the held loss.
     pub(crate) fn second_list(&mut self, now: Instant) {
         self.guard.accept(now);
         self.failed(&Failure::Gone);
@@ -374,10 +373,10 @@ impl Reflector {
             }
             "DELETED" => {
                 let head: Head<'_> = serde_json::from_str(object)?;
-                // The API server names it: no list that may lack it.
+                // A deletion by name is certain, unlike an object that a list lacks.
                 self.guard.named(1);
                 self.deleted(&name_of(&head.metadata), &mut changes);
-                // Some API servers tell the object's last version, which is older than its deletion.
+                // Some API servers send the object's last version, which is older than its deletion.
                 if !self.is_older(&head.metadata.resource_version) {
                     self.move_to(head.metadata.resource_version.into_owned());
                 }
@@ -402,7 +401,7 @@ impl Reflector {
         Ok(LineContent::Changes { changes, listed })
     }
 
-    /// The request failed.
+    /// Chooses the next request after a failure.
     pub(crate) fn failed(&mut self, failure: &Failure) {
         match failure {
             Failure::Gone => {
@@ -414,8 +413,8 @@ impl Reflector {
         }
     }
 
-    /// Starts over with a list that reports every object again: because the kind is served in another version, or because
-    /// earlier changes may not have been delivered.
+    /// Starts over with a list that reports every object again, because the kind is served in another version
+    /// or because earlier changes may not have been delivered.
     pub(crate) fn start_over(&mut self) {
         self.failed(&Failure::Gone);
         self.seen = None;
@@ -424,7 +423,8 @@ impl Reflector {
         }
     }
 
-    /// Everything is gone, because the API server does not have the kind any more; `None` while the guard holds that back.
+    /// Removes all objects, because the API server no longer serves the kind; `None` while the guard holds
+    /// that back.
     pub(crate) fn kind_removed(&mut self, now: Instant) -> Option<Vec<Change>> {
         if let LossVerdict::Hold(_) = self.guard.judge(self.known.len(), 0, now, ReadExtent::Full) {
             return None;
@@ -438,25 +438,25 @@ impl Reflector {
         Some(changes)
     }
 
-    /// How many objects are known.
     pub(crate) fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// Moves on in a watch. In a list that is not complete there is nothing to resume from.
+    /// Advances the version from which the watch resumes. An incomplete list has no such version.
     fn move_to(&mut self, version: String) {
         if self.seen.is_none() && !version.is_empty() && self.moved_on(&version) {
             self.at = Some(version);
         }
     }
 
-    /// Versions of one kind grow as long as its store lives (KEP-5504).
+    /// True for a version below the highest one so far. Versions of a kind grow for the lifetime of its store
+    /// (KEP-5504).
     fn is_older(&self, version: &str) -> bool {
         version.parse::<u64>().is_ok_and(|version| self.newest.is_some_and(|newest| version < newest))
     }
 
-    /// True for a version of the API server that is lower than one that was seen: the store was restored from a backup, so that versions
-    /// name other contents than before, and everything is read again.
+    /// True for a version of the API server below the highest one so far: the store was restored from a
+    /// backup, so versions name other contents than before and the kind is listed again.
     fn fell_back(&mut self, version: &str) -> bool {
         if !self.is_older(version) {
             return false;
@@ -479,7 +479,8 @@ impl Reflector {
         true
     }
 
-    /// Takes away what the list did not name, unless the guard holds that back. Returns true if the list counts.
+    /// Takes away what the list did not name, unless the guard holds that back. Returns true if the list
+    /// counts.
     fn list_ended(&mut self, version: String, changes: &mut Vec<Change>, now: Instant) -> bool {
         let seen = self.seen.take().unwrap_or_default();
         self.next = None;
@@ -501,7 +502,7 @@ impl Reflector {
         true
     }
 
-    /// Handles an object as it is now; returns its version.
+    /// Handles the current state of an object; returns its version.
     fn applied(&mut self, json: &str, changes: &mut Vec<Change>) -> Result<String, serde_json::Error> {
         let head: Head<'_> = serde_json::from_str(json)?;
         let name = name_of(&head.metadata);
@@ -530,7 +531,8 @@ impl Reflector {
         Ok(text)
     }
 
-    /// Reads an object. `good` is the revision of the version in force; returns that of the version in force afterwards.
+    /// Reads an object. `good` is the revision of the version in force; returns that of the version in force
+    /// afterwards.
     fn read_object(
         &self,
         kind: Kind,
@@ -547,7 +549,8 @@ impl Reflector {
             }
             Err(Rejected { revision, problems, closed, .. }) => {
                 let key = ObjectKey::new(kind, &*name.namespace, &*name.name);
-                // An earlier version that belonged to another revision is none of the object that is there now.
+                // A version with another `istio.io/rev` belongs to another control plane, so it is no last
+                // good version here.
                 let last_good = good.filter(|good| *good == revision_hash(revision.as_deref()));
                 let closed = closed.filter(|_| last_good.is_none());
                 if good.is_some() && last_good.is_none() && closed.is_none() {
@@ -566,7 +569,7 @@ impl Reflector {
         }
     }
 
-    /// An object without what is not to be kept.
+    /// Returns the object without the fields of a Secret that proxies are not served.
     fn served(&self, object: Object) -> Object {
         let Self { reader: Reader::ServedSecrets { root_namespace }, .. } = self else { return object };
         let Some(secret) = object.typed::<Secret>() else { return object };
@@ -593,12 +596,12 @@ impl Reflector {
         Ok(true)
     }
 
-    /// Reads the mesh-wide settings out of their ConfigMap.
+    /// Reads the mesh-wide settings from their ConfigMap.
     fn read_mesh(&self, json: &str, had: bool, changes: &mut Vec<Change>) -> bool {
         let mut good = false;
         let mut data = match mesh_data(json) {
             Ok(data) => data,
-            // Nothing is known of either: what is in force stays.
+            // Neither file can be read, so the versions in force stay.
             Err(error) => {
                 let message = format!("its ConfigMap cannot be read: {error}");
                 let problem = Problem { severity: Severity::Error, ..Problem::doubt("", message) };
@@ -649,7 +652,7 @@ impl Reflector {
     }
 }
 
-/// What an `ERROR` of a watch carries.
+/// Status object of an `ERROR` event.
 #[derive(Deserialize)]
 #[serde(default)]
 #[derive(Default)]
@@ -658,7 +661,7 @@ struct ErrorStatus {
     message: String,
 }
 
-/// The texts in a ConfigMap's JSON.
+/// Returns the `data` of a ConfigMap.
 fn mesh_data(json: &str) -> Result<HashMap<String, String>, serde_json::Error> {
     #[derive(Deserialize)]
     struct ConfigMap {

@@ -1,4 +1,4 @@
-//! Requests for lists and watches, and what went wrong with them.
+//! Requests for lists and watches, and their errors.
 
 use super::reflector::{Failure, NextRequest};
 use crate::request::RequestError;
@@ -10,22 +10,22 @@ use std::time::Duration;
 /// Objects on a page of a list.
 const PAGE: u32 = 500;
 
-/// The longest line of a watch: an object is at most 1.5 MB in etcd, and JSON may be longer than what is stored.
+/// Size limit of a line of a watch: an object has at most 1.5 MB in etcd, and its JSON may be longer.
 const LONGEST_LINE: usize = 16 << 20;
 
-/// Which objects.
+/// Path and selectors of the objects of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
-    /// `/api/v1/pods` or `/apis/GROUP/VERSION/namespaces/NS/PLURAL`.
+    /// Path, such as `/api/v1/pods` or `/apis/GROUP/VERSION/namespaces/NS/PLURAL`.
     pub path: String,
-    /// `labelSelector`; empty for all.
+    /// Value of `labelSelector`; empty for all objects.
     pub labels: String,
-    /// `fieldSelector`; empty for all.
+    /// Value of `fieldSelector`; empty for all objects.
     pub fields: String,
 }
 
 impl Resource {
-    /// The request for a step. `seconds` is how long the API server shall let a watch run.
+    /// Returns the HTTP request for a step. `seconds` is the `timeoutSeconds` of watches.
     pub(crate) fn request(&self, step: &NextRequest, seconds: u64) -> http::Result<http::Request<Vec<u8>>> {
         let mut query = format!("{}?", self.path);
         let mut add = |name: &str, value: &str| {
@@ -58,7 +58,7 @@ impl Resource {
     }
 }
 
-/// A value in a query, with everything escaped that is not plain.
+/// Percent-encodes a value of a query.
 fn escaped(value: &str) -> String {
     let mut out = String::with_capacity(value.len());
     for byte in value.bytes() {
@@ -71,13 +71,13 @@ fn escaped(value: &str) -> String {
     out
 }
 
-/// What went wrong with a request or a stream.
+/// Failure of a request or of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WatchError {
     pub(crate) failure: Failure,
-    /// How long the server wants to be left alone.
+    /// `Retry-After` of the server; zero without one.
     pub(crate) after: Duration,
-    /// In one line.
+    /// Reason in one line.
     pub(crate) reason: String,
 }
 
@@ -99,15 +99,16 @@ impl From<RequestError> for WatchError {
         let too_large = message.contains("Too large resource version");
         let failure = match status {
             Some(410) => Failure::Gone,
-            // What was there is older than what was seen: the cluster was restored from a backup.
+            // The API server's version is lower than the requested one: the cluster was restored from a
+            // backup.
             Some(504 | 500) if too_large => Failure::Gone,
-            // Older ones do not know the first, and refuse the second for watches.
+            // Older API servers do not know the first parameter, and refuse the second for watches.
             Some(400 | 422)
                 if message.contains("sendInitialEvents") || message.contains("resourceVersionMatch") =>
             {
                 Failure::NoStreams
             }
-            // The API server could, but its etcd is too old for it.
+            // The API server supports list streams, but its etcd is too old for them.
             Some(500) if message.contains("RequestWatchProgress") => Failure::NoStreams,
             _ => Failure::Other,
         };
@@ -120,7 +121,7 @@ impl From<RequestError> for WatchError {
     }
 }
 
-/// Reads the next line into `line`, without its end. `false` at the end of the stream.
+/// Reads the next line into `line`, without its newline. Returns `false` at the end of the stream.
 ///
 /// # Errors
 /// When the stream breaks or a line is too long.

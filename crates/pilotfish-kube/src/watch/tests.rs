@@ -575,7 +575,8 @@ impl Both {
 }
 
 proptest! {
-    /// Whatever breaks in between: in the end the reader has what the cluster has, and nothing was taken away that was there.
+    /// Whatever breaks in between: in the end the reader has what the cluster has, and nothing was taken away
+    /// that was there.
     #[test]
     fn a_history_with_breaks_ends_in_the_state_of_the_cluster(history in proptest::collection::vec(happening(), 0..60)) {
         let mut reflector = reflector();

@@ -1,4 +1,5 @@
-//! Which requests a watch sends, and when, to API servers that fail in the same way for ever. Time is virtual.
+//! Which requests a watch sends, and when, to API servers that fail in the same way for ever. Time is
+//! virtual.
 
 use super::{Change, NoopObserver, Reader, Resource, Watch, WatchTarget, WatchUpdate};
 use futures::StreamExt;

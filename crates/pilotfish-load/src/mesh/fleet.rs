@@ -1,4 +1,5 @@
-//! The proxies of the mesh: streams that come, leave and come back with what they hold, and what each of them is sent.
+//! Proxies of the mesh: streams that connect, disconnect and reconnect with their resources, and the traffic
+//! to each of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::content::{Content, Holders};
 use crate::messages::{DELTA_PATH, Node};
 use crate::session::{Seen, Session};
 
-/// N proxies, each with a stream on a connection of its own.
+/// N proxies, each with a stream on its own connection.
 pub struct Fleet {
     shared: Arc<Shared>,
     epochs: watch::Sender<Epoch>,
@@ -24,62 +25,60 @@ pub struct Fleet {
     streams: JoinSet<()>,
 }
 
-/// Since when the streams are: each further one is a reconnect of everybody.
+/// Period of the streams: each further one is a reconnect of all proxies.
 #[derive(Clone, Copy)]
 struct Epoch {
     number: u64,
-    /// Whether proxies keep what they hold.
+    /// True if proxies keep their resources.
     keep: bool,
     began: Instant,
 }
 
 struct Shared {
     began: Instant,
-    /// The number of the epoch: what streams of the one before do is not counted.
+    /// Number of the epoch: events of streams from earlier ones are ignored.
     epoch: AtomicU64,
     sessions: Vec<Mutex<Session>>,
     slots: Vec<Slot>,
     opened: AtomicUsize,
     synced: AtomicUsize,
-    /// Streams that were sent something that differs, since the round began.
+    /// Number of streams that were sent a change since the round began.
     concerned: AtomicUsize,
     wanted: AtomicUsize,
     news: Notify,
     bytes: [AtomicU64; 4],
     resources: AtomicU64,
     changed: AtomicU64,
-    /// When the last message came, in nanoseconds since the beginning.
+    /// Time of the last message, in nanoseconds since the beginning.
     last: AtomicU64,
     failed: AtomicBool,
     ended: Mutex<BTreeMap<String, usize>>,
 }
 
-/// What a stream was sent in the round, in nanoseconds since the beginning; zero: nothing.
+/// Times of a stream's first and last change in the round, in nanoseconds since the beginning; zero for none.
 #[derive(Default)]
 struct Slot {
     first: AtomicU64,
     last: AtomicU64,
 }
 
-/// What all streams were sent so far.
+/// Traffic to all streams so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Bytes for each type, in the order of [`crate::session::TYPES`].
+    /// Bytes of each type, in the order of [`crate::session::TYPES`].
     pub bytes: [u64; 4],
-    /// Resources.
     pub resources: u64,
-    /// Those that differed from what the proxy held, and names that were gone.
+    /// Number of changed resources and removed names.
     pub changed: u64,
 }
 
 impl Sent {
-    /// Bytes of all types.
     #[must_use]
     pub fn all_bytes(&self) -> u64 {
         self.bytes.iter().sum()
     }
 
-    /// What was sent since.
+    /// Traffic since an earlier state.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let mut bytes = self.bytes;
@@ -90,16 +89,16 @@ impl Sent {
     }
 }
 
-/// How a change reached the proxies.
+/// Propagation of a change to the proxies.
 #[derive(Clone, Debug, Default)]
 pub struct Reached {
-    /// Proxies that were sent something that differs.
+    /// Number of proxies that were sent a change.
     pub concerned: usize,
-    /// Until the last of them had the last of it.
+    /// Time until the last of them had all of it.
     pub last: Duration,
-    /// Until each of them had the first of it.
+    /// Times until each of them had the first of it.
     pub each: Vec<Duration>,
-    /// What was sent.
+    /// Traffic of the change.
     pub sent: Sent,
 }
 
@@ -113,7 +112,7 @@ impl Fleet {
         Self::start_on(&Handle::current(), way, nodes)
     }
 
-    /// The same on another runtime: what these proxies have to do then waits for no others.
+    /// Opens the streams on another runtime, so that these proxies do not wait for others.
     #[must_use]
     pub fn start_on(runtime: &Handle, way: &Way, nodes: Vec<Node>) -> Self {
         let began = Instant::now();
@@ -150,13 +149,12 @@ impl Fleet {
         Self { shared, epochs, streams }
     }
 
-    /// How many proxies there are.
     #[must_use]
     pub fn size(&self) -> usize {
         self.streams.len()
     }
 
-    /// Ends all streams at once and opens new ones; `keep`: the proxies say what they hold.
+    /// Ends all streams at once and opens new ones; with `keep` the proxies list their resources.
     pub fn reconnect(&self, keep: bool) {
         let number = self.shared.epoch.fetch_add(1, Ordering::AcqRel) + 1;
         self.shared.synced.store(0, Ordering::Release);
@@ -164,10 +162,11 @@ impl Fleet {
         self.epochs.send_replace(Epoch { number, keep, began: Instant::now() });
     }
 
-    /// Waits until every proxy has all resources that it subscribes to. From the beginning of the streams until then.
+    /// Waits until every proxy has all subscribed resources. Returns the time since the beginning of the
+    /// streams.
     ///
     /// # Errors
-    /// When a stream ended, or the limit passed first.
+    /// If a stream ended, or on a timeout.
     pub async fn synced(&self, limit: Duration) -> Result<Duration> {
         let began = self.epochs.borrow().began;
         let all = || self.shared.synced.load(Ordering::Acquire) >= self.size();
@@ -182,10 +181,10 @@ impl Fleet {
         Ok(began.elapsed())
     }
 
-    /// Waits until every proxy has a stream. From the beginning of the streams until then.
+    /// Waits until every proxy has a stream. Returns the time since the beginning of the streams.
     ///
     /// # Errors
-    /// When a stream ended, or the limit passed first.
+    /// If a stream ended, or on a timeout.
     pub async fn opened(&self, limit: Duration) -> Result<Duration> {
         let began = self.epochs.borrow().began;
         let all = || self.shared.opened.load(Ordering::Acquire) >= self.size();
@@ -199,7 +198,7 @@ impl Fleet {
         Ok(began.elapsed())
     }
 
-    /// Waits until something holds; false when the limit passed first.
+    /// Waits for a condition; false on a timeout.
     async fn until(&self, began: Instant, limit: Duration, holds: impl Fn() -> bool) -> Result<bool> {
         let wait = async {
             while !holds() {
@@ -214,7 +213,7 @@ impl Fleet {
         }
     }
 
-    /// Begins a round: what is sent from now on counts.
+    /// Begins a round, which counts the traffic from now on.
     #[must_use]
     pub fn round(&self, wanted: usize) -> Round<'_> {
         for slot in &self.shared.slots {
@@ -226,7 +225,7 @@ impl Fleet {
         Round { fleet: self, wanted, began: Instant::now(), before: self.sent() }
     }
 
-    /// What was sent to all so far.
+    /// Traffic to all streams so far.
     #[must_use]
     pub fn sent(&self) -> Sent {
         Sent {
@@ -236,13 +235,13 @@ impl Fleet {
         }
     }
 
-    /// When the last message came.
+    /// Time of the last message.
     #[must_use]
     pub fn last_message(&self) -> Instant {
         self.shared.began + Duration::from_nanos(self.shared.last.load(Ordering::Relaxed))
     }
 
-    /// What the proxies hold.
+    /// Resources of the proxies.
     #[must_use]
     pub fn content(&self) -> [Content; 4] {
         let mut holders = Holders::default();
@@ -252,16 +251,15 @@ impl Fleet {
         holders.content()
     }
 
-    /// An error once a stream has ended.
+    /// Fails once a stream has ended.
     ///
     /// # Errors
-    /// With the reasons.
+    /// The reasons.
     pub fn check(&self) -> Result<()> {
         self.shared.check()
     }
 }
 
-/// One measured change.
 pub struct Round<'a> {
     fleet: &'a Fleet,
     wanted: usize,
@@ -270,10 +268,10 @@ pub struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Waits until as many proxies as are wanted were sent something that differs, and until nothing more came for `quiet`.
+    /// Waits until the wanted number of proxies was sent a change, and no message came for `quiet`.
     ///
     /// # Errors
-    /// When a stream ended, or the limit passed first.
+    /// If a stream ended, or on a timeout.
     pub async fn reached(self, limit: Duration, quiet: Duration) -> Result<Reached> {
         let shared = &self.fleet.shared;
         let enough = || shared.concerned.load(Ordering::Acquire) >= self.wanted;
@@ -299,7 +297,7 @@ impl Round<'_> {
         Ok(Reached { concerned: each.len(), last, each, sent: self.fleet.sent().since(&self.before) })
     }
 
-    /// When it began.
+    /// Time of its beginning.
     #[must_use]
     pub fn began(&self) -> Instant {
         self.began
@@ -317,7 +315,7 @@ impl Shared {
         bail!("streams ended: {}", reasons.join("; "))
     }
 
-    /// Notes what was in a message that came at `at`.
+    /// Records the content of a message that came at `at`.
     fn note(&self, index: usize, seen: &Seen, at: Instant) {
         let at = u64::try_from(at.duration_since(self.began).as_nanos()).unwrap_or(u64::MAX);
         if let Some(bytes) = self.bytes.get(seen.ty) {
@@ -339,7 +337,7 @@ impl Shared {
         }
     }
 
-    /// Counts up to all, and tells when it is there.
+    /// Increments a counter, and notifies when it reaches the number of proxies.
     fn count(&self, counter: &AtomicUsize, epoch: u64) {
         if self.epoch.load(Ordering::Acquire) != epoch {
             return;
@@ -350,7 +348,7 @@ impl Shared {
     }
 }
 
-/// Runs one proxy: a stream, and another one whenever everybody reconnects.
+/// Runs one proxy: a stream, and another one for each epoch.
 async fn proxy(shared: &Shared, index: usize, way: &Way, mut epochs: watch::Receiver<Epoch>) -> Result<()> {
     let Some(session) = shared.sessions.get(index) else { return Ok(()) };
     loop {

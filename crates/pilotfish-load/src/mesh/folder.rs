@@ -1,7 +1,7 @@
-//! The folder of the mesh, and changes of it.
+//! Files of the mesh, and their changes.
 //!
-//! Few and large files, three for each namespace; what a round changes is a file of its own. A change is written beside its
-//! file first, so that only the rename is in what is measured.
+//! There are few large files, three for each namespace, and a separate file for each object that a round
+//! changes. A change is written next to its file first, so that the measurement only includes the rename.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,22 +12,22 @@ use parking_lot::Mutex;
 use super::objects;
 use super::world::{Pod, Sizes, namespace_name};
 
-/// What a round changes.
+/// Kind of a change in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Edit {
     /// An endpoint of a service that all proxies see.
     EndpointOfAll,
-    /// An endpoint of a service of a namespace with a Sidecar.
+    /// An endpoint of a service in a namespace with a Sidecar.
     EndpointOfSome,
-    /// Weights and a header of the VirtualService of a service that all see.
+    /// Weights and a header in the VirtualService of a service that all proxies see.
     Routes,
-    /// The DestinationRule of a service that all see.
+    /// The DestinationRule of a service that all proxies see.
     DestinationRule,
     /// The Sidecar of one namespace.
     Sidecar,
-    /// A further service that all see.
+    /// Adds a service that all proxies see.
     ServiceAdded,
-    /// It is gone.
+    /// Removes that service.
     ServiceRemoved,
     /// The AuthorizationPolicy of one namespace.
     NamespacePolicy,
@@ -35,31 +35,29 @@ pub enum Edit {
     WorkloadPolicy,
     /// The PeerAuthentication of one namespace.
     PeerAuthentication,
-    /// The access log of the mesh: every listener.
+    /// The access log setting of the mesh: affects every listener.
     MeshAccessLog,
-    /// The time for connecting of the mesh: every cluster.
+    /// The connect timeout of the mesh: affects every cluster.
     MeshConnectTimeout,
 }
 
-/// The folder.
+/// Directory with the mesh.
 pub struct Folder {
     sizes: Sizes,
     folder: PathBuf,
     mesh_config: PathBuf,
-    /// The rounds that the mesh's own settings are of: access log and time for connecting.
+    /// Rounds that the mesh's settings are from: access log and connect timeout.
     settings: Mutex<[usize; 2]>,
 }
 
-/// A change that is ready to be made.
 pub enum Prepared {
-    /// A new file takes the place of another.
+    /// A new file replaces another one.
     Replace {
-        /// The new file.
         new: PathBuf,
-        /// What it replaces.
+        /// File that is replaced.
         path: PathBuf,
     },
-    /// A file goes.
+    /// A file is removed.
     Remove(PathBuf),
 }
 
@@ -67,7 +65,7 @@ impl Prepared {
     /// Makes the change.
     ///
     /// # Errors
-    /// When the file cannot be replaced.
+    /// If the file cannot be replaced.
     pub fn commit(self) -> Result<()> {
         match self {
             Self::Replace { new, path } => {
@@ -96,7 +94,7 @@ impl Folder {
         };
         let mut cluster = objects::root_namespace();
         cluster.extend((0..sizes.nodes()).map(|node| objects::node(&sizes, node)));
-        // The first by its name: what is applied in order needs namespaces first.
+        // Its name sorts first: commands that apply files in order need namespaces first.
         this.write("cluster.yaml", &cluster)?;
         for namespace in 0..sizes.namespaces {
             let [core, endpoints, settings] = this.namespace(namespace);
@@ -111,13 +109,13 @@ impl Folder {
         Ok(this)
     }
 
-    /// The sizes of the mesh.
+    /// Sizes of the mesh.
     #[must_use]
     pub fn sizes(&self) -> &Sizes {
         &self.sizes
     }
 
-    /// The three files of a namespace, without what rounds change.
+    /// The three files of a namespace, without the objects that rounds change.
     fn namespace(&self, namespace: usize) -> [String; 3] {
         let sizes = &self.sizes;
         let services = || (namespace..sizes.services).step_by(sizes.namespaces);
@@ -148,37 +146,38 @@ impl Folder {
         [core, endpoints, settings]
     }
 
-    /// The service with routes that rounds change, in the namespace that everybody sees.
+    /// Service whose routes are changed, in the namespace that all proxies see.
     #[must_use]
     pub fn routed(&self) -> usize {
         0
     }
 
-    /// The service whose endpoint all proxies see change.
+    /// Service whose endpoint change all proxies see.
     #[must_use]
     pub fn of_all(&self) -> usize {
         self.sizes.namespaces
     }
 
-    /// The namespace whose Sidecar rounds change; without Sidecars the last one.
+    /// Namespace whose Sidecar is changed; without Sidecars the last one.
     #[must_use]
     pub fn scoped(&self) -> usize {
         self.sizes.namespaces - 1
     }
 
-    /// The service whose endpoint the proxies of its own namespace see change, and those without a Sidecar.
+    /// Service whose endpoint change is seen by the proxies of its own namespace and by those without a
+    /// Sidecar.
     #[must_use]
     pub fn of_some(&self) -> usize {
         self.sizes.namespaces + self.scoped()
     }
 
-    /// The namespace whose policies rounds change.
+    /// Namespace whose policies are changed.
     #[must_use]
     pub fn guarded(&self) -> usize {
         1
     }
 
-    /// How many proxies a change concerns.
+    /// Number of proxies that a change concerns.
     #[must_use]
     pub fn concerned(&self, edit: Edit) -> usize {
         let sizes = &self.sizes;
@@ -197,10 +196,10 @@ impl Folder {
         }
     }
 
-    /// Writes what a change needs, without making it. Each round differs from all others.
+    /// Writes the files of a change without applying it. Each round is different.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// If a file cannot be written.
     pub fn prepare(&self, edit: Edit, round: usize) -> Result<Prepared> {
         let sizes = &self.sizes;
         let text = match edit {
@@ -229,10 +228,10 @@ impl Folder {
         prepare(&self.mesh_config, &objects::mesh_config(access_log, connect_timeout))
     }
 
-    /// Writes what Pods beyond those of the world need, with endpoints of their own, without adding them.
+    /// Writes additional Pods with their own endpoints, without applying them.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn further(&self, file: &str, pods: &[Pod]) -> Result<Prepared> {
         let mut text = String::new();
         for pod in pods {
@@ -242,13 +241,13 @@ impl Folder {
         prepare(&self.folder.join(file), &text)
     }
 
-    /// The change that takes a file away again.
+    /// Change that removes a file again.
     #[must_use]
     pub fn without(&self, file: &str) -> Prepared {
         Prepared::Remove(self.folder.join(file))
     }
 
-    /// Writes a file, unless it is there already: a server may be reading the folder.
+    /// Writes a file unless it exists: a server may be reading the directory.
     fn write(&self, name: &str, text: &str) -> Result<()> {
         let path = self.folder.join(name);
         if fs::read(&path).is_ok_and(|known| known == text.as_bytes()) {
@@ -259,7 +258,7 @@ impl Folder {
 }
 
 impl Edit {
-    /// What is there from the beginning: everything but the service that comes and goes.
+    /// Changes of objects that exist from the beginning: all except for the added service.
     const LASTING: [Self; 9] = [
         Self::EndpointOfAll,
         Self::EndpointOfSome,
@@ -287,7 +286,7 @@ impl Edit {
         }
     }
 
-    /// The name of the change in tables.
+    /// Name of the change in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -308,7 +307,7 @@ impl Edit {
 }
 
 fn prepare(path: &Path, text: &str) -> Result<Prepared> {
-    // The new file is not in the folder's own list: its name does not end in .yaml.
+    // A server does not read the new file, since its name does not end in .yaml.
     let new = path.with_extension("new");
     write(&new, text)?;
     Ok(Prepared::Replace { new, path: path.to_owned() })

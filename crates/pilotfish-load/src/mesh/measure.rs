@@ -1,4 +1,4 @@
-//! The phases of the bench: cold start, further proxies, changes, reconnects, and changes while others reconnect.
+//! Phases of the bench: cold start, additional proxies, changes, reconnects, and changes during reconnects.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::messages::Node;
 use crate::server::{CpuTimes, MachineTimes};
 use crate::stats::milliseconds;
 
-/// What is measured, and with how much.
+/// Measurements, and their sizes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Plan {
     /// The mesh
@@ -41,7 +41,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The same with fewer rounds where that is asked for.
+    /// Applies `quick`, which reduces the rounds.
     #[must_use]
     pub fn effective(&self) -> Self {
         let mut plan = self.clone();
@@ -56,32 +56,32 @@ impl Plan {
     }
 }
 
-/// Who is told how far it is.
+/// Receiver of progress messages.
 pub trait Progress: Send + Sync {
-    /// Something is measured now.
+    /// A phase begins.
     fn doing(&self, what: &str);
-    /// What was measured, for people.
+    /// A result, for display.
     fn done(&self, what: &str);
 }
 
 const SYNC_LIMIT: Duration = Duration::from_secs(300);
 const CHANGE_LIMIT: Duration = Duration::from_secs(30);
-/// Nothing more comes of an endpoint change then.
+/// Time without messages after which an endpoint change is complete.
 const QUIET: Duration = Duration::from_millis(120);
-/// Nothing more comes of a change of configuration then.
+/// Time without messages after which a configuration change is complete.
 const CONFIG_QUIET: Duration = Duration::from_millis(400);
-/// The steps in which a server is watched until it rests, the rest that counts, and the most that is waited for it.
+/// Interval, duration and timeout of the check that a server is idle.
 const STEP: Duration = Duration::from_millis(20);
 const REST: Duration = Duration::from_millis(500);
 const REST_LIMIT: Duration = Duration::from_secs(30);
-/// CPU time in a step that is no rest.
+/// Minimum CPU time of a non-idle interval.
 const BUSY: Duration = Duration::from_millis(4);
 const WARM_UP: usize = 2;
 
-/// Runs all phases. Floors are for others to fill in.
+/// Runs all phases. The caller fills in the floors.
 ///
 /// # Errors
-/// When the server loses a stream or takes longer than the limits.
+/// If the server ends a stream or exceeds a timeout.
 pub async fn measure(
     plan: &Plan,
     subject: &Subject,
@@ -96,7 +96,7 @@ struct Bench<'a> {
     folder: &'a Folder,
     subject: &'a Subject,
     progress: &'a dyn Progress,
-    /// The number of the last round: each differs from all others.
+    /// Number of the last round: each is different.
     round: usize,
     memory: Vec<Memory>,
 }
@@ -151,7 +151,7 @@ impl Bench<'_> {
         pods.map(|pod| self.plan.sizes.proxy(&pod)).collect()
     }
 
-    /// All proxies, from nothing.
+    /// Connects all proxies without resources.
     async fn cold(&mut self) -> Result<(Fleet, Everybody)> {
         let sizes = self.plan.sizes;
         let nodes = self.nodes((0..sizes.pods).map(|index| sizes.pod(index)));
@@ -178,7 +178,7 @@ impl Bench<'_> {
         Ok(self.subject.cpu()?.since(&before))
     }
 
-    /// Waits until the server has nothing to do and nothing comes any more; when that began.
+    /// Waits until the server is idle and sends nothing; returns the time at which that began.
     async fn rest(&self, fleet: &Fleet) -> Result<Instant> {
         let began = Instant::now();
         let mut busy = fleet.last_message();
@@ -205,7 +205,7 @@ impl Bench<'_> {
         Ok(bytes)
     }
 
-    /// What proxies beyond those of the mesh cost. Their Pods are there before; they leave again.
+    /// Measures additional proxies. Their Pods are added before; the proxies disconnect afterwards.
     async fn further(&mut self, fleet: &Fleet, new: bool) -> Result<Further> {
         let (sizes, count) = (self.plan.sizes, self.plan.further.min(further_limit(&self.plan.sizes)));
         let pods: Vec<Pod> = (0..count).map(|index| sizes.further_pod(index, new)).collect();
@@ -213,7 +213,7 @@ impl Bench<'_> {
         let prepared = self.folder.further(file, &pods)?;
         self.subject.edits.make(prepared).await?;
         self.progress.doing(if new { "further workloads" } else { "further proxies" });
-        // First the server has to notice.
+        // Gives the server time to detect the change.
         tokio::time::sleep(REST).await;
         self.rest(fleet).await?;
         let (before, _) = self.subject.memory()?;
@@ -231,9 +231,9 @@ impl Bench<'_> {
         Ok(further)
     }
 
-    /// One change, until the last proxy that it concerns has it.
+    /// Makes one change, until the last affected proxy has it.
     async fn change(&mut self, fleet: &Fleet, edit: Edit, wanted: usize, quiet: Duration) -> Result<Sample> {
-        // The service that comes and goes keeps its number.
+        // The service is removed with the number of its addition.
         if edit != Edit::ServiceRemoved {
             self.round += 1;
         }
@@ -245,7 +245,7 @@ impl Bench<'_> {
         Ok(Sample { reached, cpu: self.subject.cpu()?.since(&before) })
     }
 
-    /// An endpoint change that all of these proxies see.
+    /// Makes an endpoint change that all of these proxies see.
     async fn endpoint(&mut self, fleet: &Fleet) -> Result<Sample> {
         self.change(fleet, Edit::EndpointOfAll, fleet.size(), QUIET).await
     }
@@ -308,7 +308,7 @@ impl Bench<'_> {
         Ok(rows)
     }
 
-    /// Everybody leaves and comes back, and an endpoint changes at once then.
+    /// Reconnects all proxies, and changes an endpoint right afterwards.
     async fn reconnects(&mut self, fleet: &Fleet, keep: bool) -> Result<Vec<Everybody>> {
         let mut all = Vec::new();
         for number in 1..=self.plan.reconnects {
@@ -323,7 +323,7 @@ impl Bench<'_> {
             let mut wall =
                 if keep { fleet.opened(SYNC_LIMIT).await? } else { fleet.synced(SYNC_LIMIT).await? };
             if keep {
-                // Who is up to date may be sent nothing: it is done when the server has nothing left to do.
+                // A server may send nothing to up-to-date proxies: it is done when it is idle.
                 wall = wall.max(self.rest(fleet).await?.saturating_duration_since(began));
             }
             let (cpu, client_cpu) = (self.subject.cpu()?.since(&cpu), CpuTimes::own()?.since(&client));
@@ -349,11 +349,11 @@ impl Bench<'_> {
         Ok(all)
     }
 
-    /// Endpoint changes to one half of the proxies, while the others leave and come back again and again.
+    /// Makes endpoint changes for one half of the proxies, while the others reconnect repeatedly.
     async fn churn(&mut self) -> Result<Row> {
         let sizes = self.plan.sizes;
         let half = |turn: usize| (turn..sizes.pods).step_by(2).map(move |index| sizes.pod(index));
-        // Each half on a thread of its own: else their news, and the change itself, would wait for what the others have to read.
+        // Separate threads, so that one half does not wait for the traffic of the other.
         let (own, others) = (Thread::start()?, Thread::start()?);
         let stay = Fleet::start_on(&own.handle, &self.subject.way, self.nodes(half(0)));
         stay.synced(SYNC_LIMIT).await?;
@@ -388,7 +388,7 @@ impl Bench<'_> {
     }
 }
 
-/// A runtime with a thread of its own.
+/// A runtime with its own thread.
 struct Thread {
     handle: Handle,
     runtime: Option<Runtime>,
@@ -404,14 +404,14 @@ impl Thread {
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        // A task must not wait for the end of a runtime.
+        // A task must not wait for the shutdown of a runtime.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 }
 
-/// The addresses for further Pods.
+/// Number of addresses for additional Pods.
 fn further_limit(sizes: &Sizes) -> usize {
     (sizes.services * 4).min(2_000)
 }

@@ -1,11 +1,11 @@
-//! A mesh as people run it, and what it costs: each proxy is a Pod with inbound ports, an identity, a locality and a
-//! scope of its own, so that hardly two of them get the same configuration.
+//! A realistic mesh, and its costs: each proxy is a Pod with its own inbound ports, identity, locality and
+//! scope, so that hardly two of them receive the same configuration.
 //!
-//! - [`world`]: which services, Pods and settings there are, as pure functions of the sizes.
-//! - [`objects`]: them as YAML in Kubernetes' and Istio's own words; [`folder`]: the files, and changes of them.
-//! - [`fleet`]: proxies that know by content what they hold, and reconnect with it.
-//! - [`subject`]: the server that is measured, and how changes reach it; [`measure`]: the phases;
-//!   [`results`]: what came of them; [`report`]: tables and JSON.
+//! - [`world`]: Services, Pods and settings, as pure functions of the sizes.
+//! - [`objects`]: these as YAML of Kubernetes and Istio objects; [`folder`]: the files, and their changes.
+//! - [`fleet`]: proxies that track their resources by content, and reconnect with them.
+//! - [`subject`]: the measured server, and the way in which changes reach it; [`measure`]: the phases;
+//!   [`results`]: the measurements; [`report`]: tables and JSON.
 
 pub mod fleet;
 pub mod folder;

@@ -1,4 +1,4 @@
-//! The objects of the mesh as YAML, in Kubernetes' and Istio's own words. What a round changes is an argument.
+//! Objects of the mesh as YAML. Arguments select the state of changed fields.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -7,16 +7,15 @@ use super::world::{
     Pod, Sizes, account, labels, namespace_name, node_name, round_address, service_address, service_name,
 };
 
-/// The namespace of settings for the whole mesh.
+/// Namespace of mesh-wide settings.
 const ROOT_NAMESPACE: &str = "istio-system";
 
-/// The namespace of settings for the whole mesh.
+/// Manifest of that namespace.
 #[must_use]
 pub fn root_namespace() -> String {
     format!("---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: {ROOT_NAMESPACE}\n")
 }
 
-/// A namespace.
 #[must_use]
 pub fn namespace(namespace: usize) -> String {
     let name = namespace_name(namespace);
@@ -26,7 +25,7 @@ pub fn namespace(namespace: usize) -> String {
     )
 }
 
-/// A node of the cluster, with its place.
+/// A node of the cluster, with its locality.
 #[must_use]
 pub fn node(sizes: &Sizes, node: usize) -> String {
     let (region, zone) = sizes.locality(node);
@@ -37,7 +36,7 @@ pub fn node(sizes: &Sizes, node: usize) -> String {
     )
 }
 
-/// A service with one port of HTTP.
+/// A Service with one HTTP port.
 #[must_use]
 pub fn service(sizes: &Sizes, service: usize) -> String {
     let (name, namespace) = (service_name(service), namespace_name(sizes.namespace_of(service)));
@@ -52,7 +51,7 @@ fn named_service(name: &str, namespace: &str, address: Ipv4Addr) -> String {
     )
 }
 
-/// A Pod that runs and is ready.
+/// A running, ready Pod.
 #[must_use]
 pub fn pod(sizes: &Sizes, pod: &Pod) -> String {
     let namespace = namespace_name(sizes.namespace_of(pod.service));
@@ -70,7 +69,7 @@ pub fn pod(sizes: &Sizes, pod: &Pod) -> String {
     )
 }
 
-/// The endpoints of a service: its Pods, and one without a Pod that rounds move.
+/// EndpointSlice of a Service: its Pods, and one endpoint without a Pod that rounds change.
 #[must_use]
 pub fn slice(sizes: &Sizes, service: usize, moved: Option<usize>) -> String {
     let pods: Vec<Pod> =
@@ -80,7 +79,7 @@ pub fn slice(sizes: &Sizes, service: usize, moved: Option<usize>) -> String {
     slice_of(sizes, &format!("{name}-1"), &name, &namespace, &pods, moved.map(round_address))
 }
 
-/// A slice with one further Pod of a service.
+/// EndpointSlice with one additional Pod of a Service.
 #[must_use]
 pub fn further_slice(sizes: &Sizes, pod: &Pod) -> String {
     let namespace = namespace_name(sizes.namespace_of(pod.service));
@@ -118,7 +117,7 @@ fn slice_of(
     text
 }
 
-/// The VirtualService of a service: weights, and a header that leads to one version.
+/// VirtualService with weights, and a header match for one version.
 #[must_use]
 pub fn virtual_service(sizes: &Sizes, service: usize, round: usize) -> String {
     let (name, namespace) = (service_name(service), namespace_name(sizes.namespace_of(service)));
@@ -134,7 +133,7 @@ pub fn virtual_service(sizes: &Sizes, service: usize, round: usize) -> String {
     )
 }
 
-/// The DestinationRule of a service: subsets, and a time for connecting that rounds change.
+/// DestinationRule with subsets, and a connect timeout that rounds change.
 #[must_use]
 pub fn destination_rule(sizes: &Sizes, service: usize, round: usize) -> String {
     let (name, namespace) = (service_name(service), namespace_name(sizes.namespace_of(service)));
@@ -148,7 +147,7 @@ pub fn destination_rule(sizes: &Sizes, service: usize, round: usize) -> String {
     )
 }
 
-/// The AuthorizationPolicy of one workload.
+/// AuthorizationPolicy of one workload.
 #[must_use]
 pub fn workload_policy(sizes: &Sizes, service: usize, round: usize) -> String {
     let name = service_name(service);
@@ -156,7 +155,7 @@ pub fn workload_policy(sizes: &Sizes, service: usize, round: usize) -> String {
     policy(sizes.namespace_of(service), &name, &selector, round)
 }
 
-/// The AuthorizationPolicy of all workloads of a namespace.
+/// AuthorizationPolicy for all workloads of a namespace.
 #[must_use]
 pub fn namespace_policy(namespace: usize, round: usize) -> String {
     policy(namespace, "all", "", round)
@@ -172,7 +171,7 @@ fn policy(namespace: usize, name: &str, selector: &str, round: usize) -> String 
     )
 }
 
-/// The PeerAuthentication of a namespace; rounds switch a port between two modes.
+/// PeerAuthentication of a namespace; rounds switch a port between two modes.
 #[must_use]
 pub fn peer_authentication(namespace: usize, round: usize) -> String {
     let mode = if round.is_multiple_of(2) { "PERMISSIVE" } else { "STRICT" };
@@ -183,7 +182,7 @@ pub fn peer_authentication(namespace: usize, round: usize) -> String {
     )
 }
 
-/// The Sidecar of a namespace: what its proxies see. In odd rounds that is one namespace more.
+/// Sidecar of a namespace. In odd rounds it includes one more namespace.
 #[must_use]
 pub fn sidecar(namespace: usize, round: usize) -> String {
     let more = if round.is_multiple_of(2) { String::new() } else { format!(", \"{}/*\"", namespace_name(1)) };
@@ -195,7 +194,7 @@ pub fn sidecar(namespace: usize, round: usize) -> String {
     )
 }
 
-/// Something outside of the mesh: every second one is found by DNS, the others have addresses.
+/// ServiceEntry: every second one has DNS resolution, the others have addresses.
 #[must_use]
 pub fn service_entry(sizes: &Sizes, entry: usize) -> String {
     let namespace = namespace_name(entry % sizes.namespaces);
@@ -219,7 +218,7 @@ fn pod_like(index: usize) -> [u8; 4] {
     round_address(index).octets()
 }
 
-/// A service that rounds add and remove, with its endpoints.
+/// A Service that rounds add and remove, with its endpoints.
 #[must_use]
 pub fn added_service(sizes: &Sizes, round: usize) -> String {
     let (name, namespace) = (format!("added-{round}"), namespace_name(0));
@@ -228,8 +227,8 @@ pub fn added_service(sizes: &Sizes, round: usize) -> String {
     text
 }
 
-/// The settings of the mesh, as the ConfigMap that Istio reads: the access log is in every listener, the time for connecting in
-/// every cluster.
+/// Mesh settings as Istio's ConfigMap: the access log affects every listener, the connect timeout every
+/// cluster.
 #[must_use]
 pub fn mesh_config(access_log: usize, connect_timeout: usize) -> String {
     format!(

@@ -1,4 +1,4 @@
-//! The tables of a measured mesh, and everything as JSON.
+//! Tables of a measured mesh, and all results as JSON.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -22,27 +22,25 @@ fn kilobytes(bytes: u64) -> f64 {
     bytes as f64 / 1e3
 }
 
-/// The figures of one row.
+/// Figures of one row.
 pub struct Figures {
-    /// Proxies that were sent something that differs: the most of all rounds.
+    /// Number of proxies that were sent a change: the maximum of all rounds.
     pub concerned: usize,
-    /// To the last of them, in milliseconds: the least of all rounds, which other work on the machine delays the least.
+    /// Time to the last of them, in milliseconds: the minimum of all rounds, which other processes disturb
+    /// the least.
     pub least: f64,
-    /// The median.
     pub median: f64,
-    /// The 99th percentile.
     pub p99: f64,
-    /// Server CPU time, in milliseconds: the mean.
+    /// Mean CPU time of the server, in milliseconds.
     pub cpu: f64,
-    /// Bytes to each.
+    /// Bytes to each proxy.
     pub bytes_each: u64,
-    /// Resources that were sent to all together.
+    /// Number of resources to all proxies.
     pub resources: u64,
-    /// Those that the proxy held already: endpoints of a changed cluster, which Envoy waits for, are sent again.
+    /// Number of unchanged resources: endpoints of a changed cluster, which Envoy waits for, are sent again.
     pub unchanged: u64,
 }
 
-/// Sums up one row.
 #[must_use]
 pub fn figures(row: &Row) -> Figures {
     let last: Vec<Duration> = row.samples.iter().map(|sample| sample.reached.last).collect();
@@ -79,7 +77,6 @@ pub fn line(row: &Row) -> String {
     )
 }
 
-/// The tables for people.
 #[must_use]
 pub fn text(results: &Results, sizes: &Sizes) -> String {
     let mut out = format!(
@@ -105,7 +102,7 @@ pub fn text(results: &Results, sizes: &Sizes) -> String {
     out
 }
 
-/// Everybody at once: cold, again, and with what they hold.
+/// Table of phases with all proxies: cold, reconnect, and reconnect with resources.
 fn everybody_table(out: &mut String, results: &Results) {
     let _ = writeln!(
         out,
@@ -249,7 +246,7 @@ fn further(results: &Results) -> [(&'static str, &Further); 2] {
     ]
 }
 
-/// Everything as JSON.
+/// All results as JSON.
 #[must_use]
 pub fn json(results: &Results, sizes: &Sizes) -> Value {
     let memory: Vec<Value> =

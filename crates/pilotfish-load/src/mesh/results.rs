@@ -1,70 +1,67 @@
-//! What was measured.
-
 use std::time::Duration;
 
 use super::fleet::{Reached, Sent};
 use crate::content::Content;
 
-/// What a broadcast of as many bytes to as many streams cost.
+/// Cost of a broadcast of the same bytes to the same number of streams.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Floor {
-    /// To the last stream: the median.
+    /// Median time to the last stream.
     pub last: Duration,
-    /// Server CPU time for each.
+    /// CPU time of the server for each.
     pub cpu: Duration,
     /// Resident memory of the server, in bytes.
     pub memory: u64,
 }
 
-/// One kind of change.
+/// Results of one kind of change.
 pub struct Row {
-    /// Its name in the table.
+    /// Name in the table.
     pub name: String,
-    /// How many proxies it is to reach.
+    /// Number of proxies that it concerns.
     pub wanted: usize,
-    /// Each time that it was made.
+    /// Results of each round.
     pub samples: Vec<Sample>,
-    /// A broadcast of as many bytes to as many streams.
+    /// Cost of a broadcast of the same bytes to the same number of streams.
     pub floor: Option<Floor>,
 }
 
-/// One change that was made.
+/// Result of one change.
 pub struct Sample {
-    /// How it reached the proxies.
+    /// Propagation to the proxies.
     pub reached: Reached,
-    /// Server CPU time.
+    /// CPU time of the server.
     pub cpu: Duration,
 }
 
-/// All proxies at once.
+/// Result of a phase with all proxies.
 pub struct Everybody {
-    /// Until the last of them was in sync.
+    /// Time until the last of them was in sync.
     pub wall: Duration,
-    /// Server CPU time.
+    /// CPU time of the server.
     pub cpu: Duration,
-    /// CPU time of the load client meanwhile: the two share the machine.
+    /// CPU time of the load client at the same time, on the same machine.
     pub client_cpu: Duration,
-    /// What was sent.
+    /// Traffic of the phase.
     pub sent: Sent,
-    /// An endpoint change made at once then.
+    /// An endpoint change right afterwards.
     pub first_change: Option<Sample>,
-    /// Resident memory after it, in bytes.
+    /// Resident memory afterwards, in bytes.
     pub memory: u64,
 }
 
-/// What further proxies cost in memory.
+/// Memory of additional proxies.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Further {
-    /// How many there were.
     pub proxies: usize,
     /// Resident memory before they connected, in bytes.
     pub before: u64,
-    /// And with them.
+    /// Resident memory with them, in bytes.
     pub with: u64,
 }
 
 impl Further {
-    /// Bytes for each.
+    /// Bytes for each proxy.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn each(&self) -> f64 {
@@ -74,46 +71,43 @@ impl Further {
 
 /// Resident memory at one point, in bytes.
 pub struct Memory {
-    /// When.
     pub when: String,
-    /// How much.
     pub bytes: u64,
 }
 
-/// The results of a run.
+/// Results of a run.
 pub struct Results {
-    /// Whether CPU time and memory of the server are known.
+    /// True if CPU time and memory of the server are known.
     pub has_process: bool,
-    /// From the start of the process until it was ready, where that is known.
+    /// Time from the start of the process until it was ready, if known.
     pub start: Option<Duration>,
-    /// All proxies, from nothing.
+    /// All proxies without resources.
     pub cold: Everybody,
-    /// The same from a broadcast server.
+    /// Cold start with a broadcast server.
     pub cold_floor: Option<Floor>,
-    /// What they hold of each type.
+    /// Resources of each type.
     pub content: [Content; 4],
-    /// Server CPU time in a second in which nothing happens.
+    /// CPU time of the server in an idle second.
     pub idle_cpu: Duration,
-    /// Further proxies of workloads that are there.
+    /// Additional proxies of existing workloads.
     pub further_known: Further,
-    /// Further workloads.
+    /// Additional workloads.
     pub further_new: Further,
-    /// All kinds of changes.
+    /// Results of all kinds of changes.
     pub rows: Vec<Row>,
-    /// Everybody comes back with nothing.
+    /// Reconnects of all proxies without resources.
     pub reconnects: Vec<Everybody>,
-    /// Everybody comes back with what they hold.
+    /// Reconnects of all proxies with their resources.
     pub resumes: Vec<Everybody>,
-    /// Memory over time.
     pub memory: Vec<Memory>,
-    /// The most that it was.
+    /// Peak of the memory.
     pub memory_most: u64,
-    /// The share of the machine that other processes used meanwhile, 0 to 1.
+    /// Share of the machine used by other processes during the run, 0 to 1.
     pub foreign: f64,
 }
 
 impl Row {
-    /// Bytes to each proxy that was concerned, the mean of all rounds.
+    /// Mean bytes to each affected proxy over all rounds.
     #[must_use]
     pub fn bytes_each(&self) -> u64 {
         let bytes: u64 = self.samples.iter().map(|sample| sample.reached.sent.all_bytes()).sum();

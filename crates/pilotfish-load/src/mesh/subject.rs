@@ -1,4 +1,4 @@
-//! The server that is measured, and how changes of the folder reach it.
+//! The measured server, and the way in which changes of the files reach it.
 
 use std::future::Future;
 use std::path::Path;
@@ -13,49 +13,48 @@ use super::folder::Prepared;
 use crate::connection::Way;
 use crate::server::{CpuTimes, memory_of};
 
-/// The server that is measured.
 pub struct Subject {
-    /// How proxies reach it.
+    /// Method to connect proxies to it.
     pub way: Way,
-    /// Its process, where it is on this machine.
+    /// Its process, if it is on this machine.
     pub pid: Option<u32>,
-    /// From the start of the process until it was ready, where that is known.
+    /// Time from the start of the process until it was ready, if known.
     pub start: Option<Duration>,
-    /// How changes reach it.
+    /// Way in which changes reach it.
     pub edits: Edits,
 }
 
-/// How changes of the folder reach the server.
+/// Way in which changes of the files reach the server.
 #[derive(Clone)]
 pub enum Edits {
-    /// It reads the folder.
+    /// The server reads the directory.
     Files,
-    /// By commands of the shell, in which `{}` stands for the file: one for what is new or changed, one for what goes.
+    /// Shell commands with `{}` for the file: one for new and changed objects, one for removed ones.
     Commands {
-        /// For what is new or changed.
+        /// Command for new and changed objects.
         apply: String,
-        /// For what goes.
+        /// Command for removed objects.
         delete: String,
     },
-    /// By somebody who knows how.
+    /// A custom implementation.
     Applied(Arc<dyn Apply>),
-    /// Not at all: proxies come and go.
+    /// No changes: only connections of proxies.
     None,
 }
 
-/// A change that is being brought to a server.
+/// Future of a change.
 pub type Applying<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
 
-/// Brings objects to a server: a client of an API server, for one.
+/// Method to apply objects to a server, such as a client of an API server.
 pub trait Apply: Send + Sync {
     /// Creates or replaces the objects of a YAML text.
     fn apply(&self, yaml: String) -> Applying<'_>;
-    /// Deletes the objects that a YAML text names.
+    /// Deletes the objects of a YAML text.
     fn delete(&self, yaml: String) -> Applying<'_>;
 }
 
 impl Edits {
-    /// Whether changes reach the server at all.
+    /// True if changes reach the server at all.
     #[must_use]
     pub fn reach(&self) -> bool {
         !matches!(self, Self::None)
@@ -64,7 +63,7 @@ impl Edits {
     /// Makes a change.
     ///
     /// # Errors
-    /// When the file cannot be replaced or the command fails.
+    /// If the file cannot be replaced or the command fails.
     pub async fn make(&self, prepared: Prepared) -> Result<()> {
         match (self, prepared) {
             (Self::Commands { delete, .. }, Prepared::Remove(path)) => {
@@ -102,18 +101,18 @@ async fn run(command: &str, file: &Path) -> Result<()> {
 }
 
 impl Subject {
-    /// CPU time of the server so far; nothing where its process is not known.
+    /// CPU time of the server so far; zero if its process is unknown.
     ///
     /// # Errors
-    /// When it has ended.
+    /// If it has ended.
     pub fn cpu(&self) -> Result<CpuTimes> {
         self.pid.map_or_else(|| Ok(CpuTimes::default()), |pid| CpuTimes::of(&pid.to_string()))
     }
 
-    /// Resident memory in bytes, now and at most; nothing where its process is not known.
+    /// Current and peak resident memory in bytes; zero if its process is unknown.
     ///
     /// # Errors
-    /// When it has ended.
+    /// If it has ended.
     pub fn memory(&self) -> Result<(u64, u64)> {
         self.pid.map_or(Ok((0, 0)), memory_of)
     }

@@ -1,15 +1,14 @@
-//! What is in the mesh: a pure function of its sizes.
+//! Content of the mesh: a pure function of its sizes.
 
 use std::net::Ipv4Addr;
 
 use crate::messages::{Kind, Locality, Node, Struct, Value};
 
-/// The domain of the cluster.
 const DOMAIN: &str = "cluster.local";
-/// Pods on one node of the cluster.
+/// Number of Pods on one node of the cluster.
 const PODS_PER_NODE: usize = 20;
 
-/// How large the mesh is.
+/// Sizes of the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
 pub struct Sizes {
     /// Services
@@ -30,7 +29,8 @@ pub struct Sizes {
     /// ServiceEntries: every second one is resolved by DNS, the others have addresses
     #[arg(long = "service-entries", alias = "entries", value_name = "N", default_value_t = 50)]
     pub entries: usize,
-    /// A VirtualService with weights and a DestinationRule with subsets for every Nth service of a namespace; 0: none
+    /// A VirtualService with weights and a DestinationRule with subsets for every Nth service of a namespace;
+    /// 0: none
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub routes_every: usize,
     /// An AuthorizationPolicy for every Nth service of a namespace; 0: none
@@ -38,28 +38,26 @@ pub struct Sizes {
     pub policies_every: usize,
 }
 
-/// Where a Pod is in the world.
+/// A Pod of the mesh.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// The name.
     pub name: String,
-    /// The number of the service that selects it.
+    /// Number of the service that selects it.
     pub service: usize,
-    /// The value of its label `version`.
+    /// Value of its label `version`.
     pub version: String,
-    /// The address.
     pub ip: Ipv4Addr,
-    /// The node of the cluster that it runs on.
+    /// Number of its node.
     pub node: usize,
 }
 
 impl Sizes {
-    /// What keeps the world from being made.
+    /// Validates the sizes.
     ///
     /// # Errors
-    /// With the size that is too small or too large.
+    /// The size that is too small or too large.
     pub fn check(&self) -> anyhow::Result<()> {
-        // The first namespace is the one that everybody sees, and needs a service with routes and one without.
+        // All proxies see the first namespace, which needs a service with routes and one without.
         anyhow::ensure!(self.namespaces > self.sidecars, "--namespaces must be more than --sidecars");
         anyhow::ensure!(self.sidecars >= 1, "--sidecars must be 1 or more");
         anyhow::ensure!(
@@ -73,44 +71,44 @@ impl Sizes {
         Ok(())
     }
 
-    /// The number of nodes of the cluster.
+    /// Number of nodes of the cluster.
     #[must_use]
     pub fn nodes(&self) -> usize {
         self.pods.div_ceil(PODS_PER_NODE).max(self.localities)
     }
 
-    /// The region and zone of a node: three zones in a region.
+    /// Region and zone of a node: three zones in a region.
     #[must_use]
     pub fn locality(&self, node: usize) -> (String, String) {
         let locality = node % self.localities.max(1);
         (format!("region-{}", locality / 3), format!("zone-{}-{}", locality / 3, locality % 3))
     }
 
-    /// The number of the namespace of a service.
+    /// Number of the namespace of a service.
     #[must_use]
     pub fn namespace_of(&self, service: usize) -> usize {
         service % self.namespaces
     }
 
-    /// Whether a service has a VirtualService and a DestinationRule.
+    /// True if a service has a VirtualService and a DestinationRule.
     #[must_use]
     pub fn has_routes(&self, service: usize) -> bool {
         self.routes_every > 0 && (service / self.namespaces).is_multiple_of(self.routes_every)
     }
 
-    /// Whether a service has an AuthorizationPolicy.
+    /// True if a service has an AuthorizationPolicy.
     #[must_use]
     pub fn has_policy(&self, service: usize) -> bool {
         self.policies_every > 0 && (service / self.namespaces).is_multiple_of(self.policies_every)
     }
 
-    /// Whether a namespace has a Sidecar: the last ones have.
+    /// True if a namespace has a Sidecar: the last ones do.
     #[must_use]
     pub fn has_sidecar(&self, namespace: usize) -> bool {
         namespace + self.sidecars >= self.namespaces
     }
 
-    /// A Pod. Those of a service take turns in being of version 1 and 2.
+    /// A Pod of the mesh. Those of a service alternate between the versions 1 and 2.
     #[must_use]
     pub fn pod(&self, index: usize) -> Pod {
         let (service, turn) = (index % self.services, index / self.services);
@@ -120,12 +118,12 @@ impl Sizes {
             service,
             version,
             ip: pod_address(index),
-            // Pods of a service are on different nodes, as a scheduler spreads them.
+            // Pods of a service are on different nodes, like those of a scheduler.
             node: (service + 7 * turn) % self.nodes(),
         }
     }
 
-    /// A Pod beyond those of the world: one more of a workload that is there, or one of a new workload of its service.
+    /// An additional Pod: of an existing workload, or of a new workload of its service.
     #[must_use]
     pub fn further_pod(&self, index: usize, new_workload: bool) -> Pod {
         let service = index % self.services;
@@ -140,7 +138,7 @@ impl Sizes {
         }
     }
 
-    /// How many Pods have a proxy that sees the services of a namespace.
+    /// Number of Pods whose proxy sees the services of a namespace.
     #[must_use]
     pub fn seeing(&self, namespace: usize) -> usize {
         (0..self.pods)
@@ -151,19 +149,19 @@ impl Sizes {
             .count()
     }
 
-    /// How many Pods are in a namespace.
+    /// Number of Pods in a namespace.
     #[must_use]
     pub fn pods_in(&self, namespace: usize) -> usize {
         (0..self.pods).filter(|pod| self.namespace_of(pod % self.services) == namespace).count()
     }
 
-    /// How many Pods a service has.
+    /// Number of Pods of a service.
     #[must_use]
     pub fn pods_of(&self, service: usize) -> usize {
         (0..self.pods).filter(|pod| pod % self.services == service).count()
     }
 
-    /// The proxy of a Pod, as Istio's agent describes it.
+    /// Node of a Pod's proxy, as sent by Istio's agent.
     #[must_use]
     pub fn proxy(&self, pod: &Pod) -> Node {
         let namespace = namespace_name(self.namespace_of(pod.service));
@@ -202,7 +200,7 @@ impl Sizes {
     }
 }
 
-/// The labels of a Pod, as injection and a Deployment leave them.
+/// Labels of a Pod, as set by injection and a Deployment.
 #[must_use]
 pub fn labels(pod: &Pod) -> [(&'static str, String); 6] {
     let app = service_name(pod.service);
@@ -217,34 +215,31 @@ pub fn labels(pod: &Pod) -> [(&'static str, String); 6] {
     ]
 }
 
-/// The name of a service.
 #[must_use]
 pub fn service_name(service: usize) -> String {
     format!("svc-{service}")
 }
 
-/// The name of a namespace.
 #[must_use]
 pub fn namespace_name(namespace: usize) -> String {
     format!("ns-{namespace:02}")
 }
 
-/// The name of a node of the cluster.
 #[must_use]
 pub fn node_name(node: usize) -> String {
     format!("node-{node}")
 }
 
-/// The service account of a service's Pods.
+/// Service account of a service's Pods.
 #[must_use]
 pub fn account(service: usize) -> String {
     format!("{}-sa", service_name(service))
 }
 
-/// The virtual address of a service.
+/// Virtual address of a service.
 #[must_use]
 pub fn service_address(service: usize) -> Ipv4Addr {
-    // Within the range that an API server gives addresses from by default, 10.96.0.0/12; the first are its own.
+    // In the default Service range of API servers, 10.96.0.0/12, without the reserved first ones.
     spread(10, 97, service)
 }
 
@@ -252,13 +247,13 @@ fn pod_address(index: usize) -> Ipv4Addr {
     spread(10, 0, index)
 }
 
-/// Addresses that an endpoint gets in rounds: of no Pod.
+/// Address of an endpoint in a round, which no Pod has.
 #[must_use]
 pub fn round_address(round: usize) -> Ipv4Addr {
     spread(10, 230, round)
 }
 
-/// The address with this number in the networks that begin at `first.second`, without .0 and .255.
+/// Address with this number in the networks from `first.second` on, without .0 and .255.
 fn spread(first: u8, second: u8, index: usize) -> Ipv4Addr {
     let part = |value: usize| u8::try_from(value % 250).unwrap_or_default();
     let network = u8::try_from(index / 62_500).unwrap_or_default();

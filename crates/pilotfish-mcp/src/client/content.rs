@@ -1,4 +1,4 @@
-//! What a server has sent: the pure part of the source, which turns lists and differences of resources into events.
+//! Content of a server: the pure part of the source, which converts lists and deltas of resources to events.
 
 use crate::kinds::McpKind;
 use crate::resource::{Metadata, Resource, ResourceError, body_to_json};
@@ -14,52 +14,51 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Errors of one answer that its refusal names.
+/// Maximum number of errors in a NACK.
 const NAMED_ERRORS: usize = 5;
-/// Reports of problems that are kept for one source.
+/// Maximum number of stored problem reports of one source.
 const MOST_REPORTS: usize = 1_000;
 
-/// What content is read for.
+/// Settings for reading content.
 #[derive(Clone, Debug)]
 pub(crate) struct ContentSettings {
-    /// What the source is called in messages.
+    /// Name of the source in messages.
     pub(crate) origin: Arc<str>,
     pub(crate) checks: Vec<ObjectCheck>,
-    /// Objects of other revisions are left out.
+    /// Revision filter: objects of other revisions are left out.
     pub(crate) revision: Option<String>,
-    /// Settings of the guard against answers that lack most resources.
+    /// Settings of the guard against responses that lack most resources.
     pub(crate) guard: GuardSettings,
-    /// Resources of one kind; more are an error.
+    /// Maximum number of resources of one kind; more are an error.
     pub(crate) most_resources: usize,
-    /// The kinds that are asked for.
     pub(crate) kinds: Vec<&'static McpKind>,
 }
 
-/// One resource of an answer, as it came.
+/// One resource of a response, undecoded.
 pub(crate) struct Incoming<'a> {
-    /// Its name outside of the envelope, as in delta; empty where there is none.
+    /// Name outside of the envelope, as in delta; empty if there is none.
     pub(crate) name: &'a str,
-    /// The version outside of the envelope, as in delta.
+    /// Version outside of the envelope, as in delta.
     pub(crate) version: &'a str,
     pub(crate) body: &'a Any,
 }
 
-/// What an answer is.
+/// Kind of a response.
 pub(crate) enum Answer<'a> {
-    /// Everything that there is.
+    /// Complete list.
     All,
-    /// Resources that differ, and names that are gone. The first one of a stream compares everything.
+    /// Changed resources, and names of removed ones. The first one of a stream is compared with everything.
     Difference { removed: &'a [String], is_first: bool },
 }
 
-/// What has come of an answer.
+/// Result of applying a response.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
-    /// What is wrong with it, for its refusal; `None` when all of it was taken.
+    /// Error message for a NACK; `None` if all of it was applied.
     pub(crate) error: Option<String>,
 }
 
-/// Which version of a resource is in force.
+/// Version of a resource in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Force {
     Good,
@@ -67,25 +66,25 @@ enum Force {
     Nothing,
 }
 
-/// What is remembered of a resource.
+/// State of a resource.
 #[derive(Debug)]
 struct Held {
-    /// The version inside of the envelope of what was taken last; empty when it has none.
+    /// Version inside of the envelope that was applied last; empty without one.
     version: String,
-    /// The version outside of it.
+    /// Version outside of it.
     outer: String,
-    /// Which object it became.
+    /// Key of the object that it was converted to.
     key: Option<ObjectKey>,
-    /// The label `istio.io/rev` of what was taken last.
+    /// Label `istio.io/rev` of the last version.
     revision: Option<Arc<str>>,
     force: Force,
 }
 
 #[derive(Debug)]
 struct OfKind {
-    /// Whether there was any answer.
+    /// True once there was a response.
     answered: bool,
-    /// Whether there was one on this stream.
+    /// True once there was a response on this stream.
     fresh: bool,
     resources: HashMap<String, Held>,
     guard: LossGuard,
@@ -97,13 +96,13 @@ impl OfKind {
         Self { answered: false, fresh: false, resources, guard: LossGuard::new(guard) }
     }
 
-    /// Number of resources of which something is in force.
+    /// Number of resources with a version in force.
     fn in_force(&self) -> usize {
         self.resources.values().filter(|held| held.force != Force::Nothing).count()
     }
 }
 
-/// See the module's description.
+/// Content of all kinds, as described in the module.
 pub(crate) struct Content {
     settings: ContentSettings,
     kinds: BTreeMap<Kind, OfKind>,
@@ -113,11 +112,11 @@ pub(crate) struct Content {
     listed: bool,
 }
 
-/// What was read of one resource.
+/// Result of reading one resource.
 enum Read {
     Good(ReadObject),
     Refused(Rejected),
-    /// Of another revision, so it is as if it were not there.
+    /// An object of another revision, which is ignored.
     Elsewhere,
 }
 
@@ -134,38 +133,37 @@ impl Content {
         }
     }
 
-    /// The kinds that are asked for.
     pub(crate) fn wanted(&self) -> &[&'static McpKind] {
         &self.settings.kinds
     }
 
-    /// A new stream begins.
+    /// Resets the state for a new stream.
     pub(crate) fn stream_began(&mut self) {
         self.kinds.values_mut().for_each(|kind| kind.fresh = false);
     }
 
-    /// A server that was told what we have of a kind need not answer if that is all.
+    /// Handles a resumption: a server need not respond if the client has everything.
     pub(crate) fn resumed(&mut self, kind: Kind) {
         if let Some(of) = self.kinds.get_mut(&kind) {
             of.fresh = of.answered;
         }
     }
 
-    /// The kinds without an answer on this stream. Mesh config need not be answered: not every server has one.
+    /// Kinds without a response on this stream, except for mesh config, which not every server has.
     pub(crate) fn missing(&self) -> Vec<&'static str> {
         let missing = self.kinds.iter().filter(|(kind, of)| !of.fresh && **kind != Kind::MeshConfig);
         missing.map(|(kind, _)| kind.name()).collect()
     }
 
-    /// Whether every kind was answered at least once.
+    /// True once every kind had a response.
     pub(crate) fn is_listed(&self) -> bool {
         self.kinds.iter().all(|(kind, of)| of.answered || *kind == Kind::MeshConfig)
     }
 
-    /// Resources of a kind with the versions that a delta server gave them; `None` where it gave one none, because then it cannot tell
-    /// what we lack.
+    /// Resources of a kind with their versions from a delta server; `None` if it sent one without, since it
+    /// cannot compute the difference then.
     pub(crate) fn versions(&self, kind: Kind) -> Option<BTreeMap<String, String>> {
-        // The second answer of what is held back has to name everything.
+        // The second read of held back data has to list everything.
         let of = self.kinds.get(&kind).filter(|of| of.guard.held().is_none())?;
         let all = of
             .resources
@@ -174,17 +172,16 @@ impl Content {
         all.collect()
     }
 
-    /// The kinds, with what the guard holds back of each.
+    /// Kinds, with the loss that the guard holds back of each.
     pub(crate) fn held(&self) -> impl Iterator<Item = (Kind, Option<HeldLoss>)> {
         self.kinds.iter().map(|(kind, of)| (*kind, of.guard.held()))
     }
 
-    /// The next answer of each kind counts as the second one.
+    /// Makes the next response of each kind count as its second read.
     pub(crate) fn accept(&mut self, now: Instant) {
         self.kinds.values_mut().for_each(|of| of.guard.accept(now));
     }
 
-    /// The names of the resources of a kind.
     #[cfg(test)]
     pub(crate) fn names(&self, kind: Kind) -> std::collections::BTreeSet<String> {
         self.kinds.get(&kind).into_iter().flat_map(|of| of.resources.keys().cloned()).collect()
@@ -195,12 +192,11 @@ impl Content {
         kinds.iter().filter_map(|kind| self.kinds.get(kind)).map(|of| of.resources.len()).sum()
     }
 
-    /// How many resources there are.
     pub(crate) fn count(&self) -> usize {
         self.kinds.values().map(|of| of.resources.len()).sum()
     }
 
-    /// Everything that was not sent yet.
+    /// Events that were not sent yet.
     pub(crate) fn batch(&mut self) -> SourceBatch {
         let mut batch = SourceBatch { events: std::mem::take(&mut self.events), problems: None };
         if std::mem::take(&mut self.problems_changed) {
@@ -214,7 +210,7 @@ impl Content {
         batch
     }
 
-    /// Takes in an answer for a kind.
+    /// Applies a response for a kind.
     pub(crate) fn answer(
         &mut self,
         entry: &McpKind,
@@ -232,7 +228,7 @@ impl Content {
         }
         let mut before = self.kinds.get(&entry.kind).map_or(0, OfKind::in_force);
         let mut named = HashSet::new();
-        // Of two resources of one name the last one counts.
+        // The last one of several resources with one name wins.
         let mut last: BTreeMap<String, (&Incoming<'_>, Result<Resource, ResourceError>)> = BTreeMap::new();
         for resource in incoming {
             match self.open(entry, resource) {
@@ -252,13 +248,13 @@ impl Content {
                 Err(error) => errors.named(&name, &error),
             }
         }
-        // The server names these as objects of another revision.
+        // The server lists these as objects of another revision.
         for name in &elsewhere {
             named.remove(name);
             before = before.saturating_sub(self.remove_named(entry.kind, name));
         }
         match answer {
-            // Named one by one.
+            // Removals are explicit.
             Answer::Difference { removed, is_first: false } => {
                 for name in removed.iter() {
                     self.remove_named(entry.kind, name);
@@ -267,7 +263,7 @@ impl Content {
             Answer::Difference { removed, is_first: true } => {
                 self.remove_guarded(entry.kind, removed, before, now);
             }
-            // What cannot even be named may be any of the resources that are missing.
+            // A resource without a name could be any of the missing ones.
             Answer::All if errors.is_unnamed() => {}
             Answer::All => {
                 let of = self.kinds.get(&entry.kind);
@@ -282,7 +278,7 @@ impl Content {
         Taken { error: errors.into_text() }
     }
 
-    /// Name and envelope of a resource. Mesh config has no envelope, and one name.
+    /// Name and envelope of a resource. Mesh config has no envelope, and a fixed name.
     #[allow(clippy::type_complexity, reason = "a name with what may have failed after it was known")]
     fn open(
         &self,
@@ -308,7 +304,7 @@ impl Content {
         }
     }
 
-    /// Takes in one resource. `false`: it is not for us.
+    /// Applies one resource. Returns false if it is of another revision.
     fn take(
         &mut self,
         entry: &McpKind,
@@ -342,14 +338,14 @@ impl Content {
         }
     }
 
-    /// Keeps the last good version of a resource whose newest is refused, or what stands in for it.
+    /// Keeps the last good version of a resource whose newest version is refused, or a substitute.
     fn refuse(&mut self, kind: Kind, name: &str, rejected: Rejected) -> String {
         let Rejected { key, revision, problems, closed, .. } = rejected;
         let error = problems.iter().find(|problem| problem.is_error());
         let error = error.map_or_else(|| "is refused".to_owned(), ToString::to_string);
         let held = self.kinds.get(&kind).and_then(|of| of.resources.get(name));
         let good = held.filter(|held| held.force == Force::Good);
-        // An earlier version that belonged to another revision is none of the object that is there now.
+        // An earlier version for another revision is not a version of the current object.
         let last_good = good.is_some_and(|held| held.revision == revision);
         let given_up = good.filter(|_| !last_good).and_then(|held| held.key.clone());
         let effective = Effective::of_refused(last_good, closed.is_some());
@@ -362,8 +358,8 @@ impl Content {
             self.hold(kind, name, held);
             self.events.extend(closed.map(SourceEvent::Apply));
         } else if let Some(held) = self.kinds.get_mut(&kind).and_then(|of| of.resources.get_mut(name)) {
-            // The version belongs to what is in force, so the same one with good content is no news; the outer one would say that we
-            // have what we refused.
+            // The version belongs to the object in force, so good content with the same version must be
+            // applied; the outer version would tell the server that the client has the refused content.
             held.outer = format!("{}!", held.outer.trim_end_matches('!'));
         }
         error
@@ -391,7 +387,7 @@ impl Content {
         let metadata = object_metadata(namespace, object_name, &metadata);
         let (spec, broken) = match spec {
             Ok(spec) => (spec, None),
-            // A text is no content of any kind, so what it would guard is closed.
+            // A string is invalid content for any kind, so traffic that the object protects is closed.
             Err(error) => (json!(error.to_string()), Some(error.to_string())),
         };
         let object = json!({ "metadata": metadata, "spec": spec }).to_string();
@@ -421,7 +417,8 @@ impl Content {
         }
     }
 
-    /// Removes a resource that the server names as gone. Returns the number of resources that were in force.
+    /// Removes a resource that the server lists as removed. Returns the number of resources that were in
+    /// force.
     fn remove_named(&mut self, kind: Kind, name: &str) -> usize {
         let Some(of) = self.kinds.get_mut(&kind) else { return 0 };
         let count = of.resources.get(name).filter(|held| held.force != Force::Nothing).map_or(0, |_| 1);
@@ -430,8 +427,8 @@ impl Content {
         count
     }
 
-    /// Removes what an answer about everything lacks, unless the guard holds that back. `before` resources were in force;
-    /// new ones in the place of those make up for nothing.
+    /// Removes resources that a complete list lacks, unless the guard holds that back. `before` resources
+    /// were in force; new ones do not compensate for removed ones.
     fn remove_guarded(&mut self, kind: Kind, missing: &[String], before: usize, now: Instant) {
         let Some(of) = self.kinds.get_mut(&kind) else { return };
         let in_force = |held: &&Held| held.force != Force::Nothing;
@@ -504,20 +501,20 @@ fn refused(key: Option<ObjectKey>, reason: String, closed: Option<pilotfish_mode
     Read::Refused(Rejected { key, revision: None, document: 0, line: 0, problems: vec![problem], closed })
 }
 
-/// Metadata as an API server writes it.
+/// Metadata in the form of an API server.
 fn object_metadata(namespace: &str, name: &str, metadata: &Metadata) -> Value {
     let mut object = json!({
         "namespace": namespace, "name": name, "labels": metadata.labels, "annotations": metadata.annotations,
     });
     if let (Some(created), Value::Object(fields)) = (&metadata.create_time, &mut object) {
-        // Whole seconds, as an API server has them.
+        // Drops nanoseconds, which API servers do not have.
         let created = prost_types::Timestamp { nanos: 0, ..*created };
         fields.insert("creationTimestamp".to_owned(), Value::String(created.to_string()));
     }
     object
 }
 
-/// The errors of one answer.
+/// Errors of one response.
 #[derive(Default)]
 struct Errors {
     texts: Vec<String>,

@@ -1,4 +1,4 @@
-//! Endpoints as an istiod gives them by EDS: what a ServiceEntry can say of them.
+//! Endpoints from istiod's EDS, reduced to the fields of a ServiceEntry.
 
 use pilotfish_config::networking::WorkloadEntry;
 use pilotfish_proto::ValueKind;
@@ -10,15 +10,15 @@ use pilotfish_proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, LbEndp
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// Where Envoy finds how an endpoint is spoken to, and the label of a workload that says so.
+/// Metadata key of Envoy for the transport socket of an endpoint, and the workload label in it.
 const SOCKET_MATCH: &str = "envoy.transport_socket_match";
-/// Where Envoy finds the address that a tunnel leads to, as `ADDRESS:PORT`.
+/// Metadata key of Envoy for the destination of a tunnel, as `ADDRESS:PORT`.
 const ORIGINAL_DST: &str = "envoy.filters.listener.original_dst";
 const TLS_MODE: &str = "security.istio.io/tlsMode";
 const CANONICAL_NAME: &str = "service.istio.io/canonical-name";
 const CANONICAL_REVISION: &str = "service.istio.io/canonical-revision";
 
-/// Who serves, without the port: endpoints of several ports of one workload are equal in this.
+/// Workload of endpoints, without the port: equal for the ports of one workload.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Workload {
     address: String,
@@ -27,7 +27,6 @@ pub(crate) struct Workload {
     weight: u32,
 }
 
-/// An endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Assigned {
     pub(crate) workload: Workload,
@@ -35,7 +34,7 @@ pub(crate) struct Assigned {
 }
 
 impl Workload {
-    /// As an endpoint of a ServiceEntry, without ports.
+    /// Converts it to an endpoint of a ServiceEntry, without ports.
     pub(crate) fn entry(&self) -> WorkloadEntry {
         WorkloadEntry {
             address: self.address.clone(),
@@ -47,7 +46,7 @@ impl Workload {
     }
 }
 
-/// The endpoints of a cluster that may be used. A ServiceEntry cannot say that one is unhealthy or drains.
+/// Usable endpoints of a cluster. A ServiceEntry cannot represent unhealthy or draining ones.
 pub(crate) fn assigned(of: &ClusterLoadAssignment) -> Vec<Assigned> {
     let localities = of.endpoints.iter();
     let endpoints = localities.flat_map(|group| {
@@ -68,7 +67,7 @@ fn endpoint_of(endpoint: &LbEndpoint, locality: &str) -> Option<Assigned> {
             Some(PortSpecifier::PortValue(port)) => (socket.address.clone(), port),
             _ => return None,
         },
-        // To a waypoint, an istiod gives workloads of an ambient mesh behind its tunnel.
+        // For a waypoint, istiod sends workloads of an ambient mesh behind its tunnel.
         Address::EnvoyInternalAddress(_) => tunnelled(endpoint.metadata.as_ref()?)?,
         Address::Pipe(_) => return None,
     };
@@ -81,7 +80,7 @@ fn endpoint_of(endpoint: &LbEndpoint, locality: &str) -> Option<Assigned> {
     Some(Assigned { workload, port })
 }
 
-/// The address and port that a tunnel leads to.
+/// Destination address and port of a tunnel.
 fn tunnelled(metadata: &Metadata) -> Option<(String, u32)> {
     let place: SocketAddr = text(metadata, ORIGINAL_DST, "local")?.parse().ok()?;
     Some((place.ip().to_string(), place.port().into()))
@@ -94,13 +93,13 @@ fn text<'a>(metadata: &'a Metadata, filter: &str, field: &str) -> Option<&'a str
     }
 }
 
-/// `REGION/ZONE/SUBZONE`, without what is empty at the end.
+/// Locality as `REGION/ZONE/SUBZONE`, without empty parts at the end.
 fn locality(of: &Locality) -> String {
     let text = format!("{}/{}/{}", of.region, of.zone, of.sub_zone);
     text.trim_end_matches('/').to_owned()
 }
 
-/// The labels that an istiod lets proxies know: whether the workload speaks mTLS, and its canonical service.
+/// Labels that istiod sends to proxies: mTLS support of the workload, and its canonical service.
 fn labels(metadata: &Metadata) -> BTreeMap<String, String> {
     // NAME;NAMESPACE;CANONICAL NAME;CANONICAL REVISION;CLUSTER
     let mut workload = text(metadata, "istio", "workload").unwrap_or_default().split(';').skip(2);

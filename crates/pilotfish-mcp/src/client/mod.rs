@@ -1,4 +1,4 @@
-//! Reading configuration from a server of MCP over xDS.
+//! Client: reads configuration from a server of MCP over xDS.
 
 mod content;
 mod eds;
@@ -26,7 +26,7 @@ use source::McpSource;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use relay::relay;
 
-/// The line in the table of registries.
+/// Entry in the table of registries.
 pub static MCP: RegistryType = RegistryType {
     name: "mcp",
     provider: "mcp",
@@ -36,7 +36,7 @@ pub static MCP: RegistryType = RegistryType {
     input: Input::Source { check, open },
 };
 
-/// Checks the settings; nothing is connected.
+/// Validates the settings without connecting.
 fn check(settings: LiveSettings) -> Result<(), LiveSettingsError> {
     McpSettings::parse(settings).map(drop)
 }

@@ -1,4 +1,5 @@
-//! The changes that an istiod pushes depend on the client's node: a model of that, held against recordings, and the client against it.
+//! Model of the changes that istiod pushes, which depend on the client's node: compared with recordings, and
+//! used to test the client.
 
 use super::content::{Content, ContentSettings};
 use super::settings::McpSettings;
@@ -16,8 +17,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Changes of the recordings that are not pushed to some nodes, with the kind; and whether the object is in another namespace than
-/// the node, or exported to its own alone.
+/// Changes in the recordings that are not pushed to some nodes, with their kind; true if the object is in
+/// another namespace than the node, or exported to its own namespace only.
 const STEPS: [(&str, Kind, bool); 7] = [
     ("change a Gateway", Kind::Gateway, false),
     ("delete the only Gateway", Kind::Gateway, false),
@@ -28,7 +29,7 @@ const STEPS: [(&str, Kind, bool); 7] = [
     ("add a WorkloadEntry that nothing selects", Kind::WorkloadEntry, false),
 ];
 
-/// True if an istiod pushes the change of an object to a node of that type in namespace `default`.
+/// True if istiod pushes the change of an object to a node of that type in namespace `default`.
 fn is_pushed(node: &str, kind: Kind, is_elsewhere: bool) -> bool {
     match (kind, node) {
         (Kind::WorkloadGroup | Kind::WorkloadEntry, _) => false,
@@ -59,7 +60,7 @@ fn model_pushes_what_recorded_istiods_did() {
     }
 }
 
-/// An istiod: each push has all kinds that are watched; a request without a nonce is answered.
+/// Model of istiod: each push has all subscribed kinds; a request without a nonce is answered.
 #[derive(Default)]
 struct Istiod {
     node: String,
@@ -110,7 +111,7 @@ fn content_settings() -> ContentSettings {
     }
 }
 
-/// The kinds of which a client of that node misses a change.
+/// Kinds of which a client with that node misses a change.
 fn missed(node: &Node) -> Vec<Kind> {
     let mut content = Content::new(content_settings());
     let mut stream = ClientStream::new(Protocol::Sotw, node.clone(), false);
@@ -120,7 +121,7 @@ fn missed(node: &Node) -> Vec<Kind> {
     let mut missed = Vec::new();
     for entry in KINDS.iter().filter(|entry| entry.kind != Kind::MeshConfig) {
         sent.extend(istiod.add(entry.kind, "shop/new"));
-        // One of them is enough: what was asked for is answered before it is asked for again.
+        // One request is enough: it is answered before the next one.
         for request in stream.relist().into_iter().chain(stream.relist()) {
             sent.extend(istiod.answer(&request));
         }

@@ -1,4 +1,5 @@
-//! The client against what a real istiod said: changes that four clients saw at once, and endpoints by EDS.
+//! Tests of the client with recordings of a real istiod: changes that four clients received at the same time,
+//! and endpoints by EDS.
 
 use super::content::{Content, ContentSettings};
 use super::stream::{ClientStream, Protocol};
@@ -18,7 +19,7 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-/// A client with what it has sent on.
+/// A client with the events that it has passed on.
 struct Client {
     content: Content,
     synthetic: Synthetic,
@@ -60,7 +61,7 @@ impl Client {
         }
     }
 
-    /// The endpoints of an entry as `ADDRESS PORT=NUMBER... LOCALITY WEIGHT`.
+    /// Endpoints of an entry as `ADDRESS PORT=NUMBER... LOCALITY WEIGHT`.
     fn endpoints(&self, name: &str) -> Option<Vec<String>> {
         let key = ObjectKey::new(Kind::ServiceEntry, "default", name);
         let entry = self.objects.get(&key)?.typed::<ServiceEntry>().unwrap();
@@ -73,7 +74,7 @@ impl Client {
     }
 }
 
-/// A resource as the recording has it in JSON.
+/// A resource from its JSON form in a recording.
 fn any(json: &Value) -> Any {
     let body = |json: &Value| {
         let Value::Object(mut fields) = json.clone() else { unreachable!("a body is an object") };
@@ -102,7 +103,7 @@ fn any(json: &Value) -> Any {
     Resource { metadata: Some(metadata), body: Some(body(&json["body"])) }.into_any()
 }
 
-/// One answer of a recording as a message, and the names in it.
+/// One response of a recording as a message, and its resource names.
 fn message(row: &Map<String, Value>, resources: &[Value], protocol: Protocol) -> (Vec<u8>, BTreeSet<String>) {
     let name = |resource: &Value| resource["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let text = |field: &str| row[field].as_str().unwrap().to_owned();
@@ -135,7 +136,8 @@ fn message(row: &Map<String, Value>, resources: &[Value], protocol: Protocol) ->
     }
 }
 
-/// Plays a recording of changes. After each answer the client has what the server says that there is; then gives what it has at last.
+/// Replays a recording of changes. Checks the client's content after each response, and returns it at the
+/// end.
 fn replay(text: &str, protocol: Protocol) -> BTreeMap<ObjectKey, Object> {
     let recording: Value = serde_json::from_str(text).unwrap();
     let mut client = Client::new(protocol);
@@ -161,11 +163,12 @@ fn replay(text: &str, protocol: Protocol) -> BTreeMap<ObjectKey, Object> {
         }
         let held = client.content.names(entry.kind);
         if protocol == Protocol::Delta {
-            // An istiod's differences do not tell of all that is gone, which is why lists are asked for: see `is_unversioned`.
+            // Deltas of istiod do not list all removed resources, which is why lists are requested: see
+            // `is_unversioned`.
             assert!(held.is_superset(&names), "after {step:?}: {}", entry.kind);
             continue;
         }
-        // The second spelling of a kind is not listened to: it lags behind the first by one answer.
+        // The second spelling of a kind is ignored: it lags behind the first by one response.
         if row["type"] != "networking.istio.io/v1alpha3/VirtualService" {
             assert_eq!(held, names, "after {step:?}: {}", entry.kind);
         }
@@ -251,7 +254,7 @@ fn services_of_an_istiod_have_the_endpoints_of_its_eds() {
     let request = client.stream.ask_endpoints((asked, left)).unwrap();
     assert_eq!(xds::DiscoveryRequest::decode(&request[..]).unwrap().response_nonce, "");
 
-    // The recording asked for one of its ports; the others have no answer, until it is given up.
+    // The recording requested one of its ports; the others have no response, until the client gives up.
     client.take(&of_type("ClusterLoadAssignment"));
     assert_eq!(client.endpoints("synthetic-web"), None);
     assert!(client.synthetic.is_waiting());

@@ -1,4 +1,4 @@
-//! What a server's resources become in a client, without a network: for tests.
+//! Conversion of a server's resources by a client, without a network: for tests.
 
 use super::content::{Content, ContentSettings};
 use super::stream::{ClientStream, Protocol};
@@ -13,7 +13,7 @@ use prost::Message;
 use prost_types::Any;
 use std::time::Instant;
 
-/// Sends everything as lists; gives the objects that the client has then.
+/// Sends all resources as lists; returns the client's objects.
 pub(crate) fn relay(all: &[Difference]) -> Vec<Object> {
     let settings = ContentSettings {
         origin: "mcp".into(),

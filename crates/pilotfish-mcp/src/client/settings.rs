@@ -1,4 +1,4 @@
-//! What `--registry mcp=...` says.
+//! Settings of `--registry mcp=...`.
 
 use super::MCP;
 use super::stream::Protocol;
@@ -8,13 +8,13 @@ use pilotfish_proto::{Struct, Value, ValueKind};
 use pilotfish_registry::{GuardSettings, LiveSettings, LiveSettingsError, RegistryOption};
 use pilotfish_registry_client::{Connector, Scheme, Target, TlsOptions};
 
-/// The schemes of an address. Istio's port for configuration without TLS, and with it.
+/// Schemes of an address: Istio's port for configuration, without and with TLS.
 const SCHEMES: &[Scheme] = &[
     Scheme { name: "xds", port: 15010, is_tls: false },
     Scheme { name: "xds+tls", port: 15012, is_tls: true },
 ];
 
-/// The options beside those of TLS.
+/// Options other than those of TLS.
 pub(crate) const OPTIONS: &[RegistryOption] = &[
     RegistryOption {
         name: "kinds",
@@ -45,15 +45,15 @@ pub(crate) const OPTIONS: &[RegistryOption] = &[
     RegistryOption::GUARD_WAIT,
 ];
 
-/// What a source is told.
+/// Settings of a source.
 #[derive(Clone, Debug)]
 pub(crate) struct McpSettings {
-    /// Where the server is; of several, each session takes the next one.
+    /// Addresses of the server; each session takes the next one.
     pub(crate) target: Target,
     pub(crate) connector: Connector,
     pub(crate) node: Node,
     pub(crate) kinds: Vec<&'static McpKind>,
-    /// `None`: delta, and lists where the server has no delta.
+    /// `None`: delta, or lists if the server does not support delta.
     pub(crate) protocol: Option<Protocol>,
     pub(crate) old_spelling: bool,
     pub(crate) revision: Option<String>,
@@ -61,10 +61,10 @@ pub(crate) struct McpSettings {
 }
 
 impl McpSettings {
-    /// Reads the address and the options.
+    /// Parses the address and the options.
     ///
     /// # Errors
-    /// With everything that is wrong.
+    /// All errors together.
     pub(crate) fn parse(mut settings: LiveSettings) -> Result<Self, LiveSettingsError> {
         let mut mistakes = Vec::new();
         let mut choose = |name: &str, text: Option<String>, choices: &[&str]| -> usize {
@@ -122,11 +122,11 @@ fn kinds(text: Option<String>, mistakes: &mut Vec<String>) -> Vec<&'static McpKi
     chosen
 }
 
-/// The node that says who asks, and that configuration is asked for.
+/// Node of the requests, which states that they are for configuration.
 ///
-/// An istiod pushes a change to the nodes that it affects: that of a Gateway to no sidecar, that of a Sidecar to no router, and to a
-/// sidecar nothing that is not exported to its namespace. A waypoint of the root namespace is affected by all kinds but those that
-/// are [relisted](super::stream::RELISTED).
+/// Istiod pushes a change to the nodes that it affects: one of a Gateway not to sidecars, one of a Sidecar
+/// not to routers, and to a sidecar nothing that is not exported to its namespace. A waypoint of the root
+/// namespace is affected by all kinds except for those that are [relisted](super::stream::RELISTED).
 fn node_of(id: Option<String>, namespace: &str, revision: Option<&str>) -> Node {
     let id = id
         .unwrap_or_else(|| format!("waypoint~127.0.0.1~pilotfish.{namespace}~{namespace}.svc.cluster.local"));

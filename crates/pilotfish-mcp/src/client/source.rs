@@ -1,4 +1,4 @@
-//! The source: sessions with a server, one after the other, and what they find as batches.
+//! The source: consecutive sessions with a server, and their results as batches.
 
 use super::content::{Content, ContentSettings, Taken};
 use super::settings::McpSettings;
@@ -17,21 +17,21 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Istio's: half a second after the first failure, a minute at most.
+/// Reconnect delays of Istio: from half a second after the first failure up to a minute.
 const RECONNECT: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(500), Duration::from_secs(60));
-/// The time until every kind has an answer, before that counts as a failure.
+/// Maximum time until every kind has a response; then it counts as a failure.
 const FIRST_ANSWERS: Duration = Duration::from_secs(30);
-/// The time between two requests for lists of which changes are not pushed; longer for more than [`RELIST_RESOURCES`].
+/// Interval of requests for lists whose changes are not pushed; longer for more than [`RELIST_RESOURCES`].
 const RELIST: Duration = Duration::from_secs(1);
-/// Resources of these lists for which [`RELIST`] is the time between two requests.
+/// Maximum number of resources in these lists for an interval of [`RELIST`].
 const RELIST_RESOURCES: usize = 1_000;
-/// Bytes of one answer. Ten thousand large ServiceEntries are some 20 MB.
+/// Maximum size of one response in bytes. Ten thousand large ServiceEntries are about 20 MB.
 const MOST_BYTES: usize = 256 << 20;
-/// The time between two lines of the log about refused answers.
+/// Minimum interval of log lines about refused responses.
 const LOG_AGAIN: Duration = Duration::from_secs(1);
-/// Resources of one kind.
+/// Maximum number of resources of one kind.
 const MOST_RESOURCES: usize = 500_000;
-/// Refused resources that the source itself lists; `/debug/problemz` has more.
+/// Maximum number of refused resources in the status of the source; `/debug/problemz` has more.
 const SHOWN_PROBLEMS: usize = 100;
 const TRANSPORT: TransportSettings = TransportSettings {
     most_bytes: MOST_BYTES,
@@ -41,39 +41,39 @@ const TRANSPORT: TransportSettings = TransportSettings {
 
 const SERVICE: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/";
 
-/// Why a session ended.
+/// Reason for the end of a session.
 #[derive(Debug, thiserror::Error)]
 enum SessionError {
     #[error("{}", error_chain(.0))]
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Transport(#[from] TransportError),
-    #[error("an answer that is none of xDS: {0}")]
+    #[error("malformed xDS response: {0}")]
     Malformed(#[from] prost::DecodeError),
-    #[error("the second answer of what is held back is due")]
+    #[error("reconnecting for the second read of data that the guard holds back")]
     SecondAnswer,
-    #[error("the server's differences have no versions")]
+    #[error("the server's delta responses have no resource versions")]
     Unversioned,
     #[error("the process is stopping")]
     Stopping,
 }
 
-/// See the module's description.
+/// Source of configuration, as described in the module.
 pub(crate) struct McpSource {
     name: Arc<str>,
     settings: McpSettings,
     content: Content,
     synthetic: Synthetic,
     backoff: Backoff,
-    /// What is spoken where the settings leave that open.
+    /// Current protocol, if the settings allow both.
     protocol: Protocol,
-    /// The server has no lists, so its differences are taken as they are.
+    /// True if the server does not support lists, so that its unversioned deltas are used.
     takes_unversioned: bool,
-    /// Sessions so far.
+    /// Number of sessions so far.
     sessions: usize,
-    /// When a refused answer was logged last.
+    /// Time of the last log line about a refused response.
     logged: Option<Instant>,
-    /// The failure that was reported and is not over.
+    /// Reported failure that is not over.
     failing: Option<String>,
 }
 
@@ -104,7 +104,7 @@ impl McpSource {
         }
     }
 
-    /// Sessions without end.
+    /// Runs sessions in a loop.
     async fn run_sessions(&mut self, batches: &BatchSender) {
         loop {
             let protocol = self.settings.protocol.unwrap_or(self.protocol);
@@ -114,7 +114,7 @@ impl McpSource {
                 SessionError::Transport(TransportError::Unimplemented) | SessionError::Unversioned
             );
             if lacks && self.settings.protocol.is_none() {
-                tracing::info!(source = %self.name, reason = %ended, "asking in the other protocol");
+                tracing::info!(source = %self.name, reason = %ended, "reconnecting with the other protocol");
                 self.try_other(&ended);
                 ended = self.session(self.protocol, batches).await;
             }
@@ -129,14 +129,15 @@ impl McpSource {
         }
     }
 
-    /// From differences to lists where there are none, or none that tell of all that is gone; and back where there are no lists.
+    /// Switches from delta to lists if the server has no delta or an incomplete one, and back if it has no
+    /// lists.
     fn try_other(&mut self, ended: &SessionError) {
         let has_no_lists = self.protocol == Protocol::Sotw;
         self.takes_unversioned |= has_no_lists && !matches!(ended, SessionError::Unversioned);
         self.protocol = if has_no_lists { Protocol::Delta } else { Protocol::Sotw };
     }
 
-    /// One stream, until something ends it.
+    /// Runs one stream until it ends.
     async fn session(&mut self, protocol: Protocol, batches: &BatchSender) -> SessionError {
         match self.follow(protocol, batches).await {
             Ok(never) => match never {},
@@ -230,26 +231,27 @@ impl McpSource {
         }
     }
 
-    /// A second for short lists, and longer for long ones: each costs the server all of its resources.
+    /// Interval of list requests: a second for short lists, and longer for long ones, since each costs the
+    /// server all of its resources.
     fn relist_interval(&self) -> Duration {
         let count = self.content.count_of(&RELISTED).div_ceil(RELIST_RESOURCES).max(1);
         RELIST.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
-    /// When the second answer of what is held back is due; `None` where this stream was begun for it.
+    /// Time of the second read of held back data; `None` if this stream was opened for it.
     fn second_answer_due(&self, began: Instant) -> Option<Instant> {
         let kinds = self.content.held().filter_map(|(_, held)| held);
         let untils = kinds.chain(self.synthetic.held()).map(|held| Instant::from_std(held.until));
         untils.filter(|until| *until > began).min()
     }
 
-    /// Answers of the next stream count as second ones.
+    /// Makes responses of the next stream count as second reads.
     fn accept(&mut self) {
         self.content.accept(now());
         self.synthetic.accept(now());
     }
 
-    /// Shows what is held back.
+    /// Reports losses that are held back.
     fn show_held(&self, report: &SourceReport) {
         for (kind, held) in self.content.held() {
             report.losses().set(&self.name, kind.plural(), held);
@@ -257,17 +259,18 @@ impl McpSource {
         report.losses().set(&self.name, "endpoints", self.synthetic.held());
     }
 
-    /// Tells of a refused answer, at most once in a second: a server can send as many as it likes. `/debug/problemz` has all reasons.
+    /// Logs a refused response, at most once per second: a server can send any number of them.
+    /// `/debug/problemz` has all reasons.
     fn log_refusal(&mut self, taken: Option<&(Kind, Taken)>) {
         let Some((kind, Taken { error: Some(error) })) = taken else { return };
         let now = Instant::now();
         if self.logged.is_none_or(|logged| now.saturating_duration_since(logged) >= LOG_AGAIN) {
             self.logged = Some(now);
-            tracing::warn!(source = %self.name, %kind, error, "an answer is refused in part");
+            tracing::warn!(source = %self.name, %kind, error, "refused resources of a response with a NACK");
         }
     }
 
-    /// Waits for something that is due; what is late is reported once, and waited for on.
+    /// Waits for a future; a delay is reported once, and the wait continues.
     async fn in_time<T>(
         &mut self,
         late: Instant,
@@ -280,7 +283,7 @@ impl McpSource {
         }
         let mut missing = self.content.missing();
         if self.synthetic.is_waiting() {
-            // An entry without endpoints is more than none.
+            // An entry without endpoints is better than none.
             self.synthetic.give_up();
             missing.push("endpoints (EDS)");
             self.deliver(batches).await?;
@@ -292,7 +295,7 @@ impl McpSource {
         Ok(due.await)
     }
 
-    /// Sends on what an answer changed, and the end of a failure once every kind was answered.
+    /// Sends the changes of a response, and the end of a failure once every kind has a response.
     async fn deliver(&mut self, batches: &BatchSender) -> Result<(), SessionError> {
         let mut batch = self.batch();
         if self.content.missing().is_empty() {
@@ -309,13 +312,12 @@ impl McpSource {
         Ok(())
     }
 
-    /// Everything that was not sent yet.
     fn batch(&mut self) -> SourceBatch {
         let batch = self.content.batch();
         SourceBatch { events: self.synthetic.complete(batch.events), ..batch }
     }
 
-    /// Tells what there is now, beside the batch itself.
+    /// Updates the status of the source.
     fn tell(&self, batch: &SourceBatch, report: &SourceReport) {
         self.show_held(report);
         let objects = self.content.count();
@@ -332,10 +334,10 @@ impl McpSource {
         });
     }
 
-    /// Reports a failure. `false`: nobody listens any more.
+    /// Reports a failure. Returns false if the receiver is gone.
     async fn fail(&mut self, reason: String, batches: &BatchSender) -> bool {
         let mut batch = self.batch();
-        // Each retry fails again: the same reason is told once.
+        // Retries with the same reason are reported once.
         if self.failing.as_ref() != Some(&reason) {
             let told = format!("{}: {reason}", self.name);
             batch.events.push(SourceEvent::Failed { at: SystemTime::now(), reason: told.into() });
@@ -345,12 +347,13 @@ impl McpSource {
     }
 }
 
-/// The time, as state machines take it.
+/// Current time for the state machines.
 fn now() -> std::time::Instant {
     Instant::now().into_std()
 }
 
-/// Ends when a second answer is due, or an operator accepts what is held back; never while nothing is.
+/// Completes when a second read is due, or an operator accepts the held back loss; never if nothing is held
+/// back.
 async fn second_answer(due: Option<Instant>, acceptances: &mut watch::Receiver<u64>) {
     let Some(due) = due else { return std::future::pending().await };
     tokio::select! {

@@ -1,4 +1,4 @@
-//! One ADS stream from the client's side, without IO: the first requests, and what is said to each answer.
+//! Client side of one ADS stream, without IO: its first requests, and the reply to each response.
 
 use super::content::{Answer, Content, Incoming, Taken};
 use super::synthetic::Assignments;
@@ -16,36 +16,37 @@ use prost_types::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-/// Kinds of which an istiod pushes no change to anybody: that of a WorkloadGroup, or of a WorkloadEntry that nothing selects.
+/// Kinds whose changes istiod does not push to any node: those of a WorkloadGroup, and of a WorkloadEntry
+/// that no service selects.
 pub(crate) const RELISTED: [Kind; 2] = [Kind::WorkloadGroup, Kind::WorkloadEntry];
-/// `INVALID_ARGUMENT`, the code of a refusal.
+/// gRPC code `INVALID_ARGUMENT` of a NACK.
 const INVALID_ARGUMENT: i32 = 3;
 
-/// Which of the two protocols a stream speaks.
+/// Protocol variant of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
-    /// Each answer is a whole list.
+    /// Each response is a complete list.
     Sotw,
-    /// Each answer is what differs.
+    /// Each response is a difference.
     Delta,
 }
 
-/// What is known of one kind on this stream.
+/// State of one kind on this stream.
 #[derive(Debug, Default)]
 struct Watch {
     type_url: String,
-    /// The version of the last list that was taken.
+    /// Version of the last accepted list.
     accepted: String,
-    /// Delta: the server was told what we have. Else its first answer is everything that there is.
+    /// Delta: true if the client sent its known versions. Otherwise the first response has all resources.
     resumed: bool,
     answered: bool,
-    /// It was asked for again, without an answer yet.
+    /// True if it was requested again, without a response yet.
     relisted: bool,
-    /// The spelling in which it was answered; answers in another one but that which was asked for are dropped.
+    /// Type URL of its responses; responses with another one are dropped, unless it is the requested one.
     answered_as: Option<String>,
 }
 
-/// What is known of EDS on this stream.
+/// State of EDS on this stream.
 #[derive(Debug, Default)]
 struct Endpoints {
     names: BTreeSet<String>,
@@ -54,7 +55,7 @@ struct Endpoints {
     answered: bool,
 }
 
-/// See the module's description.
+/// Client side of a stream, as described in the module.
 pub(crate) struct ClientStream {
     protocol: Protocol,
     node: Node,
@@ -63,16 +64,17 @@ pub(crate) struct ClientStream {
     endpoints: Endpoints,
 }
 
-/// What one answer leads to.
+/// Result of one response.
 #[derive(Debug)]
 pub(crate) struct Answered {
-    /// The ACK or NACK.
+    /// ACK or NACK to send.
     pub(crate) reply: Vec<u8>,
-    /// What came of the content; `None` where the kind was not asked for.
+    /// Applied content; `None` if the kind was not requested.
     pub(crate) taken: Option<(Kind, Taken)>,
-    /// The endpoints that it has.
+    /// Endpoints of the response.
     pub(crate) assignments: Option<Assignments>,
-    /// An answer of delta whose resources have no versions, as an istiod's: it tells nothing of some that are gone.
+    /// True for a delta response whose resources have no versions, as those of istiod: it does not list all
+    /// removed resources.
     pub(crate) is_unversioned: bool,
 }
 
@@ -82,7 +84,7 @@ impl ClientStream {
         Self { protocol, node, old_spelling, watches, endpoints }
     }
 
-    /// The first request of each kind. Only the first one carries the node.
+    /// First request of each kind. Only the first one has the node.
     pub(crate) fn first_requests(&mut self, content: &mut Content) -> Vec<Vec<u8>> {
         content.stream_began();
         let mut node = Some(self.node.clone());
@@ -116,8 +118,9 @@ impl ClientStream {
         requests
     }
 
-    /// Asks again for lists of which changes are not pushed: without a nonce, which a server answers as the first request of a stream.
-    /// A server that leaves such a request unanswered gets no further one. A stream of differences has no lists.
+    /// Requests lists again whose changes are not pushed, without a nonce: a server answers such a request
+    /// like the first one of a stream. If it does not, there are no further requests. A delta stream has no
+    /// lists.
     pub(crate) fn relist(&mut self) -> Vec<Vec<u8>> {
         if self.protocol == Protocol::Delta {
             return Vec::new();
@@ -132,7 +135,7 @@ impl ClientStream {
         requests
     }
 
-    /// Asks for the endpoints of more clusters, and no longer for those of others. `None` where both are none.
+    /// Changes the subscription to endpoints. `None` without a change.
     pub(crate) fn ask_endpoints(
         &mut self,
         (more, fewer): (BTreeSet<String>, BTreeSet<String>),
@@ -163,10 +166,10 @@ impl ClientStream {
         })
     }
 
-    /// Handles one answer.
+    /// Handles one response.
     ///
     /// # Errors
-    /// When it is no answer of the protocol: the stream is of no use any more.
+    /// If it is malformed: the stream cannot be used any more.
     pub(crate) fn on_message(
         &mut self,
         message: &[u8],
@@ -235,7 +238,7 @@ impl ClientStream {
         }
     }
 
-    /// What is broken is left out, so that what was known of its cluster stays.
+    /// Malformed resources are left out, so that earlier endpoints of their clusters stay.
     fn read_endpoints<'a>(
         &mut self,
         resources: impl Iterator<Item = &'a Any>,
@@ -300,7 +303,7 @@ impl ClientStream {
         Answered { reply: reply.encode_to_vec(), taken, assignments: None, is_unversioned }
     }
 
-    /// Takes in the content of a kind that was asked for, in whichever spelling it is answered.
+    /// Applies the content of a requested kind, in any spelling of its type URL.
     fn take<'a>(
         &mut self,
         type_url: &str,
@@ -312,7 +315,7 @@ impl ClientStream {
         let entry = McpKind::of_type_url(type_url)?;
         let watch = self.watches.get_mut(&entry.kind)?;
         if type_url != watch.type_url && watch.answered_as.as_ref().is_some_and(|known| known != type_url) {
-            // A second list of the same kind: two would take turns in removing what the other one has.
+            // Another list of the same kind: each of them would remove the resources of the other.
             return None;
         }
         watch.answered_as = Some(type_url.to_owned());

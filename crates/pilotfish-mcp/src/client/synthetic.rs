@@ -1,8 +1,9 @@
-//! Services that an istiod has from its own registries. It gives them as ServiceEntries without endpoints, named `synthetic-SERVICE`, and
-//! their endpoints by EDS on the same stream; here both become entries with endpoints again.
+//! Services of istiod's own registries. Istiod sends them as ServiceEntries without endpoints, named
+//! `synthetic-SERVICE`, and their endpoints by EDS on the same stream; here both are merged to entries with
+//! endpoints.
 //!
-//! An entry waits until each of its clusters was answered once, so that no proxy is told of a service without endpoints. What an answer
-//! does not name stays: answers of EDS have what changed.
+//! An entry waits until each of its clusters had a response, so that proxies do not receive a service without
+//! endpoints. Clusters that a response does not name keep their endpoints: EDS responses only have changes.
 
 use super::eds::{Assigned, Workload, assigned};
 use pilotfish_config::SourceEvent;
@@ -13,31 +14,31 @@ use pilotfish_source::{GuardSettings, HeldLoss, LossGuard, LossVerdict, ReadExte
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Instant;
 
-/// How an istiod begins the names of such entries.
+/// Prefix of the names of such entries.
 const PREFIX: &str = "synthetic-";
 
-/// An answer of EDS.
+/// A response of EDS.
 #[derive(Debug, Default)]
 pub(crate) struct Assignments {
     pub(crate) list: Vec<ClusterLoadAssignment>,
-    /// Clusters that are gone, which only delta tells.
+    /// Removed clusters (delta only).
     pub(crate) removed: Vec<String>,
-    /// The first one of its stream: it has all that was asked for.
+    /// True for the first response of its stream: it has all requested resources.
     pub(crate) is_first: bool,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// As it came.
+    /// Object as received.
     object: Object,
-    /// The cluster of each of its ports, with the port's name.
+    /// Cluster of each of its ports, with the port's name.
     clusters: Vec<(String, String)>,
 }
 
 #[derive(Debug, Default)]
 struct Cluster {
     entries: BTreeSet<ObjectKey>,
-    /// `None` until there was an answer.
+    /// `None` before the first response.
     endpoints: Option<Vec<Assigned>>,
 }
 
@@ -47,7 +48,7 @@ impl Cluster {
     }
 }
 
-/// See the module's description.
+/// Entries and their endpoints, as described in the module.
 #[derive(Debug)]
 pub(crate) struct Synthetic {
     guard: LossGuard,
@@ -55,13 +56,14 @@ pub(crate) struct Synthetic {
     clusters: HashMap<String, Cluster>,
     subscribe: BTreeSet<String>,
     unsubscribe: BTreeSet<String>,
-    /// Everything was listed but for endpoints.
+    /// True once everything except for endpoints was listed.
     listed: bool,
     events: Vec<SourceEvent>,
 }
 
 impl Synthetic {
-    /// Nothing yet. The first answer of a stream has all endpoints: one that lacks most waits for that of another stream.
+    /// Creates an empty state. The first response of a stream has all endpoints: one that lacks most of them
+    /// is held back until a second stream confirms it.
     pub(crate) fn new(guard: GuardSettings) -> Self {
         Self {
             guard: LossGuard::new(guard),
@@ -74,17 +76,17 @@ impl Synthetic {
         }
     }
 
-    /// The loss of endpoints that the guard holds back.
+    /// Loss of endpoints that the guard holds back.
     pub(crate) fn held(&self) -> Option<HeldLoss> {
         self.guard.held()
     }
 
-    /// The next first answer counts as the second one.
+    /// Makes the next first response count as the second read.
     pub(crate) fn accept(&mut self, now: Instant) {
         self.guard.accept(now);
     }
 
-    /// Adds endpoints to entries that came, and holds back those whose endpoints are not known yet.
+    /// Adds endpoints to received entries, and holds back entries with unknown endpoints.
     pub(crate) fn complete(&mut self, events: Vec<SourceEvent>) -> Vec<SourceEvent> {
         for event in events {
             match event {
@@ -104,7 +106,7 @@ impl Synthetic {
         std::mem::take(&mut self.events)
     }
 
-    /// Takes an answer in. What it changes comes with the next [`Synthetic::complete`].
+    /// Applies a response. The next [`Synthetic::complete`] returns its changes.
     pub(crate) fn answer(&mut self, answer: &Assignments, now: Instant) {
         let mut assigned: HashMap<&str, Vec<Assigned>> = answer
             .list
@@ -113,7 +115,7 @@ impl Synthetic {
             .map(|of| (of.cluster_name.as_str(), assigned(of)))
             .collect();
         if answer.is_first && !self.is_believed(&assigned, now) {
-            // Clusters that do not shrink take effect.
+            // Clusters that do not shrink are applied.
             assigned
                 .retain(|name, now| self.clusters.get(*name).is_some_and(|known| known.count() <= now.len()));
         }
@@ -130,7 +132,7 @@ impl Synthetic {
         changed.iter().for_each(|key| self.tell(key));
     }
 
-    /// Nothing is waited for any more: entries without an answer are told without endpoints.
+    /// Ends all waits: entries without a response are sent without endpoints.
     pub(crate) fn give_up(&mut self) {
         let mut waiting = BTreeSet::new();
         for cluster in self.clusters.values_mut().filter(|cluster| cluster.endpoints.is_none()) {
@@ -140,18 +142,18 @@ impl Synthetic {
         waiting.iter().for_each(|key| self.tell(key));
     }
 
-    /// Whether a cluster had no answer yet.
+    /// True if a cluster had no response yet.
     pub(crate) fn is_waiting(&self) -> bool {
         self.clusters.values().any(|cluster| cluster.endpoints.is_none())
     }
 
-    /// The clusters to ask for on a new stream.
+    /// Clusters to subscribe to on a new stream.
     pub(crate) fn begin(&mut self) -> (BTreeSet<String>, BTreeSet<String>) {
         (self.subscribe, self.unsubscribe) = Default::default();
         (self.clusters.keys().cloned().collect(), BTreeSet::new())
     }
 
-    /// The clusters to ask for, and no longer to ask for, since this was asked last.
+    /// Changes of the subscribed clusters since the last call.
     pub(crate) fn take_subscriptions(&mut self) -> (BTreeSet<String>, BTreeSet<String>) {
         (std::mem::take(&mut self.subscribe), std::mem::take(&mut self.unsubscribe))
     }
@@ -186,7 +188,7 @@ impl Synthetic {
         entry.clusters.iter().for_each(|(name, _)| self.leave(name, key));
     }
 
-    /// An entry has this cluster no more.
+    /// Removes a cluster from an entry.
     fn leave(&mut self, name: &str, key: &ObjectKey) {
         let Some(cluster) = self.clusters.get_mut(name) else { return };
         cluster.entries.remove(key);
@@ -198,7 +200,7 @@ impl Synthetic {
         }
     }
 
-    /// Sends an entry on, if all of its clusters were answered.
+    /// Sends an entry if all of its clusters had a response.
     fn tell(&mut self, key: &ObjectKey) {
         let Some(entry) = self.entries.get(key) else { return };
         let of = |(cluster, port): &(String, String)| {
@@ -209,7 +211,7 @@ impl Synthetic {
         let Some(spec) = entry.object.typed::<ServiceEntry>() else { return };
         let spec = ServiceEntry {
             endpoints: endpoints(&ports),
-            // What it would select is among the endpoints.
+            // Selected workloads are among the endpoints.
             workload_selector: None,
             ..ServiceEntry::clone(&spec)
         };
@@ -217,8 +219,8 @@ impl Synthetic {
         self.events.push(SourceEvent::Apply(Object::new(meta, spec)));
     }
 
-    /// True unless the guard holds back what a first answer lacks. A cluster that shrinks counts, whichever others grow; within one,
-    /// endpoints replace each other all the time.
+    /// True unless the guard holds back a loss in a first response. A cluster that shrinks counts, even if
+    /// others grow; within a cluster, endpoints are replaced frequently.
     fn is_believed(&mut self, assigned: &HashMap<&str, Vec<Assigned>>, now: Instant) -> bool {
         let before: usize = self.clusters.values().map(Cluster::count).sum();
         let kept = |(name, known): (&String, &Cluster)| {
@@ -230,7 +232,8 @@ impl Synthetic {
     }
 }
 
-/// The clusters of an istiod's entry, with the names of their ports. `None` for what has its own endpoints, or none by its nature.
+/// Clusters of istiod's entry, with the names of their ports. `None` for entries with their own endpoints, or
+/// without any by their resolution.
 fn clusters_of(object: &Object) -> Option<Vec<(String, String)>> {
     if !object.key().name.starts_with(PREFIX) {
         return None;
@@ -245,11 +248,11 @@ fn clusters_of(object: &Object) -> Option<Vec<(String, String)>> {
         };
         entry.ports.iter().map(port).collect::<Vec<_>>()
     };
-    // An istiod's entry has one host; all of several would have the same endpoints.
+    // Entries of istiod have one host; all hosts of one entry would have the same endpoints.
     Some(entry.hosts.first().map(of_host).unwrap_or_default())
 }
 
-/// One endpoint for each workload: those of several ports that differ in nothing but the port are one.
+/// One endpoint for each workload: endpoints that differ in their port only are merged.
 fn endpoints(ports: &[(String, &[Assigned])]) -> Vec<WorkloadEntry> {
     let mut all: Vec<WorkloadEntry> = Vec::new();
     let mut places: HashMap<&Workload, Vec<usize>> = HashMap::new();

@@ -469,7 +469,8 @@ fn a_server_that_was_told_what_we_have_need_not_answer() {
     assert_eq!(source.content.missing().len(), KINDS.len() - 1);
 }
 
-/// A recording of a real istiod as client: the servers' answers go to our client, which then has what istiod has.
+/// A recording of a real istiod as client: the servers' answers go to our client, which then has what istiod
+/// has.
 fn replay(text: &str, settings: ContentSettings) -> Vec<(String, BTreeSet<String>, BTreeSet<String>)> {
     let recording: Value = serde_json::from_str(text).unwrap();
     let mut source = Source::new(settings);

@@ -1,4 +1,4 @@
-//! A bidirectional gRPC stream over HTTP/2: messages out, messages in, and a status at the end.
+//! Bidirectional gRPC stream over HTTP/2: sends and receives messages, and returns the status at the end.
 
 use bytes::{Buf, Bytes, BytesMut};
 use h2::client::SendRequest;
@@ -8,25 +8,25 @@ use pilotfish_source::one_line;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Bytes before each message: whether it is compressed, and its length.
+/// Length of the gRPC message prefix: compression flag and message length.
 const PREFIX: usize = 5;
 /// Bytes that the server may send before they are read.
 const WINDOW: u32 = 1 << 20;
-/// The gRPC status of a method that the server does not have.
+/// gRPC status of a method that the server does not support.
 const UNIMPLEMENTED: u16 = 12;
 
-/// Limits and times of a stream.
+/// Limits and timeouts of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TransportSettings {
-    /// Bytes of one message.
+    /// Maximum size of one message in bytes.
     pub(crate) most_bytes: usize,
-    /// The time for HTTP/2's preface and the answer to a ping.
+    /// Timeout of the HTTP/2 preface and of the response to a ping.
     pub(crate) timeout: Duration,
-    /// The time between two pings.
+    /// Interval of pings.
     pub(crate) ping: Duration,
 }
 
-/// Why there are no more messages.
+/// Reason for the end of a stream.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TransportError {
     #[error("{0}")]
@@ -45,7 +45,7 @@ pub(crate) enum TransportError {
     Refused(u16),
 }
 
-/// See the module's description.
+/// A stream of messages, as described in the module.
 pub(crate) struct MessageStream {
     requests: SendStream<Bytes>,
     responses: RecvStream,
@@ -53,7 +53,7 @@ pub(crate) struct MessageStream {
     settings: TransportSettings,
 }
 
-/// The connection below a stream: it has to be polled for as long as the stream lives.
+/// Connection of a stream: it has to be polled for as long as the stream lives.
 pub(crate) struct Connection<I> {
     connection: h2::client::Connection<I, Bytes>,
     ping: Option<PingPong>,
@@ -78,8 +78,8 @@ pub(crate) async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(
 }
 
 impl<I: AsyncRead + AsyncWrite + Unpin> Connection<I> {
-    /// Drives the connection until it ends, and asks the server now and then whether it is there.
-    /// `answered` hears of each answer.
+    /// Drives the connection until it ends, with pings at intervals. Calls `answered` after each response to
+    /// a ping.
     pub(crate) async fn run(self, answered: impl Fn()) -> TransportError {
         let Self { connection, ping, settings } = self;
         let alive = async {
@@ -104,7 +104,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Connection<I> {
 }
 
 impl MessageStream {
-    /// Calls a method with messages that are there already, and waits for the head of the answer.
+    /// Calls a method with the first messages, and waits for the headers of the response.
     pub(crate) async fn open(
         requests: SendRequest<Bytes>,
         uri: String,
@@ -134,12 +134,10 @@ impl MessageStream {
         Ok(Self { requests: out, responses: response.into_body(), partial: BytesMut::new(), settings })
     }
 
-    /// Sends a message.
     pub(crate) async fn send(&mut self, message: &[u8]) -> Result<(), TransportError> {
         send(&mut self.requests, message).await
     }
 
-    /// Sends messages one after the other.
     pub(crate) async fn send_all(&mut self, messages: &[Vec<u8>]) -> Result<(), TransportError> {
         for message in messages {
             self.send(message).await?;
@@ -147,7 +145,6 @@ impl MessageStream {
         Ok(())
     }
 
-    /// The next message.
     pub(crate) async fn next(&mut self) -> Result<Bytes, TransportError> {
         loop {
             if let Some(message) = self.complete()? {
@@ -168,7 +165,7 @@ impl MessageStream {
         }
     }
 
-    /// Takes the first message out of what was received, if all of it is there.
+    /// Takes the first message out of the received bytes, if it is complete.
     fn complete(&mut self) -> Result<Option<Bytes>, TransportError> {
         let Some((&[compressed, a, b, c, d], rest)) = self.partial.split_first_chunk::<PREFIX>() else {
             return Ok(None);
@@ -186,7 +183,7 @@ impl MessageStream {
         self.partial.advance(PREFIX);
         let message = self.partial.split_to(len).freeze();
         if self.partial.is_empty() {
-            // A long message's buffer does not stay for the life of the stream.
+            // Frees the buffer of a long message instead of keeping it for the life of the stream.
             self.partial = BytesMut::new();
         }
         Ok(Some(message))
@@ -210,7 +207,7 @@ async fn send(out: &mut SendStream<Bytes>, message: &[u8]) -> Result<(), Transpo
     Ok(())
 }
 
-/// The status in headers or trailers, when there is one.
+/// Status in headers or trailers, if there is one.
 fn status(headers: &HeaderMap) -> Option<TransportError> {
     let code: u16 = headers.get("grpc-status")?.to_str().ok()?.parse().ok()?;
     if code == UNIMPLEMENTED {

@@ -1,4 +1,5 @@
-//! The world as resources for other control planes: configuration as it is, and services of other registries as ServiceEntries.
+//! The world as resources for other control planes: configuration as it is, and services of other registries
+//! as ServiceEntries.
 
 mod services;
 #[cfg(test)]
@@ -15,32 +16,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// One resource as it is sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServedResource {
-    /// `NAMESPACE/NAME`; empty for mesh config.
+    /// Name as `NAMESPACE/NAME`; empty for mesh config.
     pub name: Arc<str>,
-    /// Of the content: equal in every replica.
+    /// Version of the content, equal in all replicas.
     pub version: u64,
-    /// The encoded `Any`.
+    /// Encoded `Any`.
     pub any: Vec<u8>,
 }
 
-/// One difference: the kind, the name, and the resource unless it is gone.
+/// One difference: kind, name, and the resource, or `None` if it was removed.
 pub type Difference = (Kind, Arc<str>, Option<ServedResource>);
 
-/// Follows worlds, and tells what differs in the resources.
+/// Follows worlds and computes the changes of the resources.
 #[derive(Debug, Default)]
 pub struct Catalogue {
-    /// The version of each resource that there is.
+    /// Versions of all resources.
     versions: BTreeMap<(Kind, Arc<str>), u64>,
-    /// The name of each service's resource.
+    /// Name of each service's resource.
     services: BTreeMap<ServiceKey, Arc<str>>,
     started: bool,
 }
 
 impl Catalogue {
-    /// What differs since the last call; everything at the first.
+    /// Changes since the last call; all resources at the first call.
     pub fn update(&mut self, world: &World, changes: &ChangeSet) -> Vec<Difference> {
         let (objects, services) = match std::mem::replace(&mut self.started, true) {
             true => affected(changes),
@@ -95,7 +95,7 @@ impl Catalogue {
     }
 }
 
-/// The objects and services that changes are about.
+/// Objects and services that changes affect.
 fn affected(changes: &ChangeSet) -> (BTreeSet<ObjectKey>, BTreeSet<ServiceKey>) {
     let (mut objects, mut services) = (BTreeSet::new(), BTreeSet::new());
     for fact in &changes.facts {
@@ -125,8 +125,8 @@ fn name_of(key: &ObjectKey) -> Arc<str> {
     }
 }
 
-/// An object as a resource. One that is closed because it cannot be used in full is sent as one that cannot be used: whoever reads
-/// it closes it in turn, or keeps what it had.
+/// An object as a resource. An object that is closed because it is invalid is sent as invalid: the receiver
+/// closes it in turn, or keeps its last good version.
 fn of_object(object: &Object, name: Arc<str>) -> Option<ServedResource> {
     let entry = McpKind::of(object.key().kind)?;
     let meta = &object.meta;
@@ -141,7 +141,7 @@ fn of_object(object: &Object, name: Arc<str>) -> Option<ServedResource> {
     resource(entry, name, metadata, whole_spec_json(object).as_ref())
 }
 
-/// A resource with this content. Its version is that of content and metadata.
+/// A resource with this content. Its version is a hash of content and metadata.
 fn resource(
     entry: &McpKind,
     name: Arc<str>,

@@ -1,4 +1,4 @@
-//! Services of registries as ServiceEntries with their endpoints. Istio calls such an entry synthetic.
+//! Services of registries as ServiceEntries with their endpoints, which Istio calls synthetic.
 
 use super::{ServedResource, resource};
 use crate::kinds::McpKind;
@@ -12,17 +12,18 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The label by which an endpoint accepts the mesh's mutual TLS.
+/// Label of endpoints that accept the mesh's mutual TLS.
 const TLS_MODE: &str = "security.istio.io/tlsMode";
 
-/// Whether a service is told as an entry of its own: not where a ServiceEntry made it, which is told as it is.
+/// True if a service is sent as an entry of its own: not one from a ServiceEntry, which is sent itself.
 pub(super) fn is_served(service: &Service) -> bool {
     let of_entry =
         |origin: &Origin| origin.as_object().is_some_and(|object| object.object.kind == Kind::ServiceEntry);
     !of_entry(&service.provenance)
 }
 
-/// `NAMESPACE/synthetic-SERVICE`, as Istio has it for Services of Kubernetes; others have their registry in it.
+/// Name as `NAMESPACE/synthetic-SERVICE`, as in Istio for Kubernetes Services; names of others include their
+/// registry.
 pub(super) fn name(service: &Service) -> Arc<str> {
     let (namespace, name) = (&service.namespace, &service.name);
     match service.provenance.as_object() {
@@ -34,7 +35,7 @@ pub(super) fn name(service: &Service) -> Arc<str> {
     }
 }
 
-/// The entry of a service.
+/// Entry of a service.
 pub(super) fn entry(service: &Service, endpoints: Option<&Arc<ServiceEndpoints>>) -> Option<ServedResource> {
     let name = name(service);
     let labels = service.labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
@@ -57,7 +58,8 @@ fn spec(service: &Service, endpoints: Option<&Arc<ServiceEndpoints>>) -> Value {
     });
     let Value::Object(fields) = &mut spec else { return spec };
     let mut addresses = addresses(service);
-    // As istiod writes it. Without a selector, an entry without resolution would have a listener for all addresses of its port.
+    // Like istiod. Without a selector, an entry with resolution NONE would have a listener for all addresses
+    // of its port.
     if service.headless && resolution == "NONE" && !service.selector.is_empty() {
         addresses = vec![Service::UNSPECIFIED.into()];
         let labels: BTreeMap<&str, &str> =
@@ -73,7 +75,7 @@ fn spec(service: &Service, endpoints: Option<&Arc<ServiceEndpoints>>) -> Value {
     if !service.service_accounts.is_empty() {
         fields.insert("subjectAltNames".into(), json!(service.service_accounts));
     }
-    // An entry without resolution must have none: its clients know the addresses.
+    // An entry with resolution NONE must have no endpoints: its clients know the addresses.
     if resolution != "NONE"
         && let Some(endpoints) = endpoints
     {
@@ -84,13 +86,14 @@ fn spec(service: &Service, endpoints: Option<&Arc<ServiceEndpoints>>) -> Value {
 
 fn resolution(resolution: Resolution) -> &'static str {
     match resolution {
-        // An entry cannot stand for another host.
+        // An entry cannot be an alias of another host.
         Resolution::Alias => "NONE",
         other => other.istio_name(),
     }
 }
 
-/// The ports, each number once: an entry cannot have one for TCP and one for UDP, and UDP is not routed anyway.
+/// Ports, each number once: an entry cannot have TCP and UDP ports with one number, and UDP is not routed
+/// anyway.
 fn ports(all: &[Port]) -> Vec<&Port> {
     let mut ports: Vec<&Port> = Vec::new();
     let (udp, others): (Vec<&Port>, Vec<&Port>) = all.iter().partition(|port| port.protocol == Protocol::Udp);
@@ -106,12 +109,12 @@ fn port(port: &Port) -> Value {
     json!({"number": port.number, "name": port_name(&port.name), "protocol": protocol(port.protocol)})
 }
 
-/// The only port of a Kubernetes Service may have no name; that of an entry must.
+/// Port name of an entry, which is required there, but optional for the only port of a Kubernetes Service.
 fn port_name(name: &str) -> &str {
     if name.is_empty() { "unnamed" } else { name }
 }
 
-/// Nothing where the proxy finds out.
+/// Empty if the proxy detects the protocol.
 fn protocol(protocol: Protocol) -> &'static str {
     match protocol {
         // Istio has no name for it.
@@ -121,7 +124,7 @@ fn protocol(protocol: Protocol) -> &'static str {
     }
 }
 
-/// The addresses of its own, of all clusters, the default first.
+/// Virtual addresses of all clusters, the default one first.
 fn addresses(service: &Service) -> Vec<Arc<str>> {
     let mut all: Vec<Arc<str>> = Vec::new();
     let of_clusters = service.addresses.values().flat_map(|addresses| addresses.iter());
@@ -143,7 +146,7 @@ fn export_to(export_to: &ExportTo) -> Option<Vec<&str>> {
     }
 }
 
-/// The endpoints that may be used, those of one workload together.
+/// Usable endpoints, those of one workload merged.
 fn workloads(service: &Service, endpoints: &ServiceEndpoints) -> Value {
     let mut workloads: Vec<(&Endpoint, BTreeMap<&str, u32>)> = Vec::new();
     let mut places: BTreeMap<(&str, usize), usize> = BTreeMap::new();
@@ -174,7 +177,8 @@ fn workload(service: &Service, endpoint: &Endpoint, ports: &BTreeMap<&str, u32>)
     if !is_path {
         fields.insert("ports".into(), json!(ports));
     }
-    // Whoever reads the entry is another cluster, and derives the other topology labels from the locality and network below.
+    // The receiver is another cluster, and derives the other topology labels from the locality and network
+    // below.
     let mut labels: BTreeMap<&str, &str> = attributes
         .labels
         .iter()
@@ -210,7 +214,8 @@ fn locality(locality: &Locality) -> String {
     text.trim_end_matches('/').to_owned()
 }
 
-/// The service account of the endpoint's identity, where it is one of the service's namespace: an entry can name no other.
+/// Service account of the endpoint's identity, if it is in the service's namespace: an entry cannot name
+/// others.
 fn service_account<'a>(service: &Service, endpoint: &'a Endpoint) -> Option<&'a str> {
     let identity = endpoint.attributes.identity.as_ref()?.as_str();
     let (_, path) = identity.strip_prefix("spiffe://")?.split_once("/ns/")?;

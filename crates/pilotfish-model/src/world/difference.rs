@@ -1,12 +1,12 @@
-//! From one world to another, in either direction: the updates that lead there.
+//! Updates that lead from one world to another, in either direction.
 
 use super::{ChangeSet, Fact, SecretReader, ServiceKey, Update, World};
 use crate::WorkloadKey;
 use std::sync::Arc;
 
 impl World {
-    /// The updates that make another world of this one. Of the facts that differ between them, `changes` names all. They hold pointers to the
-    /// values of the other world; to go back from a world to the one before it is the same question.
+    /// Updates that turn this world into another one. `changes` names all facts that may differ between them.
+    /// The updates share the values of the other world.
     #[must_use]
     pub fn updates_to(&self, other: &Self, changes: &ChangeSet) -> Vec<Update> {
         let mut updates = Vec::new();
@@ -32,7 +32,7 @@ impl World {
                     let allowed = other.secret_access(reader);
                     updates.push(Update::SecretAccess(SecretReader::clone(reader), allowed));
                 }
-                // They follow from the facts above.
+                // Derived from the facts above.
                 Fact::Host(_)
                 | Fact::Services
                 | Fact::Identities(_)
@@ -47,7 +47,7 @@ impl World {
         updates
     }
 
-    /// The shards of a service in which the other world differs.
+    /// Adds the shards of a service that differ in the other world.
     fn endpoints_to(&self, other: &Self, key: &ServiceKey, updates: &mut Vec<Update>) {
         let (mine, others) = (self.endpoints_of(key), other.endpoints_of(key));
         let mine_of = |shard| mine.and_then(|mine| mine.shards.get(shard));
@@ -64,7 +64,8 @@ impl World {
         }
     }
 
-    /// Every fact of which [`Self::updates_to`] makes updates, of all that there is: what differs from an empty world.
+    /// All facts of the world for which [`Self::updates_to`] makes updates: its difference from an empty
+    /// world.
     #[must_use]
     pub fn facts(&self) -> ChangeSet {
         let services = self.services.keys().cloned().map(Fact::Service);

@@ -1,8 +1,9 @@
-//! The world: one immutable snapshot of everything that translation reads, and the one writer that makes the next.
+//! The world: an immutable snapshot of all data that translation reads, and the single writer that creates
+//! the next one.
 //!
-//! A change costs what it touches: the maps share structure between snapshots, and equal values are no change. What
-//! changed is reported as [`Fact`]s, the same vocabulary in which translation records what it read. So "which results are
-//! no longer valid" is a lookup, without hand-written lists of dependents.
+//! The cost of a change depends on its size: the maps share structure between snapshots, and equal values are
+//! no change. Changes are reported as [`Fact`]s, the keys by which translation records its dependencies. So
+//! outdated results are found by a lookup, without hand-written lists of dependents.
 
 mod difference;
 mod writer;
@@ -18,12 +19,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// Which service: several namespaces may define one host.
+/// Key of a service: several namespaces may define one host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct ServiceKey {
-    /// The host name.
     pub hostname: Hostname,
-    /// The namespace that defines it.
+    /// Namespace that defines it.
     pub namespace: Namespace,
 }
 
@@ -36,28 +36,28 @@ impl fmt::Display for ServiceKey {
 /// A gateway through which the endpoints of a network are reached from other networks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct NetworkGateway {
-    /// The network behind it.
+    /// Network behind it.
     pub network: NetworkId,
-    /// The cluster behind it; empty for gateways of the mesh-wide settings.
+    /// Cluster behind it; empty for gateways of the mesh-wide settings.
     pub cluster: ClusterId,
     /// IP address or host name.
     pub address: Arc<str>,
-    /// The port that routes mutual TLS by SNI (AUTO_PASSTHROUGH); 0 for none.
+    /// Port that routes mutual TLS by SNI (AUTO_PASSTHROUGH); 0 for none.
     pub port: u32,
-    /// The port for HBONE; 0 for none.
+    /// HBONE port; 0 for none.
     pub hbone_port: u32,
-    /// The service account of the gateway, where known.
+    /// Service account of the gateway, if known.
     pub service_account: Arc<str>,
 }
 
-/// Whose right to read Secrets is reviewed: a service account, and how its clients prove that they are it.
+/// A service account whose access to Secrets is reviewed, with the way in which its clients authenticate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct SecretReader {
-    /// The namespace of the account, whose Secrets it asks for.
+    /// Namespace of the account and of the Secrets.
     pub namespace: Namespace,
-    /// The name of the account.
     pub service_account: Arc<str>,
-    /// Whether the API server that has the Secrets vouches for the identity. A certificate does not tell of which cluster its account is.
+    /// True if the API server that has the Secrets issued the identity. A certificate does not contain the
+    /// cluster of an account.
     pub vouched: bool,
 }
 
@@ -67,107 +67,100 @@ impl fmt::Display for SecretReader {
     }
 }
 
-/// The endpoints of one service, by shard, and what is derived from all of them.
+/// Endpoints of one service, by shard, and data derived from all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct ServiceEndpoints {
-    /// Endpoints by registry, in the order that the registry gave them.
+    /// Endpoints by registry, in the registry's order.
     pub shards: BTreeMap<ShardKey, Arc<[Arc<Endpoint>]>>,
-    /// Identities of all endpoints, whatever their health. They change seldom, so they are a fact of their own.
+    /// Identities of all endpoints, regardless of their health. They change rarely, so they are a separate
+    /// fact.
     pub identities: Arc<BTreeSet<SpiffeId>>,
 }
 
 impl ServiceEndpoints {
-    /// All endpoints, by shard in order.
+    /// All endpoints, in order of their shards.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
         self.shards.values().flat_map(|shard| shard.iter())
     }
 }
 
-/// Something in the world that can be read, and that a change set names when it changed.
+/// A part of the world that can be read, and that a change set names when it changed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fact {
-    /// The services of one host and namespace: any field of them, or whether they exist.
+    /// Services of one host and namespace: their existence and all fields.
     Service(ServiceKey),
-    /// Which namespaces define a host.
+    /// Namespaces that define a host.
     Host(Hostname),
-    /// Which services exist, or any field of any of them: what a walk over all services reads.
+    /// Existence and all fields of all services, for iterations over them.
     Services,
-    /// The endpoints of a service.
     Endpoints(ServiceKey),
-    /// The set of identities of a service's endpoints.
+    /// Set of identities of a service's endpoints.
     Identities(ServiceKey),
-    /// One workload. Large keys are behind a pointer, as there are many facts of others.
+    /// One workload. Large keys are behind a pointer, since there are many other facts.
     Workload(Arc<WorkloadKey>),
-    /// Which workloads have an address.
+    /// Workloads with an address.
     WorkloadsAt(Arc<str>),
-    /// Which workloads there are in a namespace, or any field of any of them.
+    /// Existence and all fields of the workloads in a namespace.
     Workloads(Namespace),
-    /// Which namespaces have pods.
+    /// Namespaces with pods.
     PodNamespaces,
-    /// Which services have an endpoint at an address.
+    /// Services with an endpoint at an address.
     EndpointsAt(Arc<str>),
-    /// One configuration object.
     Object(ObjectKey),
-    /// The objects of a kind in one namespace: which there are, or the content of any.
+    /// Existence and content of the objects of a kind in one namespace.
     Objects(Kind, Namespace),
-    /// All objects of a kind.
     Kind(Kind),
-    /// The gateways between networks.
     NetworkGateways,
-    /// Whether a service account may read the Secrets of its namespace.
+    /// Access of a service account to the Secrets of its namespace.
     SecretAccess(Arc<SecretReader>),
 }
 
-/// What really differs between one world and the next. Equal values are no change.
+/// Differences between one world and the next. Equal values are no change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangeSet {
-    /// Every fact that changed.
     pub facts: BTreeSet<Fact>,
 }
 
 impl ChangeSet {
-    /// Whether nothing changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.facts.is_empty()
     }
 
-    /// Adds what another change set names.
+    /// Adds the facts of another change set.
     pub fn merge(&mut self, other: Self) {
         self.facts.extend(other.facts);
     }
 }
 
-/// One change from a registry or source, whole-valued: applying it twice is the same as once.
+/// A change from a registry or source with complete values: applying it twice is the same as once.
 #[derive(Clone, Debug)]
 pub enum Update {
-    /// The services of a key, merged over all registries, the winning one first; empty removes the key.
+    /// Services of a key, merged over all registries, the winning one first; empty removes the key.
     Services(ServiceKey, Arc<[Arc<Service>]>),
-    /// One shard's endpoints of a service. An empty list keeps the service known (scale to zero).
+    /// Endpoints of a service in one shard. An empty list keeps the service known (scale to zero).
     Endpoints(ServiceKey, ShardKey, Arc<[Arc<Endpoint>]>),
-    /// Drops one shard of a service, for a registry that no longer knows the service.
+    /// Removes one shard of a service, for a registry that no longer knows the service.
     RemoveShard(ServiceKey, ShardKey),
-    /// A workload appeared or changed.
+    /// A new or changed workload.
     Workload(Arc<Workload>),
-    /// A workload is gone.
     RemoveWorkload(WorkloadKey),
-    /// A configuration object appeared or changed.
+    /// A new or changed configuration object.
     Object(Object),
-    /// A configuration object is gone.
     RemoveObject(ObjectKey),
     /// All gateways between networks, sorted.
     NetworkGateways(Arc<[NetworkGateway]>),
-    /// Whether a service account may read the Secrets of its namespace; `None` when it is not known (any more).
+    /// Access of a service account to the Secrets of its namespace; `None` if it is unknown.
     SecretAccess(SecretReader, Option<bool>),
 }
 
-/// One immutable snapshot. Cloning costs a few pointers.
+/// Immutable snapshot. Cloning costs a few pointers.
 #[derive(Clone, Default)]
 pub struct World {
     revision: u64,
     services: OrdMap<ServiceKey, Arc<[Arc<Service>]>>,
     endpoints: OrdMap<ServiceKey, Arc<ServiceEndpoints>>,
-    /// Which services have an endpoint at an address; the addresses of a service share its key.
+    /// Services with an endpoint at an address; the addresses of a service share its key.
     endpoints_at: OrdSet<(Arc<str>, Arc<ServiceKey>)>,
     workloads: OrdMap<WorkloadKey, Arc<Workload>>,
     workloads_at: OrdSet<(Arc<str>, WorkloadKey)>,
@@ -177,13 +170,14 @@ pub struct World {
 }
 
 impl World {
-    /// Counts up with every published world of one process; never compared between processes.
+    /// Number of the world, ascending with every publication of this process; never compared between
+    /// processes.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// The services of a host and namespace, the winning one first (several ServiceEntries may share both).
+    /// Services of a host and namespace, the winning one first (several ServiceEntries may share both).
     #[must_use]
     pub fn services_of(&self, key: &ServiceKey) -> Option<&Arc<[Arc<Service>]>> {
         self.services.get(key)
@@ -194,13 +188,13 @@ impl World {
         self.services.iter()
     }
 
-    /// How many services (host and namespace) there are.
+    /// Number of services (host and namespace).
     #[must_use]
     pub fn service_count(&self) -> usize {
         self.services.len()
     }
 
-    /// The services of one host in all namespaces.
+    /// Services of one host in all namespaces.
     pub fn services_of_host<'a>(
         &'a self,
         hostname: &'a Hostname,
@@ -209,18 +203,18 @@ impl World {
         self.services.range(first..).take_while(move |(key, _)| key.hostname == *hostname)
     }
 
-    /// The endpoints of a service. `None` when no registry ever had any.
+    /// Endpoints of a service. `None` if no registry ever had any.
     #[must_use]
     pub fn endpoints_of(&self, key: &ServiceKey) -> Option<&Arc<ServiceEndpoints>> {
         self.endpoints.get(key)
     }
 
-    /// The endpoints of all services.
+    /// Endpoints of all services.
     pub fn endpoints(&self) -> impl Iterator<Item = (&ServiceKey, &Arc<ServiceEndpoints>)> {
         self.endpoints.iter()
     }
 
-    /// The services that have an endpoint at an address.
+    /// Services with an endpoint at an address.
     pub fn services_at(&self, address: &str) -> impl Iterator<Item = &ServiceKey> {
         let address: Arc<str> = address.into();
         let first = ServiceKey { hostname: Hostname::lowest(), namespace: Namespace::default() };
@@ -230,7 +224,6 @@ impl World {
             .map(|(_, key)| &**key)
     }
 
-    /// A workload by its key.
     #[must_use]
     pub fn workload(&self, key: &WorkloadKey) -> Option<&Arc<Workload>> {
         self.workloads.get(key)
@@ -241,7 +234,7 @@ impl World {
         self.workloads.values()
     }
 
-    /// Whether there is anything in a namespace: a pod, an object or a service.
+    /// True if a namespace has a pod, an object or a service.
     #[must_use]
     pub fn has_namespace(&self, namespace: &Namespace) -> bool {
         self.pods_in(namespace).next().is_some()
@@ -249,7 +242,7 @@ impl World {
             || self.services.keys().any(|key| key.namespace == *namespace)
     }
 
-    /// The pods of a namespace, by name.
+    /// Pods of a namespace, by name.
     pub fn pods_in<'a>(&'a self, namespace: &'a Namespace) -> impl Iterator<Item = &'a Arc<Workload>> {
         let first = WorkloadKey {
             kind: WorkloadKind::Pod,
@@ -264,7 +257,7 @@ impl World {
             .map(|(_, workload)| workload)
     }
 
-    /// The namespaces that have pods, in order. Costs a lookup each, however many pods there are.
+    /// Namespaces with pods, in order. Costs one lookup for each, independent of the number of pods.
     pub fn pod_namespaces(&self) -> impl Iterator<Item = &Namespace> {
         let from = |namespace: &str| WorkloadKey {
             kind: WorkloadKind::Pod,
@@ -276,11 +269,11 @@ impl World {
             let (key, _) = self.workloads.range(from..).next()?;
             (key.kind == WorkloadKind::Pod).then_some(&key.namespace)
         };
-        // No name sorts between another and that one with a zero behind it.
+        // No name sorts between `last` and `last` followed by a zero character.
         std::iter::successors(first(from("")), move |last| first(from(&format!("{last}\0"))))
     }
 
-    /// The workloads that have an address.
+    /// Workloads with an address.
     pub fn workloads_at(&self, address: &str) -> impl Iterator<Item = &WorkloadKey> {
         let address: Arc<str> = address.into();
         let first = WorkloadKey {
@@ -295,13 +288,11 @@ impl World {
             .map(|(_, key)| key)
     }
 
-    /// An object by its key.
     #[must_use]
     pub fn object(&self, key: &ObjectKey) -> Option<&Object> {
         self.objects.get(key)
     }
 
-    /// An object by its type, namespace and name.
     #[must_use]
     pub fn typed<T: KindSpec>(&self, namespace: &Namespace, name: &str) -> Option<Typed<T>> {
         self.objects.get(&ObjectKey::new(T::KIND, namespace.clone(), name))?.typed()
@@ -313,7 +304,7 @@ impl World {
         self.objects.range(first..).take_while(move |(key, _)| key.kind == kind).map(|(_, object)| object)
     }
 
-    /// The objects of a kind in one namespace, by name.
+    /// Objects of a kind in one namespace, by name.
     pub fn objects_in<'a>(
         &'a self,
         kind: Kind,
@@ -331,13 +322,13 @@ impl World {
         self.objects.values()
     }
 
-    /// The gateways between networks, sorted.
+    /// Gateways between networks, sorted.
     #[must_use]
     pub fn network_gateways(&self) -> &Arc<[NetworkGateway]> {
         &self.network_gateways
     }
 
-    /// Whether a service account may read the Secrets of its namespace; `None` when it is not known.
+    /// Access of a service account to the Secrets of its namespace; `None` if it is unknown.
     #[must_use]
     pub fn secret_access(&self, reader: &SecretReader) -> Option<bool> {
         self.secret_access.get(reader).copied()

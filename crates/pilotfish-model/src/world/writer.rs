@@ -1,22 +1,22 @@
-//! The one writer of worlds: what really differs, and nothing that does not.
+//! The single writer of worlds, which computes the exact differences.
 
 use super::{ChangeSet, Fact, ServiceEndpoints, ServiceKey, Update, World};
 use crate::{Endpoint, Object, ObjectKey, Service, ShardKey, SpiffeId, Workload, WorkloadKey, WorkloadKind};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// The one writer: applies updates to the next world and hands it out with what really differs.
+/// The single writer: applies updates to the next world and publishes it with its differences.
 #[derive(Default)]
 pub struct WorldWriter {
     next: World,
     changes: ChangeSet,
-    /// The last two lists of endpoints that were compared: hosts that share a list change together.
+    /// Last two compared endpoint lists: hosts that share a list change together.
     compared: Option<Compared>,
 }
 
 type List = Arc<[Arc<Endpoint>]>;
 
-/// Two lists of endpoints and how they differ.
+/// Two endpoint lists and their difference.
 struct Compared {
     before: Option<List>,
     after: Option<List>,
@@ -35,37 +35,36 @@ impl Compared {
 }
 
 impl WorldWriter {
-    /// A writer with an empty world.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A writer that goes on from a published world.
+    /// Creates a writer that continues from a published world.
     #[must_use]
     pub fn at(world: &World) -> Self {
         Self { next: world.clone(), ..Self::default() }
     }
 
-    /// Another writer that goes on from the world of this one: for those who ask what would be.
+    /// Creates another writer that continues from the world of this one, for dry runs.
     #[must_use]
     pub fn fork(&self) -> Self {
         Self { next: self.next.clone(), ..Self::default() }
     }
 
-    /// A writer that goes on from a world.
+    /// Creates a writer that continues from a world.
     #[must_use]
     pub fn of(world: &World) -> Self {
         Self { next: world.clone(), ..Self::default() }
     }
 
-    /// The world as it would be published now.
+    /// The unpublished world.
     #[must_use]
     pub fn world(&self) -> &World {
         &self.next
     }
 
-    /// Applies one change; nothing is published yet.
+    /// Applies an update; nothing is published yet.
     pub fn apply(&mut self, update: Update) {
         match update {
             Update::Services(key, services) => self.set_services(key, services),
@@ -93,7 +92,7 @@ impl WorldWriter {
         }
     }
 
-    /// Publishes: the new world and what differs from the one before. `None` when nothing does.
+    /// Publishes the new world with its differences from the previous one. `None` without a difference.
     pub fn publish(&mut self) -> Option<(Arc<World>, ChangeSet)> {
         if self.changes.is_empty() {
             return None;
@@ -152,7 +151,7 @@ impl WorldWriter {
         self.changed(Fact::Endpoints(key));
     }
 
-    /// The difference between two lists, computed once for hosts that share them.
+    /// Difference between two lists, computed once for hosts that share them.
     fn difference(&mut self, before: Option<&List>, after: Option<&List>) -> Arc<ShardDifference> {
         if let Some(known) = self.compared.as_ref().filter(|known| known.is_of(before, after)) {
             return known.difference.clone();
@@ -170,7 +169,7 @@ impl WorldWriter {
     fn index_addresses(&mut self, key: &ServiceKey, difference: &ShardDifference, new: &ServiceEndpoints) {
         let mut gone: BTreeSet<&Arc<str>> = difference.gone.iter().collect();
         if !gone.is_empty() {
-            // Another port or another shard may have the address still.
+            // Another port or another shard may still have the address.
             for kept in new.iter().flat_map(|endpoint| endpoint.addresses.iter()) {
                 gone.remove(kept);
             }
@@ -210,7 +209,7 @@ impl WorldWriter {
             Some(workload) => self.next.workloads.insert(key.clone(), workload),
             None => self.next.workloads.remove(&key),
         };
-        // The first one of a namespace, or the last one.
+        // The first pod of a namespace, or the last one.
         let is_pod = key.kind == WorkloadKind::Pod;
         if is_pod && comes_or_goes && self.next.pods_in(&key.namespace).take(2).count() == few {
             self.changed(Fact::PodNamespaces);
@@ -221,7 +220,7 @@ impl WorldWriter {
 
     fn set_object(&mut self, key: ObjectKey, object: Option<Object>) {
         if self.next.objects.get(&key) == object.as_ref() {
-            // Lines may have moved: keep the newest origin for messages, which is no change for readers.
+            // Lines may have moved: keeps the newest origin for messages, which is no change for readers.
             if let Some(object) = object {
                 self.next.objects.insert(key, object);
             }
@@ -237,15 +236,15 @@ impl WorldWriter {
     }
 }
 
-/// The endpoints in which one shard of a service differs from before. Registries keep the pointers of endpoints that stay
-/// as they are, so a change of one endpoint among ten thousand is found without comparing contents.
+/// Differences of the endpoints in one shard of a service. Registries keep the pointers of unchanged
+/// endpoints, so a change of one endpoint among ten thousand is found without comparing contents.
 #[derive(Default)]
 struct ShardDifference {
-    /// The lists are equal.
+    /// True if the lists are equal.
     is_none: bool,
     removed_identities: BTreeSet<SpiffeId>,
     added_identities: BTreeSet<SpiffeId>,
-    /// Addresses that may be gone.
+    /// Addresses that may be removed.
     gone: Vec<Arc<str>>,
     /// Addresses that may be new.
     come: Vec<Arc<str>>,
@@ -270,7 +269,7 @@ impl ShardDifference {
         self.come = new.difference(&old).cloned().collect();
     }
 
-    /// Whether the identities of the whole service may differ from the `known` ones.
+    /// True if the identities of the whole service may differ from the `known` ones.
     fn may_change_identities(&self, known: &BTreeSet<SpiffeId>) -> bool {
         let (removed, added) = (&self.removed_identities, &self.added_identities);
         added.iter().any(|identity| !known.contains(identity)) || !removed.is_subset(added)

@@ -1,4 +1,4 @@
-//! How a client reaches Pilotfish: plain, or over TLS with a proof of who it is.
+//! Connection of a client to Pilotfish: plaintext, or TLS with authentication.
 
 use super::{REFRESH, host_port};
 use anyhow::{Context, ensure};
@@ -27,28 +27,28 @@ pub(super) struct ControlPlane {
     xds_token_file: Option<PathBuf>,
 }
 
-/// The same, complete, with absolute paths.
+/// Complete settings, with absolute paths.
 pub(super) struct Target {
     pub(super) host: String,
     pub(super) port: u16,
     tls: Option<Tls>,
 }
 
-/// What is needed for TLS.
+/// Settings for TLS.
 struct Tls {
     authorities: Authorities,
     proof: Proof,
 }
 
-/// Where the client finds the authorities.
+/// Location of the authorities.
 enum Authorities {
     File(String),
-    /// In the bootstrap itself, in PEM.
+    /// PEM text in the bootstrap itself.
     Inline(String),
 }
 
 impl Authorities {
-    /// As Envoy's data source.
+    /// Converts it to an Envoy data source.
     fn source(&self) -> Value {
         match self {
             Self::File(path) => json!({"filename": path}),
@@ -57,7 +57,7 @@ impl Authorities {
     }
 }
 
-/// How the client proves who it is.
+/// Authentication of the client.
 enum Proof {
     Nothing,
     Certificate { chain: String, key: String },
@@ -65,7 +65,7 @@ enum Proof {
 }
 
 impl ControlPlane {
-    /// The files that are named, by flag.
+    /// Configured files, by flag.
     pub(super) fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let files = [
             ("--xds-ca-file", &self.xds_ca_file),
@@ -77,7 +77,7 @@ impl ControlPlane {
     }
 
     /// # Errors
-    /// When the address is none or a path cannot be made absolute.
+    /// If the address is malformed or a path cannot be made absolute.
     pub(super) fn target(&self) -> anyhow::Result<Target> {
         let default = if self.xds_ca_file.is_some() { "127.0.0.1:15012" } else { "127.0.0.1:15010" };
         let (host, port) = host_port("--xds-address", self.xds_address.as_deref().unwrap_or(default))?;
@@ -95,7 +95,7 @@ impl ControlPlane {
     }
 }
 
-/// The path as the client finds it, wherever it is started.
+/// Absolute path, so that the client can be started in any directory.
 fn absolute(name: &str, path: &Path) -> anyhow::Result<String> {
     let path = std::path::absolute(path).with_context(|| format!("{name} {}", path.display()))?;
     let text = path.to_str().map(str::to_owned);
@@ -103,12 +103,12 @@ fn absolute(name: &str, path: &Path) -> anyhow::Result<String> {
 }
 
 impl Target {
-    /// A plain one.
+    /// Plaintext connection.
     pub(super) fn plain(host: &str, port: u16) -> Self {
         Self { host: host.to_owned(), port, tls: None }
     }
 
-    /// One over TLS whose client has the authorities in its bootstrap, and a token in a file.
+    /// TLS connection of a client with the authorities in its bootstrap, and a token in a file.
     pub(super) fn by_token(host: &str, port: u16, authorities: &str, token: &str) -> Self {
         let tls = Tls {
             authorities: Authorities::Inline(authorities.to_owned()),
@@ -117,7 +117,8 @@ impl Target {
         Self { host: host.to_owned(), port, tls: Some(tls) }
     }
 
-    /// The `grpc_services` entry of an Envoy's `ads_config`. The cluster's id names the API server that knows the client's token.
+    /// `grpc_services` entry of Envoy's `ads_config`. The cluster id selects the API server that validates
+    /// the client's token.
     pub(super) fn grpc_service(&self, cluster_id: &str) -> Value {
         let mut service = match &self.tls {
             Some(Tls { authorities, proof: Proof::Token(token) }) => {
@@ -131,7 +132,7 @@ impl Target {
         service
     }
 
-    /// Envoy's own gRPC client cannot reload a token; Google's can.
+    /// Google's gRPC client, since Envoy's own one cannot reload a token.
     fn with_token(&self, authorities: &Authorities, token: &str) -> Value {
         const FROM_FILE: &str = "envoy.grpc_credentials.file_based_metadata";
         json!({
@@ -149,7 +150,7 @@ impl Target {
         })
     }
 
-    /// The transport socket of the cluster through which an Envoy reaches it.
+    /// Transport socket of the cluster for Pilotfish in an Envoy.
     pub(super) fn transport_socket(&self) -> Option<Value> {
         let tls = self.tls.as_ref()?;
         let is_ip = self.host.parse::<IpAddr>().is_ok();
@@ -176,14 +177,14 @@ impl Target {
         Some(json!({"name": "envoy.transport_sockets.tls", "typed_config": config}))
     }
 
-    /// An `xds_servers` entry of gRPC's bootstrap.
+    /// `xds_servers` entry of gRPC's bootstrap.
     pub(super) fn xds_server(&self) -> anyhow::Result<Value> {
         let mut server = json!({
             "server_uri": self.uri(),
             "channel_creds": [{"type": "insecure"}],
             "server_features": ["xds_v3"],
         });
-        // gRPC takes authorities from files only.
+        // gRPC reads authorities from files only.
         let Some(Tls { authorities: Authorities::File(authorities), proof }) = &self.tls else {
             return Ok(server);
         };

@@ -1,11 +1,14 @@
-//! How Envoy names its statistics: the tags of Istio's bootstrap, so that `/stats/prometheus` has the names and labels of Istio's proxies.
+//! Tags of Envoy's statistics, as in Istio's bootstrap, so that `/stats/prometheus` has the names and labels
+//! of Istio's proxies.
 
 use serde_json::{Value, json};
 
-/// Tags with their expressions: the first group is cut out of the name, the last one is the value. Names of clusters and of HTTP connection
-/// managers have dots themselves; the `;` that Istio's control plane ends them with tells where they end.
+/// Tags with their expressions: the first group is removed from the name, the last one is the value. Names of
+/// clusters and of HTTP connection managers contain dots; they end at the `;` that Istio's control plane
+/// appends.
 ///
-/// Source: `stats_config.stats_tags` in the bootstrap of Istio 1.29. Tags of filters that only Istio's build has are harmless here.
+/// Source: `stats_config.stats_tags` in the bootstrap of Istio 1.29. Tags of filters that only Istio's build
+/// has are harmless here.
 const TAGS: [(&str, &str); 16] = [
     ("cluster_name", r"^cluster(\.(.+);)"),
     ("http_conn_manager_prefix", r"^http\.(((?:[_.[:digit:]\w]*|[_\[\]aAbBcCdDeEfF[:digit:]\w\:]*));\.)"),
@@ -28,15 +31,15 @@ const TAGS: [(&str, &str); 16] = [
     ("authz_dry_run_result", r"(\.shadow_(allowed|denied))"),
 ];
 
-/// The bootstrap's `stats_config`. It has no `stats_matcher`: Istio's proxies leave most counters of Envoy out because their own filters count
-/// requests, and a stock Envoy has nothing else to count them with.
+/// `stats_config` of the bootstrap. It has no `stats_matcher`: Istio's proxies omit most counters of Envoy
+/// since their own filters count requests, and a stock Envoy has no other counters.
 pub(super) fn config() -> Value {
     let tags: Vec<Value> =
         TAGS.iter().map(|(tag_name, regex)| json!({"tag_name": tag_name, "regex": regex})).collect();
     json!({"use_all_default_tags": false, "stats_tags": tags})
 }
 
-/// The name of a cluster of the bootstrap in statistics: with the sign that ends it.
+/// Name of a bootstrap cluster in statistics, with the terminator.
 pub(super) fn cluster(name: &str) -> String {
     format!("{name};")
 }

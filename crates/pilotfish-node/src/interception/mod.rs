@@ -1,5 +1,5 @@
-//! `pilotfish istio-iptables`: leads the connections of a Pod to its Envoy. The init container of a sidecar runs it; its flags are those
-//! of Istio's program of this name, so that either image serves.
+//! `pilotfish istio-iptables`: redirects the connections of a Pod to its Envoy. The init container of a
+//! sidecar runs it; its flags are those of Istio's program of this name, so that both images work.
 
 mod rules;
 
@@ -13,7 +13,7 @@ use std::io::{ErrorKind, Write};
 use std::net::Ipv6Addr;
 use std::process::{Command, Output, Stdio};
 
-/// Seconds that are waited for others who write rules.
+/// Maximum wait in seconds for another process that writes rules.
 const PATIENCE: &str = "10";
 
 /// Writes the rules that lead a Pod's connections to its Envoy.
@@ -80,7 +80,7 @@ pub struct IstioIptables {
     dry_run: bool,
 }
 
-/// How connections to the Pod get to Envoy.
+/// Interception mode of inbound connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "UPPERCASE")]
 enum Mode {
@@ -88,7 +88,7 @@ enum Mode {
     Tproxy,
 }
 
-/// A list: a set would be a flag that repeats.
+/// A list: clap would treat a set as a repeatable flag.
 type Many<T> = std::sync::Arc<BTreeSet<T>>;
 
 fn many<T: std::str::FromStr<Err = String> + Ord>(text: &str) -> Result<Many<T>, String> {
@@ -99,7 +99,7 @@ fn listed<T: std::str::FromStr<Err = String> + Ord>(text: &str) -> Result<Listed
     text.parse()
 }
 
-/// The programs for one family of addresses.
+/// Programs for one address family.
 struct Family {
     ipv6: bool,
     iptables: &'static str,
@@ -111,10 +111,10 @@ const IPV4: Family = Family { ipv6: false, iptables: "iptables", restore: "iptab
 const IPV6: Family = Family { ipv6: true, iptables: "ip6tables", restore: "ip6tables-restore", ip: "-6" };
 
 impl IstioIptables {
-    /// Writes the rules, and prints them to `out`. Twice is the same as once.
+    /// Writes the rules, and prints them to `out`. Idempotent.
     ///
     /// # Errors
-    /// When a program is missing, or the kernel or the container's rights do not allow it.
+    /// If a program is missing, or the kernel or the container's capabilities do not allow it.
     pub fn run(&self, out: &mut impl Write) -> Result<()> {
         let plan = self.plan();
         for family in [Some(IPV4), has_ipv6().then_some(IPV6)].into_iter().flatten() {
@@ -160,11 +160,11 @@ impl IstioIptables {
         }
     }
 
-    /// Packets with the mark are for the Pod itself, whatever their address.
+    /// Routes packets with the mark to the Pod itself, regardless of their address.
     fn route(&self, family: &Family) -> Result<()> {
         let (mark, table) = (self.mark.to_string(), self.table.to_string());
         let rule = ["fwmark", &mark, "lookup", &table];
-        // There is none the first time. A second one would do no harm, and a third neither, but they would grow.
+        // Fails the first time, without a rule. Duplicates are harmless, but would accumulate.
         run(Command::new("ip").args([family.ip, "rule", "del"]).args(rule))?;
         let add = run(Command::new("ip").args([family.ip, "rule", "add"]).args(rule))?;
         done("ip rule add", &add)?;
@@ -174,22 +174,23 @@ impl IstioIptables {
     }
 }
 
-/// Gives the Pod the IPv6 address from which its Envoy connects to its programs: an address that is not there cannot be bound. That of IPv4
-/// is there always, as all of 127.0.0.0/8 is the loopback's.
+/// Adds the IPv6 source address of Envoy's connections to the applications of its Pod: an address has to
+/// exist to be bound. The IPv4 address always exists, since all of 127.0.0.0/8 belongs to the loopback
+/// interface.
 fn give_source_address() -> Result<()> {
     let [_, source] = rules::PASSTHROUGH;
     let replace = run(Command::new("ip").args(["-6", "address", "replace", source, "dev", "lo"]))?;
     done("ip address replace", &replace)
 }
 
-/// Whether the Pod has an IPv6 address that others reach.
+/// True if the Pod has an IPv6 address that is reachable from outside.
 fn has_ipv6() -> bool {
-    // No such file: no IPv6 at all.
+    // A missing file means no IPv6 at all.
     let addresses = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
     addresses.lines().any(is_reached)
 }
 
-/// Whether a line of `if_inet6` is an address other than the loopback's and those of a link.
+/// True if a line of `if_inet6` is neither a loopback nor a link-local address.
 fn is_reached(line: &str) -> bool {
     let address = line.split_whitespace().next().and_then(|hex| u128::from_str_radix(hex, 16).ok());
     let address = address.map(Ipv6Addr::from);
@@ -199,7 +200,7 @@ fn is_reached(line: &str) -> bool {
 fn is_there(family: &Family, jump: Jump) -> Result<bool> {
     let mut command = Command::new(family.iptables);
     command.args(["-w", PATIENCE, "-t", jump.table, "-C", jump.from]).args(Jump::MATCH).arg(jump.to);
-    // Without our chain it fails just as it does without the rule.
+    // Fails without our chain, as it does without the rule.
     Ok(run(&mut command)?.status.success())
 }
 
@@ -209,7 +210,7 @@ fn feed(family: &Family, rules: &str) -> Result<()> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| cannot_run(&command, error))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // It exits at once when it is not allowed, and prints why.
+        // It exits at once without the permission, and prints the reason.
         match stdin.write_all(rules.as_bytes()) {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => {
                 return Err(error).context("writing rules");

@@ -1,4 +1,4 @@
-//! The rules that lead a Pod's connections to its Envoy, as a text for `iptables-restore`. Nothing here does IO.
+//! Redirection rules of a Pod as input for `iptables-restore`. No IO.
 //!
 //! ```text
 //!  to the Pod    PREROUTING ─▶ ISTIO_INBOUND ─▶ Envoy's inbound port ─▶ the program, from 127.0.0.6 or over lo
@@ -9,55 +9,56 @@ use pilotfish_webhook::inject::traffic::{Block, Interface, Listed, Port};
 use std::collections::BTreeSet;
 use std::fmt::{Display, Write};
 
-/// Where Envoy's own connections to the programs of its Pod come from, to distinguish them from others: IPv4 and IPv6.
+/// Source addresses of Envoy's own connections to the applications of its Pod, to distinguish them from
+/// others: IPv4 and IPv6.
 pub(super) const PASSTHROUGH: [&str; 2] = ["127.0.0.6/32", "::6/128"];
 
-/// Which connections go through Envoy, and how its own are recognised.
+/// Connections that are redirected to Envoy, and the marks of its own ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Where Envoy takes connections that leave the Pod.
+    /// Envoy's port for outbound connections.
     pub outbound_port: Port,
-    /// Where Envoy takes connections to the Pod.
+    /// Envoy's port for inbound connections.
     pub inbound_port: Port,
-    /// Where tunnels to the Pod end, which are Envoy's already.
+    /// Port for tunnels to the Pod, which end at Envoy anyway.
     pub tunnel_port: Port,
-    /// Envoy's user.
+    /// User id of Envoy.
     pub user: u32,
-    /// Envoy's group.
+    /// Group id of Envoy.
     pub group: u32,
-    /// Whether connections to the Pod keep both addresses (TPROXY); otherwise their destination is changed (REDIRECT).
+    /// True if inbound connections keep both addresses (TPROXY); false if their destination is rewritten
+    /// (REDIRECT).
     pub transparent: bool,
-    /// The mark of packets that stay on the Pod.
+    /// Mark of packets that stay on the Pod.
     pub mark: u32,
-    /// The ports of the Pod whose connections go through Envoy.
+    /// Inbound ports that are redirected.
     pub inbound: Listed<Port>,
-    /// Those of them that do not.
+    /// Inbound ports that are excluded.
     pub not_inbound: BTreeSet<Port>,
-    /// The addresses to which connections go through Envoy.
+    /// Outbound addresses that are redirected.
     pub outbound: Listed<Block>,
-    /// Those of them that do not.
+    /// Outbound addresses that are excluded.
     pub not_outbound: BTreeSet<Block>,
-    /// The ports to which connections go through Envoy, whatever the address.
+    /// Outbound ports that are redirected regardless of the address.
     pub outbound_ports: BTreeSet<Port>,
-    /// The ports to which connections do not.
+    /// Outbound ports that are excluded.
     pub not_outbound_ports: BTreeSet<Port>,
-    /// The interfaces of which connections do not.
+    /// Interfaces that are excluded.
     pub not_interfaces: BTreeSet<Interface>,
 }
 
-/// A step from a chain of the system into one of ours. It is the only rule that must not be there twice.
+/// A jump from a system chain to one of ours. It is the only rule that must not be duplicated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Jump {
-    /// The table.
     pub table: &'static str,
-    /// The chain of the system.
+    /// System chain.
     pub from: &'static str,
-    /// The chain of ours.
+    /// Our chain.
     pub to: &'static str,
 }
 
 impl Jump {
-    /// Its rule, without the command and the chain.
+    /// Rule without the command and the chain.
     pub const MATCH: [&'static str; 3] = ["-p", "tcp", "-j"];
 }
 
@@ -68,7 +69,7 @@ const TO_INBOUND: &str = "ISTIO_IN_REDIRECT";
 const DIVERT: &str = "ISTIO_DIVERT";
 const TPROXY: &str = "ISTIO_TPROXY";
 
-/// The rules of a chain, a line each.
+/// Rules of a chain, one per line.
 struct Chain<'a> {
     name: &'static str,
     out: &'a mut String,
@@ -82,7 +83,7 @@ impl Chain<'_> {
 }
 
 impl Plan {
-    /// The steps into our chains that this plan needs.
+    /// Jumps to our chains that this plan needs.
     #[must_use]
     pub fn jumps(&self) -> Vec<Jump> {
         let jump = |table, from, to| Jump { table, from, to };
@@ -94,8 +95,8 @@ impl Plan {
         jumps
     }
 
-    /// What `iptables-restore --noflush` (or `ip6tables-restore`) gets. Our chains are replaced; `missing` are the steps into
-    /// them that are not there yet.
+    /// Input for `iptables-restore --noflush` (or `ip6tables-restore`). Our chains are replaced; `missing`
+    /// are the jumps to them that do not exist yet.
     #[must_use]
     pub fn restore(&self, ipv6: bool, missing: &[Jump]) -> String {
         let mut out = String::new();
@@ -118,7 +119,7 @@ impl Plan {
         out
     }
 
-    /// Which connections to the Pod go on to the chain `to`.
+    /// Rules for inbound connections, which redirect to the chain `to`.
     fn inbound(&self, out: &mut String, to: &str) {
         let mut chain = Chain { name: INBOUND, out };
         for interface in &self.not_interfaces {
@@ -138,7 +139,7 @@ impl Plan {
         }
     }
 
-    /// Which connections of the Pod go through Envoy.
+    /// Rules for outbound connections.
     fn output(&self, out: &mut String, ipv6: bool) {
         let Self { user, group, tunnel_port, .. } = self;
         let loopback = if ipv6 { "::1/128" } else { "127.0.0.1/32" };
@@ -149,12 +150,13 @@ impl Plan {
         for port in &self.not_outbound_ports {
             chain.rule(format_args!("-p tcp --dport {port} -j RETURN"));
         }
-        // What Envoy passes on to the programs of its Pod must not come back to it.
+        // Connections from Envoy to the applications of its Pod must not be redirected again.
         match self.transparent {
             true => chain.rule(format_args!("-m mark --mark {} -j RETURN", self.mark)),
             false => chain.rule(format_args!("-s {} -o lo -j RETURN", PASSTHROUGH[usize::from(ipv6)])),
         }
-        // A Pod that calls itself by its Service: what Envoy sends to the Pod's own address comes in like any other request.
+        // A Pod that calls its own Service: Envoy's connection to the Pod's address is handled like any
+        // inbound one.
         for owner in [format!("--uid-owner {user}"), format!("--gid-owner {group}")] {
             chain.rule(format_args!(
                 "! -d {loopback} -o lo -p tcp ! --dport {tunnel_port} -m owner {owner} -j {TO_INBOUND}"
@@ -180,8 +182,9 @@ impl Plan {
         }
     }
 
-    /// Connections to the Pod that keep their addresses. Envoy's own to the programs of the Pod have the client's address too: their
-    /// mark, kept with the connection, brings the answers back to Envoy.
+    /// Rules for inbound connections that keep their addresses. Envoy's own connections to the applications
+    /// have the client's address too: their mark, saved with the connection, routes the responses back to
+    /// Envoy.
     fn mangle(&self, out: &mut String, ipv6: bool, missing: &[Jump]) {
         let Self { mark, inbound_port, .. } = self;
         let loopback = if ipv6 { "::1/128" } else { "127.0.0.1/32" };
@@ -206,7 +209,7 @@ impl Plan {
     }
 }
 
-/// Makes chains, or empties those that are there.
+/// Creates chains, or empties existing ones.
 fn declare(out: &mut String, chains: &[&str]) {
     for chain in chains {
         // Writing to a String cannot fail.

@@ -1,6 +1,8 @@
-//! What is known of some namespaces: a state machine without IO. Answers in, services out, and which questions to ask.
+//! State of the namespaces that are read: a state machine without IO. Answers in, services and follow-up
+//! questions out.
 //!
-//! Polaris pushes nothing: each question carries the revision that is known, and is answered with "no change" or with everything.
+//! Polaris has no pushes: each question carries the known revision, and is answered with "no change" or with
+//! everything.
 
 use crate::mapping::Mapping;
 use crate::proto::{DiscoverRequest, DiscoverResponse, Instance, Kind, Service};
@@ -8,13 +10,13 @@ use pilotfish_registry::CatalogService;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The codes of answers that matter. All others of 400 and more are refusals.
+/// Result codes. All others from 400,000 on are refusals.
 const DONE: u32 = 200_000;
 const NO_CHANGE: u32 = 200_001;
 const NO_NEED: u32 = 200_002;
 const NOT_FOUND: u32 = 400_202;
 
-/// See the module.
+/// All services of the namespaces that are read.
 #[derive(Debug)]
 pub(crate) struct Directory {
     mapping: Mapping,
@@ -23,49 +25,49 @@ pub(crate) struct Directory {
 
 #[derive(Debug, Default)]
 struct Namespace {
-    /// The revision of its list of services.
+    /// Revision of the list of services.
     revision: Option<String>,
     services: BTreeMap<String, Known>,
 }
 
-/// What is known of a service.
+/// State of a service.
 #[derive(Debug, Default)]
 struct Known {
     metadata: BTreeMap<String, String>,
-    /// The revision of its instances.
+    /// Revision of the instances.
     revision: Option<String>,
     /// `None` until they were read.
     instances: Option<Vec<Instance>>,
 }
 
-/// A question, by what it is about: an empty service is the list of services of the namespace.
+/// A question about a service, or about the list of services of the namespace if `service` is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Question {
     pub(crate) namespace: String,
     pub(crate) service: String,
 }
 
-/// What an answer changes.
+/// Changes caused by an answer.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Difference {
     /// Services with all of their instances.
     pub(crate) set: Vec<CatalogService>,
-    /// Ids of services that are gone.
+    /// Ids of removed services.
     pub(crate) removed: Vec<Arc<str>>,
-    /// New services, whose instances are to be asked for.
+    /// Questions for the instances of new services.
     pub(crate) ask: Vec<Question>,
 }
 
-/// Why an answer is none.
+/// Reason for rejecting an answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AnswerError {
-    /// Polaris refused: no right, a limit, or trouble of its own.
+    /// Polaris refused: missing permission, a limit, or an internal error.
     #[error("Polaris answered {code} ({info}) for {question}")]
     Refused { code: u32, info: String, question: String },
-    /// It is about something that was not asked.
+    /// The answer is about something that was not asked.
     #[error("Polaris answered about {0}, which was not asked")]
     NotAsked(String),
-    /// A limit of what one registry keeps.
+    /// The limit of services of one registry is exceeded.
     #[error("the namespace {namespace} has {count} services, more than {most}")]
     TooMany { namespace: String, count: usize, most: usize },
 }
@@ -85,7 +87,7 @@ impl Question {
         Self { namespace: namespace.to_owned(), service: String::new() }
     }
 
-    /// What an answer is about.
+    /// Returns the question of an answer.
     pub(crate) fn of(answer: &DiscoverResponse) -> Self {
         let service = answer.service.clone().unwrap_or_default();
         let namespace = service.namespace.unwrap_or_default();
@@ -95,13 +97,13 @@ impl Question {
 }
 
 impl Directory {
-    /// Nothing is known of these namespaces yet.
+    /// An empty directory of these namespaces.
     pub(crate) fn new(namespaces: &[String], mapping: Mapping) -> Self {
         let namespaces = namespaces.iter().map(|name| (name.clone(), Namespace::default())).collect();
         Self { mapping, namespaces }
     }
 
-    /// Forgets revisions: the next answers have everything.
+    /// Drops the revisions: the next answers are complete.
     pub(crate) fn begin(&mut self) {
         for namespace in self.namespaces.values_mut() {
             namespace.revision = None;
@@ -111,12 +113,12 @@ impl Directory {
         }
     }
 
-    /// The questions for the lists of services.
+    /// Returns the questions for the lists of services.
     pub(crate) fn lists(&self) -> Vec<Question> {
         self.namespaces.keys().map(|name| Question::list(name)).collect()
     }
 
-    /// All questions: the lists first, then each service.
+    /// Returns all questions: the lists first, then each service.
     pub(crate) fn questions(&self) -> Vec<Question> {
         let services = self.namespaces.iter().flat_map(|(namespace, known)| {
             known
@@ -127,7 +129,7 @@ impl Directory {
         self.lists().into_iter().chain(services).collect()
     }
 
-    /// A question as it is asked, with the revision that is known; `None` when the service is gone.
+    /// Returns the request of a question, with the known revision; `None` if the service is gone.
     pub(crate) fn request(&self, question: &Question) -> Option<DiscoverRequest> {
         let namespace = self.namespaces.get(&question.namespace)?;
         let (kind, revision) = if question.service.is_empty() {
@@ -144,7 +146,7 @@ impl Directory {
         Some(DiscoverRequest { r#type: kind as i32, service: Some(service) })
     }
 
-    /// All services whose instances were read.
+    /// Returns all services whose instances were read.
     pub(crate) fn services(&self) -> Vec<CatalogService> {
         let all = self.namespaces.iter().flat_map(|(namespace, known)| {
             known.services.iter().filter_map(|(name, known)| self.service(namespace, name, known))
@@ -152,21 +154,21 @@ impl Directory {
         all.collect()
     }
 
-    /// Takes an answer to a question.
+    /// Handles an answer to a question.
     pub(crate) fn take(
         &mut self,
         question: &Question,
         answer: DiscoverResponse,
     ) -> Result<Difference, AnswerError> {
         let about = Question::of(&answer);
-        // A refusal may be about nothing.
+        // A refusal may not name its service.
         if answer.code.is_none_or(|code| code < 400_000) && about != *question {
             return Err(AnswerError::NotAsked(about.to_string()));
         }
         match answer.code.unwrap_or_default() {
             DONE => {}
             NO_CHANGE | NO_NEED => return Ok(Difference::default()),
-            // The cache of Polaris does not know it yet, or any more: the list of services decides.
+            // Polaris's cache may not have the service yet, or no longer: the list of services decides.
             NOT_FOUND if !question.service.is_empty() => return Ok(Difference::default()),
             code => {
                 let info = answer.info.unwrap_or_default();
@@ -218,7 +220,7 @@ impl Directory {
 
     fn take_instances(&mut self, question: &Question, answer: DiscoverResponse) -> Difference {
         let services = self.namespaces.get_mut(&question.namespace).map(|known| &mut known.services);
-        // It may have left the list since it was asked for.
+        // The service may have left the list since the question.
         let Some(known) = services.and_then(|known| known.get_mut(&question.service)) else {
             return Difference::default();
         };

@@ -1,14 +1,14 @@
-//! Rules of single values: numbers, texts, durations, enums; and of how many there are.
+//! Rules of scalar values (numbers, strings, durations, enums) and of the number of elements.
 
 use super::{is_set, part};
 use prost_reflect::{DynamicMessage, Kind, Value};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 type Check = Result<(), String>;
-/// Whether a value and a limit are as they should be.
+/// Comparison of a value with a limit.
 type Holds = fn(f64, f64) -> bool;
 
-/// How many elements a list or map may have.
+/// Checks the number of elements in a list or map.
 pub(super) fn count(count: usize, rules: &DynamicMessage) -> Check {
     for (kind, least, most) in [("repeated", "min_items", "max_items"), ("map", "min_pairs", "max_pairs")] {
         let Some(of_kind) = part(rules, kind) else { continue };
@@ -44,7 +44,7 @@ pub(super) fn value(kind: &Kind, value: &Value, rules: &DynamicMessage) -> Check
     Ok(())
 }
 
-/// What a wrapper (`UInt32Value`) holds.
+/// Value inside a wrapper message (`UInt32Value`).
 fn wrapped(value: &Value) -> Option<Value> {
     let message = value.as_message()?;
     let name = prost_reflect::ReflectMessage::descriptor(message).full_name().to_owned();
@@ -53,7 +53,7 @@ fn wrapped(value: &Value) -> Option<Value> {
     is_wrapper.then(|| message.get_field_by_name("value").map(|value| value.into_owned()))?
 }
 
-/// Numbers of any kind; whole ones are exact below 2^53, and no limit is larger.
+/// Number of any type; integers are exact below 2^53, and no limit is larger.
 #[allow(clippy::cast_precision_loss, reason = "limits are far below")]
 fn number(value: &Value) -> Option<f64> {
     Some(match value {
@@ -67,7 +67,7 @@ fn number(value: &Value) -> Option<f64> {
     })
 }
 
-/// Seconds; `None` for what is no duration.
+/// Duration in seconds; `None` for other values.
 #[allow(clippy::cast_precision_loss, reason = "limits are far below")]
 fn seconds(value: &Value) -> Option<f64> {
     let message = value.as_message()?;
@@ -172,7 +172,8 @@ fn text(value: &str, rules: &DynamicMessage) -> Check {
     header(value, rules)
 }
 
-/// `well_known_regex`: names (1) and values (2) of headers. Unless the rule is strict, they only must not end a line.
+/// Checks `well_known_regex`: header names (1) and values (2). Unless the rule is strict, only line breaks
+/// are refused.
 fn header(value: &str, rules: &DynamicMessage) -> Check {
     let Some(kind) = part(rules, "well_known_regex").and_then(|kind| kind.as_enum_number()) else {
         return Ok(());

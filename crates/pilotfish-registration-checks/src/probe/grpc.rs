@@ -13,9 +13,9 @@ use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 use tower::service_fn;
 
-/// How many bytes the headers of an answer may have.
+/// Maximum size of response headers in bytes.
 const MAX_HEADERS: u32 = 16 << 10;
-/// How many bytes the answer may have. It is one number.
+/// Maximum size of the response message in bytes: it has one enum field.
 const MAX_MESSAGE: usize = 1 << 10;
 
 /// `grpc.health.v1.HealthCheckRequest`.
@@ -58,7 +58,7 @@ pub(super) async fn check(stream: TcpStream, target: SocketAddr, service: &str) 
     }
 }
 
-/// A channel over this connection alone.
+/// Returns a channel over this connection alone.
 async fn channel(stream: TcpStream, target: SocketAddr) -> Result<Channel, Error> {
     let mut stream = Some(stream);
     let connector = service_fn(move |_| {
@@ -72,7 +72,7 @@ async fn channel(stream: TcpStream, target: SocketAddr) -> Result<Channel, Error
         .await
 }
 
-/// What a status says, without its text.
+/// Describes a gRPC status without its message, which the server controls.
 fn refused(status: &Status) -> Arc<str> {
     match status.code() {
         Code::NotFound => "the server does not know the service".into(),

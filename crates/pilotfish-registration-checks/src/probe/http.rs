@@ -1,4 +1,4 @@
-//! A GET over HTTP/1.1. The head of the answer is read, no more; redirects are not followed.
+//! A GET over HTTP/1.1. Only the head of the response is read; redirects are not followed.
 
 use crate::Outcome;
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 
-/// How many bytes the head of an answer may have, and how many are read at all.
+/// Maximum size of the response head in bytes, and of all that is read.
 const MAX_HEAD: usize = 16 << 10;
 const AGENT: HeaderValue = HeaderValue::from_static("pilotfish-check");
 
@@ -26,7 +26,7 @@ pub(super) async fn get(stream: TcpStream, target: SocketAddr, path: &str, host:
         tokio::select! {
             biased;
             answer = &mut answer => break answer,
-            // The answer, or why there is none, is with the request.
+            // The response or its error comes from the request's future.
             _ = &mut connection, if !ended => ended = true,
         }
     };
@@ -53,7 +53,7 @@ fn request(target: SocketAddr, path: &str, host: &str) -> Result<Request<Empty<B
         .body(Empty::new())
 }
 
-/// What broke, without anything of what the other side sent.
+/// Describes an error without any data from the server.
 fn broken(error: &hyper::Error) -> Arc<str> {
     if error.is_parse_too_large() {
         format!("the head of the answer has more than {MAX_HEAD} bytes").into()

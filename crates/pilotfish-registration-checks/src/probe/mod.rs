@@ -1,4 +1,5 @@
-//! One probe: a question to one port, with a limit on time and bytes. Of the answer nothing but a status is told.
+//! One probe: a request to one port, with limits on time and bytes. Only the status of the response is
+//! published.
 
 mod grpc;
 mod http;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Asks, within the timeout of the check.
+/// Probes a target within the timeout of the check.
 pub(crate) async fn probe(target: SocketAddr, check: &Check) -> Outcome {
     let asked = async {
         let stream = connect(target).await?;
@@ -31,7 +32,7 @@ async fn connect(target: SocketAddr) -> Result<TcpStream, Arc<str>> {
     TcpStream::connect(target).await.map_err(|error| match error.kind() {
         ErrorKind::ConnectionRefused => "the connection was refused".into(),
         ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => "the address cannot be reached".into(),
-        // Ours, such as too many open files: said as it is.
+        // Local errors, such as too many open files, are reported as they are.
         _ => format!("no connection: {error}").into(),
     })
 }

@@ -1,4 +1,5 @@
-//! Members that die or are silent, sessions that are lost, histories that are compacted, quotas that are used up.
+//! Members that die or are silent, sessions that are lost, histories that are compacted, quotas that are used
+//! up.
 
 use crate::support::{Followed, LIMIT, heartbeat, leased};
 use pilotfish_registration::testing::{key, put, remove};
@@ -40,7 +41,8 @@ async fn leader(etcd: &Etcd) -> usize {
     }
 }
 
-/// Registers, lets a fault happen, and goes on. Nothing lapses whose client renews, and every write is taken at last.
+/// Registers, lets a fault happen, and goes on. Nothing lapses whose client renews, and every write is taken
+/// at last.
 async fn goes_on(fault: impl AsyncFnOnce(&mut Etcd, usize)) {
     let Some(mut etcd) = Etcd::start_with(3, None, &[]).await else { return };
     let (proxies, address) = proxies(&etcd).await;
@@ -116,8 +118,8 @@ async fn while_etcd_is_gone_nothing_lapses() {
     assert_eq!(store.store.describe().trouble, None);
 }
 
-/// A store is cut off, and etcd is not: leases end meanwhile. Of the clients that renew, nobody sees a lapse here, whether the store is
-/// the only one or another one sees them lapse.
+/// A store is cut off, and etcd is not: leases end meanwhile. Of the clients that renew, nobody sees a lapse
+/// here, whether the store is the only one or another one sees them lapse.
 #[tokio::test]
 async fn who_renews_with_a_store_that_is_cut_off_is_not_dropped() {
     let Some(etcd) = Etcd::start().await else { return };

@@ -29,8 +29,8 @@ struct Known {
     pending: Option<Option<u32>>,
 }
 
-/// A replica that is a process of its own: it writes without end, and prints what it begins and what was acknowledged. Not a test: it
-/// does nothing unless it is started as one.
+/// A replica that is a process of its own: it writes without end, and prints what it begins and what was
+/// acknowledged. Not a test: it does nothing unless it is started as one.
 #[tokio::test]
 async fn replica() {
     let (Ok(address), Ok(name)) = (std::env::var(ADDRESS), std::env::var(NAME)) else { return };
@@ -137,7 +137,8 @@ fn check(known: &BTreeMap<String, Known>, followed: &Followed) -> Result<(), Str
     Ok(())
 }
 
-/// Two replicas write, one of them is killed at a random point, again and again; a third one follows all the time.
+/// Two replicas write, one of them is killed at a random point, again and again; a third one follows all the
+/// time.
 #[tokio::test]
 async fn kills_lose_nothing_that_was_acknowledged() {
     let Some(etcd) = Etcd::start().await else { return };

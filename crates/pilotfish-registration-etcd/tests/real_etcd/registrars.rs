@@ -1,4 +1,5 @@
-//! Two registrars on one etcd, as in two Pilotfishes: clients go from one to the other, and what falls silent is removed once.
+//! Two registrars on one etcd, as in two Pilotfishes: clients go from one to the other, and what falls silent
+//! is removed once.
 
 use crate::support::{LIMIT, leased, settings};
 use pilotfish_registration::testing::{key, put};

@@ -18,7 +18,8 @@ async fn what_one_writes_all_see_and_any_renews() {
     for store in [&a, &b, &c] {
         store.until("it is there", |told| told.records.contains_key(&key("a"))).await;
     }
-    // Registering the same elsewhere is no write, also where the client has gone on before the store has seen the first.
+    // Registering the same elsewhere is no write, also where the client has gone on before the store has seen
+    // the first.
     let again = b.write(put(instance.clone())).await.unwrap();
     assert_eq!((again.revision, again.changed), (revision, false));
     // One client renews with b and c only, longer than its lease.
@@ -43,7 +44,8 @@ async fn what_one_writes_all_see_and_any_renews() {
     }
 }
 
-/// A client registers here and goes on there, again and again: it is always known, though the other store may not have seen it.
+/// A client registers here and goes on there, again and again: it is always known, though the other store may
+/// not have seen it.
 #[tokio::test]
 async fn clients_switch_between_stores() {
     let Some(etcd) = Etcd::start().await else { return };

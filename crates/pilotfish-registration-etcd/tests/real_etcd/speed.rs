@@ -1,5 +1,6 @@
-//! Figures: registrations and renewals in a second, and the memory of what is known. They are printed, because a busy machine is no
-//! defect; what makes them good is that a transaction writes many instances, and that is checked.
+//! Figures: registrations and renewals in a second, and the memory of what is known. They are printed,
+//! because a busy machine is no defect; what makes them good is that a transaction writes many instances, and
+//! that is checked.
 
 use crate::support::{Followed, leased};
 use parking_lot::Mutex;

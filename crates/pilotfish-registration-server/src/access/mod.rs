@@ -1,4 +1,4 @@
-//! Who may do what: tokens and rules, from files that are read again when they change.
+//! Authorization: tokens and rules, from files that are read again when they change.
 
 mod pattern;
 mod rules;
@@ -22,46 +22,35 @@ use std::sync::Arc;
 use tokens::Tokens;
 pub(crate) use tokens::{Digest, digest};
 
-/// Bytes of a file of tokens or rules.
+/// Maximum size of a file of tokens or rules in bytes.
 const FILE_BYTES: u64 = 4 << 20;
 
-/// What a client does with an instance.
+/// Action of a client on an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Action {
     /// Registers, changes and renews.
     Register,
-    /// Deregisters.
     Deregister,
     /// Gets, lists and watches.
     Read,
 }
 
-/// Why a file of tokens or rules cannot be used.
+/// Error of a file of tokens or rules.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {path}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The file system does not answer.
+    Read { path: PathBuf, source: std::io::Error },
+    /// The blocking read failed.
     #[error("cannot read the files")]
     Task(#[from] std::io::Error),
-    /// It is not of the form that docs/registration.md describes.
+    /// The file does not have the form that docs/registration.md describes.
     #[error("{0}")]
     Invalid(String),
-    /// The same, with the file.
+    /// An invalid file, with its path.
     #[error("{path}: {reason}")]
-    InvalidFile {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
+    InvalidFile { path: PathBuf, reason: String },
 }
 
 impl AccessError {
@@ -70,17 +59,17 @@ impl AccessError {
     }
 }
 
-/// Where tokens and rules are.
+/// Paths of tokens and rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessFiles {
-    /// Tokens (YAML).
+    /// File of tokens (YAML).
     pub tokens: Option<PathBuf>,
     /// Rules (YAML). Without them, workloads register in their own namespace, and all clients read
     /// everything.
     pub rules: Option<PathBuf>,
 }
 
-/// Facts that decide beside tokens and rules.
+/// Facts for authorization other than tokens and rules.
 pub(crate) struct Surroundings {
     pub(crate) mesh: Arc<dyn Mesh>,
     /// The domain of the cluster.
@@ -89,18 +78,18 @@ pub(crate) struct Surroundings {
     pub(crate) is_loopback: bool,
 }
 
-/// The reason why a client may not do something with an instance.
+/// Reason for denying an action on an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
     /// No rule allows it.
     Rule,
-    /// There are no rules, and the instance is of another namespace than its client.
+    /// Without rules: the instance is in another namespace than its client.
     Namespace,
-    /// There are no rules, and the client is no workload of the mesh.
+    /// Without rules: the client is no workload of the mesh.
     TrustDomain,
-    /// There are no rules, and the service is a host of its own.
+    /// Without rules: the service is a host name with dots.
     Host,
-    /// There are no rules, and this object makes the service.
+    /// Without rules: this object defines the service.
     Owned(String),
 }
 
@@ -118,7 +107,7 @@ impl fmt::Display for Denied {
     }
 }
 
-/// Tokens and rules as they are now.
+/// Tokens and rules in force.
 pub(crate) struct Access {
     files: AccessFiles,
     around: Surroundings,
@@ -127,7 +116,7 @@ pub(crate) struct Access {
 
 #[derive(Debug)]
 struct Loaded {
-    /// Of the texts of both files.
+    /// Digests of both files.
     digests: Digests,
     tokens: Tokens,
     rules: Option<Rules>,
@@ -136,13 +125,13 @@ struct Loaded {
 type Digests = [Option<Digest>; 2];
 
 impl Access {
-    /// Reads the files.
     pub(crate) fn load(files: AccessFiles, around: Surroundings) -> Result<Self, AccessError> {
         let now = ArcSwap::from_pointee(parse(&files, read(&files)?)?);
         Ok(Self { files, around, now })
     }
 
-    /// Reads the files again; whether anything changed. Where that fails, what there was stays in force.
+    /// Reads the files again; returns true if they changed. On failure the current rules and tokens stay in
+    /// force.
     pub(crate) fn reload(&self) -> Result<bool, AccessError> {
         let texts = read(&self.files)?;
         if self.now.load().digests == digests(&texts) {
@@ -152,26 +141,26 @@ impl Access {
         Ok(true)
     }
 
-    /// Whether there is anything to read again.
+    /// True if files are configured.
     pub(crate) fn has_files(&self) -> bool {
         self.files != AccessFiles::default()
     }
 
-    /// Whether clients may use tokens of a file.
+    /// True if a file of tokens is configured.
     pub(crate) fn has_tokens(&self) -> bool {
         self.files.tokens.is_some()
     }
 
-    /// Whether an identity that was proved before is still one.
+    /// True if the token of a client is still valid.
     pub(crate) fn is_current(&self, who: &Who) -> bool {
         let now = self.now.load();
         who.token.is_none_or(|digest| now.tokens.identity(&digest).is_some_and(|name| *name == who.identity))
     }
 
-    /// Returns what a client may do with an instance.
+    /// Returns the permission of a client for an action on an instance.
     ///
     /// # Errors
-    /// The reason why it may not.
+    /// With the reason for denying it.
     pub(crate) fn grant(&self, who: &Who, action: Action, key: &InstanceKey) -> Result<Grant, Denied> {
         match &self.now.load().rules {
             Some(rules) => rules.grant(&who.identities, action, key).ok_or(Denied::Rule),
@@ -179,31 +168,31 @@ impl Access {
         }
     }
 
-    /// Whether an instance whose key is granted may have its addresses and service account.
+    /// Checks the addresses and service account of an instance whose key is granted.
     pub(crate) fn check_instance(&self, who: &Who, instance: &Instance) -> Result<(), &'static str> {
         let is_own = || is_own_account(&who.identities, instance, &*self.around.mesh);
         match &self.now.load().rules {
             Some(rules) => rules.check_instance(&who.identities, instance, is_own),
-            // Nobody proved anything here, and nobody is protected from anybody.
+            // Anonymous clients have proved nothing, so there is no account to compare with.
             None if &*who.identity == ANONYMOUS => Ok(()),
             None if is_own() => Ok(()),
             None => Err("without a rule, a client registers its own service account only"),
         }
     }
 
-    /// Facts that decide beside tokens and rules.
+    /// Facts for authorization other than tokens and rules.
     pub(crate) fn around(&self) -> &Surroundings {
         &self.around
     }
 
-    /// Whether a client may do this with anything.
+    /// True if a client may do this with at least some instances.
     pub(crate) fn allows_some(&self, who: &Who, action: Action) -> bool {
         self.now.load().rules.as_ref().is_none_or(|rules| rules.allows_some(&who.identities, action))
     }
 }
 
-/// True if an instance has no service account, or that of one of these SPIFFE ids in its own namespace. An
-/// account of another trust domain is another one.
+/// True if an instance has no service account, or that of one of these SPIFFE ids in its own namespace.
+/// Accounts of other trust domains do not match.
 fn is_own_account(identities: &[String], instance: &Instance, mesh: &dyn Mesh) -> bool {
     let is = |id: &WorkloadId<'_>| {
         mesh.has_trust_domain(id.trust_domain)
@@ -214,7 +203,7 @@ fn is_own_account(identities: &[String], instance: &Instance, mesh: &dyn Mesh) -
         || identities.iter().filter_map(|id| WorkloadId::parse(id)).any(|id| is(&id))
 }
 
-/// The texts of tokens and rules.
+/// Contents of the files of tokens and rules.
 type Texts = [Option<String>; 2];
 
 fn read(files: &AccessFiles) -> Result<Texts, AccessError> {
@@ -243,7 +232,7 @@ fn parse(files: &AccessFiles, texts: Texts) -> Result<Loaded, AccessError> {
     Ok(Loaded { digests, tokens: tokens.unwrap_or_default(), rules })
 }
 
-/// Adds the file to an error.
+/// Adds the path of the file to an error.
 fn in_file(path: Option<&Path>) -> impl FnOnce(AccessError) -> AccessError {
     move |error| match (error, path) {
         (AccessError::Invalid(reason), Some(path)) => {
@@ -253,7 +242,7 @@ fn in_file(path: Option<&Path>) -> impl FnOnce(AccessError) -> AccessError {
     }
 }
 
-/// Knows clients by the tokens of the file.
+/// Authenticator for the tokens of the file.
 pub(crate) struct TokenFile(pub(crate) Arc<Access>);
 
 impl Authenticator for TokenFile {
@@ -272,10 +261,10 @@ impl Authenticator for TokenFile {
     }
 }
 
-/// The name of the method of tokens in the file.
+/// Name of the authentication method.
 pub(crate) const TOKEN: &str = "token";
 
-/// The token of an `authorization` header.
+/// Returns the token of an `authorization` header.
 pub(crate) fn bearer(header: Option<&str>) -> Option<&str> {
     let (scheme, token) = header?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())

@@ -1,4 +1,4 @@
-//! Names with `*`, which stands for any number of characters.
+//! Name patterns with `*` for any number of characters.
 
 /// A pattern of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,12 +9,12 @@ impl Pattern {
         Self(text.to_owned())
     }
 
-    /// True if it has a dot, as patterns of hosts have.
+    /// True if it contains a dot, as patterns of host names do.
     pub(super) fn is_of_hosts(&self) -> bool {
         self.0.contains('.')
     }
 
-    /// Whether a whole name matches. Its time is at most the product of both lengths.
+    /// True if the whole name matches. Time is at most the product of both lengths.
     pub(super) fn matches(&self, name: &str) -> bool {
         let mut parts = self.0.split('*');
         let first = parts.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Who may do what, as a file declares it.
+//! Authorization rules of a file.
 
 use super::pattern::Pattern;
 use super::{AccessError, Action};
@@ -7,16 +7,16 @@ use pilotfish_registration::{Instance, InstanceKey};
 use serde::Deserialize;
 use std::collections::HashMap;
 
-/// Rules in a file.
+/// Maximum number of rules in a file.
 const MOST: usize = 10_000;
 
-/// The rules of a file. What none of them allows is denied.
+/// The rules of a file. Everything else is denied.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     rules: Vec<Rule>,
-    /// The rules that name an identity, by it.
+    /// Indexes of rules by exact identity.
     named: HashMap<String, Vec<usize>>,
-    /// Those with patterns of identities.
+    /// Rules with identity patterns.
     patterns: Vec<(Vec<Pattern>, usize)>,
 }
 
@@ -25,11 +25,11 @@ struct Rule {
     namespaces: Vec<Pattern>,
     services: Vec<Pattern>,
     actions: Vec<Action>,
-    /// Whether instances of other identities are meant too.
+    /// True if the rule includes instances of other owners.
     any_owner: bool,
-    /// `None`: an instance's service account has to be that of the client's SPIFFE id.
+    /// `None`: the service account of an instance must be that of the client's SPIFFE id.
     service_accounts: Option<Vec<Pattern>>,
-    /// `None`: all.
+    /// Allowed addresses; `None` for all.
     addresses: Option<Vec<IpNet>>,
 }
 
@@ -66,10 +66,10 @@ fn everything() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
-/// What a client may do with an instance.
+/// Permission of a client for an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
-    /// Whether it may change what other identities registered.
+    /// True if it may change instances of other owners.
     pub(crate) any_owner: bool,
 }
 
@@ -98,14 +98,14 @@ impl Rules {
         Ok(rules)
     }
 
-    /// What these identities may do with an instance; `None` for not at all.
+    /// Returns the permission of these identities for an instance; `None` if denied.
     pub(super) fn grant(&self, identities: &[String], action: Action, key: &InstanceKey) -> Option<Grant> {
         let granting = || self.of(identities, action).filter(|rule| rule.covers(action, key));
         granting().next()?;
         Some(Grant { any_owner: granting().any(|rule| rule.any_owner) })
     }
 
-    /// Whether an instance may be registered with its addresses and service account, where its key is granted.
+    /// Checks the addresses and service account of an instance whose key is granted.
     pub(super) fn check_instance(
         &self,
         identities: &[String],
@@ -123,12 +123,12 @@ impl Rules {
         Err(reason)
     }
 
-    /// Whether these identities may do this with anything.
+    /// True if these identities may do this with at least some instances.
     pub(super) fn allows_some(&self, identities: &[String], action: Action) -> bool {
         self.of(identities, action).next().is_some()
     }
 
-    /// The rules of these identities for an action; one may come twice.
+    /// Returns the rules of these identities for an action; may contain duplicates.
     fn of(&self, identities: &[String], action: Action) -> impl Iterator<Item = &Rule> {
         let named = identities.iter().filter_map(|identity| self.named.get(identity)).flatten();
         let matching = self.patterns.iter().filter(move |(patterns, _)| any(patterns, identities));
@@ -138,8 +138,8 @@ impl Rules {
 }
 
 impl Rule {
-    /// True if the rule is about an instance. A host with dots is outside of every namespace: a pattern that
-    /// is not written for hosts does not let its clients register them.
+    /// True if the rule covers the instance. Host names with dots are outside of namespaces: only patterns
+    /// with a dot allow their registration.
     fn covers(&self, action: Action, key: &InstanceKey) -> bool {
         let is_host = action == Action::Register && key.service.contains('.');
         self.namespaces.iter().any(|pattern| pattern.matches(&key.namespace))

@@ -8,9 +8,9 @@ use std::sync::Arc;
 /// The SHA-256 digest of a token.
 pub(crate) type Digest = [u8; 32];
 
-/// Shorter tokens can be guessed.
+/// Minimum length of a token in bytes: shorter ones can be guessed.
 const SHORTEST: usize = 16;
-/// Tokens in a file.
+/// Maximum number of tokens in a file.
 const MOST: usize = 10_000;
 
 /// Tokens by their digests, each with the name of its client.
@@ -32,9 +32,9 @@ struct Entry {
 }
 
 impl Tokens {
-    /// The tokens of a file (YAML). Errors name an entry and hold no token.
+    /// Parses the tokens of a file (YAML). Errors name an entry and never contain a token.
     pub(super) fn parse(text: &str) -> Result<Self, AccessError> {
-        // The parser's own words could repeat a token.
+        // The parser's message could contain a token.
         let file: File = serde_saphyr::from_str(text).map_err(|error| match error.location() {
             Some(at) => AccessError::invalid(format!(
                 "line {}: `tokens` has to be a list of name and token or sha256",
@@ -73,13 +73,13 @@ impl Tokens {
         Ok(Self(tokens))
     }
 
-    /// The identity of a token's client.
+    /// Returns the identity of a token's client.
     pub(crate) fn identity(&self, digest: &Digest) -> Option<&Arc<str>> {
         self.0.get(digest)
     }
 }
 
-/// The digest of a token.
+/// Returns the digest of a token.
 pub(crate) fn digest(token: &str) -> Digest {
     let digest = ring::digest::digest(&ring::digest::SHA256, token.as_bytes());
     let mut bytes = Digest::default();

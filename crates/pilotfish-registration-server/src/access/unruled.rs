@@ -1,13 +1,13 @@
-//! Rights of clients without configured rules.
+//! Permissions of clients without configured rules.
 //!
 //! | Client | Registers |
 //! |---|---|
-//! | without identity, on a listener of this machine, not through a proxy | everything: nobody is protected from anybody |
+//! | without identity, on a loopback listener, not through a proxy | everything: there is no owner to protect |
 //! | with the SPIFFE id of a workload of the mesh | services of its own namespace |
 //! | with a token of the file, or without identity | short names |
 //!
-//! Hosts with dots and services that an object makes need a rule. All may read everything, and deregister
-//! what they registered.
+//! Hosts with dots and services defined by an object need a rule. All clients may read everything, and
+//! deregister their own instances.
 
 use super::{Action, Denied, Surroundings};
 use crate::identity::{ANONYMOUS, Who};

@@ -1,13 +1,13 @@
-//! How many instances there are of what.
+//! Numbers of instances by health, service and owner.
 
 use crate::{Health, Record};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// How many there are of what.
+/// Numbers of instances, services and owners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Services that have an instance.
+    /// Services with an instance.
     pub services: usize,
     /// Estimated bytes of all instances.
     pub bytes: usize,
@@ -15,7 +15,7 @@ pub struct Counts {
     health: [usize; Health::ALL.len()],
 }
 
-/// Counts that are kept while changes happen, so that asking costs nothing.
+/// Counts that are updated with each change, so that reading them is cheap.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) counts: Counts,
@@ -31,19 +31,19 @@ pub(crate) struct Owned {
 }
 
 impl Counts {
-    /// Instances in all.
+    /// Total number of instances.
     #[must_use]
     pub fn instances(&self) -> usize {
         self.health.iter().sum()
     }
 
-    /// Instances of that health.
+    /// Number of instances with this health.
     #[must_use]
     pub fn of(&self, health: Health) -> usize {
         self.health.get(health as usize).copied().unwrap_or_default()
     }
 
-    /// Identities that have an instance.
+    /// Number of identities with an instance.
     #[must_use]
     pub fn owners(&self) -> usize {
         self.owners
@@ -68,7 +68,7 @@ impl Counts {
 }
 
 impl Counters {
-    /// Instances that an identity registered.
+    /// Returns the usage of an identity.
     pub(super) fn of_owner(&self, owner: &str) -> Owned {
         self.owners.get(owner).copied().unwrap_or_default()
     }

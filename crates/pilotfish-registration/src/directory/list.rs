@@ -1,21 +1,21 @@
-//! Lists, a page at a time.
+//! Paginated lists.
 
 use super::Directory;
 use crate::{InstanceKey, InstanceView};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Which instances are meant. Empty: all.
+/// Selection of instances. Empty: all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Those of one namespace.
+    /// Only this namespace.
     pub namespace: Option<Arc<str>>,
-    /// Those of services of that name.
+    /// Only services of this name.
     pub service: Option<Arc<str>>,
 }
 
 impl Filter {
-    /// Whether an instance is meant.
+    /// True if the filter selects the instance.
     #[must_use]
     pub fn matches(&self, key: &InstanceKey) -> bool {
         let is =
@@ -27,16 +27,17 @@ impl Filter {
 /// A page of a list.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Listing {
-    /// Up to where the store was read. A watch from the revision of the first page tells everything that the list does not have.
+    /// Revision up to which the store was read. A watch from the revision of the first page returns every
+    /// change that the list lacks.
     pub revision: u64,
-    /// In the order of their keys.
+    /// Sorted by key.
     pub instances: Vec<InstanceView>,
-    /// Where the next page begins: after this instance. `None`: this is the last page.
+    /// The last instance of this page, after which the next page begins. `None` on the last page.
     pub next: Option<InstanceKey>,
 }
 
 impl Directory {
-    /// A page of at most `limit` instances, beginning after `after`.
+    /// Returns a page of at most `limit` instances, beginning after `after`.
     #[must_use]
     pub fn list(&self, filter: &Filter, after: Option<&InstanceKey>, limit: usize) -> Listing {
         let mut listing = Listing { revision: self.revision, ..Listing::default() };

@@ -1,4 +1,4 @@
-//! What is registered, in memory: changed by events of the store, by what liveness says and by results of checks.
+//! Registered instances in memory, updated by store events, liveness and check results.
 
 mod counts;
 mod list;
@@ -35,44 +35,42 @@ impl Entry {
     }
 }
 
-/// A change that somebody can see.
+/// A visible change of an instance.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Change {
-    /// The store's revision when it happened.
+    /// Revision of the store at the change.
     pub(crate) revision: u64,
-    /// Which instance.
     pub(crate) key: InstanceKey,
-    /// What it was.
+    /// State before the change; `None` for a new instance.
     pub(crate) before: Option<InstanceView>,
-    /// What it is; `None` for gone.
+    /// State after the change; `None` for a removed instance.
     pub(crate) after: Option<InstanceView>,
 }
 
 impl Directory {
-    /// The revision of the store up to which everything is here.
+    /// Revision up to which store events were applied.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// One instance.
     #[must_use]
     pub fn get(&self, key: &InstanceKey) -> Option<InstanceView> {
         self.entry(key).map(Entry::view)
     }
 
-    /// The record of one instance.
+    /// Returns the record of an instance.
     #[must_use]
     pub fn record(&self, key: &InstanceKey) -> Option<&Arc<Record>> {
         self.entry(key).map(|entry| &entry.record)
     }
 
-    /// All instances of a service, in the order of their ids.
+    /// Returns all instances of a service, sorted by id.
     pub fn service(&self, key: &ServiceKey) -> impl Iterator<Item = InstanceView> {
         self.instances(&key.namespace, &key.service).into_iter().flat_map(|all| all.values().map(Entry::view))
     }
 
-    /// All services that have an instance, in their order.
+    /// Returns all services with an instance, sorted.
     pub fn services(&self) -> impl Iterator<Item = ServiceKey> {
         self.namespaces.iter().flat_map(|(namespace, services)| {
             services
@@ -81,24 +79,24 @@ impl Directory {
         })
     }
 
-    /// How many there are of what.
+    /// Returns the numbers of instances, services and owners.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counters.counts
     }
 
-    /// Count and bytes of an identity's instances.
+    /// Returns the number and bytes of an identity's instances.
     pub(crate) fn of_owner(&self, owner: &str) -> Owned {
         self.counters.of_owner(owner)
     }
 
-    /// How many instances a service has.
+    /// Number of instances of a service.
     #[must_use]
     pub fn service_len(&self, key: &InstanceKey) -> usize {
         self.instances(&key.namespace, &key.service).map_or(0, BTreeMap::len)
     }
 
-    /// Everything there is, as a store says it. Returns what differs, in the order of revisions; what is gone comes last.
+    /// Replaces the content by that of a store. Returns the changes in the order of revisions, removals last.
     pub(crate) fn reset(&mut self, revision: u64, records: Vec<Arc<Record>>) -> Vec<Change> {
         let mut before = std::mem::take(self);
         self.revision = revision;
@@ -106,7 +104,7 @@ impl Directory {
         for record in records {
             let key = record.instance.key.clone();
             let known = before.take(&key);
-            // Whether it lapsed is told anew; results of checks of the same record stand.
+            // Lapses follow as separate events; check results of an unchanged record are kept.
             let signs = match &known {
                 Some(known) if known.record == record => {
                     Signs { check_failed: known.signs.check_failed, ..Signs::default() }
@@ -131,7 +129,7 @@ impl Directory {
         changes
     }
 
-    /// A record was created, changed or removed.
+    /// Applies the creation, change or removal of a record.
     pub(crate) fn set(
         &mut self,
         revision: u64,
@@ -142,7 +140,7 @@ impl Directory {
         let known = self.take(&key);
         let before = known.as_ref().map(Entry::view);
         let after = record.map(|record| {
-            // Checks go on where what they ask did not change; a write begins the lease anew.
+            // Check results are kept if the checks are unchanged; a write renews the lease.
             let same = known.as_ref().filter(|known| known.record.instance.checks == record.instance.checks);
             let check_failed = same.is_some_and(|known| known.signs.check_failed);
             let entry = Entry { record, signs: Signs { check_failed, ..Signs::default() } };
@@ -153,7 +151,7 @@ impl Directory {
         (before != after).then_some(Change { revision, key, before, after })
     }
 
-    /// Liveness says whether its lease has lapsed, and whether that is believed.
+    /// Sets or clears the lapse of an instance's lease; `preserved` lapses are ignored.
     pub(crate) fn set_lapsed(&mut self, key: &InstanceKey, lapsed: bool, preserved: bool) -> Option<Change> {
         self.mark(key, |signs| {
             signs.lapsed = lapsed;
@@ -161,12 +159,12 @@ impl Directory {
         })
     }
 
-    /// Active checks say whether they fail.
+    /// Sets the result of active checks.
     pub(crate) fn set_check_failed(&mut self, key: &InstanceKey, failed: bool) -> Option<Change> {
         self.mark(key, |signs| signs.check_failed = failed)
     }
 
-    /// Its removal was asked for and the store cannot record it yet.
+    /// Marks an instance whose removal the store cannot record yet.
     pub(crate) fn set_withdrawn(&mut self, key: &InstanceKey) -> Option<Change> {
         self.mark(key, |signs| signs.withdrawn = true)
     }
@@ -206,7 +204,7 @@ impl Directory {
         Some(entry)
     }
 
-    /// Puts in what is not there. Names of namespaces and services are kept once.
+    /// Adds an instance. Names of namespaces and services are shared.
     fn put(&mut self, entry: Entry) {
         let key = &entry.record.instance.key;
         self.counters.added(&entry.record, entry.signs.health(&entry.record));

@@ -1,4 +1,4 @@
-//! Leases in memory: which instances were renewed in time.
+//! Leases in memory: detects instances that were not renewed in time.
 
 #[cfg(test)]
 mod tests;
@@ -11,15 +11,16 @@ use std::time::{Duration, Instant};
 
 /// Leases by instance, for stores that keep them in memory.
 ///
-/// Renewing is a lookup and a number: what is due is found when the old deadline comes, once in a TTL for each lease. Deadlines are in
-/// [ticks](LeaseTable::TICK) of a [`RunningClock`], so our own pauses and wall clocks expire nobody. A lease lapses between its TTL and four
+/// A renewal is a lookup and a store of a number: the order of deadlines is only updated when an old deadline
+/// passes, once per TTL for each lease. Deadlines are in [ticks](LeaseTable::TICK) of a [`RunningClock`], so
+/// suspensions of the process and wall-clock changes expire no lease. A lease lapses between its TTL and four
 /// ticks later, in running time.
 #[derive(Debug)]
 pub struct LeaseTable {
     clock: RunningClock,
     by_key: HashMap<InstanceKey, usize>,
     leases: Slab<Lease>,
-    /// Leases by the tick at which to look at them. A lapsed one is not here.
+    /// Leases by the tick of their next check. Lapsed ones are not included.
     due: BTreeSet<(u64, usize)>,
     events: Vec<LeaseEvent>,
     lapsed: usize,
@@ -30,24 +31,24 @@ struct Lease {
     key: InstanceKey,
     ttl: u32,
     deadline: u64,
-    /// Its place in `due`; `None` for lapsed.
+    /// Tick in `due`; `None` if lapsed.
     due: Option<u64>,
 }
 
-/// What happened to a lease.
+/// A lapse or renewal of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseEvent {
-    /// It was not renewed in time. It is kept until [`LeaseTable::end`].
+    /// Not renewed in time. The lease is kept until [`LeaseTable::end`].
     Lapsed(InstanceKey),
-    /// It had lapsed and was renewed.
+    /// Renewed after a lapse.
     Renewed(InstanceKey),
 }
 
 impl LeaseTable {
-    /// How exact leases are.
+    /// Resolution of leases.
     pub const TICK: Duration = Duration::from_millis(100);
 
-    /// No leases.
+    /// An empty table.
     #[must_use]
     pub fn new(now: Instant) -> Self {
         Self {
@@ -60,8 +61,8 @@ impl LeaseTable {
         }
     }
 
-    /// Begins a lease, or begins it anew with that TTL. A lapsed one is renewed without an event: who writes a record tells of it.
-    /// Returns whether it had lapsed.
+    /// Starts or restarts a lease with this TTL. A lapsed lease is renewed without an event, because its
+    /// record's write has one. Returns true if it had lapsed.
     pub fn start(&mut self, key: &InstanceKey, ttl: Duration) -> bool {
         let ttl = ticks(ttl).try_into().unwrap_or(u32::MAX);
         let deadline = self.deadline(ttl);
@@ -70,7 +71,7 @@ impl LeaseTable {
             lease.ttl = ttl;
             lease.deadline = deadline;
             let before = lease.due;
-            // A shorter TTL can be due before the table would look.
+            // A shorter TTL may be due before the next check.
             if before.is_none_or(|due| due > deadline) {
                 lease.due = Some(deadline);
                 before.map(|due| self.due.remove(&(due, index)));
@@ -85,7 +86,7 @@ impl LeaseTable {
         false
     }
 
-    /// Begins a lease anew. False when there is none.
+    /// Renews a lease. Returns false if there is none.
     pub fn renew(&mut self, key: &InstanceKey) -> bool {
         let Some(&index) = self.by_key.get(key) else { return false };
         let now = ticks(self.clock.running());
@@ -100,7 +101,6 @@ impl LeaseTable {
         true
     }
 
-    /// Forgets a lease.
     pub fn end(&mut self, key: &InstanceKey) {
         let Some(index) = self.by_key.remove(key) else { return };
         match self.leases.try_remove(index).and_then(|lease| lease.due) {
@@ -111,18 +111,18 @@ impl LeaseTable {
         }
     }
 
-    /// Moves the clock on, at the [cadence](RunningClock::CADENCE) of such clocks.
+    /// Advances the clock, at the [cadence](RunningClock::CADENCE) of running clocks.
     pub fn tick(&mut self, now: Instant) {
         self.clock.advance(now);
     }
 
-    /// Moves the clock on and does what [`LeaseTable::lapse`] does.
+    /// Advances the clock, then does [`LeaseTable::lapse`].
     pub fn advance(&mut self, now: Instant, most: usize) -> bool {
         self.tick(now);
         self.lapse(most)
     }
 
-    /// Lets lapse what was not renewed in time; at most `most` leases are looked at. True if more are due.
+    /// Lets overdue leases lapse; checks at most `most` leases. Returns true if more are due.
     pub fn lapse(&mut self, most: usize) -> bool {
         let now = ticks(self.clock.running());
         for _ in 0..most {
@@ -144,24 +144,24 @@ impl LeaseTable {
         self.due.first().is_some_and(|(due, _)| *due <= now)
     }
 
-    /// What happened since the last call, in its order.
+    /// Returns the events since the last call, in order.
     pub fn take_events(&mut self) -> Vec<LeaseEvent> {
         std::mem::take(&mut self.events)
     }
 
-    /// How many leases there are, lapsed ones included.
+    /// Number of leases, including lapsed ones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.leases.len()
     }
 
-    /// Whether there are no leases.
+    /// True if there are no leases.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.leases.is_empty()
     }
 
-    /// How many of them have lapsed.
+    /// Number of lapsed leases.
     #[must_use]
     pub fn lapsed(&self) -> usize {
         self.lapsed
@@ -172,13 +172,14 @@ impl LeaseTable {
     }
 }
 
-/// The clock is up to a tick behind, a deadline is the beginning of a tick, and the step that a short freeze falls into counts up to
-/// a tick too much: never early takes three of them.
+/// Returns the deadline of a lease with a margin of three ticks, so that it is never early: the clock is up
+/// to a tick behind, a deadline is the beginning of a tick, and a short freeze of the process may count up to
+/// a tick too much.
 fn deadline(now: u64, ttl: u32) -> u64 {
     now + u64::from(ttl) + 3
 }
 
-/// Whole ticks; a part of one counts as one.
+/// Converts a duration to ticks, rounded up.
 fn ticks(time: Duration) -> u64 {
     let tick = LeaseTable::TICK.as_millis();
     time.as_millis().div_ceil(tick).try_into().unwrap_or(u64::MAX)

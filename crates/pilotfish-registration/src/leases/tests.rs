@@ -146,7 +146,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// A lease lapses not before its TTL and at most four ticks later, and what the table says is what a map of deadlines says.
+    /// A lease lapses not before its TTL and at most four ticks later, and what the table says is what a map
+    /// of deadlines says.
     #[test]
     fn histories_are_those_of_a_map(steps in proptest::collection::vec(step(), 1..80)) {
         let mut leases = Driven::new();

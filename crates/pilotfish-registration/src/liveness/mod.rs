@@ -1,7 +1,8 @@
-//! What becomes of instances whose lease lapsed, and of those that drain.
+//! Liveness: removal of instances whose lease lapsed or whose drain time is over, and self-preservation.
 //!
-//! A state machine: it is told what happened and when, and says what is believed and which records are to be removed. Time is that of a
-//! [`RunningClock`](crate::clock::RunningClock), so a pause of ours removes nobody.
+//! A state machine without IO: events with their time go in, verdicts on lapses and removals come out. Time
+//! is that of a [`RunningClock`](crate::clock::RunningClock), so that suspending the process removes no
+//! instance.
 
 mod preservation;
 mod service;
@@ -13,16 +14,17 @@ use service::LeasedService;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-/// When instances are removed, and when lapses are not believed.
+/// Settings of removals and of self-preservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LivenessSettings {
-    /// How long a lapsed instance stays, marked unhealthy. `None`: twice its TTL, at least 10 s.
+    /// Time from the lapse of an instance to its removal; it is unhealthy meanwhile. `None`: twice its TTL,
+    /// at least 10 s.
     pub remove_after: Option<Duration>,
-    /// Whether most leases of a service that lapse together are not believed.
+    /// Enables self-preservation: if most leases of a service lapse together, the lapses are ignored.
     pub preservation: bool,
-    /// Within which time lapses count as together; at least the TTL of the lease.
+    /// Time within which lapses count as together; at least the TTL of the lease.
     pub preservation_window: Duration,
-    /// How long that lasts at most.
+    /// Maximum duration of self-preservation.
     pub preservation_time: Duration,
 }
 
@@ -47,20 +49,20 @@ impl LivenessSettings {
     }
 }
 
-/// What liveness says.
+/// A decision of liveness.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Whether its lease has lapsed, and whether that is believed.
+    /// The lease has lapsed or was renewed; a `preserved` lapse is ignored.
     Lapsed { key: InstanceKey, lapsed: bool, preserved: bool },
-    /// The record is to be removed, unless it changed.
+    /// Remove the record, if it still has this revision.
     Remove { key: InstanceKey, revision: u64 },
-    /// Lapses of a service are not believed from now on: how many of how many.
+    /// Self-preservation of a service begins, with the numbers of lapsed and all leases.
     Preserving { service: ServiceKey, lapsed: usize, leased: usize },
-    /// They are believed again: because most came back, or because too much time passed.
+    /// Self-preservation of a service ends: because most leases were renewed, or after its maximum duration.
     Preserved { service: ServiceKey, is_overdue: bool },
 }
 
-/// How long until a removal is tried again.
+/// Retry interval of a removal.
 const RETRY: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,12 +71,12 @@ enum Due {
     Release(ServiceKey),
 }
 
-/// What is known of leases and drains.
+/// State of leases and drains.
 #[derive(Debug, Default)]
 pub(crate) struct Liveness {
     settings: LivenessSettings,
     services: HashMap<ServiceKey, LeasedService>,
-    /// What will be removed, when, and at which revision.
+    /// Pending removals, with their time and revision.
     removals: HashMap<InstanceKey, Removal>,
     due: BTreeSet<(Duration, Due)>,
 }
@@ -90,12 +92,12 @@ impl Liveness {
         Self { settings, ..Self::default() }
     }
 
-    /// Everything is told anew: forgets what is known.
+    /// Forgets everything, for a reset of the store.
     pub(crate) fn reset(&mut self) {
         *self = Self::new(self.settings);
     }
 
-    /// A record was created, changed or removed. Its lease, if it has one, has not lapsed.
+    /// Handles a created, changed or removed record. Its lease, if it has one, has not lapsed.
     pub(crate) fn changed(
         &mut self,
         key: &InstanceKey,
@@ -124,7 +126,7 @@ impl Liveness {
         verdicts
     }
 
-    /// A lease was not renewed in time.
+    /// Handles the lapse of a lease.
     pub(crate) fn lapsed(&mut self, record: &Record, now: Duration) -> Vec<Verdict> {
         let key = &record.instance.key;
         let Some(ttl) = record.lease() else { return Vec::new() };
@@ -145,7 +147,7 @@ impl Liveness {
         vec![Verdict::Lapsed { key: key.clone(), lapsed: true, preserved: false }]
     }
 
-    /// A lease that had lapsed was renewed.
+    /// Handles the renewal of a lapsed lease.
     pub(crate) fn renewed(&mut self, key: &InstanceKey, now: Duration) -> Vec<Verdict> {
         let name = key.service_key();
         let Some(service) = self.services.get_mut(&name) else { return Vec::new() };
@@ -158,7 +160,7 @@ impl Liveness {
         verdicts
     }
 
-    /// What is to be done at this time, at most that much. A removal is said again after a while until the record is gone.
+    /// Returns at most `most` due verdicts. A removal is repeated at intervals until the record is removed.
     pub(crate) fn due(&mut self, now: Duration, most: usize) -> Vec<Verdict> {
         let mut verdicts = Vec::new();
         while verdicts.len() < most {

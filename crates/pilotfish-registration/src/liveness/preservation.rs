@@ -1,4 +1,5 @@
-//! Self-preservation: most leases of a service that lapse together are a fault of the network, or ours, more likely than of all instances.
+//! Self-preservation: if most leases of a service lapse together, a fault of the network or of this process
+//! is more likely than that of all instances.
 
 use super::service::Preserving;
 use super::{Due, Liveness, Verdict};
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Liveness {
-    /// Services whose lapses are not believed, in their order.
+    /// Returns the services in self-preservation, sorted.
     pub(crate) fn preserving(&self) -> Vec<ServiceKey> {
         let preserving = self.services.iter().filter(|(_, service)| service.preserving.is_some());
         let mut names: Vec<ServiceKey> = preserving.map(|(name, _)| name.clone()).collect();
@@ -15,7 +16,7 @@ impl Liveness {
         names
     }
 
-    /// Does not believe those that lapsed just now.
+    /// Starts self-preservation: ignores the recent lapses.
     pub(super) fn preserve(&mut self, name: &ServiceKey, now: Duration) -> Vec<Verdict> {
         let until = now + self.settings.preservation_time;
         let Some(service) = self.services.get_mut(name) else { return Vec::new() };
@@ -33,8 +34,8 @@ impl Liveness {
         verdicts
     }
 
-    /// Some came, went or lapsed: it ends at once when nobody is left, and soon when most have come back. Who comes back does so
-    /// within a TTL of the first.
+    /// Updates self-preservation after a change: it ends at once when no lapsed instance is left, and soon
+    /// when most have been renewed. Instances that recover renew within a TTL of the first one.
     pub(super) fn recover(&mut self, name: &ServiceKey, now: Duration) -> Vec<Verdict> {
         let Some(service) = self.services.get_mut(name) else { return Vec::new() };
         let Some(before) = service.preserving else { return Vec::new() };
@@ -55,7 +56,7 @@ impl Liveness {
         Vec::new()
     }
 
-    /// Believes it of those that did not come back.
+    /// Ends self-preservation: the remaining lapses count.
     pub(super) fn release(&mut self, name: &ServiceKey, now: Duration) -> Vec<Verdict> {
         let Some(service) = self.services.get_mut(name) else { return Vec::new() };
         let Some(before) = service.preserving.take() else { return Vec::new() };

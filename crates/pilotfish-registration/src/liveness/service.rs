@@ -5,29 +5,29 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many lapses together are at least needed to disbelieve them.
+/// Minimum number of lapses for self-preservation.
 const LEAST: usize = 3;
 
 /// The leases of one service.
 #[derive(Debug, Default)]
 pub(super) struct LeasedService {
-    /// Instances that have a lease.
+    /// Number of instances with a lease.
     pub(super) leased: usize,
-    /// Those whose lease has lapsed.
+    /// Lapsed leases by instance.
     pub(super) lapsed: HashMap<Arc<str>, Lapse>,
-    /// Those among them of which it is not believed.
+    /// Lapsed instances under self-preservation.
     pub(super) preserved: BTreeSet<Arc<str>>,
-    /// Since when and until when lapses are not believed.
+    /// The current self-preservation.
     pub(super) preserving: Option<Preserving>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lapse {
-    /// When it lapsed, or was believed to have.
+    /// Time of the lapse, or of the end of its preservation.
     pub(super) at: Duration,
     pub(super) ttl: Duration,
     pub(super) revision: u64,
-    /// It was disbelieved once, and is not again.
+    /// Its preservation has ended, and does not start again.
     pub(super) is_released: bool,
 }
 
@@ -35,24 +35,24 @@ pub(super) struct Lapse {
 pub(super) struct Preserving {
     pub(super) since: Duration,
     pub(super) until: Duration,
-    /// Most have come back.
+    /// Most leases were renewed.
     pub(super) is_recovering: bool,
 }
 
 impl LeasedService {
-    /// Its lease is there again, or gone.
+    /// Forgets the lapse of a renewed or removed lease.
     pub(super) fn forget(&mut self, id: &str) -> bool {
         self.preserved.remove(id);
         self.lapsed.remove(id).is_some()
     }
 
-    /// Whether most leases lapsed together.
+    /// True if most leases lapsed together.
     pub(super) fn is_implausible(&self, now: Duration, settings: &LivenessSettings) -> bool {
         let is_most = |count: usize| count >= LEAST && count * 2 > self.leased;
         is_most(self.lapsed.len()) && is_most(self.recent(now, settings).count())
     }
 
-    /// Those that lapsed together with one that lapses now.
+    /// Returns the lapses that count as together with one at this time.
     pub(super) fn recent(
         &self,
         now: Duration,
@@ -63,12 +63,12 @@ impl LeasedService {
         self.lapsed.iter().filter(move |(_, lapse)| is_recent(lapse))
     }
 
-    /// Whether more than half of the leases have lapsed and are not believed.
+    /// True if more than half of the leases have lapsed and are preserved.
     pub(super) fn is_mostly_preserved(&self) -> bool {
         self.preserved.len() * 2 > self.leased
     }
 
-    /// The longest lease of those that are not believed to have lapsed.
+    /// Returns the longest TTL of the preserved instances.
     pub(super) fn longest_preserved(&self) -> Duration {
         let ttl = |id| self.lapsed.get(id).map(|lapse| lapse.ttl);
         self.preserved.iter().filter_map(ttl).max().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Which services changed, for who follows all of them. What is not taken yet is merged.
+//! Notifications of changed services, for subscribers to all of them. Pending ones are merged.
 
 use super::state::Shared;
 use crate::{InstanceKey, ServiceKey};
@@ -7,16 +7,16 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
 
-/// Which services changed since the last answer.
+/// Services that changed since the last notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServicesChanged {
-    /// Read all of them again.
+    /// All services must be read again.
     All,
-    /// These; one that has no instance any more is gone.
+    /// These services; those without instances were removed.
     Some(BTreeSet<ServiceKey>),
 }
 
-/// Names of services as they change.
+/// Subscription to changed services.
 #[derive(Debug)]
 pub struct ServiceChanges(Arc<Subscriber>);
 
@@ -26,7 +26,6 @@ struct Subscriber {
     notify: Notify,
 }
 
-/// Everybody who follows services.
 #[derive(Debug, Default)]
 pub(super) struct Subscribers(Vec<Weak<Subscriber>>);
 
@@ -34,7 +33,7 @@ impl ServiceChanges {
     pub(super) fn new(shared: &Shared) -> Self {
         let notify = Notify::new();
         let mut state = shared.state.write();
-        // Before the store was read, nothing is all that there is, and nobody may believe it.
+        // Before the store was read, the directory is incomplete and must not be published.
         let pending =
             if state.is_ready { ServicesChanged::All } else { ServicesChanged::Some(BTreeSet::new()) };
         if state.is_ready {
@@ -45,8 +44,8 @@ impl ServiceChanges {
         Self(subscriber)
     }
 
-    /// Waits until something changed, and takes it. The first answer comes once the store was read, and is [`ServicesChanged::All`].
-    /// Dropping the future loses nothing.
+    /// Waits for changes and takes them. The first notification follows the read of the store, and is
+    /// [`ServicesChanged::All`]. Cancel-safe.
     pub async fn next(&mut self) -> ServicesChanged {
         loop {
             let pending =

@@ -1,4 +1,4 @@
-//! Deregistering: at once, or after a grace time in which the instance drains.
+//! Deregistration: at once, or after a drain time.
 
 use super::register::ROUNDS;
 use super::{Caller, Registrar, RegistrarError, set};
@@ -7,30 +7,28 @@ use crate::{Expected, Instance, InstanceKey, Record, RecordState, Value, Write, 
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One deregistration.
+/// Parameters of one deregistration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deregister {
-    /// Which instance.
     pub key: InstanceKey,
-    /// What must be there. That it is gone already is always a success.
+    /// Expected state of the record. An instance that is removed already is always a success.
     pub expected: Expected,
-    /// The grace time; `None` for the one that was registered, zero for none.
+    /// Drain time; `None` for the registered one, zero for none.
     pub drain: Option<Duration>,
 }
 
-/// What became of an instance.
+/// Result of a deregistration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deregistered {
-    /// It is gone.
     Removed {
-        /// The revision of the change.
+        /// Revision of the removal.
         revision: u64,
     },
-    /// It drains, and is removed after that time from its beginning.
+    /// It drains, and is removed after this time from the start of the drain.
     Draining {
-        /// The revision of the record.
+        /// Revision of the record.
         revision: u64,
-        /// The grace time.
+        /// Drain time.
         drain: Duration,
     },
     /// It was not registered.
@@ -48,16 +46,16 @@ enum Plan {
     Write(Write, Outcome),
 }
 
-/// What a write means when it succeeds.
+/// Meaning of a successful write.
 enum Outcome {
     Absent,
-    /// The record of that revision is gone.
+    /// The record of this revision was removed.
     Removed(u64),
     Draining(Duration),
 }
 
 impl Registrar {
-    /// Deregisters instances; at most [`MAX_BATCH`] of them. One answer for each, in their order.
+    /// Deregisters at most [`MAX_BATCH`] instances. Returns one answer each, in order.
     pub async fn deregister(
         &self,
         caller: &Caller,
@@ -89,7 +87,8 @@ impl Registrar {
         answers
     }
 
-    /// What met something else is left for the next round. Returns the highest revision of a change.
+    /// Processes pending items; those with a conflict stay for the next round. Returns the highest revision
+    /// of a change.
     async fn removal_round(
         &self,
         caller: &Caller,
@@ -125,7 +124,7 @@ impl Registrar {
                     pending.push(item);
                     continue;
                 }
-                // A removal needs less of the store than a drain, which it may still take.
+                // A removal needs less space in the store than a drain, so it may still succeed.
                 Err(_) if !is_last && matches!(outcome, Outcome::Draining(_)) => {
                     item.request.drain = Some(Duration::ZERO);
                     pending.push(item);
@@ -148,7 +147,7 @@ impl Registrar {
 fn plan(caller: &Caller, Pending { request, current, .. }: &Pending) -> Plan {
     let key = request.key.clone();
     let Some(record) = current else {
-        // What was just registered may not be here yet: the store knows, and answers with a conflict.
+        // The directory may lag behind a recent registration: the store then answers with a conflict.
         return Plan::Write(Write { key, expected: Expected::Absent, value: None }, Outcome::Absent);
     };
     if !caller.owns(record) {

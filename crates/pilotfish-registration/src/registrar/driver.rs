@@ -1,4 +1,4 @@
-//! The task that follows the store: events into memory, and what liveness asks for into the store.
+//! The task that follows the store: applies its events to memory, and writes the removals of liveness.
 
 use super::state::{Progress, Shared, State};
 use super::stats::add;
@@ -11,14 +11,14 @@ use futures::future::{BoxFuture, Fuse, FusedFuture as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Interval at which the clock advances and removals are due.
+/// Interval of clock updates and removals.
 const TICK: Duration = RunningClock::CADENCE;
-/// Interval at which the store is asked again to record removals that it could not.
+/// Retry interval of removals that the store could not record.
 const WITHDRAWN_RETRY: Duration = Duration::from_secs(1);
-/// How many services the log names at a time.
+/// Maximum number of services that are logged by name at a time.
 const LOGGED: usize = 10;
 
-/// The task that must run as long as the registrar is used.
+/// The task that must run while the registrar is used.
 #[must_use = "nothing is registered unless it runs"]
 pub struct RegistrarDriver {
     shared: Arc<Shared>,
@@ -26,7 +26,7 @@ pub struct RegistrarDriver {
     events: StoreEvents,
     clock: RunningClock,
     removals: Fuse<BoxFuture<'static, Vec<Result<Written, WriteError>>>>,
-    /// When withdrawn instances are removed next.
+    /// Time of the next attempt to remove withdrawn instances.
     withdrawn_at: Duration,
 }
 
@@ -55,10 +55,10 @@ impl RegistrarDriver {
             }
             self.step();
         }
-        tracing::info!("the store of registrations was closed");
+        tracing::info!("the registration store was closed");
     }
 
-    /// What happens at this time.
+    /// Starts the removals that are due.
     fn step(&mut self) {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.state.write();
@@ -99,12 +99,12 @@ impl RegistrarDriver {
                 StoreEvent::Lapsed(key) => self.lapsed(&mut state, &key, now),
                 StoreEvent::Renewed(key) => state.liveness.renewed(&key, now),
                 StoreEvent::Disconnected(why) => {
-                    tracing::warn!(%why, "the store of registrations cannot be reached: nothing is removed meanwhile");
+                    tracing::warn!(%why, "the registration store is unreachable; no instances are removed until it is back");
                     state.disconnected = Some(why);
                     Vec::new()
                 }
                 StoreEvent::Connected => {
-                    tracing::info!("the store of registrations is reached");
+                    tracing::info!("the registration store is reachable");
                     state.disconnected = None;
                     self.clock.skip(self::now());
                     Vec::new()
@@ -120,7 +120,7 @@ impl RegistrarDriver {
         });
     }
 
-    /// Everything anew. What a watch has seen before is told as changes.
+    /// Replaces everything. Watches get the differences as changes.
     fn reset(
         &self,
         state: &mut State,
@@ -131,7 +131,7 @@ impl RegistrarDriver {
     ) -> Vec<Verdict> {
         state.liveness.reset();
         for record in &records {
-            // Nothing has lapsed yet, so nothing is said.
+            // Nothing has lapsed yet, so there are no verdicts.
             state.liveness.changed(&record.instance.key, None, Some(record), now);
         }
         let before = state.directory.revision();
@@ -139,12 +139,12 @@ impl RegistrarDriver {
         if state.is_ready && revision >= before {
             state.publish(changes);
         } else {
-            // First read, or another store: its revisions mean something else, so every watch has to start again.
+            // First read, or another store: its revisions have another meaning, so every watch must restart.
             if state.is_ready {
                 tracing::warn!(
                     revision,
                     before,
-                    "the store went back to an earlier revision: every watch starts again"
+                    "the registration store went back to an earlier revision; all watches must restart"
                 );
             }
             state.begin_epoch(&self.shared.settings.limits);
@@ -161,7 +161,7 @@ impl RegistrarDriver {
         state.liveness.lapsed(record, now)
     }
 
-    /// Makes what liveness says visible. Returns removals, which the store does.
+    /// Applies verdicts to the directory. Returns the removals for the store.
     fn believe(&self, state: &mut State, verdicts: Vec<Verdict>) -> Vec<Write> {
         let mut writes = Vec::new();
         let mut told = 0;
@@ -180,7 +180,7 @@ impl RegistrarDriver {
                     if told <= LOGGED {
                         tracing::warn!(
                             %service, lapsed, leased,
-                            "most leases of a service lapsed together: its instances stay as they are"
+                            "most leases of a service lapsed together: self-preservation keeps its instances"
                         );
                     }
                 }
@@ -188,16 +188,13 @@ impl RegistrarDriver {
                     told += 1;
                     if told <= LOGGED {
                         let why = if is_overdue { "too much time has passed" } else { "most came back" };
-                        tracing::info!(%service, why, "lapsed leases of a service count again");
+                        tracing::info!(%service, why, "self-preservation of a service ended: lapsed leases count again");
                     }
                 }
             }
         }
         if told > LOGGED {
-            tracing::warn!(
-                left_out = told - LOGGED,
-                "more services whose leases lapsed together, or count again"
-            );
+            tracing::warn!(left_out = told - LOGGED, "self-preservation began or ended for more services");
         }
         writes
     }
@@ -205,15 +202,15 @@ impl RegistrarDriver {
     fn removed(&self, answers: &[Result<Written, WriteError>]) {
         let removed = answers.iter().flatten().filter(|written| written.changed).count();
         add(&self.shared.counters.expired, removed);
-        // Who came back meanwhile is a conflict, and not a failure.
+        // A conflict means that the instance was registered again, and is no failure.
         let failure = answers.iter().flat_map(|answer| answer.as_ref().err());
         if let Some(error) = failure.clone().find(|error| error.is_temporary()) {
             let failed = failure.filter(|error| error.is_temporary()).count();
-            tracing::warn!(%error, failed, "instances whose time is over could not be removed; trying again in a while");
+            tracing::warn!(%error, failed, "cannot remove expired instances; retrying later");
         }
     }
 
-    /// The time that counts: neither our pauses nor what the store was away.
+    /// Returns the running time, without suspensions of this process and unavailability of the store.
     fn time(&mut self, state: &State) -> Duration {
         match state.disconnected {
             None => self.clock.advance(now()),
@@ -223,7 +220,7 @@ impl RegistrarDriver {
 }
 
 impl Drop for RegistrarDriver {
-    /// Whoever waits is told that nothing will come any more.
+    /// Ends all watches and waits.
     fn drop(&mut self) {
         self.shared.state.write().watchers.end();
         self.shared.progress.send_modify(|progress| progress.is_closed = true);
@@ -245,7 +242,7 @@ fn changed(
     verdicts
 }
 
-/// The clock of the runtime, which tests can drive.
+/// The runtime's clock, which tests can control.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

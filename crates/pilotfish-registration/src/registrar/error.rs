@@ -1,60 +1,61 @@
-//! Why an instance was not registered or deregistered.
+//! Errors of registrations and deregistrations.
 
 use crate::limits::MAX_BATCH;
 use crate::{Record, WriteError};
 use std::sync::Arc;
 
-/// Why a registration or a deregistration did not happen.
+/// Error of a registration or deregistration.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RegistrarError {
-    /// Something else is there than what was expected.
+    /// The record is not in the expected state.
     #[error("{}", WriteError::Conflict { current: current.clone() })]
     Conflict {
-        /// What is there.
+        /// The current record.
         current: Option<Arc<Record>>,
     },
     /// Another identity registered it.
     #[error("{0:?} registered it")]
     NotOwner(Arc<str>),
-    /// A registration would exceed a limit; its name is that of docs/limits.md.
+    /// The registration would exceed a limit, named as in docs/limits.md.
     #[error("limit {limit}: {most} are registered")]
     Limit {
-        /// Which.
+        /// Name of the limit.
         limit: &'static str,
-        /// The most that is allowed.
+        /// Maximum number of instances or services.
         most: usize,
     },
-    /// A registration would exceed a limit of bytes; its name is that of docs/limits.md.
+    /// The registration would exceed a limit of bytes, named as in docs/limits.md.
     #[error("the instance takes about {wanted} bytes, {used} of {most} bytes are used (limit {limit})")]
     Bytes {
         /// Name of the limit.
         limit: &'static str,
-        /// The most that is allowed.
+        /// Maximum number of bytes.
         most: usize,
-        /// Bytes of instances that count towards it already.
+        /// Bytes in use that count towards the limit.
         used: usize,
-        /// Bytes that the registration would add.
+        /// Bytes of the registration.
         wanted: usize,
     },
-    /// The store cannot record a removal now. The instance gets no requests any more, and the removal is repeated.
+    /// The store cannot record a removal now. The instance gets no more requests, and the removal is
+    /// repeated.
     #[error(
         "the instance gets no more requests, but the store cannot record its removal yet: {0}. The removal is repeated until it can; if \
          Pilotfish is restarted before that, the instance is back"
     )]
     Withdrawn(String),
-    /// The store cannot be reached. It may have happened; trying again is safe.
+    /// The store is unreachable. The write may have happened; retrying is safe.
     #[error("the store cannot write now: {0}")]
     Unavailable(String),
     /// The store's disk or quota is full.
     #[error("the store is full: {0}")]
     Full(String),
-    /// There are more of them in one batch than are allowed.
+    /// The batch exceeds the maximum size.
     #[error("a batch has at most {MAX_BATCH}")]
     TooMany,
 }
 
 impl RegistrarError {
-    /// Before the store was read.
+    /// Error before the store was read.
     pub(super) fn not_read() -> Self {
         Self::Unavailable("it was not read yet".to_owned())
     }

@@ -1,4 +1,4 @@
-//! The registrar: what servers call, and the task that follows the store.
+//! The registrar: the interface for servers, and the task that follows the store.
 
 mod changes;
 mod deregister;
@@ -26,41 +26,41 @@ use crate::{InstanceKey, InstanceView, RenewError, ServiceKey, Store, StoreDescr
 use state::Shared;
 use std::sync::Arc;
 
-/// Who asks.
+/// The client of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// The identity, which becomes the owner of what it registers.
+    /// Identity, which owns the instances that it registers.
     pub identity: Arc<str>,
-    /// Whether it may change what other identities registered.
+    /// True if it may change instances of other owners.
     pub may_take_over: bool,
 }
 
-/// The registrar. Clones are the same one.
+/// The registrar. Clones share its state.
 #[derive(Clone)]
 pub struct Registrar {
     shared: Arc<Shared>,
     store: Arc<dyn Store>,
 }
 
-/// Why a renewal did not happen.
+/// Error of a renewal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RenewalError {
-    /// It is not registered, or it drains: it must be registered again.
+    /// Not registered, or draining: it must be registered again.
     #[error("it is not registered: register again")]
     NotFound,
     /// Another identity registered it.
     #[error("{0:?} registered it")]
     NotOwner(Arc<str>),
-    /// The store cannot be reached; trying again is safe.
+    /// The store is unreachable; retrying is safe.
     #[error("{0}")]
     Unavailable(String),
-    /// There are more of them in one batch than are allowed.
+    /// The batch exceeds the maximum size.
     #[error("a batch has at most {MAX_BATCH}")]
     TooMany,
 }
 
 impl Registrar {
-    /// A registrar on a store that was just opened, and the task that must be run with it.
+    /// Creates a registrar on a store that was just opened, and its driver, which must be run.
     pub fn new(
         store: Arc<dyn Store>,
         events: StoreEvents,
@@ -71,19 +71,19 @@ impl Registrar {
         (Self { shared, store }, driver)
     }
 
-    /// Whether the store was read, so that lists are whole.
+    /// True once the store was read, so that lists are complete.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.shared.state.read().is_ready
     }
 
-    /// Resolves when the store was read. False when it was closed before.
+    /// Resolves when the store was read. Returns false if it was closed before.
     pub async fn ready(&self) -> bool {
         self.shared.reached(|progress| progress.is_ready).await
     }
 
-    /// Renews leases; at most [`MAX_BATCH`] of them. One answer for each, in their order. An instance without a lease has nothing to
-    /// renew, which is no error.
+    /// Renews the leases of at most [`MAX_BATCH`] instances. Returns one answer each, in order. Renewing an
+    /// instance without a lease succeeds.
     pub async fn renew(&self, caller: &Caller, keys: Vec<InstanceKey>) -> Vec<Result<(), RenewalError>> {
         if keys.len() > MAX_BATCH {
             return keys.iter().map(|_| Err(RenewalError::TooMany)).collect();
@@ -103,7 +103,7 @@ impl Registrar {
                         crate::RecordState::Serving => Some(Ok(())),
                         crate::RecordState::Draining => Some(Err(RenewalError::NotFound)),
                     },
-                    // What was just registered may not be here yet: the store knows.
+                    // The directory may lag behind a recent registration, so the store is asked.
                     _ => {
                         asked.push(key);
                         None
@@ -124,37 +124,37 @@ impl Registrar {
         answers
     }
 
-    /// One instance.
     #[must_use]
     pub fn get(&self, key: &InstanceKey) -> Option<InstanceView> {
         self.shared.state.read().directory.get(key)
     }
 
-    /// A page of at most `limit` instances (at most [`MAX_PAGE`](crate::limits::MAX_PAGE)), beginning after `after`, in the order of their keys.
+    /// Returns a page of at most `limit` instances (at most [`MAX_PAGE`](crate::limits::MAX_PAGE)), beginning
+    /// after `after`, sorted by key.
     #[must_use]
     pub fn list(&self, filter: &Filter, after: Option<&InstanceKey>, limit: usize) -> Listing {
         self.shared.state.read().directory.list(filter, after, limit.clamp(1, crate::limits::MAX_PAGE))
     }
 
-    /// All instances of a service.
+    /// Returns all instances of a service.
     #[must_use]
     pub fn service(&self, key: &ServiceKey) -> Vec<InstanceView> {
         self.shared.state.read().directory.service(key).collect()
     }
 
-    /// All services that have an instance.
+    /// Returns all services with an instance.
     #[must_use]
     pub fn services(&self) -> Vec<ServiceKey> {
         self.shared.state.read().directory.services().collect()
     }
 
-    /// Names of services as they change, for who follows all of them. The first answer is everything.
+    /// Subscribes to changed services. The first notification is for all of them.
     #[must_use]
     pub fn service_changes(&self) -> ServiceChanges {
         ServiceChanges::new(&self.shared)
     }
 
-    /// Results of active checks: whether the check of a record at a revision fails. Results of what changed meanwhile are left out.
+    /// Applies results of active checks. Results for records that changed meanwhile are dropped.
     pub fn report_checks(&self, results: impl IntoIterator<Item = CheckResult>) {
         let mut state = self.shared.state.write();
         for CheckResult { key, revision, has_failed } in results {
@@ -174,21 +174,20 @@ impl Registrar {
         self.shared.state.read().epoch
     }
 
-    /// What the store is.
+    /// Returns the kind and place of the store.
     #[must_use]
     pub fn store(&self) -> StoreDescription {
         self.store.describe()
     }
 }
 
-/// What active checks of a record say together.
+/// Combined result of a record's active checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckResult {
-    /// Which instance.
     pub key: InstanceKey,
     /// The revision of the record that was checked.
     pub revision: u64,
-    /// Whether one of its checks fails.
+    /// True if one of the checks fails.
     pub has_failed: bool,
 }
 
@@ -207,7 +206,7 @@ impl From<RenewError> for RenewalError {
     }
 }
 
-/// Notes the answer to one item of a batch.
+/// Sets the answer to one item of a batch.
 fn set<T>(answers: &mut [Option<T>], index: usize, answer: T) {
     if let Some(place) = answers.get_mut(index) {
         *place = Some(answer);

@@ -1,4 +1,4 @@
-//! Limits of instances and their bytes, counted together with registrations that are under way.
+//! Limits of instances and their bytes, including registrations in progress.
 
 use super::RegistrarError;
 use crate::directory::{Directory, Owned};
@@ -7,17 +7,17 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Registrations that are under way: asked for, and not in the directory yet.
+/// Registrations in progress, which are not in the directory yet.
 #[derive(Debug, Default)]
 pub(super) struct Quota {
     pending: HashMap<InstanceKey, Charge>,
     services: HashMap<ServiceKey, usize>,
     owners: HashMap<Arc<str>, Owned>,
-    /// New instances and bytes of all.
+    /// Instances and bytes of all registrations in progress.
     all: Owned,
 }
 
-/// Instances and bytes that a registration adds.
+/// Additional instances and bytes of one registration.
 #[derive(Debug)]
 struct Charge {
     owner: Arc<str>,
@@ -25,7 +25,7 @@ struct Charge {
     instances: usize,
     /// Bytes that its owner does not have yet.
     owner_bytes: usize,
-    /// Bytes that are new.
+    /// Bytes in addition to the record in the directory.
     bytes: usize,
 }
 
@@ -40,7 +40,8 @@ impl Charge {
 }
 
 impl Quota {
-    /// Counts a registration, if there is room for it. False when that much is counted for the instance already.
+    /// Charges a registration, if the limits allow it. Returns true if the caller must settle the charge:
+    /// false if it adds nothing, or if another registration of the instance is charged at least as much.
     pub(super) fn take(
         &mut self,
         limits: &Limits,
@@ -59,7 +60,7 @@ impl Quota {
             self.add(key, pending, false);
         }
         let checked = self.check(limits, directory, key, &charge);
-        // Another registration of the same instance keeps what it has taken.
+        // A concurrent registration of the same instance keeps its charge.
         let (kept, is_new) = match (pending, &checked) {
             (Some(pending), Err(_)) => (Some(pending), false),
             (Some(pending), Ok(())) if pending.bytes >= charge.bytes => (Some(pending), false),
@@ -105,7 +106,7 @@ impl Quota {
         check("instance-bytes", counts.bytes + self.all.bytes, charge.bytes, limits.instance_bytes)
     }
 
-    /// It is in the directory now, or it failed.
+    /// Releases the charge after the registration is in the directory, or failed.
     pub(super) fn settle(&mut self, key: &InstanceKey) {
         if self.pending.is_empty() {
             return;
@@ -115,7 +116,7 @@ impl Quota {
         }
     }
 
-    /// Adds a charge to the counts, or takes it out of them.
+    /// Adds a charge to the totals, or subtracts it.
     fn add(&mut self, key: &InstanceKey, charge: &Charge, is_added: bool) {
         let change = |count: &mut usize, by: usize| match is_added {
             true => *count += by,
@@ -157,8 +158,8 @@ mod tests {
     }
 
     proptest! {
-        /// Registrations of three owners, of which some succeed, fail, grow, shrink, change hands or are removed: bytes in the
-        /// directory never exceed a limit, and nothing stays charged.
+        /// Registrations of three owners, of which some succeed, fail, grow, shrink, change hands or are
+        /// removed: bytes in the directory never exceed a limit, and nothing stays charged.
         #[test]
         fn bytes_of_instances_stay_within_limits(
             steps in proptest::collection::vec((0..3usize, 0..6usize, 0..4_000usize, 0..4u8), 1..80),

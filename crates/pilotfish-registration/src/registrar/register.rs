@@ -1,4 +1,4 @@
-//! Registering: idempotent, by owner, within limits.
+//! Registration: idempotent, by owner, within limits.
 
 use super::state::Shared;
 use super::{Caller, Registrar, RegistrarError, set};
@@ -6,28 +6,28 @@ use crate::limits::MAX_BATCH;
 use crate::{Expected, Instance, InstanceKey, Record, RecordState, RenewError, Value, Write, WriteError};
 use std::sync::Arc;
 
-/// How often what somebody else changed meanwhile is looked at again.
+/// Maximum number of rounds for items with conflicts.
 pub(super) const ROUNDS: usize = 4;
 
-/// One registration.
+/// Parameters of one registration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Register {
-    /// What is to be there.
     pub instance: Instance,
-    /// What must be there. What is there already is always a success, so that a client may try again.
+    /// Expected state of the record. An identical registration is always a success, so that a client may
+    /// retry.
     pub expected: Expected,
 }
 
-/// A registration that succeeded: it is durable, and lists and watches have it.
+/// A successful registration: it is durable and visible to lists and watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registered {
     /// The revision of the record.
     pub revision: u64,
-    /// Whether something changed. Otherwise its lease was renewed.
+    /// True if the record changed. Otherwise its lease was renewed.
     pub changed: bool,
 }
 
-/// A registration that was not answered yet.
+/// A registration without an answer yet.
 struct Pending {
     index: usize,
     instance: Arc<Instance>,
@@ -36,14 +36,14 @@ struct Pending {
 }
 
 enum Plan {
-    /// It is there: its lease is renewed.
+    /// The record is identical: its lease is renewed.
     Renew(u64),
     Write(Write),
     Refuse(RegistrarError),
 }
 
 impl Registrar {
-    /// Registers instances; at most [`MAX_BATCH`] of them. One answer for each, in their order.
+    /// Registers at most [`MAX_BATCH`] instances. Returns one answer each, in order.
     pub async fn register(
         &self,
         caller: &Caller,
@@ -53,7 +53,7 @@ impl Registrar {
             return batch.iter().map(|_| Err(RegistrarError::TooMany)).collect();
         }
         if !self.is_ready() {
-            // Instances that are not read yet are not counted yet.
+            // Limits cannot be checked before all instances were read.
             return batch.iter().map(|_| Err(RegistrarError::not_read())).collect();
         }
         let mut answers: Vec<Option<Result<Registered, RegistrarError>>> =
@@ -98,7 +98,7 @@ impl Registrar {
         pending.collect()
     }
 
-    /// Renews what is there already and writes the rest. What met something else is left for the next round.
+    /// Renews identical records and writes the others. Items with a conflict stay for the next round.
     async fn round(
         &self,
         caller: &Caller,
@@ -139,7 +139,7 @@ impl Registrar {
         for ((item, revision), renewed) in renewing.into_iter().zip(renewed) {
             match renewed {
                 Ok(()) => set(answers, item.index, Ok(Registered { revision, changed: false })),
-                // The store knows better: it is written again, which begins a lease.
+                // The store has no lease: writing the record again starts one.
                 Err(RenewError::NotFound) => {
                     writes.push(write(caller, &item));
                     writing.push(item);
@@ -186,14 +186,15 @@ fn value(caller: &Caller, item: &Pending) -> Value {
     Value { instance, owner, state: RecordState::Serving }
 }
 
-/// The write that changes exactly what was looked at.
+/// Returns the write that replaces exactly the record that was read.
 fn write(caller: &Caller, item: &Pending) -> Write {
     let expected =
         item.current.as_ref().map_or(Expected::Absent, |record| Expected::Revision(record.revision));
     Write { key: item.instance.key.clone(), expected, value: Some(value(caller, item)) }
 }
 
-/// Counts new instances and bytes until they are there or were refused, also when nobody waits for the answer any more.
+/// Counts new instances and bytes against the quota until they are visible or were refused, even if the
+/// caller is gone.
 struct QuotaGuard<'a> {
     shared: &'a Shared,
     owner: &'a Arc<str>,
@@ -208,7 +209,7 @@ impl<'a> QuotaGuard<'a> {
     fn take(&mut self, item: &Pending) -> Result<(), RegistrarError> {
         let state = self.shared.state.read();
         let (limits, instance) = (&self.shared.settings.limits, &item.instance);
-        // The directory counts what it has, which can be newer than what was found.
+        // The directory may be newer than the record of the item.
         let before = state.directory.record(&instance.key).or(item.current.as_ref());
         if self.shared.quota.lock().take(
             limits,

@@ -1,4 +1,4 @@
-//! What the registrar knows, behind one lock.
+//! State of the registrar, behind one lock.
 
 use super::changes::Subscribers;
 use super::quota::Quota;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use tokio::sync::watch;
 
-/// What calls and the driver share.
+/// State shared by calls and the driver.
 pub(super) struct Shared {
     pub(super) settings: RegistrarSettings,
     pub(super) state: RwLock<State>,
@@ -26,7 +26,7 @@ pub(super) struct Shared {
     pub(super) progress: watch::Sender<Progress>,
 }
 
-/// How far the driver has come.
+/// Progress of the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Progress {
     pub(super) is_ready: bool,
@@ -43,9 +43,10 @@ pub(super) struct State {
     /// Instances that were deregistered while the store could not record it, with their revisions.
     pub(super) withdrawn: BTreeMap<InstanceKey, u64>,
     pub(super) is_ready: bool,
-    /// Why the store cannot be reached.
+    /// Reason that the store is unreachable.
     pub(super) disconnected: Option<String>,
-    /// Whose memory this is: health is no part of the store, so another process may have told a watch something else.
+    /// Identifies this process's memory in watch positions: health is not stored, so watches of another
+    /// process may have seen other health.
     pub(super) epoch: u64,
 }
 
@@ -72,7 +73,7 @@ impl Shared {
         }
     }
 
-    /// Waits until the driver has come so far. False when it ended before.
+    /// Waits until the driver has reached this progress. Returns false if it ended before.
     pub(super) async fn reached(&self, is_enough: impl Fn(&Progress) -> bool) -> bool {
         let mut progress = self.progress.subscribe();
         let reached = progress.wait_for(|progress| is_enough(progress) || progress.is_closed).await;
@@ -85,7 +86,8 @@ fn random_epoch() -> u64 {
 }
 
 impl State {
-    /// Takes an instance out of traffic whose removal the store cannot record now. Nothing happens if it is another one meanwhile.
+    /// Takes an instance out of traffic whose removal the store cannot record now. No effect if the record
+    /// changed meanwhile.
     pub(super) fn withdraw(&mut self, key: &InstanceKey, revision: u64) {
         if self.directory.record(key).is_some_and(|record| record.revision == revision) {
             self.withdrawn.insert(key.clone(), revision);
@@ -94,7 +96,7 @@ impl State {
         }
     }
 
-    /// Begins an epoch with what the directory has: watches that are open or resume have to start again.
+    /// Starts an epoch with the content of the directory: all watches must restart.
     pub(super) fn begin_epoch(&mut self, limits: &Limits) {
         if self.is_ready {
             self.epoch = random_epoch();
@@ -105,7 +107,7 @@ impl State {
         self.is_ready = true;
     }
 
-    /// Tells everybody who follows.
+    /// Notifies subscribers and watches, and appends to the history.
     pub(super) fn publish(&mut self, changes: impl IntoIterator<Item = Change>) {
         for change in changes {
             self.subscribers.changed(&change.key);

@@ -1,50 +1,49 @@
-//! Figures for metrics and status.
+//! Statistics for metrics and status.
 
 use super::state::Shared;
 use super::{Deregistered, Registered, Registrar, RegistrarError, RenewalError};
 use crate::{Counts, ServiceKey};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What happened since the start, and what there is now.
+/// Current state, and counters since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegistrarStats {
-    /// Instances, services and owners.
+    /// Numbers of instances, services and owners.
     pub counts: Counts,
     /// The revision of the store.
     pub revision: u64,
-    /// Whether the store was read.
+    /// True once the store was read.
     pub is_ready: bool,
-    /// Why the store cannot be reached.
+    /// Reason that the store is unreachable.
     pub disconnected: Option<String>,
-    /// Instances whose removal the store could not record yet.
+    /// Number of instances whose removal the store could not record yet.
     pub withdrawn: usize,
-    /// Services whose lapsed leases are not believed.
+    /// Services in self-preservation.
     pub preserving: Vec<ServiceKey>,
-    /// Watches that are open.
+    /// Number of open watches.
     pub watches: usize,
-    /// Changes in the history of watches.
+    /// Number of changes in the history of watches.
     pub history_events: usize,
-    /// About their bytes.
+    /// Approximate bytes of these changes.
     pub history_bytes: usize,
-    /// Registrations that changed something.
+    /// Registrations that changed a record.
     pub registered: u64,
-    /// Registrations of what was there.
+    /// Registrations of identical records.
     pub registered_again: u64,
     /// Registrations that were refused or failed.
     pub register_errors: u64,
-    /// Renewals.
     pub renewed: u64,
     /// Renewals that were refused or failed.
     pub renew_errors: u64,
-    /// Deregistrations, those of what was not there included.
+    /// Deregistrations, including those of instances that were not registered.
     pub deregistered: u64,
     /// Deregistrations that were refused or failed.
     pub deregister_errors: u64,
-    /// Leases that lapsed.
+    /// Number of lapsed leases.
     pub lapsed: u64,
-    /// Records that were removed because their lease had lapsed, or their grace time was over.
+    /// Records removed after their lease had lapsed, or their drain time was over.
     pub expired: u64,
-    /// How often lapses of a service were not believed.
+    /// Number of times that self-preservation began.
     pub preservations: u64,
 }
 
@@ -88,7 +87,7 @@ impl Counters {
 }
 
 impl Registrar {
-    /// What happened since the start, and what there is now.
+    /// Returns the current statistics.
     #[must_use]
     pub fn stats(&self) -> RegistrarStats {
         let Shared { state, counters, .. } = &*self.shared;

@@ -1,4 +1,4 @@
-//! Watches: what there is, and then what changes; or only what changed since a revision.
+//! Watches: a snapshot followed by changes, or only the changes since a revision.
 
 use super::state::{Shared, State};
 use super::{Caller, Registrar};
@@ -11,48 +11,48 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Notify;
 
-/// Events of one batch, about.
+/// Approximate maximum number of events in a batch.
 const BATCH: usize = 1_000;
 
-/// Where a watch begins.
+/// Start position of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchFrom {
-    /// With everything that there is.
+    /// Start with a snapshot of all instances.
     Snapshot,
-    /// After a revision: that of a list, or of the last batch of another watch.
+    /// Resume after the revision of a list, or of the last batch of another watch.
     After {
-        /// The revision.
         revision: u64,
-        /// The [epoch](WatchBatch::epoch) that came with it. Without it, instances whose health can have changed are sent again.
+        /// The [epoch](WatchBatch::epoch) of that revision. Without it, instances whose health may have
+        /// changed are sent again.
         epoch: Option<u64>,
     },
 }
 
-/// Some events. Records that changed together are in one batch.
+/// A batch of events. Records that changed together are in one batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WatchBatch {
-    /// Where a watch can go on once this batch was taken, unless more of a snapshot is to come.
+    /// Revision to resume from after this batch, unless `is_partial`.
     pub revision: u64,
-    /// Whose memory this is: changes when Pilotfish is started again, and differs between several of them.
+    /// Identifies the memory of one process: changes at a restart, and differs between processes.
     pub epoch: u64,
-    /// Whether it is a part of a snapshot: what is in none of its parts is gone.
+    /// True for a part of a snapshot: instances missing from all parts were removed.
     pub is_snapshot: bool,
-    /// Whether more parts of a snapshot, or of what is told again, follow: a watch cannot go on from here.
+    /// True if more parts of a snapshot or of resent instances follow: a watch cannot resume from here.
     pub is_partial: bool,
-    /// What changed, in its order.
     pub events: Vec<WatchEvent>,
 }
 
-/// Why a watch does not begin or ended.
+/// Error of a watch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WatchError {
-    /// The history does not reach back so far: a new list or snapshot is needed.
+    /// The history does not reach back to the revision: a new list or snapshot is needed.
     #[error("the history begins at revision {oldest}: list again, or watch from a snapshot")]
     OutOfRange {
-        /// The oldest revision from which a watch can go on.
+        /// The oldest revision from which a watch can resume.
         oldest: u64,
     },
-    /// The store never had this revision, or had it in another life: it was replaced or restored, or another process was asked.
+    /// The store never had this revision or epoch: it was replaced or restored, or another process issued
+    /// them.
     #[error(
         "this Pilotfish has no watch of that revision and epoch; its revision is {newest}: list again, or watch from a snapshot"
     )]
@@ -63,12 +63,12 @@ pub enum WatchError {
     /// Too many watches are open.
     #[error("limit {limit}: {most} are open")]
     Limit {
-        /// Which.
+        /// Name of the limit.
         limit: &'static str,
-        /// The most that is allowed.
+        /// Maximum number of open watches.
         most: usize,
     },
-    /// The store was not read yet; trying again soon makes sense.
+    /// The store was not read yet; retry soon.
     #[error("the store has not been read yet")]
     NotReady,
     /// The store was closed.
@@ -76,7 +76,7 @@ pub enum WatchError {
     Closed,
 }
 
-/// A watch. Dropping it ends it.
+/// A watch, until it is dropped.
 pub struct Watch {
     shared: Arc<Shared>,
     slot: Arc<Slot>,
@@ -88,10 +88,10 @@ pub struct Watch {
     epoch: u64,
 }
 
-/// What comes before changes.
+/// Events before the first changes.
 enum First {
     Nothing,
-    /// Everything there is, or everything whose health can have changed, and keys that are gone.
+    /// All instances, or those whose health may have changed, and removed keys.
     Views {
         is_snapshot: bool,
         gone: Vec<WatchEvent>,
@@ -99,17 +99,17 @@ enum First {
     },
 }
 
-/// What the writer tells a watch.
+/// Notification slot of a watch, set by the writer.
 struct Slot {
     owner: Arc<str>,
-    /// The number of the first event that was not read and that the filter lets through; [`NONE`] for none.
+    /// Number of the first unread event that matches the filter; [`NONE`] for none.
     unread: AtomicU64,
     notify: Notify,
 }
 
 const NONE: u64 = u64::MAX;
 
-/// Watches that are open, by what they filter.
+/// Open watches, indexed by their filters.
 #[derive(Default)]
 pub(super) struct Watchers {
     next: u64,
@@ -122,7 +122,7 @@ pub(super) struct Watchers {
 }
 
 impl Registrar {
-    /// Begins a watch.
+    /// Starts a watch.
     ///
     /// # Errors
     /// [`WatchError::OutOfRange`], [`WatchError::Limit`], [`WatchError::NotReady`].
@@ -155,7 +155,7 @@ impl Registrar {
     }
 }
 
-/// What is told first, and the number of the first event after it.
+/// Returns the events before the first changes, and the number of the first change.
 fn begin(state: &State, filter: &Filter, from: WatchFrom) -> Result<(First, u64), WatchError> {
     let end = state.history.end();
     let views = |keep: &dyn Fn(&InstanceView) -> bool| {
@@ -184,7 +184,7 @@ fn begin(state: &State, filter: &Filter, from: WatchFrom) -> Result<(First, u64)
 }
 
 impl Watch {
-    /// Waits for events and takes some of them. Dropping the future loses nothing.
+    /// Waits for events and returns a batch of them. Cancel-safe.
     ///
     /// # Errors
     /// [`WatchError::OutOfRange`] for a watch that was too slow, [`WatchError::Closed`].
@@ -200,7 +200,8 @@ impl Watch {
         }
     }
 
-    /// An empty batch with the present revision, where everything was taken: so that a quiet watch, too, can go on after a while.
+    /// Returns an empty batch with the current revision if no event is unread, so that a watch without events
+    /// can resume later.
     #[must_use]
     pub fn bookmark(&mut self) -> Option<WatchBatch> {
         let is_first = matches!(self.first, First::Nothing);
@@ -237,7 +238,7 @@ impl Watch {
         if state.watchers.is_closed {
             return Err(WatchError::Closed);
         }
-        // The writer sets it under the lock, so nothing is lost between the two lines.
+        // The writer sets the slot under the same lock, so no event is missed in between.
         let unread = self.slot.unread.swap(NONE, Ordering::AcqRel);
         if unread == NONE {
             return Ok(None);
@@ -268,10 +269,10 @@ impl Watchers {
         self.len
     }
 
-    /// An event that a filter may let through gets this number.
+    /// Notifies watches whose filter may match an event with this number.
     pub(super) fn changed(&mut self, key: &InstanceKey, number: u64) {
         let tell = |slot: &Slot| {
-            // Only the first one counts: a watch reads everything from there.
+            // Only the first number matters: a watch reads everything from there.
             let _ = slot.unread.compare_exchange(NONE, number, Ordering::AcqRel, Ordering::Acquire);
             slot.notify.notify_one();
         };
@@ -331,7 +332,7 @@ impl Watchers {
         }
     }
 
-    /// The history was replaced: every watch finds its place too old.
+    /// Wakes all watches after the history was replaced: their positions are too old.
     pub(super) fn restart(&self) {
         self.slots().for_each(|slot| {
             slot.unread.store(0, Ordering::Release);
@@ -339,7 +340,7 @@ impl Watchers {
         });
     }
 
-    /// The store was closed: every watch ends.
+    /// Ends all watches after the store was closed.
     pub(super) fn end(&mut self) {
         self.is_closed = true;
         self.slots().for_each(|slot| slot.notify.notify_one());

@@ -1,38 +1,38 @@
-//! Why a write or a renewal did not happen.
+//! Errors of writes and renewals.
 
 use crate::Record;
 use std::sync::Arc;
 
-/// Why a write did not happen.
+/// Error of a write.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum WriteError {
-    /// Something else is there than what was expected.
+    /// The record is not in the expected state.
     #[error("{}", conflict(current.as_deref()))]
     Conflict {
-        /// What is there.
+        /// The current record.
         current: Option<Arc<Record>>,
     },
-    /// Nothing was acknowledged: it may have happened or not, and trying again is safe.
+    /// Nothing was acknowledged: the write may have happened, and retrying is safe.
     #[error("the store cannot write now: {0}")]
     Unavailable(String),
-    /// The disk or a quota is full. Nothing was changed; trying again later makes sense.
+    /// The disk or a quota is full. Nothing was changed; retrying later makes sense.
     #[error("the store is full: {0}")]
     Full(String),
 }
 
-/// Why a lease was not renewed.
+/// Error of a renewal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RenewError {
-    /// There is no such lease: the instance must be registered again.
+    /// The lease does not exist: the instance must be registered again.
     #[error("there is no such lease: register again")]
     NotFound,
-    /// The store cannot be reached; trying again is safe.
+    /// The store is unreachable; retrying is safe.
     #[error("the store cannot renew leases now: {0}")]
     Unavailable(String),
 }
 
 impl WriteError {
-    /// Whether trying the same again can succeed.
+    /// True if a retry can succeed.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::Full(_))

@@ -1,53 +1,53 @@
-//! What a store tells.
+//! Events of a store.
 
 use crate::{InstanceKey, LeaseEvent, Record};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Something that happened in a store.
+/// An event of a store.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StoreEvent {
-    /// All that there is: the first event, and again where a store cannot tell what it missed. What is not in it is gone.
+    /// The complete content: the first event, and again if a store may have missed changes. Other records
+    /// were removed.
     Reset {
-        /// The store's revision.
         revision: u64,
         /// All records, in any order.
         records: Vec<Arc<Record>>,
-        /// Those among them whose lease has lapsed.
+        /// Instances whose lease has lapsed.
         lapsed: Vec<InstanceKey>,
     },
     /// A record was created, changed or removed.
     Changed {
         /// The revision of the change.
         revision: u64,
-        /// Which.
         key: InstanceKey,
-        /// What there is now; `None` for gone. Its lease, if it has one, has not lapsed.
+        /// The current record; `None` if removed. Its lease, if it has one, has not lapsed.
         record: Option<Arc<Record>>,
     },
     /// A lease was not renewed in time.
     Lapsed(InstanceKey),
     /// A lease that had lapsed was renewed.
     Renewed(InstanceKey),
-    /// The store cannot be reached, and why. Leases neither lapse nor are removed until it can be.
+    /// The store is unreachable, with the reason. Leases neither lapse nor are removed until it is back.
     Disconnected(String),
-    /// The store is reached again; a `Reset` came before, or nothing was missed.
+    /// The store is reachable again; a `Reset` came before, or no change was missed.
     Connected,
 }
 
-/// How many batches of events wait for their reader before a store waits.
+/// Capacity of the channel in batches; the store waits above it.
 const WAITING: usize = 64;
 
-/// The end of a store.
+/// Sending end, for the store.
 #[derive(Clone, Debug)]
 pub struct StoreEventSender(mpsc::Sender<Vec<StoreEvent>>);
 
-/// The end of what follows a store.
+/// Receiving end, for the follower of the store.
 #[derive(Debug)]
 pub struct StoreEvents(mpsc::Receiver<Vec<StoreEvent>>);
 
-/// A bounded channel of events: a store waits for a reader that is behind, and acknowledges nothing meanwhile.
+/// Returns a bounded channel of events: a store waits for a slow receiver, and acknowledges nothing
+/// meanwhile.
 #[must_use]
 pub fn store_events() -> (StoreEventSender, StoreEvents) {
     let (sender, receiver) = mpsc::channel(WAITING);
@@ -55,12 +55,13 @@ pub fn store_events() -> (StoreEventSender, StoreEvents) {
 }
 
 impl StoreEventSender {
-    /// Hands events on, in their order. False when nobody reads them any more.
+    /// Sends events in order. Returns false if the receiver was dropped.
     pub async fn send(&self, events: Vec<StoreEvent>) -> bool {
         events.is_empty() || self.0.send(events).await.is_ok()
     }
 
-    /// The same from a thread outside of the runtime, which waits for a reader that is behind unless nobody needs the events any more.
+    /// Like [`Self::send`], for threads outside the runtime: waits for a slow receiver, unless `is_closing`
+    /// returns true.
     pub fn send_blocking(&self, events: Vec<StoreEvent>, is_closing: impl Fn() -> bool) -> bool {
         const PAUSE: Duration = Duration::from_millis(1);
         let mut events = events;
@@ -77,7 +78,7 @@ impl StoreEventSender {
 }
 
 impl StoreEvents {
-    /// The next events, those of a commit together. `None` when the store was closed.
+    /// Returns the next events, those of one commit together. `None` when the store was closed.
     pub async fn next(&mut self) -> Option<Vec<StoreEvent>> {
         self.0.recv().await
     }

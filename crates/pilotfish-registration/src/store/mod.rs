@@ -1,14 +1,15 @@
-//! The contract of stores: writes that are durable when they are acknowledged, and events of what changed.
+//! The contract of stores: acknowledged writes are durable, and all changes are published as events.
 //!
-//! Opening a store gives it and its [`StoreEvents`]. The first event is [`StoreEvent::Reset`]. What memory holds is changed by
-//! events only, so whatever can be seen is durable.
+//! Opening a store returns it and its [`StoreEvents`]. The first event is [`StoreEvent::Reset`]. Memory is
+//! changed by events only, so everything visible is durable.
 //!
-//! **Revisions.** One counter for the whole store, which only rises. A write that changes something has a revision of its own or
-//! shares that of the writes it was committed with; a later commit has a higher one. [`StoreEvent::Changed`] events come in the order of
-//! their revisions.
+//! **Revisions.** One counter for the whole store, which only rises. A write that changes something has a
+//! revision of its own or shares that of the writes it was committed with; a later commit has a higher one.
+//! [`StoreEvent::Changed`] events come in the order of their revisions.
 //!
-//! **Leases.** Writing a record that has a [lease](Record::lease) begins it anew, also when the write changes nothing. No wall clock is
-//! stored or compared: leases are monotonic time, and begin anew when a store is opened, so a pause of ours expires nobody.
+//! **Leases.** Writing a record that has a [lease](Record::lease) renews it, even if the write changes
+//! nothing. No wall clock is stored or compared: leases use monotonic time and restart when a store is
+//! opened, so that a restart or suspension of the process expires no lease.
 
 mod error;
 mod events;
@@ -22,90 +23,90 @@ use std::sync::Arc;
 
 /// A store of records.
 pub trait Store: Send + Sync + 'static {
-    /// Each write succeeds or fails by itself, with one answer for each, in their order. Resolved when what succeeded is durable and
-    /// its events were handed on. Two writes of one key in one call happen in their order.
+    /// Each write succeeds or fails independently, with one answer each, in order. Resolves when the
+    /// successful writes are durable and their events were sent. Two writes of one key in one call happen in
+    /// order.
     ///
-    /// A write of what is there already (the same instance, owner and state) changes nothing and answers the stored revision, whatever
-    /// was expected: who got no answer may try again. The removal of what is not there changes nothing either. Dropping the future does
-    /// not take a write back.
+    /// Writing an identical record (instance, owner and state) changes nothing and returns the stored
+    /// revision, regardless of the expectation, so that a caller without an answer may retry. Removing a
+    /// missing record changes nothing either. Dropping the future does not cancel a write.
     fn write(&self, writes: Vec<Write>) -> BoxFuture<'_, Vec<Result<Written, WriteError>>>;
 
-    /// Begins leases anew; nothing is written to a disk. One answer for each, in their order.
+    /// Renews leases without disk writes. Returns one answer each, in order.
     fn renew(&self, renewals: Vec<InstanceKey>) -> BoxFuture<'_, Vec<Result<(), RenewError>>>;
 
-    /// What it is and where, for status, logs and metrics.
+    /// Returns kind and place, for status, logs and metrics.
     fn describe(&self) -> StoreDescription;
 }
 
-/// One write.
+/// A write of one record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
-    /// Which record. That of the value, if there is one.
+    /// Key of the record; equal to that of the value, if there is one.
     pub key: InstanceKey,
-    /// What must be there.
+    /// Expected state of the record.
     pub expected: Expected,
-    /// What is there afterwards; `None` removes.
+    /// New record; `None` removes it.
     pub value: Option<Value>,
 }
 
-/// What must be there for a write to happen.
+/// Precondition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Expected {
-    /// Anything or nothing.
+    /// Any state.
     #[default]
     Any,
-    /// Nothing.
+    /// No record.
     Absent,
     /// A record whose last change has this revision.
     Revision(u64),
 }
 
-/// A record without its revisions, which the store gives.
+/// A record without its revisions, which the store assigns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Value {
-    /// The instance.
     pub instance: Arc<Instance>,
     /// The identity that registers it.
     pub owner: Arc<str>,
-    /// Whether it is leaving.
     pub state: RecordState,
 }
 
 impl Value {
-    /// Whether writing it would change nothing.
+    /// True if writing it would change nothing.
     #[must_use]
     pub fn equals(&self, record: &Record) -> bool {
         self.state == record.state && self.owner == record.owner && self.instance == record.instance
     }
 }
 
-/// A write that succeeded.
+/// A successful write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// The revision of the change, or that of what was there already. For a removal of nothing: any revision that the store has had.
+    /// Revision of the change, or of the identical record. For a removal of a missing record: any revision
+    /// that the store has had.
     pub revision: u64,
-    /// Whether something changed.
+    /// True if the record changed.
     pub changed: bool,
 }
 
-/// A store in words and numbers.
+/// Description of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreDescription {
-    /// `redb`, `etcd`.
+    /// Kind of the store: `redb`, `etcd`.
     pub kind: &'static str,
     /// A file or addresses.
     pub place: String,
-    /// Bytes on the disk, where that is known.
+    /// Size on disk in bytes, if known.
     pub bytes: Option<u64>,
-    /// Why it cannot write now.
+    /// Reason that the store cannot write.
     pub trouble: Option<String>,
 }
 
 impl Expected {
-    /// Whether that is what is there.
+    /// Checks the expectation.
     ///
     /// # Errors
-    /// [`WriteError::Conflict`] with what is there.
+    /// [`WriteError::Conflict`] with the current record.
     pub fn check(self, current: Option<&Arc<Record>>) -> Result<(), WriteError> {
         let is_met = match (self, current) {
             (Self::Any, _) | (Self::Absent, None) => true,

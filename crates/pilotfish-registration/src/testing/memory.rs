@@ -19,7 +19,7 @@ pub struct MemoryStore {
 
 struct Inner {
     state: Mutex<State>,
-    /// Held while a write is made and its events are handed on, so that they come in order.
+    /// Held during a write and the sending of its events, which keeps them in order.
     writer: tokio::sync::Mutex<StoreEventSender>,
 }
 
@@ -27,7 +27,7 @@ struct State {
     revision: u64,
     records: BTreeMap<InstanceKey, Arc<Record>>,
     leases: LeaseTable,
-    /// What every write answers instead of happening.
+    /// Error of every write, if set.
     trouble: Option<WriteError>,
 }
 
@@ -38,7 +38,7 @@ impl MemoryStore {
         Self::open_with(0, Vec::new())
     }
 
-    /// A store that was written before.
+    /// A store with earlier content.
     #[must_use]
     pub fn open_with(revision: u64, records: Vec<Arc<Record>>) -> (Self, StoreEvents) {
         let (sender, events) = store_events();
@@ -61,17 +61,17 @@ impl MemoryStore {
         (Self { inner, ticker }, events)
     }
 
-    /// Lets every write fail, or succeed again.
+    /// Makes every write fail, or succeed again.
     pub fn set_trouble(&self, trouble: Option<WriteError>) {
         self.inner.state.lock().trouble = trouble;
     }
 
-    /// Tells events as if they had happened.
+    /// Sends arbitrary events.
     pub async fn tell(&self, events: Vec<StoreEvent>) {
         self.inner.writer.lock().await.send(events).await;
     }
 
-    /// What is there, to open it again.
+    /// Returns the content, to open it again.
     #[must_use]
     pub fn contents(&self) -> (u64, Vec<Arc<Record>>) {
         let state = self.inner.state.lock();
@@ -123,7 +123,7 @@ impl Inner {
 
 impl State {
     fn write(&mut self, writes: Vec<Write>) -> (Vec<Result<Written, WriteError>>, Vec<StoreEvent>) {
-        // What leases did comes before the writes, which begin them anew.
+        // Lease events precede the writes, which renew leases.
         let mut events: Vec<StoreEvent> =
             self.leases.take_events().into_iter().map(StoreEvent::from).collect();
         let answers = writes.into_iter().map(|write| self.write_one(write, &mut events)).collect();

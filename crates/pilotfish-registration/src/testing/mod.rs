@@ -1,4 +1,4 @@
-//! A store in memory, instances, and the conformance suite of stores, for tests.
+//! Test helpers: a store in memory, instances, and the conformance tests of stores.
 
 mod conformance;
 mod memory;
@@ -35,7 +35,7 @@ pub fn registration(id: &str) -> Registration {
 /// The instance of [`registration`].
 ///
 /// # Panics
-/// For an id that is none.
+/// If the id is invalid.
 #[must_use]
 pub fn instance(id: &str) -> Instance {
     registration(id).validate(DOMAIN).expect("a good registration")
@@ -44,7 +44,7 @@ pub fn instance(id: &str) -> Instance {
 /// The instance of [`registration`] with an active check and no lease.
 ///
 /// # Panics
-/// For an id that is none.
+/// If the id is invalid.
 #[must_use]
 pub fn checked_instance(id: &str) -> Instance {
     let kind = Some(RegistrationCheckKind::Tcp);
@@ -59,13 +59,13 @@ pub fn key(id: &str) -> InstanceKey {
     InstanceKey::new("default", "web", id)
 }
 
-/// An identity that may change what it registered.
+/// A caller that owns its own registrations only.
 #[must_use]
 pub fn caller(identity: &str) -> Caller {
     Caller { identity: identity.into(), may_take_over: false }
 }
 
-/// A write of an instance by `owner`, whatever is there.
+/// An unconditional write of an instance by `owner`.
 #[must_use]
 pub fn put(instance: Instance) -> Write {
     let key = instance.key.clone();
@@ -73,7 +73,7 @@ pub fn put(instance: Instance) -> Write {
     Write { key, expected: Default::default(), value: Some(value) }
 }
 
-/// A removal, whatever is there.
+/// An unconditional removal.
 #[must_use]
 pub fn remove(key: InstanceKey) -> Write {
     Write { key, expected: Default::default(), value: None }

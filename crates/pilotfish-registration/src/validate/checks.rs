@@ -29,7 +29,7 @@ pub(super) fn checks(given: Vec<RegistrationCheck>, ports: &[Port], wrong: &mut 
 
 fn check(given: RegistrationCheck, ports: &[Port], wrong: &mut Violations) -> Option<Check> {
     let port = if given.port == 0 { None } else { number("port", given.port, wrong) };
-    // Where no port is right, that is said already.
+    // An instance without valid ports has its own violation.
     if let Some(port) = port
         && !ports.is_empty()
         && ports.iter().all(|own| own.number != port)
@@ -85,7 +85,7 @@ fn kind_of(given: RegistrationCheckKind, wrong: &mut Violations) -> Option<Check
     })
 }
 
-/// What can stand in the first line or a header of an HTTP request.
+/// Validates text for the request line or a header of an HTTP request.
 fn visible(text: &str) -> Result<(), String> {
     printable(text, MAX_TEXT_BYTES)?;
     match text.bytes().all(|c| c.is_ascii_graphic()) {

@@ -1,4 +1,4 @@
-//! Instances out of what clients send: every field is checked once, here.
+//! Validation of registrations: every field is checked once, here.
 
 mod checks;
 mod names;
@@ -17,11 +17,12 @@ use std::time::Duration;
 pub use names::{check_host, check_short_host, instance_key, service_key};
 
 impl Registration {
-    /// The instance, once everything about it is right. `domain` is that of the cluster (`cluster.local`): `web` in namespace `default` and
-    /// `web.default.svc.cluster.local` are one service.
+    /// Validates the registration and converts it to an instance. `domain` is that of the cluster
+    /// (`cluster.local`): `web` in namespace `default` and `web.default.svc.cluster.local` are the same
+    /// service.
     ///
     /// # Errors
-    /// All fields that are wrong.
+    /// All invalid fields.
     pub fn validate(self, domain: &str) -> Result<Instance, Violations> {
         let mut wrong = Violations::default();
         let key = instance_key(&self.namespace, &self.service, &self.id, domain).unwrap_or_else(|part| {
@@ -66,8 +67,8 @@ impl Registration {
     }
 }
 
-/// Addresses at which others reach one machine, none twice. Loopback is one where the whole mesh is on this
-/// machine, which the caller knows.
+/// Validates addresses: unicast and without duplicates. Loopback is accepted here, for a mesh on one machine;
+/// the caller decides.
 fn addresses(given: &[String], wrong: &mut Violations) -> Vec<IpAddr> {
     if given.is_empty() {
         wrong.add("addresses", "at least one IP address is needed");

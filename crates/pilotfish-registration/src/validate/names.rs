@@ -1,5 +1,5 @@
-//! Namespaces, services and ids. What DNS does not know is refused with the name that it could become, so that two services never
-//! become one.
+//! Validation of namespaces, services and ids. Names that are invalid in DNS are refused with a suggestion
+//! instead of converted, so that two services never become one.
 
 use super::texts::short;
 use crate::limits::MAX_ID_BYTES;
@@ -7,8 +7,8 @@ use crate::{InstanceKey, ServiceKey, Violations};
 use pilotfish_model::{CLUSTER_SET, Hostname};
 use std::sync::Arc;
 
-/// The key of an instance: namespace (empty for `default`), service and id, checked. A host name below `svc.DOMAIN` becomes the short name
-/// that it stands for.
+/// Returns the validated key of an instance; an empty namespace is `default`. A host name below `svc.DOMAIN`
+/// becomes the equivalent short name.
 ///
 /// # Errors
 /// Fields `namespace`, `service` and `id`.
@@ -30,7 +30,7 @@ pub fn instance_key(
     if wrong.is_empty() { Ok(InstanceKey { namespace, service, id: id.into() }) } else { Err(wrong) }
 }
 
-/// The key of a service: namespace (empty for `default`) and name, checked.
+/// Returns the validated key of a service; an empty namespace is `default`.
 ///
 /// # Errors
 /// Fields `namespace` and `service`.
@@ -74,10 +74,10 @@ fn service_name(namespace: &str, service: &str, domain: &str) -> Result<Arc<str>
     }
 }
 
-/// Refuses names with dots that clients take for something else than the host that they spell: addresses, and
-/// forms of the names of Kubernetes Services, which belong to the namespace in them. Proxies and resolvers
-/// complete such names (`pay.payments` to `pay.payments.svc.cluster.local`), so that a second name of a host
-/// would take the traffic of the first.
+/// Refuses names with dots that clients interpret differently: addresses, and forms of the names of
+/// Kubernetes Services, which belong to the namespace in them. Proxies and resolvers complete such names
+/// (`pay.payments` to `pay.payments.svc.cluster.local`), so that a second name of a host would take the
+/// traffic of the first.
 ///
 /// # Errors
 /// With the name to use instead.
@@ -107,7 +107,7 @@ pub fn check_host(key: &ServiceKey, domain: &str) -> Result<(), String> {
     if **last == **namespace { Err(short_of(&labels, domain)) } else { Ok(()) }
 }
 
-/// The error for `NAME.NAMESPACE` as the name of a service, or the name of a Pod before it.
+/// Error for `NAME.NAMESPACE` as the name of a service, or the name of a Pod before it.
 fn short_of(labels: &[&str], domain: &str) -> String {
     let [.., name, namespace] = labels else { return String::new() };
     let written = labels.join(".");
@@ -116,7 +116,7 @@ fn short_of(labels: &[&str], domain: &str) -> String {
     )
 }
 
-/// Refuses a name that is short for a Service of another namespace, of those that are known.
+/// Refuses a name that is short for a known Service of another namespace.
 ///
 /// # Errors
 /// With the name to use instead.
@@ -132,7 +132,7 @@ pub fn check_short_host(
     }
 }
 
-/// A DNS label of small letters, as Kubernetes names Services and namespaces.
+/// Checks that a text is a DNS label in lower case, as Kubernetes requires for Services and namespaces.
 pub(super) fn check_label(text: &str) -> Result<(), String> {
     if text.is_empty() {
         return Err("is missing".to_owned());
@@ -151,7 +151,7 @@ pub(super) fn check_label(text: &str) -> Result<(), String> {
     ))
 }
 
-/// What to use instead of a name, if there is something.
+/// Suggests a valid name, if there is one.
 fn instead(text: &str) -> String {
     let known = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c.to_ascii_lowercase() } else { '-' };
     let replaced: String = text.chars().take(253).map(known).collect();

@@ -8,7 +8,7 @@ use pilotfish_model::Protocol;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-/// Ports between 1 and 65535, none twice: neither where the instance listens, nor what clients connect to, nor a name.
+/// Validates ports: numbers between 1 and 65535, without duplicate port numbers, service ports and names.
 pub(super) fn ports(given: &[RegistrationPort], wrong: &mut Violations) -> Vec<Port> {
     if given.is_empty() {
         wrong.add("ports", "at least one port is needed");
@@ -48,7 +48,7 @@ fn read(given: &RegistrationPort, wrong: &mut Violations) -> Option<Port> {
     Some(Port { number, service_port, name: Arc::from(given.name.as_str()), protocol: protocol.into() })
 }
 
-/// A port number.
+/// Validates a port number.
 pub(super) fn number(field: &str, given: u32, wrong: &mut Violations) -> Option<NonZeroU16> {
     let number = u16::try_from(given).ok().and_then(NonZeroU16::new);
     if number.is_none() {

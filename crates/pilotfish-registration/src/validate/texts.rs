@@ -6,12 +6,12 @@ use pilotfish_model::Hostname;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The longest name of a label and the longest value, as Kubernetes has it.
+/// Maximum length of a label's name and of its value in bytes, as in Kubernetes.
 const LABEL_BYTES: usize = 63;
-/// The longest prefix of a label's key.
+/// Maximum length of the prefix of a label's key in bytes.
 const PREFIX_BYTES: usize = 253;
 
-/// Labels as Kubernetes allows them: they become labels of endpoints, headers and names of subsets.
+/// Validates labels by the rules of Kubernetes: they become endpoint labels, headers and subset names.
 pub(super) fn labels(given: BTreeMap<String, String>, wrong: &mut Violations) -> TextMap {
     if given.len() > MAX_LABELS {
         wrong.add("labels", format!("{} labels are more than {MAX_LABELS}", given.len()));
@@ -28,7 +28,7 @@ pub(super) fn labels(given: BTreeMap<String, String>, wrong: &mut Violations) ->
     shared(given)
 }
 
-/// Metadata: any text without control characters.
+/// Validates metadata: any text without control characters.
 pub(super) fn metadata(given: BTreeMap<String, String>, wrong: &mut Violations) -> TextMap {
     let bytes: usize = given.iter().map(|(key, value)| key.len() + value.len()).sum();
     if given.len() > MAX_METADATA {
@@ -51,7 +51,7 @@ pub(super) fn metadata(given: BTreeMap<String, String>, wrong: &mut Violations) 
     shared(given)
 }
 
-/// A network: what Istio would take as the value of `topology.istio.io/network`.
+/// Validates a network name by the rules of Istio's label `topology.istio.io/network`.
 pub(super) fn name(field: &str, text: String, wrong: &mut Violations) -> Arc<str> {
     if !text.is_empty() && !is_qualified(&text) {
         wrong.add(field, format!("{} is no name: {QUALIFIED}", short(&text)));
@@ -59,7 +59,7 @@ pub(super) fn name(field: &str, text: String, wrong: &mut Violations) -> Arc<str
     text.into()
 }
 
-/// A service account: a DNS name of small letters, as Kubernetes has it.
+/// Validates a service account: a DNS name in lower case, as in Kubernetes.
 pub(super) fn service_account(text: String, wrong: &mut Violations) -> Arc<str> {
     let is_name = Hostname::parse(&text).is_ok_and(|host| host.as_str() == text && !host.is_wildcard());
     if !text.is_empty() && (!is_name || text.contains('_') || text.len() > PREFIX_BYTES) {
@@ -72,7 +72,7 @@ pub(super) fn service_account(text: String, wrong: &mut Violations) -> Arc<str> 
     text.into()
 }
 
-/// A text of that length without control characters.
+/// Checks that a text has at most `most` bytes and no control characters.
 pub(super) fn printable(text: &str, most: usize) -> Result<(), String> {
     if text.len() > most {
         return Err(format!("{} bytes are more than {most}", text.len()));
@@ -83,7 +83,7 @@ pub(super) fn printable(text: &str, most: usize) -> Result<(), String> {
     }
 }
 
-/// A text from outside in a message.
+/// Shortens a client's text for a message.
 pub(super) fn short(text: &str) -> String {
     let cut: String = text.chars().take(LABEL_BYTES).collect();
     format!("{cut:?}")

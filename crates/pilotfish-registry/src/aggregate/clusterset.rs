@@ -1,5 +1,5 @@
-//! Hosts below `clusterset.local`: each stands for a Kubernetes Service in all clusters, and has the addresses that the clusters
-//! which import it have for it.
+//! Hosts below `clusterset.local`: each is an alias of a Kubernetes Service in all clusters, with the
+//! addresses of the importing clusters' ServiceImports.
 
 use super::entry::{RegistryEntry, Touched};
 use super::merge;
@@ -8,7 +8,7 @@ use pilotfish_model::{ClusterAddresses, Hostname, Provider, Resolution, Service,
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Which imported host stands for which Service; one for each, by their common name and namespace.
+/// Imported hosts and their Services, one to one, by their common name and namespace.
 #[derive(Clone, Default)]
 pub(super) struct ClusterSet {
     /// The Service, and the provider of the registries that import it: only their shards have its endpoints.
@@ -17,7 +17,8 @@ pub(super) struct ClusterSet {
 }
 
 impl ClusterSet {
-    /// Recomputes whether any cluster imports a host. Returns the Service that it stands for, or stood for.
+    /// Looks up the cluster that imports a host, if any. Returns the Service that the host is, or was, an
+    /// alias of.
     pub(super) fn update<'a>(
         &mut self,
         host: &ServiceKey,
@@ -38,7 +39,7 @@ impl ClusterSet {
         }
     }
 
-    /// Notes the hosts that stand for Services that were touched.
+    /// Marks the hosts of touched Services as touched.
     pub(super) fn touch(&self, touched: &mut Touched) {
         let hosts: Vec<ServiceKey> =
             touched.services.iter().filter_map(|service| self.host_of.get(service)).cloned().collect();
@@ -50,14 +51,15 @@ impl ClusterSet {
         touched.endpoints.extend(shards);
     }
 
-    /// Whose endpoints of a shard belong to a key: those of the Service for which it stands, else its own.
+    /// Returns the key under which the endpoints of a shard are stored: for an imported host the key of its
+    /// Service, else the key itself.
     pub(super) fn owner<'a>(&'a self, key: &'a ServiceKey, shard: &ShardKey) -> &'a ServiceKey {
         let imported = self.service_of.get(key).filter(|(_, provider)| shard.provider == *provider);
         imported.map_or(key, |(service, _)| service)
     }
 
-    /// What an imported host is like: the Service for which it stands, under its own name and at its own addresses. `None` as
-    /// long as no cluster has the Service.
+    /// Returns the service of an imported host: the Service that it is an alias of, under the host's name and
+    /// addresses. `None` while no cluster has the Service.
     pub(super) fn service<'a>(
         &self,
         host: &ServiceKey,
@@ -74,7 +76,8 @@ impl ClusterSet {
     }
 }
 
-/// The Service under an imported host. The first of the imports gives the address for clients of clusters that have none.
+/// Builds the service of an imported host. The first import gives the address for clients of clusters without
+/// one.
 fn stand_in<'a>(
     real: &Service,
     hostname: &Hostname,

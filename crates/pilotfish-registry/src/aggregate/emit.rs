@@ -1,4 +1,4 @@
-//! From what registries have to updates of the world, for everything that was touched.
+//! Updates of the world, computed from the registries' state for everything that was touched.
 
 use super::entry::{RegistryState, Touched};
 use super::merge::{self, Conflict};
@@ -43,7 +43,7 @@ impl AggregateController {
         }
     }
 
-    /// Notes what follows for imported hosts: a change of a Service is one of the host that stands for it, or stood for it.
+    /// Marks imported hosts as touched: a change of a Service changes the host that is, or was, its alias.
     fn touch_imported(&mut self, touched: &mut Touched) {
         self.clusterset.touch(touched);
         for host in std::mem::take(&mut touched.imports) {
@@ -74,7 +74,7 @@ impl AggregateController {
         self.updates.push(Update::Services(key, merged));
     }
 
-    /// The registries that have a service, or import it, in order.
+    /// The registries that have a service, or import it, in order of precedence.
     fn having<'a>(&'a self, key: &'a ServiceKey) -> impl Iterator<Item = &'a ShardKey> {
         let is_imported = self.clusterset.service(key, self.entries.values()).is_some();
         let has = move |state: &RegistryState| {
@@ -83,7 +83,7 @@ impl AggregateController {
         self.entries.values().filter(move |entry| has(&entry.state)).map(RegistryEntry::shard)
     }
 
-    /// The provider whose registries alone count for a service; `None` when all do.
+    /// The provider whose registries alone provide a service; `None` if all do.
     fn only_provider(&self, key: &ServiceKey) -> Option<Provider> {
         if self.settings.merge == MergePolicy::Union {
             return None;
@@ -91,7 +91,7 @@ impl AggregateController {
         self.having(key).next().map(|shard| shard.provider)
     }
 
-    /// The endpoints of a service that count, of one registry.
+    /// Endpoints of a service that one registry contributes to the world.
     fn endpoints_in_force(
         &self,
         key: &ServiceKey,
@@ -104,7 +104,7 @@ impl AggregateController {
         self.entries.get(&self.rank(shard))?.state.endpoints.get(owner).cloned()
     }
 
-    /// Keeps the list of conflicts, and logs those that are new and those that are over.
+    /// Updates the conflicts of a service, and logs new and resolved ones.
     fn note_conflicts(&mut self, key: &ServiceKey, log: &mut ConflictLog) {
         let policy = self.settings.merge;
         let new = merge::conflicts(key, self.having(key), policy);
@@ -119,15 +119,18 @@ impl AggregateController {
             log.write(|| written(conflict, policy));
         }
         if new.is_empty() && !old.is_empty() {
-            log.write(|| tracing::info!(service = %key, "only one type of registry has the service now"));
+            log.write(
+                || tracing::info!(service = %key, "only registries of one type provide the service now"),
+            );
         }
     }
 }
 
-/// How many lines one round of updates may write about conflicts: two registries may share all of their services.
+/// Maximum number of log lines on conflicts in one round of updates: two registries may share all of their
+/// services.
 const LOGGED: usize = 20;
 
-/// Counts lines about conflicts.
+/// Counter of log lines on conflicts.
 struct ConflictLog {
     silent: bool,
     lines: usize,
@@ -149,7 +152,7 @@ impl ConflictLog {
             let more = self.lines - LOGGED;
             tracing::info!(
                 more,
-                "more services of two registries changed; see /debug/registryz?registries=true"
+                "more service conflicts began or ended; /debug/registryz?registries=true lists them"
             );
         }
     }
@@ -160,10 +163,10 @@ fn written(conflict: &Conflict, policy: MergePolicy) {
     let Conflict { service, winner, loser, .. } = conflict;
     match policy {
         MergePolicy::Refuse => {
-            tracing::error!(%service, %winner, %loser, reason, "a service of two registries is refused");
+            tracing::error!(%service, %winner, %loser, reason, "two registries provide the same service: refused");
         }
         MergePolicy::Union | MergePolicy::First => {
-            tracing::info!(%service, %winner, %loser, reason, "two registries have one service");
+            tracing::info!(%service, %winner, %loser, reason, "two registries provide the same service");
         }
     }
 }

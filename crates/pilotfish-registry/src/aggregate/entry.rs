@@ -1,4 +1,4 @@
-//! A registry in its place in the aggregate, with all that it has.
+//! A registry as the aggregate holds it, with its state.
 
 use crate::live::RegistryBatch;
 use crate::registry::{Import, RefusedObject, Registry, RegistryOutput, RegistryUpdate};
@@ -9,12 +9,12 @@ use pilotfish_source::Health;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// All that a registry has now: the last good state, which a failure leaves as it is.
+/// State of a registry: the last good one, which a failure leaves unchanged.
 #[derive(Clone, Default)]
 pub(super) struct RegistryState {
     pub(super) services: BTreeMap<ServiceKey, Arc<[Arc<Service>]>>,
     pub(super) endpoints: BTreeMap<ServiceKey, Arc<[Arc<Endpoint>]>>,
-    /// How many endpoints there are in all of these lists.
+    /// Number of endpoints in all of these lists.
     pub(super) endpoint_count: usize,
     pub(super) workloads: BTreeMap<WorkloadKey, Arc<Workload>>,
     pub(super) imports: BTreeMap<ServiceKey, Import>,
@@ -27,13 +27,13 @@ pub(super) struct Touched {
     pub(super) services: BTreeSet<ServiceKey>,
     pub(super) endpoints: BTreeSet<(ServiceKey, ShardKey)>,
     pub(super) workloads: BTreeSet<(WorkloadKey, ShardKey)>,
-    /// Imported hosts.
+    /// The imported hosts, below `clusterset.local`.
     pub(super) imports: BTreeSet<ServiceKey>,
     pub(super) gateways: bool,
 }
 
 impl Touched {
-    /// Notes all that a registry has: for one that enters or leaves.
+    /// Marks the whole state of a registry that enters or leaves.
     pub(super) fn all_of(&mut self, shard: &ShardKey, state: &RegistryState) {
         self.services.extend(state.services.keys().cloned());
         self.endpoints.extend(state.endpoints.keys().map(|key| (key.clone(), shard.clone())));
@@ -43,13 +43,13 @@ impl Touched {
     }
 }
 
-/// Where the content of a registry comes from.
+/// Origin of a registry's content.
 pub(super) enum EntryInput {
     /// From the objects of a feed, through a state machine.
     Objects {
         registry: Box<dyn Registry>,
         feed: Arc<str>,
-        /// Whether it got inputs since it settled last.
+        /// True if it received inputs since it last settled.
         dirty: bool,
     },
     /// From a source of its own, whose batches are the state.
@@ -67,13 +67,13 @@ impl Clone for EntryInput {
     }
 }
 
-/// A registry in its place, with all that it has.
+/// A registry as the aggregate holds it, with its state.
 #[derive(Clone)]
 pub(super) struct RegistryEntry {
     shard: ShardKey,
     pub(super) input: EntryInput,
     pub(super) state: RegistryState,
-    /// Whether readiness no longer waits for its first list.
+    /// True if readiness no longer waits for the registry's first list.
     pub(super) given_up: bool,
 }
 
@@ -86,7 +86,7 @@ impl RegistryEntry {
         &self.shard
     }
 
-    /// The feed that it reads; `None` for one with a source of its own.
+    /// The feed that it reads; `None` for a live registry.
     pub(super) fn feed(&self) -> Option<&Arc<str>> {
         match &self.input {
             EntryInput::Objects { feed, .. } => Some(feed),
@@ -98,7 +98,7 @@ impl RegistryEntry {
         matches!(self.input, EntryInput::Objects { dirty: true, .. })
     }
 
-    /// Whether the state machine reads objects of a kind.
+    /// True if the state machine reads objects of the kind.
     pub(super) fn reads(&self, kind: Kind) -> bool {
         match &self.input {
             EntryInput::Objects { registry, .. } => registry.kinds().contains(&kind),
@@ -114,7 +114,7 @@ impl RegistryEntry {
         }
     }
 
-    /// Gives inputs to the state machine, which is to settle afterwards. Live registries have none.
+    /// Passes inputs to the state machine, which must settle afterwards. No effect on live registries.
     pub(super) fn input(&mut self, give: impl FnOnce(&mut dyn Registry)) {
         if let EntryInput::Objects { registry, dirty, .. } = &mut self.input {
             give(&mut **registry);
@@ -122,7 +122,7 @@ impl RegistryEntry {
         }
     }
 
-    /// Lets the state machine settle and takes over what differs.
+    /// Lets the state machine settle, and applies the differences.
     pub(super) fn settle(&mut self, touched: &mut Touched) {
         let EntryInput::Objects { registry, dirty, .. } = &mut self.input else { return };
         let mut output = RegistryOutput::default();
@@ -133,7 +133,7 @@ impl RegistryEntry {
         }
     }
 
-    /// Takes over what a live source sent. What a complete batch does not name is gone.
+    /// Applies a batch of a live source. A complete batch removes everything that it does not name.
     pub(super) fn apply_batch(&mut self, batch: RegistryBatch, touched: &mut Touched) {
         if batch.is_complete() {
             for update in self.state.missing_from(&batch) {
@@ -147,7 +147,7 @@ impl RegistryEntry {
 }
 
 impl RegistryState {
-    /// The updates that remove what a complete batch does not name.
+    /// Updates that remove everything that a complete batch does not name.
     fn missing_from(&self, batch: &RegistryBatch) -> Vec<RegistryUpdate> {
         let services = self.services.keys().filter(|key| !batch.names_service(key));
         let endpoints = self.endpoints.keys().filter(|key| !batch.names_endpoints(key));
@@ -200,8 +200,8 @@ impl RegistryState {
     }
 }
 
-/// The place of a registry among the others, which does not depend on when it came: by the rank of its provider; among
-/// equals the primary cluster first, then by cluster id and instance.
+/// Precedence of a registry, independent of when it was added: by the rank of its provider, then the primary
+/// cluster first, then by cluster id and instance.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     provider: Provider,

@@ -1,4 +1,5 @@
-//! A feed: the objects of one cluster or store, from one or several sources, behind the filters of namespaces and revisions.
+//! Feed: the objects of one cluster or store, from one or several sources, filtered by namespace and
+//! revision.
 
 use crate::pool::Pool;
 use crate::registry::ObjectEvent;
@@ -16,8 +17,9 @@ struct Source {
     listing: BTreeMap<Kind, BTreeSet<ObjectKey>>,
 }
 
-/// An object as its sources have it: by the place of the source in the feed, in order. The first one that the revision
-/// reads counts. Nearly all have just one, for which a list needs far less memory than a map.
+/// Versions of an object in its sources, by the source's position in the feed. The first one that the
+/// revision reads is in force. Nearly all objects have a single version, for which a list needs far less
+/// memory than a map.
 #[derive(Clone, Default)]
 struct Versions(Vec<(usize, Object)>);
 
@@ -26,7 +28,7 @@ impl Versions {
         self.0.iter().find(|(_, object)| revision.reads(object.key().kind, object.meta.revision()))
     }
 
-    /// The version that counts.
+    /// The version in force.
     fn object(&self, revision: &Revision) -> Option<&Object> {
         self.first(revision).map(|(_, object)| object)
     }
@@ -65,14 +67,14 @@ impl Versions {
     }
 }
 
-/// How many objects of its kind an event of a source added, updated or deleted there.
+/// Number of objects of its kind that an event of a source added, updated and deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// Objects that the source did not have.
+    /// Number of objects that the source did not have before.
     pub added: usize,
-    /// Objects that it had in another version.
+    /// Number of objects that it had in another version.
     pub updated: usize,
-    /// Objects that it has no longer.
+    /// Number of objects that it has no longer.
     pub deleted: usize,
 }
 
@@ -85,19 +87,19 @@ pub(super) struct Feed {
     selected: BTreeMap<Namespace, bool>,
     labels: Pool<LabelMap>,
     revision: Revision,
-    /// The objects that belong to a revision; true where no version of them is of ours.
+    /// Objects with a revision label; true if no version of them belongs to our revision.
     of_revisions: BTreeMap<ObjectKey, bool>,
-    /// The number of those.
+    /// Number of objects that are left to other revisions.
     left_out: usize,
 }
 
 impl Feed {
-    /// A feed without sources, of which that revision reads the objects.
+    /// A feed without sources that reads the objects of a revision.
     pub(super) fn new(revision: Revision) -> Self {
         Self { revision, ..Self::default() }
     }
 
-    /// Adds a source after those that are there.
+    /// Adds a source after the present ones.
     pub(super) fn add_source(&mut self, name: &str) {
         if self.place(name).is_none() {
             let listing = BTreeMap::new();
@@ -105,7 +107,7 @@ impl Feed {
         }
     }
 
-    /// Takes a source away, with what only it had.
+    /// Removes a source, with the objects that only it had.
     pub(super) fn remove_source(&mut self, name: &str, out: &mut Vec<ObjectEvent>) {
         let Some(place) = self.place(name) else { return };
         let keys: Vec<ObjectKey> = self
@@ -123,7 +125,7 @@ impl Feed {
         }
     }
 
-    /// Whether every source is in sync, and the failure that lasts longest. Without sources there is nothing to wait for.
+    /// Sync state of all sources, with the oldest failure. In sync if there are no sources.
     pub(super) fn status(&self) -> Health {
         let sources = self.sources.iter().flatten().map(|source| source.status.clone());
         // Objects left out may have a tag of our revision. A policy must not be missing until that is known.
@@ -149,13 +151,14 @@ impl Feed {
         }
     }
 
-    /// How a source is.
+    /// Sync state of a source; `None` for an unknown one.
     pub(super) fn source_status(&self, name: &str) -> Option<&Health> {
         let source = self.sources.get(self.place(name)?)?.as_ref();
         source.map(|source| &source.status)
     }
 
-    /// Applies an event of a source. Returns what it did to the objects of that source, and `None` when there is no such source.
+    /// Applies an event of a source. Returns the effect on the objects of that source; `None` if there is no
+    /// such source.
     pub(super) fn apply(
         &mut self,
         source: &str,
@@ -167,7 +170,7 @@ impl Feed {
         let mut applied = Applied::default();
         match event {
             SourceEvent::Apply(mut object) => {
-                // Where the source keeps none itself, equal labels of its objects are kept once.
+                // Equal labels are shared between objects, unless the source already shares them.
                 if let Some(meta) = Arc::get_mut(&mut object.meta) {
                     self.labels.share(&mut meta.labels);
                 }
@@ -204,8 +207,7 @@ impl Feed {
             .collect()
     }
 
-    /// Puts another version in the place of the one that counts, or takes that away, whatever lists are
-    /// under way.
+    /// Replaces or removes the version in force, independent of lists in progress.
     pub(super) fn replace(&mut self, key: &ObjectKey, object: Option<Object>, out: &mut Vec<ObjectEvent>) {
         let versions = self.objects.get(key);
         let place =
@@ -213,7 +215,7 @@ impl Feed {
         self.change(place, key.clone(), object, out);
     }
 
-    /// The version of an object that counts.
+    /// The version of an object in force.
     pub(super) fn object(&self, key: &ObjectKey) -> Option<&Object> {
         self.objects.get(key).and_then(|versions| versions.object(&self.revision))
     }
@@ -229,7 +231,7 @@ impl Feed {
             .map(|(key, _)| key)
     }
 
-    /// All visible objects of some kinds: for a registry that comes later.
+    /// All visible objects of some kinds, for a registry that is added later.
     pub(super) fn visible<'a>(&'a self, kinds: &'a [Kind]) -> impl Iterator<Item = &'a Object> {
         kinds
             .iter()
@@ -238,7 +240,8 @@ impl Feed {
             .filter_map(|(_, versions)| versions.object(&self.revision))
     }
 
-    /// Sets which namespaces take part; no selectors stand for all of them. What enters or leaves becomes events.
+    /// Sets the selectors of namespaces that are read; without selectors, all are. Adds an event for each
+    /// object that enters or leaves.
     pub(super) fn select(&mut self, selectors: &[LabelSelector], out: &mut Vec<ObjectEvent>) {
         if self.selectors == selectors {
             return;
@@ -266,7 +269,7 @@ impl Feed {
         })
     }
 
-    /// Sets or removes an object of a source. Returns whether the source had it.
+    /// Sets or removes an object of a source. Returns true if the source had it.
     fn change(
         &mut self,
         place: usize,
@@ -285,7 +288,7 @@ impl Feed {
         had
     }
 
-    /// Reports the version of an object that counts now, in place of the one that counted before.
+    /// Emits an event if the version of an object in force has changed.
     fn counted(&mut self, key: ObjectKey, before: Option<&(usize, Object)>, out: &mut Vec<ObjectEvent>) {
         self.note_revision(&key);
         let after = self.objects.get(&key).and_then(|versions| versions.first(&self.revision)).cloned();
@@ -318,7 +321,7 @@ impl Feed {
         }
     }
 
-    /// Notes whether an object is left to other revisions.
+    /// Updates the state of an object that may be left to other revisions.
     fn note_revision(&mut self, key: &ObjectKey) {
         if !Revision::divides(key.kind) {
             return;
@@ -333,7 +336,7 @@ impl Feed {
         self.left_out += usize::from(is_left_out == Some(true));
     }
 
-    /// Forgets a namespace of which nothing is left: there is no end to namespaces that come and go.
+    /// Removes the state of a namespace without objects, so that short-lived namespaces do not accumulate.
     fn forget_if_empty(&mut self, namespace: &Namespace) {
         if self.objects.contains_key(&ObjectKey::new(Kind::Namespace, "", namespace.as_str())) {
             return;
@@ -344,7 +347,8 @@ impl Feed {
         }
     }
 
-    /// Decides again whether a namespace takes part; when that changed, all of its objects become events.
+    /// Evaluates the selectors for a namespace again. If the result changed, all of its objects become
+    /// events.
     fn reselect(&mut self, namespace: &Namespace, out: &mut Vec<ObjectEvent>) {
         let is = self.evaluate(namespace);
         // A namespace without objects has no entry.
@@ -526,7 +530,8 @@ mod tests {
         proptest! {
             #![proptest_config(ProptestConfig::with_cases(128))]
 
-            /// Readers have, after any history of labels and tags, the first version of each object that the revision reads.
+            /// Readers have, after any history of labels and tags, the first version of each object that the
+            /// revision reads.
             #[test]
             fn readers_have_what_the_revision_reads(steps in prop::collection::vec(step(), 1..30)) {
                 let (mut feed, mut reader, mut revision) = (Feed::new(canary(&[])), Reader::default(), canary(&[]));

@@ -1,4 +1,4 @@
-//! How the services of several registries become the one list that the world holds for a host and namespace.
+//! Merges services of several registries into one list for each host and namespace.
 
 use pilotfish_model::{
     ClusterAddresses, KubernetesAttributes, Provider, Service, ServiceKey, ServiceVariant, ShardKey,
@@ -7,15 +7,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// How services of the same host and namespace from registries of several types become one.
+/// Policy for services of the same host and namespace from registries of several types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MergePolicy {
-    /// The service of the first registry in order describes the host, endpoints of all registries count (as in Istio).
+    /// The service of the first registry in order describes the host, and endpoints of all registries are
+    /// used (as in Istio).
     #[default]
     Union,
-    /// Only the first registry in order counts, with its endpoints.
+    /// Only the first registry in order provides the service, with its endpoints.
     First,
-    /// As `First`, and the conflict is an error that is reported until one of the registries gives the host up.
+    /// As `First`, and the conflict is reported as an error until one of the registries drops the host.
     Refuse,
 }
 
@@ -32,21 +33,21 @@ impl MergePolicy {
     }
 }
 
-/// A service that two registries have, where one of them wins.
+/// A service that two registries have, one of which takes precedence.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Conflict {
-    /// The service.
+    /// Key of the service that both registries have.
     pub service: ServiceKey,
-    /// The registry whose service counts.
+    /// The registry whose service is in force.
     pub winner: ShardKey,
-    /// The registry whose service does not.
+    /// The registry whose service is ignored.
     pub loser: ShardKey,
-    /// Whether the loser's endpoints count all the same.
+    /// True if the loser's endpoints are in force nevertheless.
     pub endpoints_count: bool,
 }
 
 impl Conflict {
-    /// Why the winner wins, and what becomes of the loser's endpoints.
+    /// Reason of the precedence, and the effect on the loser's endpoints.
     #[must_use]
     pub fn reason(&self) -> String {
         let endpoints = if self.endpoints_count { "are used, too" } else { "are not used" };
@@ -65,8 +66,8 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// The conflicts about a service among the registries that have it, in order. Registries of one type are no rivals: the Services of
-/// several clusters are one, and several ServiceEntries may define one host.
+/// Conflicts over a service among the registries that have it, in order. Registries of one type do not
+/// conflict: the Services of several clusters are one, and several ServiceEntries may define one host.
 pub(super) fn conflicts<'a>(
     key: &ServiceKey,
     mut having: impl Iterator<Item = &'a ShardKey>,
@@ -94,8 +95,9 @@ struct OfProvider<'a> {
 
 /// Merges the lists of all registries, given in the order of the registries' ranks.
 ///
-/// The services of one type of registry that have addresses by cluster are one service in several clusters, which comes first
-/// among those of its type. All others stay as they are, oldest first, and by object name where the age is equal.
+/// Services of one type of registry that have addresses by cluster are one service in several clusters, which
+/// comes first among those of its type. All others stay as they are, oldest first, and by object name if the
+/// age is equal.
 pub(super) fn services<'a>(lists: impl Iterator<Item = &'a Arc<[Arc<Service>]>>) -> Arc<[Arc<Service>]> {
     let mut lists = lists.peekable();
     let Some(first) = lists.next() else { return Arc::from([]) };
@@ -115,8 +117,8 @@ pub(super) fn services<'a>(lists: impl Iterator<Item = &'a Arc<[Arc<Service>]>>)
     merged.into()
 }
 
-/// One service for those of one name and namespace in several clusters: the first one, with the addresses that
-/// it has in the other clusters, the service accounts of all, and what is different for workloads there.
+/// Merges the services of one name and namespace in several clusters: the first one, with the addresses that
+/// it has in the other clusters, the service accounts of all, and the differences for workloads there.
 fn merge_clusters(services: &[&Arc<Service>]) -> Option<Arc<Service>> {
     let (first, rest) = services.split_first()?;
     if rest.is_empty() {

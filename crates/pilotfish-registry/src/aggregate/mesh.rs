@@ -1,4 +1,4 @@
-//! Where the objects of feeds go: to the registries that read them, to the world, and into the mesh-wide settings.
+//! Routes objects of feeds to the registries that read them, to the world, and into the mesh-wide settings.
 
 use super::{AggregateController, RegistryEntry};
 use crate::registry::{Mesh, ObjectEvent};
@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 impl AggregateController {
-    /// Passes events of a feed on to the registries that read it; those of the configuration feed to the world, too.
+    /// Passes events of a feed on to the registries that read it; those of the configuration feed to the
+    /// world, too.
     pub(super) fn route(&mut self, feed: &str, events: &[ObjectEvent]) {
         for event in events {
             let kind = event.key().kind;
@@ -26,7 +27,7 @@ impl AggregateController {
         }
     }
 
-    /// Passes an object of the configuration feed on to the world, and mesh-wide settings to the registries.
+    /// Passes an object of the configuration feed to the world, and mesh-wide settings to the registries.
     fn configure(&mut self, event: &ObjectEvent) {
         let kind = event.key().kind;
         if is_for_registries(kind) {
@@ -55,8 +56,8 @@ impl AggregateController {
         self.select_namespaces();
     }
 
-    /// The mesh-wide settings for registries that read a feed. Other clusters may have a trust domain of their own; nothing else
-    /// of their settings counts.
+    /// Mesh-wide settings for registries that read a feed. Of another cluster's settings only the trust
+    /// domain is used.
     pub(super) fn mesh_of(&self, feed: &str) -> Mesh {
         let other = (*feed != *self.settings.config_feed).then_some(feed);
         let own = other.and_then(|feed| self.feeds.get(feed)).and_then(|feed| {
@@ -66,7 +67,7 @@ impl AggregateController {
         Mesh { own_trust_domain: own, ..self.mesh.clone() }
     }
 
-    /// Passes the mesh-wide settings as they are now on to registries.
+    /// Passes the current mesh-wide settings to registries.
     fn pass_mesh_to(&mut self, to: impl Fn(&RegistryEntry) -> bool) {
         let feeds: BTreeSet<Arc<str>> =
             self.all_entries().filter_map(|entry| entry.feed().cloned()).collect();
@@ -79,7 +80,7 @@ impl AggregateController {
         }
     }
 
-    /// Brings the discovery selectors of the mesh into force.
+    /// Applies the discovery selectors of the mesh.
     pub(super) fn select_namespaces(&mut self) {
         let selectors = self.mesh.config.as_ref().map(|config| config.discovery_selectors.clone());
         let selectors = selectors.unwrap_or_default();

@@ -1,16 +1,16 @@
-//! The aggregate controller: owns all registries, brings them their inputs, and merges what they have.
+//! The aggregate controller: owns all registries, passes inputs to them, and merges their services.
 //!
 //! ```text
-//! sources ─ SourceEvent ─▶ feeds ─ objects ─▶ registries that read objects ─┐
-//!                            │                 ▲                             ├─ services, endpoints, workloads ─▶ merge ─ Update ─▶
-//!                            │                 └── workloads of others ──────┤                                     ▲
-//! live sources ─ RegistryBatch ─────────────────▶ live registries ───────────┘                                     │
-//!                            └──────────── configuration objects of the configuration feed ────────────────────────┘
+//! sources ─ SourceEvent ─▶ feeds ─ objects ─▶ registries for objects ─┐
+//!                            │                 ▲                       ├─ RegistryState ─▶ merge ─ Update ─▶
+//!                            │                 └── workloads of others ┤                    ▲
+//! live sources ─ RegistryBatch ─────────────────▶ live registries ─────┘                    │
+//!                            └──────────── configuration objects of the configuration feed ─┘
 //! ```
 //!
-//! A state machine without IO and clocks. Inputs are noted; [`AggregateController::settle`] lets the registries compute and
-//! returns what differs. The result depends on the objects and registries that there are, not on the order in which they
-//! came; a failing source or registry takes nothing away.
+//! A state machine without IO and clocks. Inputs are recorded; [`AggregateController::settle`] lets the
+//! registries compute and returns the differences. The result depends on the present objects and registries,
+//! not on the order in which they arrived; a failing source or registry removes nothing.
 
 mod clusterset;
 mod emit;
@@ -37,14 +37,14 @@ use std::sync::Arc;
 use std::time::SystemTime;
 pub use what_if::WhatIf;
 
-/// What does not change while the controller runs.
+/// Settings that are fixed while the controller runs.
 #[derive(Clone, Debug)]
 pub struct AggregateSettings {
-    /// The feed whose configuration objects are in force, and whose MeshConfig and MeshNetworks count.
+    /// The feed whose configuration objects, MeshConfig and MeshNetworks are in force.
     pub config_feed: Arc<str>,
-    /// The cluster whose Services are the base where several clusters have the same one.
+    /// The cluster that takes precedence if several clusters have the same Service.
     pub primary: ClusterId,
-    /// How services of one host from registries of several types become one.
+    /// Policy for services of the same host from registries of several types.
     pub merge: MergePolicy,
     /// The revision whose objects are read, of every feed.
     pub revision: Revision,
@@ -61,12 +61,12 @@ impl Default for AggregateSettings {
     }
 }
 
-/// How a registry is, for readiness and for `/debug/registryz`.
+/// Status of a registry, for readiness and `/debug/registryz`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegistryStatus {
-    /// Which registry.
+    /// Key of the registry's shard.
     pub shard: ShardKey,
-    /// Whether it is in sync, and what fails.
+    /// Sync state, with the failure if there is one.
     pub sync: Health,
     /// The number of services (hosts by namespace).
     pub services: usize,
@@ -74,31 +74,31 @@ pub struct RegistryStatus {
     pub endpoints: usize,
     /// The number of workloads.
     pub workloads: usize,
-    /// Whether it still reads its first list, beside the registry that it will replace.
+    /// True if the registry still reads its first list, beside the older one that it will replace.
     pub replacing: bool,
-    /// Whether readiness no longer waits for its first list, which took too long.
+    /// True if readiness no longer waits for its first list, which exceeded the timeout.
     pub given_up: bool,
 }
 
-/// Not everything is in sync yet.
+/// Error: not everything is in sync yet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not in sync yet: {}", missing.join(", "))]
 pub struct NotSynced {
-    /// The registries (and `configuration`) that are missing, each with the reason if it fails.
+    /// The registries (and `configuration`) that are not in sync, each with the reason if it fails.
     pub missing: Vec<String>,
 }
 
-/// No such feed or source.
+/// Error: no such feed or source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no source {source_name:?} of the feed {feed:?}; its message was left out")]
 pub struct UnknownSource {
-    /// The feed that was named.
+    /// Name of the feed.
     pub feed: String,
-    /// The source that was named.
+    /// Name of the source.
     pub source_name: String,
 }
 
-/// No such live registry.
+/// Error: no such live registry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no live registry {0}; its message was left out")]
 pub struct NoLiveRegistry(pub ShardKey);
@@ -109,18 +109,18 @@ pub struct AggregateController {
     settings: AggregateSettings,
     feeds: BTreeMap<Arc<str>, Feed>,
     entries: BTreeMap<Rank, RegistryEntry>,
-    /// Registries that take the place of the one of their rank as soon as they are in sync.
+    /// Registries that replace the one of the same rank as soon as they are in sync.
     replacements: BTreeMap<Rank, RegistryEntry>,
-    /// Feeds that go as soon as no registry reads them.
+    /// Feeds that are removed as soon as no registry reads them.
     leaving: BTreeSet<Arc<str>>,
     mesh: Mesh,
     clusterset: ClusterSet,
     conflicts: BTreeMap<ServiceKey, Vec<Conflict>>,
-    /// Grows with each change of them.
+    /// Number that grows with each change of the conflicts.
     conflicts_revision: u64,
     touched: Touched,
     updates: Vec<Update>,
-    /// Whether what is computed is only tried, so that nothing is logged.
+    /// True during a dry run, in which nothing is logged.
     trying: bool,
 }
 
@@ -146,15 +146,15 @@ impl AggregateController {
         }
     }
 
-    /// Adds a source to a feed, which is made if it does not exist. Where two sources of a feed have an object of the
-    /// same key, the one of the source added first counts.
+    /// Adds a source to a feed, which is created if it does not exist. If two sources of a feed have an
+    /// object with the same key, that of the source added first is in force.
     pub fn add_source(&mut self, feed: &str, source: &str) {
         let new = || Feed::new(self.settings.revision.clone());
         self.feeds.entry(feed.into()).or_insert_with(new).add_source(source);
         self.select_namespaces();
     }
 
-    /// Reads the objects of another revision, or of the same one with other tags.
+    /// Switches to the objects of another revision, or to other tags of the same one.
     pub fn set_revision(&mut self, revision: &Revision) {
         self.settings.revision = revision.clone();
         for feed in self.feeds.keys().cloned().collect::<Vec<_>>() {
@@ -178,13 +178,13 @@ impl AggregateController {
         self.feeds.values().map(Feed::left_out).sum()
     }
 
-    /// How a source of a feed is. `None`: there is no such source.
+    /// Sync state of a source of a feed. `None` if there is no such source.
     #[must_use]
     pub fn source_status(&self, feed: &str, source: &str) -> Option<&Health> {
         self.feeds.get(feed)?.source_status(source)
     }
 
-    /// Removes a source, with the objects that only it had. This is a decision, unlike a failure of the source.
+    /// Removes a source, with the objects that only it had. Unlike a failure, this is a decision.
     pub fn remove_source(&mut self, feed: &str, source: &str) {
         let mut events = Vec::new();
         if let Some(known) = self.feeds.get_mut(feed) {
@@ -193,8 +193,8 @@ impl AggregateController {
         self.route(feed, &events);
     }
 
-    /// Removes a feed: the one of a registry that left or was replaced. One that a registry still reads goes with the last of
-    /// its registries.
+    /// Removes the feed of a registry that left or was replaced. A feed that a registry still reads is
+    /// removed with the last of its registries.
     pub fn remove_feed(&mut self, feed: &str) {
         self.leaving.insert(feed.into());
         self.forget_feeds();
@@ -210,10 +210,11 @@ impl AggregateController {
         }
     }
 
-    /// Applies an event of a source of objects. Returns how many objects of its kind the source has gained, changed and lost.
+    /// Applies an event of a source of objects. Returns how many objects of its kind the source gained,
+    /// changed and lost.
     ///
     /// # Errors
-    /// When there is no such source.
+    /// If there is no such source.
     pub fn source_event(
         &mut self,
         feed: &str,
@@ -229,19 +230,20 @@ impl AggregateController {
         Ok(applied)
     }
 
-    /// Adds a registry that reads the objects of a feed. One of the same shard that was there before leaves at once.
+    /// Adds a registry that reads the objects of a feed. An older one of the same shard is removed at once.
     pub fn add_registry(&mut self, registry: Box<dyn Registry>, feed: &str) {
         let entry = self.introduce(registry, feed);
         self.add(entry);
     }
 
-    /// Adds a registry whose source sends batches for that shard. One of the same shard that was there before leaves at once.
+    /// Adds a registry whose source sends batches for the shard. An older one of the same shard is removed at
+    /// once.
     pub fn add_live(&mut self, shard: ShardKey) {
         self.add(RegistryEntry::new(shard, EntryInput::Live(Health::default())));
     }
 
-    /// Adds a registry beside the one of the same shard. It takes that one's place when it is in sync; until then the old
-    /// one serves on. Without an old one this is [`AggregateController::add_registry`].
+    /// Adds a registry beside the one of the same shard, and replaces that one when it is in sync; until then
+    /// the old one stays in force. Without an old one, this is [`AggregateController::add_registry`].
     pub fn replace_registry(&mut self, registry: Box<dyn Registry>, feed: &str) {
         let entry = self.introduce(registry, feed);
         let rank = self.rank(entry.shard());
@@ -254,10 +256,10 @@ impl AggregateController {
         self.remove_at(&self.rank(shard));
     }
 
-    /// Applies what a live source sent for its shard.
+    /// Applies a batch of a live source.
     ///
     /// # Errors
-    /// When there is no live registry of that shard.
+    /// If there is no live registry of the shard.
     pub fn registry_batch(&mut self, shard: &ShardKey, batch: RegistryBatch) -> Result<(), NoLiveRegistry> {
         let rank = self.rank(shard);
         match self.entries.get_mut(&rank) {
@@ -269,21 +271,22 @@ impl AggregateController {
         }
     }
 
-    /// A live source has sent all that there is, or its failure is over. Returns the failure that this ends.
+    /// Marks a live registry as in sync: its source has sent everything, or its failure is over. Returns the
+    /// failure that ended.
     ///
     /// # Errors
-    /// When there is no live registry of that shard.
+    /// If there is no live registry of the shard.
     pub fn registry_synced(&mut self, shard: &ShardKey) -> Result<Option<Failure>, NoLiveRegistry> {
         let status = self.live_status(shard)?;
         status.synced();
         Ok(status.recovered())
     }
 
-    /// A live source cannot read its product. What it sent before stays in force. Returns how it is when the failure
-    /// begins now.
+    /// Marks a live registry as failing. The state that it sent stays in force. Returns its sync state if the
+    /// failure is new.
     ///
     /// # Errors
-    /// When there is no live registry of that shard.
+    /// If there is no live registry of the shard.
     pub fn registry_failed(
         &mut self,
         shard: &ShardKey,
@@ -302,8 +305,9 @@ impl AggregateController {
         }
     }
 
-    /// Readiness no longer waits for the first list of the registries of a shard: the newest one, and where it is a
-    /// replacement, the old one serves on. What it sends later counts all the same. Returns whether any was waited for.
+    /// Stops waiting for the first list of a shard's registry. With a replacement, only that one is given up,
+    /// and the old registry stays in force. Later batches are applied as usual. Returns true if readiness was
+    /// waiting for it.
     pub fn give_up(&mut self, shard: &ShardKey) -> bool {
         let rank = self.rank(shard);
         let newest = if self.replacements.contains_key(&rank) { &self.replacements } else { &self.entries };
@@ -315,7 +319,7 @@ impl AggregateController {
         waits
     }
 
-    /// How each registry is, in the order in which they win.
+    /// Status of each registry, in the order of precedence.
     #[must_use]
     pub fn status(&self) -> Vec<RegistryStatus> {
         let entries = self.entries.values().map(|entry| (entry, false));
@@ -334,33 +338,34 @@ impl AggregateController {
             .collect()
     }
 
-    /// The services that are refused, because registries of several types have them.
+    /// Services that are refused because registries of several types have them.
     pub fn refused(&self) -> impl Iterator<Item = &Conflict> {
         self.conflicts().filter(|_| self.settings.merge == MergePolicy::Refuse)
     }
 
-    /// The objects that registries do not put in force, because of what objects are together.
+    /// Objects that registries do not put in force because of their combination with others.
     #[must_use]
     pub fn refused_objects(&self) -> Vec<Arc<[RefusedObject]>> {
         let all = self.entries.values().map(RegistryEntry::refused);
         all.filter(|refused| !refused.is_empty()).collect()
     }
 
-    /// Services that registries of several types have: which registry wins.
+    /// Services that registries of several types have, each with the registry that takes precedence.
     pub fn conflicts(&self) -> impl Iterator<Item = &Conflict> {
         self.conflicts.values().flatten()
     }
 
-    /// Grows when conflicts change, for those who list them.
+    /// Number that grows when conflicts change, to detect changes without comparing them.
     #[must_use]
     pub const fn conflicts_revision(&self) -> u64 {
         self.conflicts_revision
     }
 
-    /// Whether every registry and the configuration applied their first complete list, and all of it was settled.
+    /// Succeeds once every registry and the configuration have applied their first complete list, and all of
+    /// it is settled.
     ///
     /// # Errors
-    /// Names what is missing.
+    /// Names the registries and sources that are missing.
     pub fn synced(&self) -> Result<(), NotSynced> {
         let name = |name: String, sync: &Health| match sync.failure() {
             Some(failure) => format!("{name} ({})", failure.reason),
@@ -380,14 +385,15 @@ impl AggregateController {
         if missing.is_empty() { Ok(()) } else { Err(NotSynced { missing }) }
     }
 
-    /// Lets every registry with new inputs compute, and returns what differs, ready for the writer of the world.
+    /// Lets every registry with new inputs compute, and returns the differences, ready for the writer of the
+    /// world.
     pub fn settle(&mut self) -> Vec<Update> {
         let mut crossing = BTreeSet::new();
         loop {
             for entry in self.entries.values_mut().filter(|entry| entry.is_dirty()) {
                 entry.settle(&mut self.touched);
             }
-            // A replacement is not in force: its changes count when it takes its place.
+            // A replacement is not in force: its changes are applied when it takes over.
             for entry in self.replacements.values_mut().filter(|entry| entry.is_dirty()) {
                 entry.settle(&mut Touched::default());
             }
@@ -430,7 +436,8 @@ impl AggregateController {
         }
     }
 
-    /// An entry for a new registry, which gets everything that it would know if it had been there from the start.
+    /// Returns an entry for a new registry, after giving it all inputs that it would have received since the
+    /// start.
     fn introduce(&self, mut registry: Box<dyn Registry>, feed: &str) -> RegistryEntry {
         registry.mesh(&self.mesh_of(feed));
         if let Some(feed) = self.feeds.get(feed) {
@@ -464,7 +471,7 @@ impl AggregateController {
         }
     }
 
-    /// Puts the replacements that are in sync into their places.
+    /// Puts the replacements that are in sync in force.
     fn promote(&mut self) {
         let ready: Vec<Rank> = self
             .replacements
@@ -481,7 +488,7 @@ impl AggregateController {
         }
     }
 
-    /// Passes a workload on to all other registries.
+    /// Passes a workload to all other registries.
     fn cross(&mut self, key: &WorkloadKey, from: &ShardKey) {
         let workload =
             self.entries.get(&self.rank(from)).and_then(|entry| entry.state.workloads.get(key)).cloned();

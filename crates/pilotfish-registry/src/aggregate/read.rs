@@ -1,25 +1,26 @@
-//! What was read of an object, of whatever kind: also of those from which registries make services, endpoints and workloads, and which the
-//! world does not have.
+//! Metadata of objects of any kind that were read, also of those from which registries derive services,
+//! endpoints and workloads, and which are not in the world themselves.
 
 use super::AggregateController;
 use pilotfish_model::{Namespace, ObjectKey, ObjectMeta};
 use std::sync::Arc;
 
-/// Names that are offered for one that is not known.
+/// Maximum number of keys that are offered in place of an unknown one.
 const OFFERED: usize = 2_000;
 
-/// What is known of an object.
+/// Result of looking up an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadObject {
-    /// The metadata of the version that counts, as it was read last.
+    /// Metadata of the version in force, as last read.
     Known(Arc<ObjectMeta>),
-    /// Nobody has it. Others of its kind: those of its namespace, or where there are none, of any; so many at most that to name them costs
-    /// little.
+    /// No feed has it. Holds other keys of its kind: those of its namespace, or if there are none, of any; at
+    /// most 2,000.
     Unknown(Vec<ObjectKey>),
 }
 
 impl AggregateController {
-    /// What was read of an object. That of the configuration feed counts, then those of other clusters in the order of their feeds.
+    /// Looks up an object that was read. The configuration feed comes first, then other clusters in the order
+    /// of their feeds.
     #[must_use]
     pub fn read_object(&self, key: &ObjectKey) -> ReadObject {
         let own = self.feeds.get(&self.settings.config_feed);

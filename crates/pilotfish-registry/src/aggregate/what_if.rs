@@ -1,17 +1,16 @@
-//! Dry runs: the effect of other objects, computed in a copy of the registries, so that nothing is left of
-//! it and nobody waits for it.
+//! Dry runs: the effect of other objects, computed in a copy of the registries without side effects.
 
 use super::AggregateController;
 use pilotfish_model::{Object, ObjectKey, ObjectMeta, Update};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What follows from other objects.
+/// Result of a dry run with other objects.
 #[derive(Debug, Default)]
 pub struct WhatIf {
-    /// What would differ in the world.
+    /// Changes that the world would receive.
     pub updates: Vec<Update>,
-    /// How many of the objects differ from those in force.
+    /// Number of objects that differ from those in force.
     pub objects: usize,
 }
 
@@ -28,12 +27,12 @@ impl AggregateController {
         WhatIf { updates: self.settle(), objects: count }
     }
 
-    /// Puts an object in the place of another one. Returns false where they are equal.
+    /// Replaces an object. Returns false if both are equal.
     fn put(&mut self, key: &ObjectKey, object: Option<Object>) -> bool {
         let feed = self.settings.config_feed.clone();
         let Some(known) = self.feeds.get_mut(&feed) else { return false };
         let current = known.object(key);
-        // As for an object that is written: one of another revision is none of ours.
+        // As for a written object: one of another revision is not ours.
         let revision = &self.settings.revision;
         let object = object.filter(|object| revision.reads(key.kind, object.meta.revision()));
         let object = object.map(|object| aged(object, current));
@@ -47,7 +46,7 @@ impl AggregateController {
     }
 }
 
-/// An object that is applied keeps what its store gave the one before: age, id and owners.
+/// Returns an applied object with the fields that its store gave the previous one: age, id and owners.
 fn aged(object: Object, before: Option<&Object>) -> Object {
     let Some(before) = before else { return object };
     let (new, old) = (&object.meta, &before.meta);

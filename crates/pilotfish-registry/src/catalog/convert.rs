@@ -1,4 +1,4 @@
-//! One service of a product as service, endpoints and workloads of the model.
+//! Conversion of a product's service to a service, endpoints and workloads of the model.
 
 use super::entry::{CatalogInstance, CatalogPort, CatalogService, InstancePort};
 use super::names;
@@ -13,24 +13,24 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// How many problems of one service are kept.
+/// Limit on the problems that are kept of a service.
 const MAX_PROBLEMS: usize = 5;
-/// How many ports a service has at most.
+/// Limit on the ports of a service.
 const MAX_PORTS: usize = 256;
 
-/// A service of a product in the model.
+/// Result of the conversion of a service.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Converted {
-    /// `None` where no host name can be made of the product's.
+    /// `None` if the product's host name cannot be converted.
     pub(super) content: Option<Arc<Content>>,
     /// Endpoints that may receive traffic.
     pub(super) usable: usize,
     pub(super) instances: usize,
-    /// What is wrong with it, one line each.
+    /// Problems of the service, one line each.
     pub(super) problems: Box<[Arc<str>]>,
 }
 
-/// What is sent of it.
+/// Content of a service that is sent.
 #[derive(Debug, PartialEq)]
 pub(super) struct Content {
     pub(super) key: ServiceKey,
@@ -40,7 +40,7 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// Adds to a batch what differs from what was sent before.
+    /// Adds the differences from `before`, the content sent last, to a batch.
     pub(super) fn set(&self, before: Option<&Self>, batch: &mut RegistryBatch) {
         if before.is_none_or(|before| before.service != self.service) {
             batch.set_service(self.service.clone());
@@ -59,7 +59,7 @@ impl Content {
         at.ok().and_then(|at| self.workloads.get(at)) == Some(workload)
     }
 
-    /// Adds to a batch that what is not in `now` is gone.
+    /// Adds removals of everything that `now` lacks to a batch.
     pub(super) fn remove(&self, now: Option<&Self>, batch: &mut RegistryBatch) {
         if now.is_none() {
             batch.remove_service(&self.key);
@@ -74,7 +74,7 @@ impl Content {
         }
     }
 
-    /// Keeps the allocations of what is equal to what it was.
+    /// Shares the allocations of values that are equal in `before`.
     fn share(&mut self, before: &Self) {
         if self.service == before.service {
             self.service.clone_from(&before.service);
@@ -100,13 +100,13 @@ impl Content {
     }
 }
 
-/// Makes [`Converted`]s for one registry.
+/// Converter of the services of one registry.
 pub(super) struct Converter {
     shard: ShardKey,
     options: CatalogOptions,
 }
 
-/// What is wrong with the service at hand.
+/// Problems of the service that is being converted.
 struct Findings<'a> {
     id: &'a str,
     lines: Vec<Arc<str>>,
@@ -130,7 +130,7 @@ impl Findings<'_> {
     }
 }
 
-/// The ports of a service, by number.
+/// Ports of a service, by number and transport protocol.
 type Ports = BTreeMap<PortId, Port>;
 
 impl Converter {
@@ -142,7 +142,7 @@ impl Converter {
         &self.shard
     }
 
-    /// Converts a service. What is equal to what it was before is shared with it.
+    /// Converts a service. Values that are equal in `before` share its allocations.
     pub(super) fn convert(&self, mut given: CatalogService, before: Option<&Converted>) -> Converted {
         let id = given.id.clone();
         let mut findings = Findings { id: &id, lines: Vec::new(), unlisted: 0 };
@@ -192,8 +192,9 @@ impl Converter {
         Converted { content: Some(Arc::new(content)), usable, instances, problems: findings.finish() }
     }
 
-    /// The option `port`: clients connect to that one, whichever the first port of an instance is. A port that the service declares for
-    /// it becomes the same one; without instances that is the first.
+    /// Applies the option `port`: it replaces the service port of the first port of each instance. A port
+    /// that the service declares with the replaced number gets the new number, too; without instances, the
+    /// first declared port gets it.
     fn override_ports(&self, given: &mut CatalogService) {
         let Some(number) = self.options.port else { return };
         let mut written: Vec<u32> = Vec::new();
@@ -208,8 +209,8 @@ impl Converter {
         }
     }
 
-    /// All ports of a service: its own, then those of its instances. The first one of a number and transport
-    /// protocol describes it; one without a protocol is whichever there is of its number.
+    /// Returns the ports of a service: its own, then those of its instances. The first port with a number and
+    /// transport protocol counts; a port without a protocol stands for any port with its number.
     fn ports(&self, given: &CatalogService, findings: &mut Findings<'_>) -> Ports {
         let mut ports = Ports::new();
         let leads =
@@ -238,13 +239,15 @@ impl Converter {
         let protocol = self.protocol(given);
         let name = given.name.as_deref().filter(|name| !name.is_empty());
         let taken = |name: &str| others.values().any(|port| &*port.name == name);
-        // By its protocol, as Istio's adapters called it: endpoints of other registries belong to the port of the same name.
+        // Named after the protocol, as in Istio's adapters, because endpoints of other registries match ports
+        // by name.
         let base = name.map_or_else(|| port_name(protocol), str::to_owned);
         let name: Arc<str> = if taken(&base) { format!("{base}-{number}").into() } else { base.into() };
         Port { number, name, protocol, target_port: None }
     }
 
-    /// The protocol as the product says it, else by the port's name or number as for Kubernetes Services, else by the option.
+    /// Returns the product's protocol, else the one of the port's name or number as for Kubernetes Services,
+    /// else the option.
     fn protocol(&self, given: &CatalogPort) -> Protocol {
         let said = given.protocol.as_deref().map_or(Protocol::Unsupported, Protocol::of_registry);
         if said != Protocol::Unsupported {
@@ -277,7 +280,7 @@ impl Converter {
         service
     }
 
-    /// The workload of an instance; `None` when it has no address.
+    /// Returns the workload of an instance; `None` if it has no usable address.
     fn workload(
         &self,
         service: &CatalogService,
@@ -316,7 +319,7 @@ impl Converter {
     }
 }
 
-/// The port of a service that a product's port is.
+/// Finds the port of the service that describes a product's port.
 fn described<'a>(ports: &'a Ports, port: &CatalogPort) -> Option<&'a Port> {
     let of = |transport| ports.get(&PortId { number: port.number, transport });
     match port.protocol.as_deref().map(Protocol::of_registry) {
@@ -351,7 +354,7 @@ fn label_map(given: BTreeMap<String, String>) -> Labels {
     Arc::new(kept)
 }
 
-/// The addresses of an instance: its IPs, or one host name.
+/// Returns the addresses of an instance: its IP addresses, or one host name.
 fn addresses(given: &[String]) -> Result<Arc<[Arc<str>]>, String> {
     let ips: Arc<[Arc<str>]> = given.iter().filter_map(|text| ip(text)).collect();
     if !ips.is_empty() {
@@ -376,7 +379,7 @@ fn is_address(text: &str) -> bool {
     ip(text).is_some()
 }
 
-/// The name of the first port of a protocol whose product gives it none.
+/// Returns the name of a port without one, by its protocol.
 fn port_name(protocol: Protocol) -> String {
     match protocol {
         Protocol::Unsupported => "default".to_owned(),

@@ -1,86 +1,85 @@
-//! What a product has, in words of the model but as the product wrote it.
+//! Services and instances of a product, in terms of the model but with the product's own texts.
 
 use pilotfish_model::{DubboInterface, HealthStatus, Locality, Namespace, NetworkId, Resolution, SpiffeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A service as a product describes it. Texts are the product's own: the catalog makes host names and labels of them.
+/// Service as described by a product. Texts are the product's own; the catalog derives host names and labels
+/// from them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CatalogService {
-    /// The product's own name for it, unique in the registry: what changes, logs and provenance refer to.
+    /// Name in the product, unique in the registry. Changes, logs and provenance refer to it.
     pub id: Arc<str>,
-    /// The host name, as mapped from the product's names.
+    /// Host name, as mapped from the product's names.
     pub host: String,
-    /// The namespace.
     pub namespace: Namespace,
     /// Labels of the service.
     pub labels: BTreeMap<String, String>,
-    /// Ports that the service itself declares. Those of its instances are added.
+    /// Ports that the service itself declares. The ports of its instances are added.
     pub ports: Vec<CatalogPort>,
-    /// Virtual addresses.
+    /// Virtual IP addresses of the service.
     pub addresses: Vec<String>,
-    /// Whether it lies outside the mesh.
+    /// True for a service outside the mesh.
     pub mesh_external: bool,
-    /// How clients find its endpoints. [`Resolution::ClientSideLB`] becomes DNS where an instance has a name for an address.
+    /// Resolution of endpoints by clients. [`Resolution::ClientSideLB`] becomes DNS if an instance has a host
+    /// name as address.
     pub resolution: Resolution,
-    /// The interface of Dubbo that it stands for.
+    /// Dubbo interface of the service.
     pub dubbo: Option<Arc<DubboInterface>>,
-    /// All of its instances.
     pub instances: Vec<CatalogInstance>,
 }
 
-/// A port that clients connect to.
+/// Port that clients connect to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CatalogPort {
-    /// The number.
     pub number: u32,
-    /// The name, where the product has one.
+    /// Name in the product.
     pub name: Option<String>,
-    /// The protocol, as the product says it: Istio's names and `dubbo` count, others are no answer. Without one it is inferred from the name,
-    /// then from the number, then by the option `protocol`.
+    /// Protocol in the product: one of Istio's names or `dubbo`; others are ignored. Without one, the
+    /// protocol is inferred from the name, then from the number, then from the option `protocol`.
     pub protocol: Option<String>,
 }
 
-/// One instance of a service.
+/// Instance of a service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CatalogInstance {
-    /// The product's own name for it, unique in its service.
+    /// Name in the product, unique in the service.
     pub id: Arc<str>,
     /// IP addresses, the primary one first, or one host name.
     pub addresses: Vec<String>,
-    /// Its ports. An instance without any has no endpoint.
+    /// Ports. An instance without any has no endpoint.
     pub ports: Vec<InstancePort>,
-    /// Labels, which subsets select by.
+    /// Labels, by which subsets select.
     pub labels: BTreeMap<String, String>,
-    /// Where it runs.
     pub locality: Locality,
-    /// Its network; empty for not known.
+    /// Network; empty if unknown.
     pub network: NetworkId,
-    /// Relative weight; 0 for not set.
+    /// Relative weight; 0 if unset.
     pub weight: u32,
-    /// Whether it can be used. What is not healthy stays, marked, and is sent to nobody.
+    /// Health. Unhealthy instances are kept with that state, and are not sent to proxies.
     pub health: HealthStatus,
-    /// The node that it runs on; empty for not known.
+    /// Node of the instance; empty if unknown.
     pub node: String,
-    /// The name of its workload, for telemetry; empty for that of the service.
+    /// Name of the workload, for telemetry; empty for the id of the service.
     pub workload_name: String,
-    /// The name of its service account; empty for none.
+    /// Name of the service account; empty for none.
     pub service_account: String,
-    /// The identity that its certificate carries, where the product knows it.
+    /// Identity in the certificate of the instance, if the product knows it.
     pub identity: Option<SpiffeId>,
 }
 
-/// A port of an instance.
+/// Port of an instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstancePort {
-    /// The port of the service that leads here. The option `port` overrides its number for the first port of each instance.
+    /// Port of the service that is routed to this one. The option `port` overrides its number for the first
+    /// port of each instance.
     pub service: CatalogPort,
-    /// Where the instance listens.
+    /// Port number at which the instance listens.
     pub number: u32,
 }
 
 impl CatalogService {
-    /// A service in the mesh without labels, ports, addresses and instances.
+    /// Returns a service in the mesh without labels, ports, addresses and instances.
     pub fn new(id: impl Into<Arc<str>>, host: impl Into<String>, namespace: impl Into<Namespace>) -> Self {
         Self {
             id: id.into(),
@@ -98,7 +97,7 @@ impl CatalogService {
 }
 
 impl CatalogInstance {
-    /// A healthy instance at an address, without ports and labels.
+    /// Returns a healthy instance at an address, without ports and labels.
     pub fn new(id: impl Into<Arc<str>>, address: impl Into<String>) -> Self {
         Self {
             id: id.into(),
@@ -116,7 +115,7 @@ impl CatalogInstance {
         }
     }
 
-    /// The same with one more port, which clients connect to by the number at which the instance listens.
+    /// Adds a port to which clients connect by the number at which the instance listens.
     #[must_use]
     pub fn with_port(mut self, number: u32, protocol: Option<&str>) -> Self {
         let service = CatalogPort { number, name: None, protocol: protocol.map(str::to_owned) };

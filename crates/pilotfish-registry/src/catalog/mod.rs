@@ -1,12 +1,14 @@
-//! What a registry without objects has, as its product describes it, and what becomes of it.
+//! Content of a registry with a source of its own, as described by its product, and its conversion to the
+//! model.
 //!
 //! ```text
-//! product's answer ─ its crate maps ─▶ CatalogService ─ Catalog: names, ports, limits, guard, what differs ─▶ RegistryBatch
+//! product's answer ─ its crate maps ─▶ CatalogService ─ Catalog: names, limits, guard, diff ─▶ RegistryBatch
 //! ```
 //!
-//! A registry maps what its product says to [`CatalogService`]s and does no more. Names that are no host names or labels,
-//! services that collide, ports without a protocol, answers that change nothing, and answers that lose suspiciously much are
-//! dealt with here, in one way for all registries. A state machine without IO and clocks.
+//! A registry only maps its product's answers to [`CatalogService`]s. The catalog handles names that are no
+//! host names or labels, colliding services, ports without a protocol, answers without changes, and answers
+//! that lose suspiciously many endpoints, in the same way for all registries. It is a state machine without
+//! IO and clocks.
 
 mod convert;
 mod entry;
@@ -27,20 +29,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How many services one registry may have; those beyond, in the order of their ids, are left out.
+/// Limit on the services of a registry. Further ones, in the order of their ids, are left out.
 pub const MAX_SERVICES: usize = 100_000;
-/// How many instances one registry may have.
+/// Limit on the instances of a registry.
 pub const MAX_INSTANCES: usize = 1_000_000;
 
-/// What a registry has, and what of it was sent.
+/// Content of a registry, and the part of it that was sent.
 pub struct Catalog {
     converter: Converter,
     guard: LossGuard,
-    /// What the product has, by its own ids.
+    /// Converted services by the product's ids.
     entries: BTreeMap<Arc<str>, Arc<Converted>>,
-    /// Whose host is whose: the first id describes it, others collide.
+    /// Ids of the services by host. The first id is published, the others collide.
     owners: BTreeMap<ServiceKey, BTreeSet<Arc<str>>>,
-    /// What was sent.
+    /// Content as it was sent.
     published: BTreeMap<ServiceKey, Arc<Content>>,
     problems: Problems,
     totals: Totals,
@@ -55,20 +57,19 @@ struct Totals {
     instances: usize,
 }
 
-/// What became of an answer.
+/// Result of an answer.
 #[derive(Debug)]
 pub enum Change {
-    /// Something differs, and is to be sent.
+    /// Differences that must be sent.
     Batch(RegistryBatch),
-    /// Nothing differs.
     Unchanged,
-    /// It would lose too much: the state before stays in force until a second answer, from a full read after
-    /// [`HeldLoss::until`], says the same.
+    /// The answer would lose too many endpoints. The previous state stays in force until a second answer,
+    /// from a full read after [`HeldLoss::until`], confirms it.
     Held(HeldLoss),
 }
 
 impl Catalog {
-    /// Nothing is known yet.
+    /// Returns an empty catalog.
     #[must_use]
     pub fn new(shard: ShardKey, options: CatalogOptions) -> Self {
         Self {
@@ -83,7 +84,7 @@ impl Catalog {
         }
     }
 
-    /// Takes a full and good answer: a service that it does not name is gone.
+    /// Applies a complete answer: services that it lacks are removed.
     pub fn replace(&mut self, services: Vec<CatalogService>, now: Instant) -> Change {
         let given: BTreeSet<Arc<str>> = services.iter().map(|service| service.id.clone()).collect();
         let gone = self.entries.keys().filter(|id| !given.contains(*id)).cloned().collect();
@@ -99,37 +100,37 @@ impl Catalog {
         Change::Batch(batch)
     }
 
-    /// Takes a good answer about some services: each of `set` as a whole, and ids that are gone. Before the first
-    /// [`Catalog::replace`] nothing can be compared, and the answer is kept for it.
+    /// Applies an answer about some services: complete values in `set`, and removed ids. Before the first
+    /// [`Catalog::replace`] the services are stored but not sent.
     pub fn apply(&mut self, set: Vec<CatalogService>, removed: Vec<Arc<str>>, now: Instant) -> Change {
         let change = self.change(set, removed, now, ReadExtent::Partial);
         if self.complete { change } else { Change::Unchanged }
     }
 
-    /// Notes that something of the product's, by its name there, cannot be used although it belongs to no service, or to one that goes on
-    /// without it; `None` when it can be again. It is logged with the next answer that is taken.
+    /// Sets or clears the problem of an entry of the product, by its name there, that does not keep a service
+    /// from being used. It is logged with the next answer that is applied.
     pub fn note(&mut self, id: &Arc<str>, problem: Option<Arc<str>>) {
         self.problems.note_item(id, problem);
     }
 
-    /// What is wrong with what the product has.
+    /// Returns the problems of the product's entries.
     #[must_use]
     pub fn problems(&self) -> CatalogProblems {
         self.problems.view()
     }
 
-    /// The answer that waits for a second one.
+    /// Returns the loss that waits for its confirmation.
     #[must_use]
     pub fn held(&self) -> Option<HeldLoss> {
         self.guard.held()
     }
 
-    /// Takes the next full answer as the second one: an operator accepts what is held back.
+    /// Accepts the held loss on behalf of an operator: the next complete answer confirms it.
     pub fn accept(&mut self, now: Instant) {
         self.guard.accept(now);
     }
 
-    /// The registry whose catalog this is.
+    /// Returns the shard of the registry.
     #[must_use]
     pub fn shard(&self) -> &ShardKey {
         self.converter.shard()
@@ -165,8 +166,8 @@ impl Catalog {
         if batch.is_empty() { Change::Unchanged } else { Change::Batch(batch) }
     }
 
-    /// Number of usable endpoints that services lose, whichever others gain. Within one service, endpoints replace each other
-    /// all the time.
+    /// Number of usable endpoints that services lose, not offset by gains of other services. Within one
+    /// service, replaced endpoints are not a loss.
     fn lost(&self, differing: &BTreeMap<Arc<str>, Option<Arc<Converted>>>) -> usize {
         let lost = |(id, now): (&Arc<str>, &Option<Arc<Converted>>)| {
             let before = self.entries.get(id).map_or(0, |before| before.usable);
@@ -175,7 +176,7 @@ impl Catalog {
         differing.iter().map(lost).sum()
     }
 
-    /// Leaves out new services beyond the limits, and returns the sums with the rest.
+    /// Leaves out new services beyond the limits; returns the sums with the others.
     fn limit(&mut self, differing: &mut BTreeMap<Arc<str>, Option<Arc<Converted>>>) -> Totals {
         let (mut services, mut totals) = (self.entries.len(), self.totals);
         for id in differing.keys() {
@@ -204,7 +205,7 @@ impl Catalog {
         totals
     }
 
-    /// Makes the entries so, and returns what differs from what was sent.
+    /// Stores the entries, and returns the differences from the content that was sent.
     fn take(&mut self, differing: BTreeMap<Arc<str>, Option<Arc<Converted>>>) -> RegistryBatch {
         let mut touched = BTreeSet::new();
         for (id, converted) in differing {
@@ -234,8 +235,8 @@ impl Catalog {
         }
     }
 
-    /// Sends what the first owner of each host has, as far as it differs. What is gone comes first: a service may have moved from one
-    /// host to another with its workloads.
+    /// Returns the differences for the first owner of each host. Removals precede additions, because a
+    /// service may have moved from one host to another with its workloads.
     fn publish(&mut self, touched: BTreeSet<ServiceKey>) -> RegistryBatch {
         let mut batch = RegistryBatch::partial();
         let mut set = Vec::new();

@@ -1,15 +1,15 @@
-//! Host names and labels out of texts that a product allows and DNS and Kubernetes do not.
+//! Conversion of a product's names to host names and labels that DNS and Kubernetes allow.
 
 use pilotfish_model::Hostname;
 use std::collections::BTreeMap;
 
-/// The longest label of a host name, key or value.
+/// Length limit of a label of a host name, of a key and of a value, in bytes.
 const LONGEST: usize = 63;
-/// How many labels of one service or instance are kept.
+/// Limit on the number of labels of a service or instance.
 const MAX_LABELS: usize = 64;
 
-/// The host name that a text is, else the one that it becomes: capitals become small, what DNS does not allow becomes `-`, labels are
-/// cut at 63 bytes. `None` when nothing is left.
+/// Converts a text to a host name. In a text that is none, capitals become lower case, characters that DNS
+/// does not allow become `-`, and labels are cut at 63 bytes. `None` if nothing is left.
 pub(super) fn hostname(text: &str) -> Option<Hostname> {
     if let Ok(known) = Hostname::parse(text) {
         return Some(known);
@@ -29,8 +29,9 @@ fn dns_label(text: &str) -> String {
     cut.trim_end_matches('-').to_owned()
 }
 
-/// Labels as Kubernetes allows them, and how many were left out: those of which no key can be made, whose value is no label value
-/// (URLs and the like, by which no subset can select), second ones of a key, and those beyond the limit.
+/// Converts labels to those that Kubernetes allows; returns them with the number of dropped ones. Dropped are
+/// labels whose key cannot be converted, whose value is not a label value (a URL, for example, by which no
+/// subset can select), duplicates of a converted key, and labels beyond the limit.
 pub(super) fn labels(given: BTreeMap<String, String>) -> (BTreeMap<String, String>, usize) {
     let mut kept = BTreeMap::new();
     let total = given.len();
@@ -46,7 +47,7 @@ pub(super) fn labels(given: BTreeMap<String, String>) -> (BTreeMap<String, Strin
     (kept, left_out)
 }
 
-/// The key of a label that a text is, else the one that it becomes.
+/// Converts a text to the key of a label.
 fn label_key(text: &str) -> Option<String> {
     let (prefix, name) = match text.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -75,7 +76,7 @@ fn is_qualified(text: &str) -> bool {
         && text.ends_with(end)
 }
 
-/// A text from outside in a message.
+/// Quotes and shortens a text of the product for a message.
 pub(super) fn short(text: &str) -> String {
     let cut: String = text.chars().take(LONGEST).collect();
     format!("{cut:?}")

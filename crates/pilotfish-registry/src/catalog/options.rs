@@ -1,30 +1,30 @@
-//! Options that every registry with a catalog has.
+//! Options of every registry with a catalog.
 
 use crate::live::{LiveSettings, LiveSettingsError};
 use pilotfish_model::{Namespace, Protocol};
 use pilotfish_source::GuardSettings;
 use std::time::Duration;
 
-/// One option of a registry, for `--help` and its page.
+/// Option of a registry, for `--help` and its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegistryOption {
-    /// The name, as in `--registry NAME=ADDRESS?OPTION=VALUE`.
+    /// Name, as in `--registry NAME=ADDRESS?OPTION=VALUE`.
     pub name: &'static str,
-    /// The shape of the value, for example `DURATION`.
+    /// Placeholder for the value, for example `DURATION`.
     pub value: &'static str,
-    /// What it does, with its default, in a few words.
+    /// Short description with the default.
     pub about: &'static str,
 }
 
 impl RegistryOption {
-    /// The share of the guard against mass loss, see [`LiveSettings::parse_guard`].
+    /// Share of the guard against mass loss, see [`LiveSettings::parse_guard`].
     pub const GUARD: Self = Self {
         name: "guard",
         value: GuardSettings::SHARE,
         about: "share of the usable endpoints (MCP: of a kind's resources) that one answer may take away; one that takes more, and at least 3, waits for a second answer [default: --guard]",
     };
 
-    /// The wait of that guard.
+    /// Wait of that guard.
     pub const GUARD_WAIT: Self = Self {
         name: "guardWait",
         value: "DURATION",
@@ -32,7 +32,7 @@ impl RegistryOption {
     };
 }
 
-/// The options that every registry with a catalog has beside its own.
+/// Options that every registry with a catalog has beside its own.
 pub const CATALOG_OPTIONS: &[RegistryOption] = &[
     RegistryOption {
         name: "namespace",
@@ -53,41 +53,41 @@ pub const CATALOG_OPTIONS: &[RegistryOption] = &[
     RegistryOption::GUARD_WAIT,
 ];
 
-/// What a registry has where nobody says otherwise.
+/// Defaults of a registry type for its [`CatalogOptions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CatalogDefaults {
-    /// The protocol of ports whose protocol is not known.
+    /// Protocol of ports without a known protocol.
     pub protocol: Protocol,
-    /// Time between the first answer and the second, where a product that lost its state needs longer to fill again than
-    /// the wait of all registries.
+    /// Wait of the guard, for products that need longer to fill again after a loss of state than the default
+    /// wait allows.
     pub guard_wait: Option<Duration>,
 }
 
 impl Default for CatalogDefaults {
-    /// The proxy sniffs.
+    /// Returns defaults that leave the protocol to the proxy's sniffing.
     fn default() -> Self {
         Self { protocol: Protocol::Unsupported, guard_wait: None }
     }
 }
 
-/// The values of [`CATALOG_OPTIONS`].
+/// Parsed values of [`CATALOG_OPTIONS`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogOptions {
-    /// The namespace of services that have none of their own: for mappings, which name one for each service.
+    /// Namespace of services without one of their own, for the mapping of the registry.
     pub namespace: Namespace,
-    /// The port that clients connect to, whichever the first port of an instance is.
+    /// Port that clients connect to, in place of the first port of each instance.
     pub port: Option<u32>,
-    /// The protocol of ports whose protocol is not known.
+    /// Protocol of ports without a known protocol.
     pub protocol: Protocol,
     /// Thresholds of the guard against losses of usable endpoints.
     pub guard: GuardSettings,
 }
 
 impl CatalogOptions {
-    /// Takes the options out of the settings.
+    /// Takes the options from the settings.
     ///
     /// # Errors
-    /// With one line for each value that is none.
+    /// With one line for each invalid value.
     pub fn take(settings: &mut LiveSettings, defaults: CatalogDefaults) -> Result<Self, LiveSettingsError> {
         let mut mistakes = Vec::new();
         let namespace = settings.parse_option("namespace", &mut mistakes, |text| {

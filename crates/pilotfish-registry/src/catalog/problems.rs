@@ -1,27 +1,27 @@
-//! What is wrong with what a product has: kept by service, so that what is mended is gone, and logged once.
+//! Problems of the entries of a product, kept by service until the entry is corrected, and logged once.
 
 use pilotfish_model::{ServiceKey, ShardKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How many problems are shown.
+/// Limit on the number of problems that are shown.
 const SHOWN: usize = 100;
-/// How many new ones are logged of one change.
+/// Limit on the number of new problems that are logged for one change.
 const LOGGED: usize = 10;
 
-/// What is wrong with what a product has.
+/// Problems of the entries of a product, for display.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CatalogProblems {
-    /// How many there are.
+    /// Number of all problems.
     pub total: usize,
-    /// The first of them, one line each.
+    /// First problems, one line each.
     pub first: Vec<Arc<str>>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Problems {
     by_service: BTreeMap<Arc<str>, Box<[Arc<str>]>>,
-    /// Of things that are no services, by their names.
+    /// Problems of entries that are not services, by name.
     by_item: BTreeMap<Arc<str>, Arc<str>>,
     collisions: BTreeMap<ServiceKey, Arc<str>>,
     over_limit: usize,
@@ -30,7 +30,7 @@ pub(super) struct Problems {
 }
 
 impl Problems {
-    /// What is wrong with one service, by its id.
+    /// Replaces the problems of a service, by its id.
     pub(super) fn set(&mut self, id: &Arc<str>, problems: &[Arc<str>]) {
         let before = self.by_service.remove(id);
         for problem in problems {
@@ -43,7 +43,7 @@ impl Problems {
         }
     }
 
-    /// What is wrong with something that is no service.
+    /// Replaces the problem of an entry that is not a service.
     pub(super) fn note_item(&mut self, id: &Arc<str>, problem: Option<Arc<str>>) {
         let Some(problem) = problem else {
             self.by_item.remove(id);
@@ -55,7 +55,7 @@ impl Problems {
         }
     }
 
-    /// Whose a host is: with several, all but the first lose it.
+    /// Replaces the collision of a host. Of several owners, all but the first are left out.
     pub(super) fn collision(&mut self, key: &ServiceKey, owners: Option<&BTreeSet<Arc<str>>>) {
         let Some(owners) = owners.filter(|owners| owners.len() > 1) else {
             self.collisions.remove(key);
@@ -77,7 +77,7 @@ impl Problems {
         }
     }
 
-    /// How many services of the last answer are beyond the limits.
+    /// Sets the number of services of the last answer that exceed the limits.
     pub(super) fn over_limit(&mut self, services: usize) {
         if services > 0 && self.over_limit == 0 {
             self.note(&over_limit(services));
@@ -93,14 +93,17 @@ impl Problems {
         }
     }
 
-    /// Logs what is new.
+    /// Logs problems that have not been logged yet.
     pub(super) fn log(&mut self, registry: &ShardKey) {
         for problem in self.new.drain(..) {
-            tracing::warn!(%registry, %problem, "a registry has something that cannot be used");
+            tracing::warn!(%registry, %problem, "an entry of a registry cannot be used");
         }
         if self.unlogged > 0 {
             let more = self.unlogged;
-            tracing::warn!(%registry, more, "a registry has more that cannot be used: see `pilotfish problems`");
+            tracing::warn!(
+                %registry, more,
+                "more entries of a registry cannot be used: see `pilotfish problems`"
+            );
             self.unlogged = 0;
         }
     }

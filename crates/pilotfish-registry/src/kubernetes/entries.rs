@@ -6,19 +6,20 @@ use pilotfish_model::{
 };
 use std::sync::Arc;
 
-/// Whether a Service can select WorkloadEntries at all: it has a selector and an address of its own. Headless Services
-/// do not, as in Istio.
+/// True if a Service can select WorkloadEntries: it has a selector and its own address. Headless Services do
+/// not, as in Istio.
 pub(super) fn selects(service: &Service) -> bool {
     service.resolution == Resolution::ClientSideLB && !service.mesh_external && !service.selector.is_empty()
 }
 
-/// Whether a WorkloadEntry can be selected: it is healthy, and an IP address or its network's gateway reaches it.
+/// True if a WorkloadEntry can be selected: it is healthy, and reachable by an IP address or through its
+/// network's gateway.
 pub(super) fn is_selectable(workload: &Workload) -> bool {
     let reachable = !workload.address().is_empty() || !workload.network.is_empty();
     workload.ready && reachable && !workload.is_dns_only() && !workload.key.namespace.is_empty()
 }
 
-/// Whether the Service selects the WorkloadEntry.
+/// True if the Service selects the WorkloadEntry.
 pub(super) fn matches(service: &Service, workload: &Workload) -> bool {
     selects(service)
         && is_selectable(workload)
@@ -26,7 +27,7 @@ pub(super) fn matches(service: &Service, workload: &Workload) -> bool {
         && label_subset(&*service.selector, &workload.labels)
 }
 
-/// The endpoints that a WorkloadEntry gives a Service: one for each port that it has.
+/// Returns the endpoints of a WorkloadEntry for a Service, one for each service port that the entry has.
 pub(super) fn endpoints<'a>(
     service: &'a Service,
     workload: &'a Workload,
@@ -45,8 +46,8 @@ pub(super) fn endpoints<'a>(
     })
 }
 
-/// The port of the workload behind a service port: the workload's port of the target's name, which it must have; for a
-/// number, the workload's port of the service port's name, else the number.
+/// Returns the port of the workload behind a service port. A named target port must be a port of the
+/// workload; for a number, the workload's port with the service port's name counts, else the number.
 fn target(port: &Port, workload: &Workload) -> Option<u32> {
     match &port.target_port {
         Some(TargetPort::Name(name)) => workload.ports.get(name).copied(),

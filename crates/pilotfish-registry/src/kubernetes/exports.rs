@@ -1,4 +1,5 @@
-//! The multi-cluster services API: which Services other clusters may see, and which hosts stand for a Service in all of them.
+//! Multi-cluster services API: Services that are exported to other clusters, and hosts for Services of all
+//! clusters.
 
 use crate::links::Name;
 use crate::registry::Import;
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The ServiceExports and ServiceImports of a cluster.
+/// ServiceExports and ServiceImports of a cluster.
 #[derive(Clone, Default)]
 pub(super) struct Exports {
     exported: BTreeSet<Name>,
@@ -17,17 +18,17 @@ pub(super) struct Exports {
     changed: BTreeSet<ServiceKey>,
 }
 
-/// Where the endpoints that this cluster has for a Service are hidden from other clusters.
+/// Hosts of a Service behind which the endpoints of this cluster are hidden from other clusters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Confined {
-    /// Behind the Service's own host.
+    /// True if they are hidden behind the Service's own host.
     pub(super) own: bool,
-    /// Behind its host below `clusterset.local`.
+    /// True if they are hidden behind its host below `clusterset.local`.
     pub(super) clusterset: bool,
 }
 
 impl Exports {
-    /// Notes whether a Service is exported.
+    /// Sets or clears the export of a Service.
     pub(super) fn set_export(&mut self, name: &Name, exported: bool) {
         if exported {
             self.exported.insert(name.clone());
@@ -36,7 +37,7 @@ impl Exports {
         }
     }
 
-    /// What that means for the Service of the name.
+    /// Returns the hosts of a Service behind which its endpoints are hidden.
     pub(super) fn confine(&self, name: &Name, mode: MultiClusterServices) -> Confined {
         let hidden = !self.exported.contains(name);
         match mode {
@@ -48,7 +49,7 @@ impl Exports {
         }
     }
 
-    /// Takes in an import, or that it is gone. One without an IP address, for a Service without one, stands for nothing.
+    /// Sets or removes an import. An import without an IP address, for a headless Service, is ignored.
     pub(super) fn set_import(
         &mut self,
         name: &Name,
@@ -59,7 +60,10 @@ impl Exports {
         let (host, service) = match keys {
             Ok(keys) => keys,
             Err(error) => {
-                tracing::warn!(import = %name, %error, "the ServiceImport's name makes no host name, it is left out");
+                tracing::warn!(
+                    import = %name, %error,
+                    "the ServiceImport's name is not valid in a host name; the ServiceImport is ignored"
+                );
                 return;
             }
         };
@@ -73,7 +77,7 @@ impl Exports {
         }
     }
 
-    /// The hosts whose import is another one than before.
+    /// Returns the hosts whose import has changed.
     pub(super) fn settle(&mut self) -> impl Iterator<Item = (ServiceKey, Option<Import>)> {
         let changed = std::mem::take(&mut self.changed);
         changed.into_iter().map(|host| {

@@ -15,10 +15,10 @@ const HBONE_PORT: u32 = 15008;
 const SERVICE_ACCOUNT: &str = "gateway.istio.io/service-account";
 const REMOTE_CLASS: &str = "istio-remote";
 
-/// The network behind a gateway, its port for mutual TLS and its port for HBONE; 0 for none.
+/// Network behind a gateway, its port for mutual TLS and its port for HBONE; 0 for none.
 type Ports = (NetworkId, u32, u32);
 
-/// All gateways of a cluster by the object that they come from, and their last update.
+/// Gateways of a cluster by their objects, and the last update.
 #[derive(Clone, Default)]
 pub(super) struct GatewaySet {
     by_object: BTreeMap<(Kind, Name), Vec<NetworkGateway>>,
@@ -27,7 +27,7 @@ pub(super) struct GatewaySet {
 }
 
 impl GatewaySet {
-    /// Sets the gateways that come from an object.
+    /// Sets the gateways of an object.
     pub(super) fn set(&mut self, object: (Kind, Name), gateways: Vec<NetworkGateway>) {
         self.changed |= self.by_object.get(&object).map_or(&[][..], Vec::as_slice) != gateways;
         if gateways.is_empty() {
@@ -37,7 +37,7 @@ impl GatewaySet {
         }
     }
 
-    /// All of them, sorted, when they are others than before.
+    /// Returns all gateways, sorted, if they have changed.
     pub(super) fn settle(&mut self) -> Option<Arc<[NetworkGateway]>> {
         if !std::mem::take(&mut self.changed) {
             return None;
@@ -51,7 +51,7 @@ impl GatewaySet {
     }
 }
 
-/// The gateways that a Service is: one for each of its external addresses.
+/// Returns the gateways of a Service, one for each of its external addresses.
 pub(super) fn of(
     object: &Typed<kubernetes::Service>,
     service: &Service,
@@ -81,14 +81,15 @@ pub(super) fn of(
     addresses.iter().flat_map(|address| behind.iter().map(move |ports| gateway(address, ports))).collect()
 }
 
-/// The selector of the nodes through which a NodePort Service is reached.
+/// Returns the selector of the nodes through which a NodePort Service is reached.
 pub(super) fn node_selector(object: &Typed<kubernetes::Service>) -> Option<&str> {
     let selector = object.meta().annotations.get(NODE_SELECTOR)?;
     (object.spec.r#type == kubernetes::ServiceType::NodePort).then_some(selector)
 }
 
-/// The gateways that a Gateway of the Gateway API is: each of its addresses with each listener that passes mutual TLS on by
-/// SNI, or that accepts HBONE. `remotes` is whether Gateways of the class for gateways of other clusters count.
+/// Returns the gateways of a Gateway of the Gateway API: one for each of its addresses and each listener that
+/// forwards mutual TLS by SNI or accepts HBONE. `remotes` is true if Gateways of the class for gateways of
+/// other clusters count.
 pub(super) fn of_gateway(
     object: &Typed<gateway_api::Gateway>,
     cluster: &ClusterId,
@@ -129,7 +130,7 @@ pub(super) fn of_gateway(
     gateways
 }
 
-/// The networks behind a Service: by its label, else by MeshNetworks.
+/// Returns the networks behind a Service: by its label, else by MeshNetworks.
 fn behind(service: &Service, networks: &Networks) -> Vec<Ports> {
     let Some(network) = service.labels.get(labels::NETWORK).filter(|network| !network.is_empty()) else {
         let named = networks.gateways_of(service.hostname.as_str());
@@ -139,7 +140,7 @@ fn behind(service: &Service, networks: &Networks) -> Vec<Ports> {
     let wanted = service.labels.get(GATEWAY_PORT).map_or(default, |text| {
         text.parse().unwrap_or_else(|error| {
             tracing::warn!(service = %service.hostname, label = GATEWAY_PORT, value = %text, %error,
-                "the label is no port number, {default} is taken");
+                "the label is not a port number; {default} is used");
             default
         })
     });

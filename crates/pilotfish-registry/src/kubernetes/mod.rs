@@ -1,4 +1,4 @@
-//! The Kubernetes registry: Services, EndpointSlices, Pods, Nodes and Namespaces of one cluster, from whatever source.
+//! Kubernetes registry: Services, EndpointSlices, Pods, Nodes and Namespaces of one cluster, from any source.
 //!
 //! ```text
 //!   Node ──▶ Pod ──▶ EndpointSlice ──▶ shard of a Service ◀── WorkloadEntries of the ServiceEntry registry
@@ -6,9 +6,9 @@
 //!   Namespace ──▶ Service┴───────────────────┘
 //! ```
 //!
-//! Inputs mark what they concern. [`Registry::settle`] recomputes along the arrows, and stops wherever the value is the same
-//! as before. So one slice costs its own endpoints and the list of one Service, and the order of arrival does not matter:
-//! whatever comes later marks what waited for it.
+//! Inputs mark the values that depend on them. [`Registry::settle`] recomputes along the arrows, and stops at
+//! values that have not changed. So one slice costs its own endpoints and the list of one Service, and the
+//! order of arrival does not matter: a late input marks the values that waited for it.
 
 mod entries;
 mod exports;
@@ -49,20 +49,20 @@ const KINDS: &[Kind] = &[
     Kind::ServiceImport,
 ];
 
-/// A WorkloadEntry of this cluster, and the registry that it is from.
+/// WorkloadEntry of this cluster, with its registry.
 type EntryKey = (Name, ShardKey);
 
-/// A Service with what was made of it. One whose object is gone leaves when the registry settles.
+/// Service with its converted values. If its object was deleted, it is removed when the registry settles.
 #[derive(Clone)]
 struct ServiceState {
     object: Option<Typed<KubernetesService>>,
     model: Option<Arc<Service>>,
-    /// The WorkloadEntries that it selects.
+    /// WorkloadEntries that the Service selects.
     entries: BTreeSet<EntryKey>,
     shard: Option<Arc<[Arc<Endpoint>]>>,
 }
 
-/// An EndpointSlice with its endpoints.
+/// EndpointSlice with its endpoints.
 #[derive(Clone)]
 struct SliceState {
     object: Option<Typed<EndpointSlice>>,
@@ -70,7 +70,7 @@ struct SliceState {
     endpoints: Vec<Candidate>,
 }
 
-/// A Pod as the model has it.
+/// Pod with its workload in the model.
 #[derive(Clone)]
 struct PodState {
     object: Option<Typed<Pod>>,
@@ -97,7 +97,7 @@ impl Pools {
     }
 }
 
-/// What must be recomputed.
+/// Objects that must be recomputed.
 #[derive(Clone, Default)]
 struct Dirty {
     pods: BTreeSet<Name>,
@@ -106,7 +106,7 @@ struct Dirty {
     shards: BTreeSet<Name>,
 }
 
-/// See the module's description.
+/// Registry of the objects of one Kubernetes cluster.
 #[derive(Clone)]
 pub struct KubernetesRegistry {
     shard: ShardKey,
@@ -118,12 +118,12 @@ pub struct KubernetesRegistry {
     slices: BTreeMap<Name, SliceState>,
     pods: BTreeMap<Name, PodState>,
     nodes: Nodes,
-    /// The traffic distribution annotations of namespaces.
+    /// Traffic distribution annotations of namespaces.
     distributions: BTreeMap<Namespace, String>,
     entries: BTreeMap<EntryKey, Arc<Workload>>,
     /// Services that can select WorkloadEntries.
     selecting: SelectorIndex<Name>,
-    /// Services that are reached through nodes.
+    /// Services of type NodePort with a node selector.
     through_nodes: BTreeSet<Name>,
     slices_of_service: Links,
     /// Slices by the Pods that their endpoints name.
@@ -141,7 +141,7 @@ pub struct KubernetesRegistry {
 }
 
 impl KubernetesRegistry {
-    /// An empty registry.
+    /// Returns a registry without objects.
     #[must_use]
     pub fn new(provider: Provider, settings: RegistrySettings) -> Self {
         Self {
@@ -197,7 +197,7 @@ impl KubernetesRegistry {
         if let Some((object, owner)) = object.as_ref().zip(owner.as_ref()) {
             self.slices_of_service.add(owner, &name);
             self.link_slice(&name, object, Links::add);
-            // Its endpoints may be equal to those that it had under another owner.
+            // Marked here because the slice's endpoints may equal those that it had under another owner.
             self.dirty.shards.insert(owner.clone());
         }
         let state = self.slices.entry(name.clone()).or_insert_with(|| SliceState {

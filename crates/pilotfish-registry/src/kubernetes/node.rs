@@ -1,4 +1,4 @@
-//! Nodes: where pods run, and the addresses at which node ports are reached.
+//! Nodes: the localities of Pods, and the external addresses of node ports.
 
 use crate::labels;
 use pilotfish_config::kubernetes::Node;
@@ -13,20 +13,20 @@ struct NodeState {
     external: Arc<[Arc<str>]>,
 }
 
-/// What is known of the nodes of a cluster.
+/// Nodes of a cluster.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Nodes(BTreeMap<Arc<str>, NodeState>);
 
-/// What a change of a node means for others.
+/// Consequences of a change of a node.
 pub(super) struct NodeChange {
-    /// Pods on it have another locality, or other addresses outside.
+    /// Pods on the node have another locality or other external addresses.
     pub(super) pods: bool,
     /// Gateways through node ports may have other addresses.
     pub(super) addresses: bool,
 }
 
 impl Nodes {
-    /// Takes in a node, or that it is gone.
+    /// Sets or removes a node.
     pub(super) fn set(&mut self, name: &Arc<str>, node: Option<&Typed<Node>>) -> NodeChange {
         let new = node.map(|node| NodeState {
             labels: node.meta().labels.clone(),
@@ -55,28 +55,31 @@ impl Nodes {
         change
     }
 
-    /// Where a node is; `None` when it is not known or has no topology labels.
+    /// Returns the locality of a node; `None` if the node is unknown or has no topology labels.
     pub(super) fn locality_of(&self, name: &str) -> Option<Locality> {
         self.0.get(name).map(|node| node.locality.clone())
     }
 
-    /// The addresses at which a node is reached from outside.
+    /// Returns the external addresses of a node.
     pub(super) fn external_addresses(&self, name: &str) -> Arc<[Arc<str>]> {
         self.0.get(name).map(|node| node.external.clone()).unwrap_or_default()
     }
 
-    /// The name, shared with the node where that is known, since many pods carry it.
+    /// Returns the name of a node, shared with the known node, because many Pods have it.
     pub(super) fn shared_name(&self, name: &str) -> Arc<str> {
         self.0.get_key_value(name).map_or_else(|| labels::text(name), |(name, _)| name.clone())
     }
 
-    /// The external addresses of the nodes that a selector (a JSON object of labels) matches, by the nodes' names.
-    /// A selector that cannot be read matches all nodes.
+    /// Returns the external addresses of the nodes that a selector (a JSON object of labels) matches, in the
+    /// order of the nodes' names. A selector that cannot be read matches all nodes.
     pub(super) fn addresses(&self, selector: &str) -> Vec<Arc<str>> {
         let selector: BTreeMap<String, String> = match serde_json::from_str(selector) {
             Ok(selector) => selector,
             Err(error) => {
-                tracing::warn!(%selector, %error, "the node selector is no JSON object of labels: it selects every node");
+                tracing::warn!(
+                    %selector, %error,
+                    "the node selector is not a JSON object of labels; it selects every node"
+                );
                 BTreeMap::new()
             }
         };

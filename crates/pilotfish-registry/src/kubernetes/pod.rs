@@ -12,18 +12,19 @@ use pilotfish_model::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a Pod's conversion depends on beside the Pod.
+/// Inputs of a Pod's conversion beside the Pod.
 pub(super) struct Context<'a> {
     pub(super) settings: &'a RegistrySettings,
     pub(super) trust_domain: &'a str,
     pub(super) nodes: &'a Nodes,
     pub(super) networks: &'a Networks,
-    /// The network that the system namespace's label gives the whole cluster.
+    /// Network of the whole cluster, by the label of the system namespace.
     pub(super) cluster_network: &'a NetworkId,
 }
 
 impl Context<'_> {
-    /// The network of an address: by the workload's label, the system namespace, then MeshNetworks.
+    /// Returns the network of an address: by the workload's label, else by the system namespace, else by
+    /// MeshNetworks.
     pub(super) fn network_of(&self, address: &str, labels: &LabelMap) -> NetworkId {
         match labels.get(labels::NETWORK) {
             Some(network) if !network.is_empty() => network.into(),
@@ -39,12 +40,11 @@ impl Context<'_> {
     }
 }
 
-/// Whether endpoints may refer to the Pod. A Pod that failed counts as gone, as it does for Istio.
+/// True if endpoints may refer to the Pod. A failed Pod counts as deleted, as in Istio.
 pub(super) fn exists(pod: &Pod) -> bool {
     pod.status.phase != PodPhase::Failed
 }
 
-/// Converts a Pod.
 pub(super) fn convert(object: &Typed<Pod>, context: &Context<'_>) -> Workload {
     let (meta, settings) = (object.meta(), context.settings);
     let addresses: Arc<[Arc<str>]> = object.status.pod_ips.iter().map(|ip| ip.ip.clone()).collect();
@@ -54,7 +54,7 @@ pub(super) fn convert(object: &Typed<Pod>, context: &Context<'_>) -> Workload {
     let node: Arc<str> = context.nodes.shared_name(&object.spec.node_name);
     let node_addresses = context.nodes.external_addresses(&node);
     let ended = matches!(object.status.phase, PodPhase::Succeeded | PodPhase::Failed);
-    // A host name is only known to DNS below a sub-domain.
+    // DNS has the host name of a Pod only below a sub-domain.
     let hostname: Arc<str> = match (object.spec.subdomain.is_empty(), object.spec.hostname.is_empty()) {
         (true, _) => Arc::default(),
         (false, true) => meta.key.name.clone(),
@@ -90,7 +90,7 @@ pub(super) fn convert(object: &Typed<Pod>, context: &Context<'_>) -> Workload {
     }
 }
 
-/// The named TCP ports of containers that run all the time; of two with one name the first counts.
+/// Returns the named TCP ports of containers and sidecars; of two ports with one name the first counts.
 fn named_ports(pod: &Pod) -> BTreeMap<Arc<str>, u32> {
     let sidecars = pod.spec.init_containers.iter().filter(|container| container.is_sidecar());
     let mut ports = BTreeMap::new();
@@ -102,7 +102,7 @@ fn named_ports(pod: &Pod) -> BTreeMap<Arc<str>, u32> {
     ports
 }
 
-/// The name under which telemetry knows a Pod: that of a label, else derived from its owner.
+/// Returns the workload name of a Pod for telemetry: from a label, else derived from its owner.
 fn workload_name(meta: &ObjectMeta) -> Arc<str> {
     if let Some(written) = meta.labels.get(labels::WORKLOAD_NAME).filter(|name| !name.is_empty()) {
         return written.into();
@@ -121,7 +121,7 @@ fn workload_name(meta: &ObjectMeta) -> Arc<str> {
     name.into()
 }
 
-/// The CronJob whose Job this is: its name, a dash, and a time of 8 to 10 digits.
+/// Returns the CronJob of a Job, whose name is that of the CronJob, a dash, and a time of 8 to 10 digits.
 fn cron_job(job: &str) -> Option<&str> {
     let (name, time) = job.rsplit_once('-')?;
     let is_time = (8..=10).contains(&time.len()) && time.bytes().all(|c| c.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! Kubernetes Service to service of the model.
+//! Conversion of Kubernetes Services to services of the model.
 
 use super::exports::Confined;
 use crate::labels;
@@ -17,18 +17,18 @@ const EXPORT_TO: &str = "networking.istio.io/exportTo";
 const CANONICAL_ACCOUNTS: &str = "alpha.istio.io/canonical-serviceaccounts";
 const KUBERNETES_ACCOUNTS: &str = "alpha.istio.io/kubernetes-serviceaccounts";
 
-/// What a Service's conversion depends on beside the Service.
+/// Inputs of a Service's conversion beside the Service.
 pub(super) struct Context<'a> {
     pub(super) provider: Provider,
     pub(super) settings: &'a RegistrySettings,
     pub(super) trust_domain: &'a str,
-    /// The traffic distribution annotation of the namespace.
+    /// Traffic distribution annotation of the namespace.
     pub(super) namespace_distribution: Option<&'a str>,
-    /// From where its endpoints are hidden.
+    /// Hosts behind which its endpoints are hidden from other clusters.
     pub(super) confined: Confined,
 }
 
-/// Converts a Service.
+/// Converts a Service to the model.
 ///
 /// # Errors
 /// When its name does not make a host name.
@@ -83,8 +83,8 @@ pub(super) fn convert(
     })
 }
 
-/// The ports of a Service. Port 443 of SCTP is read like one of TCP, as in Istio, unless there is port 443 of
-/// TCP.
+/// Returns the ports of a Service. Port 443 of SCTP is treated as TCP, as in Istio, unless there is port 443
+/// of TCP.
 fn ports(written: &[ServicePort]) -> Arc<[Port]> {
     let is_tcp = |other: &ServicePort| other.protocol == TransportProtocol::Tcp;
     let hidden = |port: &ServicePort| {

@@ -1,4 +1,4 @@
-//! Computing what follows from the inputs, along the arrows of the registry's description.
+//! Recomputation after inputs, along the arrows in the registry's description.
 
 use super::{EntryKey, KubernetesRegistry, entries, gateways, pod, service, slice};
 use crate::links::{Links, Name};
@@ -53,7 +53,8 @@ impl KubernetesRegistry {
         }
     }
 
-    /// Notes or forgets at which addresses a Pod is, for slices that name no Pod. One that is not ready is not indexed.
+    /// Updates the index of Pods by address, for slices that name no Pod. Pods that are not ready are not
+    /// indexed.
     fn link_addresses(
         &mut self,
         name: &Name,
@@ -109,15 +110,18 @@ impl KubernetesRegistry {
             confined: self.exports.confine(name, self.settings.multi_cluster_services),
         };
         match service::convert(object, &context) {
-            // Host names have no case: such a name would share its host with another Service.
+            // Host names are case-insensitive: such a name would share its host with another Service.
             Ok(service) if name.name.chars().any(|c| c.is_ascii_uppercase()) => {
                 tracing::warn!(service = %name, host = %service.hostname,
-                    "the Service's name is not in lower case, it is left out");
+                    "the Service's name is not in lower case; the Service is ignored");
                 None
             }
             Ok(service) => Some(service),
             Err(error) => {
-                tracing::warn!(service = %name, %error, "the Service's name makes no host name, it is left out");
+                tracing::warn!(
+                    service = %name, %error,
+                    "the Service's name is not valid in a host name; the Service is ignored"
+                );
                 None
             }
         }
@@ -186,7 +190,7 @@ impl KubernetesRegistry {
         slice::endpoints(object, service, &self.pod_context(), &|link| self.find_pod(link), shared)
     }
 
-    /// The Pod of an endpoint. `Err` when it is named but not there: the endpoint waits for it.
+    /// Finds the Pod of an endpoint. `Err` if a named Pod does not exist: the endpoint waits for it.
     fn find_pod(&self, link: &PodLink) -> Result<Option<Arc<Workload>>, ()> {
         let workload = |name: &Name| self.pods.get(name).and_then(|pod| pod.workload.clone());
         match link {
@@ -209,8 +213,8 @@ impl KubernetesRegistry {
         }
     }
 
-    /// All endpoints of a Service: of its slices, where the best of those with one address and port counts,
-    /// then of the WorkloadEntries that it selects.
+    /// Returns all endpoints of a Service: those of its slices, of which one with precedence counts for each
+    /// address and port, then those of the WorkloadEntries that it selects.
     fn build_shard(&self, name: &Name, service: &Service) -> Arc<[Arc<Endpoint>]> {
         let slices = self.slices_of_service.of(name).filter_map(|slice| self.slices.get(slice));
         let candidates: Vec<&Candidate> = slices.flat_map(|slice| &slice.endpoints).collect();
@@ -223,7 +227,7 @@ impl KubernetesRegistry {
     }
 }
 
-/// The best candidate of each place, in the order of the candidates' first places.
+/// Returns the candidate with precedence for each place, in the order in which the places first occur.
 fn best(candidates: &[&Candidate]) -> Vec<Arc<Endpoint>> {
     let mut places: HashMap<_, usize> = HashMap::with_capacity(candidates.len());
     let mut best: Vec<&Candidate> = Vec::with_capacity(candidates.len());

@@ -1,4 +1,4 @@
-//! EndpointSlice to endpoints of the model.
+//! Conversion of EndpointSlices to endpoints of the model.
 
 use super::pod::Context;
 use crate::labels;
@@ -15,8 +15,8 @@ use std::sync::Arc;
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const MULTICLUSTER_SERVICE_NAME: &str = "multicluster.kubernetes.io/service-name";
 
-/// The Service that a slice belongs to; `None` for slices that do not count: without a Service, managed by an
-/// implementation of multi-cluster services, or of names instead of addresses.
+/// Returns the Service of a slice; `None` for slices that are ignored: without a Service, managed by an
+/// implementation of multi-cluster services, or with names instead of addresses.
 pub(super) fn owner(object: &Typed<EndpointSlice>) -> Option<Name> {
     let labels = &object.meta().labels;
     let counts = object.address_type != AddressType::Fqdn && !labels.contains_key(MULTICLUSTER_SERVICE_NAME);
@@ -24,17 +24,17 @@ pub(super) fn owner(object: &Typed<EndpointSlice>) -> Option<Name> {
     Some(Name::new(object.namespace().clone(), name))
 }
 
-/// How an endpoint of a slice names its Pod.
+/// Reference of a slice's endpoint to its Pod.
 pub(super) enum PodLink {
-    /// By name.
+    /// Name of the Pod.
     Name(Name),
-    /// Not at all: a Pod of the slice's namespace with this address is taken.
+    /// No reference: the Pod in the slice's namespace with this address counts.
     Address(Name),
-    /// It is something else than a Pod.
+    /// Reference to an object other than a Pod.
     Nothing,
 }
 
-/// Which Pod an endpoint of a slice stands for.
+/// Returns the reference of a slice's endpoint to its Pod.
 pub(super) fn pod_link(endpoint: &kubernetes::Endpoint, namespace: &Namespace) -> PodLink {
     match (&endpoint.target_ref, endpoint.addresses.first()) {
         (Some(target), _) if target.kind == "Pod" => {
@@ -50,18 +50,18 @@ pub(super) fn pod_link(endpoint: &kubernetes::Endpoint, namespace: &Namespace) -
     }
 }
 
-/// Finds the Pod of a link. `Err` when a named Pod is not there (yet): its endpoint waits for it.
+/// Finds the Pod of a reference. `Err` if a named Pod does not exist (yet): its endpoint waits for it.
 pub(super) type FindPod<'a> = dyn Fn(&PodLink) -> Result<Option<Arc<Workload>>, ()> + 'a;
 
-/// What the endpoints of slices have in common with others, which is kept once.
+/// Values that endpoints of slices share with others.
 pub(super) struct Shared<'a> {
-    /// The endpoints that the slice had before.
+    /// Previous endpoints of the slice.
     pub(super) before: &'a [Candidate],
-    /// Labels of workloads.
+    /// Pool of workloads' labels.
     pub(super) labels: &'a mut Pool<LabelMap>,
 }
 
-/// An endpoint of a slice, with what decides among those of one address and port.
+/// Endpoint of a slice, with its precedence among endpoints with the same address and port.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Candidate {
     pub(super) endpoint: Arc<Endpoint>,
@@ -70,14 +70,14 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// The place in the Service: the first address, and the name of the service port.
+    /// Returns the place of the endpoint in the Service: first address, and name of the service port.
     pub(super) fn place(&self) -> (&str, &Arc<str>) {
         (self.endpoint.address(), &self.endpoint.service_port)
     }
 
-    /// The order of the candidates of one place: the first one is the endpoint. Total but for equal
-    /// endpoints, so that the order of slices, and of endpoints in them, decides nothing. An address that is
-    /// used again belongs to the newest Pod.
+    /// Returns the sort key among the candidates of one place, of which the first is used. It is total except
+    /// for equal endpoints, so the result does not depend on the order of slices and of endpoints in them. A
+    /// reused address belongs to the newest Pod.
     fn precedence(&self) -> impl Ord + '_ {
         let health = match self.endpoint.health {
             HealthStatus::Healthy | HealthStatus::Unknown => 0,
@@ -89,7 +89,7 @@ impl Candidate {
         (health, self.terminating, pod.is_none(), pod, &self.endpoint.attributes.provenance)
     }
 
-    /// The better of two candidates of one place.
+    /// Returns the candidate with precedence.
     pub(super) fn better<'a>(&'a self, other: &'a Self) -> &'a Self {
         if other.precedence() < self.precedence() { other } else { self }
     }
@@ -146,7 +146,7 @@ pub(super) fn endpoints(
     built
 }
 
-/// The addresses of an endpoint as its slice has them, shared with the Pod where it has the same.
+/// Returns the addresses of an endpoint as written in its slice, shared with the Pod if they are equal.
 fn addresses(endpoint: &kubernetes::Endpoint, pod: Option<&Workload>) -> Arc<[Arc<str>]> {
     match pod {
         Some(pod) if pod.addresses == endpoint.addresses => pod.addresses.clone(),
@@ -154,7 +154,7 @@ fn addresses(endpoint: &kubernetes::Endpoint, pod: Option<&Workload>) -> Arc<[Ar
     }
 }
 
-/// The attributes of an endpoint of a slice, from its Pod where there is one.
+/// Returns the attributes of a slice's endpoint, from its Pod if there is one.
 fn attributes(
     pod: Option<&Workload>,
     address: &str,
@@ -177,7 +177,8 @@ fn attributes(
     EndpointAttributes { labels, network, ..EndpointAttributes::of(cluster.clone(), provenance.clone()) }
 }
 
-/// A slice may list another address of a Pod than its first, and ranges of MeshNetworks tell addresses apart.
+/// Returns the network of an endpoint of a Pod. A slice may list an address of a Pod other than its first,
+/// which may be in another range of MeshNetworks.
 fn network_of(pod: &Workload, address: &str, context: &Context<'_>) -> NetworkId {
     let by_range = pod.address() != address
         && context.cluster_network.is_empty()
@@ -185,7 +186,7 @@ fn network_of(pod: &Workload, address: &str, context: &Context<'_>) -> NetworkId
     if by_range { context.networks.network_of(address) } else { pod.network.clone() }
 }
 
-/// Health by the slice's conditions, where a missing condition counts as true.
+/// Returns the health by the slice's conditions. A missing condition counts as true.
 fn health(conditions: EndpointConditions, persistent_session: bool) -> HealthStatus {
     let yes = |condition: Option<bool>| condition.unwrap_or(true);
     match (yes(conditions.ready), yes(conditions.serving), yes(conditions.terminating)) {

@@ -1,20 +1,21 @@
-//! Addresses for hosts of ServiceEntries that have none: computed from the name, so that every replica finds the same
-//! ones without writing anything down.
+//! Addresses for hosts of ServiceEntries without one, computed from the names, so that all replicas agree
+//! without stored state.
 //!
-//! Istio's scheme for DNS capture: a name hashes to one of 256 * 254 places, double hashing resolves collisions, and the
-//! place becomes an address of the reserved range 240.240.0.0/16 (never with 0 or 255 at the end), with an IPv6 twin.
+//! Istio's scheme for DNS capture: a name hashes to one of 256 * 254 places, double hashing resolves
+//! collisions, and the place becomes an address of the reserved range 240.240.0.0/16 (never with 0 or 255 at
+//! the end), with an IPv6 twin.
 
 use std::sync::Arc;
 
 const PLACES: u32 = 256 * 254;
-/// A prime below the number of places, from which the step of the double hashing is taken.
+/// Prime below the number of places, from which the step of the double hashing is derived.
 const STEP_PRIME: u32 = 65011;
 
-/// The pair of one host: IPv4 and IPv6.
+/// IPv4 and IPv6 address of a host.
 pub(crate) type AddressPair = [Arc<str>; 2];
 
-/// Gives each name (`<namespace>/<host>`) its pair of addresses. Names that collide take places in the order given, so
-/// pass them sorted; a name that is given twice has one pair. `None` when all places are taken.
+/// Allocates a pair of addresses for each name (`<namespace>/<host>`). Colliding names take places in the
+/// given order, so pass them sorted; a repeated name has one pair. `None` if all places are taken.
 #[must_use]
 pub(crate) fn allocate<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<(&'a str, Option<AddressPair>)> {
     let mut taken: std::collections::BTreeMap<u32, usize> = std::collections::BTreeMap::new();
@@ -29,7 +30,8 @@ pub(crate) fn allocate<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<(&'a
         }
         result.push((name, None));
     }
-    // Places are counted from 1; an occupied place that would end in 0 moves itself and all after it by one.
+    // Places are counted from 1; an occupied place that would end in 0 shifts itself and all later ones by
+    // one.
     let mut moved = 0;
     for (place, index) in taken {
         if (place + 1 + moved) % 255 == 0 {
@@ -53,7 +55,7 @@ fn addresses(third: u32, fourth: u32) -> AddressPair {
     [v4.into(), v6.into()]
 }
 
-/// A place for a name, where one is free.
+/// Returns a free place for a name, if there is one.
 fn free_place(name: &str, taken: impl Fn(u32) -> bool) -> u32 {
     let hash = fnv1a(name.as_bytes());
     let first = hash % PLACES;
@@ -61,13 +63,14 @@ fn free_place(name: &str, taken: impl Fn(u32) -> bool) -> u32 {
         return first;
     }
     let step = STEP_PRIME - hash % STEP_PRIME;
-    // The sum wraps and is reduced by one less than the number of places: Istio does so, and its addresses are to be met.
-    // Wrapping also means that one round may miss places, so there are several before any free place will do.
+    // The sum wraps and is reduced modulo one less than the number of places, as in Istio, to get the same
+    // addresses. Because of the wrapping, one round may miss places, so there are several rounds before any
+    // free place is taken.
     let mut probes = (1..16 * PLACES).map(|i| hash.wrapping_add(i.wrapping_mul(step)) % (PLACES - 1));
     probes.find(|place| !taken(*place)).or_else(|| (0..PLACES).find(|place| !taken(*place))).unwrap_or(first)
 }
 
-/// FNV-1a, 32 bits.
+/// Computes the 32-bit FNV-1a hash.
 fn fnv1a(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }

@@ -1,5 +1,4 @@
-//! The bound on what the ServiceEntries of one namespace multiply to, so that no tenant takes the memory of
-//! all.
+//! Limit on the endpoints of the ServiceEntries of one namespace, so that no tenant uses the memory of all.
 //!
 //! Entries are in force from the oldest to the youngest as long as their endpoints fit; the order of
 //! arrival does not matter.
@@ -8,11 +7,11 @@ use crate::links::Name;
 use pilotfish_model::Namespace;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Endpoints of all ServiceEntries of a namespace: hosts times addresses times ports times endpoints (limit
-/// `namespace-endpoints`).
+/// Limit on the endpoints of all ServiceEntries of a namespace: hosts times addresses times ports times
+/// endpoints (limit `namespace-endpoints`).
 pub const NAMESPACE_ENDPOINTS: usize = 1_000_000;
 
-/// The cost of each entry, and those that are beyond the bound of their namespace.
+/// Endpoints of each entry, and the entries that exceed the limit of their namespace.
 #[derive(Clone, Default)]
 pub(super) struct Budget {
     /// Endpoints by namespace, in the order of precedence.
@@ -22,17 +21,17 @@ pub(super) struct Budget {
     changed: BTreeSet<Namespace>,
 }
 
-/// An entry that is not in force.
+/// Numbers of an entry that is not in force because of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
-    /// Endpoints that it multiplies to.
+    /// Number of endpoints of the entry.
     pub(super) endpoints: usize,
-    /// Endpoints of the older entries that are in force.
+    /// Number of endpoints of the older entries in force.
     pub(super) older: usize,
 }
 
 impl Budget {
-    /// Notes the age and the endpoints of an entry; `None` when it is gone.
+    /// Sets the creation time and number of endpoints of an entry; `None` removes it.
     pub(super) fn set(&mut self, name: &Name, cost: Option<(i64, usize)>) {
         let of_namespace = self.costs.entry(name.namespace.clone()).or_default();
         let known = self.created.get(name).copied();
@@ -52,8 +51,8 @@ impl Budget {
         }
     }
 
-    /// Decides again in the namespaces that changed. Returns the entries that come into force or leave it;
-    /// `None` when no refusal differs.
+    /// Applies the limit again in namespaces with changes. Returns the entries that come into force or leave
+    /// it; `None` if no refusal has changed.
     pub(super) fn settle(&mut self) -> Option<Vec<Name>> {
         let (mut flipped, mut differs) = (Vec::new(), false);
         for namespace in std::mem::take(&mut self.changed) {
@@ -90,12 +89,12 @@ impl Budget {
         refused
     }
 
-    /// True for an entry that is beyond the bound.
+    /// True for an entry that exceeds the limit.
     pub(super) fn refuses(&self, name: &Name) -> bool {
         self.refused.contains_key(name)
     }
 
-    /// The entries that are beyond the bound.
+    /// Returns the entries that exceed the limit.
     pub(super) fn refused(&self) -> &BTreeMap<Name, Refused> {
         &self.refused
     }

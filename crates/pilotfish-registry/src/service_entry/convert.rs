@@ -1,4 +1,4 @@
-//! ServiceEntry to services and inline endpoints of the model.
+//! Conversion of ServiceEntries to services and inline endpoints of the model.
 
 use crate::labels;
 use crate::settings::RegistrySettings;
@@ -16,16 +16,16 @@ use std::sync::Arc;
 const CONNECT_STRATEGY: &str = "istio.io/connect-strategy";
 const UNIX: &str = "unix://";
 
-/// What a ServiceEntry's conversion depends on beside the ServiceEntry.
+/// Inputs of a ServiceEntry's conversion beside the ServiceEntry.
 pub(super) struct Context<'a> {
     pub(super) provider: Provider,
     pub(super) settings: &'a RegistrySettings,
     pub(super) trust_domain: &'a str,
-    /// The traffic distribution annotation of the namespace.
+    /// Traffic distribution annotation of the namespace.
     pub(super) namespace_distribution: Option<&'a str>,
 }
 
-/// Whether endpoints with a host name as address can be used: the proxy resolves them.
+/// True if the proxy resolves names of endpoints, so that they may have a host name as address.
 pub(super) fn resolves_names(entry: &ServiceEntry) -> bool {
     matches!(entry.resolution, Written::Dns | Written::DnsRoundRobin)
 }
@@ -40,11 +40,11 @@ fn resolution(written: Written) -> Resolution {
     }
 }
 
-/// The services of an entry by host.
+/// Services of an entry by host.
 pub(super) type Hosts = Vec<(Hostname, Vec<Arc<Service>>)>;
 
-/// The services of an entry by host: one for each of its addresses. Addresses that the entry's status lists are in;
-/// those that are computed from the name are not.
+/// Returns the services of an entry by host, one for each of its addresses. Addresses in the entry's status
+/// are included, addresses computed from the name are not.
 pub(super) fn services(object: &Typed<ServiceEntry>, context: &Context<'_>) -> Hosts {
     let mut hosts: Hosts = Vec::new();
     let addresses = addresses(&object.addresses);
@@ -53,7 +53,10 @@ pub(super) fn services(object: &Typed<ServiceEntry>, context: &Context<'_>) -> H
         let hostname = match Hostname::parse(host) {
             Ok(hostname) => hostname,
             Err(error) => {
-                tracing::warn!(object = %object.key(), %host, %error, "the host of a ServiceEntry is left out");
+                tracing::warn!(
+                    object = %object.key(), %host, %error,
+                    "the host of a ServiceEntry is not a valid host name; it is ignored"
+                );
                 continue;
             }
         };
@@ -70,13 +73,14 @@ pub(super) fn services(object: &Typed<ServiceEntry>, context: &Context<'_>) -> H
     hosts
 }
 
-/// A host with the capitals that it was written with.
+/// Returns a host in its original spelling, without the trailing dot.
 fn written(text: &str, hostname: &Hostname) -> Arc<str> {
     let text = text.strip_suffix('.').unwrap_or(text);
     if text == hostname.as_str() { hostname.text() } else { text.into() }
 }
 
-/// Endpoints of an entry: each host has those that it lists and selects, for each address and port.
+/// Returns the number of endpoints of an entry: each host has those that the entry lists and selects, for
+/// each address and port.
 #[must_use]
 pub fn endpoint_count(entry: &ServiceEntry, selected: usize) -> usize {
     let endpoints = entry.endpoints.len().saturating_add(selected);
@@ -139,8 +143,9 @@ fn port(port: &networking::ServicePort) -> Port {
     }
 }
 
-/// The addresses of an entry: IPs and ranges, where a range of one address is that address. What is neither is dropped,
-/// so an entry that has nothing else has no service. Without any, the entry has the unspecified address.
+/// Returns the addresses of an entry: IP addresses and ranges, where a range of one address becomes that
+/// address. Other texts are dropped, so an entry with nothing else has no service. An entry without addresses
+/// has the unspecified address.
 fn addresses(written: &[String]) -> Vec<Arc<str>> {
     if written.is_empty() {
         return vec![Service::UNSPECIFIED.into()];
@@ -154,14 +159,18 @@ fn addresses(written: &[String]) -> Vec<Arc<str>> {
             }
             (_, Ok(_)) => Some(text.as_str().into()),
             _ => {
-                tracing::warn!(address = %text, "the address of a ServiceEntry is neither IP nor range, it is left out");
+                tracing::warn!(
+                    address = %text,
+                    "the address of a ServiceEntry is neither an IP address nor a range; it is ignored"
+                );
                 None
             }
         })
         .collect()
 }
 
-/// The addresses that the status lists for a host: IPv4 and IPv6. They count as long as the entry would be given some.
+/// Returns the IPv4 and IPv6 addresses in the status for a host. They count only while the entry is eligible
+/// for addresses.
 fn status_addresses(entry: &Typed<ServiceEntry>, hostname: &Hostname) -> [Arc<str>; 2] {
     let mut pair: [Arc<str>; 2] = [Arc::default(), Arc::default()];
     if !entry.takes_addresses(&entry.meta().labels, hostname) {
@@ -179,19 +188,19 @@ fn status_addresses(entry: &Typed<ServiceEntry>, hostname: &Hostname) -> [Arc<st
     pair
 }
 
-/// Whether a host without an address may be given one by its name.
+/// True if the host of a service without an address may get one that is derived from its name.
 pub(super) fn takes_address(service: &Service) -> bool {
     &*service.default_address == Service::UNSPECIFIED
         && !service.hostname.is_wildcard()
         && service.resolution != Resolution::Passthrough
 }
 
-/// True for an entry whose hosts are their own endpoints, by their names.
+/// True for an entry whose hosts are their own endpoints, resolved by DNS.
 pub(super) fn is_own_endpoint(entry: &ServiceEntry) -> bool {
     entry.endpoints.is_empty() && entry.workload_selector.is_none() && resolves_names(entry)
 }
 
-/// The endpoints that an entry has without a selector, the same for each of its addresses.
+/// Returns the endpoints of an entry without a selector, which are equal for each of its addresses.
 pub(super) fn endpoints(
     object: &Typed<ServiceEntry>,
     hostname: &Hostname,
@@ -235,7 +244,7 @@ fn of_inline(
     object.ports.iter().map(|port| with_port(&template, port, port_of(&port.name))).collect()
 }
 
-/// The endpoints that a selected workload gives an entry.
+/// Returns the endpoints of a selected workload for an entry.
 pub(super) fn of_workload(
     object: &Typed<ServiceEntry>,
     workload: &Workload,
@@ -254,7 +263,7 @@ pub(super) fn of_workload(
     object.ports.iter().map(|port| with_port(&template, port, port_of(&port.name))).collect()
 }
 
-/// An endpoint with all that does not depend on the port.
+/// Returns an endpoint with all fields that do not depend on the port.
 fn template(addresses: Arc<[Arc<str>]>, health: HealthStatus, attributes: EndpointAttributes) -> Endpoint {
     Endpoint {
         addresses,
@@ -266,8 +275,8 @@ fn template(addresses: Arc<[Arc<str>]>, health: HealthStatus, attributes: Endpoi
     }
 }
 
-/// An endpoint for one port of the entry. A Unix socket has no port; else the endpoint's own port of that name counts,
-/// then the entry's target port, then the port itself.
+/// Returns the endpoint for one port of the entry. A Unix socket has no port; otherwise the endpoint's own
+/// port with that name counts, then the entry's target port, then the port itself.
 fn with_port(template: &Endpoint, port: &networking::ServicePort, own: Option<u32>) -> Arc<Endpoint> {
     let socket = template.address().strip_prefix(UNIX).map(Arc::<str>::from);
     let target = if port.target_port > 0 { port.target_port } else { port.number };
@@ -282,7 +291,7 @@ fn with_port(template: &Endpoint, port: &networking::ServicePort, own: Option<u3
     })
 }
 
-/// What the fields and labels of a WorkloadEntry mean, alone or inline.
+/// Values derived from the fields and labels of a WorkloadEntry or inline endpoint.
 pub(super) struct Parts {
     pub(super) labels: Labels,
     pub(super) locality: Locality,
@@ -291,7 +300,7 @@ pub(super) struct Parts {
     pub(super) tls_mode: TlsMode,
 }
 
-/// Reads a WorkloadEntry with its labels, which may be more than those of its `spec`.
+/// Derives the values of a WorkloadEntry. Its labels may be more than those of its `spec`.
 pub(super) fn parts(
     entry: &WorkloadEntry,
     own_labels: &LabelMap,

@@ -1,9 +1,9 @@
-//! The ServiceEntry registry: ServiceEntries and WorkloadEntries of one store, and the workloads of other registries that
-//! ServiceEntries select.
+//! ServiceEntry registry: ServiceEntries and WorkloadEntries of one store, and the workloads of other
+//! registries that ServiceEntries select.
 //!
-//! Several entries of one namespace may define one host. Their services are listed and their endpoints come together,
-//! the oldest entry first. An entry with a selector remembers which workloads it selects, so a change of one workload
-//! recomputes the selectors that it matches or matched, and nothing else.
+//! Several entries of one namespace may define one host. Their services and endpoints are combined, those of
+//! the oldest entry first. An entry with a selector stores the workloads that it selects, so a change of a
+//! workload recomputes only the selectors that it matches or matched.
 
 mod addresses;
 mod budget;
@@ -29,30 +29,31 @@ use pilotfish_model::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A workload that may be selected, by namespace, with the registry that has it. Pods sort before WorkloadEntries, these
-/// before workloads of other registries.
+/// Workload that can be selected, by namespace, with its registry. Pods sort before WorkloadEntries, and
+/// these before workloads of other registries.
 type Candidate = (Namespace, WorkloadKey, ShardKey);
 
-/// A ServiceEntry with what was made of it. One whose object is gone leaves when the registry settles.
+/// ServiceEntry with its converted values. If its object was deleted, it is removed when the registry
+/// settles.
 #[derive(Clone, Default)]
 struct EntryState {
     object: Option<Typed<ServiceEntry>>,
-    /// The age under which it is filed.
+    /// Creation time under which the entry is indexed.
     created: i64,
     hosts: convert::Hosts,
-    /// When it has a selector: the workloads that it selects.
+    /// Workloads that the entry selects, if it has a selector.
     selected: BTreeSet<Candidate>,
-    /// Endpoints that its hosts share.
+    /// Endpoints shared by its hosts.
     endpoints: SharedEndpoints,
-    /// Endpoints with the name of the entry, for hosts that are exported apart.
+    /// Endpoints with the name of the entry, for hosts of which a client may see only some entries.
     named_endpoints: SharedEndpoints,
 }
 
-/// A list of endpoints as it was made last.
+/// Last list of endpoints.
 #[derive(Clone, Default)]
 struct SharedEndpoints {
     list: Option<Arc<[Arc<Endpoint>]>>,
-    /// True if it is to be made again.
+    /// True if the list must be rebuilt.
     is_stale: bool,
 }
 
@@ -63,14 +64,14 @@ impl EntryState {
     }
 }
 
-/// A WorkloadEntry as the model has it.
+/// WorkloadEntry with its workload in the model.
 #[derive(Clone, Default)]
 struct WorkloadEntryState {
     object: Option<Typed<WorkloadEntry>>,
     workload: Option<Arc<Workload>>,
 }
 
-/// The last update of one host and namespace.
+/// Last update of a host and namespace.
 #[derive(Clone, Default)]
 struct Offered {
     services: Arc<[Arc<Service>]>,
@@ -81,16 +82,16 @@ struct Offered {
 struct Dirty {
     entries: BTreeSet<Name>,
     workload_entries: BTreeSet<Name>,
-    /// Entries that select more or fewer workloads.
+    /// Entries whose selected workloads have changed.
     selections: BTreeSet<Name>,
-    /// Entries whose services are to be made again.
+    /// Entries whose services must be rebuilt.
     converted: BTreeSet<Name>,
     hosts: BTreeSet<ServiceKey>,
-    /// The hosts that take an address by their name may be others now.
+    /// True if the set of hosts with an address derived from their name may have changed.
     allocation: bool,
 }
 
-/// See the module's description.
+/// Registry of ServiceEntries and WorkloadEntries.
 #[derive(Clone)]
 pub struct ServiceEntryRegistry {
     shard: ShardKey,
@@ -99,7 +100,7 @@ pub struct ServiceEntryRegistry {
     trust_domain: Arc<str>,
     distributions: BTreeMap<Namespace, String>,
     entries: BTreeMap<Name, EntryState>,
-    /// The entries of a host by age, then name.
+    /// Entries of a host by creation time, then name.
     entries_of_host: BTreeMap<ServiceKey, BTreeSet<(i64, Name)>>,
     workload_entries: BTreeMap<Name, WorkloadEntryState>,
     candidates: BTreeMap<Candidate, Arc<Workload>>,
@@ -112,13 +113,14 @@ pub struct ServiceEntryRegistry {
 }
 
 impl ServiceEntryRegistry {
-    /// An empty registry for the store that holds the mesh's configuration.
+    /// Returns an empty registry for the store that holds the mesh's configuration.
     #[must_use]
     pub fn new(provider: Provider, settings: RegistrySettings) -> Self {
         Self::with_kinds(provider, settings, &[Kind::Namespace, Kind::ServiceEntry, Kind::WorkloadEntry])
     }
 
-    /// An empty registry that reads WorkloadEntries only: for clusters whose other configuration does not count.
+    /// Returns an empty registry that reads WorkloadEntries only, for clusters whose other configuration is
+    /// ignored.
     #[must_use]
     pub fn workload_entries_only(provider: Provider, settings: RegistrySettings) -> Self {
         Self::with_kinds(provider, settings, &[Kind::WorkloadEntry])
@@ -166,7 +168,8 @@ impl ServiceEntryRegistry {
         }
     }
 
-    /// Takes in a workload, own or foreign, or that it is gone. Marks the hosts of entries that select or selected it.
+    /// Sets or removes a workload of this or another registry. Marks the hosts of entries that select or
+    /// selected it.
     fn set_candidate(&mut self, key: &Candidate, new: Option<Arc<Workload>>) {
         let reachable =
             |workload: &Arc<Workload>| !workload.address().is_empty() || !workload.network.is_empty();
@@ -223,8 +226,7 @@ impl ServiceEntryRegistry {
         }
     }
 
-    /// Selects workloads for entries that changed, and finds which entries are beyond the bound of their
-    /// namespace.
+    /// Selects workloads for changed entries, and finds the entries that exceed the limit of their namespace.
     fn settle_budget(&mut self) {
         for name in std::mem::take(&mut self.dirty.entries) {
             match self.entries.get(&name).and_then(|state| state.object.clone()) {
@@ -292,7 +294,7 @@ impl ServiceEntryRegistry {
         }
     }
 
-    /// Files an entry under its hosts, and no longer under those that it had.
+    /// Moves an entry in the index from its old hosts to its new ones.
     fn file(&mut self, name: &Name, old: &(i64, convert::Hosts), new: &(i64, convert::Hosts)) {
         for key in keys_of(&name.namespace, &old.1) {
             if let Some(entries) = self.entries_of_host.get_mut(&key) {
@@ -309,7 +311,7 @@ impl ServiceEntryRegistry {
         }
     }
 
-    /// Notes the selector of an entry and finds what it selects now.
+    /// Indexes the selector of an entry and returns the workloads that it selects.
     fn select(&mut self, name: &Name, object: &Typed<ServiceEntry>) -> BTreeSet<Candidate> {
         let Some(selector) = &object.workload_selector else {
             self.selecting.remove(name);
@@ -332,8 +334,8 @@ impl ServiceEntryRegistry {
             .collect()
     }
 
-    /// Gives hosts without an address one by their name. The scheme depends on all names, so all are computed; only those
-    /// whose address differs are updated.
+    /// Allocates addresses for hosts without one, by their names. The scheme depends on all names, so all are
+    /// computed; only hosts whose address differs are updated.
     fn settle_allocation(&mut self) {
         if !std::mem::take(&mut self.dirty.allocation) || !self.settings.allocate_addresses {
             return;
@@ -414,7 +416,7 @@ impl ServiceEntryRegistry {
             .collect()
     }
 
-    /// True where a client may see one entry of a host and not another, or a Kubernetes Service of the host
+    /// True if a client may see one entry of a host and not another, or a Kubernetes Service with the host
     /// and no entry.
     fn exported_apart(&self, key: &ServiceKey) -> bool {
         let mut services = self.entries_of(key).flat_map(|name| self.services_of(name, key));
@@ -423,13 +425,13 @@ impl ServiceEntryRegistry {
         !is_public || services.any(|service| service.export_to != first.export_to)
     }
 
-    /// The endpoints of all entries of a host; each address of an entry brings them once more. Hosts that
-    /// have the endpoints of one entry share its list.
+    /// Builds the endpoints of all entries of a host, repeated for each address of an entry. Hosts with the
+    /// endpoints of one entry share its list.
     fn build_endpoints(&mut self, key: &ServiceKey) -> Arc<[Arc<Endpoint>]> {
         let exported_apart = self.exported_apart(key);
         let names: Vec<Name> = self.entries_of(key).cloned().collect();
         let mut all = Vec::new();
-        // A proxy that takes one answer at a time can have one endpoint for each port.
+        // With `DNS_ROUND_ROBIN`, a cluster of Envoy (LOGICAL_DNS) can have only one endpoint for each port.
         let mut taken: BTreeSet<Option<PortId>> = BTreeSet::new();
         for name in &names {
             if exported_apart {
@@ -452,8 +454,8 @@ impl ServiceEntryRegistry {
         all.into()
     }
 
-    /// The endpoints that an entry has for one of its hosts, with its name where it is exported apart from
-    /// others: the same list for all hosts, but where the host itself is the endpoint.
+    /// Returns the endpoints of an entry for one of its hosts, with the entry's name if it is exported apart
+    /// from others. All hosts share one list, unless the host itself is the endpoint.
     fn endpoints_of(&mut self, name: &Name, key: &ServiceKey, exported_apart: bool) -> Arc<[Arc<Endpoint>]> {
         let Some(state) = self.entries.get(name) else { return Arc::default() };
         let Some(object) = &state.object else { return Arc::default() };
@@ -483,8 +485,8 @@ impl ServiceEntryRegistry {
     }
 }
 
-/// The list before, or its pointers in the places where endpoints are equal: lists of many hosts are then
-/// compared by pointers.
+/// Returns the previous list if it is equal, else the new list with the previous pointers of equal endpoints,
+/// so that lists of many hosts are compared by pointers.
 fn kept(before: Option<&Arc<[Arc<Endpoint>]>>, mut new: Vec<Arc<Endpoint>>) -> Arc<[Arc<Endpoint>]> {
     let Some(before) = before else { return new.into() };
     let mut is_equal = before.len() == new.len();
@@ -498,7 +500,8 @@ fn kept(before: Option<&Arc<[Arc<Endpoint>]>>, mut new: Vec<Arc<Endpoint>>) -> A
     if is_equal { before.clone() } else { new.into() }
 }
 
-/// Whether an entry can use a workload: a host name or a Unix socket only where the proxy resolves names.
+/// True if an entry can use a workload. A host name or a Unix socket as address needs an entry whose
+/// resolution is DNS.
 fn can_use(entry: &ServiceEntry, workload: &Workload) -> bool {
     convert::resolves_names(entry) || !workload.is_dns_only()
 }

@@ -1,4 +1,4 @@
-//! WorkloadEntry to workload of the model.
+//! Conversion of WorkloadEntries to workloads of the model.
 
 use super::convert::{self, Context};
 use crate::labels;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 const HEALTH_CHECKS: &str = "proxy.istio.io/health-checks-enabled";
 const GROUP: &str = "istio.io/autoRegistrationGroup";
 
-/// The key of an entry's workload.
+/// Returns the key of an entry's workload.
 pub(super) fn key(object: &Typed<WorkloadEntry>, context: &Context<'_>) -> WorkloadKey {
     WorkloadKey {
         kind: WorkloadKind::WorkloadEntry,
@@ -20,7 +20,7 @@ pub(super) fn key(object: &Typed<WorkloadEntry>, context: &Context<'_>) -> Workl
     }
 }
 
-/// Converts a WorkloadEntry. Labels of its metadata go before those of its `spec`.
+/// Converts a WorkloadEntry. Labels of its metadata take precedence over those of its `spec`.
 pub(super) fn convert(object: &Typed<WorkloadEntry>, context: &Context<'_>) -> Workload {
     let meta = object.meta();
     let of_meta = meta.labels.iter().map(|(key, value)| (key.clone(), value.clone()));
@@ -59,7 +59,7 @@ fn ports(written: &BTreeMap<String, u32>) -> BTreeMap<Arc<str>, u32> {
     set.map(|(name, number)| (name.as_str().into(), *number)).collect()
 }
 
-/// An entry whose health is checked counts only while its status reports healthy; others always count.
+/// True for an entry without health checks, or whose status reports it as healthy.
 fn is_healthy(object: &Typed<WorkloadEntry>, checks: bool) -> bool {
     let annotation = object.meta().annotations.get(HEALTH_CHECKS);
     let is_checked =

@@ -15,7 +15,8 @@ use std::time::SystemTime;
 /// Hosts of Kubernetes Services, of ServiceEntries and of ServiceImports, and one of live registries alone.
 const HOSTS: [&str; 5] = ["s1.ns", "h1.com", "s2.ns", "s1.ns.svc.clusterset.local", "live.com"];
 
-/// The live registries: two instances of a type that wins over Kubernetes, and one in another cluster that loses to all.
+/// The live registries: two instances of a type that wins over Kubernetes, and one in another cluster that
+/// loses to all.
 pub fn shards() -> [ShardKey; 3] {
     let consul = ShardKey::new(Provider::new(0, "Consul"), "c1");
     let nacos = ShardKey::new(Provider::new(2, "nacos"), "c2");

@@ -12,7 +12,8 @@ pub fn settings(cluster: &str) -> RegistrySettings {
     RegistrySettings { cluster: cluster.into(), ..RegistrySettings::default() }
 }
 
-/// A controller with a feed for each of some clusters; the first is the primary one and has the configuration.
+/// A controller with a feed for each of some clusters; the first is the primary one and has the
+/// configuration.
 pub struct Mesh {
     pub controller: AggregateController,
     writer: WorldWriter,

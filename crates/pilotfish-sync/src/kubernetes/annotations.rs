@@ -1,42 +1,42 @@
-//! The annotations of the Polaris controller, with what they mean and how they are checked.
+//! Annotations of the Polaris controller: parsing and validation.
 
 use crate::{AliasKey, Metadata, ServiceKey, Text};
 use std::collections::BTreeMap;
 
-/// What begins all of them.
+/// Prefix of all annotations.
 const PREFIX: &str = "polarismesh.cn/";
 
-/// Weight where none is written.
+/// Default weight.
 const WEIGHT: u32 = 100;
-/// The largest weight.
+/// Maximum weight.
 const MOST_WEIGHT: u32 = 65_535;
 
-/// `polarismesh.cn/sync` of a Service or Namespace: `Some` when it is there.
+/// `polarismesh.cn/sync` of a Service or Namespace; `None` if it is missing.
 pub(super) fn sync(annotations: &BTreeMap<String, String>) -> Option<bool> {
     annotations.get(&format!("{PREFIX}sync")).map(|value| value == "true")
 }
 
-/// What a Service asks for.
+/// Options in the annotations of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Options {
-    /// The service of the other registry.
+    /// Service name in the other registry.
     pub(super) target: ServiceKey,
-    /// A further name of it.
+    /// Additional name of the service.
     pub(super) alias: Option<AliasKey>,
-    /// Whether its Pods are registered; else they do so themselves.
+    /// True if its Pods are registered by this sync; else they register themselves.
     pub(super) registers: bool,
-    /// What every instance gets.
+    /// Metadata of every instance.
     pub(super) metadata: Metadata,
     weight: u32,
     /// Weights by `ORDINAL-PORT`, for StatefulSets.
     custom_weights: BTreeMap<String, u32>,
-    /// Heartbeats that the application sends.
+    /// TTL of the heartbeats that the application sends, in seconds.
     pub(super) ttl: Option<u8>,
 }
 
 /// Label of a Pod, or key of `metadata`, with the version of the instance.
 const CUSTOM_VERSION: &str = "polarismesh.cn/customVersion";
-/// Label or key that has the version where there is no [`CUSTOM_VERSION`].
+/// Label or key with the version if there is no [`CUSTOM_VERSION`].
 const VERSION: &str = "version";
 
 /// Returns the version of an instance with this metadata; empty for none.
@@ -45,7 +45,7 @@ pub(super) fn version(metadata: &Metadata) -> Text {
 }
 
 impl Options {
-    /// Reads the annotations of a Service. What is wrong with one costs that one alone, and is told.
+    /// Parses the annotations of a Service. An invalid annotation is ignored and reported.
     pub(super) fn read(
         namespace: &str,
         name: &str,
@@ -69,7 +69,7 @@ impl Options {
         (this, reader.problems)
     }
 
-    /// The weight of a Pod's port.
+    /// Returns the weight of a Pod's port.
     pub(super) fn weight(&self, pod: Option<&str>, port: u16) -> u32 {
         let ordinal = pod.and_then(|name| name.rsplit_once('-')).map(|(_, ordinal)| ordinal);
         let custom = ordinal.and_then(|ordinal| self.custom_weights.get(&format!("{ordinal}-{port}")));
@@ -83,7 +83,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The value of an annotation that is there and not empty.
+    /// Returns the value of an annotation; `None` if it is missing or empty.
     fn text(&self, name: &str) -> Option<&'a str> {
         let value = self.annotations.get(&format!("{PREFIX}{name}"))?;
         Some(value.trim()).filter(|value| !value.is_empty())
@@ -102,7 +102,7 @@ impl<'a> Reader<'a> {
         number
     }
 
-    /// An alias needs both halves, as in the original controller.
+    /// An alias needs both namespace and name, as in the original controller.
     fn alias(&mut self, target: &ServiceKey) -> Option<AliasKey> {
         let (namespace, name) = match (self.text("aliasNamespace"), self.text("aliasService")) {
             (Some(namespace), Some(name)) => (namespace, name),

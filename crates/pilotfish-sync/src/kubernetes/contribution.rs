@@ -1,4 +1,4 @@
-//! What one Service with its slices and Pods becomes.
+//! Conversion of one Service with its slices and Pods.
 
 use super::ObjectName;
 use super::annotations::{Options, version};
@@ -9,29 +9,29 @@ use pilotfish_config::kubernetes::{
 use pilotfish_model::{Labels, Typed};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most problems that are kept of one Service; the rest is counted.
+/// Maximum number of problems kept for one Service; more are only counted.
 const MOST_PROBLEMS: usize = 10;
 
-/// What a Service becomes.
+/// Result of converting a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Contribution {
-    /// The service of the other registry.
+    /// Service name in the other registry.
     pub(super) target: ServiceKey,
-    /// `None` when it cannot be there.
+    /// `None` if the service cannot exist in the other registry.
     pub(super) service: Option<DesiredService>,
-    /// The Pods among its endpoints.
+    /// The Pods of its endpoints.
     pub(super) pods: BTreeSet<ObjectName>,
-    /// One line each.
+    /// One line per problem.
     pub(super) problems: Vec<String>,
 }
 
-/// What is behind a Service.
+/// Slices and Pods of a Service.
 pub(super) struct Endpoints<'a> {
     pub(super) slices: Vec<&'a Typed<EndpointSlice>>,
     pub(super) pods: &'a BTreeMap<ObjectName, Labels>,
 }
 
-/// Makes it.
+/// Converts a Service.
 pub(super) fn contribution(
     target: &dyn Target,
     service: &Typed<Service>,
@@ -113,9 +113,9 @@ impl Maker<'_> {
             ObjectName::new(namespace, target.name.as_str())
         });
         let labels = pod.as_ref().and_then(|pod| pods.get(pod)).cloned().unwrap_or_default();
-        // Absent counts as ready.
+        // A missing condition counts as ready.
         let ready = endpoint.conditions.ready.unwrap_or(true);
-        // The first address stands for the endpoint: the others are the same by another way.
+        // Additional addresses lead to the same endpoint.
         let Some(address) = endpoint.addresses.first() else { return };
         for port in ports {
             let Some(number) = port.port.filter(|number| *number > 0) else { continue };
@@ -145,8 +145,8 @@ impl Maker<'_> {
     }
 }
 
-/// One place is one instance: of two ports with the same number, or an endpoint in two slices while it moves, the one counts whose
-/// protocol is the first, and it is ready if either is.
+/// Adds an instance. Each place is one instance: if two ports have the same number, or an endpoint is in two
+/// slices while it moves, the first protocol in order wins, and the instance is ready if either is.
 fn merge(made: &mut BTreeMap<Place, Instance>, place: Place, instance: Instance) {
     let ready = instance.ready;
     let kept = made.entry(place).or_insert_with(|| instance.clone());

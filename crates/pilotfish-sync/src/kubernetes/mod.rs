@@ -1,7 +1,8 @@
-//! A cluster as what another registry should have.
+//! Conversion of a cluster to the desired content of another registry.
 //!
-//! [`Cluster`] keeps the objects, and what each Service contributes. An object that changes makes the Services stale that depend on it;
-//! only these are read again, and only their services of the other registry are named as changed.
+//! [`Cluster`] keeps the objects and the contribution of each Service. A changed object marks the Services
+//! that depend on it as stale; only these are converted again, and only their services in the other registry
+//! are reported as changed.
 
 mod annotations;
 mod contribution;
@@ -16,39 +17,36 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// Namespaces of the system, which are never synced.
+/// System namespaces, which are never synced.
 const SYSTEM: [&str; 5] = ["kube-system", "kube-public", "kube-node-lease", "istio-system", "polaris-system"];
 
-/// Which Services are synced that say nothing themselves.
+/// Default for Services without the annotation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// All, but where the namespace says no.
+    /// Sync, unless the namespace opts out.
     #[default]
     All,
-    /// None, but where the namespace says yes.
+    /// Do not sync, unless the namespace opts in.
     Demand,
 }
 
-/// How a cluster is read.
+/// Settings of reading a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterSettings {
-    /// What holds without annotations.
+    /// Default without annotations.
     pub mode: Mode,
-    /// Namespaces that are not synced, beside those of the system.
+    /// Namespaces that are not synced, in addition to system namespaces.
     pub ignored: BTreeSet<Text>,
 }
 
-/// An object of a cluster, of whichever kind the context says.
+/// Namespace and name of an object; the context defines its kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectName {
-    /// Its namespace.
     pub namespace: Text,
-    /// Its name.
     pub name: Text,
 }
 
 impl ObjectName {
-    /// That object.
     pub fn new(namespace: impl Into<Text>, name: impl Into<Text>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
@@ -59,46 +57,45 @@ impl ObjectName {
 }
 
 impl fmt::Display for ObjectName {
-    /// `namespace/name`.
+    /// Formats `namespace/name`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
 }
 
-/// Something about a Service that cannot be synced as it is.
+/// A problem that prevents a Service from being synced as it is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// The Service of the cluster.
     pub service: ObjectName,
-    /// What, and what happens now, in one line.
+    /// Problem and consequence, in one line.
     pub message: String,
 }
 
-/// A slice, as far as it counts.
+/// A slice with its Service.
 struct Slice {
     service: ObjectName,
     slice: Typed<EndpointSlice>,
 }
 
-/// See the module.
+/// Objects of a cluster, and the contribution of each Service.
 pub struct Cluster {
     target: Arc<dyn Target>,
     settings: ClusterSettings,
-    /// Namespaces, with what they say about syncing.
+    /// Namespaces, with the value of their sync annotation.
     namespaces: BTreeMap<Text, Option<bool>>,
     services: BTreeMap<ObjectName, Typed<Service>>,
     slices: BTreeMap<ObjectName, Slice>,
     slices_of: BTreeMap<ObjectName, BTreeSet<ObjectName>>,
     pods: BTreeMap<ObjectName, Labels>,
-    /// The Services that have a Pod among their endpoints.
+    /// Services by the Pods of their endpoints.
     services_of: BTreeMap<ObjectName, BTreeSet<ObjectName>>,
-    /// Services that have to be read again.
+    /// Services to convert again.
     stale: BTreeSet<ObjectName>,
     contributions: BTreeMap<ObjectName, Contribution>,
-    /// The Services that a service of the other registry is made of.
+    /// Source Services of each service in the other registry.
     sources: BTreeMap<ServiceKey, BTreeSet<ObjectName>>,
     dirty: BTreeSet<ServiceKey>,
-    /// Namespaces that were not wanted before.
+    /// True if a namespace was not desired before.
     has_new_namespace: bool,
 }
 
@@ -123,10 +120,9 @@ impl Cluster {
         }
     }
 
-    /// The kinds that are read.
     pub const KINDS: [Kind; 4] = [Kind::Namespace, Kind::Service, Kind::Pod, Kind::EndpointSlice];
 
-    /// An object is new or differs. Other kinds are no matter.
+    /// Handles a new or changed object. Other kinds are ignored.
     pub fn apply(&mut self, object: &Object) {
         let name = ObjectName::of(object.key());
         match object.key().kind {
@@ -156,7 +152,7 @@ impl Cluster {
         }
     }
 
-    /// An object is gone.
+    /// Handles a deleted object.
     pub fn delete(&mut self, key: &ObjectKey) {
         let name = ObjectName::of(key);
         match key.kind {
@@ -208,18 +204,19 @@ impl Cluster {
         self.stale.insert(service);
     }
 
-    /// Whether the namespace is one that may be synced at all.
+    /// True if the namespace is never synced.
     fn is_ignored(&self, namespace: &str) -> bool {
         SYSTEM.contains(&namespace) || self.settings.ignored.contains(namespace)
     }
 
-    /// What holds for what says nothing itself.
+    /// Default for the Services of a namespace.
     fn namespace_is_synced(&self, namespace: &str) -> bool {
         let says = self.namespaces.get(namespace).copied().flatten();
         !self.is_ignored(namespace) && says.unwrap_or(self.settings.mode == Mode::All)
     }
 
-    /// Whether a Service is synced: its own word counts before that of its namespace. One without ports or without a selector never is.
+    /// True if a Service is synced: its annotation precedes that of its namespace. A Service without ports or
+    /// without a selector is never synced.
     fn is_synced(&self, service: &Typed<Service>) -> bool {
         let namespace = service.namespace().as_str();
         let says = annotations::sync(&service.meta().annotations);
@@ -229,7 +226,7 @@ impl Cluster {
             && says.unwrap_or_else(|| self.namespace_is_synced(namespace))
     }
 
-    /// Reads the stale Services again.
+    /// Converts the stale Services again.
     fn refresh(&mut self) {
         for name in std::mem::take(&mut self.stale) {
             let new = self.services.get(&name).filter(|service| self.is_synced(service)).map(|service| {
@@ -278,14 +275,14 @@ impl Cluster {
         }
     }
 
-    /// The services of the other registry for which something changed since this was asked last. `true` with it when there may be new
-    /// namespaces.
+    /// Returns the services of the other registry with changes since the last call, and `true` if there may
+    /// be new namespaces.
     pub fn take_changed(&mut self) -> (BTreeSet<ServiceKey>, bool) {
         self.refresh();
         (std::mem::take(&mut self.dirty), std::mem::take(&mut self.has_new_namespace))
     }
 
-    /// What there should be of these services, or of everything; namespaces always all.
+    /// Returns the desired content: these services or everything, always with all namespaces.
     pub fn desired(&mut self, scope: Option<&BTreeSet<ServiceKey>>) -> Desired {
         self.refresh();
         let namespaces = self.namespaces.keys().filter(|name| self.namespace_is_synced(name));
@@ -307,7 +304,7 @@ impl Cluster {
         Desired { namespaces, services }
     }
 
-    /// What several Services contribute to one; where they differ, the first by namespace and name counts.
+    /// Merges the contributions of several Services to one; the first by namespace and name wins.
     fn service(&self, key: &ServiceKey) -> Option<(ServiceKey, DesiredService)> {
         let sources = self.sources.get(key)?;
         let mut merged: Option<DesiredService> = None;
@@ -328,12 +325,12 @@ impl Cluster {
         Some((key.clone(), merged?))
     }
 
-    /// The Services that a service of the other registry is made of.
+    /// Returns the source Services of a service in the other registry.
     pub fn sources(&self, key: &ServiceKey) -> impl Iterator<Item = &ObjectName> {
         self.sources.get(key).into_iter().flatten()
     }
 
-    /// What cannot be synced as it is, in the order of the Services.
+    /// Returns the problems, sorted by Service.
     pub fn problems(&mut self) -> Vec<Problem> {
         self.refresh();
         let of = |(name, part): (&ObjectName, &Contribution)| {

@@ -1,4 +1,4 @@
-//! The stand-in for a Consul agent, started by hand: `cargo run -p pilotfish-testkit --bin consul`.
+//! Simulated Consul agent, started by hand: `cargo run -p pilotfish-testkit --bin consul`.
 #![allow(clippy::print_stdout, reason = "a command-line tool")]
 
 use clap::Parser;

@@ -1,5 +1,5 @@
-//! Compares what Pilotfish sends with the recorded cases, and holds it against the list of known differences: from files in this
-//! process, through a real API server, or what `oracle/ask.py` got over the wire.
+//! Compares Pilotfish's resources with the recorded cases and the list of known differences. Sources are
+//! files in this process, a real API server, or the dumps of `oracle/ask.py` over the wire.
 #![allow(clippy::print_stdout, reason = "a command-line tool")]
 
 use anyhow::{Context, Result, bail};
@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Compares what Pilotfish sends with the recorded cases. The exit code is 1 unless exactly the known differences are there.
+/// Compares what Pilotfish sends with the recorded cases. The exit code is 1 unless exactly the known
+/// differences are there.
 #[derive(Parser)]
 struct Args {
     /// Cases whose name matches, with `*`; may repeat.
@@ -40,7 +41,8 @@ struct Args {
     /// Compares what is in this folder, CASE.PROXY.json, instead of translating.
     #[arg(long, value_name = "DIR", conflicts_with = "write_differences")]
     dumps: Option<PathBuf>,
-    /// Writes what differs now into the list, where each difference keeps its reason, and the documentation made from it.
+    /// Writes what differs now into the list, where each difference keeps its reason, and the documentation
+    /// made from it.
     #[arg(long)]
     write_differences: bool,
     /// The folder with the cases. The list of known differences is beside it.
@@ -91,7 +93,7 @@ fn scores(cases: &[Case], args: &Args) -> Result<(Way, Scores)> {
     }
     if args.live {
         let live = Live::start()?;
-        // One cluster has one case at a time.
+        // A cluster has the objects of one case at a time.
         let found = |case: &Case| kept(case, live.dumps(case, args.recorded_names));
         return Ok((Way::Live, oracle::score(cases, 1, found)));
     }
@@ -170,7 +172,7 @@ fn print_kinds(scores: &Scores) {
     }
 }
 
-/// Differences of one form.
+/// Differences with the same path.
 struct Row<'a> {
     count: usize,
     known: usize,
@@ -210,7 +212,7 @@ fn percent(same: usize, all: usize) -> f64 {
     if all == 0 { 0.0 } else { 100.0 * same as f64 / all as f64 }
 }
 
-/// Whether a name matches a pattern in which `*` stands for anything.
+/// True if a name matches a pattern in which `*` matches anything.
 fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };

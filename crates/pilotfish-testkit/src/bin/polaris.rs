@@ -1,4 +1,5 @@
-//! The stand-in for Polaris, to try docs/registries/polaris.md by hand: `cargo run -p pilotfish-testkit --bin polaris`.
+//! Simulated Polaris server, to try docs/registries/polaris.md by hand: `cargo run -p pilotfish-testkit --bin
+//! polaris`.
 
 use anyhow::Result;
 use clap::Parser;

@@ -1,4 +1,4 @@
-//! Connections: their limit, protocols and ends.
+//! Connections: their limit, protocols and shutdown.
 
 use super::request::serve;
 use super::server::Shared;
@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// What Go's HTTP/2 server allows on one connection.
+/// Stream limit of Go's HTTP/2 server for one connection.
 pub(super) const HTTP2_STREAMS: u32 = 250;
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
@@ -35,7 +35,8 @@ pub(super) async fn run(shared: Arc<Shared>, listener: TcpListener) {
     }
 }
 
-/// [config, `limits.http_max_conns_per_client`] One connection too many is answered with 429, over TLS it is closed.
+/// [config, `limits.http_max_conns_per_client`] Excess connections are answered with 429; over TLS they are
+/// closed.
 pub(super) async fn connection(shared: Arc<Shared>, mut io: TcpStream, client: IpAddr) {
     const TEXT: &str = "Your IP is issuing too many concurrent connections, please rate limit your calls\n";
     let Some(_place) = Place::take(&shared, client) else {
@@ -44,13 +45,13 @@ pub(super) async fn connection(shared: Arc<Shared>, mut io: TcpStream, client: I
             let head = format!(
                 "HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{TEXT}"
             );
-            // The client may be gone.
+            // Fails if the client is gone.
             let _ = io.write_all(head.as_bytes()).await;
             let _ = io.shutdown().await;
         }
         return;
     };
-    // A socket that takes no options is closed already.
+    // Fails for a closed socket.
     let _ = io.set_nodelay(true);
     let tls = shared.tls.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
     match tls {
@@ -68,7 +69,7 @@ pub(super) async fn connection(shared: Arc<Shared>, mut io: TcpStream, client: I
 
 pub(super) async fn http1(shared: Arc<Shared>, io: impl AsyncRead + AsyncWrite + Unpin) {
     let service = service_fn(move |request| serve(shared.clone(), request));
-    // How a connection ends is the client's affair, or a fault that was asked for.
+    // Errors are caused by the client, or by an injected fault.
     let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(io), service).await;
 }
 
@@ -79,7 +80,7 @@ pub(super) async fn http2(shared: Arc<Shared>, io: impl AsyncRead + AsyncWrite +
     let _ = builder.serve_connection(TokioIo::new(io), service).await;
 }
 
-/// One of a client's connections, while it is open.
+/// An open connection of a client.
 pub(super) struct Place {
     pub(super) shared: Arc<Shared>,
     pub(super) client: IpAddr,
@@ -112,7 +113,7 @@ impl Drop for Place {
     }
 }
 
-/// A query that waits for a change, while it waits.
+/// Counts a blocked query while it waits for a change.
 pub(super) struct Blocked(pub(super) Arc<Shared>);
 
 impl Blocked {
@@ -129,12 +130,12 @@ impl Drop for Blocked {
     }
 }
 
-/// The bytes of an answer, and perhaps a break after them.
+/// Bytes of a response, optionally followed by a broken connection.
 #[derive(Default)]
 pub(super) struct Content {
     pub(super) bytes: Option<Bytes>,
     pub(super) broken: bool,
-    /// What came before the break was sent.
+    /// True once the bytes before the break were sent.
     pub(super) is_sent: bool,
 }
 
@@ -148,7 +149,7 @@ impl Body for Content {
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match self.bytes.take() {
             Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
-            // What was sent before leaves first.
+            // Sends the earlier bytes first.
             None if self.broken && !self.is_sent => {
                 self.is_sent = true;
                 context.waker().wake_by_ref();

@@ -6,7 +6,8 @@ use regex::Regex;
 use serde_json::Value;
 use std::collections::VecDeque;
 
-/// [filtering] An expression: selectors with `==`, `!=`, `is empty`, `in`, `contains`, `matches`, joined by `and`, `or`, `not` and parentheses.
+/// [filtering] Expression: selectors with `==`, `!=`, `is empty`, `in`, `contains`, `matches`, joined by
+/// `and`, `or`, `not` and parentheses.
 pub(super) enum Filter {
     And(Box<Self>, Box<Self>),
     Or(Box<Self>, Box<Self>),
@@ -146,7 +147,7 @@ impl Filter {
         }
     }
 
-    /// `Service.Meta.key` or `Service.Meta["key"]`.
+    /// Parses a selector such as `Service.Meta.key` or `Service.Meta["key"]`.
     pub(super) fn selector(token: &Token) -> Result<Vec<String>, String> {
         let Token::Word(text) = token else { return Err(format!("not a selector: {token:?}")) };
         let mut parts = Vec::new();
@@ -186,7 +187,7 @@ pub(super) fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Whether something at the path satisfies the test; what is within a list is looked at one by one.
+/// True if a value at the path satisfies the test; lists are searched item by item.
 pub(super) fn any(value: &Value, path: &[String], test: &dyn Fn(&Value) -> bool) -> bool {
     let Some((name, rest)) = path.split_first() else { return test(value) };
     match value {

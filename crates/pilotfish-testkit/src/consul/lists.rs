@@ -1,4 +1,4 @@
-//! What reads of a data centre give.
+//! Results of reads in a data centre.
 
 use super::filter::Filter;
 use super::options::Rights;
@@ -26,7 +26,7 @@ impl Store {
         json!({"Node": self.nodes.get(node), "Service": service, "Checks": own})
     }
 
-    /// [catalog, list nodes for service] The same in one object, without health.
+    /// [catalog, list nodes for service] Instance and node in one object, without health.
     pub(super) fn flat(&self, node: &str, service: &Value) -> Value {
         let mut flat = self.nodes.get(node).cloned().unwrap_or_else(|| json!({}));
         let meta = flat.as_object_mut().and_then(|node| node.remove("Meta")).unwrap_or_default();
@@ -43,7 +43,7 @@ impl Store {
         flat
     }
 
-    /// [catalog, list services] Names, each with the tags of all its instances.
+    /// [catalog, list services] Service names, each with the tags of all its instances.
     pub(super) fn list_services(&self, query: &Query, rights: &Rights) -> Answer<Listed> {
         let filter = query.get("filter").filter(|text| !text.is_empty()).map(Filter::parse).transpose()?;
         let mut names: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -76,7 +76,7 @@ impl Store {
         }))
     }
 
-    /// [catalog, list services for node] `null` where there is no such node: a 404 in this stand-in's words.
+    /// [catalog, list services for node] `null` for an unknown node, which this simulation answers with 404.
     pub(super) fn node_services(&self, name: &str) -> Listed {
         let Some(node) = self.nodes.get(name) else { return Listed::whole(Value::Null) };
         let own = self.services.iter().filter(|((on, _), _)| on == name);
@@ -85,7 +85,7 @@ impl Store {
         Listed::whole(json!({"Node": node, "Services": services}))
     }
 
-    /// [kv, read key] 404 where there is nothing.
+    /// [kv, read key] 404 for an unknown key.
     pub(super) fn read_key(&self, key: &str, query: &Query) -> Answer<Value> {
         let below = || self.kv.range(key.to_owned()..).take_while(|(name, _)| name.starts_with(key));
         if query.has("keys") {

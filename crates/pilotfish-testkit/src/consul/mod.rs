@@ -1,13 +1,14 @@
-//! A stand-in for a Consul agent, written from HashiCorp's documentation: the real one cannot be had from a package registry.
+//! Simulated Consul agent, written from HashiCorp's documentation, since the real one is not available from a
+//! package registry.
 //!
-//! It speaks HTTP/1.1 over TCP, and HTTP/1.1 or HTTP/2 over TLS, on real sockets. Each rule names the page that it comes from, as
-//! `[blocking]`: a page of Consul's HTTP API documentation (`api-docs/...`), or `[config]`, the agent's configuration reference.
-//! Where the documentation leaves something open, the stand-in does what costs a client most: it wakes queries more often than
-//! it must, never less. It knows nothing of Pilotfish's client; clients that others wrote are tried against it in
-//! `tests/real_consul_clients.rs`.
+//! It serves HTTP/1.1 over TCP, and HTTP/1.1 or HTTP/2 over TLS, on real sockets. Each rule names its source,
+//! as `[blocking]`: a page of Consul's HTTP API documentation (`api-docs/...`), or `[config]`, the agent's
+//! configuration reference. If the documentation is ambiguous, the simulation does what costs a client most:
+//! it wakes queries more often than necessary, never less. It does not depend on Pilotfish's client;
+//! third-party clients are tested against it in `tests/real_consul_clients.rs`.
 //!
-//! Not here: Connect, peering, prepared queries, Enterprise's namespaces, and the running of HTTP, TCP and script checks (such a
-//! check keeps the status that it is given).
+//! Not simulated: Connect, peering, prepared queries, Enterprise's namespaces, and the execution of HTTP, TCP
+//! and script checks (such a check keeps its given status).
 
 mod connection;
 mod filter;

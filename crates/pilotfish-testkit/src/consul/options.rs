@@ -1,29 +1,30 @@
-//! How a stand-in is started, what it does wrong, and what clients did.
+//! Options, faults and request records of a simulated agent.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How a stand-in is started.
+/// Options of a simulated agent.
 pub struct ConsulOptions {
-    /// Where it listens.
     pub address: SocketAddr,
-    /// The data centres that it answers for; the first one is the agent's own.
+    /// Served data centres; the first one is the agent's own.
     pub datacenters: Vec<String>,
-    /// The name of the agent's node.
+    /// Name of the agent's node.
     pub node: String,
-    /// [config, `limits.http_max_conns_per_client`] Connections of one address.
+    /// [config, `limits.http_max_conns_per_client`] Maximum number of connections of one address.
     pub connections_per_client: usize,
-    /// Tokens and what they may; `None`: ACLs are off.
+    /// Tokens with their rights; `None` if ACLs are off.
     pub acl: Option<Acl>,
-    /// TLS with a certificate; plain without.
+    /// TLS with a certificate; `None` for plaintext.
     pub tls: Option<ConsulTls>,
-    /// [agent/check, `DeregisterCriticalServiceAfter`] How often services with critical checks are reaped, and the least time that is allowed.
+    /// [agent/check, `DeregisterCriticalServiceAfter`] Interval at which services with critical checks are
+    /// reaped.
     pub reap_every: Duration,
-    /// See `reap_every`.
+    /// Minimum accepted value of `DeregisterCriticalServiceAfter`.
     pub reap_minimum: Duration,
-    /// [streaming] Blocking queries of `health/service` come from a local view, without two of the headers.
+    /// [streaming] True if blocking queries of `health/service` are served from a local view, without two of
+    /// the headers.
     pub streaming: bool,
 }
 
@@ -43,49 +44,49 @@ impl Default for ConsulOptions {
     }
 }
 
-/// The certificate of a stand-in, in PEM.
+/// Certificate of a simulated agent, in PEM.
 #[derive(Clone)]
 pub struct ConsulTls {
-    /// The server's certificate and those that follow.
+    /// Certificate chain of the server.
     pub chain: String,
-    /// Its key.
     pub key: String,
-    /// Clients must have a certificate of this authority.
+    /// Authority of client certificates; `None` if they are not required.
     pub client_root: Option<String>,
-    /// Whether HTTP/2 is offered, as Consul does.
+    /// True if HTTP/2 is offered, as by Consul.
     pub http2: bool,
 }
 
-/// [acl] Who may what; the default policy is `deny`.
+/// [acl] Rights of tokens; the default policy is `deny`.
 #[derive(Clone, Debug, Default)]
 pub struct Acl {
-    /// The rights of each token. A token that is not here is unknown (403); requests without one are `anonymous`.
+    /// Rights of each token. Unknown tokens are refused (403); requests without one have the rights of
+    /// `anonymous`.
     pub tokens: BTreeMap<String, Rights>,
-    /// The rights of requests without a token.
+    /// Rights of requests without a token.
     pub anonymous: Rights,
-    /// Consul 1.11 and later do not tell those without a token that something was left out, so as not to tell strangers that it exists.
+    /// True to hide omissions from requests without a token, as in Consul 1.11 and later, so that strangers
+    /// do not detect that data exists.
     pub hide_from_anonymous: bool,
 }
 
-/// What a token may.
+/// Rights of a token.
 #[derive(Clone, Debug, Default)]
 pub struct Rights {
-    /// Everything.
+    /// All rights.
     pub management: bool,
-    /// `service_prefix "..." { policy = "read" }`.
+    /// Prefixes of readable services: `service_prefix "..." { policy = "read" }`.
     pub services: Vec<String>,
-    /// `node_prefix "" { policy = "read" }`.
+    /// True if nodes are readable: `node_prefix "" { policy = "read" }`.
     pub nodes: bool,
 }
 
 impl Rights {
-    /// Everything.
     #[must_use]
     pub fn management() -> Self {
         Self { management: true, ..Self::default() }
     }
 
-    /// Reads all nodes, and the services whose names begin so.
+    /// Read access to all nodes, and to services with these name prefixes.
     #[must_use]
     pub fn reader(services: &[&str]) -> Self {
         Self {
@@ -104,59 +105,55 @@ impl Rights {
     }
 }
 
-/// What a server does wrong.
+/// Faulty behaviour of a server.
 #[derive(Clone, Debug)]
 pub enum ConsulFault {
-    /// Answers this status and text.
+    /// Responds with this status and text.
     Status(u16, String),
-    /// Sends half of the answer's JSON, as if it were whole.
+    /// Sends half of the response's JSON, as if it were complete.
     Truncated,
-    /// Sends half of the answer and closes the connection.
+    /// Sends half of the response and closes the connection.
     Cut,
-    /// Sends what is no JSON.
+    /// Sends invalid JSON.
     Garbled,
-    /// Never answers.
     Hang,
-    /// Answers so much later.
+    /// Delays responses.
     Slow(Duration),
     /// Reports these indexes one after the other, and then its own again.
     Indexes(VecDeque<u64>),
-    /// [consistency] Reports this as the milliseconds since a follower heard from the leader, where `stale` allows a follower to answer.
+    /// [consistency] Reports this number of milliseconds since a follower's last contact to the leader, if
+    /// `stale` allows a follower to respond.
     LastContact(u64),
-    /// Answers with an empty result, as a catalog that was lost.
+    /// Responds with an empty result, as if the catalog was lost.
     Empty,
 }
 
-/// What clients did since the counts were last taken.
+/// Counters of client activity since they were last read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConsulCounts {
-    /// Requests by the first three parts of their path, as `GET health/service`.
+    /// Requests by the first three segments of their path, such as `GET health/service`.
     pub requests: BTreeMap<String, u64>,
-    /// Connections that are open now.
+    /// Number of open connections.
     pub connections: usize,
-    /// The most that were open at once.
+    /// Maximum number of concurrent connections.
     pub most_connections: usize,
-    /// Connections over the limit.
+    /// Number of connections over the limit.
     pub refused: u64,
-    /// Queries that wait for a change now.
+    /// Number of blocked queries.
     pub blocked: usize,
 }
 
 impl ConsulCounts {
-    /// All requests.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.requests.values().sum()
     }
 }
 
-/// A request as a client made it, for tests that look at parameters.
+/// A recorded request, for tests of its parameters.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// When.
     pub at: Instant,
-    /// Path and query.
     pub uri: String,
-    /// The token.
     pub token: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Reads, and how they block until something changes.
+//! Reads and blocking queries.
 
 use super::connection::{Blocked, Content};
 use super::filter::Filter;
@@ -15,13 +15,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// [blocking] The longest `wait`, and the one of a query that names none.
+/// [blocking] Maximum `wait`, and the default of a query without one.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(600);
 pub(super) const DEFAULT_WAIT: Duration = Duration::from_secs(300);
-/// [blocking] A wait is lengthened by up to this part of itself.
+/// [blocking] A wait is lengthened by up to this fraction.
 pub(super) const JITTER_PART: u32 = 16;
 
-/// [consistency] Who may answer a read.
+/// [consistency] Consistency mode of a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Consistency {
     Default,
@@ -86,7 +86,8 @@ impl Read {
         })
     }
 
-    /// [blocking] The index of what is asked for. A service that does not exist has none of its own: any change of services counts.
+    /// [blocking] Index of the requested data. A service that does not exist has no index of its own: any
+    /// change of services counts.
     pub(super) fn index(&self, store: &Store, query: &Query) -> u64 {
         let index = match self {
             Self::Services => {
@@ -111,7 +112,7 @@ impl Read {
 
     pub(super) fn is_known(&self) -> Answer<()> {
         match self {
-            // [health, list checks in state] The states that there are.
+            // [health, list checks in state] Valid states.
             Self::State(state)
                 if !["any", "unknown", "passing", "warning", "critical"].contains(&state.as_str()) =>
             {
@@ -121,7 +122,7 @@ impl Read {
         }
     }
 
-    /// The value, and whether something was left out for want of rights.
+    /// The value, and a flag for omissions because of missing rights.
     pub(super) fn value(&self, store: &Store, query: &Query, rights: &Rights) -> Answer<Listed> {
         let mut listed = match self {
             Self::Services => return store.list_services(query, rights),
@@ -155,7 +156,7 @@ impl Read {
     }
 }
 
-/// A list, and whether something was left out for want of rights.
+/// A list, and a flag for omissions because of missing rights.
 pub(super) struct Listed {
     pub(super) value: Value,
     pub(super) filtered: bool,
@@ -179,7 +180,8 @@ impl Listed {
         Self { value: Value::Array(list), filtered }
     }
 
-    /// [health, list service instances] `tag` and `node-meta` may be repeated and must all hold; `passing`; then the filter.
+    /// [health, list service instances] Applies `tag` and `node-meta`, which may be repeated and must all
+    /// match, then `passing`, then the filter.
     pub(super) fn narrow(&mut self, read: &Read, query: &Query) -> Answer<()> {
         let filter = query.get("filter").filter(|text| !text.is_empty()).map(Filter::parse).transpose()?;
         let Value::Array(items) = &mut self.value else { return Ok(()) };
@@ -206,7 +208,7 @@ pub(super) fn checks_of(entry: &Value) -> impl Iterator<Item = &Value> {
     entry.get("Checks").and_then(Value::as_array).into_iter().flatten()
 }
 
-/// [catalog, `node-meta`] A pair `key:value`.
+/// [catalog, `node-meta`] True if a pair `key:value` matches.
 pub(super) fn has_meta(meta: Option<&Value>, pair: &str) -> bool {
     let (key, value) = pair.split_once(':').unwrap_or((pair, ""));
     meta.and_then(|meta| meta.get(key)).and_then(Value::as_str) == Some(value)
@@ -239,7 +241,7 @@ pub(super) async fn get(
     if let Some(ConsulFault::Empty) = fault {
         listed.value = if listed.value.is_object() { json!({}) } else { json!([]) };
     }
-    // [blocking] A list of reported indexes goes on with every answer.
+    // [blocking] Each response uses the next one of injected indexes.
     for (prefix, fault) in &mut state.faults {
         if let (true, ConsulFault::Indexes(indexes)) = (path.starts_with(prefix.as_str()), fault) {
             indexes.pop_front();
@@ -251,7 +253,7 @@ pub(super) async fn get(
         Found::json(&listed.value)
     };
     if listed.value.is_null() {
-        // [kv] A key that is not there is a 404 that can be waited for.
+        // [kv] A missing key is a 404 that can be waited for.
         found = Found { status: StatusCode::NOT_FOUND, ..Found::nothing() };
     }
     let streamed =
@@ -261,14 +263,14 @@ pub(super) async fn get(
     Ok(found)
 }
 
-/// [kv, raw] The value alone.
+/// [kv, raw] The value without JSON.
 pub(super) fn raw(value: &Value) -> Found {
     let text = value.pointer("/0/Value").and_then(Value::as_str).unwrap_or_default();
     let bytes = STANDARD.decode(text).unwrap_or_default();
     Found { body: Content { bytes: Some(bytes.into()), ..Content::default() }, ..Found::nothing() }
 }
 
-/// What the headers of a read tell.
+/// Values for the headers of a read.
 pub(super) struct About {
     pub(super) index: u64,
     pub(super) consistency: Consistency,
@@ -278,7 +280,7 @@ pub(super) struct About {
 }
 
 impl About {
-    /// [consistency] [index] The headers of every read.
+    /// [consistency] [index] Headers of every read.
     pub(super) fn headers(&self, state: &State, fault: Option<&ConsulFault>) -> Vec<(&'static str, String)> {
         let policy = if state.acl.is_some() { "deny" } else { "allow" };
         let backend = if self.streamed { "streaming" } else { "blocking-query" };
@@ -296,7 +298,7 @@ impl About {
             headers.push(("x-consul-knownleader", state.leader.to_string()));
             headers.push(("x-consul-lastcontact", last_contact.to_string()));
         }
-        // [index, results filtered by ACLs] Consul 1.11 and later say so.
+        // [index, results filtered by ACLs] Reported since Consul 1.11.
         let hidden = state.acl.as_ref().is_some_and(|acl| acl.hide_from_anonymous) && !self.authenticated;
         if self.filtered && !hidden {
             headers.push(("x-consul-results-filtered-by-acls", "true".to_owned()));
@@ -312,7 +314,7 @@ pub(super) fn index_parameter(query: &Query) -> Answer<u64> {
     }
 }
 
-/// The index that is reported: that of the store, or one that a fault has next.
+/// Reported index: that of the store, or the next one of a fault.
 pub(super) fn reported(fault: Option<&ConsulFault>, read: &Read, store: &Store, query: &Query) -> u64 {
     match fault {
         Some(ConsulFault::Indexes(indexes)) if !indexes.is_empty() => indexes[0],
@@ -320,8 +322,8 @@ pub(super) fn reported(fault: Option<&ConsulFault>, read: &Read, store: &Store, 
     }
 }
 
-/// [blocking] Waits until the index is higher than the one asked with, or `wait` and its jitter are over. A lower index does not end the
-/// wait: such a query returns when its time is over.
+/// [blocking] Waits until the index exceeds the one of the query, or `wait` and its jitter are over. A lower
+/// index does not end the wait: such a query returns on its timeout.
 pub(super) async fn wait_for_change(
     shared: &Arc<Shared>,
     path: &str,
@@ -353,7 +355,7 @@ pub(super) async fn wait_for_change(
         }
         match timeout_at(deadline, changes.changed()).await {
             Ok(Ok(())) => {}
-            // Its time is over; the sender lives as long as this.
+            // Timeout; the sender outlives this function.
             _ => return Ok(()),
         }
     }
@@ -366,7 +368,7 @@ pub(super) fn datacenter<'a>(state: &State, options: &'a ConsulOptions, query: &
         .or_else(|| options.datacenters.first().map(String::as_str));
     match dc {
         Some(dc) if state.stores.contains_key(dc) => Ok(dc),
-        // [kv] "No path to datacenter" where there is none of that name.
+        // [kv] "No path to datacenter" for an unknown data centre.
         _ => refuse(StatusCode::INTERNAL_SERVER_ERROR, "No path to datacenter"),
     }
 }
@@ -378,7 +380,7 @@ pub(super) fn get_now(shared: &Shared, parts: &[&str], rights: &Rights) -> Answe
     let store = own_store(&state, options);
     let agent = &options.node;
     let value = match parts {
-        // [status] The address of the leader's Raft; empty while there is none.
+        // [status] Raft address of the leader; empty without a leader.
         ["status", "leader"] => json!(if state.leader { "127.0.0.1:8300" } else { "" }),
         ["status", "peers"] => json!(["127.0.0.1:8300"]),
         // [catalog, list datacenters] Works without a leader.

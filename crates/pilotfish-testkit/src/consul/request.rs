@@ -1,4 +1,4 @@
-//! Requests and answers, without what they are about.
+//! Generic parts of requests and responses.
 
 use super::connection::Content;
 use super::options::{Asked, ConsulFault, Rights};
@@ -20,7 +20,6 @@ use tokio::time::{Instant, sleep};
 /// [kv] A value may have 512 KiB; JSON around it is small.
 pub(super) const MAX_BODY: usize = 1 << 20;
 
-/// What is answered instead of data.
 #[derive(Debug)]
 pub(super) struct Refusal(pub(super) StatusCode, pub(super) String);
 
@@ -30,7 +29,6 @@ pub(super) fn refuse<T>(status: StatusCode, text: impl Into<String>) -> Answer<T
     Err(Refusal(status, text.into()))
 }
 
-/// The parameters behind the `?`.
 pub(super) struct Query(pub(super) Vec<(String, String)>);
 
 impl Query {
@@ -75,7 +73,7 @@ pub(super) fn decode(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What a handler gives back: a value, and the headers of a read.
+/// Result of a handler: a value, and the headers of a read.
 pub(super) struct Found {
     pub(super) status: StatusCode,
     pub(super) body: Content,
@@ -94,7 +92,7 @@ impl Found {
         }
     }
 
-    /// Agent endpoints that only confirm have no content.
+    /// Empty response of agent endpoints that only confirm.
     pub(super) fn nothing() -> Self {
         let body = Content::default();
         Self { status: StatusCode::OK, body, json: false, headers: Vec::new() }
@@ -133,7 +131,7 @@ pub(super) fn response_of_refusal(Refusal(status, text): Refusal) -> Response<Co
     response
 }
 
-/// [index, authentication] The token comes in one of two headers, or, deprecated, as a parameter.
+/// [index, authentication] Token from one of two headers, or, deprecated, from a parameter.
 pub(super) fn token(headers: &HeaderMap, query: &Query) -> Option<String> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let bearer = || text("authorization").and_then(|value| value.strip_prefix("Bearer "));
@@ -166,7 +164,7 @@ pub(super) async fn serve_whole(shared: &Arc<Shared>, head: &Parts, body: &Bytes
     } else {
         write(shared, &head.method, parts, &query, body, &rights)
     };
-    // A query that blocked may meet a fault that came meanwhile.
+    // A blocked query is also affected by faults that were injected during its wait.
     let fault = fault_for(&shared.lock(), path);
     Ok(spoil(fault.as_ref(), found?))
 }
@@ -198,7 +196,7 @@ pub(super) fn spoil(fault: Option<&ConsulFault>, mut found: Found) -> Found {
     found
 }
 
-/// [acl] A token that nobody knows is refused; none is the anonymous one.
+/// [acl] Rights of a token: an unknown one is refused, a missing one is anonymous.
 pub(super) fn rights(state: &State, token: Option<&str>) -> Answer<Rights> {
     match (&state.acl, token) {
         (None, _) => Ok(Rights::management()),
@@ -210,7 +208,7 @@ pub(super) fn rights(state: &State, token: Option<&str>) -> Answer<Rights> {
     }
 }
 
-/// A duration as Go writes it: `90s`, `1m30s`, `250ms`.
+/// Parses a duration in Go's format: `90s`, `1m30s`, `250ms`.
 pub(super) fn duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut sum = Duration::ZERO;
@@ -234,7 +232,7 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
     (!text.is_empty()).then_some(sum)
 }
 
-/// A number that differs from call to call; of no use but for jitter and names.
+/// A different number for each call, for jitter and names only.
 pub(super) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -1,4 +1,4 @@
-//! A running stand-in, and what its connections share.
+//! A running simulated agent, and the state of its connections.
 
 use super::connection::run;
 use super::options::{Acl, Asked, ConsulCounts, ConsulFault, ConsulOptions, ConsulTls};
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-/// A running stand-in; ends when dropped.
+/// A running simulated agent; ends on drop.
 pub struct Consul {
     pub(super) shared: Arc<Shared>,
     pub(super) address: SocketAddr,
@@ -26,7 +26,7 @@ pub(super) struct Shared {
     pub(super) options: ConsulOptions,
     pub(super) tls: Mutex<Option<TlsAcceptor>>,
     pub(super) state: Mutex<State>,
-    /// Rises with every change, so that blocked queries look again.
+    /// Incremented with every change, to wake blocked queries.
     pub(super) changes: watch::Sender<u64>,
 }
 
@@ -41,10 +41,10 @@ pub(super) struct State {
 }
 
 impl Consul {
-    /// Starts one.
+    /// Starts an agent.
     ///
     /// # Panics
-    /// When the address is taken, or the certificate is none.
+    /// When the address is in use, or the certificate is invalid.
     pub async fn start(options: ConsulOptions) -> Self {
         let tls = options.tls.as_ref().map(acceptor);
         let stores = Store::all(&options);
@@ -69,29 +69,28 @@ impl Consul {
         consul
     }
 
-    /// One with the defaults.
+    /// Starts an agent with the default options.
     pub async fn plain() -> Self {
         Self::start(ConsulOptions::default()).await
     }
 
-    /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its address as a URL.
+    /// Listen address as a URL.
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.shared.options.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
     }
 
-    /// Kills it: connections are cut, nobody listens. What it had stays for [`Consul::resume`].
+    /// Kills the agent: closes all connections and the listener. Its data stays for [`Consul::resume`].
     pub async fn kill(&mut self) {
         if let Some(server) = self.server.take() {
             server.abort();
-            // It was aborted.
+            // Always an error: the task was aborted.
             let _ = server.await;
         }
         let mut state = self.shared.lock();
@@ -103,7 +102,7 @@ impl Consul {
     /// Listens again at the same address.
     ///
     /// # Panics
-    /// When the address is taken.
+    /// When the address is in use.
     pub async fn resume(&mut self) {
         let socket = if self.address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
         let socket = socket.expect("sockets can be had");
@@ -114,38 +113,37 @@ impl Consul {
         self.server = Some(tokio::spawn(run(self.shared.clone(), listener)));
     }
 
-    /// Loses everything, as a server without its disk: indexes are low again.
+    /// Loses all data, like a server without its disk: indexes restart at a low value.
     pub fn forget(&self) {
         let stores = Store::all(&self.shared.options);
         self.change(|state| state.stores = stores);
     }
 
-    /// Has a leader, or has lost it.
+    /// Sets the presence of a leader.
     pub fn set_leader(&self, leader: bool) {
         self.change(|state| state.leader = leader);
     }
 
-    /// Changes who may what.
     pub fn set_acl(&self, acl: Option<Acl>) {
         self.change(|state| state.acl = acl);
     }
 
-    /// Presents another certificate to new connections.
+    /// Uses another certificate for new connections.
     pub fn set_tls(&self, tls: &ConsulTls) {
         *self.shared.tls.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(acceptor(tls));
     }
 
-    /// Does this wrong for requests whose path begins so, as `/v1/health/service/web`, until [`Consul::heal`].
+    /// Injects a fault for requests with this path prefix, such as `/v1/health/service/web`, until
+    /// [`Consul::heal`].
     pub fn fail(&self, path: &str, fault: ConsulFault) {
         self.change(|state| state.faults.push((path.to_owned(), fault)));
     }
 
-    /// Does nothing wrong any more.
     pub fn heal(&self) {
         self.change(|state| state.faults.clear());
     }
 
-    /// The counts; those of requests begin again.
+    /// Counters; resets those of requests.
     #[must_use]
     pub fn take_counts(&self) -> ConsulCounts {
         let mut state = self.shared.lock();
@@ -156,19 +154,18 @@ impl Consul {
         counts
     }
 
-    /// The counts.
     #[must_use]
     pub fn counts(&self) -> ConsulCounts {
         self.shared.lock().counts.clone()
     }
 
-    /// The requests since this was last called; the first call starts the list.
+    /// Requests since the last call; the first call starts the recording.
     #[must_use]
     pub fn take_asked(&self) -> Vec<Asked> {
         self.shared.lock().asked.replace(Vec::new()).unwrap_or_default()
     }
 
-    /// Registers as `PUT /v1/catalog/register` does, without a socket.
+    /// Registers like `PUT /v1/catalog/register`, without a socket.
     ///
     /// # Panics
     /// When the registration is refused.
@@ -178,7 +175,7 @@ impl Consul {
         });
     }
 
-    /// Takes away as `PUT /v1/catalog/deregister` does, without a socket.
+    /// Deregisters like `PUT /v1/catalog/deregister`, without a socket.
     ///
     /// # Panics
     /// When it is refused.

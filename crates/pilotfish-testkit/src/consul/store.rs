@@ -1,4 +1,4 @@
-//! What one data centre has.
+//! Data of one data centre.
 
 use super::options::ConsulOptions;
 use super::request::{Answer, Query, duration, refuse, uuid};
@@ -11,21 +11,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What one data centre has. Nodes, services and checks are kept as they are answered.
+/// Data of one data centre. Nodes, services and checks are stored in the format of responses.
 pub(super) struct Store {
     pub(super) index: u64,
     pub(super) nodes: BTreeMap<String, Value>,
-    /// By node and id.
+    /// Services by node and id.
     pub(super) services: BTreeMap<(String, String), Value>,
-    /// By name: node and id.
+    /// Nodes and ids by service name.
     pub(super) names: BTreeMap<String, BTreeSet<(String, String)>>,
     pub(super) checks: BTreeMap<(String, String), Value>,
     pub(super) kv: BTreeMap<String, Pair>,
     pub(super) sessions: BTreeMap<String, Session>,
-    /// [session, `LockDelay`] Keys that may not be locked yet.
+    /// [session, `LockDelay`] Keys that cannot be locked yet.
     pub(super) delayed: BTreeMap<String, Instant>,
     pub(super) ttls: BTreeMap<(String, String), Ttl>,
-    /// Since when a check is critical, and after how long its service goes.
+    /// Time since which a check is critical, and the time until its service is deregistered.
     pub(super) reapable: BTreeMap<(String, String), (Instant, Duration)>,
     pub(super) reaped: Instant,
     pub(super) nodes_index: u64,
@@ -33,7 +33,7 @@ pub(super) struct Store {
     pub(super) checks_index: u64,
     pub(super) sessions_index: u64,
     pub(super) deleted_index: u64,
-    /// [blocking] Each service has an index of its own.
+    /// [blocking] Index of each service.
     pub(super) by_service: BTreeMap<String, u64>,
 }
 
@@ -66,7 +66,8 @@ impl Store {
         options.datacenters.iter().map(named).collect()
     }
 
-    /// A server has itself in its catalog: its node with `serfHealth`, and the service `consul`.
+    /// Creates the data of a server, which has itself in its catalog: its node with `serfHealth`, and the
+    /// service `consul`.
     pub(super) fn new(dc: &str, agent: &str) -> Self {
         let mut store = Self {
             index: 10,
@@ -123,7 +124,7 @@ impl Store {
         self.touch_node(name, index);
     }
 
-    /// What changes on a node changes every service that has an instance there.
+    /// Updates the index of every service with an instance on a changed node.
     pub(super) fn touch_node(&mut self, node: &str, index: u64) {
         let own =
             self.services.range((node.to_owned(), String::new())..).take_while(|((on, _), _)| on == node);
@@ -132,7 +133,7 @@ impl Store {
         }
     }
 
-    /// [agent/service] [catalog] A service with what it does not say filled in.
+    /// [agent/service] [catalog] Stores a service with defaults for missing fields.
     pub(super) fn put_service(&mut self, node: &str, payload: &Value) -> Answer<()> {
         let name = first(&[text_of(payload, "Service"), text_of(payload, "Name")]).to_owned();
         if name.is_empty() {
@@ -202,7 +203,7 @@ impl Store {
         }
     }
 
-    /// [catalog, `Check`] With the id of a service on the node it is a check of that service, else one of the node.
+    /// [catalog, `Check`] Stores a check: of a service with the id of one on the node, or else of the node.
     pub(super) fn put_check(
         &mut self,
         node: &str,
@@ -274,7 +275,7 @@ impl Store {
         self.checks.insert(key, check);
     }
 
-    /// [agent/service, register] A service of the agent's own node, with its checks.
+    /// [agent/service, register] Registers a service of the agent's own node, with its checks.
     pub(super) fn agent_register(
         &mut self,
         options: &ConsulOptions,
@@ -303,7 +304,8 @@ impl Store {
         Ok(())
     }
 
-    /// [agent/check, register] A check is critical until it was seen otherwise, or begins with the status that is given.
+    /// [agent/check, register] Registers a check, which is critical until its first result unless a status is
+    /// given.
     pub(super) fn agent_check(
         &mut self,
         options: &ConsulOptions,
@@ -385,7 +387,7 @@ impl Store {
         query: &Query,
     ) -> Answer<()> {
         match query.get("enable") {
-            // [agent/service, maintenance] A boolean, as Go reads it.
+            // [agent/service, maintenance] A boolean in Go's format.
             Some("true" | "True" | "TRUE" | "t" | "T" | "1") => {
                 let reason = query.get("reason").filter(|reason| !reason.is_empty());
                 let payload = json!({"Name": "Maintenance Mode", "Notes": reason.unwrap_or("Maintenance mode is enabled"), "Type": "maintenance"});
@@ -415,7 +417,7 @@ impl Store {
         !due.is_empty()
     }
 
-    /// [session, create] The defaults, and the limits of the TTL.
+    /// [session, create] Applies defaults, and the limits of the TTL.
     pub(super) fn create_session(&mut self, agent: &str, payload: &Value) -> Answer<String> {
         let ttl = text_of(payload, "TTL");
         let seconds = duration(ttl).filter(|_| !ttl.is_empty());
@@ -448,7 +450,7 @@ impl Store {
         Ok(id)
     }
 
-    /// [session, `Behavior`, `LockDelay`] What it held is released or deleted, and cannot be locked for a while.
+    /// [session, `Behavior`, `LockDelay`] Releases or deletes its keys, which cannot be locked for a while.
     pub(super) fn destroy_session(&mut self, id: &str) {
         let Some(session) = self.sessions.remove(id) else { return };
         let index = self.next();

@@ -1,10 +1,11 @@
-//! What time does: checks, services and sessions that end.
+//! Timeouts of checks, services and sessions.
 
 use super::server::Shared;
 use tokio::time::Instant;
 
-/// [agent/check, TTL] A check that was not refreshed in time is critical. [agent/check, `DeregisterCriticalServiceAfter`] A service whose
-/// check was critical for so long is deregistered. [session, TTL] A session that was not renewed is invalid.
+/// Applies timeouts. [agent/check, TTL] A check that was not refreshed in time becomes critical.
+/// [agent/check, `DeregisterCriticalServiceAfter`] A service whose check was critical for that time is
+/// deregistered. [session, TTL] A session that was not renewed becomes invalid.
 pub(super) fn tick(shared: &Shared) {
     let now = Instant::now();
     let mut state = shared.lock();

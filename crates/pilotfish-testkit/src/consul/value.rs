@@ -1,8 +1,8 @@
-//! Values as they are written and answered.
+//! JSON values of requests and responses.
 
 use serde_json::{Map, Value, json};
 
-/// A field by its name, in any case and with underscores or without, as agents read it [agent/service, register].
+/// Field by its name in any case, with or without underscores, as agents accept it [agent/service, register].
 pub(super) fn field<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
     let object = value.as_object()?;
     object.get(name).or_else(|| {
@@ -30,7 +30,7 @@ pub(super) fn first<'a>(texts: &[&'a str]) -> &'a str {
     texts.iter().find(|text| !text.is_empty()).copied().unwrap_or_default()
 }
 
-/// A copy without the indexes, to tell whether a write changes something.
+/// True if both are equal except for indexes, so that a write changes nothing.
 pub(super) fn same(old: Option<&Value>, new: &Value) -> bool {
     let plain = |value: &Value| {
         let mut object = value.as_object().cloned().unwrap_or_default();
@@ -64,7 +64,7 @@ pub(super) fn service_value(payload: &Value, id: &str, name: &str) -> Value {
         "EnableTagOverride": field(payload, "EnableTagOverride").and_then(Value::as_bool).unwrap_or_default(),
         "Proxy": object(payload, "Proxy"), "Connect": object(payload, "Connect"),
     });
-    // Present only where it says something.
+    // Only included if it is set.
     if !text_of(payload, "Kind").is_empty() {
         service["Kind"] = json!(text_of(payload, "Kind"));
     }

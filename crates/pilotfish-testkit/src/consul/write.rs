@@ -1,4 +1,4 @@
-//! Writes: the catalog, sessions and keys.
+//! Writes to the catalog, sessions and keys.
 
 use super::options::{ConsulOptions, Rights};
 use super::read::datacenter;
@@ -19,7 +19,7 @@ pub(super) fn write(
     body: &Bytes,
     rights: &Rights,
 ) -> Answer<Found> {
-    // [acl] Every write here needs a right that only management has in this stand-in.
+    // [acl] In this simulation, all of these writes need management rights.
     if !rights.management {
         return refuse(StatusCode::FORBIDDEN, "Permission denied");
     }
@@ -80,7 +80,7 @@ pub(super) fn put(
                 );
             }
         }
-        // [agent/service, maintenance] A critical check of a well-known name marks it.
+        // [agent/service, maintenance] Implemented as a critical check with a well-known name.
         ["agent", "service", "maintenance", id] => {
             if !store.services.contains_key(&(agent.to_owned(), (*id).to_owned())) {
                 return refuse(StatusCode::NOT_FOUND, format!("Unknown service ID {id:?}"));
@@ -100,7 +100,7 @@ pub(super) fn put(
     Ok(Found::nothing())
 }
 
-/// [catalog, register entity] A node, and with it a service, a check, or several checks.
+/// [catalog, register entity] Registers a node, and optionally a service and checks.
 pub(super) fn catalog_register(state: &mut State, options: &ConsulOptions, payload: &Value) -> Answer<()> {
     let (node, address) = (text_of(payload, "Node"), text_of(payload, "Address"));
     if node.is_empty() || address.is_empty() {
@@ -114,7 +114,7 @@ pub(super) fn catalog_register(state: &mut State, options: &ConsulOptions, paylo
     let Some(store) = state.stores.get_mut(&dc) else {
         return refuse(StatusCode::INTERNAL_SERVER_ERROR, "No path to datacenter");
     };
-    // [catalog, `SkipNodeUpdate`] A node that is there stays as it is.
+    // [catalog, `SkipNodeUpdate`] Keeps an existing node.
     let skip = field(payload, "SkipNodeUpdate").and_then(Value::as_bool).unwrap_or_default();
     if !(skip && store.nodes.contains_key(node)) {
         store.put_node(
@@ -138,7 +138,7 @@ pub(super) fn catalog_register(state: &mut State, options: &ConsulOptions, paylo
     Ok(())
 }
 
-/// [catalog, deregister entity] A check, a service with its checks, or a node with all that it has.
+/// [catalog, deregister entity] Removes a check, a service with its checks, or a node with everything on it.
 pub(super) fn catalog_deregister(state: &mut State, options: &ConsulOptions, payload: &Value) -> Answer<()> {
     let node = text_of(payload, "Node");
     if node.is_empty() {
@@ -158,7 +158,7 @@ pub(super) fn catalog_deregister(state: &mut State, options: &ConsulOptions, pay
     Ok(())
 }
 
-/// [session] Sessions are made, renewed and destroyed.
+/// [session] Creates, renews and destroys sessions.
 pub(super) fn put_session(
     state: &mut State,
     options: &ConsulOptions,
@@ -172,7 +172,7 @@ pub(super) fn put_session(
     };
     let value = match parts {
         ["session", "create"] => json!({"ID": store.create_session(&options.node, payload)?}),
-        // [session, delete] One that is not there is no mistake.
+        // [session, delete] A missing one is no error.
         ["session", "destroy", id] => {
             store.destroy_session(id);
             json!(true)
@@ -189,7 +189,7 @@ pub(super) fn put_session(
     Ok(Found::json(&value))
 }
 
-/// [kv, create/update] `cas`, `acquire` and `release` decide whether the write counts.
+/// [kv, create/update] Writes a key, subject to `cas`, `acquire` and `release`.
 pub(super) fn put_key(
     state: &mut State,
     options: &ConsulOptions,
@@ -236,7 +236,7 @@ pub(super) fn put_key(
     Ok(Found::json(&json!(true)))
 }
 
-/// [kv, delete] `recurse` and `cas`.
+/// [kv, delete] Deletes keys, with `recurse` and `cas`.
 pub(super) fn delete_key(
     state: &mut State,
     options: &ConsulOptions,

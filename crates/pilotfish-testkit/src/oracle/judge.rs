@@ -1,16 +1,16 @@
-//! Whether what was found is exactly what the list of known differences says.
+//! Comparison of the results with the list of known differences.
 
 use super::known::{Key, Known, State, UNEXPLAINED, Way, at, case_of, key};
 use super::{CaseScore, Scores};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// What is not as the list says; nothing when all is well.
+/// Deviations from the list; empty if there are none.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Verdict(pub Vec<String>);
 
 impl Verdict {
-    /// Whether everything is as listed.
+    /// True without deviations.
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.0.is_empty()
@@ -24,7 +24,8 @@ impl fmt::Display for Verdict {
 }
 
 impl Known {
-    /// Whether what was found is what the list says. `all`: whether these are all cases, so that each entry must be about one of them.
+    /// Compares the results with the list. `all` is true if the scores have all cases, so that each entry
+    /// must match one of them.
     #[must_use]
     pub fn judge(&self, scores: &Scores, way: Way, all: bool) -> Verdict {
         let cases: BTreeSet<&str> = scores.0.iter().map(|case| &*case.case).collect();

@@ -1,4 +1,4 @@
-//! The list of known differences: what it says.
+//! List of known differences.
 
 use crate::compare::Difference;
 use anyhow::{Context, Result, bail};
@@ -8,29 +8,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
-/// How what Pilotfish sends was found.
+/// Method by which Pilotfish's resources were obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
     /// The case's files, read in this process.
     Files,
-    /// The case's files, read by the executable and asked over ADS.
+    /// The case's files, read by the executable, and requests over ADS.
     Wire,
     /// A real API server with the case's objects.
     Live,
 }
 
-/// The list of known differences. A difference is in it once.
+/// List of known differences, without duplicates.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Known {
-    /// Differences on purpose.
+    /// Intended differences.
     #[serde(default)]
     pub(super) kept: Vec<Entry>,
-    /// Differences that are to be mended.
+    /// Differences that should be fixed.
     #[serde(default)]
     pub(super) open: Vec<Entry>,
-    /// Objects that istiod, which the recordings ran without its webhook, reads and that are refused here.
+    /// Objects that istiod accepts, whose recordings were made without its webhook, and that Pilotfish
+    /// refuses.
     #[serde(default)]
     pub(super) refused: Vec<Refused>,
 }
@@ -40,27 +41,27 @@ pub struct Known {
 #[serde(deny_unknown_fields)]
 pub(super) struct Entry {
     pub(super) reason: String,
-    /// Where they show; everywhere when empty.
+    /// Methods by which they appear; all if empty.
     #[serde(default)]
     pub(super) only: BTreeSet<Way>,
-    /// By `CASE/PROXY`.
+    /// Differing resources by `CASE/PROXY`.
     pub(super) differs: BTreeMap<String, Resources>,
 }
 
-/// By kind and name, as `listeners 0.0.0.0_443`.
+/// Resources by kind and name, such as `listeners 0.0.0.0_443`.
 pub(super) type Resources = BTreeMap<String, Resource>;
 
-/// How a resource differs.
+/// Difference of a resource.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Resource {
-    /// `missing`, or `extra` with the digest of what is sent.
+    /// `missing`, or `extra` with the digest of the actual resource.
     Whole(String),
-    /// By field: all of them.
+    /// All differing fields.
     Fields(BTreeMap<String, Sides>),
 }
 
-/// A field on both sides; absent for a side that does not have it. Long values are digests.
+/// A field on both sides; absent if a side does not have it. Long values are digests.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Sides {
@@ -68,23 +69,23 @@ pub(super) struct Sides {
     pub(super) pilotfish: Option<Value>,
 }
 
-/// An object of a case that is refused.
+/// A refused object of a case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Refused {
     pub(super) case: String,
-    /// As `Secret edge/web: data.tls.crt`.
+    /// Object and field, such as `Secret edge/web: data.tls.crt`.
     pub(super) object: String,
     pub(super) reason: String,
 }
 
-/// What is written where somebody has to give the reason.
+/// Placeholder for a missing reason.
 pub(super) const UNEXPLAINED: &str = "TO BE EXPLAINED";
 
-/// Where a difference is: `CASE/PROXY`, kind and name, and the field, empty for the whole resource.
+/// Location of a difference: `CASE/PROXY`, kind and name, and the field, empty for the whole resource.
 pub(super) type Key = (String, String, String);
 
-/// The difference as the list writes it.
+/// The difference in the form of the list.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum State {
     Whole(String),
@@ -104,7 +105,7 @@ impl State {
     }
 }
 
-/// The value, or what it is and a digest if it is long.
+/// The value, or its type and a digest if it is long.
 fn abridged(value: &Value) -> Value {
     let what = match value {
         Value::Null => return "null".into(),
@@ -125,7 +126,7 @@ impl Known {
     /// Reads the list.
     ///
     /// # Errors
-    /// When it cannot be read, or has a difference twice.
+    /// When it cannot be read, or has a duplicate.
     pub fn read(file: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
         Self::parse(&text).with_context(|| format!("in {}", file.display()))
@@ -148,12 +149,12 @@ impl Known {
         self.kept.iter().chain(&self.open)
     }
 
-    /// Every difference that shows this way.
+    /// All differences with this method.
     pub(super) fn listed(&self, way: Way) -> Vec<(Key, State)> {
         self.entries().filter(|entry| entry.shows(way)).flat_map(Entry::listed).collect()
     }
 
-    /// Whether the list has this difference, with these values.
+    /// True if the list has this difference, with these values.
     #[must_use]
     pub fn has(&self, place: &str, difference: &Difference, way: Way) -> bool {
         let (of, state) = (key(place.to_owned(), difference), State::of(difference));
@@ -190,7 +191,7 @@ impl Entry {
         out
     }
 
-    /// The cases, and how many resources differ.
+    /// Cases, and number of resources that differ.
     pub(super) fn extent(&self) -> (BTreeSet<&str>, usize) {
         let cases = self.differs.keys().map(|place| case_of(place)).collect();
         (cases, self.differs.values().map(BTreeMap::len).sum())

@@ -1,11 +1,12 @@
-//! How much of what Pilotfish sends is what istiod sends: the recorded cases, compared.
+//! Comparison of Pilotfish's resources with istiod's in the recorded cases.
 //!
 //! ```text
 //! cases ─▶ Dumps: from files, over the wire, live ─▶ score ─▶ Scores ─▶ Known: differences.yaml ─▶ Verdict
 //!                                                               └─────▶ page: docs/differences.md
 //! ```
 //!
-//! Whatever differs and is not in `oracle/differences.yaml` is an error, and so is what is there and no longer differs.
+//! A difference that is not in `oracle/differences.yaml` is an error, as is an entry there that no longer
+//! differs.
 
 mod judge;
 mod known;
@@ -23,13 +24,13 @@ pub use score::{CaseScore, Found, Scores, dumps, dumps_of_files, score};
 
 use std::path::{Path, PathBuf};
 
-/// The folder of the repository's recorded cases.
+/// Folder of the repository's recorded cases.
 #[must_use]
 pub fn cases_folder() -> PathBuf {
     repository().join("oracle/cases")
 }
 
-/// The list of known differences.
+/// Path of the list of known differences.
 #[must_use]
 pub fn known_file() -> PathBuf {
     repository().join("oracle/differences.yaml")
@@ -39,7 +40,7 @@ fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// How many cases to compare side by side.
+/// Number of cases to compare in parallel.
 #[must_use]
 pub fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)

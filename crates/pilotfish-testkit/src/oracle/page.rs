@@ -1,4 +1,4 @@
-//! The parts of the documentation that are made from the score and the list of known differences.
+//! Generated parts of the documentation, from the score and the list of known differences.
 
 use super::known::Entry;
 use super::{Known, Scores, repository};
@@ -6,17 +6,17 @@ use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// In the order in which the table shows them; the others follow.
+/// Areas in the order of the table; other ones follow.
 const AREAS: [&str; 15] = [
     "k8s", "se", "we", "vs", "dr", "gw", "sc", "sec", "ef", "tel", "mesh", "grpc", "ingress", "net", "gwapi",
 ];
 const PAGES: [&str; 2] = ["docs/differences.md", "README.md"];
 const END: &str = "<!-- /oracle -->";
 
-/// What is out of date in the documentation; nothing when all is well.
+/// Outdated parts of the documentation; empty if there are none.
 ///
 /// # Errors
-/// When a page cannot be read, or asks for a part that there is not.
+/// When a page cannot be read, or refers to an unknown part.
 pub fn check_pages(scores: &Scores, known: &Known) -> Result<Vec<String>> {
     let mut stale = Vec::new();
     for (page, text, made) in pages(scores, known)? {
@@ -29,10 +29,10 @@ pub fn check_pages(scores: &Scores, known: &Known) -> Result<Vec<String>> {
     Ok(stale)
 }
 
-/// Writes the parts of the documentation that are made.
+/// Writes the generated parts of the documentation.
 ///
 /// # Errors
-/// When a page cannot be read or written, or asks for a part that there is not.
+/// When a page cannot be read or written, or refers to an unknown part.
 pub fn write_pages(scores: &Scores, known: &Known) -> Result<()> {
     for (page, text, made) in pages(scores, known)? {
         if made != text {
@@ -42,7 +42,7 @@ pub fn write_pages(scores: &Scores, known: &Known) -> Result<()> {
     Ok(())
 }
 
-/// Each page with its text as it is and as it should be.
+/// Each page with its current and its expected text.
 fn pages(scores: &Scores, known: &Known) -> Result<Vec<(&'static str, String, String)>> {
     let parts = BTreeMap::from([
         ("share", share(scores)),
@@ -59,7 +59,7 @@ fn pages(scores: &Scores, known: &Known) -> Result<Vec<(&'static str, String, St
     PAGES.into_iter().map(page).collect()
 }
 
-/// The text with every part between `<!-- oracle: NAME -->` and `<!-- /oracle -->` made anew.
+/// Replaces every part between `<!-- oracle: NAME -->` and `<!-- /oracle -->`.
 fn filled(text: &str, parts: &BTreeMap<&str, String>) -> Result<String> {
     let mut pieces = text.split("<!-- oracle: ");
     let mut out = pieces.next().unwrap_or_default().to_owned();
@@ -132,7 +132,7 @@ fn refused(known: &Known) -> String {
     out
 }
 
-/// With two digits, rounded down: 100.00 means all.
+/// Percentage with two digits, rounded down: 100.00 means all.
 fn percent(same: usize, all: usize) -> String {
     let hundredths = (same * 10_000).checked_div(all).unwrap_or(0);
     format!("{}.{:02}", hundredths / 100, hundredths % 100)

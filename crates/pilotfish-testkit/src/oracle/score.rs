@@ -1,4 +1,4 @@
-//! The comparison of many cases, side by side.
+//! Parallel comparison of many cases.
 
 use crate::cases::{Case, CaseObjects, translator};
 use crate::compare::{Comparison, Difference};
@@ -10,30 +10,29 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What became of each case, by name.
+/// Results of all cases, by name.
 pub struct Scores(pub Vec<CaseScore>);
 
-/// What became of one case.
+/// Result of one case.
 pub struct CaseScore {
-    /// The case.
     pub case: String,
-    /// What each proxy gets beside what it should get, in the order of `proxies.yaml`.
+    /// Comparison for each proxy, in the order of `proxies.yaml`.
     pub proxies: Vec<(String, Comparison)>,
-    /// Why there is nothing to compare.
+    /// Reason why there is nothing to compare.
     pub error: Option<String>,
-    /// Objects that Pilotfish refuses, as `Secret edge/web: data.tls.crt`.
+    /// Objects that Pilotfish refuses, such as `Secret edge/web: data.tls.crt`.
     pub refused: Vec<String>,
 }
 
-/// What a control plane sends to the proxies of a case, and the objects that it refuses.
+/// Resources of the proxies in a case, and refused objects.
 pub struct Found {
     /// Dumps by the name of the proxy.
     pub dumps: BTreeMap<String, Value>,
-    /// Objects that are refused; empty where that cannot be seen.
+    /// Refused objects; empty if they are unknown.
     pub refused: Vec<String>,
 }
 
-/// Compares cases, `threads` at a time. `find` gets what is sent to a case's proxies.
+/// Compares cases, `threads` at a time. `find` returns the resources of a case's proxies.
 pub fn score(cases: &[Case], threads: usize, find: impl Fn(&Case) -> Result<Found> + Sync) -> Scores {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::with_capacity(cases.len()));
@@ -74,8 +73,8 @@ fn score_case(case: &Case, find: &impl Fn(&Case) -> Result<Found>) -> CaseScore 
     score
 }
 
-/// What Pilotfish sends when the case's files are read in this process. `recorded_names`: also the resources that the recording has and
-/// that no proxy would ask for.
+/// Resources from the case's files, read in this process. `recorded_names` also includes recorded resources
+/// that no proxy would request.
 ///
 /// # Errors
 /// When the case cannot be read.
@@ -84,8 +83,8 @@ pub fn dumps_of_files(case: &Case, recorded_names: bool) -> Result<Found> {
     Ok(Found { dumps: dumps(case, &translator(objects), recorded_names)?, refused })
 }
 
-/// What a translator of a case's world sends to its proxies. `recorded_names`: also the resources that the recording has and that
-/// no proxy would ask for.
+/// Resources from a translator with the case's world. `recorded_names` also includes recorded resources that
+/// no proxy would request.
 ///
 /// # Errors
 /// When a proxy or a recording cannot be read.
@@ -101,20 +100,20 @@ pub fn dumps(case: &Case, translator: &Translator, recorded_names: bool) -> Resu
 }
 
 impl CaseScore {
-    /// Equal resources and all resources.
+    /// Number of equal resources, and of all.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         self.proxies.iter().map(|(_, proxy)| proxy.counts()).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
     }
 
-    /// Whether everything is equal.
+    /// True if everything is equal.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let (same, all) = self.counts();
         self.error.is_none() && same == all
     }
 
-    /// The first word of the case's name.
+    /// First word of the case's name.
     #[must_use]
     pub fn area(&self) -> &str {
         self.case.split('-').next().unwrap_or_default()
@@ -122,19 +121,19 @@ impl CaseScore {
 }
 
 impl Scores {
-    /// Equal resources and all resources.
+    /// Number of equal resources, and of all.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         self.0.iter().map(CaseScore::counts).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
     }
 
-    /// How many cases are equal as a whole.
+    /// Number of completely equal cases.
     #[must_use]
     pub fn whole(&self) -> usize {
         self.0.iter().filter(|case| case.is_whole()).count()
     }
 
-    /// Every difference, with `CASE/PROXY`.
+    /// All differences, with `CASE/PROXY`.
     pub fn differences(&self) -> impl Iterator<Item = (String, &Difference)> {
         self.0.iter().flat_map(|case| {
             case.proxies.iter().flat_map(move |(proxy, found)| {

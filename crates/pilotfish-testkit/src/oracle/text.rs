@@ -1,4 +1,4 @@
-//! The list of known differences as text: the same for the same differences.
+//! Deterministic text of the list of known differences.
 
 use super::known::{Entry, Known, Resource, Sides, Way};
 use serde_json::Value;
@@ -17,7 +17,7 @@ const HEAD: &str = "\
 const WIDTH: usize = 118;
 
 impl Known {
-    /// The list as it is committed.
+    /// The list in the committed format.
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = HEAD.to_owned();
@@ -88,7 +88,7 @@ fn flow(sides: &Sides) -> String {
     format!("{{{}}}", sides.join(", "))
 }
 
-/// The text as a YAML scalar, in quotes where it needs them.
+/// YAML scalar, in quotes if necessary.
 fn plain(text: &str) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || " ._|/~*[]@+-".contains(c);
     let starts = text.starts_with(|c: char| c.is_ascii_alphanumeric());

@@ -1,12 +1,12 @@
-//! The list of known differences made to say what was found.
+//! Update of the list of known differences to the results.
 
 use super::known::{Entry, Key, Known, Refused, Resource, Resources, State, UNEXPLAINED, Way, case_of, key};
 use super::{CaseScore, Scores};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Known {
-    /// Makes the list say what was found from files. Each difference that stays keeps its reason; a new one joins what is
-    /// open in its case, or waits for a reason.
+    /// Updates the list to the results from files. Each remaining difference keeps its reason; a new one is
+    /// added to the open ones of its case, or is marked as unexplained.
     pub fn update(&mut self, scores: &Scores, all: bool) {
         let cases: BTreeSet<&str> = scores.0.iter().map(|case| &*case.case).collect();
         let concerns = |case: &str| all || cases.contains(case);
@@ -14,7 +14,7 @@ impl Known {
             scores.differences().map(|(place, it)| (key(place, it), State::of(it))).collect();
         let mut unexplained =
             Entry { reason: UNEXPLAINED.into(), only: BTreeSet::new(), differs: BTreeMap::new() };
-        // An entry of which nothing stays, because the case differs otherwise now, still is the one of the case.
+        // An entry whose differences were all replaced stays the entry of its case.
         let cases_before: Vec<BTreeSet<String>> = self.open.iter().map(Entry::cases_from_files).collect();
         for entry in self.kept.iter_mut().chain(&mut self.open).filter(|entry| entry.shows(Way::Files)) {
             let listed: Vec<Key> = entry.listed().into_iter().map(|(key, _)| key).collect();
@@ -71,7 +71,7 @@ fn nested(listed: Vec<(Key, State)>) -> BTreeMap<String, Resources> {
 }
 
 impl Entry {
-    /// The cases that differ when they are read from files.
+    /// Cases with differences from files.
     fn cases_from_files(&self) -> BTreeSet<String> {
         let places = self.differs.keys().filter(|_| self.shows(Way::Files));
         places.map(|place| case_of(place).to_owned()).collect()

@@ -1,4 +1,4 @@
-//! Aliases: further names of services. All rules are from `[rec aliases]`.
+//! Aliases: additional names of services. All rules are from `[rec aliases]`.
 
 use super::batch::{Of, element_answer};
 use super::checks::{MAX_SERVICE, check_namespace_of};
@@ -36,7 +36,7 @@ pub(super) fn source(given: &Element) -> (String, String) {
     (part("namespace"), part("service"))
 }
 
-/// What was given, with the type that every alias has.
+/// The request's element with the type that every alias has.
 fn echo(given: &Element) -> Element {
     let mut echo = given.clone();
     echo.insert("type".to_owned(), json!("DEFAULT"));
@@ -56,7 +56,8 @@ fn check(given: &Element) -> Option<u32> {
 }
 
 impl Store {
-    /// An alias points to a service, never to another alias, and has a name that no service and no alias has.
+    /// Creates an alias, which refers to a service, never to another alias, and has a name that no service
+    /// and no alias has.
     fn create_alias(&mut self, given: &Element) -> (Refusal, Element) {
         if let Some(code) = check(given) {
             return (refusal(code), echo(given));
@@ -100,7 +101,7 @@ impl Store {
         (refusal(200_000), echo(given))
     }
 
-    /// The name of a service deletes that service, with what it has.
+    /// Deletes an alias; for the name of a service, deletes that service and everything in it.
     pub(super) fn delete_alias(&mut self, given: &Element) -> (Refusal, Element) {
         if text(given, "alias_namespace").is_none() {
             return (refusal(400_134), echo(given));
@@ -113,7 +114,7 @@ impl Store {
         (refusal(if was_there { 200_000 } else { 400_304 }), echo(given))
     }
 
-    /// Whether a service has an alias.
+    /// True if a service has an alias.
     pub(super) fn has_alias(&self, namespace: &str, service: &str) -> bool {
         let points_here = |alias: &Element| {
             text(alias, "namespace") == Some(namespace) && text(alias, "service") == Some(service)
@@ -122,7 +123,7 @@ impl Store {
     }
 }
 
-/// One alias is written at a time, and the answer is not a list.
+/// Handles the write of one alias, whose response is not a list.
 pub(super) fn write(server: &Server, body: &[u8], is_new: bool) -> Answer {
     let Ok(given) = serde_json::from_slice::<Element>(body) else {
         return Answer::coded(400_001, &json!({"code": 400_001, "info": info(400_001)}));

@@ -10,10 +10,10 @@ use super::server::Server;
 use super::store::Store;
 use serde_json::{Value, json};
 
-/// [console] The largest batch.
+/// [console] Maximum size of a batch.
 pub(super) const MAX_BATCH: usize = 100;
 
-/// What a batch is of.
+/// Type of a batch's elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Of {
     Namespaces,
@@ -44,7 +44,7 @@ impl Of {
 
 pub(super) fn element_answer(of: Of, (code, info): &Refusal, echo: Option<&Element>) -> Value {
     let mut values = Element::new();
-    // [rec aliases] An answer may say nothing of the element.
+    // [rec aliases] A response may omit the element.
     if let Some(echo) = echo.filter(|echo| !echo.is_empty()) {
         values.insert(of.field().to_owned(), shaped(of.fields(), echo));
     }
@@ -60,7 +60,7 @@ pub(super) fn batch_answer(code: u32, responses: &[Value]) -> Answer {
     Answer::coded(code, &body)
 }
 
-/// [rec instances-batch] The code of a whole batch.
+/// [rec instances-batch] Code of a whole batch.
 pub(super) fn top(of: Of, codes: &[u32]) -> u32 {
     let most = codes.iter().copied().max().unwrap_or_default();
     match codes.first() {
@@ -97,8 +97,8 @@ pub(super) fn batch(
     if elements.is_empty() || elements.len() > MAX_BATCH {
         return batch_answer(if elements.is_empty() { 400_002 } else { 400_003 }, &[]);
     }
-    // [rec services-create, instances-limits] One bad element refuses all; then services list an
-    // empty answer for good ones, instances only the bad.
+    // [rec services-create, instances-limits] One invalid element refuses all; then services list an empty
+    // response for valid ones, instances only the invalid ones.
     let checked: Vec<Option<u32>> = elements.iter().map(check).collect();
     if let Some(most) = checked.iter().flatten().max() {
         let answers = elements.iter().zip(&checked).filter_map(|(element, code)| match (code, of) {
@@ -120,7 +120,7 @@ pub(super) fn batch(
             return batch_answer(429_001, &[element_answer(of, &refusal(429_001), Some(element))]);
         }
     }
-    // [rec instances-batch] The same instance twice in one batch: one of them is refused.
+    // [rec instances-batch] One of two equal instances in a batch is refused.
     let mut seen = std::collections::BTreeSet::new();
     let mut write = |element: &Element| {
         if of == Of::Instances && is_limited && !seen.insert(instance_id(element)) {

@@ -1,9 +1,9 @@
-//! Checks before anything is written.
+//! Validation before a write.
 
 use super::element::{Element, is_name, number, text};
 use serde_json::Value;
 
-/// [rec instances-limits, services-create] The longest names and texts.
+/// [rec instances-limits, services-create] Maximum lengths of names and texts.
 pub(super) const MAX_SERVICE: usize = 128;
 pub(super) const MAX_NAMESPACE: usize = 64;
 pub(super) const MAX_HOST: usize = 128;
@@ -13,7 +13,7 @@ pub(super) const MAX_LOGIC_SET: usize = 128;
 pub(super) const MAX_METADATA: usize = 64;
 pub(super) const MAX_METADATA_KEY: usize = 128;
 pub(super) const MAX_METADATA_VALUE: usize = 4096;
-/// [rec services-create] Texts of services.
+/// [rec services-create] Maximum lengths of service fields.
 pub(super) const MAX_PORTS: usize = 8192;
 pub(super) const MAX_TEXT: usize = 1024;
 
@@ -27,7 +27,7 @@ pub(super) fn check_service_name(given: &Element, field: &str) -> Option<u32> {
     (!is_name(name) || name.len() > MAX_SERVICE).then_some(400_120)
 }
 
-/// [rec services-create] Sizes of metadata. `with_empty` says whether a key may be empty.
+/// [rec services-create] Validates the size of metadata. `with_empty` allows an empty key.
 pub(super) fn check_metadata(given: &Element) -> Option<u32> {
     let metadata = given.get("metadata").and_then(Value::as_object)?;
     let is_long = |(key, value): (&String, &Value)| {
@@ -50,7 +50,7 @@ pub(super) fn check_length(given: &Element, field: &str, most: usize, code: u32)
 }
 
 pub(super) fn check_place(given: &Element) -> Option<u32> {
-    // [rec instances-update] An id stands for all of it.
+    // [rec instances-update] An id replaces the other key fields.
     if let Some(id) = text(given, "id") {
         return id.is_empty().then_some(400_130);
     }

@@ -1,6 +1,6 @@
-//! What the server answers, by code.
+//! Result codes of the server.
 
-/// [rec *] What the codes say.
+/// [rec *] Texts of the codes.
 pub(super) fn info(code: u32) -> &'static str {
     match code {
         200_000 => "execute success",
@@ -47,7 +47,7 @@ pub(super) fn info(code: u32) -> &'static str {
     }
 }
 
-/// Why one element of a batch was refused.
+/// Reason of the refusal of one element in a batch.
 pub(super) type Refusal = (u32, String);
 
 pub(super) fn refusal(code: u32) -> Refusal {

@@ -1,4 +1,4 @@
-//! Discover: what clients see over gRPC.
+//! Discover: the clients' view over gRPC.
 
 use super::codes::info;
 use super::element::{Element, INSTANCE_FIELDS, SERVICE_FIELDS, sha1, shaped, text};
@@ -22,19 +22,19 @@ use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic_prost::ProstCodec;
 
-/// What Discover sees: the store as it was at the last tick.
+/// Data of Discover: the store as of the last tick.
 #[derive(Default)]
 pub(super) struct Published {
-    /// By namespace, the services in their order, with what they have.
+    /// Services with their data, in order, by namespace.
     pub(super) namespaces: BTreeMap<String, BTreeMap<String, Listed>>,
 }
 
 pub(super) struct Listed {
     pub(super) service: grpc::Service,
-    /// [rec grpc-discover] The SHA-1 of its instances' revisions: that of nothing for an empty service.
+    /// [rec grpc-discover] SHA-1 of its instances' revisions: that of the empty string for an empty service.
     pub(super) revision: String,
     pub(super) instances: Vec<grpc::Instance>,
-    /// The instances as Discover has them over HTTP.
+    /// Instances in the format of Discover over HTTP.
     pub(super) shown: Vec<Value>,
 }
 
@@ -53,7 +53,7 @@ impl Published {
             };
             this.namespaces.entry(namespace.clone()).or_default().insert(name.clone(), listed);
         }
-        // [rec aliases] An alias has what its service has, under its own name.
+        // [rec aliases] An alias has the data of its service, under its own name.
         for ((namespace, name), alias) in &store.aliases {
             let part = |field| text(alias, field).unwrap_or_default();
             let of =
@@ -76,12 +76,13 @@ impl Published {
         match ask.r#type {
             grpc::INSTANCE => self.instances(asked),
             grpc::SERVICES => self.services(asked),
-            // [rec grpc-discover] All others but the rules, which are not here, are refused with this type.
+            // [rec grpc-discover] All others are refused with this type, except for rules, which are not
+            // simulated.
             _ => grpc::answer(400_004, 3, asked),
         }
     }
 
-    /// [rec client-api] The same over HTTP.
+    /// [rec client-api] Discover over HTTP.
     pub(super) fn answer_http(&self, given: &Element) -> Option<Answer> {
         let kind = match given.get("type")? {
             Value::String(name) => match name.as_str() {
@@ -125,7 +126,7 @@ impl Published {
     }
 
     pub(super) fn instances(&self, mut asked: grpc::Service) -> grpc::DiscoverResponse {
-        // [rec grpc-discover] No namespace is the one called default.
+        // [rec grpc-discover] A missing namespace means `default`.
         let namespace =
             asked.namespace.take().filter(|name| !name.is_empty()).unwrap_or_else(|| "default".to_owned());
         asked.namespace = Some(namespace.clone());
@@ -221,7 +222,6 @@ pub(super) async fn serve_grpc(listener: TcpListener, server: Arc<Server>) {
     }
 }
 
-/// One Discover stream.
 pub(super) struct Discover {
     pub(super) server: Arc<Server>,
     pub(super) allowed: bool,
@@ -240,7 +240,7 @@ impl tonic::server::StreamingService<grpc::DiscoverRequest> for Discover {
         let (sender, answers) = mpsc::channel(16);
         tokio::spawn(async move {
             while let Ok(Some(ask)) = asks.message().await {
-                // [rec grpc-discover] Without a service the stream ends, with the status 0.
+                // [rec grpc-discover] Without a service the stream ends, with status 0.
                 if ask.service.is_none() {
                     return;
                 }

@@ -1,4 +1,4 @@
-//! Elements of requests and answers: their fields, keys and texts.
+//! Elements of requests and responses: their fields, keys and strings.
 
 use serde_json::{Map, Value, json};
 
@@ -114,10 +114,10 @@ pub(super) const LIST_FIELDS: &[&str] = &[
     "data",
 ];
 
-/// [rec grpc-discover] Metadata that Discover adds to what an instance says, and that the console leaves out.
+/// [rec grpc-discover] Metadata that Discover adds to that of an instance, and that the console omits.
 pub(super) const DERIVED: [&str; 5] = ["version", "protocol", "region", "zone", "campus"];
 
-/// [rec headers] An object has all of its fields: `null`, or `[]` and `{}` where it is a list or a map.
+/// [rec headers] Object with all of its fields: `null`, or `[]` and `{}` for lists and maps.
 pub(super) fn shaped(fields: &[&str], values: &Element) -> Value {
     let field = |field: &&str| {
         let (name, empty) = match field.split_at(1) {
@@ -138,7 +138,7 @@ pub(super) fn number(element: &Element, name: &str) -> Option<u64> {
     element.get(name).and_then(Value::as_u64)
 }
 
-/// [console] Names have letters, digits and `- . / : _`.
+/// [console] True for letters, digits and `- . / : _`.
 pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-./:_".contains(&byte))
 }
@@ -152,7 +152,7 @@ pub(super) fn now() -> Value {
     let seconds =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Days since 0000-03-01, so that leap days end years.
+    // Days since 0000-03-01, so that leap days are at the end of years.
     let z = days + 719_468;
     let (era, doe) = (z / 146_097, z % 146_097);
     let yoe = (doe - doe / 1_460 + doe / 36_524 - doe / 146_096) / 365;
@@ -168,7 +168,7 @@ pub(super) fn service_key(given: &Element) -> (String, String) {
     (part("namespace"), part("name"))
 }
 
-/// [rec instances-create] The given id, else the SHA-1 of what it is made of.
+/// [rec instances-create] The given id, or else the SHA-1 of the key fields.
 pub(super) fn instance_id(given: &Element) -> String {
     if let Some(id) = text(given, "id") {
         return id.to_owned();
@@ -184,7 +184,7 @@ pub(super) fn instance_id(given: &Element) -> String {
     sha1(&parts.iter().flatten().copied().collect::<Vec<_>>().join("##"))
 }
 
-/// Whether only times and revisions differ.
+/// True if only times and revisions differ.
 pub(super) fn is_same(a: &Element, b: &Element) -> bool {
     let plain = |element: &Element| {
         let empty = |value: &Value| value.is_null() || *value == json!({}) || *value == json!("");

@@ -1,4 +1,4 @@
-//! What tests see of requests, and what they make of answers.
+//! Recorded requests, and injected faults.
 
 use super::codes::info;
 use super::http::Answer;
@@ -7,45 +7,42 @@ use serde_json::json;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// A request as it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The method.
     pub method: String,
-    /// The path, without the query.
+    /// Path without the query.
     pub path: String,
-    /// The query.
     pub query: String,
-    /// How many elements the body has: 1 for an object, 0 for none.
+    /// Number of elements in the body: 1 for an object, 0 for none.
     pub elements: usize,
-    /// The headers `request-id` and `x-polaris-token`.
+    /// Header `request-id`.
     pub id: String,
-    /// See `id`.
+    /// Header `x-polaris-token`.
     pub token: String,
-    /// When it had arrived.
+    /// Time of its arrival.
     pub at: Instant,
 }
 
-/// What becomes of a request to the console API.
+/// Fault of a request to the console API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolarisFault {
-    /// It is answered with this code, and not done.
+    /// Responds with this code, without executing the request.
     Code(u32),
-    /// It is answered with this status and text that is no JSON, and not done.
+    /// Responds with this status and a text that is not JSON, without executing the request.
     Status(u16),
-    /// The connection is closed, before it is done.
+    /// Closes the connection, without executing the request.
     Closed,
-    /// It is done, and the connection closed without an answer.
+    /// Executes the request, and closes the connection without a response.
     ClosedAfter,
-    /// It is done, and answered so much later.
+    /// Executes the request, and delays the response.
     Slow(Duration),
-    /// All requests until faults are cleared are closed at once: the server is down.
+    /// Closes the connections of all requests until faults are cleared: the server is down.
     Down,
 }
 
 #[derive(Default)]
 pub(super) struct Faults {
-    /// For requests whose path ends so, of a method; each but the last kind once.
+    /// Planned faults by method and path suffix; each applies once, except for `Down`.
     planned: Mutex<VecDeque<(&'static str, &'static str, PolarisFault)>>,
     seen: Mutex<Vec<Seen>>,
 }

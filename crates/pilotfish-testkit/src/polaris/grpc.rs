@@ -1,4 +1,4 @@
-//! [grpc] `request.proto`, `response.proto`, `service.proto`, `model.proto`: the messages, with the fields that are used here.
+//! [grpc] `request.proto`, `response.proto`, `service.proto`, `model.proto`: messages with the used fields.
 #![allow(missing_docs, reason = "the fields have the names of Polaris' specification")]
 
 use super::codes::info;
@@ -124,7 +124,7 @@ pub(super) fn service(given: &Element) -> Service {
     }
 }
 
-/// [rec grpc-discover] What an instance says of its place, version and protocol is in its metadata too.
+/// [rec grpc-discover] The metadata of an instance includes its location, version and protocol.
 pub(super) fn instance(given: &Element) -> Instance {
     let of = |name| owned(given, name);
     let location = given.get("location").and_then(Value::as_object);

@@ -22,7 +22,7 @@ use std::time::Instant;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-/// [rec client-api] Discover, for clients.
+/// [rec client-api] Path of Discover for clients.
 const DISCOVER: &str = "/v1/Discover";
 
 pub(super) const MAX_BODY: usize = 8 << 20;
@@ -51,7 +51,7 @@ impl Answer {
         *response.status_mut() =
             StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let headers = response.headers_mut();
-        // [rec headers] Even where it is JSON.
+        // [rec headers] Even for JSON.
         headers.insert("content-type", http::HeaderValue::from_static("text/plain; charset=utf-8"));
         if self.code != 200_000 {
             headers.insert("x-polaris-code", self.code.into());
@@ -74,7 +74,7 @@ pub(super) async fn serve_http(listener: TcpListener, server: Arc<Server>) {
     }
 }
 
-/// The connection is closed instead of an answer.
+/// The connection is closed instead of a response.
 #[derive(Debug)]
 pub(super) struct Gone;
 
@@ -111,7 +111,7 @@ pub(super) async fn answer_now(server: &Server, request: Request<Incoming>) -> A
     if path.is_empty() {
         return Answer::plain(200, "Polaris Server");
     }
-    // [rec headers] No other Content-Type is taken.
+    // [rec headers] Other content types are refused.
     let content = parts.headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
     if parts.method != Method::GET && !content.starts_with("application/json") {
         return Answer::plain(415, "415: Unsupported Media Type");
@@ -120,7 +120,7 @@ pub(super) async fn answer_now(server: &Server, request: Request<Incoming>) -> A
     let is_console = path.starts_with("/naming/") || path.starts_with("/core/");
     if is_console && !server.allows(token) {
         let mut body = json!({"code": 401_001, "info": info(401_001), "size": 0});
-        // [rec auth] A query has the amount beside it, a write an empty list.
+        // [rec auth] A query has an `amount` field, a write an empty list.
         let (name, value) =
             if parts.method == Method::GET { ("amount", json!(0)) } else { ("responses", json!([])) };
         body[name] = value;
@@ -152,7 +152,7 @@ pub(super) async fn answer_now(server: &Server, request: Request<Incoming>) -> A
     route(server, &parts.method, path, &query, &body, token)
 }
 
-/// [rec auth-users] The token of a user.
+/// [rec auth-users] Token of a user.
 pub(super) fn user_token(server: &Server, query: &Query) -> Answer {
     let (_, user) = &*server.tokens.lock().expect("no holder panics");
     match user.as_ref().filter(|(id, _)| value(query, "id") == Some(id)) {
@@ -204,7 +204,7 @@ pub(super) fn route(
             Answer::coded(refusal.0, &element_answer(Of::Instances, &refusal, echo.as_ref()))
         }
         ("POST", DISCOVER) => {
-            // [rec client-auth, client-api] Clients need a token where the server is set so.
+            // [rec client-auth, client-api] Clients need a token if the server is configured so.
             if server.options.clients_need_token && !server.allows(token) {
                 return Answer::coded(401_001, &json!({"code": 401_001, "info": info(401_001)}));
             }
@@ -217,14 +217,14 @@ pub(super) fn route(
     }
 }
 
-/// [client] What clients call, over HTTP and gRPC.
+/// [client] Calls of clients, over HTTP and gRPC.
 pub(super) fn client_call(
     server: &Server,
     call: &str,
     given: &Element,
     token: Option<&str>,
 ) -> (Refusal, Option<Element>) {
-    // [rec client-api] Checks come before the token; a heartbeat needs none.
+    // [rec client-api] Validation precedes the token check; a heartbeat needs no token.
     if let Some(code) = check_instance(given) {
         return (refusal(code), Some(given.clone()));
     }
@@ -236,7 +236,7 @@ pub(super) fn client_call(
         "RegisterInstance" => store.create_instance(given),
         "DeregisterInstance" => store.delete_instance(given),
         _ => {
-            // [rec grpc-register] Beats of an unknown instance are taken four times.
+            // [rec grpc-register] Heartbeats of an unknown instance are accepted four times.
             let id = instance_id(given);
             let unknown = !store.instances.contains_key(&id);
             let beats = store.beats_of_unknown.entry(id).or_default();

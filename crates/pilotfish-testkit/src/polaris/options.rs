@@ -1,30 +1,31 @@
-//! How a stand-in is started.
+//! Options of a simulated server.
 
 use std::time::Duration;
 
-/// How a stand-in is started.
 #[derive(Clone, Debug)]
 pub struct PolarisOptions {
-    /// How often what was written becomes visible to Discover; `None` for [`Polaris::refresh`] alone. [rec discover-read-after-write]
-    /// A real server has a tick of one second.
+    /// Interval at which writes become visible to Discover; `None` for [`Polaris::refresh`] only. [rec
+    /// discover-read-after-write] One second on a real server.
     pub tick: Option<Duration>,
-    /// The ports for HTTP and gRPC; 8090 and 8091 of a real server. `None` for free ones.
+    /// Ports for HTTP and gRPC, which are 8090 and 8091 on a real server; `None` for free ones.
     pub ports: Option<(u16, u16)>,
-    /// The token that the console API needs, in `X-Polaris-Token`.
+    /// Token that the console API requires in `X-Polaris-Token`.
     pub token: Option<String>,
-    /// Whether clients need it too (`clientOpen`).
+    /// True if clients need it too (`clientOpen`).
     pub clients_need_token: bool,
-    /// How often one instance may be written by the console API: at once, and then each second.
+    /// Rate limit for writes of one instance by the console API: burst, and writes per second.
     pub instance_limit: Option<(u32, u32)>,
-    /// A user whose token may be asked for with `token`: its id and its token, which is taken like `token`. [rec auth-users]
+    /// Id and token of a user; `token` authorises requests for the user's token, which is accepted like
+    /// `token`. [rec auth-users]
     pub user: Option<(String, String)>,
-    /// Whether queries of the console see what Discover sees. [doc] Its reads lag behind writes; the recorded server's do not
-    /// [rec instances-read-after-write].
+    /// True if queries of the console use the data of Discover. [doc] Its reads lag behind writes; those of
+    /// the recorded server do not [rec instances-read-after-write].
     pub console_lags: bool,
-    /// True if the cache does not notice the deletion of an instance that was not changed within the last 5 s: it is acknowledged,
-    /// and the instance is shown as before. So do servers with the boltdb store, until they are restarted.
+    /// True if the cache misses the deletion of an instance that was not changed within the last 5 s: the
+    /// deletion is acknowledged, and the instance is still shown. Servers with the boltdb store behave so
+    /// until they are restarted.
     pub shows_deleted: bool,
-    /// Whether instances become unhealthy whose heartbeats fail. [rec health-ttl, health-ttl-unchecked]
+    /// True if instances with missing heartbeats become unhealthy. [rec health-ttl, health-ttl-unchecked]
     pub checks_heartbeats: bool,
 }
 

@@ -15,7 +15,7 @@ pub(super) fn value<'a>(query: &'a Query, name: &str) -> Option<&'a str> {
     query.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
 }
 
-/// [console] A `*` at the end stands for anything.
+/// [console] A `*` at the end matches anything.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     pattern.strip_suffix('*').map_or(pattern == text, |start| text.starts_with(start))
 }
@@ -51,7 +51,7 @@ pub(super) fn page(
     Answer::coded(code, &Value::Object(body))
 }
 
-/// [rec instances-query] What instances can be asked for by.
+/// [rec instances-query] Query parameters for instances.
 pub(super) const INSTANCE_QUERY: [&str; 15] = [
     "service",
     "namespace",
@@ -70,7 +70,7 @@ pub(super) const INSTANCE_QUERY: [&str; 15] = [
     "id",
 ];
 
-/// All values of a parameter, which may be given several times, and several in one.
+/// All values of a parameter, which may be repeated, and may have several values each.
 pub(super) fn list(query: &Query, name: &str) -> Vec<String> {
     let given = query.iter().filter(|(known, _)| known == name);
     given.flat_map(|(_, value)| value.split(',').map(str::to_owned)).collect()
@@ -102,12 +102,12 @@ pub(super) fn get_instances(store: &Store, query: &Query) -> Answer {
     page(200_000, found.len(), "instances", found, query, Value::Null)
 }
 
-/// Whether an instance has what a query asks for by its own fields.
+/// True if an instance matches a query by its own fields.
 pub(super) fn is_wanted(query: &Query, instance: &Element) -> bool {
     let is = |name: &&str| {
         value(query, name).is_none_or(|pattern| matches(pattern, text(instance, name).unwrap_or_default()))
     };
-    // [rec instances-query] What is no number does not count.
+    // [rec instances-query] Invalid numbers are ignored.
     let equals = |name: &&str| {
         let wanted = value(query, name).and_then(|text| text.parse::<u64>().ok());
         wanted.is_none_or(|wanted| number(instance, name) == Some(wanted))
@@ -121,7 +121,7 @@ pub(super) fn is_wanted(query: &Query, instance: &Element) -> bool {
         && [("healthy", "healthy"), ("health_status", "healthy"), ("isolate", "isolate")].iter().all(flag)
 }
 
-/// [rec instances-query] An instance as the console shows it: with the token of its service.
+/// [rec instances-query] An instance in the console's format: with the token of its service.
 pub(super) fn shown_instance(store: &Store, instance: &Element) -> Value {
     let mut shown = instance.clone();
     let key = |name| text(instance, name).unwrap_or_default().to_owned();
@@ -137,7 +137,7 @@ pub(super) fn shown_instance(store: &Store, instance: &Element) -> Value {
     shaped(INSTANCE_FIELDS, &shown)
 }
 
-/// The namespace and the service of an instance.
+/// Namespace and service of an instance.
 pub(super) fn service_of(instance: &Element) -> (String, String) {
     let part = |field| text(instance, field).unwrap_or_default().to_owned();
     (part("namespace"), part("service"))
@@ -173,7 +173,8 @@ pub(super) fn get_services(store: &Store, query: &Query) -> Answer {
             for field in texts {
                 shown.entry(field.to_owned()).or_insert(json!(""));
             }
-            // [rec instances-create, services-get] Without ports of its own a service has those of its instances, some twice.
+            // [rec instances-create, services-get] A service without ports has those of its instances, some
+            // twice.
             if text(&shown, "ports").is_none_or(str::is_empty) {
                 let ports =
                     store.instances_of(namespace, name).filter_map(|instance| number(instance, "port"));

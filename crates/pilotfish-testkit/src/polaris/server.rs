@@ -1,4 +1,4 @@
-//! A running stand-in, and what its requests share.
+//! A running simulated server, and the state that its requests share.
 
 use super::discover::{Published, serve_grpc};
 use super::element::{Element, text};
@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-/// See the module; ends when dropped.
+/// A simulated server; ends on drop.
 pub struct Polaris {
     pub(super) http: u16,
     pub(super) grpc: u16,
@@ -24,10 +24,10 @@ pub struct Polaris {
 }
 
 impl Polaris {
-    /// Starts one on loopback.
+    /// Starts a server on loopback.
     ///
     /// # Panics
-    /// When a port is taken.
+    /// When a port is in use.
     pub async fn start(options: PolarisOptions) -> Self {
         let ports = options.ports.unwrap_or_else(|| (crate::real::free_port(), crate::real::free_port()));
         let [http, grpc] = [listen(ports.0).await, listen(ports.1).await];
@@ -60,13 +60,13 @@ impl Polaris {
         Self { http: http_port, grpc: grpc_port, server, tasks }
     }
 
-    /// The port of the HTTP APIs (8090 of a real server).
+    /// Port of the HTTP APIs (8090 on a real server).
     #[must_use]
     pub fn http_port(&self) -> u16 {
         self.http
     }
 
-    /// The port of the gRPC API (8091 of a real server).
+    /// Port of the gRPC API (8091 on a real server).
     #[must_use]
     pub fn grpc_port(&self) -> u16 {
         self.grpc
@@ -84,48 +84,47 @@ impl Polaris {
         assert_eq!(answer.status, 200, "{method} {path}: {}", String::from_utf8_lossy(&answer.body));
     }
 
-    /// Lets Discover see what was written.
+    /// Makes writes visible to Discover.
     pub fn refresh(&self) {
         self.server.refresh();
     }
 
-    /// Moves the server's clock on, by which it judges heartbeats and rates, so that no test has to wait for them.
+    /// Advances the server's clock for heartbeats and rates, so that tests do not have to wait.
     pub fn advance(&self, by: Duration) {
         self.server.store().ahead += by;
     }
 
-    /// The next request of that method whose path ends so meets this.
+    /// Injects a fault for the next request of that method with this path suffix.
     pub fn fail(&self, method: &'static str, path: &'static str, fault: PolarisFault) {
         self.server.faults.plan(method, path, fault);
     }
 
-    /// How many faults no request has met yet.
+    /// Number of faults that have not been applied yet.
     #[must_use]
     pub fn planned(&self) -> usize {
         self.server.faults.planned()
     }
 
-    /// No request meets anything any more.
     pub fn recover(&self) {
         self.server.faults.clear();
     }
 
-    /// The requests to the console API since this was asked last.
+    /// Requests to the console API since the last call.
     #[must_use]
     pub fn seen(&self) -> Vec<Seen> {
         self.server.faults.seen()
     }
 
-    /// Another token is valid from now on, and another one of the user.
+    /// Replaces the valid tokens: the main one, and that of the user.
     ///
     /// # Panics
-    /// Never, unless something else has.
+    /// When a thread panicked with the lock held.
     pub fn set_tokens(&self, token: Option<&str>, user: Option<(&str, &str)>) {
         let user = user.map(|(id, token)| (id.to_owned(), token.to_owned()));
         *self.server.tokens.lock().expect("no holder panics") = (token.map(str::to_owned), user);
     }
 
-    /// The instances that match a query of the console API, as the server has them now; all pages.
+    /// Current instances that match a query of the console API, from all pages.
     ///
     /// # Panics
     /// When the query is refused.
@@ -134,13 +133,12 @@ impl Polaris {
         self.list(&self.server.store(), query, "instances", get_instances)
     }
 
-    /// How many instances there are.
     #[must_use]
     pub fn count(&self) -> usize {
         self.server.store().instances.len()
     }
 
-    /// The services that match a query.
+    /// Services that match a query.
     ///
     /// # Panics
     /// When the query is refused.
@@ -149,7 +147,7 @@ impl Polaris {
         self.list(&self.server.store(), query, "services", get_services)
     }
 
-    /// The aliases: `namespace/alias` with `namespace/service`.
+    /// Aliases: `namespace/alias` with `namespace/service`.
     #[must_use]
     pub fn aliases(&self) -> BTreeMap<String, String> {
         let part = |alias: &Element, name| text(alias, name).unwrap_or_default().to_owned();
@@ -163,7 +161,6 @@ impl Polaris {
         shown.collect()
     }
 
-    /// The namespaces.
     #[must_use]
     pub fn namespaces(&self) -> Vec<String> {
         self.server.store().namespaces.keys().cloned().collect()
@@ -192,16 +189,16 @@ impl Polaris {
         }
     }
 
-    /// Shows deleted instances no longer, as a server does that is started again.
+    /// Hides deleted instances, like a restarted server.
     ///
     /// # Panics
-    /// Never, unless something else has.
+    /// When a thread panicked with the lock held.
     pub fn notice_deletions(&self) {
         self.server.store().unnoticed.clear();
         self.server.refresh();
     }
 
-    /// Forgets everything, as a server does that is started again without its store.
+    /// Loses all data, like a server that is restarted without its store.
     pub fn lose_everything(&self) {
         let shows_deleted = self.server.options.shows_deleted;
         *self.server.store() = Store { shows_deleted, ..Store::default() };
@@ -223,9 +220,9 @@ pub(super) type User = (String, String);
 
 pub(super) struct Server {
     pub(super) options: PolarisOptions,
-    /// The valid token, and the user with a token of its own.
+    /// Valid token, and the user with a separate token.
     pub(super) tokens: Mutex<(Option<String>, Option<User>)>,
-    /// What queries of the console see where they lag.
+    /// Data for queries of the console, if they lag.
     pub(super) console: Mutex<Arc<Store>>,
     pub(super) faults: Faults,
     pub(super) store: Mutex<Store>,

@@ -1,4 +1,4 @@
-//! What there is, and how writes change it.
+//! Data of the server, and its changes by writes.
 
 use super::aliases;
 use super::codes::{Refusal, info, refusal};
@@ -8,41 +8,41 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-/// [rec health-ttl] Metadata that an unhealthy instance with a check gets.
+/// [rec health-ttl] Metadata key of an unhealthy instance with a check.
 const LAST_HEARTBEAT: &str = "internal-lastheartbeat";
-/// The cache of a server with the boltdb store looks at what was changed since so long ago.
+/// Age of changes that the cache of a server with the boltdb store detects.
 const NOTICED: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Default)]
 pub(super) struct Store {
     pub(super) aliases: BTreeMap<(String, String), Element>,
-    /// When an instance was written or beat last.
+    /// Time of an instance's last write or heartbeat.
     pub(super) beats: HashMap<String, Instant>,
     pub(super) namespaces: BTreeMap<String, Element>,
     pub(super) services: BTreeMap<(String, String), Element>,
     pub(super) instances: BTreeMap<String, Element>,
-    /// The ids of instances, by namespace and service.
+    /// Ids of instances, by namespace and service.
     pub(super) ids: HashMap<(String, String), BTreeSet<String>>,
     pub(super) buckets: HashMap<String, (f64, Option<Instant>)>,
     pub(super) beats_of_unknown: HashMap<String, u32>,
     pub(super) counter: u64,
-    /// The option of that name, see `PolarisOptions`.
+    /// The option `PolarisOptions::shows_deleted`.
     pub(super) shows_deleted: bool,
-    /// When an instance was changed last.
+    /// Time of an instance's last change.
     pub(super) changed: HashMap<String, Instant>,
-    /// Instances whose deletion the cache does not notice, by id; see `PolarisOptions::shows_deleted`.
+    /// Deleted instances that the cache still shows, by id; see `PolarisOptions::shows_deleted`.
     pub(super) unnoticed: BTreeMap<String, Element>,
-    /// How far its clock is ahead, see `Polaris::advance`.
+    /// Offset of its clock, see `Polaris::advance`.
     pub(super) ahead: Duration,
 }
 
 impl Store {
-    /// What its clock says.
+    /// Current time of its clock.
     pub(super) fn clock(&self) -> Instant {
         Instant::now() + self.ahead
     }
 
-    /// A new revision, id or token: 32 hex digits, as the server's.
+    /// A new revision, id or token: 32 hex digits, as on a real server.
     pub(super) fn unique(&mut self) -> Value {
         self.counter += 1;
         json!(sha1(&format!("unique {}", self.counter)).chars().take(32).collect::<String>())
@@ -55,7 +55,7 @@ impl Store {
         ids.filter_map(|id| self.instances.get(id)).chain(unnoticed)
     }
 
-    /// The instances that the cache has.
+    /// Instances in the cache.
     pub(super) fn shown_instances(&self) -> impl Iterator<Item = &Element> {
         self.instances.values().chain(self.unnoticed.values())
     }
@@ -63,7 +63,7 @@ impl Store {
     // -- Namespaces
 
     pub(super) fn create_namespace(&mut self, given: &Element) -> (Refusal, Element) {
-        // [rec namespaces] Only the characters are checked, not the length.
+        // [rec namespaces] Only the characters are validated, not the length.
         let Some(name) = text(given, "name").filter(|name| is_name(name)).map(str::to_owned) else {
             return (refusal(400_110), given.clone());
         };
@@ -93,7 +93,7 @@ impl Store {
         (refusal(200_000), given.clone())
     }
 
-    /// [rec namespaces] One that is not there is deleted already; one with services is not.
+    /// [rec namespaces] Deletes a namespace: a missing one is already deleted; one with services is refused.
     pub(super) fn delete_namespace(&mut self, given: &Element) -> (Refusal, Element) {
         let name = text(given, "name").unwrap_or_default();
         if self.services.keys().any(|(namespace, _)| namespace == name) {
@@ -103,7 +103,7 @@ impl Store {
         (refusal(200_000), given.clone())
     }
 
-    /// [rec instances-create] A namespace or service that an instance names is made, and belongs to Polaris.
+    /// [rec instances-create] Creates a missing namespace or service of an instance, owned by Polaris.
     pub(super) fn ensure_namespace(&mut self, name: &str) {
         if !self.namespaces.contains_key(name) {
             let _ = self.create_namespace(&Element::from_iter([
@@ -122,7 +122,7 @@ impl Store {
             echo.insert("id".to_owned(), known.get("id").cloned().unwrap_or_default());
             return (refusal(400_201), echo);
         }
-        // [rec services-create] The store of the recorded server takes no empty key.
+        // [rec services-create] The store of the recorded server refuses an empty key.
         if given.get("metadata").and_then(Value::as_object).is_some_and(|metadata| metadata.contains_key(""))
         {
             return ((500_001, format!("{}: key required", info(500_001))), given.clone());
@@ -144,10 +144,11 @@ impl Store {
         (refusal(200_000), made.map(|(field, value)| (field.to_owned(), value)).into_iter().collect())
     }
 
-    /// [rec services-update] Absent metadata clears it, other absent fields stay; a service needs an owner then.
+    /// [rec services-update] Updates a service: missing metadata clears it, other missing fields stay; an
+    /// owner is required.
     pub(super) fn update_service(&mut self, given: &Element) -> (Refusal, Element) {
         let revision = self.unique();
-        // [rec aliases] An alias stands for its service.
+        // [rec aliases] An alias refers to its service.
         let named = service_key(given);
         let source = self.aliases.get(&named).map(aliases::source);
         let key = source.clone().unwrap_or(named);
@@ -193,7 +194,8 @@ impl Store {
 
     // -- Instances
 
-    /// [rec instances-create, instances-update] A new one replaces the old one: what is not given is reset, but for `isolate`.
+    /// [rec instances-create, instances-update] Creates or replaces an instance: missing fields are reset,
+    /// except for `isolate`.
     pub(super) fn create_instance(&mut self, given: &Element) -> (Refusal, Element) {
         let id = instance_id(given);
         let known = self.instances.get(&id);
@@ -201,7 +203,7 @@ impl Store {
         let ctime = known.and_then(|known| known.get("ctime").cloned()).unwrap_or_else(now);
         let (namespace, service) =
             (text(given, "namespace").unwrap_or_default(), text(given, "service").unwrap_or_default());
-        // [rec aliases] The answer does not say which instance.
+        // [rec aliases] The response does not name the instance.
         if self.aliases.contains_key(&(namespace.to_owned(), service.to_owned())) {
             return ((400_000, format!("{}: service is alias", info(400_000))), Element::new());
         }
@@ -219,7 +221,7 @@ impl Store {
         for (field, value) in defaults {
             stored.entry(field.to_owned()).or_insert(value);
         }
-        // [rec instances-create] Without a check, whether it is on is not kept.
+        // [rec instances-create] Without a check, its switch is not stored.
         set_health_check(&mut stored, given);
         if !stored.contains_key("healthCheck") {
             stored.remove("enableHealthCheck");
@@ -255,7 +257,7 @@ impl Store {
         new.extend(given.clone());
         set_health_check(&mut new, given);
         let checks = |of: &Element| of.get("enableHealthCheck").and_then(Value::as_bool).unwrap_or_default();
-        // [rec instances-update] Only this makes an instance unhealthy: its check is switched on.
+        // [rec instances-update] Only this makes an instance unhealthy: enabling its check.
         if checks(&new) && !checks(stored) {
             new.insert("healthy".to_owned(), json!(false));
         }
@@ -269,7 +271,7 @@ impl Store {
         (refusal(200_000), echo)
     }
 
-    /// [rec instances-delete] One that is not there is deleted already.
+    /// [rec instances-delete] A missing one is already deleted.
     pub(super) fn delete_instance(&mut self, given: &Element) -> (Refusal, Element) {
         let id = instance_id(given);
         if let Some(removed) = self.instances.remove(&id) {
@@ -286,7 +288,8 @@ impl Store {
         (refusal(200_000), echo)
     }
 
-    /// [rec health-ttl] Without a beat for three times its TTL an instance is unhealthy, and healthy again when beats come.
+    /// [rec health-ttl] Marks instances as unhealthy after three TTLs without a heartbeat, and as healthy
+    /// again on heartbeats.
     pub(super) fn check_heartbeats(&mut self) {
         let now = self.clock();
         for (id, instance) in &mut self.instances {
@@ -300,7 +303,7 @@ impl Store {
                 instance.insert("revision".to_owned(), json!(revision.get(..32)));
                 let metadata = instance.entry("metadata").or_insert_with(|| json!({}));
                 if let Value::Object(metadata) = metadata {
-                    // The time of the last beat, in seconds since 1970; it is not compared.
+                    // Time of the last heartbeat, in seconds since 1970; it is not compared.
                     if is_beating {
                         metadata.remove(LAST_HEARTBEAT);
                     } else {
@@ -311,7 +314,7 @@ impl Store {
         }
     }
 
-    /// [rec ratelimit] Takes from the bucket of an instance; `false` when it is empty.
+    /// [rec ratelimit] Takes a token from the bucket of an instance; false if it is empty.
     pub(super) fn take_token(&mut self, id: &str, (most, rate): (u32, u32)) -> bool {
         let now = self.clock();
         let (tokens, at) = self.buckets.entry(id.to_owned()).or_insert((f64::from(most), None));
@@ -324,15 +327,15 @@ impl Store {
     }
 }
 
-/// [rec instances-update, health-ttl] A check that is given is on, of the type HEARTBEAT whatever was given; `enableHealthCheck: false`
-/// switches it off.
+/// [rec instances-update, health-ttl] A given check is enabled, always with type HEARTBEAT;
+/// `enableHealthCheck: false` disables it.
 pub(super) fn set_health_check(stored: &mut Element, given: &Element) {
     if given.get("enableHealthCheck") == Some(&json!(false)) {
         stored.remove("healthCheck");
         return;
     }
     let Some(check) = given.get("healthCheck").filter(|check| check.is_object()) else { return };
-    // [doc] From 1 to 60 seconds, else 5.
+    // [doc] From 1 to 60 seconds, or else 5.
     let ttl = check
         .pointer("/heartbeat/ttl")
         .and_then(Value::as_u64)

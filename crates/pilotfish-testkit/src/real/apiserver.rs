@@ -1,5 +1,5 @@
-//! A real Kubernetes API server with an etcd of its own: a cluster without controllers, scheduler and kubelets. Tests write
-//! EndpointSlices, Pods and Nodes with their status themselves.
+//! A real Kubernetes API server with its own etcd: a cluster without controllers, scheduler and kubelets.
+//! Tests write EndpointSlices, Pods and Nodes with their status themselves.
 
 use super::{Program, Tool, eventually, free_port};
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
@@ -13,49 +13,46 @@ use std::sync::Mutex;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-/// Who may do what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Authorization {
-    /// Everybody everything.
+    /// All users may do everything.
     #[default]
     AlwaysAllow,
-    /// As Roles and ClusterRoles say; the administrator everything.
+    /// Roles and ClusterRoles; the administrator may do everything.
     Rbac,
 }
 
-/// Somebody who can log in with a token.
+/// A user with a token.
 #[derive(Clone, Debug)]
 pub struct User {
-    /// The token, of letters and digits.
+    /// Token of letters and digits.
     pub token: String,
-    /// The name, `system:serviceaccount:NAMESPACE:NAME` for a service account.
+    /// Name, `system:serviceaccount:NAMESPACE:NAME` for a service account.
     pub name: String,
-    /// The groups.
     pub groups: Vec<String>,
 }
 
-/// How the API server is started.
+/// Options of an API server.
 #[derive(Clone, Debug, Default)]
 pub struct ApiServerOptions {
-    /// Who may do what.
     pub authorization: Authorization,
-    /// Users beside the administrator.
+    /// Users in addition to the administrator.
     pub users: Vec<User>,
-    /// Further flags of kube-apiserver.
+    /// Additional flags of kube-apiserver.
     pub flags: Vec<String>,
 }
 
-/// A running API server; ends when dropped.
+/// A running API server; ends on drop.
 pub struct ApiServer {
     folder: TempDir,
     options: ApiServerOptions,
     port: u16,
     etcd_port: u16,
-    /// `None` where it belongs to a sibling.
+    /// `None` if it belongs to a sibling.
     etcd: Option<Program>,
     server: Program,
     client: Client,
-    /// Where kinds are served, as far as discovered.
+    /// Discovered kinds.
     kinds: Mutex<HashMap<GroupVersionKind, (ApiResource, discovery::Scope)>>,
 }
 
@@ -103,7 +100,7 @@ pub fn definition(group: &str, version: &str, kind: &str) -> String {
 const ADMIN: &str = "admintoken";
 
 impl ApiServer {
-    /// Starts one and waits until it is ready. `None` when a tool is missing and is not required.
+    /// Starts an API server and waits until it is ready. `None` when a tool is missing and is not required.
     ///
     /// # Panics
     /// When it does not become ready, or a tool is missing in CI.
@@ -123,7 +120,7 @@ impl ApiServer {
         Some(this)
     }
 
-    /// Starts another API server on the same etcd: what is written there happens while this one cannot be reached.
+    /// Starts another API server on the same etcd, for writes while this one is unreachable.
     ///
     /// # Panics
     /// When it does not become ready.
@@ -143,31 +140,31 @@ impl ApiServer {
         this
     }
 
-    /// The address, `https://127.0.0.1:PORT`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// A folder for files of the test.
+    /// Directory for files of the test.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The administrator's kubeconfig.
+    /// Path of the administrator's kubeconfig.
     #[must_use]
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.path().join("kubeconfig")
     }
 
-    /// The text of a kubeconfig for a user with that token.
+    /// Text of a kubeconfig for a user with that token.
     #[must_use]
     pub fn kubeconfig_of(&self, token: &str) -> String {
         kubeconfig_text(self.folder.path(), self.port, token)
     }
 
-    /// The kubeconfig for a user with that token that others can use: it holds the certificate authority, not its file.
+    /// Text of a portable kubeconfig for a user with that token: it contains the certificate authority, not a
+    /// path.
     ///
     /// # Panics
     /// When the certificate authority cannot be read.
@@ -181,18 +178,18 @@ impl ApiServer {
         self.kubeconfig_of(token).replace(&file, &format!("certificate-authority-data: {data}"))
     }
 
-    /// The administrator's client.
+    /// Client of the administrator.
     #[must_use]
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// Kills the API server as a crash would; etcd goes on.
+    /// Kills the API server like a crash; etcd continues.
     pub async fn kill(&mut self) {
         self.server.kill().await;
     }
 
-    /// Starts it again on the same port and data, and waits until it is ready.
+    /// Restarts it on the same port and data, and waits until it is ready.
     ///
     /// # Panics
     /// When it does not become ready.
@@ -202,26 +199,26 @@ impl ApiServer {
         self.ready().await;
     }
 
-    /// The port of the API server on loopback.
+    /// Port of the API server on loopback.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The port of etcd on loopback (plaintext gRPC and JSON).
+    /// Port of etcd on loopback (plaintext gRPC and JSON).
     #[must_use]
     pub fn etcd_port(&self) -> u16 {
         self.etcd_port
     }
 
-    /// What the API server has printed.
+    /// Output of the API server.
     #[must_use]
     pub fn printed(&self) -> String {
         let etcd = self.etcd.as_ref().map(Program::printed).unwrap_or_default();
         format!("{}\n--- etcd\n{etcd}", self.server.printed())
     }
 
-    /// Creates or replaces the objects of a YAML text, with their `status` where they have one.
+    /// Creates or replaces the objects of a YAML text, including their `status`.
     ///
     /// # Panics
     /// When the API server refuses one.
@@ -231,7 +228,7 @@ impl ApiServer {
         }
     }
 
-    /// Applies the definitions of all kinds that have one.
+    /// Applies the CustomResourceDefinitions of all kinds that have one.
     ///
     /// # Panics
     /// When the API server refuses one.
@@ -264,7 +261,7 @@ impl ApiServer {
         }
     }
 
-    /// Makes the objects of a YAML text as if they had never been: deleted, Namespaces without labels.
+    /// Removes the objects of a YAML text: deletes them, and removes the labels of Namespaces.
     ///
     /// # Panics
     /// When the API server refuses that.
@@ -272,7 +269,7 @@ impl ApiServer {
         for object in documents(yaml) {
             let is_namespace = object.types.as_ref().is_some_and(|types| types.kind == "Namespace");
             if is_namespace {
-                // There is no controller that would end a Namespace.
+                // Without controllers, Namespaces cannot be deleted.
                 let name = object.name_any();
                 let plain = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n");
                 self.apply(&plain).await;
@@ -288,7 +285,7 @@ impl ApiServer {
         }
     }
 
-    /// Like [`ApiServer::apply`], many at a time.
+    /// Variant of [`ApiServer::apply`] with concurrent requests.
     ///
     /// # Panics
     /// When the API server refuses one.
@@ -298,7 +295,7 @@ impl ApiServer {
         objects.for_each_concurrent(16, |object| self.apply_object(object)).await;
     }
 
-    /// Deletes all objects of a kind of the core group in a namespace by one request.
+    /// Deletes all objects of a core kind in a namespace by one request.
     ///
     /// # Panics
     /// When the API server refuses that.
@@ -311,17 +308,17 @@ impl ApiServer {
             .unwrap_or_else(|error| panic!("deleting every {kind} of {namespace}: {error}"));
     }
 
-    /// Makes etcd forget the past: watches from before cannot be resumed.
+    /// Compacts etcd: earlier watches cannot be resumed.
     ///
     /// # Panics
-    /// When etcd does not answer.
+    /// When etcd does not respond.
     pub async fn compact(&self) {
         let range = self.etcd_call("range", r#"{"key": "AA==", "limit": "1"}"#).await;
         let revision = range["header"]["revision"].as_str().unwrap_or("0").to_owned();
         self.etcd_call("compaction", &format!(r#"{{"revision": "{revision}", "physical": true}}"#)).await;
     }
 
-    /// A call of etcd's JSON API.
+    /// Calls etcd's JSON API.
     async fn etcd_call(&self, name: &str, body: &str) -> serde_json::Value {
         let url = format!("http://127.0.0.1:{}/v3/kv/{name}", self.etcd_port);
         let answer = super::load::post(&url, body).await;
@@ -333,7 +330,7 @@ impl ApiServer {
         let (api, name) = self.api_of(&object).await;
         let params = PatchParams::apply("test").force();
         let mut value = serde_json::to_value(&object).expect("objects are JSON");
-        // Where status is a part of its own, the main part ignores it.
+        // With a status subresource, the main resource ignores the status.
         let status = value.as_object_mut().and_then(|fields| fields.remove("status"));
         let fail = |error: kube::Error| -> DynamicObject { panic!("applying {name}: {error}\n{value:#}") };
         let applied = api.patch(&name, &params, &Patch::Apply(&value)).await.unwrap_or_else(fail);
@@ -346,7 +343,7 @@ impl ApiServer {
         }
     }
 
-    /// The API of an object's kind and namespace, and its name.
+    /// API of an object's kind and namespace, and its name.
     async fn api_of(&self, object: &DynamicObject) -> (Api<DynamicObject>, String) {
         let types = object.types.clone().expect("apiVersion and kind are written");
         let kind = GroupVersionKind::try_from(&types).expect("apiVersion is well-formed");
@@ -380,7 +377,7 @@ impl ApiServer {
             let namespace = serde_json::from_value(namespace).expect("it is a namespace");
             match api.create(&Default::default(), &namespace).await {
                 Ok(_) => {}
-                // Somebody else makes objects of it at the same time.
+                // Another task creates it at the same time.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 Err(error) => panic!("making namespace {name}: {error}"),
             }
@@ -393,7 +390,7 @@ impl ApiServer {
             self.client.request_text(request).await.map_err(|error| format!("{error}\n{}", self.printed()))
         })
         .await;
-        // The last of what the API server makes for itself after it is ready.
+        // The last object that the API server creates after it is ready.
         eventually("the namespace default is there", || async {
             let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(self.client.clone());
             api.get("default").await
@@ -402,12 +399,12 @@ impl ApiServer {
     }
 }
 
-/// The objects of a YAML text; empty documents are left out.
+/// Objects of a YAML text, without empty documents.
 fn documents(yaml: &str) -> Vec<DynamicObject> {
     let mut objects = Vec::new();
     for document in yaml.split("\n---") {
         let text = document.trim_start_matches('-');
-        // As Kubernetes reads it: `y` and `no` are texts.
+        // Like Kubernetes: `y` and `no` are strings.
         let options = serde_saphyr::options! { strict_booleans: true };
         let value: serde_json::Value = serde_saphyr::from_str_with_options(text, options)
             .unwrap_or_else(|error| panic!("{error}\n{text}"));
@@ -456,9 +453,9 @@ fn start_server(
         &format!("--service-account-signing-key-file={}", file("accounts.key")),
         "--service-cluster-ip-range=10.96.0.0/12",
         "--allow-privileged=true",
-        // Endpoints of the API server itself would differ from machine to machine.
+        // Endpoints of the API server itself would differ between machines.
         "--endpoint-reconciler-type=none",
-        // Tests cut connections and ask a lot in little time; fairness between tenants is not their subject.
+        // Tests cut connections and send many requests in a short time, without testing fairness.
         "--enable-priority-and-fairness=false",
         "--shutdown-delay-duration=0s",
     ]);
@@ -508,9 +505,10 @@ contexts:
     )
 }
 
-/// The client of an API server that has just been started and writes its certificate.
+/// Client of an API server that has just been started and is writing its certificate.
 async fn first_client(folder: &Path, kubeconfig: &str) -> Client {
-    // The key is written after the certificate, which is complete then: a client that read a part of it would trust nobody.
+    // The key is written after the certificate, which is then complete: a client with a part of it would
+    // fail.
     let key = folder.join("certificates/apiserver.key");
     eventually("the API server has a certificate", || async {
         std::fs::metadata(&key).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! A proxy before an API server that misbehaves as configured: refuses, waits, answers errors, cuts watches.
+//! Proxy for an API server with injected faults: refusals, delays, errors, closed watches.
 
 use super::ApiServer;
 use super::apiserver_view::{ChangedLines, View};
@@ -18,50 +18,46 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiServerFault {
-    /// Nothing.
     None,
-    /// Every request is answered with this status, and with `Retry-After` where seconds are given.
+    /// Every request is answered with this status, and with `Retry-After` if seconds are given.
     Status(u16, Option<u32>),
-    /// Every watch that resumes is answered `410 Gone`; lists work.
+    /// Every resumed watch is answered with `410 Gone`; lists work.
     Gone,
-    /// As `Gone`, with empty lists: an API server that lost its data.
+    /// Like `Gone`, with empty lists: an API server that lost its data.
     Emptied,
-    /// Every answer comes so much later.
+    /// Every response is delayed.
     Slow(Duration),
-    /// Every watch is cut after so long.
+    /// Every watch is closed after this time.
     Cut(Duration),
-    /// Nothing is ever answered.
+    /// No request is answered.
     Silent,
-    /// As an API server that has just started: groups of CustomResourceDefinitions are missing from the list of groups, their
-    /// paths are not there yet (503), and rights are denied.
+    /// An API server that has just started: groups of CustomResourceDefinitions are missing in the list of
+    /// groups, their paths do not exist yet (503), and permissions are denied.
     Starting,
 }
 
-/// The faults of the proxy, and the versions that clients see.
+/// Faults of the proxy, and the versions that clients see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct State {
     fault: ApiServerFault,
-    /// Difference between the versions that clients see and those of the API server.
+    /// Offset of the versions that clients see from those of the API server.
     ahead: u64,
 }
 
-/// The requests since the proxy was started.
+/// Number of requests since the start of the proxy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestCounts {
-    /// Connections.
     pub connections: usize,
-    /// Requests.
     pub requests: usize,
-    /// Lists: those of the whole content of a kind, in pages or streams.
+    /// Number of lists: reads of the whole content of a kind, in pages or streams.
     pub lists: usize,
-    /// Which groups there are.
+    /// Number of requests for the list of groups.
     pub groups: usize,
 }
 
-/// See the module's description. Plain HTTP on loopback; ends when dropped.
+/// A proxy over plain HTTP on loopback; ends on drop.
 pub struct ApiServerProxy {
     port: u16,
     state: watch::Sender<State>,
@@ -71,7 +67,7 @@ pub struct ApiServerProxy {
 }
 
 impl ApiServerProxy {
-    /// Starts one before an API server.
+    /// Starts a proxy for an API server.
     ///
     /// # Panics
     /// When loopback has no free port.
@@ -79,7 +75,7 @@ impl ApiServerProxy {
         Self::start_ahead(server, 0).await
     }
 
-    /// Starts one whose versions are higher by `ahead`, which can be [lowered](Self::lower_versions).
+    /// Starts a proxy with versions that are higher by `ahead`, which can be [lowered](Self::lower_versions).
     ///
     /// # Panics
     /// When loopback has no free port.
@@ -114,29 +110,28 @@ impl ApiServerProxy {
         Self { port, state, counts, task, kubeconfig }
     }
 
-    /// From now on this is wrong. Watches that run are cut when they would not have been begun.
+    /// Injects a fault. Running watches that it would refuse are closed.
     pub fn set(&self, fault: ApiServerFault) {
         self.state.send_modify(|state| state.fault = fault);
     }
 
-    /// Lowers all versions from now on, as a restored backup of the store does. Cuts running watches.
+    /// Lowers all versions from now on, like a restored backup of the store. Closes running watches.
     pub fn lower_versions(&self, by: u64) {
         self.state.send_modify(|state| state.ahead = state.ahead.saturating_sub(by));
     }
 
-    /// The requests so far.
+    /// Requests so far.
     #[must_use]
     pub fn counts(&self) -> RequestCounts {
         *lock(&self.counts)
     }
 
-    /// The port on loopback.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// A kubeconfig that leads through the proxy.
+    /// Kubeconfig that leads through the proxy.
     #[must_use]
     pub fn kubeconfig(&self) -> PathBuf {
         self.kubeconfig.clone()
@@ -207,7 +202,7 @@ async fn pass(
         match fault {
             ApiServerFault::Cut(after) if is_watch => tokio::time::sleep(after).await,
             _ if is_watch => {
-                // A watch that runs is cut when the world changes around it.
+                // Closes a running watch when the state changes.
                 let _ = states.wait_for(|now| *now != state).await;
             }
             _ => std::future::pending().await,
@@ -224,15 +219,15 @@ async fn pass(
     Ok(answer.map(|body| Until { body: Box::pin(body), end: Box::pin(end) }.boxed_unsync()))
 }
 
-/// The API server's answer to a request that was made in that view. `None` when there is none.
+/// The API server's response to a request in that view. `None` if there is none.
 async fn ask(client: &Client, view: View, request: Request<Incoming>) -> Option<Response<Body>> {
     let (mut parts, body) = request.into_parts();
-    // The client of the API server has credentials of its own.
+    // The client for the API server has its own credentials.
     parts.headers.remove("authorization");
     parts.headers.remove("host");
     let mut body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default().to_vec();
     if view != View::default() {
-        // Compressed answers could not be changed.
+        // Compressed responses could not be modified.
         parts.headers.remove("accept-encoding");
         parts.headers.remove("content-length");
         parts.uri = view.query(&parts.uri.to_string()).parse().ok()?;
@@ -241,7 +236,7 @@ async fn ask(client: &Client, view: View, request: Request<Incoming>) -> Option<
     client.send(Request::from_parts(parts, Body::from(body))).await.ok()
 }
 
-/// An answer that is no watch, changed as a whole.
+/// A response other than a watch, modified as a whole.
 async fn changed(answer: Response<Body>, view: View) -> Option<Answer> {
     let (mut parts, body) = answer.into_parts();
     let text = String::from_utf8(body.collect().await.ok()?.to_bytes().to_vec()).ok()?;
@@ -250,12 +245,12 @@ async fn changed(answer: Response<Body>, view: View) -> Option<Answer> {
     Some(Response::from_parts(parts, body.map_err(|never| match never {}).boxed_unsync()))
 }
 
-/// Whether a path or a group's name is of a kind that CustomResourceDefinitions define.
+/// True if a path or group belongs to a CustomResourceDefinition.
 fn is_of_definition(path: &str) -> bool {
     path.contains(".istio.io") || path.contains("gateway.networking.k8s.io")
 }
 
-/// The list of groups without those of CustomResourceDefinitions.
+/// List of groups without those of CustomResourceDefinitions.
 async fn builtin_groups(client: &Client, request: Request<Incoming>) -> Answer {
     let (mut parts, _) = request.into_parts();
     parts.headers.remove("authorization");
@@ -290,7 +285,7 @@ fn status(code: u16, retry_after: Option<u32>) -> Answer {
     answer
 }
 
-/// A body that ends early when a future is done.
+/// A body that ends early when a future completes.
 struct Until<B, F> {
     body: std::pin::Pin<Box<B>>,
     end: std::pin::Pin<Box<F>>,

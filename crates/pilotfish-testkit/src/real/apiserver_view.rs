@@ -1,4 +1,4 @@
-//! Changes to the texts between a client and an API server: other versions, and lists without objects.
+//! Modifications of the texts between a client and an API server: other versions, and lists without objects.
 
 use hyper::body::{Body, Bytes, Frame};
 use regex::{Captures, Regex};
@@ -6,10 +6,10 @@ use std::pin::Pin;
 use std::sync::LazyLock;
 use std::task::{Context, Poll, ready};
 
-/// Changes to an API server's texts on their way to a client.
+/// Modification of an API server's texts for a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct View {
-    /// Difference between the versions that the client sees and those of the API server.
+    /// Offset of the versions that the client sees from those of the API server.
     pub(super) ahead: u64,
     /// True if lists and watches have no objects.
     pub(super) empty: bool,
@@ -23,17 +23,17 @@ fn regex(text: &str) -> Regex {
 }
 
 impl View {
-    /// A URI of the client, as the API server is asked. Version 0 means any.
+    /// Modifies a URI of the client for the API server. Version 0 means any.
     pub(super) fn query(self, uri: &str) -> String {
         change(&IN_QUERY, uri, |version| version.saturating_sub(self.ahead))
     }
 
-    /// An object of the client, as the API server gets it.
+    /// Modifies an object of the client for the API server.
     pub(super) fn request(self, text: &str) -> String {
         change(&IN_JSON, text, |version| version.saturating_sub(self.ahead))
     }
 
-    /// An answer that is no watch.
+    /// Modifies a response other than a watch.
     pub(super) fn answer(self, text: &str) -> String {
         let text = self.raise(text);
         match serde_json::from_str::<serde_json::Value>(&text) {
@@ -49,7 +49,7 @@ impl View {
         }
     }
 
-    /// An event of a watch; `None` where the client does not get it.
+    /// Modifies an event of a watch; `None` if it is dropped.
     pub(super) fn event(self, line: &str) -> Option<String> {
         (!self.empty || line.contains(r#""type":"BOOKMARK""#)).then(|| self.raise(line))
     }
@@ -67,11 +67,11 @@ fn change(place: &Regex, text: &str, change: impl Fn(u64) -> u64) -> String {
     place.replace_all(text, replaced).into_owned()
 }
 
-/// A watch whose events are seen in a view.
+/// A watch with modified events.
 pub(super) struct ChangedLines<B> {
     body: Pin<Box<B>>,
     view: View,
-    /// The beginning of a line.
+    /// Incomplete line.
     rest: Vec<u8>,
 }
 
@@ -80,7 +80,7 @@ impl<B: Body<Data = Bytes>> ChangedLines<B> {
         Self { body: Box::pin(body), view, rest: Vec::new() }
     }
 
-    /// Takes bytes and gives the lines that they complete.
+    /// Adds bytes and returns the completed lines.
     fn lines(&mut self, bytes: &[u8]) -> String {
         self.rest.extend(bytes);
         let end = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);

@@ -1,4 +1,4 @@
-//! Sample backends: HTTP servers that say their name.
+//! Sample backends: HTTP servers that respond with their name.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -12,14 +12,14 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// A server that answers every request with its name. Ends when dropped.
+/// A server that answers every request with its name. Ends on drop.
 pub struct Backend {
     address: SocketAddr,
     task: JoinHandle<()>,
 }
 
 impl Backend {
-    /// Starts one on a free port of an address.
+    /// Starts a backend on a free port of an address.
     ///
     /// # Panics
     /// When there is no free port.
@@ -27,10 +27,10 @@ impl Backend {
         Self::listen((ip, 0), name).await
     }
 
-    /// Starts one on that address.
+    /// Starts a backend on that address.
     ///
     /// # Panics
-    /// When it cannot be had.
+    /// When it cannot be bound.
     pub async fn listen(address: (&str, u16), name: &str) -> Self {
         let listener = TcpListener::bind(address).await.expect("the address is free");
         let address = listener.local_addr().expect("it is bound");
@@ -50,7 +50,6 @@ impl Backend {
         Self { address, task }
     }
 
-    /// Its port.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.address.port()
@@ -63,7 +62,7 @@ impl Drop for Backend {
     }
 }
 
-/// The name, and in a header the caller.
+/// Response with the name, and the caller's address in a header.
 fn answer(name: &str, peer: SocketAddr) -> Response<Full<Bytes>> {
     let mut answer = Response::new(Full::new(Bytes::from(name.as_bytes().to_vec())));
     if let Ok(peer) = peer.ip().to_string().parse() {

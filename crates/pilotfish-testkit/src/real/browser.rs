@@ -1,7 +1,7 @@
-//! A real Chromium without a window, driven by its DevTools protocol over two pipes.
+//! A real headless Chromium, controlled by its DevTools protocol over two pipes.
 //!
-//! With `--remote-debugging-pipe` it reads commands from file descriptor 3 and writes answers and events to 4: messages of JSON, each ended by a
-//! zero byte. No port is open, and nothing but pipes is needed to speak to it.
+//! With `--remote-debugging-pipe` it reads commands from file descriptor 3 and writes responses and events to
+//! 4: JSON messages, each terminated by a zero byte. No port is open, and pipes are the only dependency.
 
 use super::Tool;
 use super::wait::LIMIT;
@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::{Instant, timeout};
 
-/// A browser with one page. It ends when it is dropped.
+/// A browser with one page; ends on drop.
 pub struct Browser {
     _child: Child,
     commands: ChildStdin,
@@ -27,14 +27,16 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Starts it, with a page that is empty. `None` when there is no browser and none is required; in CI that is a failure.
+    /// Starts it with an empty page. `None` when there is no browser and none is required; in CI that is a
+    /// failure.
     ///
     /// # Panics
     /// When it does not start.
     pub async fn start() -> Option<Self> {
         let program = Tool::Chromium.find()?.join("chromium");
         let profile = tempfile::tempdir().expect("a temporary folder");
-        // The sandbox needs rights that containers of tests do not give; the only pages that it shows are our own.
+        // The sandbox needs capabilities that test containers do not have; the browser only shows our own
+        // pages.
         let mut command = Command::new("sh");
         command.args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1"]).arg(program);
         command.args(["--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--disable-dev-shm-usage"]);
@@ -62,10 +64,10 @@ impl Browser {
         Some(browser)
     }
 
-    /// Sends a command of the DevTools protocol, and waits for its answer.
+    /// Sends a command of the DevTools protocol, and waits for its response.
     ///
     /// # Panics
-    /// When it fails, or the browser is gone.
+    /// When it fails, or the browser has ended.
     pub async fn send(&mut self, method: &str, params: Value) -> Value {
         self.last += 1;
         let id = self.last;
@@ -96,7 +98,7 @@ impl Browser {
         message
     }
 
-    /// Notes what a console would show in red, but for answers of an API that say no: pages show them.
+    /// Records errors of the console, except for refusals by an API: pages display those.
     fn note(&mut self, message: &Value) {
         let params = &message["params"];
         if params["entry"]["source"] == "network"
@@ -113,12 +115,13 @@ impl Browser {
         self.trouble.push(text);
     }
 
-    /// What went wrong on the pages since it was asked last: exceptions, violations of the Content-Security-Policy, files that are missing.
+    /// Errors of the pages since the last call: exceptions, violations of the Content-Security-Policy,
+    /// missing files.
     pub fn take_trouble(&mut self) -> Vec<String> {
         std::mem::take(&mut self.trouble)
     }
 
-    /// The size of the window, and whether the system is dark.
+    /// Sets the size of the window, and the dark colour scheme.
     pub async fn looks(&mut self, width: u32, height: u32, dark: bool) {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
         self.send("Emulation.setDeviceMetricsOverride", size).await;
@@ -127,19 +130,19 @@ impl Browser {
         self.send("Emulation.setEmulatedMedia", media).await;
     }
 
-    /// Leads to an address and waits until the page is loaded.
+    /// Navigates to an address and waits until the page is loaded.
     ///
     /// # Panics
     /// When it does not load.
     pub async fn open(&mut self, url: &str) {
-        // A page that differs by what is behind `#` only would stay.
+        // A page that differs only in the fragment would not be reloaded.
         self.send("Page.navigate", json!({"url": "about:blank"})).await;
         let opened = self.send("Page.navigate", json!({"url": url})).await;
         assert!(opened["errorText"].is_null(), "{url}: {}", opened["errorText"]);
         self.until("location.href !== 'about:blank' && document.readyState === 'complete'").await;
     }
 
-    /// The value of an expression, or of what it promises.
+    /// Value of an expression, or of its promise.
     ///
     /// # Panics
     /// When it throws.
@@ -150,13 +153,13 @@ impl Browser {
         answer["result"]["value"].clone()
     }
 
-    /// Waits until an expression holds, and tells how long that took.
+    /// Waits until an expression is true, and returns the elapsed time.
     ///
     /// # Panics
-    /// When it does not come to hold: with the text of the page.
+    /// On a timeout, with the text of the page.
     pub async fn until(&mut self, expression: &str) -> Duration {
         let began = Instant::now();
-        // A page that is just being replaced has no context: it is asked again.
+        // A page that is being replaced has no context: the evaluation is repeated.
         let asked = json!({"expression": format!("Boolean({expression})"), "awaitPromise": true, "returnByValue": true});
         loop {
             if self.send("Runtime.evaluate", asked.clone()).await["result"]["value"] == true {
@@ -170,7 +173,7 @@ impl Browser {
         }
     }
 
-    /// Presses a key as somebody would: `Tab`, `Enter`, `ArrowDown`.
+    /// Presses a key: `Tab`, `Enter`, `ArrowDown`.
     pub async fn press(&mut self, key: &str) {
         let code = match key {
             "Tab" => 9,
@@ -189,12 +192,12 @@ impl Browser {
         self.send("Input.dispatchKeyEvent", event).await;
     }
 
-    /// Types a text where the focus is.
+    /// Types a text into the focused element.
     pub async fn enter(&mut self, text: &str) {
         self.send("Input.insertText", json!({"text": text})).await;
     }
 
-    /// Writes what the window shows into a file, as PNG.
+    /// Writes a screenshot into a PNG file.
     ///
     /// # Panics
     /// When it cannot be written.

@@ -1,17 +1,17 @@
-//! Certificates for tests with mutual TLS, made on the spot.
+//! Certificates for tests with mutual TLS, created at run time.
 
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose};
 use rcgen::{IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType};
 use std::path::Path;
 
-/// A certificate authority of one test.
+/// Certificate authority of one test.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     root: String,
 }
 
 impl Authority {
-    /// A new one, with a key of its own.
+    /// Creates an authority with its own key.
     ///
     /// # Panics
     /// When the machine has no randomness.
@@ -26,13 +26,13 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), root }
     }
 
-    /// The certificate of the authority, in PEM.
+    /// Certificate of the authority, in PEM.
     #[must_use]
     pub fn root(&self) -> &str {
         &self.root
     }
 
-    /// The certificate and the key of a client, in PEM, with this common name: the name of a user for an API server.
+    /// Certificate and key of a client, in PEM, with this common name: the user name for an API server.
     ///
     /// # Panics
     /// When the machine has no randomness.
@@ -44,7 +44,7 @@ impl Authority {
         self.sign(params)
     }
 
-    /// The certificate and the key of a server on loopback, in PEM.
+    /// Certificate and key of a server on loopback, in PEM.
     ///
     /// # Panics
     /// When the machine has no randomness.
@@ -57,7 +57,7 @@ impl Authority {
         self.sign(params)
     }
 
-    /// The same, but its time is over.
+    /// Expired certificate and key of a server on loopback, in PEM.
     ///
     /// # Panics
     /// When the machine has no randomness.
@@ -72,7 +72,7 @@ impl Authority {
         self.sign(params)
     }
 
-    /// The certificate and the key of a workload with this SPIFFE identity, in PEM: good for both ends of a connection.
+    /// Certificate and key of a workload with this SPIFFE identity, in PEM, valid for clients and servers.
     ///
     /// # Panics
     /// When the identity is no URI.
@@ -81,7 +81,7 @@ impl Authority {
         self.sign(workload(identity))
     }
 
-    /// A certificate and its key, in PEM, with these URIs in place of one identity.
+    /// Certificate and key, in PEM, with these URIs instead of a single identity.
     ///
     /// # Panics
     /// When one is no URI.
@@ -93,7 +93,7 @@ impl Authority {
         self.sign(params)
     }
 
-    /// The same, but its time is over.
+    /// Expired certificate and key of a workload with this SPIFFE identity, in PEM.
     ///
     /// # Panics
     /// When the identity is no URI.
@@ -105,8 +105,8 @@ impl Authority {
         self.sign(params)
     }
 
-    /// Writes `cert-chain.pem`, `key.pem` and `root-cert.pem` for a workload with this SPIFFE identity, as Istio's
-    /// agent does.
+    /// Writes `cert-chain.pem`, `key.pem` and `root-cert.pem` for a workload with this SPIFFE identity, like
+    /// Istio's agent.
     ///
     /// # Panics
     /// When the folder cannot be written, or the identity is no URI.
@@ -143,7 +143,8 @@ fn workload(identity: &str) -> CertificateParams {
     params
 }
 
-/// OpenSSL takes a certificate for self-signed when its subject has the same name as its issuer.
+/// Distinct name of a subject: OpenSSL treats a certificate as self-signed when its subject equals its
+/// issuer.
 fn named(name: &str) -> DistinguishedName {
     let mut names = DistinguishedName::new();
     names.push(DnType::OrganizationName, name);

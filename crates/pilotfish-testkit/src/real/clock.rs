@@ -1,18 +1,18 @@
-//! Clocks that are wrong.
+//! Wrong clocks.
 
 use super::Tool;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
-/// A wrong clock for a program, by an offset that can change while the program runs. Only the time of day: that
-/// which counts since the start of the machine stays true, as it does when a clock is set.
+/// A wrong clock for a program, with an offset that can change while the program runs. Affects the time of
+/// day only, not the monotonic clock, like setting a clock.
 pub struct WrongClock {
     folder: TempDir,
     library: PathBuf,
 }
 
 impl WrongClock {
-    /// A clock that is wrong by so many seconds. `None` where the library is missing and is not required.
+    /// Creates a clock with an offset in seconds. `None` when the library is missing and is not required.
     ///
     /// # Panics
     /// When it is missing in CI.
@@ -25,12 +25,12 @@ impl WrongClock {
         Some(this)
     }
 
-    /// From now on it is wrong by so many seconds.
+    /// Changes the offset.
     ///
     /// # Panics
     /// When the folder cannot be written.
     pub fn set(&self, seconds: i64) {
-        // In one step: the program reads the file each time that it reads the clock.
+        // Replaced atomically: the program reads the file with each reading of the clock.
         let new = self.folder.path().join("new");
         std::fs::write(&new, format!("{seconds:+}\n")).expect("the folder can be written");
         std::fs::rename(&new, self.file()).expect("the folder can be written");
@@ -40,7 +40,7 @@ impl WrongClock {
         self.folder.path().join("offset")
     }
 
-    /// The environment that gives a program this clock.
+    /// Environment variables that give a program this clock.
     #[must_use]
     pub fn environment(&self) -> Vec<(String, String)> {
         let pairs = [

@@ -1,4 +1,4 @@
-//! The image that `cargo xtask image` makes, as a container of runc: what nodes of Kubernetes run it with.
+//! The image of `cargo xtask image` in a container of runc, the runtime of Kubernetes nodes.
 
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::Tool;
 
-/// The image, unpacked, and the container made of it. Killed when dropped.
+/// The unpacked image, and its container. Killed on drop.
 pub struct Container {
     bundle: TempDir,
     runtime: PathBuf,
@@ -16,7 +16,8 @@ pub struct Container {
 }
 
 impl Container {
-    /// Unpacks the image. `None` where it was not made, or where nobody may run containers; in CI that is a failure.
+    /// Unpacks the image. `None` when it was not built, or containers are not permitted; in CI that is a
+    /// failure.
     ///
     /// # Panics
     /// When the image cannot be unpacked, and with `CI` set when something is missing.
@@ -41,7 +42,7 @@ impl Container {
         Some(Self { bundle, runtime, id })
     }
 
-    /// The files of the image by path, sorted, without folders.
+    /// Files of the image by path, sorted, without folders.
     ///
     /// # Panics
     /// When they cannot be listed.
@@ -65,7 +66,7 @@ impl Container {
         files
     }
 
-    /// What the image says how it is run: the `process` of a runtime's configuration.
+    /// Default command of the image: the `process` of a runtime configuration.
     ///
     /// # Panics
     /// When the unpacked image has no configuration.
@@ -74,8 +75,9 @@ impl Container {
         self.configuration()["process"].take()
     }
 
-    /// Has it run as this user and group, who are nobody in particular, and as `deploy/` does otherwise: with a root that
-    /// cannot be written, without capabilities. It has the machine's network, and sees `folder`, read-only, at the same path.
+    /// Command to run it as an unprivileged user and group, and otherwise as in `deploy/`: with a read-only
+    /// root, without capabilities. It uses the machine's network, and has `folder` mounted read-only at the
+    /// same path.
     pub(super) fn command(&self, user: u32, folder: &Path, arguments: &[String]) -> Command {
         let mut configuration = self.configuration();
         let process = &mut configuration["process"];
@@ -104,7 +106,7 @@ impl Container {
         run
     }
 
-    /// What Linux tells of its first process in a file of `/proc/PID`.
+    /// Content of a file in `/proc/PID` for its first process.
     ///
     /// # Panics
     /// When it does not run.
@@ -133,12 +135,12 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // One that never started, or has ended, is not there: that is what is wanted.
+        // Fails if it never started or has ended.
         let _ = self.runtime().args(["delete", "--force", &self.id]).output();
     }
 }
 
-/// Whether this process may do everything.
+/// True for the root user.
 fn is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status.lines().any(|line| line.starts_with("Uid:") && line.split_whitespace().nth(2) == Some("0"))

@@ -1,4 +1,4 @@
-//! Programs that answer each line of their input with one line.
+//! Programs that answer each input line with one output line.
 
 use super::LIMIT;
 use std::process::Stdio;
@@ -6,7 +6,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-/// A running program. Its input ends, and it is killed, when this is dropped.
+/// A running program. Its input is closed, and it is killed, on drop.
 pub struct Dialogue {
     _child: Child,
     input: ChildStdin,
@@ -28,7 +28,7 @@ impl Dialogue {
         dialogue
     }
 
-    /// The answer to a line.
+    /// Response to a line.
     ///
     /// # Panics
     /// When there is none in time.

@@ -5,14 +5,14 @@ use serde_json::Value;
 use std::path::PathBuf;
 use tokio::process::Command;
 
-/// How an Envoy connects.
+/// Options of an Envoy's connection.
 #[derive(Clone, Debug)]
 pub struct EnvoyOptions {
     /// `delta` or `sotw`.
     pub protocol: &'static str,
-    /// More arguments of `pilotfish bootstrap envoy`.
+    /// Additional arguments of `pilotfish bootstrap envoy`.
     pub arguments: Vec<String>,
-    /// The port of xDS; `None` for the plaintext one.
+    /// xDS port; `None` for the plaintext one.
     pub xds_port: Option<u16>,
 }
 
@@ -25,14 +25,14 @@ impl EnvoyOptions {
     }
 }
 
-/// A running Envoy.
 pub struct Envoy {
     admin: u16,
     program: Program,
 }
 
 impl Envoy {
-    /// Starts one and waits until its admin page answers. `None` where there is no Envoy and it is not required.
+    /// Starts an Envoy and waits until its admin page responds. `None` where there is no Envoy and it is not
+    /// required.
     ///
     /// # Panics
     /// When it does not come up.
@@ -47,7 +47,7 @@ impl Envoy {
             "1",
             "--log-level",
             "warn",
-            // Access logs are read soon.
+            // Tests read access logs soon.
             "--file-flush-interval-msec",
             "50",
         ]);
@@ -60,7 +60,7 @@ impl Envoy {
         Some(this)
     }
 
-    /// The port of its admin API on loopback.
+    /// Port of its admin API on loopback.
     #[must_use]
     pub fn admin_port(&self) -> u16 {
         self.admin
@@ -69,15 +69,15 @@ impl Envoy {
     /// A page of Envoy's admin API.
     ///
     /// # Errors
-    /// The status, or what went wrong.
+    /// The status, or another error.
     pub async fn page(&self, path: &str) -> Result<String, String> {
         load::fetch(&format!("http://127.0.0.1:{}{path}", self.admin)).await
     }
 
-    /// The value of a counter or gauge; 0 when it does not exist.
+    /// Value of a counter or gauge; 0 when it does not exist.
     ///
     /// # Panics
-    /// When Envoy does not answer.
+    /// When Envoy does not respond.
     pub async fn stat(&self, name: &str) -> u64 {
         let text = self.page(&format!("/stats?format=json&filter=^{}$", name.replace('.', "%5C."))).await;
         let json: Value = serde_json::from_str(&text.expect("Envoy answers")).expect("JSON");
@@ -85,7 +85,7 @@ impl Envoy {
         stats.iter().find(|stat| stat["name"] == name).and_then(|stat| stat["value"].as_u64()).unwrap_or(0)
     }
 
-    /// What it has printed so far.
+    /// Output so far.
     #[must_use]
     pub fn printed(&self) -> String {
         self.program.printed()

@@ -1,29 +1,29 @@
-//! A real etcd, and etcdctl to write to it as people do.
+//! A real etcd, and etcdctl to write to it.
 
 use super::{Program, Tool, eventually, free_port};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-/// The members of one cluster. Their ports stay when they are started again.
+/// Members of one cluster. They keep their ports when they are restarted.
 pub struct Etcd {
     folder: TempDir,
     members: Vec<Member>,
     tls: Option<EtcdTls>,
-    /// More arguments of `etcd`.
+    /// Additional arguments of `etcd`.
     arguments: Vec<String>,
-    /// Changes when the data is thrown away: members of another life must not know each other.
+    /// Generation of the data: members of different generations must not form a cluster.
     life: u32,
 }
 
-/// Files in PEM for TLS.
+/// PEM files for TLS.
 #[derive(Clone, Debug)]
 pub struct EtcdTls {
-    /// The server's certificate and key.
+    /// Certificate and key of the server.
     pub server: (PathBuf, PathBuf),
-    /// The certificate of the authority that signed both ends.
+    /// Certificate of the authority that signed both ends.
     pub ca: PathBuf,
-    /// The certificate and key of etcdctl; with them, the server wants one of every client.
+    /// Certificate and key of etcdctl; if set, the server requires client certificates.
     pub client: Option<(PathBuf, PathBuf)>,
 }
 
@@ -34,12 +34,12 @@ struct Member {
 }
 
 impl Etcd {
-    /// One member, without TLS. `None` where there is no etcd and it is not required.
+    /// Starts one member without TLS. `None` where there is no etcd and it is not required.
     pub async fn start() -> Option<Self> {
         Self::start_with(1, None, &[]).await
     }
 
-    /// Some members, with TLS or more arguments.
+    /// Starts members with TLS or additional arguments.
     ///
     /// # Panics
     /// When they do not come up.
@@ -89,7 +89,7 @@ impl Etcd {
         Program::start(&mut command, self.folder.path().join(format!("etcd-{index}.log")))
     }
 
-    /// Waits until it takes writes.
+    /// Waits until it accepts writes.
     pub async fn answers(&self) {
         eventually("etcd answers", || async {
             let answer = self.try_ctl(&["endpoint", "health"]).await;
@@ -98,28 +98,28 @@ impl Etcd {
         .await;
     }
 
-    /// The port of a member for clients.
+    /// Client port of a member.
     #[must_use]
     pub fn port(&self, member: usize) -> u16 {
         self.members[member].client
     }
 
-    /// The process of a member.
+    /// Process of a member.
     pub fn program(&mut self, member: usize) -> &mut Program {
         &mut self.members[member].program
     }
 
-    /// Starts a member again that was killed, with its data.
+    /// Restarts a killed member with its data.
     ///
     /// # Panics
-    /// When etcd is gone since the start.
+    /// When etcd was removed since the start.
     pub fn restart(&mut self, member: usize) {
         let tool = Tool::Etcd.find().expect("it was there before");
         let ports: Vec<_> = self.members.iter().map(|member| (member.client, member.peer)).collect();
         self.members[member].program = self.launch(&tool, member, &ports);
     }
 
-    /// Kills all members and starts them again without data, as another cluster at the same ports.
+    /// Kills all members and restarts them without data, as another cluster on the same ports.
     pub async fn lose_everything(&mut self) {
         for member in &mut self.members {
             member.program.kill().await;
@@ -131,12 +131,12 @@ impl Etcd {
         self.answers().await;
     }
 
-    /// Sets a key, as soon as the members have a leader.
+    /// Sets a key, once the members have a leader.
     pub async fn put(&self, key: &str, value: &str) {
         eventually("etcd takes a key", || async { self.try_ctl(&["put", "--", key, value]).await }).await;
     }
 
-    /// Sets a key to what a file has, which may be longer than an argument.
+    /// Sets a key to the content of a file, which may be longer than an argument.
     ///
     /// # Panics
     /// When it fails.
@@ -147,12 +147,12 @@ impl Etcd {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Removes a key, as soon as the members have a leader.
+    /// Removes a key, once the members have a leader.
     pub async fn delete(&self, key: &str) {
         eventually("etcd removes a key", || async { self.try_ctl(&["del", "--", key]).await }).await;
     }
 
-    /// Runs etcdctl and gives what it printed.
+    /// Runs etcdctl and returns its output.
     ///
     /// # Panics
     /// When it fails.
@@ -161,7 +161,8 @@ impl Etcd {
         answer.unwrap_or_else(|error| panic!("etcdctl {arguments:?}: {error}"))
     }
 
-    /// Runs a transaction of puts and deletes, so that all have one revision. A key without a value is deleted.
+    /// Runs puts and deletes in a transaction, so that all have one revision. A key without a value is
+    /// deleted.
     ///
     /// # Panics
     /// When it fails.

@@ -1,4 +1,5 @@
-//! A real Eureka server, an application with its usual client, and its API for instances that register without a JVM of their own.
+//! A real Eureka server, an application with its usual client, and its API for instances without their own
+//! JVM.
 
 use super::{Java, Program, eventually, free_port};
 use bytes::Bytes;
@@ -9,36 +10,32 @@ use hyper_util::rt::TokioExecutor;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// Spring Cloud's server, alone and quick to tell what changed.
+/// Spring Cloud's server, without peers, configured to publish changes quickly.
 pub struct EurekaServer {
     java: Java,
     arguments: Vec<String>,
     program: Program,
     folder: TempDir,
-    /// The port on loopback.
     pub port: u16,
 }
 
-/// What is registered: see [`EurekaServer::register`].
+/// An instance for [`EurekaServer::register`].
 pub struct EurekaInstance<'a> {
-    /// The application.
     pub app: &'a str,
-    /// The id in it.
     pub id: &'a str,
-    /// The address.
     pub ip: &'a str,
-    /// The port without TLS.
+    /// Port without TLS.
     pub port: u16,
-    /// `UP`, `DOWN` and so on.
+    /// Status: `UP`, `DOWN` and so on.
     pub status: &'a str,
-    /// Virtual addresses; the application's name when empty.
+    /// Virtual addresses; the application's name if empty.
     pub vip: &'a str,
-    /// As JSON.
+    /// Metadata as JSON.
     pub metadata: &'a str,
 }
 
 impl<'a> EurekaInstance<'a> {
-    /// One that is up, on port 8080.
+    /// An instance with status `UP` on port 8080.
     #[must_use]
     pub const fn up(app: &'a str, id: &'a str, ip: &'a str) -> Self {
         Self { app, id, ip, port: 8080, status: "UP", vip: "", metadata: "{}" }
@@ -46,7 +43,7 @@ impl<'a> EurekaInstance<'a> {
 }
 
 impl EurekaServer {
-    /// Starts one, with these arguments more. `None` without a JVM.
+    /// Starts a server with these additional arguments. `None` without a JVM.
     ///
     /// # Panics
     /// When it does not start.
@@ -54,7 +51,7 @@ impl EurekaServer {
         Self::start_on(free_port(), more).await
     }
 
-    /// The same on a port.
+    /// Starts a server on a port, with these additional arguments.
     ///
     /// # Panics
     /// When it does not start.
@@ -62,7 +59,8 @@ impl EurekaServer {
         Self::start_with(Java::find("eureka")?, port, more).await
     }
 
-    /// One with room for 50,000 instances, which does not tell of their registration for minutes: else each of its deltas has all of them.
+    /// Starts a server for 50,000 instances, which delays deltas by minutes: otherwise each of its deltas has
+    /// all instances.
     ///
     /// # Panics
     /// When it does not start.
@@ -82,7 +80,7 @@ impl EurekaServer {
             "--eureka.client.register-with-eureka=false",
             "--eureka.client.fetch-registry=false",
             "--eureka.server.enable-self-preservation=false",
-            // Answers are never from a cache.
+            // Responses are never cached.
             "--eureka.server.use-read-only-response-cache=false",
             "--eureka.server.eviction-interval-timer-in-ms=500",
         ]
@@ -100,12 +98,11 @@ impl EurekaServer {
         self.program.until_printed("Started Server").await;
     }
 
-    /// Ends it at once.
     pub async fn kill(&mut self) {
         self.program.kill().await;
     }
 
-    /// Starts it again: it knows nothing any more.
+    /// Restarts it without data.
     ///
     /// # Panics
     /// When it does not start.
@@ -115,23 +112,21 @@ impl EurekaServer {
         self.ready().await;
     }
 
-    /// Makes it silent.
     pub async fn freeze(&mut self) {
         self.program.freeze().await;
     }
 
-    /// Lets it go on.
     pub async fn thaw(&mut self) {
         self.program.thaw().await;
     }
 
-    /// For `--registry eureka=`, with short times.
+    /// Address for `--registry eureka=`, with short intervals.
     #[must_use]
     pub fn address(&self) -> String {
         format!("http://127.0.0.1:{}/eureka?interval=200ms", self.port)
     }
 
-    /// As a client of Netflix registers and sends heartbeats from then on.
+    /// Registers an instance like a client of Netflix, and sends heartbeats from then on.
     pub async fn register(&self, instance: &EurekaInstance<'_>) {
         let EurekaInstance { app, id, ip, port, status, vip, metadata } = instance;
         let vip = if vip.is_empty() { app } else { vip };
@@ -145,18 +140,17 @@ impl EurekaServer {
         self.call(Method::POST, &format!("/apps/{app}"), &body, StatusCode::NO_CONTENT).await;
     }
 
-    /// An instance leaves.
     pub async fn cancel(&self, app: &str, id: &str) {
         self.call(Method::DELETE, &format!("/apps/{app}/{id}"), "", StatusCode::OK).await;
     }
 
-    /// An operator orders a status.
+    /// Overrides the status of an instance, like an operator.
     pub async fn order(&self, app: &str, id: &str, status: &str) {
         let path = format!("/apps/{app}/{id}/status?value={status}");
         self.call(Method::PUT, &path, "", StatusCode::OK).await;
     }
 
-    /// An operator takes the order back.
+    /// Removes the override.
     pub async fn take_back(&self, app: &str, id: &str) {
         self.call(Method::DELETE, &format!("/apps/{app}/{id}/status?value=UP"), "", StatusCode::OK).await;
     }
@@ -186,8 +180,8 @@ fn run(java: &Java, arguments: &[String], folder: &Path) -> Program {
     Program::start(command.args(arguments).current_dir(folder), folder.join("server.log"))
 }
 
-/// Starts an application with Spring Cloud's client, which registers with a server and answers each request with its instance's id.
-/// `None` without a JVM.
+/// Starts an application with Spring Cloud's client, which registers with a server and answers each request
+/// with its instance id. `None` without a JVM.
 #[must_use]
 pub fn eureka_application(
     server: u16,
@@ -206,7 +200,7 @@ pub fn eureka_application(
         "--eureka.instance.prefer-ip-address=true",
         "--eureka.instance.ip-address=127.0.0.1",
         "--eureka.instance.metadata-map.zone=z1",
-        // What it learns, and what is learned of it, is quick.
+        // Short intervals, so that changes propagate quickly in both directions.
         "--eureka.instance.lease-renewal-interval-in-seconds=1",
         "--eureka.instance.lease-expiration-duration-in-seconds=3",
     ]);

@@ -1,4 +1,5 @@
-//! Hosts with networks of their own: network namespaces that this process makes, and that vanish with it. Nothing leaves them.
+//! Hosts with their own networks: network namespaces that this process creates, without any connection to the
+//! outside.
 
 use super::{Program, Tool, eventually};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -13,19 +14,19 @@ use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-/// A host.
 pub struct Host {
-    /// Keeps the namespace: it ends when it has nothing more to read.
+    /// Keeps the namespace alive: ends on the end of its input.
     holder: Child,
-    /// Its threads are in the namespace.
+    /// Runtime whose threads are in the namespace.
     runtime: Option<Runtime>,
 }
 
 impl Host {
-    /// A host without any network but its loopback. `None` where it may not be made and is not required; in CI that is a failure.
+    /// Creates a host without any network except for loopback. `None` where it is not permitted and not
+    /// required; in CI that is a failure.
     ///
     /// # Panics
-    /// When it cannot be made although `CI` is set.
+    /// When it cannot be created although `CI` is set.
     #[must_use]
     pub fn new() -> Option<Self> {
         Tool::Iptables.find()?;
@@ -35,7 +36,7 @@ impl Host {
         let mut holder = spawned.expect("util-linux has `unshare`");
         let mut line = String::new();
         let out = holder.stdout.take().expect("it is piped");
-        // Nothing more to read means that it ended.
+        // The end of the output means that it ended.
         let _ = BufReader::new(out).read_line(&mut line);
         if line != "made\n" {
             let _ = holder.wait();
@@ -58,10 +59,10 @@ impl Host {
         Some(Self { holder, runtime: Some(runtime.expect("threads can be had")) })
     }
 
-    /// A command that will run on this host, with iptables and iproute2 on its path.
+    /// A command for this host, with iptables and iproute2 on its path.
     ///
     /// # Panics
-    /// When the tools are gone since the host was made.
+    /// When the tools were removed since the host was created.
     #[must_use]
     pub fn command(&self, program: &str) -> Command {
         let tools = Tool::Iptables.find().expect("they were there before");
@@ -72,7 +73,7 @@ impl Host {
         command
     }
 
-    /// Runs a command line to its end and gives what it printed.
+    /// Runs a command line to its end and returns its output.
     ///
     /// # Panics
     /// When it fails.
@@ -84,10 +85,10 @@ impl Host {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Whether it has IPv6, with rules that change destinations. In CI that it has not is a failure.
+    /// True if it has IPv6, with rules that change destinations. In CI a missing one is a failure.
     ///
     /// # Panics
-    /// When it has not although `CI` is set.
+    /// When it is missing although `CI` is set.
     #[must_use]
     pub fn has_ipv6(&self) -> bool {
         let rules = self.command("ip6tables").args(["-t", "nat", "-S"]).output().expect("it runs");
@@ -97,7 +98,7 @@ impl Host {
         has
     }
 
-    /// Connects it with another host by a cable.
+    /// Connects it with another host by a virtual cable.
     pub fn connect(&self, other: &Self) {
         let _ = self.run(&format!("ip link add eth0 type veth peer name eth0 netns {}", other.holder.id()));
         for host in [self, other] {
@@ -105,12 +106,12 @@ impl Host {
         }
     }
 
-    /// Gives its end of the cable an address, as in `10.77.0.1/24`, and waits until it can be used.
+    /// Adds an address such as `10.77.0.1/24` to its end of the cable, and waits until it is usable.
     pub async fn give(&self, address: &str) {
         // Without duplicate address detection for IPv6, which takes a while.
         let nodad = if address.contains(':') { " nodad" } else { "" };
         let _ = self.run(&format!("ip address add {address} dev eth0{nodad}"));
-        // One of IPv6 cannot before the link is found to be up.
+        // An IPv6 address is unusable before the link is up.
         eventually(&format!("{address} can be used"), || async {
             let waiting = self.run("ip -6 address show dev eth0 scope global tentative");
             if waiting.is_empty() { Ok(()) } else { Err(waiting) }
@@ -118,7 +119,7 @@ impl Host {
         .await;
     }
 
-    /// Starts a program on this host, its output in a file.
+    /// Starts a program on this host, with its output in a file.
     #[must_use]
     pub fn start(&self, program: &str, arguments: &[String], log: PathBuf) -> Program {
         let mut command = self.command(program);
@@ -126,7 +127,7 @@ impl Host {
         Program::start(&mut command.into(), log)
     }
 
-    /// Does something with the network of this host.
+    /// Runs a future in the network of this host.
     ///
     /// # Panics
     /// When it panics.
@@ -135,18 +136,19 @@ impl Host {
         runtime.spawn(work).await.expect("it does not panic")
     }
 
-    /// Does something in a network that nothing else has: what listens or connects anywhere, listens and connects there alone. Nothing is done
-    /// where no host can be made and none is required.
+    /// Runs a future in a network of its own, where all listeners and connections are isolated. Skipped where
+    /// no host can be created and none is required.
     pub async fn alone(work: impl Future<Output = ()> + Send + 'static) {
         if let Some(host) = Self::new() {
             host.here(work).await;
         }
     }
 
-    /// Asks for `/path` of a URL's host with a connection of this host, and gives the whole answer with its head.
+    /// Requests `/path` of a URL's host over a connection of this host, and returns the whole response with
+    /// its head.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is no response.
     pub async fn ask(&self, address: &str, path: &str) -> Result<String, String> {
         let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
         let address = address.to_owned();
@@ -167,7 +169,7 @@ impl Drop for Host {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
-        // It may have ended already, which is what is wanted.
+        // Fails if it has already ended.
         let _ = self.holder.kill();
         let _ = self.holder.wait();
     }

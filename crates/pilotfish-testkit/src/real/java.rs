@@ -1,14 +1,14 @@
-//! Programs on the Java virtual machine: the projects of `crates/pilotfish/tests/java`.
+//! Programs on the Java virtual machine: the projects in `crates/pilotfish/tests/java`.
 
 use super::{LIMIT, Program, Tool};
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::process::Command;
 
-/// How long a program may take to print that it runs: a JVM has much to compile on a loaded machine.
+/// Timeout of a program's start: a JVM compiles much on a loaded machine.
 const START: Duration = LIMIT.saturating_mul(3);
 
-/// A compiled project, of which programs can be started.
+/// A compiled project with its programs.
 #[derive(Clone, Debug)]
 pub struct Java {
     jvm: PathBuf,
@@ -17,7 +17,8 @@ pub struct Java {
 }
 
 impl Java {
-    /// The project of this name. `None` when it or a JVM is missing and is not required; in CI that is a failure.
+    /// Finds the project of this name. `None` when it or a JVM is missing and is not required; in CI that is
+    /// a failure.
     ///
     /// # Panics
     /// When something is missing although `CI` is set.
@@ -28,14 +29,15 @@ impl Java {
         Some(Self { jvm: jdk.join("bin/java"), class_path, heap: "256m" })
     }
 
-    /// The same with so much memory for objects, as in `2g`.
+    /// Sets the heap size, such as `2g`.
     #[must_use]
     pub fn with_heap(self, heap: &'static str) -> Self {
         Self { heap, ..self }
     }
 
-    /// A command that runs a class, for arguments and properties (`-D`, which must come first: see `properties`) to be added.
-    /// The JVM is small, starts fast, and knows IPv4 only, so that what it binds without an address of its own can be found.
+    /// A command that runs a class; arguments can be added, but properties (`-D`) come first: see
+    /// `properties`. The JVM is small, starts quickly, and uses IPv4 only, so that listeners without an
+    /// address can be found.
     #[must_use]
     pub fn command(&self, properties: &[(&str, &str)], main: &str) -> Command {
         let mut command = Command::new(&self.jvm);
@@ -49,10 +51,10 @@ impl Java {
 }
 
 impl Program {
-    /// Waits until it has printed something.
+    /// Waits until it has printed a text.
     ///
     /// # Panics
-    /// When it ends before, or does not print it in time: with what it printed.
+    /// When it ends before, or on a timeout: with its output.
     pub async fn until_printed(&mut self, text: &str) {
         let deadline = tokio::time::Instant::now() + START;
         loop {

@@ -1,4 +1,5 @@
-//! A live registry without the binary: its source runs against a real server, and tests see what the world has of it.
+//! A live registry without the binary: its source runs against a real server, and tests inspect the resulting
+//! world.
 
 use super::eventually;
 use pilotfish_model::{Endpoint, Provider, Service, ShardKey, World};
@@ -12,41 +13,41 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 use tokio::task::JoinHandle;
 
-/// The source of one `--registry`, running. Ends when dropped.
+/// The running source of one `--registry`. Ends on drop.
 ///
-/// What it sends goes through the aggregate controller into a world, as in the binary.
+/// Its output goes through the aggregate controller into a world, as in the binary.
 pub struct LiveRegistry {
     seen: Arc<Mutex<Seen>>,
     report: SourceReport,
     tasks: [JoinHandle<()>; 2],
 }
 
-/// What a world has of a registry.
+/// State of a registry in a world.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegistryState {
-    /// Whether it has sent all that there is, once.
+    /// True once its initial list is complete.
     pub synced: bool,
-    /// Why it cannot read its product now.
+    /// Reason why it cannot read its product now.
     pub failure: Option<String>,
-    /// A line for each service, `HOST in NAMESPACE: PORT NAME PROTOCOL, ...`, and after it one for each of its endpoints,
-    /// `- ADDRESS:PORT of NAME`, then what is not as usual: health, weight, locality, network, node, labels.
+    /// One line for each service, `HOST in NAMESPACE: PORT NAME PROTOCOL, ...`, followed by one for each of
+    /// its endpoints, `- ADDRESS:PORT of NAME`, with non-default attributes: health, weight, locality,
+    /// network, node, labels.
     pub lines: Vec<String>,
 }
 
 impl RegistryState {
-    /// The lines of endpoints, without their marks.
+    /// Lines of endpoints, without their marks.
     #[must_use]
     pub fn endpoints(&self) -> Vec<&str> {
         self.lines.iter().filter_map(|line| line.strip_prefix("- ")).collect()
     }
 
-    /// The endpoints' addresses with ports.
+    /// Addresses of endpoints with ports.
     #[must_use]
     pub fn addresses(&self) -> Vec<&str> {
         self.endpoints().into_iter().filter_map(|line| line.split(' ').next()).collect()
     }
 
-    /// The lines of services.
     #[must_use]
     pub fn services(&self) -> Vec<&str> {
         self.lines.iter().filter(|line| !line.starts_with("- ")).map(String::as_str).collect()
@@ -62,7 +63,8 @@ struct Seen {
 }
 
 impl LiveRegistry {
-    /// Starts the source of `--registry NAME=ADDRESS[?OPTION=VALUE&...]`; `text` is what follows the first `=`.
+    /// Starts the source of `--registry NAME=ADDRESS[?OPTION=VALUE&...]`; `text` is the part after the first
+    /// `=`.
     ///
     /// # Panics
     /// When the settings are refused.
@@ -77,10 +79,10 @@ impl LiveRegistry {
         Self { seen, report, tasks: [runs, reads] }
     }
 
-    /// Why settings are refused.
+    /// Reason why settings are refused.
     ///
     /// # Panics
-    /// When they are not.
+    /// When they are accepted.
     #[must_use]
     pub fn refusal(registry: &'static RegistryType, text: &str) -> String {
         match open(registry, text) {
@@ -89,31 +91,30 @@ impl LiveRegistry {
         }
     }
 
-    /// What there is now.
     #[must_use]
     pub fn state(&self) -> RegistryState {
         self.seen().state.clone()
     }
 
-    /// The world as it is now.
     #[must_use]
     pub fn world(&self) -> Arc<World> {
         self.seen().world.clone()
     }
 
-    /// What the source tells about itself: sessions, requests, the guard, what is wrong with the content.
+    /// Status report of the source: sessions, requests, the guard, problems of the content.
     #[must_use]
     pub fn report(&self) -> SourceState {
         self.report.state()
     }
 
-    /// How often it reported a failure.
+    /// Number of reported failures.
     #[must_use]
     pub fn failures(&self) -> usize {
         self.seen().failures
     }
 
-    /// The fewest endpoints that the world had, between changes too, since the last call or the first complete state.
+    /// Minimum number of endpoints in the world, including between changes, since the last call or the first
+    /// complete state.
     #[must_use]
     pub fn fewest_endpoints(&self) -> usize {
         let mut seen = self.seen();
@@ -121,10 +122,10 @@ impl LiveRegistry {
         seen.least.replace(now).unwrap_or(now)
     }
 
-    /// Waits until the state is as wanted, and gives it.
+    /// Waits until the state matches, and returns it.
     ///
     /// # Panics
-    /// When it is not in time, with the state.
+    /// On a timeout, with the state.
     pub async fn until(&self, what: &str, wanted: impl Fn(&RegistryState) -> bool) -> RegistryState {
         eventually(what, || async {
             let state = self.state();
@@ -136,16 +137,16 @@ impl LiveRegistry {
     /// Waits until it is in sync, does not fail, and has exactly these lines.
     ///
     /// # Panics
-    /// When it has not in time, with the state.
+    /// On a timeout, with the state.
     pub async fn has(&self, lines: &[&str]) -> RegistryState {
         let wanted = |state: &RegistryState| state.synced && state.failure.is_none() && state.lines == lines;
         self.until(&format!("the world has {lines:#?}"), wanted).await
     }
 
-    /// Waits until it fails with a reason that has this text in it.
+    /// Waits until it fails with a reason that contains this text.
     ///
     /// # Panics
-    /// When it does not in time, with the state.
+    /// On a timeout, with the state.
     pub async fn fails(&self, reason: &str) -> RegistryState {
         self.until(&format!("it fails: {reason}"), |state| {
             state.failure.as_ref().is_some_and(|failure| failure.contains(reason))
@@ -181,7 +182,7 @@ fn open(registry: &RegistryType, text: &str) -> Result<Box<dyn LiveSource>, Live
     })
 }
 
-/// Brings what the source sends into a world.
+/// Applies the source's output to a world.
 async fn read(shard: ShardKey, mut receiver: RegistryReceiver, seen: Arc<Mutex<Seen>>) {
     let mut scene = Scene::new();
     scene.controller.add_live(shard.clone());
@@ -195,7 +196,7 @@ async fn read(shard: ShardKey, mut receiver: RegistryReceiver, seen: Arc<Mutex<S
     }
 }
 
-/// As the control loop does: content first, then health.
+/// Order of the control loop: content first, then health.
 fn bring(scene: &mut Scene, shard: &ShardKey, input: LiveInput) {
     let controller = &mut scene.controller;
     if let Some(batch) = input.batch {

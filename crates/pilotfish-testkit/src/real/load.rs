@@ -1,4 +1,4 @@
-//! HTTP requests: single ones, and a steady load whose every failure counts.
+//! HTTP requests: single ones, and a steady load in which every failure counts.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Full};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Who answered how often; failures under the status or the error's words.
+/// Number of responses by responder; failures by status or error message.
 pub type Tally = BTreeMap<String, usize>;
 
 type Http = Client<HttpConnector, Empty<Bytes>>;
@@ -21,10 +21,10 @@ fn client() -> Http {
     Client::builder(TokioExecutor::new()).build_http()
 }
 
-/// Sends one request and gives the body, or what went wrong.
+/// Sends one request and returns the body.
 ///
 /// # Errors
-/// The status as `HTTP 503`, or the error's words.
+/// The status as `HTTP 503`, or the error message.
 pub async fn get(port: u16, host: &str, headers: &[(&str, &str)]) -> Result<String, String> {
     send(&client(), port, host, headers).await
 }
@@ -37,25 +37,25 @@ async fn send(client: &Http, port: u16, host: &str, headers: &[(&str, &str)]) ->
     exchange(client, request).await
 }
 
-/// Sends one request without a body and gives the status and the body of the answer.
+/// Sends one request without a body and returns the status and the body of the response.
 ///
 /// # Errors
-/// What went wrong, when there was no answer.
+/// The error message, if there was no response.
 pub async fn request(method: &str, url: &str, headers: &[(&str, &str)]) -> Result<(u16, String), String> {
     let request = Request::builder().method(method).uri(url);
     let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
     status_and_body(&client(), request).await
 }
 
-/// The body of a URL, or what went wrong.
+/// Body of a URL.
 ///
 /// # Errors
-/// The status as `HTTP 503`, or the error's words.
+/// The status as `HTTP 503`, or the error message.
 pub async fn fetch(url: &str) -> Result<String, String> {
     exchange(&client(), Request::get(url)).await
 }
 
-/// Posts JSON and gives the answer, or what went wrong.
+/// Posts JSON and returns the response.
 pub(super) async fn post(url: &str, body: &str) -> Result<String, String> {
     let request = Request::post(url).header("content-type", "application/json");
     let request = request.body(Full::new(Bytes::from(body.to_owned()))).map_err(|error| error.to_string())?;
@@ -65,10 +65,10 @@ pub(super) async fn post(url: &str, body: &str) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&body).into_owned())
 }
 
-/// The status and the body of a URL.
+/// Status and body of a URL.
 ///
 /// # Errors
-/// What went wrong, when there was no answer.
+/// The error message, if there was no response.
 pub(super) async fn answer(url: &str) -> Result<(u16, String), String> {
     status_and_body(&client(), Request::get(url)).await
 }
@@ -93,7 +93,7 @@ async fn status_and_body(
     Ok((status, String::from_utf8_lossy(&body).into_owned()))
 }
 
-/// A steady load of one host from several clients at a time.
+/// A steady load on one host from several concurrent clients.
 pub struct Load {
     stop: Arc<AtomicBool>,
     tally: Arc<Mutex<Tally>>,
@@ -101,7 +101,6 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts sending.
     #[must_use]
     pub fn start(port: u16, host: &str) -> Self {
         let (stop, tally) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Tally::new())));
@@ -120,7 +119,7 @@ impl Load {
         Self { stop, tally, tasks }
     }
 
-    /// What was answered so far.
+    /// Responses so far.
     ///
     /// # Panics
     /// Never: no holder of the tally panics.
@@ -137,7 +136,7 @@ impl Load {
         std::mem::take(&mut *self.tally.lock().expect("no holder panics"))
     }
 
-    /// Waits until so many more answers came.
+    /// Waits for that many further responses.
     pub async fn answers(&self, more: usize) {
         let count = || self.so_far().values().sum::<usize>();
         let enough = count() + more;
@@ -147,7 +146,7 @@ impl Load {
         .await;
     }
 
-    /// Stops and gives what was answered.
+    /// Stops and returns the responses.
     ///
     /// # Panics
     /// When a client panicked.

@@ -1,4 +1,5 @@
-//! Real servers and clients for tests: the built `pilotfish`, Envoy, Python with grpcio, sample backends and load.
+//! Real servers and clients for tests: the built `pilotfish`, Envoy, Python with grpcio, sample backends and
+//! load.
 //!
 //! Everything listens on free ports of loopback addresses and ends when its guard is dropped.
 

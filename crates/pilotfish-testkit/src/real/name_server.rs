@@ -1,4 +1,4 @@
-//! A real name server, BIND's, with zones that tests change.
+//! A real DNS server, BIND, with zones that tests change.
 
 use super::{Program, Tool, eventually, free_port};
 use std::fmt::Write as _;
@@ -8,8 +8,8 @@ use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-/// A server with authority over `example.com`, and over `broken.example.org`, which it cannot read and therefore answers
-/// with `SERVFAIL` for.
+/// An authoritative server for `example.com`, and for `broken.example.org`, whose zone it cannot load, so
+/// that it responds with `SERVFAIL`.
 pub struct NameServer {
     programs: PathBuf,
     folder: TempDir,
@@ -18,7 +18,8 @@ pub struct NameServer {
 }
 
 impl NameServer {
-    /// Starts one with these lines in the zone `example.com`, which has a TTL of 1 s, for what does not exist too. `None` without BIND.
+    /// Starts a server with these lines in the zone `example.com`, with a TTL of 1 s, also for negative
+    /// responses. `None` without BIND.
     ///
     /// # Panics
     /// When it does not start.
@@ -31,7 +32,8 @@ impl NameServer {
         Some(Self { programs, folder, program, port })
     }
 
-    /// Changes the zone by lines of `nsupdate`, as in `add web.example.com 1 A 10.0.0.1` and `delete web.example.com A`.
+    /// Changes the zone by lines for `nsupdate`, such as `add web.example.com 1 A 10.0.0.1` and `delete
+    /// web.example.com A`.
     ///
     /// # Panics
     /// When the server refuses.
@@ -56,12 +58,11 @@ impl NameServer {
         assert!(output.status.success(), "{text}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Ends it at once.
     pub async fn kill(&mut self) {
         self.program.kill().await;
     }
 
-    /// Starts it again with another zone: what was changed is lost.
+    /// Restarts it with another zone, without earlier changes.
     ///
     /// # Panics
     /// When it does not start.
@@ -74,23 +75,20 @@ impl NameServer {
         self.program = run(&self.programs, self.folder.path()).await;
     }
 
-    /// Makes it silent.
     pub async fn freeze(&mut self) {
         self.program.freeze().await;
     }
 
-    /// Lets it go on.
     pub async fn thaw(&mut self) {
         self.program.thaw().await;
     }
 
-    /// Its port on 127.0.0.1, for UDP and TCP.
+    /// Port on 127.0.0.1, for UDP and TCP.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// `127.0.0.1:PORT`.
     #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
@@ -106,7 +104,7 @@ async fn run(programs: &Path, folder: &Path) -> Program {
     command.args(["-g", "-c"]).arg(folder.join("named.conf"));
     let mut program = Program::start(&mut command, log);
     program.until_printed(" running\n").await;
-    // It prints that before it listens everywhere.
+    // It prints that before it listens on all addresses.
     eventually("named runs", || async {
         if program.printed().contains("all zones loaded") { Ok(()) } else { Err(()) }
     })

@@ -1,11 +1,10 @@
-//! The built `pilotfish`, serving a folder of its own.
+//! The built `pilotfish` with its own folder.
 
 use super::{Container, Program, WrongClock, eventually, free_port};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-/// A running Pilotfish.
 pub struct Pilotfish {
     binary: PathBuf,
     folder: TempDir,
@@ -13,16 +12,16 @@ pub struct Pilotfish {
     xds: u16,
     admin: u16,
     program: Program,
-    /// Where it runs in one.
+    /// Its container, if there is one.
     container: Option<Container>,
 }
 
-/// The circumstances of a start, beside the addresses.
+/// Options of a start, other than the addresses.
 #[derive(Default)]
 struct Start {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
-    /// Commands of a shell that becomes the process.
+    /// Commands of a shell that then executes the process.
     shell: Option<String>,
 }
 
@@ -39,7 +38,7 @@ impl Pilotfish {
         this
     }
 
-    /// Starts `pilotfish serve` with these arguments and addresses of its own, and does not wait for anything.
+    /// Starts `pilotfish serve` with these arguments on free ports, without waiting for readiness.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -49,7 +48,7 @@ impl Pilotfish {
         Self::launch_in(folder, binary, arguments.iter().map(|&argument| argument.to_owned()).collect())
     }
 
-    /// The same with a clock that is wrong.
+    /// Starts `pilotfish serve` with a wrong clock, without waiting for readiness.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -61,7 +60,7 @@ impl Pilotfish {
         Self::launch_as(folder, binary, start)
     }
 
-    /// Starts `pilotfish serve` by a shell that runs these commands first: limits, traps, redirections.
+    /// Starts `pilotfish serve` by a shell that first runs these commands: limits, traps, redirections.
     ///
     /// # Panics
     /// When there is no shell.
@@ -84,8 +83,8 @@ impl Pilotfish {
         Self { binary, folder, start, xds, admin, program, container: None }
     }
 
-    /// Starts it on these files in a container, as this user, and waits until it is ready. The binary is one of the machine, for
-    /// bootstraps.
+    /// Starts it on these files in a container, as this user, and waits until it is ready. The binary is one
+    /// of the machine, for bootstraps.
     ///
     /// # Panics
     /// When it does not become ready.
@@ -104,13 +103,13 @@ impl Pilotfish {
         this
     }
 
-    /// The container that it runs in, if it does.
+    /// Its container, if there is one.
     #[must_use]
     pub fn container(&self) -> Option<&Container> {
         self.container.as_ref()
     }
 
-    /// How many files and connections the process has open.
+    /// Number of open files and connections of the process.
     ///
     /// # Panics
     /// When it has ended.
@@ -120,43 +119,42 @@ impl Pilotfish {
         all.expect("it runs").count()
     }
 
-    /// The port for xDS.
     #[must_use]
     pub fn xds_port(&self) -> u16 {
         self.xds
     }
 
-    /// The port of the admin API.
+    /// Port of the admin API.
     #[must_use]
     pub fn admin_port(&self) -> u16 {
         self.admin
     }
 
-    /// The id of the process; 0 when it has ended.
+    /// Process id; 0 when it has ended.
     #[must_use]
     pub fn process_id(&self) -> u32 {
         self.program.id()
     }
 
-    /// The file to which it prints.
+    /// File with its output.
     #[must_use]
     pub fn log(&self) -> &Path {
         self.program.log()
     }
 
-    /// The program that was started.
+    /// Executable that was started.
     #[must_use]
     pub fn binary(&self) -> &Path {
         &self.binary
     }
 
-    /// A folder for logs and the like.
+    /// Folder for logs and other files.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Replaces a file in one step, as editors do.
+    /// Replaces a file atomically, like editors.
     ///
     /// # Panics
     /// When the folder cannot be written.
@@ -174,44 +172,44 @@ impl Pilotfish {
         std::fs::remove_file(self.folder.path().join("mesh").join(name)).expect("the file is there");
     }
 
-    /// A page of the admin API.
+    /// Loads a page of the admin API.
     ///
     /// # Errors
-    /// The status, or what went wrong.
+    /// The status, or another error.
     pub async fn page(&self, path: &str) -> Result<String, String> {
         let request = format!("http://127.0.0.1:{}{path}", self.admin);
         super::load::fetch(&request).await
     }
 
-    /// The status and the text of a page of the admin API: of one whose failure says more than its status.
+    /// Status and text of a page of the admin API, for errors with a meaningful text.
     ///
     /// # Errors
-    /// What went wrong, when there was no answer.
+    /// The error message, if there was no response.
     pub async fn answer(&self, path: &str) -> Result<(u16, String), String> {
         super::load::answer(&format!("http://127.0.0.1:{}{path}", self.admin)).await
     }
 
-    /// A page of the admin API as JSON.
+    /// Loads a page of the admin API as JSON.
     ///
     /// # Panics
-    /// When it cannot be had.
+    /// When it fails.
     pub async fn json(&self, path: &str) -> serde_json::Value {
         let text = self.page(path).await.unwrap_or_else(|error| panic!("{path}: {error}"));
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}: {text}"))
     }
 
-    /// The sum of a metric over all its labels; 0 when it was never counted.
+    /// Sum of a metric over all its labels; 0 when it was never counted.
     ///
     /// # Panics
-    /// When the metrics cannot be had.
+    /// When the metrics cannot be loaded.
     pub async fn metric(&self, name: &str) -> f64 {
         self.metric_of(name, "").await
     }
 
-    /// The same over those that carry a label, written as `name="value"`.
+    /// Sum of a metric over values with a label, written as `name="value"`.
     ///
     /// # Panics
-    /// When the metrics cannot be had.
+    /// When the metrics cannot be loaded.
     pub async fn metric_of(&self, name: &str, label: &str) -> f64 {
         let text = self.page("/metrics").await.expect("metrics are served");
         let values = text.lines().filter_map(|line| {
@@ -222,28 +220,27 @@ impl Pilotfish {
         values.sum()
     }
 
-    /// Kills it as a crash would.
+    /// Kills it like a crash.
     pub async fn kill(&mut self) {
         self.program.kill().await;
     }
 
-    /// Starts it again on the same files and ports, and waits until it is ready.
+    /// Restarts it on the same files and ports, and waits until it is ready.
     ///
     /// # Panics
-    /// When it does not become ready, or ran in a container: that one is gone with it.
+    /// When it does not become ready, or ran in a container, which is not restarted.
     pub async fn restart(&mut self) {
         assert!(self.container.is_none(), "a container is started once");
         self.program = serve(&self.binary, self.folder.path(), &self.start, self.xds, self.admin);
         self.ready().await;
     }
 
-    /// What it has printed so far.
+    /// Output so far.
     #[must_use]
     pub fn printed(&self) -> String {
         self.program.printed()
     }
 
-    /// The process itself.
     pub fn program(&mut self) -> &mut Program {
         &mut self.program
     }
@@ -260,7 +257,7 @@ impl Pilotfish {
     }
 }
 
-/// Makes the folder that is served.
+/// Creates the served folder.
 fn folder_with(folder: &TempDir, files: &[(&str, &str)]) -> PathBuf {
     let mesh = folder.path().join("mesh");
     std::fs::create_dir(&mesh).expect("it is new");

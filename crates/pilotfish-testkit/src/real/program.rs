@@ -7,17 +7,18 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::process::{Child, Command};
 
-/// Ports that no system gives to outgoing connections: one of those could take a port between its choice and its use.
+/// Ports outside of the ephemeral range: the system could assign those to outgoing connections between their
+/// choice and their use.
 const PORTS: std::ops::Range<u32> = 20_000..32_000;
 
-/// A port of loopback that was free a moment ago, and that this process has not given out before.
+/// A loopback port that was free just now, and that this process has not returned before.
 ///
 /// # Panics
 /// When there is none.
 #[must_use]
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Tests of two checkouts at a time begin at different places.
+    // Different start for concurrent tests of two checkouts.
     let first = std::process::id().wrapping_mul(331);
     let ports = PORTS.end - PORTS.start;
     for _ in 0..ports {
@@ -30,53 +31,51 @@ pub fn free_port() -> u16 {
     panic!("no port of {PORTS:?} is free on loopback")
 }
 
-/// What `cargo xtask tools` brings.
+/// Tools of `cargo xtask tools`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
-    /// Envoy.
     Envoy,
     /// Python with grpcio and the xDS messages.
     Python,
-    /// The store of a Kubernetes API server.
+    /// Store of a Kubernetes API server.
     Etcd,
-    /// The client of that store, by which people write to it.
+    /// Command-line client of etcd.
     Etcdctl,
-    /// A Kubernetes API server.
     KubeApiserver,
-    /// Node's packages with gRPC and its xDS; `node` itself is the machine's.
+    /// Packages for Node.js with gRPC and its xDS; `node` itself is the machine's.
     NodePackages,
     /// Helm, which renders the chart.
     Helm,
     /// Promtool, which checks and tests rules for Prometheus.
     Promtool,
-    /// A folder with iptables and iproute2.
+    /// Folder with iptables and iproute2.
     Iptables,
-    /// The library that gives programs other clocks.
+    /// Library that changes the clocks of programs.
     Faketime,
-    /// A folder with BIND's `named` and `nsupdate`.
+    /// Folder with BIND's `named` and `nsupdate`.
     Bind,
-    /// A server that speaks as Nacos does.
+    /// A server that is compatible with Nacos.
     Rnacos,
-    /// A JDK.
     Jdk,
-    /// A project of `crates/pilotfish/tests/java`, compiled, with its jars.
+    /// A project in `crates/pilotfish/tests/java`, compiled, with its jars.
     JavaProject(&'static str),
-    /// The folder with the jars of ZooKeeper.
+    /// Folder with the jars of ZooKeeper.
     ZooKeeper,
-    /// What unpacks images.
+    /// Tool that unpacks images.
     Umoci,
-    /// What runs containers.
+    /// Tool that runs containers.
     Runc,
-    /// The folder with `chromium`, a browser without a window.
+    /// Folder with `chromium`, a headless browser.
     Chromium,
-    /// The packages of the dashboard and of its tests.
+    /// Packages of the dashboard and of its tests.
     DashboardPackages,
-    /// The layout of the image, which `cargo xtask image` makes.
+    /// Layout of the image that `cargo xtask image` builds.
     Image,
 }
 
 impl Tool {
-    /// The program, or the folder of packages. `None` when it is missing and is not required; in CI that is a failure.
+    /// Path of the program, or of the folder. `None` when it is missing and is not required; in CI that is a
+    /// failure.
     ///
     /// # Panics
     /// When it is missing although `CI` is set.
@@ -115,7 +114,7 @@ impl Tool {
     }
 }
 
-/// A running program, its output in a file. Killed when dropped.
+/// A running program with its output in a file. Killed on drop.
 pub struct Program {
     child: Child,
     log: PathBuf,
@@ -134,7 +133,7 @@ impl Program {
         Self { child: child.expect("the program starts"), log }
     }
 
-    /// How many files and sockets it has open.
+    /// Number of its open files and sockets.
     ///
     /// # Panics
     /// When it has ended, or where there is no `/proc`.
@@ -144,31 +143,31 @@ impl Program {
         std::fs::read_dir(format!("/proc/{id}/fd")).expect("Linux has /proc").count()
     }
 
-    /// The file to which it prints.
+    /// File with its output.
     #[must_use]
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// What it has printed so far.
+    /// Output so far.
     #[must_use]
     pub fn printed(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Its process id; 0 when it has ended.
+    /// Process id; 0 when it has ended.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id().unwrap_or_default()
     }
 
-    /// Kills it at once, as a crash would, and waits until it is gone.
+    /// Kills it like a crash, and waits for its end.
     pub async fn kill(&mut self) {
-        // It may have ended already, which is what was wanted.
+        // Fails if it has already ended.
         let _ = self.child.kill().await;
     }
 
-    /// Asks it to stop (SIGTERM).
+    /// Sends SIGTERM.
     ///
     /// # Panics
     /// When there is no `kill`.
@@ -176,7 +175,7 @@ impl Program {
         self.signal("-TERM").await;
     }
 
-    /// Freezes it (SIGSTOP): it does nothing any more, and does not know.
+    /// Freezes it with SIGSTOP.
     ///
     /// # Panics
     /// When there is no `kill`.
@@ -184,7 +183,7 @@ impl Program {
         self.signal("-STOP").await;
     }
 
-    /// Lets it go on after [`freeze`](Self::freeze).
+    /// Resumes it after [`freeze`](Self::freeze).
     ///
     /// # Panics
     /// When there is no `kill`.
@@ -199,16 +198,15 @@ impl Program {
         }
     }
 
-    /// Waits for its end and gives the exit code.
+    /// Waits for its end and returns the exit code.
     ///
     /// # Panics
-    /// When it does not end in time.
+    /// On a timeout.
     pub async fn ended(&mut self) -> Option<i32> {
         let end = tokio::time::timeout(super::LIMIT, self.child.wait()).await;
         end.expect("it ends in time").expect("it can be waited for").code()
     }
 
-    /// Whether it still runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }

@@ -1,4 +1,4 @@
-//! A real rnacos: a server that speaks as Nacos does.
+//! A real rnacos: a server that is compatible with Nacos.
 
 use super::{Program, Tool, eventually, free_port};
 use bytes::Bytes;
@@ -11,15 +11,15 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-/// How long after its start a server has its first user.
+/// Time after its start at which a server has its first user.
 const FIRST_USER: Duration = Duration::from_secs(3);
-/// How often a server is started until it has one.
+/// Maximum number of starts until it has one.
 const LIVES: u32 = 4;
-/// How often a login is tried with each start.
+/// Maximum number of logins after each start.
 const ATTEMPTS: usize = 3;
 
-/// One server. Its ports stay when it is started again. To be used within [`super::Host::here`]: it probes persistent instances at
-/// whatever address they name.
+/// One server. It keeps its ports when it is restarted. To be used within [`super::Host::here`]: it probes
+/// persistent instances at any address.
 pub struct Rnacos {
     folder: TempDir,
     environment: Vec<(String, String)>,
@@ -30,7 +30,7 @@ pub struct Rnacos {
 }
 
 impl Rnacos {
-    /// Starts one, with these settings more. `None` when it is missing and not required.
+    /// Starts a server with these additional settings. `None` when it is missing and not required.
     ///
     /// # Panics
     /// When it does not come up.
@@ -39,7 +39,7 @@ impl Rnacos {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let environment: Vec<(String, String)> =
             settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        // The one of gRPC is a thousand above.
+        // The gRPC port is higher by a thousand.
         let port = free_port();
         let program = launch(&tool, folder.path(), port, 0, &environment);
         let server = Self { folder, environment, program, port, life: 0, token: None };
@@ -47,13 +47,13 @@ impl Rnacos {
         Some(server)
     }
 
-    /// Waits until it takes instances.
+    /// Waits until it accepts instances.
     pub async fn answers(&self) {
         eventually("rnacos answers", || async {
-            // An instance of another group, which nobody reads.
+            // An instance of another group that no test reads.
             let query = "serviceName=ready&groupName=ready&ip=127.0.0.1&port=1&ephemeral=true";
             match self.call("POST", &format!("/v1/ns/instance?{query}"), "").await {
-                // It wants to know who asks, so it is there.
+                // It requires authentication, so it is ready.
                 Err(error) if error == "HTTP 403" => Ok(()),
                 answer => answer.map(drop).map_err(|error| format!("{error}\n{}", self.program.printed())),
             }
@@ -61,24 +61,21 @@ impl Rnacos {
         .await;
     }
 
-    /// The port of HTTP.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The port of gRPC.
     #[must_use]
     pub fn grpc_port(&self) -> u16 {
         self.port + 1000
     }
 
-    /// The process.
     pub fn program(&mut self) -> &mut Program {
         &mut self.program
     }
 
-    /// Starts it again after it was killed; without its data if it is to have lost them.
+    /// Restarts it after it was killed; without its data if `forget` is true.
     ///
     /// # Panics
     /// When it does not come up.
@@ -89,16 +86,17 @@ impl Rnacos {
         self.answers().await;
     }
 
-    /// Shows this token from now on, as an operator who has logged in.
+    /// Logs in and sends the token from now on.
     ///
     /// # Panics
-    /// When there is none for the password.
+    /// When the login fails.
     pub async fn login(&mut self, username: &str, password: &str) {
         let body = format!("username={username}&password={password}");
         let mut last = String::new();
         for life in 0..LIVES {
             if self.token.is_none() {
-                // Its first user appears soon after its start. Nothing tells when, and asked before, it says for ever that there is none.
+                // The first user is created soon after the start, without a signal. A login before that makes
+                // the server report permanently that there is none.
                 tokio::time::sleep(FIRST_USER * (life + 1)).await;
             }
             // It counts attempts, and refuses all after a few.
@@ -114,34 +112,34 @@ impl Rnacos {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
             self.program.kill().await;
-            // Its threads may have panicked at its first start, and what that left behind lets them panic again. Before the first login nothing is lost.
+            // Its threads may have panicked at the first start, and the remaining state makes them panic
+            // again. Before the first login nothing is lost.
             self.restart(self.token.is_none()).await;
         }
         panic!("no login: {last}\n{}", self.program.printed());
     }
 
-    /// Registers an instance that stays until it is taken away: `serviceName=web&ip=10.0.0.1&port=80`, and what the HTTP API takes more.
+    /// Registers a persistent instance: `serviceName=web&ip=10.0.0.1&port=80`, and other parameters of the
+    /// HTTP API.
     pub async fn register(&self, query: &str) {
         let query = format!("/v1/ns/instance?ephemeral=false&{query}");
         eventually("an instance is registered", || self.call("POST", &query, "")).await;
     }
 
-    /// Changes an instance.
     pub async fn update(&self, query: &str) {
         let query = format!("/v1/ns/instance?ephemeral=false&{query}");
         eventually("an instance is changed", || self.call("PUT", &query, "")).await;
     }
 
-    /// Takes an instance away.
     pub async fn deregister(&self, query: &str) {
         let query = format!("/v1/ns/instance?ephemeral=false&{query}");
         eventually("an instance is taken away", || self.call("DELETE", &query, "")).await;
     }
 
-    /// One request to its API and the body of a good answer.
+    /// Sends a request to its API and returns the body of a successful response.
     ///
     /// # Errors
-    /// The status as `HTTP 503`, or the error's words.
+    /// The status as `HTTP 503`, or the error message.
     pub async fn call(&self, method: &str, path: &str, body: &str) -> Result<String, String> {
         let url = format!("http://127.0.0.1:{}/nacos{path}", self.port);
         let mut request = Request::builder().method(method).uri(url);
@@ -170,7 +168,7 @@ fn launch(tool: &Path, folder: &Path, port: u16, life: u32, environment: &[(Stri
     command.env("RNACOS_GRPC_PORT", (port + 1000).to_string());
     command.env("RNACOS_HTTP_CONSOLE_PORT", (port + 2000).to_string());
     command.env("RNACOS_DATA_DIR", folder.join(format!("data-{life}")));
-    // Else they are all addresses.
+    // The default is all addresses.
     command.env("RNACOS_SDK_HOST", "127.0.0.1").env("RNACOS_CONSOLE_HOST", "127.0.0.1");
     command.env("RNACOS_HTTP_WORKERS", "1");
     command.envs(environment.iter().map(|(name, value)| (name, value)));

@@ -1,4 +1,4 @@
-//! A port of loopback behind which a TLS server is, for clients that speak no TLS.
+//! A loopback port that forwards to a TLS server, for clients without TLS.
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
-/// See the module; ends when dropped.
+/// A tunnel; ends on drop.
 pub struct Tunnel {
     port: u16,
     errors: Arc<Mutex<Vec<String>>>,
@@ -18,11 +18,11 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// To the TLS server on that port of loopback, which must have a certificate of the authority `root`. `client` is the chain and the key
-    /// that are shown to it.
+    /// Starts a tunnel to the TLS server on that port of loopback, which must have a certificate of the
+    /// authority `root`. `client` has the client certificate chain and key.
     ///
     /// # Panics
-    /// When the certificates are none.
+    /// When the certificates are invalid.
     pub async fn start(server: u16, root: &str, client: Option<&(String, String)>) -> Self {
         let connector = TlsConnector::from(Arc::new(config(root, client)));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
@@ -30,7 +30,7 @@ impl Tunnel {
         let errors: Arc<Mutex<Vec<String>>> = Arc::default();
         let log = errors.clone();
         let task = tokio::spawn(async move {
-            // Ends its connections with itself.
+            // The connections end with this task.
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((plain, _)) = listener.accept().await {
                 let (connector, log) = (connector.clone(), log.clone());
@@ -44,13 +44,12 @@ impl Tunnel {
         Self { port, errors, task }
     }
 
-    /// The port.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// How connections ended badly so far.
+    /// Errors of connections so far.
     ///
     /// # Panics
     /// Never.
@@ -75,10 +74,10 @@ async fn carry(mut plain: TcpStream, server: u16, connector: &TlsConnector) -> i
     tokio::io::copy_bidirectional(&mut plain, &mut secret).await.map(|_| ())
 }
 
-/// The first bytes of a client that speaks TLS to a host.
+/// ClientHello of a client for a host.
 ///
 /// # Panics
-/// When it is no name of a host.
+/// When it is not a host name.
 #[must_use]
 pub fn client_hello(host: &str) -> Vec<u8> {
     let name = ServerName::try_from(host.to_owned()).expect("it is a name");

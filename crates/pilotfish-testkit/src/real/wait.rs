@@ -1,16 +1,16 @@
-//! Waiting for something to become true, with a limit: the only way in which these tests wait.
+//! Waits for conditions with a timeout: the only kind of wait in these tests.
 
 use std::fmt::Debug;
 use std::future::Future;
 use std::time::Duration;
 
-/// How long anything may take on a loaded machine.
+/// Timeout of any operation on a loaded machine.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// Asks until the answer is `Ok`, and gives it.
+/// Polls until the result is `Ok`, and returns it.
 ///
 /// # Panics
-/// After [`LIMIT`], with the last answer.
+/// After [`LIMIT`], with the last result.
 pub async fn eventually<T, E: Debug, F: Future<Output = Result<T, E>>>(
     what: &str,
     mut ask: impl FnMut() -> F,

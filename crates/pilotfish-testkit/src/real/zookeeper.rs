@@ -1,4 +1,4 @@
-//! A real ZooKeeper, and who writes its nodes.
+//! A real ZooKeeper, and clients that write its nodes.
 
 use super::{Dialogue, Java, Program, Tool, eventually, free_port};
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// A running ZooKeeper on a port of its own, which it keeps when it is started again.
+/// A running ZooKeeper on its own port, which it keeps when it is restarted.
 pub struct ZooKeeper {
     program: Option<Program>,
     jvm: PathBuf,
@@ -21,7 +21,7 @@ pub struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    /// Starts one. `None` when it or a JVM is missing and is not required; in CI that is a failure.
+    /// Starts a server. `None` when it or a JVM is missing and is not required; in CI that is a failure.
     ///
     /// # Panics
     /// When it does not start.
@@ -29,8 +29,8 @@ impl ZooKeeper {
         Self::start_with(None).await
     }
 
-    /// The same with a second port that speaks TLS: certificates of authorities, then certificate and key of the server, as PEM. Clients
-    /// must show a certificate.
+    /// Starts a server with an additional TLS port: certificates of authorities, then certificate and key of
+    /// the server, in PEM. Clients need a certificate.
     ///
     /// # Panics
     /// When it does not start.
@@ -73,7 +73,7 @@ impl ZooKeeper {
         Some(started)
     }
 
-    /// Starts it again after [`ZooKeeper::kill`], and waits until it serves.
+    /// Restarts it after [`ZooKeeper::kill`], and waits until it serves.
     ///
     /// # Panics
     /// When it does not start.
@@ -100,7 +100,7 @@ impl ZooKeeper {
         .await;
     }
 
-    /// What it says to one of its words of four letters.
+    /// Response to a four-letter command.
     ///
     /// # Errors
     /// When it cannot be reached.
@@ -112,14 +112,14 @@ impl ZooKeeper {
             stream.read_to_string(&mut text).await?;
             Ok(text)
         };
-        // A connection that it takes just before it serves is never answered.
+        // A connection that is accepted just before the server is ready is never answered.
         timeout(Duration::from_secs(2), exchange).await?
     }
 
-    /// One of the figures of its word `mntr`.
+    /// A value of its `mntr` command.
     ///
     /// # Panics
-    /// When it has no such figure.
+    /// When there is no such value.
     pub async fn figure(&self, name: &str) -> f64 {
         let text = self.command("mntr").await.expect("it serves");
         let found = text.lines().filter_map(|line| line.split_once('\t')).find(|(key, _)| *key == name);
@@ -128,7 +128,7 @@ impl ZooKeeper {
             .unwrap_or_else(|| panic!("no {name} in {text}"))
     }
 
-    /// Kills it, as a crash would.
+    /// Kills it like a crash.
     ///
     /// # Panics
     /// When it does not run.
@@ -136,7 +136,7 @@ impl ZooKeeper {
         self.program().kill().await;
     }
 
-    /// Removes all that it has stored. It must be killed first.
+    /// Removes all of its data. It must be killed first.
     ///
     /// # Panics
     /// When a folder cannot be removed.
@@ -144,7 +144,7 @@ impl ZooKeeper {
         std::fs::remove_dir_all(self.folder.path().join("data")).expect("the folder can be removed");
     }
 
-    /// The process.
+    /// Process of the server.
     ///
     /// # Panics
     /// When it was never started.
@@ -152,40 +152,38 @@ impl ZooKeeper {
         self.program.as_mut().expect("it was started")
     }
 
-    /// `HOST:PORT`.
     #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// The port.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// `HOST:PORT` of the port that speaks TLS.
+    /// Address of the TLS port as `HOST:PORT`.
     ///
     /// # Panics
-    /// When it has none.
+    /// When there is none.
     #[must_use]
     pub fn secure_address(&self) -> String {
         format!("127.0.0.1:{}", self.secure_port.expect("it was started with TLS"))
     }
 
-    /// What it printed.
+    /// Output so far.
     #[must_use]
     pub fn printed(&self) -> String {
         self.program.as_ref().map(Program::printed).unwrap_or_default()
     }
 
-    /// A folder that goes with it.
+    /// Folder with the lifetime of the server.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Who writes its nodes, with `USER:PASSWORD` if need be. `None` as for [`Java::find`].
+    /// Starts a client that writes nodes, with `USER:PASSWORD` if required. `None` as for [`Java::find`].
     pub async fn nodes(&self, secret: Option<&str>) -> Option<Nodes> {
         let java = Java::find("dubbo")?;
         let quiet = [("org.slf4j.simpleLogger.defaultLogLevel", "error")];

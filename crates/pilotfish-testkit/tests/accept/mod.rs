@@ -1,5 +1,5 @@
-//! A stock Envoy on a stage: one process that is shown the resources of one proxy after another over ADS, and reports of each
-//! whether it takes them.
+//! A stock Envoy on a stage: one process that is shown the resources of one proxy after another over ADS, and
+//! reports of each whether it takes them.
 
 pub(crate) mod bad_input;
 mod envoy;
@@ -86,8 +86,8 @@ impl Theatre {
         self.fanout.connections().into_iter().next()
     }
 
-    /// Shows Envoy a play, waits until it has loaded all of it, and returns what it refused. With `whole`, everything that
-    /// the play refers to must be subscribed in the end.
+    /// Shows Envoy a play, waits until it has loaded all of it, and returns what it refused. With `whole`,
+    /// everything that the play refers to must be subscribed in the end.
     pub(crate) async fn show(&self, what: &str, play: &Arc<Play>, whole: bool) -> Vec<Refusal> {
         self.journal.begin();
         let wanted = if whole { needs::wanted(&play.dump) } else { Wanted::default() };

@@ -1,4 +1,5 @@
-//! What resources refer to: other resources, which Envoy subscribes to, and extensions, which it has or lacks.
+//! What resources refer to: other resources, which Envoy subscribes to, and extensions, which it has or
+//! lacks.
 
 use super::Refusal;
 use pilotfish_proto::ResourceType;
@@ -85,8 +86,8 @@ pub(crate) fn has_discovered_filters(dump: &Value) -> bool {
     found
 }
 
-/// The types of extensions' configurations in a dump that an Envoy with these extensions does not have, each under the
-/// names that it has there.
+/// The types of extensions' configurations in a dump that an Envoy with these extensions does not have, each
+/// under the names that it has there.
 pub(crate) fn lacking(dump: &Value, extensions: &[Extension]) -> BTreeMap<String, BTreeSet<String>> {
     let known: BTreeSet<&str> =
         extensions.iter().flat_map(|extension| &extension.type_urls).map(String::as_str).collect();

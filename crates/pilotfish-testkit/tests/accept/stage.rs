@@ -143,8 +143,8 @@ impl Snapshot<()> for Seen<'_> {
     }
 }
 
-/// The listener without its socket: ports and addresses of this machine are not the matter. It is all that differs from what
-/// a proxy is sent, unless there are filters to leave out.
+/// The listener without its socket: ports and addresses of this machine are not the matter. It is all that
+/// differs from what a proxy is sent, unless there are filters to leave out.
 fn listener(body: &Bytes, without: &BTreeSet<String>) -> Bytes {
     let mut listener: Listener = unpacked(body);
     listener.bind_to_port = Some(false);

@@ -1,4 +1,5 @@
-//! A model of how an Envoy decides over a connection, read from the resources that it is sent: filter chain, TLS, filters, route.
+//! A model of how an Envoy decides over a connection, read from the resources that it is sent: filter chain,
+//! TLS, filters, route.
 
 use crate::call::{Call, Request, Tls};
 use crate::jwt;
@@ -61,7 +62,8 @@ impl Envoy<'_> {
         route.is_some_and(|route| self.leads_on(&route["route"]["cluster"]))
     }
 
-    /// Whether there is a cluster, other than the one without endpoints. Clusters of inbound traffic are taken to be there.
+    /// Whether there is a cluster, other than the one without endpoints. Clusters of inbound traffic are
+    /// taken to be there.
     fn leads_on(&self, cluster: &Value) -> bool {
         let Some(name) = cluster.as_str() else { return false };
         name != BLACK_HOLE && (name.starts_with("inbound|") || self.0["clusters"].get(name).is_some())
@@ -101,7 +103,8 @@ fn is_enabled(config: &Value, metadata: &Metadata) -> bool {
     crate::matchers::metadata(&config["filter_enabled_metadata"], metadata)
 }
 
-/// Whether the handshake comes to an end: a socket without TLS has none, and TLS to it is no protocol that it knows.
+/// Whether the handshake comes to an end: a socket without TLS has none, and TLS to it is no protocol that it
+/// knows.
 fn handshake(socket: &Value, tls: Option<&Tls>) -> bool {
     let Some(tls) = tls else { return socket.is_null() };
     if socket.is_null() {
@@ -117,7 +120,8 @@ fn handshake(socket: &Value, tls: Option<&Tls>) -> bool {
     }
 }
 
-/// The filter chain of a connection: condition after condition, those that name it before those that do not, and no way back.
+/// The filter chain of a connection: condition after condition, those that name it before those that do not,
+/// and no way back.
 fn chain<'a>(listener: &'a Value, call: &Call) -> Option<&'a Value> {
     let mut chains: Vec<&Value> = items(listener, "filter_chains").collect();
     let of = |chain: &Value, field: &str| chain["filter_chain_match"][field].clone();

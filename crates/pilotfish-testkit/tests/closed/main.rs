@@ -1,5 +1,6 @@
-//! Never open by mistake: an object that guards something and is broken in one place never lets more through than while it was
-//! whole. What a proxy lets through is found by a model of Envoy that reads the resources that the proxy is sent.
+//! Never open by mistake: an object that guards something and is broken in one place never lets more through
+//! than while it was whole. What a proxy lets through is found by a model of Envoy that reads the resources
+//! that the proxy is sent.
 //!
 //! ```text
 //! generated object ─▶ broken in one place ─▶ files' state ─▶ world ─▶ resources ─▶ model of Envoy ─▶ calls that come through

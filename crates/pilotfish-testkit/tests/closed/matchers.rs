@@ -1,4 +1,5 @@
-//! Envoy's matchers of texts, headers, addresses, paths and metadata, read from their JSON. What is not known here fails the test.
+//! Envoy's matchers of texts, headers, addresses, paths and metadata, read from their JSON. What is not known
+//! here fails the test.
 
 use crate::call::Request;
 use regex::Regex;

@@ -8,7 +8,8 @@ use serde_json::Value;
 pub(crate) enum Server {
     /// Takes plain text.
     Plain,
-    /// Ends TLS with a certificate of that name, signed by that authority: the name of the secret or file of its certificate.
+    /// Ends TLS with a certificate of that name, signed by that authority: the name of the secret or file of
+    /// its certificate.
     Tls { name: &'static str, authority: &'static str },
 }
 

@@ -81,7 +81,8 @@ impl Run {
         }
     }
 
-    /// The incremental state equals one that is computed from scratch, and the reported changes lead to what there is.
+    /// The incremental state equals one that is computed from scratch, and the reported changes lead to what
+    /// there is.
     pub(crate) fn check(&self, context: &str) {
         let fresh = Translator::new();
         fresh.publish(self.world.clone(), &ChangeSet { facts: [Fact::Kind(Kind::MeshConfig)].into() });
@@ -123,8 +124,8 @@ fn is_whole(ty: ResourceType) -> bool {
     ty.is_wildcard()
 }
 
-/// All that a client wants, by the views that make it up: everything of the types that it takes as a whole, and assignments and routes
-/// by the names of clusters and of a few ports.
+/// All that a client wants, by the views that make it up: everything of the types that it takes as a whole,
+/// and assignments and routes by the names of clusters and of a few ports.
 fn wanted(snapshot: &Snapshot<'_>, client: &Client) -> BTreeSet<(ViewId, ResourceType, Arc<str>)> {
     let mut out = BTreeSet::new();
     let mut clusters: Vec<Arc<str>> = Vec::new();

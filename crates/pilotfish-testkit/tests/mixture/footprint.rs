@@ -1,4 +1,5 @@
-//! What a case touches: enough to prove of two cases that neither has a say in the other's namespaces, hosts and addresses.
+//! What a case touches: enough to prove of two cases that neither has a say in the other's namespaces, hosts
+//! and addresses.
 
 use pilotfish_testkit::cases::Case;
 use serde_json::Value;
@@ -133,9 +134,9 @@ impl Footprint {
         }
     }
 
-    /// Whether nothing of `other` has effect on the proxies of this case as long as `other` exports no host: it has objects neither in
-    /// a namespace of these proxies nor in the root namespace, no settings of the mesh, no address of this case, no Gateway
-    /// for a gateway of this case.
+    /// Whether nothing of `other` has effect on the proxies of this case as long as `other` exports no host:
+    /// it has objects neither in a namespace of these proxies nor in the root namespace, no settings of the
+    /// mesh, no address of this case, no Gateway for a gateway of this case.
     pub(crate) fn is_apart_from(&self, other: &Self) -> bool {
         let selects = |selector: &Labels| {
             self.routers.iter().any(|labels| selector.iter().all(|(k, v)| labels.get(k) == Some(v)))

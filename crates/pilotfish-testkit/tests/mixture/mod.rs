@@ -30,7 +30,8 @@ impl Party {
         Self { case, documents, objects, footprint }
     }
 
-    /// The objects with every host exported to its own namespace only; without routes of the mesh, for which that cannot be said.
+    /// The objects with every host exported to its own namespace only; without routes of the mesh, for which
+    /// that cannot be said.
     pub(crate) fn private(&self) -> Vec<Object> {
         let hidden = self
             .documents
@@ -55,7 +56,8 @@ impl Party {
     }
 }
 
-/// Whether it is a route of the Gateway API at a Service or a ServiceEntry, which counts wherever its hosts are called.
+/// Whether it is a route of the Gateway API at a Service or a ServiceEntry, which counts wherever its hosts
+/// are called.
 fn is_route_of_mesh(object: &Value) -> bool {
     let mut parents = object["spec"]["parentRefs"].as_array().into_iter().flatten();
     parents.any(|parent| parent["kind"] == "Service" || parent["kind"] == "ServiceEntry")

@@ -7,7 +7,8 @@ use serde_json::Value;
 /// What differs between what a proxy gets alone and with others beside it, beyond:
 ///
 /// - clusters and endpoints of the others' hosts;
-/// - listeners at the others' addresses, and at the ports of their services on all addresses: there services share a listener;
+/// - listeners at the others' addresses, and at the ports of their services on all addresses: there services
+///   share a listener;
 /// - route configurations of new listeners, and virtual hosts of the others' hosts in those that are there.
 pub(crate) fn beyond_what_is_seen(alone: &Value, mixed: &Value, others: &[&Footprint]) -> Vec<Difference> {
     let found = Comparison::of(alone, mixed).differences;

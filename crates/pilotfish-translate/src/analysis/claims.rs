@@ -1,6 +1,7 @@
 //! Hosts that several VirtualServices of the mesh have: only the first one is used.
 //!
-//! No fact of the world says who has a host, so a query would look at all VirtualServices when one changes. This follows single objects instead.
+//! No fact of the world lists the VirtualServices of a host, so a query would read all of them after each
+//! change. This type follows single objects instead.
 
 use super::finding::listed;
 use super::virtual_service::is_of_mesh;
@@ -10,19 +11,20 @@ use pilotfish_model::{ExportTo, Hostname, Namespace, ObjectKey};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// How many VirtualServices of a host are compared with each other: beyond, the work would grow with the square of their number.
+/// Maximum number of VirtualServices of one host that are compared with each other; the work grows with the
+/// square of their number.
 const MOST_COMPARED: usize = 100;
 
 /// The VirtualServices of the mesh by their hosts.
 #[derive(Default)]
 pub(super) struct Claims {
     headers: HashMap<ObjectKey, Arc<VirtualServiceHeader>>,
-    /// Those that have a host, in order of precedence.
+    /// VirtualServices of each host, in order of precedence.
     by_host: HashMap<Hostname, Vec<(ObjectKey, Arc<VirtualServiceHeader>)>>,
 }
 
 impl Claims {
-    /// Takes over what a VirtualService is now. Returns the hosts that it came to, left, or has in another way.
+    /// Updates a VirtualService. Returns the hosts that it gained, lost, or has in a different way.
     pub(super) fn set(
         &mut self,
         key: &ObjectKey,
@@ -67,7 +69,7 @@ impl Claims {
         self.headers.get(key).map(|header| self.of(key, header)).unwrap_or_default()
     }
 
-    /// The same as if it were as it is given.
+    /// Returns the findings as if the VirtualService had this header.
     pub(super) fn supposed(&self, key: &ObjectKey, header: &VirtualServiceHeader) -> Vec<Finding> {
         if is_of_mesh(header) { self.of(key, header) } else { Vec::new() }
     }
@@ -96,8 +98,8 @@ impl Claims {
     }
 }
 
-/// Whether some namespace may see both. Of two that a namespace sees, that of its own comes before what all see: that is how it is meant to be
-/// used, so a private one never meets one of another namespace.
+/// Returns true if both are visible in some common namespace. A namespace prefers its own VirtualService to
+/// public ones, as users expect, so a private one never conflicts with one of another namespace.
 fn meet(a: &VirtualServiceHeader, b: &VirtualServiceHeader) -> bool {
     let seen = |header: &VirtualServiceHeader| -> Option<BTreeSet<Namespace>> {
         match &header.export_to {

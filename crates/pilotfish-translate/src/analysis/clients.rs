@@ -1,4 +1,5 @@
-//! Proxies that have the routes of a VirtualService: where they are, and the ports on which they take traffic for its hosts.
+//! Proxies that have the routes of a VirtualService: their namespaces, and the ports on which they receive
+//! traffic for its hosts.
 
 use super::finding::Report;
 use super::hosts::{self, Lookup, services_of};
@@ -15,10 +16,10 @@ use pilotfish_model::{ExportTo, Hostname, Namespace, Protocol, Resolution, Servi
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The port on which hosts that no service has are routed.
+/// The port on which hosts without a service are routed.
 const PLAIN_HTTP: u32 = 80;
 
-/// Ports by the list of routes that traffic to them takes.
+/// Ports by the list of routes that handles their traffic.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Ports {
     pub(super) http: BTreeSet<u32>,
@@ -27,7 +28,7 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Adds a port of a service, for sidecars. A port whose protocol is detected takes two lists.
+    /// Adds a port of a service, for sidecars. A port whose protocol is detected uses two lists.
     fn add(&mut self, number: u32, protocol: Protocol) {
         let is_http = protocol.is_http() || protocol.is_unsupported();
         if is_http {
@@ -47,7 +48,7 @@ impl Ports {
     }
 }
 
-/// Proxies of one namespace that have the routes behind one gateway.
+/// Proxies of one namespace with the routes behind one gateway.
 pub(super) struct Client {
     pub(super) kind: ProxyKind,
     pub(super) namespace: Namespace,
@@ -59,7 +60,7 @@ pub(super) struct Client {
     pub(super) by_host: Vec<Ports>,
     /// The ports of all hosts.
     pub(super) ports: Ports,
-    /// False where nobody can tell the ports.
+    /// False if the ports are unknown.
     pub(super) knows_ports: bool,
 }
 
@@ -69,7 +70,7 @@ impl Client {
         Self { kind, namespace, gateway, rule, by_host, ports, knows_ports: true }
     }
 
-    /// Some client that sees what proxies of a namespace see.
+    /// Returns a client with unknown ports, which sees the services of a namespace.
     pub(super) fn unknown(namespace: &Namespace) -> Self {
         let client = Self::new(ProxyKind::Router, namespace.clone(), "".into(), namespace.clone());
         Self { knows_ports: false, ..client }
@@ -86,13 +87,14 @@ impl Client {
         service_seen(cx, self.kind, &self.namespace, host)
     }
 
-    /// True if requests of these proxies can fulfil the condition, but for its port.
+    /// Returns true if requests of these proxies can match the condition, regardless of its port.
     pub(super) fn fits(&self, request: &HttpMatchRequest, own: &Namespace) -> bool {
         self.is_any(&request.gateways, own)
             && (!request.gateways.is_empty() || self.is_from(&request.source_namespace))
     }
 
-    /// True if connections of these proxies can fulfil a condition on gateways and on the source's namespace.
+    /// Returns true if connections of these proxies can match a condition on gateways and on the source's
+    /// namespace.
     pub(super) fn fits_stream(&self, gateways: &[String], source: &str, own: &Namespace) -> bool {
         self.is_any(gateways, own) && (self.kind == ProxyKind::Router || self.is_from(source))
     }
@@ -110,9 +112,10 @@ impl Client {
 #[derive(Default)]
 pub(super) struct Clients {
     pub(super) list: Vec<Client>,
-    /// False where some gateway is not there, or where there are too many clients to look at, so that not all ports are known.
+    /// False if a gateway does not exist, or there are too many clients to examine, so that some ports are
+    /// unknown.
     pub(super) all_known: bool,
-    /// Namespaces with proxies that would have the routes if they were exported there.
+    /// Namespaces whose proxies would have the routes if the object were exported there.
     pub(super) left_out: BTreeSet<Namespace>,
 }
 
@@ -203,15 +206,16 @@ impl Clients {
     }
 }
 
-/// True if proxies of a namespace see a VirtualService.
+/// Returns true if a VirtualService is visible to proxies of a namespace.
 fn is_exported(cx: &Cx<'_>, header: &VirtualServiceHeader, to: &Namespace) -> bool {
     let mesh = cx.mesh();
     let default = mesh.default_virtual_service_export_to.iter().map(String::as_str);
     header.export_to.visible_to(to, &ExportTo::parse(default, &header.id.namespace))
 }
 
-/// The namespaces of the sidecars that stand for all that have the routes: those that the VirtualService or a condition names,
-/// else its own, else those of its hosts. Those without workloads do not count where others have some.
+/// Returns the namespaces of sidecars that represent all with the routes: those in `exportTo` (or else the
+/// object's own) and in conditions; if none of these has workloads, those of the hosts. Namespaces without
+/// workloads are dropped if others have some.
 fn sidecar_namespaces(
     cx: &Cx<'_>,
     object: &Typed<VirtualService>,
@@ -238,7 +242,7 @@ fn sidecar_namespaces(
     if populated.is_empty() { named } else { populated }
 }
 
-/// Those of some namespaces that have workloads; all of them where no workload is known at all.
+/// Returns the namespaces with workloads; all of them if no workload is known at all.
 fn with_workloads(cx: &Cx<'_>, namespaces: &BTreeSet<Namespace>) -> BTreeSet<Namespace> {
     if !*cx.get(&AnyWorkload) {
         return namespaces.clone();
@@ -250,7 +254,7 @@ fn with_workloads(cx: &Cx<'_>, namespaces: &BTreeSet<Namespace>) -> BTreeSet<Nam
         .collect()
 }
 
-/// True if some workload is known.
+/// True if any workload is known.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct AnyWorkload;
 
@@ -280,7 +284,7 @@ fn sidecar_ports(cx: &Cx<'_>, namespace: &Namespace, host: &Hostname) -> Ports {
         ports.add(port.number, port.protocol);
     }
     match service {
-        // Connections to an alias are those to the service behind it.
+        // Connections to an alias are those to the service at its end.
         Some(service) if service.resolution == Resolution::Alias => {
             (ports.tls, ports.tcp) = (BTreeSet::new(), BTreeSet::new());
         }
@@ -289,7 +293,7 @@ fn sidecar_ports(cx: &Cx<'_>, namespace: &Namespace, host: &Hostname) -> Ports {
             ports.http.insert(PLAIN_HTTP);
         }
     }
-    // Connections to a wildcard host are routed by the VirtualServices of the hosts below it, too.
+    // Connections to a wildcard host are also routed by the VirtualServices of the hosts that it covers.
     for service in hosts::wildcards_above(host).flat_map(|wildcard| services_of(cx, &wildcard)) {
         for port in service.tcp_ports() {
             let mut streams = Ports::default();
@@ -300,7 +304,7 @@ fn sidecar_ports(cx: &Cx<'_>, namespace: &Namespace, host: &Hostname) -> Ports {
     ports
 }
 
-/// The ports of the services that have a host in common with a wildcard.
+/// Query for the ports of the services whose hosts overlap with a wildcard.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PortsMeeting(Hostname);
 
@@ -314,7 +318,7 @@ impl Query for PortsMeeting {
     }
 }
 
-/// The ports on which routers take traffic for a host of a VirtualService.
+/// Returns the ports on which routers accept traffic for a host of a VirtualService.
 fn router_ports(gateway: &Typed<Gateway>, header: &VirtualServiceHeader, host: &Hostname) -> Ports {
     let mut ports = Ports::default();
     for server in &gateway.servers {

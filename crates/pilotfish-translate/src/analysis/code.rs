@@ -1,13 +1,13 @@
-//! What an analysis finds, by the codes of `istioctl analyze`, and by codes of our own for what that does not look at.
+//! Codes of the analysis: those of `istioctl analyze`, and additional ones for checks that it lacks.
 
 use std::fmt;
 
-/// Whether a finding is likely a mistake.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// Traffic likely does not do what was meant.
+    /// Traffic likely behaves differently than intended.
     Warning,
-    /// Worth knowing; nothing goes wrong because of it.
+    /// Informative: traffic is not affected.
     Info,
 }
 
@@ -24,14 +24,14 @@ impl Level {
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $id:literal, $level:ident;)*) => {
-        /// Which kind of finding.
+        /// Code of a finding.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Code {
             $($(#[$doc])* $name,)*
         }
 
         impl Code {
-            /// All of them, in the order of their ids.
+            /// All codes, in the order of their ids.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
             /// `IST0101`: the id that tools and filters know.
@@ -40,13 +40,13 @@ macro_rules! codes {
                 match self { $(Self::$name => $id,)* }
             }
 
-            /// The name that Istio gives it, where it is Istio's.
+            /// Istio's name, for codes of Istio.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name),)* }
             }
 
-            /// Whether it is likely a mistake.
+            /// Severity of findings with this code.
             #[must_use]
             pub fn level(self) -> Level {
                 match self { $(Self::$name => Level::$level,)* }
@@ -56,7 +56,7 @@ macro_rules! codes {
 }
 
 codes! {
-    /// Something that is named is not there.
+    /// An object that is referred to does not exist.
     ReferencedResourceNotFound = "IST0101", Warning;
     /// Two VirtualServices of the mesh have a host in common.
     ConflictingMeshGatewayVirtualServiceHosts = "IST0109", Warning;
@@ -66,25 +66,25 @@ codes! {
     MultipleSidecarsWithoutWorkloadSelectors = "IST0111", Warning;
     /// A route leads to a service with several ports and names none.
     VirtualServiceDestinationPortSelectorRequired = "IST0112", Warning;
-    /// The name of a Service's port tells no protocol.
+    /// The name of a Service's port declares no protocol, so Envoy detects it.
     PortNameIsNotUnderNamingConvention = "IST0118", Info;
     /// A policy selects no workload.
     NoMatchingWorkloadsFound = "IST0127", Warning;
-    /// Routes before it take all that a route would.
+    /// Earlier routes match all traffic of a route.
     VirtualServiceUnreachableRule = "IST0130", Warning;
-    /// Routes before it take all that one condition of a route would.
+    /// Earlier routes match all traffic of one condition of a route.
     VirtualServiceIneffectiveMatch = "IST0131", Warning;
     /// A VirtualService has a host that its Gateway does not serve.
     VirtualServiceHostNotFoundInGateway = "IST0132", Warning;
-    /// A ServiceEntry for TCP without an address takes all connections to its port.
+    /// A ServiceEntry for TCP without an address receives all connections to its port.
     ServiceEntryAddressesRequired = "IST0134", Warning;
-    /// Gateways of the same workloads show the same certificate for different hosts.
+    /// Gateways of the same workloads present the same certificate for different hosts.
     GatewayDuplicateCertificate = "IST0138", Warning;
     /// Two Gateways of the same workloads have a port and a host in common.
     ConflictingGateways = "IST0145", Warning;
-    /// A route asks for claims of a token that nothing checks.
+    /// A route matches claims of a token that is not validated.
     JwtClaimBasedRoutingWithoutRequestAuthN = "IST0149", Warning;
-    /// A patch depends on others, and no priority says that it comes after them.
+    /// A patch depends on others, and has no priority that orders it after them.
     EnvoyFilterUsesRelativeOperation = "IST0151", Info;
     /// REPLACE where there is nothing to replace.
     EnvoyFilterUsesReplaceOperationIncorrectly = "IST0152", Warning;
@@ -92,35 +92,35 @@ codes! {
     EnvoyFilterUsesAddOperationIncorrectly = "IST0153", Warning;
     /// REMOVE where nothing can be removed.
     EnvoyFilterUsesRemoveOperationIncorrectly = "IST0154", Warning;
-    /// A patch for proxies of some version depends on others, without a priority.
+    /// A patch for certain proxy versions depends on others, without a priority.
     EnvoyFilterUsesRelativeOperationWithProxyVersion = "IST0155", Info;
-    /// A Telemetry names no provider, and neither does the mesh.
+    /// Neither a Telemetry nor the mesh names a provider.
     InvalidTelemetryProvider = "IST0157", Warning;
     /// Two Telemetries select the same workload.
     ConflictingTelemetryWorkloadSelectors = "IST0159", Warning;
     /// Two Telemetries are for the whole namespace.
     MultipleTelemetriesWithoutWorkloadSelectors = "IST0160", Warning;
-    /// A Gateway names a Secret that cannot be used.
+    /// A Gateway refers to an unusable Secret.
     InvalidGatewayCredential = "IST0161", Warning;
     /// No Service leads to the port of a Gateway.
     GatewayPortNotDefinedOnService = "IST0162", Warning;
-    /// A VirtualService names a gateway that is made of an object of the Gateway API.
+    /// A VirtualService refers to a gateway that is generated from the Gateway API.
     ReferencedInternalGateway = "IST0165", Warning;
-    /// A condition of the object's status does not hold.
+    /// A condition of the object's status is not as it should be.
     NegativeConditionStatus = "IST0171", Warning;
     /// A subset selects no endpoint.
     DestinationRuleSubsetNotSelectPods = "IST0173", Warning;
-    /// A DestinationRule is for a host that no service has.
+    /// A DestinationRule is for a host without a service.
     UnknownDestinationRuleHost = "IST0174", Warning;
-    /// A DestinationRule has a subset that another one, which counts first, has in another way.
+    /// Another DestinationRule, which takes precedence, defines a subset differently.
     SubsetDefinedTwice = "PLF0001", Warning;
-    /// An object is exported to a namespace that is not there.
+    /// An object is exported to a namespace that does not exist.
     ExportedToUnknownNamespace = "PLF0002", Warning;
-    /// A rule, or a part of it, that no traffic of any proxy can take.
+    /// A rule, or a part of it, applies to no traffic of any proxy.
     RuleWithoutEffect = "PLF0003", Warning;
     /// Weights that look like percentages and do not add up to 100.
     WeightsAreNoPercentages = "PLF0004", Warning;
-    /// Clients send plaintext where mutual TLS is required, or the other way round.
+    /// Clients send plaintext although mutual TLS is required, or the other way round.
     MutualTlsDisagrees = "PLF0005", Warning;
 }
 

@@ -1,4 +1,4 @@
-//! Objects of the Gateway API: the conditions of their status that do not hold, as they are written to a cluster.
+//! Gateway API objects: negative conditions in the status that would be written.
 
 use super::Code;
 use super::finding::Report;
@@ -6,16 +6,16 @@ use crate::routing::gateway_api::{ApiStatus, StatusView};
 use pilotfish_config::status::{Condition, Status};
 use std::collections::BTreeSet;
 
-/// Conditions that say what is wrong with an object; the others follow from these.
+/// Conditions that state the cause; the others follow from these.
 const TELLING: [&str; 3] = ["Accepted", "ResolvedRefs", "Conflicted"];
 
-/// The conditions that do not hold.
+/// Reports the conditions that are not as they should be.
 pub(super) fn check(report: &mut Report<'_, '_>, of: &StatusView) {
     let status = report.cx.get(&ApiStatus { key: report.key().clone(), of: of.clone() });
     let Some(status) = status.as_ref() else { return };
     let mut seen = BTreeSet::new();
     for (path, condition) in conditions(status) {
-        // `Conflicted` is the one that should not hold.
+        // `Conflicted` has negative polarity.
         let is_bad =
             TELLING.contains(&condition.r#type) && condition.status == (condition.r#type == "Conflicted");
         if is_bad && seen.insert((path.clone(), condition.r#type, condition.message.clone())) {

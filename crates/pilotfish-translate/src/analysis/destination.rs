@@ -1,6 +1,7 @@
-//! Where the destinations of routes lead for the clients that have them, and why a cluster is not there.
+//! Destinations of routes for the clients that have them, and reasons for missing clusters.
 //!
-//! A destination leads to a cluster by the functions that routes and clusters are made by: only the clients are others.
+//! Clusters of destinations are determined by the functions that generate routes and clusters, with other
+//! clients.
 
 use super::Known;
 use super::clients::Client;
@@ -19,14 +20,14 @@ use pilotfish_model::{Hostname, Namespace, PortId, Resolution, Service, ServiceK
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The list of a VirtualService that a route is in.
+/// The list of a VirtualService that contains a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RouteList {
     Http,
     Streams,
 }
 
-/// Why requests to a destination fail.
+/// Reason why requests to a destination fail.
 pub(super) struct Missing {
     /// The field below the destination; empty for the destination itself.
     pub(super) field: &'static str,
@@ -40,20 +41,20 @@ impl Missing {
     }
 }
 
-/// A destination as one client has it.
+/// A destination from the perspective of one client.
 pub(super) struct Destined<'a, 'c> {
     pub(super) cx: &'a Cx<'c>,
     pub(super) known: Known,
     pub(super) client: &'a Client,
     pub(super) list: RouteList,
-    /// The destination's host in full.
+    /// The full host name of the destination.
     pub(super) full: &'a str,
     pub(super) to: &'a Destination,
 }
 
 impl Destined<'_, '_> {
-    /// Why there is no cluster for traffic to a port (`None`: the port is not known); `None` if there is one, or if too little
-    /// is known to tell.
+    /// Returns the reason why there is no cluster for traffic to a port (`None`: unknown port); `None` if
+    /// there is one, or if that is unknown.
     pub(super) fn missing(&self, listener: Option<u32>) -> Option<Missing> {
         let (host, target) = alias::behind(self.cx, self.full, |host| self.target(host));
         let hostname = Hostname::parse(&host).ok()?;
@@ -68,7 +69,7 @@ impl Destined<'_, '_> {
         self.without_cluster(&service, port)
     }
 
-    /// The service that routes of the client know a host by.
+    /// Returns the service that the client's routes use for a host.
     fn target(&self, host: &Hostname) -> Option<Arc<Service>> {
         let client = self.client;
         let own = (client.kind == ProxyKind::Router)
@@ -76,7 +77,7 @@ impl Destined<'_, '_> {
         own.flatten().or_else(|| client.service(self.cx, host))
     }
 
-    /// The host as it is written in messages: with the alias that leads to it.
+    /// Returns the host for messages, with the alias that leads to it.
     fn named(&self, host: &Hostname) -> String {
         if self.full.eq_ignore_ascii_case(host.as_str()) {
             return format!("{:?}", self.full);
@@ -94,7 +95,7 @@ impl Destined<'_, '_> {
             Lookup::Services(services) => {
                 let homes: BTreeSet<&Namespace> = services.iter().map(|service| &service.namespace).collect();
                 let message = format!(
-                    "{} of namespace {} is not exported to those who have this route",
+                    "{} of namespace {} is not exported to the clients of this route",
                     self.named(host),
                     listed(homes)
                 );

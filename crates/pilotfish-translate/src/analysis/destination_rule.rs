@@ -1,4 +1,4 @@
-//! DestinationRules: their hosts and ports, and what their subsets select.
+//! DestinationRules: their hosts, ports and subsets.
 
 use super::clients::AnyWorkload;
 use super::finding::{Report, listed};
@@ -14,7 +14,7 @@ use pilotfish_model::{ExportTo, Hostname, Namespace, ObjectKey, Resolution, Serv
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// All that a DestinationRule names.
+/// Checks all references of a DestinationRule.
 pub(super) fn check(report: &mut Report<'_, '_>, known: Known, object: &Typed<DestinationRule>) {
     check_exports(report, &object.export_to);
     if let Some(selector) = &object.workload_selector {
@@ -26,7 +26,7 @@ pub(super) fn check(report: &mut Report<'_, '_>, known: Known, object: &Typed<De
     check_place(report, object, &host);
     match hosts::look_up(report.cx, known, &host) {
         Lookup::Unknown => {}
-        // A rule for a wildcard is for what is below it.
+        // A rule for a wildcard applies to the hosts that it covers.
         Lookup::Absent(_) if host.is_wildcard() && *report.cx.get(&AnyBelow(host.clone())) => {}
         Lookup::Absent(hint) => {
             let message = format!("no service has the host {:?}", host.as_str());
@@ -49,8 +49,8 @@ pub(super) fn check(report: &mut Report<'_, '_>, known: Known, object: &Typed<De
     }
 }
 
-/// A rule of a namespace that is neither the service's nor the root namespace is only for clients of its own namespace. A rule for an
-/// alias is for nobody.
+/// Reports a rule that applies to nobody. In a namespace that is neither the service's nor the root
+/// namespace, a rule applies only to clients of that namespace. A rule for an alias is not used.
 fn check_place(report: &mut Report<'_, '_>, object: &Typed<DestinationRule>, host: &Hostname) {
     let services = hosts::services_of(report.cx, host);
     if services.is_empty() {
@@ -67,7 +67,7 @@ fn check_place(report: &mut Report<'_, '_>, object: &Typed<DestinationRule>, hos
     if is_home || *own == *report.cx.mesh().root_namespace.as_str() || !*report.cx.get(&AnyWorkload) {
         return;
     }
-    // Where services are, proxies may be that are known to no registry.
+    // A namespace with services may have proxies that no registry knows.
     if report.cx.get(&LabelsIn(own.clone())).is_empty() && !*report.cx.get(&AnyServiceIn(own.clone())) {
         let homes: BTreeSet<&Namespace> = services.iter().map(|service| &service.namespace).collect();
         let message = format!(
@@ -79,7 +79,7 @@ fn check_place(report: &mut Report<'_, '_>, object: &Typed<DestinationRule>, hos
     }
 }
 
-/// True if some service is of a namespace.
+/// True if a namespace has any service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AnyServiceIn(Namespace);
 
@@ -118,7 +118,7 @@ fn check_ports(report: &mut Report<'_, '_>, object: &DestinationRule, services: 
 }
 
 fn check_subsets(report: &mut Report<'_, '_>, object: &DestinationRule, services: &[Arc<Service>]) {
-    // What lies behind a name that proxies resolve is not known.
+    // A service with resolution `NONE` lists no endpoints, so nothing is known about its subsets.
     let listed_ones = services.iter().filter(|service| service.resolution != Resolution::Passthrough);
     let keys: BTreeSet<ServiceKey> = listed_ones
         .map(|service| ServiceKey {
@@ -145,7 +145,7 @@ fn check_subsets(report: &mut Report<'_, '_>, object: &DestinationRule, services
     }
 }
 
-/// What of a DestinationRule does not count because another one for the same host comes first: paths and messages.
+/// Parts of a DestinationRule that an earlier one for the same host overrides: paths and messages.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct OverruledBy(ObjectKey);
 
@@ -158,11 +158,11 @@ impl Query for OverruledBy {
     }
 }
 
-/// The same for all DestinationRules of a namespace.
+/// Overridden parts of all DestinationRules of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct OverruledIn(Namespace);
 
-/// What rules are merged by: their host, who may see them, and whom they select.
+/// Merge key of a DestinationRule: host, `exportTo` and workload selector.
 type Place = (String, Vec<String>, Option<BTreeMap<String, String>>);
 
 impl Query for OverruledIn {
@@ -194,7 +194,7 @@ fn audience(object: &Typed<DestinationRule>) -> Vec<String> {
     }
 }
 
-/// Rules in order of precedence: of each subset the first one counts, and the first policy.
+/// Takes rules in order of precedence: the first definition of each subset is used, and the first policy.
 fn overruled(rules: &[&Typed<DestinationRule>], out: &mut BTreeMap<ObjectKey, Vec<(String, String)>>) {
     let mut subsets = BTreeMap::new();
     let mut policy: Option<&Typed<DestinationRule>> = None;

@@ -1,5 +1,5 @@
-//! Parts of a VirtualService that no traffic can take: of hosts and lists without a port for them, of ports that no host has, of
-//! Gateways whose proxies do not see it.
+//! Parts of a VirtualService that apply to no traffic: hosts and lists without a matching port, conditions on
+//! ports that no host has, Gateways whose proxies do not see it.
 
 use super::Code;
 use super::clients::{Client, Clients, Ports};
@@ -10,7 +10,7 @@ use pilotfish_config::networking::VirtualService;
 use pilotfish_model::Typed;
 use std::collections::BTreeSet;
 
-/// The parts that have no effect.
+/// Reports the parts without effect.
 pub(super) fn check(
     report: &mut Report<'_, '_>,
     object: &Typed<VirtualService>,
@@ -32,7 +32,7 @@ pub(super) fn check(
     check_match_ports(report, object, clients);
 }
 
-/// The lists of routes of a VirtualService, with what takes them.
+/// Returns the lists of routes of a VirtualService, with the kind of traffic that they handle.
 fn lists(object: &VirtualService) -> impl Iterator<Item = (&'static str, &'static str, PortsOfList)> {
     let all: [(_, _, _, PortsOfList); 3] = [
         (!object.http.is_empty(), "http", "HTTP", |ports| &ports.http),
@@ -44,7 +44,7 @@ fn lists(object: &VirtualService) -> impl Iterator<Item = (&'static str, &'stati
 
 type PortsOfList = fn(&Ports) -> &BTreeSet<u32>;
 
-/// Hosts that have no port for any of the routes. Returns true if that is all of them.
+/// Reports hosts without a port for any of the routes. Returns true if all hosts are such.
 fn check_hosts(
     report: &mut Report<'_, '_>,
     object: &VirtualService,
@@ -79,7 +79,7 @@ fn is_sidecars_only(clients: &Clients) -> bool {
     clients.list.iter().all(|client| client.kind == crate::proxy::ProxyKind::Sidecar)
 }
 
-/// Lists of routes for which no host has a port.
+/// Reports lists of routes for which no host has a port.
 fn check_lists(report: &mut Report<'_, '_>, object: &VirtualService, clients: &Clients) {
     for (list, name, ports) in lists(object) {
         if clients.list.iter().all(|client| ports(&client.ports).is_empty()) {
@@ -89,7 +89,7 @@ fn check_lists(report: &mut Report<'_, '_>, object: &VirtualService, clients: &C
     }
 }
 
-/// Conditions on a port on which no client takes traffic for the hosts.
+/// Reports conditions on ports on which no client receives traffic for the hosts.
 fn check_match_ports(report: &mut Report<'_, '_>, object: &Typed<VirtualService>, clients: &Clients) {
     let own = object.namespace();
     let mut check = |list: &str,
@@ -107,7 +107,7 @@ fn check_match_ports(report: &mut Report<'_, '_>, object: &Typed<VirtualService>
             return;
         }
         let all: BTreeSet<u32> = having.into_iter().flatten().copied().collect();
-        // Without any port, the host or the list is reported.
+        // Without any port, the host or the list is reported already.
         if !all.is_empty() {
             let message =
                 format!("the condition is never met: no host has a port {port} for it, but {}", listed(&all));

@@ -1,11 +1,11 @@
-//! EnvoyFilters: operations that do nothing, or nothing certain.
+//! EnvoyFilters: operations without effect, or with an uncertain one.
 
 use super::Code;
 use super::finding::Report;
 use super::policies::{check_selector, check_target};
 use pilotfish_config::networking::{ApplyTo, EnvoyFilter, PatchOperation};
 
-/// Whom an EnvoyFilter is for, and what its patches do.
+/// Checks the selector, the target references and the patches of an EnvoyFilter.
 pub(super) fn check(report: &mut Report<'_, '_>, filter: &EnvoyFilter) {
     if let Some(selector) = &filter.workload_selector {
         let path = "spec.workloadSelector.labels";
@@ -38,10 +38,10 @@ pub(super) fn check(report: &mut Report<'_, '_>, filter: &EnvoyFilter) {
     }
 }
 
-/// Why an operation does nothing at such a place.
+/// Returns the reason why an operation has no effect on such a target.
 fn does_nothing(operation: PatchOperation, apply_to: ApplyTo) -> Option<&'static str> {
     match (operation, apply_to) {
-        // Istio has it for more places than its analysis knows.
+        // Istio supports it for more targets than its analysis knows.
         (
             PatchOperation::Replace,
             ApplyTo::NetworkFilter | ApplyTo::HttpFilter | ApplyTo::ListenerFilter | ApplyTo::VirtualHost,

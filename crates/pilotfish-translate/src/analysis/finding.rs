@@ -1,4 +1,4 @@
-//! One finding, and collecting those of an object.
+//! A finding, and the collection of those of an object.
 
 use super::Code;
 use crate::engine::Cx;
@@ -6,29 +6,28 @@ use pilotfish_config::Problem;
 use pilotfish_model::{Namespace, ObjectKey};
 use std::fmt;
 
-/// The most findings that are kept for one object; the rest is counted. Nobody reads more, and an object may have thousands.
+/// The most findings stored for one object; the rest is counted. An object may have thousands.
 pub(super) const MOST_FINDINGS: usize = 50;
 
-/// How many comparisons are made for one object at most. One object may have 16,384 conditions, and clients in every namespace.
+/// Maximum number of comparisons for one object, which may have 16,384 conditions and clients in every
+/// namespace.
 const MOST_COMPARISONS: usize = 1_000_000;
 
-/// Something that an object points at and that is not there, or a part of it that has no effect.
+/// A reference to something that does not exist, or a part of an object without effect.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// The object.
     pub object: ObjectKey,
     /// The field, as in `spec.http[0].route[1].destination.host`; empty for the object as a whole.
     pub path: String,
-    /// Which kind of finding.
     pub code: Code,
     /// One line in plain words.
     pub message: String,
-    /// What was likely meant, or what to do.
+    /// Suggested correction: the name that was likely meant, or an action.
     pub hint: Option<String>,
 }
 
 impl Finding {
-    /// As a problem of the object, with the code behind the message.
+    /// Converts the finding to a problem of the object, with the code at the end of the message.
     #[must_use]
     pub fn as_problem(&self) -> Problem {
         let mut problem = Problem::doubt(&self.path, format!("{} [{}]", self.message, self.code));
@@ -52,7 +51,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The findings of one object while it is looked at.
+/// Findings of one object during its analysis.
 pub(super) struct Report<'a, 'c> {
     pub(super) cx: &'a Cx<'c>,
     object: &'a ObjectKey,
@@ -66,7 +65,7 @@ impl<'a, 'c> Report<'a, 'c> {
         Self { cx, object, found: Vec::new(), more: 0, comparisons_left: MOST_COMPARISONS }
     }
 
-    /// True if so many more comparisons may be made for the object.
+    /// Returns true if that many more comparisons are allowed for the object.
     pub(super) fn may_compare(&mut self, comparisons: usize) -> bool {
         let left = self.comparisons_left.checked_sub(comparisons);
         self.comparisons_left = left.unwrap_or_default();
@@ -100,12 +99,12 @@ impl<'a, 'c> Report<'a, 'c> {
         self.found.push(Finding { object, path, code, message, hint });
     }
 
-    /// What is named by the field is not there.
+    /// Adds a finding that the object named at `path` does not exist.
     pub(super) fn absent(&mut self, path: impl fmt::Display, what: impl Into<String>, hint: Option<String>) {
         self.add_with_hint(Code::ReferencedResourceNotFound, path, what, hint);
     }
 
-    /// In the order in which they were found.
+    /// Returns the findings in the order of detection.
     pub(super) fn finish(mut self) -> Vec<Finding> {
         if let (more @ 1.., Some(last)) = (self.more, self.found.last_mut()) {
             last.message.push_str(&format!("; and {more} more findings of this object"));
@@ -114,7 +113,7 @@ impl<'a, 'c> Report<'a, 'c> {
     }
 }
 
-/// At most so many names, the rest as a number.
+/// Joins names up to a maximum, with the number of the rest.
 pub(super) fn listed<T: fmt::Display>(names: impl IntoIterator<Item = T>) -> String {
     const MOST: usize = 5;
     let names: Vec<String> = names.into_iter().map(|name| name.to_string()).collect();

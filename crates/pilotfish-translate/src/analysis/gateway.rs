@@ -1,4 +1,4 @@
-//! Gateways: whom they select, their certificates, and what they have in common with others.
+//! Gateways: their workloads, their certificates, and conflicts with others.
 
 use super::finding::{Report, listed};
 use super::workloads::{LabelsIn, Selected};
@@ -12,7 +12,7 @@ use pilotfish_config::networking::{Gateway, ServerTlsMode, ServerTlsSettings};
 use pilotfish_model::{Namespace, ObjectKey, TargetPort, Typed, label_subset};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// All that a Gateway names.
+/// Checks all references of a Gateway.
 pub(super) fn check(report: &mut Report<'_, '_>, known: Known, object: &Typed<Gateway>) {
     let selected = match object.selector.is_empty() {
         true => None,
@@ -37,7 +37,7 @@ pub(super) fn pairs(labels: &BTreeMap<String, String>) -> String {
     listed(labels.iter().map(|(key, value)| format!("{key}={value}")))
 }
 
-/// Secrets of servers, which are in the namespace of the gateway's workloads.
+/// Reports missing and unusable Secrets of servers. They are in the namespace of the gateway's workloads.
 fn check_credentials(
     report: &mut Report<'_, '_>,
     known: Known,
@@ -54,7 +54,7 @@ fn check_credentials(
     }
 }
 
-/// The Secrets that a server shows, by the fields that name them.
+/// Returns the Secrets of a server, by the fields with their names.
 fn names(tls: &ServerTlsSettings) -> impl Iterator<Item = (String, &str)> {
     let is_used = !matches!(
         tls.mode,
@@ -63,7 +63,7 @@ fn names(tls: &ServerTlsSettings) -> impl Iterator<Item = (String, &str)> {
     let single = std::iter::once(("credentialName".to_owned(), tls.credential_name.as_str()));
     let several = tls.credential_names.iter().enumerate();
     let several = several.map(|(index, name)| (format!("credentialNames[{index}]"), name.as_str()));
-    // Names with a scheme are read as the proxy asks for them.
+    // Names with a scheme are passed to the proxy unchanged and name no Secret here.
     let is_plain = |name: &str| !name.is_empty() && name != BUILT_IN && !name.contains("://");
     single.chain(several).filter(move |(_, name)| is_used && is_plain(name))
 }
@@ -94,7 +94,7 @@ fn check_secret(
     let secrets = report.cx.get(&SecretNames);
     let elsewhere: Vec<&Namespace> =
         secrets.iter().filter(|(_, names)| names.contains(name)).map(|(namespace, _)| namespace).collect();
-    // Where the workloads are not known, their namespace is not either.
+    // The namespace of unknown workloads is unknown, too.
     if !is_certain && !elsewhere.is_empty() || known.secrets == Completeness::Partly && secrets.is_empty() {
         return;
     }
@@ -128,7 +128,7 @@ impl Query for SecretNames {
     }
 }
 
-/// Ports that no Service leads to, where some Service leads to the workloads at all.
+/// Reports ports that no Service maps, if any Service selects the workloads.
 fn check_ports(report: &mut Report<'_, '_>, object: &Gateway, homes: &BTreeSet<Namespace>) {
     let query =
         |namespace: &Namespace| PortsTo { namespace: namespace.clone(), selector: object.selector.clone() };
@@ -151,7 +151,7 @@ fn check_ports(report: &mut Report<'_, '_>, object: &Gateway, homes: &BTreeSet<N
     }
 }
 
-/// The ports, and the ports that they lead to, of the Services that lead to workloads with some labels.
+/// Query for the ports, and their target ports, of the Services that select workloads with some labels.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PortsTo {
     namespace: Namespace,
@@ -180,7 +180,7 @@ impl Query for PortsTo {
     }
 }
 
-/// What a Gateway has in common with others that it should not.
+/// Conflicts of a Gateway with other Gateways: code, path and message of each.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SharedBy(ObjectKey);
 
@@ -192,11 +192,11 @@ impl Query for SharedBy {
     }
 }
 
-/// The same for all Gateways.
+/// Conflicts of all Gateways.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Shared;
 
-/// Where a server listens: the workloads, the port and the address.
+/// Workloads, port and address of a server.
 type Place<'a> = (&'a BTreeMap<String, String>, u32, &'a str);
 
 impl Query for Shared {
@@ -214,7 +214,8 @@ impl Query for Shared {
 
 type Messages = BTreeMap<ObjectKey, Vec<(Code, String, String)>>;
 
-/// Servers of two Gateways for the same host at the same place: the first one decides.
+/// Reports servers of two Gateways for the same host, workloads, port and address: the first one takes
+/// precedence.
 fn same_hosts(gateways: &[Typed<Gateway>], out: &mut Messages) {
     let mut first: BTreeMap<(Place<'_>, ServerHost), &Typed<Gateway>> = BTreeMap::new();
     for gateway in gateways {
@@ -226,8 +227,11 @@ fn same_hosts(gateways: &[Typed<Gateway>], out: &mut Messages) {
                 let name = host.host.clone();
                 let owner = *first.entry((place, host)).or_insert(gateway);
                 if owner.key() != gateway.key() {
-                    let message =
-                        format!("{} comes first with the host {name} on port {}", owner.key(), port.number);
+                    let message = format!(
+                        "{} takes precedence for the host {name} on port {}",
+                        owner.key(),
+                        port.number
+                    );
                     let path = format!("spec.servers[{index}].hosts");
                     let messages = out.entry(gateway.key().clone()).or_default();
                     messages.push((Code::ConflictingGateways, path, message));
@@ -237,10 +241,11 @@ fn same_hosts(gateways: &[Typed<Gateway>], out: &mut Messages) {
     }
 }
 
-/// A certificate: the workloads that show it, and its name.
+/// A certificate: the workloads that present it, and its name.
 type Certificate<'a> = (&'a BTreeMap<String, String>, &'a str);
 
-/// The same certificate for other hosts: clients that reuse an HTTP/2 connection get 404 for them.
+/// Reports certificates that servers use for different hosts: clients that reuse an HTTP/2 connection get 404
+/// for the other hosts.
 fn same_certificates(gateways: &[Typed<Gateway>], out: &mut Messages) {
     let mut users: BTreeMap<Certificate<'_>, Vec<(&Typed<Gateway>, usize)>> = BTreeMap::new();
     for gateway in gateways {

@@ -1,4 +1,4 @@
-//! Hosts that configuration names: which services have them, and which host was likely meant.
+//! Hosts in configuration: their services, and likely corrections.
 
 use super::{Completeness, Known};
 use crate::engine::{Cx, Query};
@@ -7,20 +7,20 @@ use pilotfish_model::{Hostname, Namespace, Service, ServiceKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The most names that one is compared with: comparing costs the product of their lengths.
+/// The most names with which one is compared: the cost is the product of their lengths.
 const MOST_COMPARED: usize = 2_000;
 
-/// What is known of a host.
+/// Result of a host lookup.
 pub(super) enum Lookup {
     /// The services that have it, of all namespaces.
     Services(Vec<Arc<Service>>),
-    /// No service has it; with what was likely meant.
+    /// No service has it; with the host that was likely meant.
     Absent(Option<String>),
-    /// Too little is known to tell.
+    /// The known objects do not suffice to decide.
     Unknown,
 }
 
-/// Looks a full host name up.
+/// Looks up a full host name.
 pub(super) fn look_up(cx: &Cx<'_>, known: Known, host: &Hostname) -> Lookup {
     let found = services_of(cx, host);
     if !found.is_empty() {
@@ -42,16 +42,16 @@ pub(super) fn services_of(cx: &Cx<'_>, host: &Hostname) -> Vec<Arc<Service>> {
     keys.filter_map(|key| cx.services_of(&key)).flat_map(|services| services.to_vec()).collect()
 }
 
-/// The wildcards above a host, the longest first.
+/// Returns the wildcards that cover a host, the longest first.
 pub(super) fn wildcards_above(host: &Hostname) -> impl Iterator<Item = Hostname> {
     let text = host.as_str();
-    // A wildcard is above the part behind its star.
+    // A wildcard does not cover itself.
     let ends = text.match_indices('.').skip(usize::from(host.is_wildcard()));
     let ends = ends.filter_map(|(at, _)| text.get(at..)).chain((text != "*").then_some(""));
     ends.filter_map(|end| Hostname::parse(&format!("*{end}")).ok())
 }
 
-/// The service with a wildcard host that has a name of its own in clusters.
+/// Returns a hint if a service with a wildcard host covers the host: its clusters have the wildcard's name.
 fn covering(cx: &Cx<'_>, host: &Hostname) -> Option<String> {
     let wildcard = wildcards_above(host).find(|wildcard| !cx.namespaces_of(wildcard).is_empty())?;
     Some(format!(
@@ -59,7 +59,7 @@ fn covering(cx: &Cx<'_>, host: &Hostname) -> Option<String> {
     ))
 }
 
-/// True if some service is below a wildcard.
+/// True if any service has a host that a wildcard covers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct AnyBelow(pub(super) Hostname);
 
@@ -71,7 +71,7 @@ impl Query for AnyBelow {
     }
 }
 
-/// The hosts that there are, for those that look for one that is not.
+/// Query for all hosts, to find the one that was likely meant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct HostNames;
 
@@ -82,7 +82,7 @@ pub(super) struct Names {
     services: BTreeMap<Namespace, BTreeSet<Arc<str>>>,
     /// The namespaces of Services by their names.
     namespaces: BTreeMap<Arc<str>, BTreeSet<Namespace>>,
-    /// All other hosts.
+    /// Hosts that are not names of Kubernetes Services.
     others: BTreeSet<Hostname>,
 }
 
@@ -108,14 +108,15 @@ impl Query for HostNames {
 /// The name and the namespace in the host of a Kubernetes Service.
 pub(super) fn short<'h>(cx: &Cx<'_>, host: &'h Hostname) -> Option<(&'h str, &'h str)> {
     let domain = cx.domain().service("", &Namespace::default());
-    // Of an empty name and namespace two dots are left before the domain.
+    // With an empty name and namespace, the domain follows two dots, of which one is stripped here.
     let end = domain.strip_prefix('.')?;
     let (name, namespace) = host.as_str().strip_suffix(end)?.split_once('.')?;
     (!namespace.contains('.')).then_some((name, namespace))
 }
 
 impl Names {
-    /// `did you mean "..."?`: a Service of the same namespace with a name like it, or of the same name in another namespace.
+    /// `did you mean "..."?`: a Service of the same namespace with a name like it, or of the same name in
+    /// another namespace.
     fn nearest(&self, cx: &Cx<'_>, host: &Hostname) -> Option<String> {
         let Some((name, namespace)) = short(cx, host) else {
             let length = host.as_str().len();
@@ -150,7 +151,8 @@ impl Names {
         })
     }
 
-    /// Whether there is anything that the host could be beside: a Service of its namespace, or any other host.
+    /// Returns true if names are known that the host may be a misspelling of: Services of its namespace, or
+    /// any other host.
     fn has_like(&self, cx: &Cx<'_>, host: &Hostname) -> bool {
         match short(cx, host) {
             Some((_, namespace)) => self.services.contains_key(namespace),
@@ -158,7 +160,6 @@ impl Names {
         }
     }
 
-    /// Whether there is a service in a namespace.
     pub(super) fn has_namespace(&self, namespace: &Namespace) -> bool {
         self.services.contains_key(namespace)
     }

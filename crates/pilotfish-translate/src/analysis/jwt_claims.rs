@@ -1,4 +1,4 @@
-//! Routes by claims of tokens, which need something that checks the tokens.
+//! Routes by JWT claims, which require validated tokens.
 
 use super::Code;
 use super::finding::Report;
@@ -11,10 +11,11 @@ use pilotfish_config::security::RequestAuthentication;
 use pilotfish_model::{Namespace, Typed, label_subset};
 use std::collections::BTreeMap;
 
-/// What the names of headers begin with that stand for claims.
+/// Prefix of header names that refer to claims of the JWT.
 const CLAIMS: &str = "@request.auth.claims";
 
-/// Whether each Gateway of a VirtualService that routes by claims checks tokens.
+/// Reports Gateways of a VirtualService that routes by JWT claims, if no RequestAuthentication selects their
+/// workloads.
 pub(super) fn check(report: &mut Report<'_, '_>, object: &Typed<VirtualService>) {
     let Some((path, header)) = claim(object) else { return };
     for written in &object.gateways {
@@ -47,7 +48,8 @@ fn claim(object: &VirtualService) -> Option<(String, &String)> {
     })
 }
 
-/// Whether a RequestAuthentication is for some workloads with these labels; `None` where none is known.
+/// True if a RequestAuthentication selects a workload that has these labels; `None` if no such workload is
+/// known.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct TokensAreChecked {
     selector: BTreeMap<String, String>,

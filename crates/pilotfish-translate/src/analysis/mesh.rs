@@ -8,10 +8,10 @@ use pilotfish_config::mesh::MeshConfig;
 use pilotfish_model::Hostname;
 use serde_json::Value;
 
-/// All that the mesh-wide settings name.
+/// Checks all references of the mesh-wide settings.
 pub(super) fn check(report: &mut Report<'_, '_>, known: Known, mesh: &MeshConfig) {
     for (index, provider) in mesh.extension_providers.iter().enumerate() {
-        // Each type of provider is an object of its own, and most of them have a service.
+        // A provider serializes to an object with its type as the key; most types have a service.
         let Ok(Value::Object(types)) = serde_json::to_value(provider) else { continue };
         for (field, settings) in &types {
             let Some(service) = settings.get("service").and_then(Value::as_str) else { continue };

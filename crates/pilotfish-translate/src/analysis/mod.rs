@@ -1,16 +1,18 @@
-//! Analysis: objects that are valid and point at nothing, or have no effect, under the codes of `istioctl analyze`.
+//! Analysis: valid objects with references to missing objects, or without effect, under the codes of
+//! `istioctl analyze`.
 //!
 //! ```text
 //! worlds ─▶ Analyzer (a memo of its own) ─ roots: FindingsOf(object) ─▶ findings by object
 //!                                           └─ the queries that routes, clusters and listeners are made by
 //! ```
 //!
-//! It asks the queries by which proxies' resources are made, so that what it misses is what proxies miss. Each object's findings are one
-//! query: a change computes those again that read something of it, and no others. It has a memo of its own, beside the one that proxies are
-//! served from, and is asked when there is time: it never holds up what proxies wait for.
+//! It uses the queries that generate proxies' resources, so that both agree on what is missing. The findings
+//! of each object are one query: a change recomputes only the findings that depend on it. The memo is
+//! separate from the one that serves proxies and is used in idle time, so analysis never delays proxies.
 //!
-//! What is not known is not missed. Files may be a part of the configuration only ([`Completeness::Partly`]); workloads may be known to
-//! nobody but their proxies, so that selectors are judged only where workloads are known.
+//! Missing objects are reported only where all objects of the kind are known. Files may hold a part of the
+//! configuration ([`Completeness::Partly`]), and workloads may be known to their proxies alone, so selectors
+//! are checked only where workloads are known.
 
 mod claims;
 mod clients;
@@ -60,33 +62,33 @@ use services::ServiceFindings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How much of something is known.
+/// Completeness of the known objects of a kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Completeness {
     /// All of it: what is not there is missing.
     #[default]
     Whole,
-    /// Perhaps only a part: something is missing only where the like of it is there, or where a name is nearly one that is.
+    /// Perhaps only a part: something is missing only where the like of it is there, or where a name is
+    /// nearly one that is.
     Partly,
 }
 
-/// What is known.
+/// Completeness of services and Secrets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Known {
     /// Services of all registries.
     pub services: Completeness,
-    /// Secrets.
     pub secrets: Completeness,
 }
 
-/// What findings depend on beside the world.
+/// Settings on which findings depend, in addition to the world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Setting {
     known: Known,
     status: StatusView,
 }
 
-/// The kinds whose objects are looked at, each by itself.
+/// Kinds whose objects are analysed one by one.
 const KINDS: [Kind; 20] = [
     Kind::VirtualService,
     Kind::DestinationRule,
@@ -114,19 +116,19 @@ const KINDS: [Kind; 20] = [
 pub struct Analyzer {
     memo: Memo,
     setting: Arc<Setting>,
-    /// Whether a world was looked at.
+    /// True once a world has been analysed.
     has_world: bool,
     /// The findings of each object that has some. Those of Services are under the first key of their kind.
     found: BTreeMap<ObjectKey, Arc<Vec<Finding>>>,
     rooted: BTreeSet<ObjectKey>,
     services: Arc<Vec<Finding>>,
     claims: Claims,
-    /// What is found of hosts that several VirtualServices have.
+    /// Conflicts between VirtualServices with the same host.
     conflicts: BTreeMap<ObjectKey, Vec<Finding>>,
 }
 
 impl Analyzer {
-    /// What is found in an empty world: nothing.
+    /// Creates an analyzer of an empty world, without findings.
     #[must_use]
     pub fn new(domain: ClusterDomain, cluster: ClusterId, controllers: Controllers, known: Known) -> Self {
         let status = StatusView { cluster, controllers };
@@ -231,7 +233,7 @@ impl Analyzer {
         of_objects.chain(self.conflicts.values().flatten()).chain(self.services.iter())
     }
 
-    /// What would be found of an object if it were as it is given. Leaves nothing.
+    /// Returns the findings that an object would have if it were applied, and restores the state before.
     #[must_use]
     pub fn findings_of(&mut self, world: &Arc<World>, object: Object) -> Vec<Finding> {
         if !is_looked_at(object.key().kind) {
@@ -262,13 +264,13 @@ impl Analyzer {
         found.into_iter().chain(conflicts).collect()
     }
 
-    /// How many results were computed since the start: for tests of what a change visits.
+    /// Number of computed results since the start; tests use it to see which results a change recomputes.
     #[must_use]
     pub fn computed(&self) -> u64 {
         self.memo.computed()
     }
 
-    /// How many results are kept.
+    /// Number of results in the memo.
     #[must_use]
     pub fn results(&self) -> usize {
         self.memo.len()
@@ -280,7 +282,7 @@ fn is_looked_at(kind: Kind) -> bool {
     kind != Kind::Service && KINDS.contains(&kind)
 }
 
-/// What is found of one object.
+/// Query for the findings of one object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct FindingsOf {
     object: ObjectKey,

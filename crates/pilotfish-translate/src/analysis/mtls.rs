@@ -1,6 +1,7 @@
-//! Workloads that require mutual TLS, or refuse it, against what the clusters of their clients do.
+//! Workloads that require or do not support mutual TLS, compared with the clusters of their clients.
 //!
-//! Only endpoints whose proxy ends mutual TLS are looked at. Clients of the service's own namespace stand for all.
+//! Only endpoints whose proxy terminates mutual TLS are examined. Clients of the service's own namespace
+//! represent all.
 
 use super::Code;
 use super::finding::{Report, listed};
@@ -15,7 +16,8 @@ use pilotfish_model::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Services of a namespace that clients send plaintext to although some endpoint requires mutual TLS, by the policy that requires it.
+/// Query for the services of a namespace to which clients send plaintext although an endpoint requires mutual
+/// TLS, by the policy that requires it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PlaintextToStrict(Namespace);
 
@@ -48,7 +50,7 @@ impl Query for PlaintextToStrict {
     }
 }
 
-/// The endpoints of a service whose proxy ends mutual TLS, with their ports.
+/// Calls `f` for the endpoints of a service whose proxy terminates mutual TLS, with their ports.
 fn each_endpoint(cx: &Cx<'_>, service: &Service, mut f: impl FnMut(&Port, &Endpoint)) {
     let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
     let Some(endpoints) = cx.endpoints_of(&key).filter(|_| !service.mesh_external) else { return };
@@ -58,7 +60,7 @@ fn each_endpoint(cx: &Cx<'_>, service: &Service, mut f: impl FnMut(&Port, &Endpo
     }
 }
 
-/// Reports clients that send plaintext to workloads of which the policy requires mutual TLS.
+/// Reports clients that send plaintext to workloads for which the policy requires mutual TLS.
 pub(super) fn check_policy(report: &mut Report<'_, '_>, policy: &Typed<PeerAuthentication>) {
     let query = PlaintextToStrict(report.namespace().clone());
     let all = report.cx.get(&query);
@@ -142,7 +144,7 @@ pub(super) fn check_rule(
     }
 }
 
-/// Why some endpoint with these labels refuses connections by a policy.
+/// Returns the reason why an endpoint with these labels refuses connections under a policy.
 fn refused(
     cx: &Cx<'_>,
     service: &Service,

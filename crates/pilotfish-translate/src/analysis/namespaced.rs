@@ -1,4 +1,4 @@
-//! Sidecars and Telemetries, of which only one counts for a workload.
+//! Sidecars and Telemetries, of which a workload uses only one.
 
 use super::finding::{Report, listed};
 use super::gateway::pairs;
@@ -12,7 +12,7 @@ use pilotfish_config::telemetry::{ProviderRef, Telemetry};
 use pilotfish_model::{Hostname, Kind, Namespace, ObjectKey, Typed};
 use std::sync::Arc;
 
-/// All that a Sidecar names.
+/// Checks all references of a Sidecar.
 pub(super) fn check_sidecar(report: &mut Report<'_, '_>, known: Known, object: &Typed<Sidecar>) {
     if let Some(selector) = &object.workload_selector {
         let path = "spec.workloadSelector.labels";
@@ -46,14 +46,14 @@ fn check_import(report: &mut Report<'_, '_>, known: Known, path: &str, entry: &s
     }
     let services = services_of(report.cx, &host);
     let homes: Vec<&Namespace> = services.iter().map(|service| &service.namespace).collect();
-    // VirtualServices are imported by their hosts, too, so that a host without a service may be meant.
+    // VirtualServices are imported by host, too, so that a host without a service may be intended.
     if !homes.is_empty() && !homes.iter().any(|home| home.as_str() == namespace) {
         let message = format!("{host} is not of namespace {namespace}, but of {}", listed(&homes));
         report.absent(path, message, None);
     }
 }
 
-/// All that a Telemetry names.
+/// Checks all references of a Telemetry.
 pub(super) fn check_telemetry(report: &mut Report<'_, '_>, object: &Typed<Telemetry>) {
     check_rivals(
         report,
@@ -88,7 +88,7 @@ fn check_providers(report: &mut Report<'_, '_>, path: &str, providers: &[Provide
     }
 }
 
-/// Others that are for the same workloads.
+/// Reports other objects for the same workloads.
 fn check_rivals(report: &mut Report<'_, '_>, whole: Code, selecting: Code) {
     let rivals = report.cx.get(&RivalsOf(report.key().clone()));
     for (rival, selector, is_before) in rivals.iter() {
@@ -107,7 +107,8 @@ fn check_rivals(report: &mut Report<'_, '_>, whole: Code, selecting: Code) {
     }
 }
 
-/// The Sidecars or Telemetries that are for workloads of one: with their selectors, and whether they come before it.
+/// Query for the Sidecars or Telemetries that share workloads with one: with their selectors, and true if
+/// they take precedence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct RivalsOf(ObjectKey);
 
@@ -125,7 +126,7 @@ impl Query for RivalsOf {
                 let query = SelectedByBoth { namespace: self.0.namespace.clone(), selectors };
                 cx.get(&query).is_some()
             }
-            // One for all and one for some are meant to be together.
+            // An object for all workloads and one for some are meant to be combined.
             _ => false,
         };
         let others = all.iter().enumerate().filter(|(other, (_, selector))| *other != at && meets(selector));
@@ -133,7 +134,8 @@ impl Query for RivalsOf {
     }
 }
 
-/// The Sidecars or Telemetries of a namespace with their selectors, in order of precedence. Those that are attached to something are left out.
+/// The Sidecars or Telemetries of a namespace with their selectors, in order of precedence. Policies with
+/// target references are not included.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SelectorsIn(Kind, Namespace);
 

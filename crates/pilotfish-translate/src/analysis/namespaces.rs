@@ -1,4 +1,4 @@
-//! Namespaces that configuration names.
+//! Namespaces in configuration.
 
 use super::hosts::HostNames;
 use crate::engine::{Cx, Query};
@@ -7,7 +7,7 @@ use pilotfish_config::kubernetes::Namespace as NamespaceSpec;
 use pilotfish_model::Namespace;
 use std::collections::BTreeSet;
 
-/// The namespaces that there are: those that have an object of their own, a service or a pod.
+/// Query for the existing namespaces: those with a Namespace object, a service or a Pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Namespaces;
 
@@ -15,7 +15,7 @@ pub(super) struct Namespaces;
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct NamespaceNames {
     pub(super) all: BTreeSet<Namespace>,
-    /// Whether they are told by objects, so that others are not there.
+    /// True if the names come from Namespace objects, so that the set is complete.
     is_certain: bool,
 }
 
@@ -32,8 +32,8 @@ impl Query for Namespaces {
     }
 }
 
-/// What is wrong with a namespace that is named: `None` where it is there, else what was likely meant. Without objects that tell of namespaces, only a
-/// likely slip is reported: files seldom have them.
+/// Checks a namespace that an object refers to: returns `None` if it exists, else the name that was likely
+/// meant, if any. Without Namespace objects, as is usual with files, only a likely misspelling is reported.
 pub(super) fn unknown(cx: &Cx<'_>, name: &str) -> Option<Option<String>> {
     let names = cx.get(&Namespaces);
     let namespace = Namespace::from(name);

@@ -1,4 +1,4 @@
-//! Policies for workloads: whom they select, what they are attached to, and the providers that they name.
+//! Policies for workloads: their selectors, target references and providers.
 
 use super::Code;
 use super::finding::Report;
@@ -13,7 +13,7 @@ use pilotfish_config::{PolicyTargetReference, did_you_mean};
 use pilotfish_model::{Hostname, Namespace, ServiceKey, Typed};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whom a policy is for.
+/// Checks the target references of a policy, or its selector if it has none.
 pub(super) fn check<T: Policy>(report: &mut Report<'_, '_>, policy: &Typed<T>) {
     if policy.is_attached() {
         for target in policy.targets() {
@@ -29,7 +29,7 @@ pub(super) fn check<T: Policy>(report: &mut Report<'_, '_>, policy: &Typed<T>) {
     }
 }
 
-/// A selector for workloads of the object's namespace, in the root namespace for those of all.
+/// Reports a selector without workloads, in the object's namespace or, for the root namespace, in all.
 pub(super) fn check_selector(
     report: &mut Report<'_, '_>,
     path: &str,
@@ -48,7 +48,7 @@ pub(super) fn check_selector(
     }
 }
 
-/// What a policy is attached to.
+/// Reports a target reference to an object that does not exist.
 pub(super) fn check_target(report: &mut Report<'_, '_>, target: &PolicyTargetReference) {
     let namespace: Namespace = match target.namespace.as_str() {
         "" => report.namespace().clone(),
@@ -79,7 +79,7 @@ pub(super) fn check_target(report: &mut Report<'_, '_>, target: &PolicyTargetRef
     }
 }
 
-/// A provider of the mesh-wide settings.
+/// Reports a provider that the mesh-wide settings do not have.
 pub(super) fn check_provider(report: &mut Report<'_, '_>, path: &str, name: &str) {
     let mesh = report.cx.mesh();
     if name.is_empty() || mesh.extension_provider(name).is_some() {
@@ -90,7 +90,7 @@ pub(super) fn check_provider(report: &mut Report<'_, '_>, path: &str, name: &str
     report.absent(path, message, hint);
 }
 
-/// The provider and the namespaces of an AuthorizationPolicy.
+/// Checks the provider and the namespaces of an AuthorizationPolicy.
 pub(super) fn check_authorization(report: &mut Report<'_, '_>, policy: &AuthorizationPolicy) {
     if let (AuthorizationAction::Custom, Some(provider)) = (policy.action, &policy.provider) {
         check_provider(report, "spec.provider.name", &provider.name);

@@ -1,4 +1,4 @@
-//! Services and ServiceEntries: what their ports tell.
+//! Services and ServiceEntries: protocols and addresses of their ports.
 
 use super::Code;
 use super::finding::{Finding, Report};
@@ -10,7 +10,7 @@ use pilotfish_model::{
     Hostname, Kind, ObjectKey, Protocol, Resolution as ServiceResolution, Service, ServiceKey, Typed,
 };
 
-/// The findings of all Kubernetes Services: they are many and simple.
+/// Query for the findings of all Kubernetes Services, which are many and cheap.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ServiceFindings;
 
@@ -24,7 +24,7 @@ impl Query for ServiceFindings {
 }
 
 fn of_service(service: &Service) -> Vec<Finding> {
-    // The ports of an alias mean nothing: proxies use those of what is behind it.
+    // Proxies ignore the ports of an alias, and use those of the service at its end.
     if service.kubernetes.is_none() || service.resolution == ServiceResolution::Alias {
         return Vec::new();
     }
@@ -35,7 +35,7 @@ fn of_service(service: &Service) -> Vec<Finding> {
             path: format!("spec.ports[{index}].name"),
             code: Code::PortNameIsNotUnderNamingConvention,
             message: format!(
-                "{:?} on port {} tells no protocol, so that it is detected",
+                "name {:?} of port {} declares no protocol, so Envoy detects it",
                 port.name, port.number
             ),
             hint: Some("name it PROTOCOL[-SUFFIX] as in http-web, or set appProtocol".to_owned()),
@@ -43,7 +43,7 @@ fn of_service(service: &Service) -> Vec<Finding> {
     found.collect()
 }
 
-/// All that a ServiceEntry names.
+/// Checks all references of a ServiceEntry.
 pub(super) fn check_entry(report: &mut Report<'_, '_>, object: &Typed<ServiceEntry>) {
     check_exports(report, &object.export_to);
     if let Some(selector) = &object.workload_selector {
@@ -53,7 +53,8 @@ pub(super) fn check_entry(report: &mut Report<'_, '_>, object: &Typed<ServiceEnt
     check_addresses(report, object);
 }
 
-/// Without an address, a port for TCP takes all connections to its number, wherever they go.
+/// Reports TCP ports without an address, which receive all connections to their number, whatever the
+/// destination.
 fn check_addresses(report: &mut Report<'_, '_>, object: &Typed<ServiceEntry>) {
     if !object.addresses.is_empty() || object.resolution == Resolution::DynamicDns {
         return;

@@ -1,4 +1,4 @@
-//! Routes that nothing ever reaches, because those before them take all that they would.
+//! Unreachable routes: earlier ones match all of their traffic.
 
 use super::Code;
 use super::finding::Report;
@@ -9,29 +9,30 @@ use pilotfish_config::networking::{
 use pilotfish_model::Hostname;
 use std::collections::BTreeMap;
 
-/// The routes of a VirtualService that are never used.
+/// Reports the unreachable routes of a VirtualService.
 pub(super) fn check(report: &mut Report<'_, '_>, object: &VirtualService) {
     find(report, "http", &object.http);
     find(report, "tls", &object.tls);
     find(report, "tcp", &object.tcp);
 }
 
-/// A route with conditions, of which one must hold; without any, it takes everything.
+/// A route with conditions, one of which must match; without any, it matches everything.
 trait Route {
     type Condition: Condition;
 
     fn conditions(&self) -> &[Self::Condition];
 
-    /// Whether it takes all that its conditions let in. One with a delegate takes what the routes of that take.
+    /// Returns true if the route handles all requests that match its conditions. A route with a delegate
+    /// handles only those that match a route of the delegate.
     fn takes_all(&self) -> bool {
         true
     }
 }
 
 trait Condition {
-    /// Whether all that the other takes is taken by this one.
+    /// Returns true if this condition matches everything that the other one matches.
     fn covers(&self, other: &Self) -> bool;
-    /// Whether it takes everything.
+    /// Returns true if the condition matches everything.
     fn is_open(&self) -> bool;
 }
 
@@ -57,19 +58,19 @@ fn find<R: Route>(report: &mut Report<'_, '_>, list: &str, routes: &[R]) {
         {
             let path = format!("spec.{list}[{index}].match[{which}]");
             let message =
-                format!("the condition is never met: {} takes all that it would", taker.place(list));
+                format!("the condition is never met: {} matches all of its traffic", taker.place(list));
             report.add(Code::VirtualServiceIneffectiveMatch, path, message);
         }
     }
 }
 
 fn unreachable_rule(report: &mut Report<'_, '_>, list: &str, index: usize, taker: &Taker) {
-    let message = format!("the route is never used: {} takes all that it would", taker.place(list));
+    let message = format!("the route is never used: {} matches all of its traffic", taker.place(list));
     let hint = Some("put the narrower one first".to_owned());
     report.add_with_hint(Code::VirtualServiceUnreachableRule, format!("spec.{list}[{index}]"), message, hint);
 }
 
-/// Which condition of which route takes something.
+/// Route, and condition of it, that handles the traffic of a later route.
 struct Taker {
     route: usize,
     /// `None` where the route has no condition.
@@ -85,12 +86,12 @@ impl Taker {
     }
 }
 
-/// The first route that takes everything.
+/// Returns the first route that matches everything.
 fn open_one<R: Route>(report: &mut Report<'_, '_>, routes: &[R]) -> Option<Taker> {
     taker_by(report, routes, R::Condition::is_open)
 }
 
-/// The first condition that takes all that another would.
+/// Returns the first condition that matches everything that another one matches.
 fn taker<R: Route>(report: &mut Report<'_, '_>, routes: &[R], condition: &R::Condition) -> Option<Taker> {
     taker_by(report, routes, |before| before.covers(condition))
 }
@@ -163,7 +164,7 @@ impl Condition for HttpMatchRequest {
     }
 }
 
-/// Paths, which a prefix takes that begins like them.
+/// Returns true if path `a` covers path `b`: a prefix covers all paths that start with it.
 fn path_covers(a: &HttpMatchRequest, b: &HttpMatchRequest) -> bool {
     let takes_all = match &a.uri {
         None | Some(StringMatch::Unset) => true,
@@ -171,7 +172,7 @@ fn path_covers(a: &HttpMatchRequest, b: &HttpMatchRequest) -> bool {
         Some(StringMatch::Regex(regex)) => regex == ".*",
         Some(StringMatch::Exact(_)) => false,
     };
-    // Without regard to case more is taken, but not by comparing texts as they are.
+    // A comparison that ignores case matches more, but the patterns cannot be compared literally.
     takes_all || (a.ignore_uri_case == b.ignore_uri_case && text_covers(a.uri.as_ref(), b.uri.as_ref()))
 }
 
@@ -186,7 +187,7 @@ fn text_covers(a: Option<&StringMatch>, b: Option<&StringMatch>) -> bool {
     }
 }
 
-/// Whether each text that is asked for is asked for by the other, too, and no more narrowly.
+/// Returns true if every text condition in `a` has one on the same name in `b` that is at least as narrow.
 fn texts_cover(a: &BTreeMap<String, StringMatch>, b: &BTreeMap<String, StringMatch>) -> bool {
     let covers = |name: &String, text: &StringMatch| match (text, b.get(name)) {
         // Written as `{}`: whatever the value is.
@@ -204,21 +205,22 @@ fn port_covers(a: u32, b: u32) -> bool {
     a == 0 || a == b
 }
 
-/// Where a request comes from: namespace, labels, gateways.
+/// Source of a request: namespace, labels, gateways.
 type Sources<'a> = (&'a String, &'a BTreeMap<String, String>, &'a Vec<String>);
 
 fn sources_cover(a: Sources<'_>, b: Sources<'_>) -> bool {
     (a.0.is_empty() || a.0 == b.0) && is_part(a.1, b.1) && list_covers(a.2, b.2)
 }
 
-/// A list of which one is enough; empty for no condition.
+/// Compares lists in which one match is enough; an empty one is no condition.
 fn list_covers(a: &[String], b: &[String]) -> bool {
     a.is_empty() || (!b.is_empty() && b.iter().all(|one| a.contains(one)))
 }
 
 impl Condition for TlsMatchAttributes {
     fn covers(&self, other: &Self) -> bool {
-        // Of several chains Envoy takes the one with the most specific name, so only the same names take others away.
+        // Of several chains, Envoy selects the one with the most specific server name, so a chain is
+        // unreachable only if an earlier one has the same names.
         let same = |host: &String| self.sni_hosts.iter().any(|own| same_host(own, host));
         other.sni_hosts.iter().all(same)
             && port_covers(self.port, other.port)

@@ -1,4 +1,5 @@
-//! A table of what each analyzer finds and what it leaves alone, and that following changes finds what looking at everything does.
+//! A table of what each analyzer finds and what it leaves alone, and that following changes finds what
+//! looking at everything does.
 
 #![allow(clippy::too_many_lines, reason = "tables of tests")]
 
@@ -32,8 +33,8 @@ fn virtual_service(spec: &str) -> String {
     object("VirtualService", "rule", spec)
 }
 
-/// Services `web` (ports 80 and 443) and `cart` in namespace `shop`, `pay` in `bank`; Pods of `web` with labels `app: web` and `version: v1`, and one of a
-/// gateway with `istio: ingress` in `edge`.
+/// Services `web` (ports 80 and 443) and `cart` in namespace `shop`, `pay` in `bank`; Pods of `web` with
+/// labels `app: web` and `version: v1`, and one of a gateway with `istio: ingress` in `edge`.
 fn shop() -> Vec<Update> {
     let second = |service: &mut pilotfish_model::Service| {
         let port = pilotfish_model::Port {

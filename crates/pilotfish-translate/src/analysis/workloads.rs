@@ -1,4 +1,5 @@
-//! Workloads that selectors select. Only their labels count, so that Pods that come and go like others change nothing.
+//! Workloads by their labels, for selectors. Labels alone are kept, so Pods that replace equal ones change
+//! nothing.
 
 use super::namespaces::Namespaces;
 use crate::engine::{Cx, Query};
@@ -21,7 +22,8 @@ impl Query for LabelsIn {
     }
 }
 
-/// What each rollout of a Deployment changes, and what nobody selects by.
+/// Removes the labels that differ between Pods of one workload or change with each rollout; selectors do not
+/// use them.
 fn without_hashes(labels: &Labels) -> Labels {
     const ROLLOUT: [&str; 3] =
         ["pod-template-hash", "controller-revision-hash", "statefulset.kubernetes.io/pod-name"];
@@ -34,7 +36,8 @@ fn without_hashes(labels: &Labels) -> Labels {
 /// A label selector as the argument of a query.
 pub(super) type Pairs = Arc<BTreeMap<String, String>>;
 
-/// The namespaces in which a selector selects workloads, of one or of all; `None` where no workload is known there, so that nobody can tell.
+/// Query for the namespaces in which a selector selects workloads, of one or of all; `None` if no workload is
+/// known there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Selected {
     /// The namespace; `None` for all.
@@ -69,7 +72,7 @@ impl Query for Selected {
     }
 }
 
-/// Labels of a workload that two selectors of a namespace select, if there is one.
+/// Query for the labels of a workload that two selectors of a namespace select, if there is one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SelectedByBoth {
     pub(super) namespace: Namespace,
@@ -86,7 +89,7 @@ impl Query for SelectedByBoth {
     }
 }
 
-/// Whether a subset selects an endpoint of a service; `None` where it has none at all.
+/// True if a subset selects an endpoint of a service; `None` if the service has no endpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SubsetSelects {
     pub(super) service: ServiceKey,

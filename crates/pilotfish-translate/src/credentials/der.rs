@@ -1,11 +1,12 @@
 //! The public key of an X.509 certificate (RFC 5280, section 4.1).
 //!
-//! rustls reads certificates of version 3 alone, and tools that make a certificate for one host write version 1 as well.
+//! rustls reads certificates of version 3 alone, and tools that make a certificate for one host write version
+//! 1 as well.
 
 const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
 const SEQUENCE: u8 = 0x30;
-/// `[0] EXPLICIT`, which the version stands in; version 1 is not written.
+/// `[0] EXPLICIT` around the version; version 1 omits it.
 const VERSION: u8 = 0xa0;
 
 /// `SubjectPublicKeyInfo` of a certificate or a key.
@@ -18,7 +19,7 @@ pub(super) struct PublicKey<'a> {
 }
 
 impl<'a> PublicKey<'a> {
-    /// That of a certificate; `None` if this is none.
+    /// Reads the key of a certificate. Returns `None` if the bytes are no X.509 certificate.
     pub(super) fn of_certificate(der: &'a [u8]) -> Option<Self> {
         let mut certificate = whole(der)?;
         let mut signed = certificate.take(SEQUENCE)?;
@@ -36,7 +37,7 @@ impl<'a> PublicKey<'a> {
         Self::read(signed.take(SEQUENCE)?)
     }
 
-    /// That which stands by itself.
+    /// Reads an encoded `SubjectPublicKeyInfo`.
     pub(super) fn of_key(der: &'a [u8]) -> Option<Self> {
         Self::read(whole(der)?)
     }
@@ -47,14 +48,14 @@ impl<'a> PublicKey<'a> {
     }
 }
 
-/// The inside of a text that is one sequence and nothing else.
+/// Returns the content of a sequence that fills the input.
 fn whole(der: &[u8]) -> Option<Reader<'_>> {
     let mut outer = Reader(der);
     let inner = outer.take(SEQUENCE)?;
     outer.0.is_empty().then_some(inner)
 }
 
-/// What is left of a row of elements.
+/// Remaining bytes of a sequence of DER elements.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -62,7 +63,7 @@ impl<'a> Reader<'a> {
         self.0.first().copied()
     }
 
-    /// The content of the next element, which has that tag.
+    /// Reads the content of the next element, which must have that tag.
     fn take(&mut self, tag: u8) -> Option<Reader<'a>> {
         let (found, rest) = self.0.split_first()?;
         let (length, rest) = length(rest).filter(|_| *found == tag)?;
@@ -72,7 +73,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The length that an element begins with, in the short or the long form, and what follows.
+/// Parses the length of an element, in the short or the long form. Returns it with the remaining bytes.
 fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
     const LONG: u8 = 0x80;
     let (first, rest) = bytes.split_first()?;
@@ -81,7 +82,7 @@ fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
     }
     let count = usize::from(*first - LONG);
     let (digits, rest) = rest.split_at_checked(count)?;
-    // Four bytes are more than any Secret holds.
+    // Four bytes suffice for any Secret.
     if !(1..=4).contains(&count) {
         return None;
     }

@@ -1,6 +1,7 @@
-//! Credentials that gateways end TLS with: which keys of a Secret or a ConfigMap hold them, and whether they can be used.
+//! Credentials for TLS termination at gateways: the keys of a Secret or a ConfigMap that contain them, and
+//! checks that they are usable.
 //!
-//! Listeners ask before they are served, and secrets (SDS) are made of the same values.
+//! Listeners are checked before they are served, and secrets (SDS) are made of the same values.
 
 mod der;
 mod servable;
@@ -11,7 +12,7 @@ pub(crate) use usable::{AuthoritiesIn, KeyPairIn, Unusable};
 
 use pilotfish_config::kubernetes::{ConfigMap, Secret};
 
-/// What the name of a credential's authorities ends with.
+/// Suffix of the names of credentials with CA certificates.
 pub(crate) const CA_SUFFIX: &str = "-cacert";
 
 /// The workload's own certificate, from the agent beside the proxy, in place of a Secret.
@@ -24,7 +25,7 @@ pub(crate) struct KeyPair<'a> {
     pub(crate) key: &'a [u8],
 }
 
-/// Certificates of authorities and their revocations, both in PEM.
+/// CA certificates and revocation lists, both in PEM.
 #[derive(Clone, Copy)]
 pub(crate) struct Authorities<'a> {
     pub(crate) certificates: &'a [u8],
@@ -32,7 +33,7 @@ pub(crate) struct Authorities<'a> {
 }
 
 impl<'a> KeyPair<'a> {
-    /// The pair of a Secret: with Istio's keys, else with those of the type `kubernetes.io/tls`.
+    /// Returns the pair in a Secret: in Istio's keys, or else in those of the type `kubernetes.io/tls`.
     pub(crate) fn of(secret: &'a Secret) -> Option<Self> {
         [("cert", "key"), ("tls.crt", "tls.key")]
             .into_iter()
@@ -41,14 +42,14 @@ impl<'a> KeyPair<'a> {
 }
 
 impl<'a> Authorities<'a> {
-    /// The authorities in a Secret.
+    /// Returns the CA certificates in a Secret.
     pub(crate) fn of_secret(secret: &'a Secret) -> Option<Self> {
         [("cacert", "crl"), ("ca.crt", "ca.crl")].into_iter().find_map(|(certificates, revoked)| {
             Some(Self { certificates: value(secret, certificates)?, revoked: value(secret, revoked) })
         })
     }
 
-    /// The authorities in a ConfigMap.
+    /// Returns the CA certificates in a ConfigMap.
     pub(crate) fn of_config_map(map: &'a ConfigMap) -> Option<Self> {
         let certificates = map.authorities()?.as_bytes();
         Some(Self { certificates, revoked: None })

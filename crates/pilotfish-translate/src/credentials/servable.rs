@@ -1,10 +1,10 @@
-//! Which Secrets may be served at all, whoever asks.
+//! Access to Secrets that may be served to proxies.
 
 use crate::engine::Cx;
 use pilotfish_config::kubernetes::{Secret, SecretType};
 use pilotfish_model::{Namespace, Typed};
 
-/// A Secret, unless it is one of a control plane or of a type that has no certificates for proxies.
+/// Returns a Secret, unless it belongs to a control plane or its type has no certificates for proxies.
 pub(crate) fn secret(cx: &Cx<'_>, namespace: &Namespace, name: &str) -> Option<Typed<Secret>> {
     let secret = cx.object::<Secret>(namespace, name)?;
     let has_certificates = matches!(secret.content_type(), SecretType::Certificates | SecretType::Unknown);

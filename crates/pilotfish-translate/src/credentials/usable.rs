@@ -1,5 +1,6 @@
-//! Whether a router could use a credential. What is checked is what istiod checks (Go's `tls.X509KeyPair` and
-//! `x509.CertPool.AppendCertsFromPEM`): the forms, and that key and certificate belong together; not who signed, nor until when.
+//! Checks of credentials that routers use. They are those of istiod (Go's `tls.X509KeyPair` and
+//! `x509.CertPool.AppendCertsFromPEM`): the formats, and that key and certificate belong together. Issuer and
+//! expiry are not checked.
 
 use super::der::PublicKey;
 use super::{Authorities, KeyPair, secret};
@@ -11,7 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, alg_id};
 use std::sync::Arc;
 
-/// Why a credential cannot be used. No message holds a part of a key.
+/// Reason why a credential is unusable. Messages never contain parts of a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unusable {
     #[error("is not there, cannot be read, or is for no proxy")]
@@ -32,7 +33,7 @@ pub(crate) enum Unusable {
     Mismatch,
 }
 
-/// Whether a Secret has a certificate and its key.
+/// Checks that a Secret has a certificate and the matching key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct KeyPairIn {
     pub(crate) namespace: Namespace,
@@ -48,10 +49,10 @@ impl Query for KeyPairIn {
     }
 }
 
-/// Whether a ConfigMap or a Secret has certificates of authorities.
+/// Checks that a ConfigMap or a Secret has CA certificates.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AuthoritiesIn {
-    /// `ConfigMap`, else a Secret is meant.
+    /// `ConfigMap`, or else a Secret.
     pub(crate) kind: Kind,
     pub(crate) namespace: Namespace,
     pub(crate) name: Arc<str>,
@@ -75,7 +76,7 @@ fn pair(pair: KeyPair<'_>) -> Result<(), Unusable> {
     let certificate = chain.first().ok_or(Unusable::NotPem)?;
     let certified = PublicKey::of_certificate(certificate).ok_or(Unusable::NotX509)?;
     let key = PrivateKeyDer::from_pem_slice(pair.key).map_err(|_| Unusable::NoKey)?;
-    // Envoy takes this curve and ring cannot calculate with it, so whether key and certificate belong together is not known.
+    // Envoy supports this curve and ring does not, so the match of key and certificate is not checked.
     if certified.algorithm == alg_id::ECDSA_P521.as_ref() {
         return Ok(());
     }
@@ -91,7 +92,7 @@ fn authorities(found: Option<Authorities<'_>>) -> Result<(), Unusable> {
     if all { Ok(()) } else { Err(Unusable::NotX509) }
 }
 
-/// All certificates of a text, at least one. Envoy refuses a text of which it cannot read all.
+/// Parses all certificates of a PEM text, at least one. Envoy rejects a text if it cannot parse all.
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Unusable> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     found.ok().filter(|found| !found.is_empty()).ok_or(Unusable::NotPem)

@@ -4,29 +4,29 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 
-/// A shared value that counts by its content: two queries are one if they are about equal values, wherever these come from. It hashes
-/// by what tells values apart in nearly all cases, and compares all of it only where the pointers differ.
+/// A shared value that is compared and hashed by content: queries with equal values are equal, wherever the
+/// values come from. The hash covers the parts that differ in nearly all cases; equality compares the content
+/// only if the pointers differ.
 #[derive(Debug)]
 pub(crate) struct ByContent<T> {
     value: Arc<T>,
     hash: u64,
 }
 
-/// Nobody chooses names by which values collide.
+/// Randomly keyed, so that nobody can choose names whose hashes collide.
 pub(super) static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl<T> ByContent<T> {
-    /// The value, which equal values have this identity in common with.
+    /// Wraps a value. Equal values must have equal identities, from which the hash is computed.
     pub(crate) fn new(value: Arc<T>, identity: &impl Hash) -> Self {
         Self::hashed(value, HASHER.hash_one(identity))
     }
 
-    /// The value, with a hash that equal values have.
+    /// Wraps a value with its hash. Equal values must have equal hashes.
     pub(super) fn hashed(value: Arc<T>, hash: u64) -> Self {
         Self { value, hash }
     }
 
-    /// The value.
     pub(crate) fn get(&self) -> &Arc<T> {
         &self.value
     }

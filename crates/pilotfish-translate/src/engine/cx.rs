@@ -1,4 +1,4 @@
-//! The only way in which a query sees the world: each read is recorded as a dependency of the result.
+//! Access of queries to the world: each read is recorded as a dependency of the result.
 
 use crate::engine::memo::{Current, Frame, Memo, Query, Reading};
 use crate::engine::{Shared, reference};
@@ -28,13 +28,14 @@ impl<'a> Cx<'a> {
         self.reading.into_inner()
     }
 
-    /// The domain of Kubernetes Services' host names. The same for as long as the memo lives, so nothing depends on it.
+    /// Domain of the host names of Kubernetes Services. It never changes during the lifetime of the memo, so
+    /// the read is not recorded.
     #[must_use]
     pub(crate) fn domain(&self) -> &'a ClusterDomain {
         self.memo.domain()
     }
 
-    /// What results have in common.
+    /// Interned values that results share.
     pub(crate) fn shared(&self) -> &'a Shared {
         self.memo.shared()
     }
@@ -50,14 +51,15 @@ impl<'a> Cx<'a> {
         value
     }
 
-    /// The services of a host and namespace, the winning one first.
+    /// The services of a host and namespace, in order of precedence.
     #[must_use]
     pub(crate) fn services_of(&self, key: &ServiceKey) -> Option<Arc<[Arc<Service>]>> {
         self.read(Fact::Service(key.clone()));
         self.current.world.services_of(key).cloned()
     }
 
-    /// Every service. The result depends on any change of any service: use it in queries that cut a small answer out of it.
+    /// Every service. The result depends on every change of any service: use it in queries that derive a
+    /// small output from it.
     pub(crate) fn services(&self) -> impl Iterator<Item = (&'a ServiceKey, &'a Arc<[Arc<Service>]>)> {
         self.read(Fact::Services);
         self.current.world.services()
@@ -91,7 +93,6 @@ impl<'a> Cx<'a> {
         self.current.world.services_at(address).cloned().collect()
     }
 
-    /// A workload.
     #[must_use]
     pub(crate) fn workload(&self, key: &WorkloadKey) -> Option<Arc<Workload>> {
         self.read(Fact::Workload(Arc::new(key.clone())));
@@ -119,7 +120,6 @@ impl<'a> Cx<'a> {
         self.current.world.workloads_at(address).cloned().collect()
     }
 
-    /// One object.
     #[must_use]
     pub(crate) fn object<T: KindSpec>(&self, namespace: &Namespace, name: &str) -> Option<Typed<T>> {
         self.read(Fact::Object(ObjectKey::new(T::KIND, namespace.clone(), name)));
@@ -146,20 +146,20 @@ impl<'a> Cx<'a> {
         self.current.world.network_gateways().clone()
     }
 
-    /// Whether a service account may read the Secrets of its namespace; `None` when it is not known.
+    /// True if a service account may read the Secrets of its namespace; `None` if that is not known.
     #[must_use]
     pub(crate) fn secret_access(&self, reader: &SecretReader) -> Option<bool> {
         self.read(Fact::SecretAccess(Arc::new(reader.clone())));
         self.current.world.secret_access(reader)
     }
 
-    /// The mesh-wide settings, or Istio's defaults when none were given.
+    /// The mesh-wide settings, or Istio's defaults if there are none.
     #[must_use]
     pub(crate) fn mesh(&self) -> Arc<MeshConfig> {
         self.get(&Mesh)
     }
 
-    /// The object of the mesh-wide settings, as provenance; `None` when none were given.
+    /// The object of the mesh-wide settings, as provenance; `None` if there is none.
     #[must_use]
     pub(crate) fn mesh_origin(&self) -> Option<Origin> {
         Option::clone(&self.get(&MeshOrigin))
@@ -179,7 +179,7 @@ impl Query for Mesh {
     }
 }
 
-/// Stays equal when the settings change, so that nothing is computed again for their name.
+/// Stays equal when the settings change, so provenance alone causes no recomputation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct MeshOrigin;
 

@@ -1,4 +1,4 @@
-//! Resources as they go over the wire: encoded once, known by the hash of their content.
+//! Resources in their encoded form, with the hash of the content as their version.
 
 use bytes::Bytes;
 use pilotfish_model::{ClusterId, Origin, ServiceKey, Typed};
@@ -14,38 +14,35 @@ pub(crate) fn reference<T>(object: &Typed<T>) -> Origin {
     Origin::object(object.key().clone(), ClusterId::default())
 }
 
-/// What of an object is left out of what proxies are sent, and why.
+/// Part of an object that is left out of the resources for proxies, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Refusal {
-    /// The object.
     pub object: Origin,
-    /// The field of it; empty for the whole.
+    /// The field of the object; empty for the object as a whole.
     pub field: String,
-    /// What is wrong, and what happens now.
+    /// Reason, and the effect on the served configuration.
     pub fault: String,
 }
 
-/// One resource, encoded.
+/// An xDS resource in encoded form.
 #[derive(Clone, Debug)]
 pub struct EncodedResource {
-    /// The resource's name.
     pub name: Arc<str>,
     /// Hash of the content: equal in every process, so it serves as the resource's version.
     pub version: u64,
-    /// The encoded `google.protobuf.Any`.
+    /// The resource as an encoded `google.protobuf.Any`.
     pub body: Bytes,
-    /// The revision at which the content last became what it is.
+    /// The last revision in which the content changed.
     pub changed_at: u64,
-    /// No resource has the name: this one is empty, and stands in for it.
+    /// True for an empty placeholder: no resource has the name.
     pub stands_in: bool,
     /// The objects that made it, sorted.
     pub provenance: Arc<[Origin]>,
-    /// What is not in it: because Envoy would refuse it, or because it would be too much.
+    /// Parts that are left out because Envoy would reject them, or because a limit is exceeded.
     pub refused: Arc<[Refusal]>,
 }
 
 impl EncodedResource {
-    /// Encodes a resource.
     #[must_use]
     pub(crate) fn new<M: Message + Name>(
         name: impl Into<Arc<str>>,
@@ -55,7 +52,7 @@ impl EncodedResource {
         Self::of_any(name.into(), &any(message), provenance)
     }
 
-    /// A resource that is a message of that type, already encoded.
+    /// Wraps the encoded form of a message of type `M`.
     #[must_use]
     pub(crate) fn of_encoded<M: Message + Name + Default>(
         name: impl Into<Arc<str>>,
@@ -88,7 +85,7 @@ impl EncodedResource {
         Self { version: !self.version, stands_in: true, ..self }
     }
 
-    /// The same with what was left out.
+    /// Adds parts that were left out.
     #[must_use]
     pub(crate) fn without(self, refused: Vec<Refusal>) -> Self {
         if refused.is_empty() {
@@ -97,7 +94,7 @@ impl EncodedResource {
         Self { refused: self.refused.iter().cloned().chain(refused).collect(), ..self }
     }
 
-    /// The same with one more object that made it.
+    /// Adds an object to the provenance.
     #[must_use]
     pub(crate) fn made_by(self, object: &Origin) -> Self {
         let Err(place) = self.provenance.binary_search(object) else { return self };
@@ -116,7 +113,8 @@ impl PartialEq for EncodedResource {
     }
 }
 
-/// What is generated together: as large as needed to see conflicts, as small as possible to follow a change.
+/// Key of resources that are generated together. A batch is large enough to detect conflicts within it, and
+/// small enough to limit the work after a change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum ResourceBatchKey {
     /// The resources that do not come from services.
@@ -136,9 +134,8 @@ pub(crate) enum ResourceBatchKey {
 /// Resources that are generated together, in the order in which they are sent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ResourceBatch {
-    /// The resources.
     pub resources: Vec<EncodedResource>,
-    /// Positions in the order of names; empty for few resources.
+    /// Positions sorted by name; empty for few resources.
     by_name: Arc<[u32]>,
 }
 
@@ -161,7 +158,7 @@ impl ResourceBatch {
         at(*self.by_name.get(place)?).filter(|resource| &*resource.name == name)
     }
 
-    /// Orders the names of many resources, so that none is looked for among all.
+    /// Sorts the positions of many resources by name, so that `find` can use a binary search.
     fn index(&mut self) {
         const FEW: usize = 8;
         if self.resources.len() > FEW {
@@ -172,7 +169,8 @@ impl ResourceBatch {
         }
     }
 
-    /// Takes over the age (and the very bytes) of resources whose content is as before, and dates the others.
+    /// Reuses bytes and revision of resources with unchanged content, and stamps the others with the new
+    /// revision.
     pub(crate) fn reconcile(old: Option<&Self>, mut new: Self, revision: u64) -> Self {
         for resource in &mut new.resources {
             match old.and_then(|old| old.find(&resource.name)) {

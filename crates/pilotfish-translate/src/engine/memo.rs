@@ -1,24 +1,28 @@
 //! The memo: results of pure queries over the world, kept while nothing that they read has changed.
 //!
-//! A [`Query`] computes a value from the world and from other queries, through a [`Cx`] that records each read. The memo
-//! keeps the value with these reads. When a new world arrives with the facts that changed, [`Memo::advance`] walks from
-//! those facts to everything that read them, directly or through other queries, and marks it; nothing else is visited. A
-//! marked result is checked when it is read: if all queries that it read still have their old values it stays as
-//! it is, otherwise it is computed again, and if the new value equals the old one, its readers are unaffected.
+//! A [`Query`] computes a value from the world and from other queries, through a [`Cx`] that records each
+//! read. The memo keeps the value with these reads. When a new world arrives with the facts that changed,
+//! [`Memo::advance`] walks from those facts to everything that read them, directly or through other queries,
+//! and marks it; nothing else is visited. A marked result is checked when it is read: if all queries that it
+//! read still have their old values it stays as it is, otherwise it is computed again, and if the new value
+//! equals the old one, its readers are unaffected.
 //!
 //! ```text
 //! Fact ──read by──▶ Node(query, value, reads) ──read by──▶ Node ──▶ ... ──▶ root nodes: what proxies are sent
 //! ```
 //!
-//! Locking: computing takes the read side of one lock, `advance` the write side, so a computation sees one world. Readers that need many
-//! results ask between them whether the next world waits ([`Memo::is_waited_for`]) and give way, so it waits for single results. A node's
-//! own lock is held while it is computed, so each result is computed once however many read it; queries never need their own
+//! Locking: computing takes the read side of one lock, `advance` the write side, so a computation sees one
+//! world. Readers that need many results check between them whether the next world waits
+//! ([`Memo::is_waited_for`]) and release the lock, so it waits for single results. A node's own lock is held
+//! while it is computed, so each result is computed once however many read it; queries never need their own
 //! result, so these locks are always taken in one direction.
 //!
-//! What must always hold: a reader of a node that is not fresh is not fresh either. So marking stops at nodes that are marked
-//! already, and a root that was brought up to date after the last world is reported by the next one that touches it.
+//! Invariant: a reader of a node that is not fresh is not fresh either. So marking stops at nodes that are
+//! already marked, and a root that was brought up to date after the last world is reported by the next one
+//! that touches it.
 //!
-//! Every result that is no root and has no readers is a candidate of the next [sweep](sweep), from the moment in which it is made.
+//! Every result that is no root and has no readers is a candidate of the next [sweep](sweep), from the moment
+//! in which it is made.
 
 mod readers;
 mod reads;
@@ -44,7 +48,7 @@ use table::{AnyQuery, AnyTable, Table};
 
 /// A pure function of the world, identified by its arguments.
 pub(crate) trait Query: Clone + Eq + Hash + Debug + Send + Sync + 'static {
-    /// What it computes. An equal output means that its readers stay valid.
+    /// Result of the query. If a recomputed output equals the old one, its readers stay valid.
     type Output: PartialEq + Send + Sync + 'static;
 
     /// Computes the output. Everything that it depends on must be its own fields or be read through `cx`.
@@ -55,18 +59,19 @@ pub(crate) trait Query: Clone + Eq + Hash + Debug + Send + Sync + 'static {
         output
     }
 
-    /// Bytes that the output keeps, if these are many.
+    /// Size of the output in bytes, if it is large.
     fn weight(_output: &Self::Output) -> usize {
         0
     }
 
-    /// Joins a new output with the one before, if there was one; for outputs whose parts keep a history of their own.
+    /// Combines a new output with the previous one, if any; for outputs whose parts have a history of their
+    /// own.
     fn reconcile(_old: Option<&Self::Output>, new: Self::Output, _revision: u64) -> Self::Output {
         new
     }
 }
 
-/// Whether a node's value may be used.
+/// The value is up to date.
 const FRESH: u8 = 0;
 /// A query that it read may have another value.
 const SUSPECT: u8 = 1;
@@ -78,15 +83,15 @@ type Value = Arc<dyn Any + Send + Sync>;
 /// One memoised result. A large world has hundreds of thousands of them.
 pub(crate) struct Node {
     id: u64,
-    /// Shared with the table in which it is found.
+    /// Shared with the table that contains the node.
     query: Arc<dyn AnyQuery>,
     state: AtomicU8,
     result: Mutex<Result>,
-    /// Who read this node.
+    /// Nodes that read this node.
     readers: Mutex<Readers>,
-    /// Whether proxies are sent this result: `advance` reports it with its old value.
+    /// True if proxies are sent this result; `advance` then reports it with its old value.
     root: AtomicBool,
-    /// Whether the next sweep looks at it.
+    /// True if the node is queued for the next sweep.
     is_candidate: AtomicBool,
 }
 
@@ -104,17 +109,17 @@ struct Result {
     reads: Reads,
 }
 
-/// The computations that one thread is in the middle of, the innermost first.
+/// Stack of the running computations of a thread, innermost first.
 pub(crate) struct Frame<'a> {
     node: &'a Node,
     outer: Option<&'a Frame<'a>>,
 }
 
 impl<'a> Frame<'a> {
-    /// One more computation. A query that needs its own result would wait for itself for ever.
+    /// Pushes a computation. A query that needs its own result would deadlock.
     ///
     /// # Panics
-    /// When the node is being computed already: a mistake in the queries, not in what they read.
+    /// If the node is already being computed by this thread, which is a bug in the queries.
     fn enter(node: &'a Node, outer: Option<&'a Self>) -> Self {
         let frame = Self { node, outer };
         let is_free = frame.outer().all(|outer| outer.node.id != node.id);
@@ -138,11 +143,11 @@ pub(crate) struct Current {
     pub(crate) revision: u64,
 }
 
-/// Results by query, and who read which fact.
+/// Results by query, and the readers of each fact.
 pub(crate) struct Memo {
     domain: ClusterDomain,
     current: RwLock<Current>,
-    /// Whether the next world waits until nobody reads this one.
+    /// True while `advance` waits for the readers of the current world.
     waiting: AtomicBool,
     tables: RwLock<HashMap<TypeId, Arc<dyn AnyTable>>>,
     facts: Mutex<HashMap<Fact, Readers>>,
@@ -153,7 +158,7 @@ pub(crate) struct Memo {
     candidates: Candidates,
 }
 
-/// A root whose value may differ in the new world, with the value that it had.
+/// A root whose value may differ in the new world, with its old value.
 pub(crate) struct Touched {
     pub(crate) node: Arc<Node>,
     pub(crate) before: Value,
@@ -178,7 +183,7 @@ impl Memo {
         Self::with_domain(ClusterDomain::default())
     }
 
-    /// An empty memo for a mesh whose Services are below this domain.
+    /// An empty memo for a cluster domain.
     pub(crate) fn with_domain(domain: ClusterDomain) -> Self {
         Self {
             domain,
@@ -202,28 +207,29 @@ impl Memo {
         &self.domain
     }
 
-    /// The current world, held for as long as the guard lives. Not to be taken twice by one thread.
+    /// Locks the current world for reading, until the guard is dropped. One thread must not lock it twice.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Current> {
         self.current.read()
     }
 
-    /// Whether the next world waits for those that read this one. Whoever computes much asks between results, and gives way.
+    /// Returns true while `advance` waits for the readers of the current world. Callers that compute many
+    /// results check it between them and release the world.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// How many computations have run since the start: for tests of what a change visits, and for metrics.
+    /// Number of computations since the start, for metrics and for tests of what a change recomputes.
     pub(crate) fn computed(&self) -> u64 {
         self.computed.load(Ordering::Relaxed)
     }
 
-    /// How many results are kept.
+    /// Number of results in the memo.
     pub(crate) fn len(&self) -> usize {
         self.tables.read().values().map(|table| table.len()).sum()
     }
 
-    /// Makes `world` current and marks what its changes may concern. Returns the roots among it, with their old values, and
-    /// the guard of the new world.
+    /// Makes `world` current and marks the results that its changes may affect. Returns the affected roots
+    /// with their old values, and the guard of the new world.
     pub(crate) fn advance(
         &self,
         world: Arc<World>,
@@ -262,7 +268,7 @@ impl Memo {
                 touched.extend(before.map(|before| Touched { node, before }));
             }
         }
-        // In the order of creation: what is sent does not depend on how a map happens to iterate.
+        // Creation order makes the order of pushes independent of hash maps.
         touched.sort_by_key(|touched| touched.node.id);
         touched
     }
@@ -336,14 +342,14 @@ impl Memo {
         value.downcast().expect("a node's value has its query's type")
     }
 
-    /// From now on `advance` reports the node when it is touched. To be called while the guard lives under which the node's
-    /// value was read: a world that came in between would not be reported.
+    /// Makes the node a root, which `advance` reports when it is affected. The guard under which the node's
+    /// value was read must still be held, or a world published in between would not be reported.
     pub(crate) fn set_root(&self, node: Arc<Node>) {
         node.root.store(true, Ordering::Release);
         self.roots.lock().insert(node.id, node);
     }
 
-    /// Ends being a root. The result is dropped at the next sweep unless something else reads it.
+    /// Removes the node from the roots. The next sweep drops it unless another result reads it.
     pub(crate) fn unroot<Q: Query>(&self, query: &Q) {
         let Some(node) = self.find(query) else { return };
         node.root.store(false, Ordering::Release);
@@ -353,7 +359,8 @@ impl Memo {
         self.candidates.add_if_unused(&node);
     }
 
-    /// As [`Self::unroot`], for a query of so many bytes: a sweep is due after some of them, however few they are.
+    /// Like [`Self::unroot`], for a query of that many bytes: a few large ones are enough to make a sweep
+    /// due.
     pub(crate) fn unroot_heavy<Q: Query>(&self, query: &Q, bytes: usize) {
         self.unroot(query);
         self.candidates.add_weight(bytes);
@@ -374,7 +381,7 @@ impl Memo {
         result.value.clone().expect("computed just now or before")
     }
 
-    /// Whether every query that the result read still has the value that it read.
+    /// Returns true if all queries that the result read still have the values that it read.
     fn reads_hold(&self, current: &Current, result: &Result, frame: &Frame<'_>) -> bool {
         result.value.is_some()
             && result.reads.nodes.iter().all(|read| {
@@ -403,7 +410,8 @@ impl Memo {
         result.verified_at = current.revision;
     }
 
-    /// Registers the node with what it reads now, and takes it off what it no longer reads.
+    /// Registers the node as reader of its new reads, and removes it from the readers of reads that it no
+    /// longer has.
     fn link(&self, node: &Arc<Node>, old: &Reads, new: &Reads) {
         let weak = Arc::downgrade(node);
         if old.facts != new.facts {

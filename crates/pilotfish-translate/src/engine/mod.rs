@@ -1,5 +1,6 @@
-//! How results are computed and kept: queries, the memo that holds their answers, the context through which they read the world,
-//! and encoded resources, in which every chain of queries ends. Knows nothing of the queries themselves.
+//! The query engine: queries, the memo that stores their results, the context through which they read the
+//! world, and encoded resources, in which every chain of queries ends. It is independent of the queries
+//! themselves.
 
 mod by_content;
 mod cx;

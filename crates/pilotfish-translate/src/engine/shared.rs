@@ -1,4 +1,4 @@
-//! Equal contents as one allocation, whichever results they are in.
+//! Interning: equal contents of different results share one allocation.
 
 use super::by_content::{ByContent, HASHER};
 use crate::engine::{EncodedResource, ResourceBatch};
@@ -11,7 +11,8 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::{Arc, Weak};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What results have in common: bodies of resources, lists of objects, routes, views. Nothing stays because it is here.
+/// Interned values of results: bodies of resources, lists of objects, routes, views. An entry here does not
+/// keep a value alive.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     bodies: Mutex<Bodies>,
@@ -26,7 +27,7 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 struct Interned<T: ?Sized> {
     by_hash: HashMap<u64, Weak<T>>,
-    /// How many there were when the others were last forgotten.
+    /// Number of values after the last clean-up.
     kept: usize,
 }
 
@@ -37,10 +38,10 @@ impl<T: ?Sized> Default for Interned<T> {
 }
 
 impl<T: ?Sized> Interned<T> {
-    /// As many are kept in any case.
+    /// Number of values below which there is no clean-up.
     const FEW: usize = 1_024;
 
-    /// The value that is known by the hash, if it is equal; else this one from now on.
+    /// Returns the interned value if it is equal, or else interns this one.
     fn one_of(&mut self, hash: u64, value: Arc<T>, is_equal: impl Fn(&T, &T) -> bool) -> Arc<T> {
         match self.by_hash.get(&hash).and_then(Weak::upgrade) {
             Some(known) if is_equal(&known, &value) => known,
@@ -69,20 +70,20 @@ fn hash_of(value: &(impl Hash + ?Sized)) -> u64 {
 #[derive(Debug, Default)]
 struct Bodies {
     by_hash: HashMap<u64, Bytes>,
-    /// Bytes of those that were there when the others were last forgotten.
+    /// Bytes after the last clean-up.
     kept: usize,
-    /// Bytes of those that have come since then.
+    /// Bytes added since the last clean-up.
     come: usize,
 }
 
 impl Bodies {
-    /// Whether so much has come that looking for what nothing has any more costs little beside it.
+    /// Returns true if the added bytes since the last clean-up justify the cost of another one.
     fn is_due(&self) -> bool {
         const LITTLE: usize = 1 << 20;
         self.come > LITTLE.max(self.kept / 8)
     }
 
-    /// The bytes that are known by the hash, if they are equal; else these from now on.
+    /// Returns the interned bytes if they are equal, or else interns these.
     fn one_of(&mut self, hash: u64, body: Bytes) -> Bytes {
         match self.by_hash.get(&hash) {
             Some(known) if known.as_ptr() == body.as_ptr() || *known == body => known.clone(),
@@ -108,7 +109,7 @@ impl Bodies {
     }
 }
 
-/// Shorter lists are not worth an entry.
+/// Minimum length of lists of origins that are interned.
 const FEW: usize = 4;
 
 impl Shared {
@@ -141,7 +142,7 @@ impl Shared {
         self.value_by(hash_of(&(TypeId::of::<T>(), &value)), value)
     }
 
-    /// The value as part of queries: one allocation with all that are equal, and hashed once.
+    /// Interns a value as part of queries: equal values share one allocation and are hashed once.
     pub(crate) fn by_content<T: Eq + Hash + Send + Sync + 'static>(&self, value: T) -> ByContent<T> {
         let hash = hash_of(&(TypeId::of::<T>(), &value));
         ByContent::hashed(self.value_by(hash, Arc::new(value)), hash)
@@ -156,7 +157,7 @@ impl Shared {
         one.downcast().unwrap_or(value)
     }
 
-    /// The encoded routes as one allocation with all that are equal.
+    /// Interns encoded routes.
     pub(crate) fn routes(&self, routes: Bytes) -> Bytes {
         if routes.is_empty() {
             return routes;
@@ -164,19 +165,19 @@ impl Shared {
         self.routes.lock().one_of(xxh3_64(&routes), routes)
     }
 
-    /// How many different encoded resources there are, and their bytes.
+    /// Number of different encoded resources, and their total size in bytes.
     pub(crate) fn bodies(&self) -> (usize, usize) {
         let bodies = self.bodies.lock();
         (bodies.by_hash.len(), bodies.by_hash.values().map(Bytes::len).sum())
     }
 
-    /// Forgets bodies that nothing has any more, once they may be an eighth of all.
+    /// Drops bodies that nothing else references, once they may be an eighth of all.
     pub(crate) fn tidy_if_due(&self) {
         self.bodies.lock().tidy_if_due();
         self.routes.lock().tidy_if_due();
     }
 
-    /// Forgets what nothing has any more.
+    /// Drops all values that nothing else references.
     pub(crate) fn tidy(&self) {
         self.bodies.lock().tidy();
         self.origins.lock().tidy();

@@ -1,13 +1,13 @@
-//! Names of clusters, which Envoy's statistics, SNI and many tools take apart again: `outbound|port|subset|host`, and `outbound_.port_.subset_.host` for clusters that are chosen
-//! by SNI.
+//! Cluster names, which Envoy's statistics, SNI and many tools parse: `outbound|port|subset|host`, and
+//! `outbound_.port_.subset_.host` for clusters that are chosen by SNI.
 
 use pilotfish_model::Hostname;
 
-/// Traffic that is to be dropped.
+/// Cluster for traffic that is dropped.
 pub(crate) const BLACK_HOLE: &str = "BlackHoleCluster";
-/// Traffic that goes where the client wanted to.
+/// Cluster for traffic to its original destination.
 pub(crate) const PASSTHROUGH: &str = "PassthroughCluster";
-/// Traffic to ports of the workload that no service has.
+/// Cluster for traffic to ports of the workload without a service.
 pub(crate) const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
 
 /// A host that no service can have, whose clusters are without endpoints.
@@ -19,7 +19,7 @@ pub(crate) fn outbound_name(port: u32, subset: &str, host: &str) -> String {
     format!("outbound|{port}|{subset}|{host}")
 }
 
-/// The same as a DNS name: the SNI of mutual TLS, and the name of clusters that are chosen by SNI.
+/// The DNS form of the cluster name: the SNI of mutual TLS, and the name of clusters that are chosen by SNI.
 #[must_use]
 pub(crate) fn sni_name(port: u32, subset: &str, host: &str) -> String {
     format!("outbound_.{port}_.{subset}_.{host}")
@@ -31,8 +31,8 @@ pub(crate) fn inbound_name(port: u32) -> String {
     format!("inbound|{port}||")
 }
 
-/// A port in a name, in the one form in which names have it. Others (`080`, `+80`) are no names: a client could make up very many for
-/// each port.
+/// Parses a port in its canonical form. Others (`080`, `+80`) are rejected, because clients could invent very
+/// many names for each port.
 #[must_use]
 pub(crate) fn port_number(text: &str) -> Option<u32> {
     let is_plain = text == "0" || text.starts_with(|first: char| ('1'..='9').contains(&first));
@@ -42,7 +42,7 @@ pub(crate) fn port_number(text: &str) -> Option<u32> {
 /// The parts of the name of an outbound cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClusterName {
-    /// Whether it is chosen by SNI (AUTO_PASSTHROUGH).
+    /// True for a cluster that is chosen by SNI (AUTO_PASSTHROUGH).
     pub sni_dnat: bool,
     pub port: u32,
     /// The subset; empty for all endpoints.

@@ -1,4 +1,4 @@
-//! Envoy's filter for calls of Dubbo: it reads each call, and sends it where the interface, group and version say.
+//! Envoy's Dubbo proxy filter, which routes each call by interface, group and version.
 
 use super::filters::network;
 use pilotfish_model::DubboInterface;
@@ -13,28 +13,28 @@ use pilotfish_proto::envoy::r#type::matcher::v3::{
 };
 use std::sync::Arc;
 
-/// The name by which Envoy knows the filter.
+/// Envoy's name of the filter.
 pub(crate) const FILTER: &str = "envoy.filters.network.dubbo_proxy";
 
-/// Where the calls of an interface go.
+/// Route for the calls of an interface.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Call {
     pub(crate) interface: Arc<DubboInterface>,
     pub(crate) destination: CallDestination,
 }
 
-/// Clusters for calls.
+/// Destination of Dubbo calls.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum CallDestination {
-    /// One.
     Cluster(String),
-    /// Several, by weight.
+    /// Clusters with their weights.
     Weighted(Vec<(String, u32)>),
 }
 
-/// The filter for these calls. `unknown` is the cluster for calls of other interfaces; without one they are answered with an error.
+/// Returns the filter for these calls. `unknown` is the cluster for calls of other interfaces; without one
+/// they get an error.
 pub(crate) fn proxy(stat_prefix: &str, mut calls: Vec<Call>, unknown: Option<&str>) -> Filter {
-    // The first that matches counts, and one without group or version matches every one.
+    // The first match is used, and a route without group or version matches every one.
     calls.sort_by_key(|call| {
         let DubboInterface { interface, group, version } = &*call.interface;
         (interface.clone(), group.is_empty(), version.is_empty(), group.clone(), version.clone())

@@ -3,7 +3,7 @@
 use pilotfish_config::Duration as ConfigDuration;
 use pilotfish_proto::Duration;
 
-/// A duration as a protobuf message; one that is longer than protobuf can hold is cut to the longest.
+/// Converts a duration to its protobuf message, limited to the longest that protobuf supports.
 pub(crate) fn duration(duration: ConfigDuration) -> Duration {
     Duration {
         seconds: i64::try_from(duration.0.as_secs()).unwrap_or(i64::MAX),

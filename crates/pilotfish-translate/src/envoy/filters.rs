@@ -1,4 +1,4 @@
-//! Filters: how they are packed, and those that every listener of some kind has.
+//! Construction of filters, and filters that all listeners of a kind have.
 
 use pilotfish_model::Protocol;
 use pilotfish_proto::envoy::config::listener::v3::{Filter, ListenerFilter, filter, listener_filter};
@@ -27,27 +27,25 @@ use crate::envoy::metadata::{fields, flag, list, record, text};
 pub(crate) const PLAINTEXT_HTTP: [&str; 2] = ["http/1.1", "h2c"];
 /// As above, for proxies that speak HTTP/1.0.
 pub(crate) const PLAINTEXT_HTTP10: [&str; 3] = ["http/1.0", "http/1.1", "h2c"];
-/// What the TLS inspector, or nothing at all, finds.
+/// Transport protocol of connections without TLS.
 pub(crate) const RAW_BUFFER: &str = "raw_buffer";
-/// What the TLS inspector finds in TLS connections.
+/// Transport protocol that the TLS inspector sets for TLS connections.
 pub(crate) const TLS: &str = "tls";
 
-/// A network filter.
 pub(crate) fn network<M: Message + Name>(name: &str, config: &M) -> Filter {
     network_any(name, any(config))
 }
 
-/// A network filter whose configuration is packed already.
+/// A network filter with an encoded configuration.
 pub(crate) fn network_any(name: &str, config: Any) -> Filter {
     Filter { name: name.to_owned(), config_type: Some(filter::ConfigType::TypedConfig(config)) }
 }
 
-/// An HTTP filter.
 pub(crate) fn http<M: Message + Name>(name: &str, config: &M) -> HttpFilter {
     http_any(name, any(config))
 }
 
-/// An HTTP filter whose configuration is packed already.
+/// An HTTP filter with an encoded configuration.
 pub(crate) fn http_any(name: &str, config: Any) -> HttpFilter {
     HttpFilter {
         name: name.to_owned(),
@@ -56,7 +54,6 @@ pub(crate) fn http_any(name: &str, config: Any) -> HttpFilter {
     }
 }
 
-/// A listener filter.
 pub(crate) fn listener<M: Message + Name>(name: &str, config: &M) -> ListenerFilter {
     ListenerFilter {
         name: name.to_owned(),
@@ -65,7 +62,7 @@ pub(crate) fn listener<M: Message + Name>(name: &str, config: &M) -> ListenerFil
     }
 }
 
-/// Finds SNI and ALPN in TLS connections.
+/// Detects SNI and ALPN of TLS connections.
 pub(crate) fn tls_inspector() -> ListenerFilter {
     let config = TlsInspector { initial_read_buffer_size: Some(512), ..Default::default() };
     listener("envoy.filters.listener.tls_inspector", &config)
@@ -76,26 +73,26 @@ pub(crate) fn http_inspector() -> ListenerFilter {
     listener("envoy.filters.listener.http_inspector", &HttpInspector::default())
 }
 
-/// Restores the address that a redirected connection was made to.
+/// Restores the original destination address of a redirected connection.
 pub(crate) fn original_destination() -> ListenerFilter {
     listener("envoy.filters.listener.original_dst", &OriginalDst::default())
 }
 
 /// Connects to the workload from the client's address.
 pub(crate) fn original_source() -> ListenerFilter {
-    // The mark by which Istio's routing rules find the connections of the proxy.
+    // Mark of the proxy's connections, for Istio's routing rules.
     let config = OriginalSrc { mark: 1337, ..Default::default() };
     listener("envoy.filters.listener.original_src", &config)
 }
 
-/// Exchanges metadata with the peer of a TCP connection. Only Istio's Envoy has it.
+/// Exchanges metadata with the peer of a TCP connection. Requires Istio's Envoy build.
 pub(crate) fn tcp_metadata_exchange() -> Filter {
     let value = fields([("protocol", text("istio-peer-exchange")), ("enable_discovery", flag(true))]);
     let kind = "type.googleapis.com/envoy.tcp.metadataexchange.config.MetadataExchange";
     network_any("istio.metadata_exchange", typed_struct(kind, value))
 }
 
-/// Exchanges metadata with the peer of a request. Only Istio's Envoy has it.
+/// Exchanges metadata with the peer of a request. Requires Istio's Envoy build.
 pub(crate) fn http_metadata_exchange(class: TrafficClass, in_mesh: bool) -> HttpFilter {
     let method = |name: &str| record([(name, record([]))]);
     let discovery = list(vec![method("istio_headers"), method("workload_discovery")]);
@@ -105,7 +102,7 @@ pub(crate) fn http_metadata_exchange(class: TrafficClass, in_mesh: bool) -> Http
             fields([("downstream_discovery", discovery), ("downstream_propagation", propagation)])
         }
         TrafficClass::Outbound | TrafficClass::Gateway => {
-            // Who is outside the mesh need not know.
+            // Peers outside the mesh should not receive metadata of the workload.
             let sparing =
                 list(vec![record([("istio_headers", record([("skip_external_clusters", flag(true))]))])]);
             let propagation = if in_mesh { sparing } else { propagation };
@@ -116,7 +113,7 @@ pub(crate) fn http_metadata_exchange(class: TrafficClass, in_mesh: bool) -> Http
     http_any("istio.metadata_exchange", typed_struct(kind, value))
 }
 
-/// Offers Istio's ALPN protocols upstream, by the protocol of the request. Only Istio's Envoy has it.
+/// Offers Istio's ALPN protocols upstream, by the protocol of the request. Requires Istio's Envoy build.
 pub(crate) fn alpn() -> HttpFilter {
     let offer = |protocol: UpstreamProtocol, own: &str, plain: &str| AlpnOverride {
         upstream_protocol: protocol.into(),
@@ -144,12 +141,12 @@ pub(crate) fn grpc(protocol: Protocol) -> Vec<HttpFilter> {
     web.into_iter().chain([http("envoy.filters.http.grpc_stats", &stats)]).collect()
 }
 
-/// Faults, which routes switch on.
+/// Fault injection, which routes enable.
 pub(crate) fn fault() -> HttpFilter {
     http("envoy.filters.http.fault", &HttpFault::default())
 }
 
-/// Cross-origin rules, which routes switch on.
+/// CORS, which routes enable.
 pub(crate) fn cors() -> HttpFilter {
     http("envoy.filters.http.cors", &Cors::default())
 }

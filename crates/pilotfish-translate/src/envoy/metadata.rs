@@ -1,10 +1,10 @@
-//! Filter metadata: what telemetry and tools like istioctl read off a resource.
+//! Filter metadata of resources, for telemetry and tools like istioctl.
 
 use pilotfish_model::ObjectKey;
 use pilotfish_proto::envoy::config::core::v3::Metadata;
 use pilotfish_proto::{ListValue, Struct, Value, ValueKind};
 
-/// The name under which Istio's metadata is.
+/// The key of Istio's metadata.
 pub(crate) const ISTIO: &str = "istio";
 
 /// A text as a protobuf value.
@@ -59,13 +59,13 @@ pub(crate) fn config_path(key: &ObjectKey) -> String {
     format!("/apis/{group}/v1/namespaces/{}/{kind}/{}", key.namespace, key.name)
 }
 
-/// Adds a field to Istio's part of the metadata, which is made if it is not there.
+/// Adds a field to Istio's metadata.
 pub(crate) fn set_istio(metadata: &mut Option<Metadata>, field: &str, value: Value) {
     let parts = &mut metadata.get_or_insert_default().filter_metadata;
     parts.entry(ISTIO.to_owned()).or_default().fields.insert(field.to_owned(), value);
 }
 
-/// Metadata that names the object that a resource comes from.
+/// Returns metadata with the name of the object from which a resource was generated.
 #[must_use]
 pub(crate) fn of_config(key: &ObjectKey) -> Option<Metadata> {
     let mut metadata = None;

@@ -1,4 +1,4 @@
-//! Pieces of Envoy's configuration that resources of several types, and policies, are built from.
+//! Parts of Envoy's configuration that resources of several types, and policies, use.
 
 mod cluster_name;
 pub(crate) mod dubbo;

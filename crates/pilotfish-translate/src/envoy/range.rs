@@ -3,8 +3,8 @@
 use pilotfish_proto::envoy::config::core::v3::CidrRange;
 use std::net::IpAddr;
 
-/// An address, or a block of addresses such as `10.0.0.0/8`; `None` when the text is neither. A block longer than an address of its
-/// family (`10.0.0.0/33`) is none: Envoy would take it for one address.
+/// Parses an address, or a block of addresses such as `10.0.0.0/8`; `None` if the text is neither. A prefix
+/// longer than an address of its family (`10.0.0.0/33`) is rejected: Envoy would treat it as one address.
 pub(crate) fn range(text: &str) -> Option<CidrRange> {
     let (address, length) = match text.split_once('/') {
         Some((address, length)) => (address, Some(length.parse::<u32>().ok()?)),

@@ -1,13 +1,13 @@
-//! Names in statistics by the pattern of the mesh settings (`inboundClusterStatName`, `outboundClusterStatName`).
+//! Statistics names by a pattern in the mesh settings (`inboundClusterStatName`, `outboundClusterStatName`).
 
 use pilotfish_model::Namespace;
 
-/// What the placeholders of a pattern stand for.
+/// Values of the placeholders in a statistics name pattern.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Names<'a> {
     /// The host of the service; empty for none.
     pub(crate) host: &'a str,
-    /// The service's name and namespace, and whether these two name it to clients.
+    /// The service's name and namespace, and true if clients may use these two as its name.
     pub(crate) service: Option<(&'a str, &'a Namespace, bool)>,
     pub(crate) subset: &'a str,
     pub(crate) port: u32,

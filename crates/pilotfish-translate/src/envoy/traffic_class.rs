@@ -1,12 +1,12 @@
-//! Which traffic of a proxy a resource is for.
+//! Class of proxy traffic that a resource serves.
 
-/// The traffic that a resource is for: Istio calls it the class of a listener, and the context of an EnvoyFilter's patch.
+/// Direction of the traffic that a resource handles: in Istio the class of a listener, and the context of an
+/// EnvoyFilter's patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum TrafficClass {
     /// To a sidecar's workload.
     Inbound,
     /// From a sidecar's workload.
     Outbound,
-    /// Through a gateway.
     Gateway,
 }

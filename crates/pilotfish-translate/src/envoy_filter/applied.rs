@@ -1,4 +1,4 @@
-//! Which objects changed a resource, and which patches were left out.
+//! Objects whose patches changed a resource, and patches that were left out.
 
 use super::parse::Patch;
 use crate::engine::Refusal;
@@ -6,7 +6,7 @@ use pilotfish_model::Origin;
 use pilotfish_proto::rules::Fault;
 use std::collections::HashSet;
 
-/// Collects the objects whose patches changed something, and the patches that were left out.
+/// Collects the objects with effective patches, and the patches that were left out.
 #[derive(Debug, Default)]
 pub(crate) struct Patched {
     objects: Vec<Origin>,
@@ -27,7 +27,7 @@ impl Patched {
         self.refused.push(Refusal { object: patch.object.clone(), field: patch.field(), fault });
     }
 
-    /// Leaves out a patch because so many before it were refused.
+    /// Leaves out a patch without trying it, because too many before it were refused.
     pub(super) fn untried(&mut self, patch: &Patch, refused: usize) {
         let fault = format!("is left out there: {refused} patches before it make what Envoy refuses");
         self.refused.push(Refusal { object: patch.object.clone(), field: patch.field(), fault });
@@ -38,7 +38,7 @@ impl Patched {
         self.refused.extend(other.refused);
     }
 
-    /// Whether nothing was changed or left out.
+    /// Returns true if no patch was applied or left out.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.objects.is_empty() && self.refused.is_empty()
@@ -49,7 +49,6 @@ impl Patched {
         std::mem::take(&mut self.refused)
     }
 
-    /// The objects.
     #[must_use]
     pub(crate) fn into_objects(self) -> Vec<Origin> {
         self.objects

@@ -12,8 +12,8 @@ use pilotfish_proto::envoy::config::core::v3::transport_socket::ConfigType;
 use prost_reflect::DynamicMessage;
 use std::sync::Arc;
 
-/// Patches a cluster. `hosts` are the services of an inbound cluster, whose name does not contain them. `None` when a
-/// patch removes it.
+/// Patches a cluster. `hosts` are the services of an inbound cluster, whose name does not contain them.
+/// `None` when a patch removes it.
 #[must_use]
 pub(crate) fn patch_cluster(
     cx: &Cx<'_>,
@@ -42,7 +42,8 @@ fn apply(
     patched: &mut Patched,
 ) -> Option<Cluster> {
     let mut removed = false;
-    // What is merged together: neither a transport socket, which has rules of its own, nor the name, by which later patches match.
+    // What is merged together: neither a transport socket, which has rules of its own, nor the name, by which
+    // later patches match.
     let mut plain: Vec<(&DynamicMessage, Lists)> = Vec::new();
     for patch in patches {
         let is_meant = is_for(patch.matches.context, context)

@@ -17,10 +17,10 @@ use pilotfish_proto::envoy::extensions::filters::network::http_connection_manage
 use pilotfish_proto::{Any, any};
 use prost::Message;
 
-/// The network filter that has HTTP filters.
+/// The network filter that contains HTTP filters.
 const HTTP_CONNECTION_MANAGER: &str = "envoy.filters.network.http_connection_manager";
 
-/// Patches the filters of a chain: what is inserted first, then what is merged, then the HTTP filters inside.
+/// Patches the filters of a chain: first insertions, then merges, then the HTTP filters within.
 pub(super) fn patch_network_filters(
     patching: &Patching<'_>,
     listener: &Listener,
@@ -103,7 +103,7 @@ fn merge_filter(name: &mut String, config: &mut Any, new_name: &str, new_config:
     *name = names::canonical(new_name).to_owned();
 }
 
-/// Patches what is inside of an HTTP connection manager: inline routes of inbound traffic, and the HTTP filters.
+/// Patches an HTTP connection manager: inline routes of inbound traffic, and the HTTP filters.
 fn patch_connection_manager(
     patching: &Patching<'_>,
     listener: &Listener,
@@ -147,7 +147,7 @@ impl<'a> HttpFilters<'a> {
         })
     }
 
-    /// Removes and inserts in the order of the patches, then merges into what is there.
+    /// Removes and inserts in the order of the patches, then merges.
     fn patch(&mut self, filters: &mut Vec<HttpFilter>, patched: &mut Patched) {
         for patch in self.patches() {
             let is_meant = |filter: &HttpFilter| http_filter_matches(&filter.name, patch);

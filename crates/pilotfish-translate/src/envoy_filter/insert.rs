@@ -1,10 +1,10 @@
-//! Where a patch puts a new element of a list.
+//! Insertion of patched elements into lists.
 
 use pilotfish_config::networking::PatchOperation;
 
-/// Applies an operation that adds or replaces elements. `anchor` matches the element that the operation is relative
-/// to, if the patch names one: without it, "before" is first and "after" is last, and there is nothing to replace.
-/// Whether anything was done.
+/// Applies an operation that adds or replaces elements. `anchor` matches the element that the operation is
+/// relative to, if the patch names one: without it, "before" is first and "after" is last, and there is
+/// nothing to replace. Returns true if the list was changed.
 pub(super) fn insert<T: Clone>(
     list: &mut Vec<T>,
     operation: PatchOperation,

@@ -1,5 +1,6 @@
-//! What Envoy would refuse: values of patches before they are applied, and what patches make of a resource. A patch that
-//! makes something bad is left out alone; Envoy would refuse the whole resource.
+//! Checks for values that Envoy would reject: in patches before they are applied, and in the patched
+//! resource. Only the patch that makes a resource invalid is left out, because Envoy would reject the whole
+//! resource.
 
 use super::parse::Patch;
 use super::{Patched, lua, value};
@@ -10,9 +11,11 @@ use prost_reflect::{DynamicMessage, ReflectMessage, Value};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Applies patches, without those that make of the message something that Envoy refuses.
+/// Applies patches, except those that make the message invalid for Envoy.
 ///
-/// What is good with all patches is taken. Else they are tried in halves, each with what was good before it, down to single ones. A message that is refused without any patch says nothing about them.
+/// If the message is valid with all patches, that is the result. Otherwise they are tried in halves, down to
+/// single ones, each on top of the accepted ones. If the message is invalid even without patches, all are
+/// kept.
 pub(super) fn apply<M: Message + Name + Clone>(
     patches: &[Arc<Patch>],
     message: M,
@@ -36,14 +39,15 @@ pub(super) fn apply<M: Message + Name + Clone>(
     apply(&good, message, patched)
 }
 
-/// The patches that are refused on one message before the rest is left out untried.
+/// The most refused patches of one message; the rest is left out untried.
 const MOST_REFUSED: usize = 64;
 
-/// Finds the patches that are good. A good half is taken as a whole, so that few bad ones among thousands cost few trials.
+/// Finds the valid patches. A valid half is accepted as a whole, so that a few invalid ones among thousands
+/// need few trials.
 struct Sieve<'a> {
     good: Vec<Arc<Patch>>,
     refused: usize,
-    /// What is wrong with the message after these patches.
+    /// Returns the fault of the message after these patches, if any.
     try_all: &'a dyn Fn(&[Arc<Patch>]) -> Option<Fault>,
 }
 
@@ -79,7 +83,7 @@ fn fault_of<M: Message + Name>(message: &M) -> Option<Fault> {
     check(&value::decode(&M::full_name(), &message.encode_to_vec())?, Extent::Whole).err()
 }
 
-/// What is wrong with a message, or with a part of one.
+/// Checks a message, or a part of one, against the rules of Envoy.
 ///
 /// # Errors
 /// With the first fault.
@@ -87,7 +91,7 @@ pub(super) fn check(message: &DynamicMessage, extent: Extent) -> Result<(), Faul
     rules::check(message, extent, &|message| meaning(message, extent))
 }
 
-/// What Envoy asks of messages beyond the rules in their `.proto` files.
+/// Checks constraints of Envoy that are not among the rules in its `.proto` files.
 fn meaning(message: &DynamicMessage, extent: Extent) -> Option<String> {
     let is_whole = extent == Extent::Whole;
     match message.descriptor().full_name() {
@@ -133,7 +137,7 @@ fn listener(message: &DynamicMessage) -> Option<String> {
     if !has_chain && !message.has_field_by_name("udp_listener_config") {
         return Some("has no filter chains".to_owned());
     }
-    // With a matcher, chains are chosen by their names.
+    // With a matcher, chains are selected by their names.
     if message.has_field_by_name("filter_chain_matcher") {
         return None;
     }
@@ -149,7 +153,7 @@ fn listener(message: &DynamicMessage) -> Option<String> {
     })
 }
 
-/// A filter without a configuration, or one of another place.
+/// Returns the fault of a filter without a configuration, or with one for another kind of filter.
 fn filter(message: &DynamicMessage, place: &str) -> Option<String> {
     let is_set = |field: &str| message.has_field_by_name(field);
     let name = text(message, "name");
@@ -169,7 +173,7 @@ fn filter(message: &DynamicMessage, place: &str) -> Option<String> {
     (is_known && !fits).then(|| format!("the filter {name:?} is of {kind}, which is no {place} filter"))
 }
 
-/// The type of a configuration; of one that is written as a `TypedStruct`, the type that it stands for.
+/// Returns the type of a configuration; for a `TypedStruct`, the type that it contains.
 fn kind_of(config: &DynamicMessage) -> String {
     let last = |url: &str| url.rsplit('/').next().unwrap_or_default().to_owned();
     let outer = last(&text(config, "type_url"));
@@ -177,7 +181,7 @@ fn kind_of(config: &DynamicMessage) -> String {
     inner.map_or(outer, |inner| last(&text(&inner, "type_url")))
 }
 
-/// A domain belongs to one virtual host.
+/// Returns the fault of a domain that several virtual hosts have.
 fn domains(message: &DynamicMessage) -> Option<String> {
     let mut known = BTreeSet::new();
     for host in list(message, "virtual_hosts").iter().filter_map(Value::as_message) {
@@ -193,7 +197,7 @@ fn domains(message: &DynamicMessage) -> Option<String> {
     None
 }
 
-/// Scripts that do not compile.
+/// Returns the fault of a Lua script that does not compile.
 fn scripts(message: &DynamicMessage) -> Option<String> {
     let inline = |source: &DynamicMessage| text(source, "inline_string");
     let default = message.get_field_by_name("default_source_code");

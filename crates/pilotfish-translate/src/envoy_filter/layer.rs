@@ -1,5 +1,4 @@
-//! Patches as the last layer over encoded resources: what other code generated is decoded only if some patch may
-//! concern it.
+//! Patches as the last layer over encoded resources. Resources are decoded only if a patch may apply.
 
 use super::{Patched, Patches, ServicePorts, Subject, added_listeners, is_for, patch_listener, patch_routes};
 use crate::engine::{Cx, EncodedResource, ResourceBatch, ResourceBatchKey};
@@ -13,13 +12,13 @@ use pilotfish_proto::envoy::config::core::v3::TypedExtensionConfig;
 use prost::{Message, Name};
 use std::sync::Arc;
 
-/// The patches over one kind of resources of a proxy.
+/// The patches on one type of a proxy's resources.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Layer {
     /// The kind of the proxy, which decides the contexts.
     kind: ProxyKind,
     patches: Patches,
-    /// For routes of routers; else empty.
+    /// For routes of routers; otherwise empty.
     ports: Arc<ServicePorts>,
 }
 
@@ -36,12 +35,11 @@ impl Layer {
         Self { kind: proxy.kind, patches, ports }
     }
 
-    /// Whether there are no patches.
     pub(crate) fn is_empty(&self) -> bool {
         self.patches.is_empty()
     }
 
-    /// The batch of what patches add to a whole set of resources.
+    /// Returns the batch of resources that patches add to a type that is subscribed as a whole.
     pub(crate) fn batch_keys(&self) -> impl Iterator<Item = ResourceBatchKey> + use<> {
         (!self.patches.is_empty()).then_some(ResourceBatchKey::Added).into_iter()
     }
@@ -77,7 +75,7 @@ impl Layer {
         added.map(encode).collect::<Vec<_>>().into()
     }
 
-    /// Patches route configurations.
+    /// Applies patches to a batch of route configurations.
     #[must_use]
     pub(crate) fn routes(&self, cx: &Cx<'_>, batch: ResourceBatch) -> ResourceBatch {
         let context =
@@ -87,7 +85,7 @@ impl Layer {
         })
     }
 
-    /// Adds the extension configuration of that name that patches have, where there is no other.
+    /// Adds the extension configuration of that name from a patch, unless there is one.
     #[must_use]
     pub(crate) fn extensions(
         &self,
@@ -147,7 +145,7 @@ fn decode<M: Message + Default>(resource: &EncodedResource) -> Option<M> {
     M::decode(&*packed.value).ok()
 }
 
-/// The ports of the Service of a router, by the port that they lead to where that is another one.
+/// Returns the ports of a router's Service by target port, if these differ.
 fn service_ports(cx: &Cx<'_>, proxy: &Proxy) -> ServicePorts {
     let mut ports = ServicePorts::new();
     for target in cx.get(&TargetsOf(Identity::of(proxy))).iter() {

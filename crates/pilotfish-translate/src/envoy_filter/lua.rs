@@ -1,13 +1,14 @@
-//! Scripts in Lua: whether LuaJIT, which Envoy has, compiles them. Envoy refuses a whole listener for one that does not.
+//! Lua scripts: checks that LuaJIT in Envoy compiles them. Envoy rejects a whole listener for one that it
+//! cannot compile.
 //!
-//! The grammar is that of Lua 5.1 with LuaJIT's labels. Values and the limits of the compiler (200 local variables) are
-//! not looked at.
+//! The grammar is that of Lua 5.1 with LuaJIT's labels. Values and the limits of the compiler (200 local
+//! variables) are not checked.
 
 mod token;
 
 use token::{Lexer, Token};
 
-/// Blocks and expressions in each other, as LuaJIT allows them.
+/// Maximum nesting of blocks and expressions, as in LuaJIT.
 const MOST_DEPTH: usize = 190;
 
 const KEYWORDS: [&str; 21] = [
@@ -17,7 +18,7 @@ const KEYWORDS: [&str; 21] = [
 
 const BINARY: [&str; 13] = ["+", "-", "*", "/", "%", "^", "..", "==", "~=", "<=", ">=", "<", ">"];
 
-/// Why the script does not compile, with its line; `None` when it does.
+/// Returns the reason why the script does not compile, with its line; `None` if it compiles.
 pub(super) fn refusal(script: &str) -> Option<String> {
     let mut parser =
         Parser { lexer: Lexer::new(script), next: Token::End, depth: 0, loops: 0, varargs: true };
@@ -34,13 +35,13 @@ struct Parser<'a> {
     lexer: Lexer<'a>,
     next: Token<'a>,
     depth: usize,
-    /// Loops around this place, within its function.
+    /// Number of enclosing loops within the function.
     loops: usize,
-    /// Whether the function has `...`.
+    /// True if the function has varargs (`...`).
     varargs: bool,
 }
 
-/// What an expression is that may begin a statement.
+/// Kind of an expression at the start of a statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Variable,
@@ -81,7 +82,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Goes one level down.
+    /// Parses one nesting level deeper.
     fn nested<T>(&mut self, inside: impl FnOnce(&mut Self) -> Step<T>) -> Step<T> {
         self.depth += 1;
         if self.depth > MOST_DEPTH {
@@ -253,7 +254,7 @@ impl<'a> Parser<'a> {
 
     fn call_or_assignment(&mut self) -> Step {
         if self.is("goto") {
-            // A variable may have that name too.
+            // A variable may have that name, too.
             self.advance()?;
             match self.next {
                 Token::Word(word) if !KEYWORDS.contains(&word) => return self.advance(),
@@ -290,7 +291,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Operators are read without their precedence, which decides on the value only.
+    /// Precedence of operators is ignored, because it affects values only.
     fn expression(&mut self) -> Step {
         self.nested(|parser| {
             loop {
@@ -325,7 +326,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A name or an expression in parentheses, with fields and calls behind it.
+    /// Parses a name or an expression in parentheses, followed by fields and calls.
     fn suffixed(&mut self) -> Step<Kind> {
         let kind = match self.next {
             Token::Symbol("(") => {

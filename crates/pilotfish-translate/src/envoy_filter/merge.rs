@@ -1,6 +1,6 @@
-//! Merging messages as protobuf does it: set fields replace, messages merge, lists append, entries of maps are
-//! replaced. A false, a zero or an empty text is not set and so changes nothing. Durations are replaced as a
-//! whole.
+//! Merging messages as protobuf does it: set fields replace, messages merge, lists append, entries of maps
+//! are replaced. A false, a zero or an empty text is not set and so changes nothing. Durations are replaced
+//! as a whole.
 
 use super::value::{decode, encode};
 use pilotfish_config::networking::PatchOperation;
@@ -53,8 +53,8 @@ pub(super) fn merge_all<'p, M: Message + Name + Default>(
     }
 }
 
-/// Merges what two `Any`s hold. The patch is read as the target's type, whatever type it names: older names of a type
-/// fit newer ones. `None` when the type is not known or the patch is not of it.
+/// Merges what two `Any`s hold. The patch is read as the target's type, whatever type it names: older names
+/// of a type fit newer ones. `None` when the type is not known or the patch is not of it.
 pub(super) fn merge_any(target: &Any, patch: &Any) -> Option<Any> {
     let mut message = decode(&target.type_url, &target.value)?;
     merge(&mut message, &decode(&target.type_url, &patch.value)?, Lists::Append);

@@ -5,9 +5,9 @@
 //! proxy: namespace, labels, version, metadata ──┴▶ Patches: which hold, in order ─▶ clusters.rs, listeners.rs, routes.rs
 //! ```
 //!
-//! Structure (which listener, which filter, where to insert) is handled on Envoy's types. Values are merged by descriptors, so a patch
-//! may hold any message that Envoy knows. A patch that cannot be read, or that makes something that Envoy refuses (`judge.rs`),
-//! costs that patch only.
+//! Structure (which listener, which filter, where to insert) is handled on Envoy's types. Values are merged
+//! by descriptors, so a patch may hold any message that Envoy knows. A patch that cannot be read, or that
+//! makes something that Envoy refuses (`judge.rs`), costs that patch only.
 
 mod applied;
 mod clusters;
@@ -36,7 +36,7 @@ pub(crate) use select::{MAX_PATCH_BYTES, MAX_PATCHES, Patches, Subject};
 use crate::envoy::TrafficClass;
 use pilotfish_config::networking::PatchContext;
 
-/// Whether a patch for a context is for resources of a class of traffic.
+/// Returns true if a patch context includes a class of traffic.
 fn is_for(context: PatchContext, class: TrafficClass) -> bool {
     match context {
         PatchContext::Any => true,

@@ -1,6 +1,6 @@
-//! Names of filters: patches may use the ones that Envoy had before it grouped them.
+//! Names of filters. Patches may use the deprecated names.
 
-/// Names of today with those of before.
+/// Current names with their deprecated forms.
 const RENAMED: &[(&str, &str)] = &[
     ("envoy.filters.http.buffer", "envoy.buffer"),
     ("envoy.filters.http.cors", "envoy.cors"),
@@ -33,12 +33,12 @@ const RENAMED: &[(&str, &str)] = &[
     ("envoy.filters.network.tcp_proxy", "envoy.tcp_proxy"),
 ];
 
-/// Whether a patch that names a filter means this one.
+/// Returns true if a filter has the name in a patch, directly or by an alias.
 pub(super) fn matches(written: &str, filter: &str) -> bool {
     written == filter || RENAMED.contains(&(filter, written))
 }
 
-/// The name of today.
+/// Returns the current name.
 pub(super) fn canonical(name: &str) -> &str {
     RENAMED.iter().find(|(_, old)| *old == name).map_or(name, |(new, _)| new)
 }

@@ -48,7 +48,8 @@ impl Patch {
         M::decode(&*super::value::encode(self.value.as_ref()?)).ok()
     }
 
-    /// `None` for a patch that does nothing: of no known kind, or whose value is malformed or nothing that Envoy takes.
+    /// `None` for a patch that does nothing: of no known kind, or whose value is malformed or nothing that
+    /// Envoy takes.
     fn read(written: &EnvoyConfigObjectPatch, object: &Origin, index: u32) -> Option<Self> {
         let patch = written.patch.as_ref()?;
         let value = match (patch.operation, &patch.value) {
@@ -90,8 +91,8 @@ fn effective(operation: PatchOperation, apply_to: ApplyTo) -> PatchOperation {
     }
 }
 
-/// What makes patches of an EnvoyFilter do nothing: values that Envoy does not know or refuses, expressions that do not
-/// compile. Each costs its patch alone, so these are warnings.
+/// What makes patches of an EnvoyFilter do nothing: values that Envoy does not know or refuses, expressions
+/// that do not compile. Each costs its patch alone, so these are warnings.
 #[must_use]
 pub fn check_object(object: &Object) -> Vec<Problem> {
     let Some(filter) = object.typed::<EnvoyFilter>() else { return Vec::new() };

@@ -13,8 +13,8 @@ use pilotfish_config::networking::{
 use pilotfish_proto::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost, route::Action};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The ports of a gateway's Service by the port that they lead to: routes are named by the latter, patches speak
-/// of the former.
+/// The ports of a gateway's Service by the port that they lead to: routes are named by the latter, patches
+/// speak of the former.
 pub(crate) type ServicePorts = BTreeMap<u32, BTreeSet<u32>>;
 
 /// Patches a route configuration that is sent by itself; no patch removes one.

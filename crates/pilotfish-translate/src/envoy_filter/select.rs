@@ -1,4 +1,4 @@
-//! Which patches hold for a proxy.
+//! Selection of the patches that apply to a proxy.
 
 use super::parse::{Patch, PatchesIn};
 use super::version::Versions;
@@ -14,13 +14,10 @@ use std::sync::Arc;
 /// The kind of resources that patches are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
-    /// Clusters.
     Cluster,
     /// Listeners, with the routes inside of inbound ones.
     Listener,
-    /// Route configurations.
     Route,
-    /// Extension configurations.
     Extension,
 }
 
@@ -47,12 +44,12 @@ impl Subject {
     }
 }
 
-/// The patches that hold for a proxy, in the order in which they are applied: a facet of views. Proxies for which
-/// the same patches hold are equal, whatever labels and metadata made them hold.
+/// The patches for a proxy, in the order of application: a facet of views. Proxies with the same patches are
+/// equal, whatever labels and metadata selected them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Patches {
     keys: Arc<[Key]>,
-    /// The first one that is left out because there are too many.
+    /// The first patch beyond a limit.
     left_out: Option<Key>,
 }
 
@@ -61,7 +58,7 @@ pub(crate) const MAX_PATCHES: usize = 4_096;
 /// The most bytes of their values (limit `proxy-patches-bytes`).
 pub(crate) const MAX_PATCH_BYTES: usize = 4 << 20;
 
-/// A patch by its object and its position there.
+/// A patch by its object and its index there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     namespace: Namespace,
@@ -85,7 +82,8 @@ impl Patches {
         let labels = ProxyLocality::of(cx, proxy).labels;
         let mut filters: Vec<&Filter> =
             sets.iter().flat_map(|set| set.iter()).filter(|filter| filter.selects(proxy, &labels)).collect();
-        // Stable: within a namespace they are in order of precedence already, and the root namespace comes first.
+        // The sort is stable: within a namespace they are in order of precedence already, and the root
+        // namespace comes first.
         filters.sort_by_key(|filter| filter.priority);
         let held = filters.iter().flat_map(|filter| {
             let hold = filter.patches.iter().filter(|patch| target.has(patch.apply_to));
@@ -113,7 +111,7 @@ impl Patches {
         Self { keys: kept.into(), left_out }
     }
 
-    /// What is told of the first patch that is left out because there are too many, or because they are too large.
+    /// Refusal for the first patch beyond the limits on number and size of patches, if there is one.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         let Key { namespace, object, index } = self.left_out.as_ref()?;
         let key = ObjectKey::new(Kind::EnvoyFilter, namespace.clone(), object.clone());
@@ -128,13 +126,12 @@ impl Patches {
         })
     }
 
-    /// Whether nothing is patched.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// The patches themselves, without those that cannot be read.
+    /// Returns the patches, without those that cannot be parsed.
     pub(super) fn load(&self, cx: &Cx<'_>) -> Vec<Arc<Patch>> {
         let mut sets = BTreeMap::new();
         let patches = self.keys.iter().filter_map(|key| {
@@ -152,7 +149,7 @@ struct Filter {
     name: Arc<str>,
     priority: i32,
     selector: Option<BTreeMap<String, String>>,
-    /// Names of Gateways of the Gateway API that it is attached to; `None` where it is attached to nothing.
+    /// Names of targeted Gateways of the Gateway API; `None` without target references.
     gateways: Option<Vec<String>>,
     patches: Vec<Candidate>,
 }
@@ -162,7 +159,7 @@ struct Candidate {
     index: u32,
     apply_to: ApplyTo,
     proxy: Option<Conditions>,
-    /// About how long its value is.
+    /// Approximate size of its value in bytes.
     bytes: usize,
 }
 
@@ -170,7 +167,7 @@ fn key((filter, patch): &(&Filter, &Candidate)) -> Key {
     Key { namespace: filter.namespace.clone(), object: filter.name.clone(), index: patch.index }
 }
 
-/// About how many bytes a value has.
+/// Returns the approximate size of a value in bytes.
 fn weight(value: &serde_json::Value) -> usize {
     use serde_json::Value as Json;
     match value {
@@ -215,7 +212,7 @@ impl Filter {
 /// Conditions on a proxy, the regular expression compiled.
 #[derive(Clone, Debug)]
 struct Conditions {
-    /// `None` for no condition, an error for one that nothing fulfils because it cannot be used.
+    /// `None` for no condition, an error for an unusable one, which matches nothing.
     version: Option<Result<Versions, ()>>,
     written: ProxyMatch,
 }

@@ -321,7 +321,8 @@ fn elements_are_put_by_the_operation() {
     }
 }
 
-/// A listener with one chain: a connection manager with the HTTP filters `a` and `b`, behind a transport socket.
+/// A listener with one chain: a connection manager with the HTTP filters `a` and `b`, behind a transport
+/// socket.
 fn unpatched() -> Listener {
     let named = |name: &str| HttpFilter { name: name.to_owned(), ..HttpFilter::default() };
     let manager = HttpConnectionManager {
@@ -603,7 +604,8 @@ fn an_insertion_where_nothing_has_an_order_adds() {
     }
 }
 
-/// What patches leave of the virtual hosts `a` and `b` (by their domains), and what is said about those left out.
+/// What patches leave of the virtual hosts `a` and `b` (by their domains), and what is said about those left
+/// out.
 fn hosts(patches: &str) -> (Vec<String>, Vec<(String, String)>) {
     let world = World::of(&[("shop", "a", &format!("{{configPatches: [{patches}]}}"))]);
     world.evaluate(&proxy("sidecar", &[], &[]), |cx, proxy| {

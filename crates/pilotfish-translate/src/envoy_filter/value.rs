@@ -1,4 +1,5 @@
-//! Values of patches: JSON to messages of any type that Envoy knows, with equal bytes in every process.
+//! Values of patches: conversion of JSON to messages of any type that Envoy knows, with a deterministic
+//! encoding.
 
 use pilotfish_config::Duration;
 use pilotfish_proto::pool;
@@ -10,15 +11,15 @@ use prost_reflect::{
 use serde_json::Value as Json;
 use std::collections::HashMap;
 
-/// The message that may hold any other.
+/// The message that may contain any other.
 pub(super) const ANY: &str = "google.protobuf.Any";
-/// Its JSON form names the type that it holds.
+/// Key of the type name in its JSON form.
 const TYPE: &str = "@type";
 
-/// Reads a message. Fields that Envoy does not know are left out, as Istio does.
+/// Parses a message. Fields that Envoy does not know are ignored, as in Istio.
 ///
 /// # Errors
-/// What is wrong, as a sentence.
+/// If the JSON does not fit the message type.
 pub(super) fn parse(type_name: &str, json: &Json) -> Result<DynamicMessage, String> {
     let descriptor =
         pool().get_message_by_name(type_name).ok_or_else(|| format!("unknown type {type_name}"))?;
@@ -28,7 +29,7 @@ pub(super) fn parse(type_name: &str, json: &Json) -> Result<DynamicMessage, Stri
     DynamicMessage::deserialize_with_options(descriptor, json, &options).map_err(|error| error.to_string())
 }
 
-/// Rewrites durations from the forms that Go reads (`250ms`) to the one of protobuf (`0.25s`).
+/// Converts durations from Go's syntax (`250ms`) to that of protobuf (`0.25s`).
 fn plain_durations(descriptor: &MessageDescriptor, json: &mut Json) {
     let Json::Object(fields) = json else { return };
     if descriptor.full_name() == ANY {
@@ -70,17 +71,17 @@ fn plain_duration(message: &MessageDescriptor, json: &mut Json) {
     }
 }
 
-/// The message of a type URL.
+/// Returns the descriptor for a type URL.
 fn by_url(url: &str) -> Option<MessageDescriptor> {
     pool().get_message_by_name(url.rsplit('/').next().unwrap_or(url))
 }
 
-/// Decodes what an `Any` holds.
+/// Decodes the content of an `Any`.
 pub(super) fn decode(url: &str, bytes: &[u8]) -> Option<DynamicMessage> {
     DynamicMessage::decode(by_url(url)?, bytes).ok()
 }
 
-/// Encodes a message with the entries of maps in order: equal messages have equal bytes.
+/// Encodes a message with sorted map entries, so that equal messages have equal bytes.
 pub(super) fn encode(message: &DynamicMessage) -> Vec<u8> {
     let mut out = Vec::new();
     if message.descriptor().full_name() == ANY {

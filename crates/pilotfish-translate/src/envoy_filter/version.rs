@@ -1,21 +1,21 @@
-//! `proxyVersion` of EnvoyFilters: a regular expression that anybody who may write an EnvoyFilter chooses, compiled once for each patch.
+//! `proxyVersion` of EnvoyFilters: a regular expression from untrusted authors, compiled once for each patch.
 
 use regex::bytes::{Regex, RegexBuilder};
 
-/// The longest expression, as in Istio from 1.29.7 on (ISTIO-SECURITY-2026-006).
+/// Maximum length of the expression, as in Istio from 1.29.7 on (ISTIO-SECURITY-2026-006).
 const LONGEST: usize = 1024;
-/// Bytes of a compiled expression: repetitions make much of little text.
+/// Maximum size of the compiled expression in bytes: repetitions expand a short text.
 const LARGEST: usize = 64 << 10;
 
-/// Which versions of Istio a proxy may have, as its node says it.
+/// Pattern of Istio versions, matched against the version in the proxy's node metadata.
 #[derive(Clone, Debug)]
 pub(super) struct Versions(Regex);
 
 impl Versions {
-    /// Compiles the expression. Classes are of ASCII, as they are in RE2.
+    /// Compiles the expression. Character classes are ASCII, as in RE2.
     ///
     /// # Errors
-    /// When it is none, or too large.
+    /// If it is invalid, or too large.
     pub(super) fn compile(expression: &str) -> Result<Self, String> {
         if expression.len() > LONGEST {
             return Err(format!("has {} bytes, more than {LONGEST}", expression.len()));
@@ -31,7 +31,7 @@ impl Versions {
         })
     }
 
-    /// Whether the version is one of them. A proxy that says none is of none.
+    /// Returns true if the version matches. A proxy without a version never matches.
     pub(super) fn has(&self, version: &str) -> bool {
         !version.is_empty() && self.0.is_match(version.as_bytes())
     }

@@ -1,4 +1,4 @@
-//! Which workloads a policy is for: those that its selector selects, or the gateways that it is attached to.
+//! Workloads to which a policy applies: those that its selector matches, or the gateways that it targets.
 
 use crate::policy::selectors::Selectors;
 use pilotfish_config::extensions::WasmPlugin;
@@ -7,24 +7,24 @@ use pilotfish_config::telemetry::Telemetry;
 use pilotfish_config::{PolicyTargetReference, WorkloadSelector};
 use pilotfish_model::{KindSpec, LabelMap, Namespace, Typed, label_subset};
 
-/// The label by which a gateway knows the Gateway object that it was made for.
+/// Label of a gateway with the name of its Gateway object.
 pub(crate) const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
 const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
-/// What all kinds of policies for workloads have.
+/// Common interface of the policy kinds for workloads.
 pub(crate) trait Policy: KindSpec {
     /// The workloads by label; `None` for all.
     fn selector(&self) -> Option<&WorkloadSelector>;
 
-    /// What it is attached to. With any, the selector does not count.
+    /// Target references. With any, the selector is ignored.
     fn targets(&self) -> impl Iterator<Item = &PolicyTargetReference>;
 
-    /// Whether it is attached to something.
+    /// Returns true if the policy has target references.
     fn is_attached(&self) -> bool {
         self.targets().next().is_some()
     }
 
-    /// Adds the labels that decide over which workloads it concerns.
+    /// Adds the labels on which the policy's workloads depend.
     fn add_to(&self, selectors: &mut Selectors) {
         if self.is_attached() {
             selectors.add_key(GATEWAY_NAME);
@@ -34,8 +34,8 @@ pub(crate) trait Policy: KindSpec {
     }
 }
 
-/// Whether a policy, which must be of the root namespace or the workload's own, concerns a workload. Of what policies are attached to,
-/// only gateways made from the Gateway API of the same namespace are known here.
+/// Returns true if a policy, which must be of the root namespace or the workload's own, applies to a
+/// workload. Of target references, only Gateways of the Gateway API in the same namespace are supported here.
 pub(crate) fn concerns<T: Policy>(policy: &Typed<T>, namespace: &Namespace, labels: &LabelMap) -> bool {
     if !policy.is_attached() {
         return policy.selector().is_none_or(|selector| label_subset(&selector.match_labels, labels));

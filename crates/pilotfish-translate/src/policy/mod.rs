@@ -1,4 +1,4 @@
-//! Policies on traffic and workloads: everything that is configured besides where requests go.
+//! Policies on traffic and workloads: all configuration except routing.
 
 pub(crate) mod attachment;
 pub(crate) mod destination_rule;

@@ -1,10 +1,11 @@
-//! Which mutual TLS the workloads of a namespace require of their clients, by PeerAuthentication.
+//! Mutual TLS modes of the workloads of a namespace, from PeerAuthentication.
 //!
 //! ```text
 //! mesh policy ─▶ namespace policy ─▶ workload policy (selector) ─▶ its single ports
 //! ```
-//! Each level overrides the one before unless it leaves the mode unset. Of several policies of one level the oldest
-//! counts. Only a workload's own namespace has workload policies: a selector in the root namespace selects nothing.
+//! Each level overrides the one before unless it leaves the mode unset. Of several policies of one level the
+//! oldest counts. Only a workload's own namespace has workload policies: a selector in the root namespace
+//! selects nothing.
 
 use crate::engine::{Cx, Query, reference};
 use pilotfish_config::security::{MutualTls, MutualTlsMode, PeerAuthentication};
@@ -14,11 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The mutual TLS that a workload requires of its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum MtlsMode {
-    /// Plain text.
     Disable,
     /// Mutual TLS or plain text.
     Permissive,
-    /// Mutual TLS.
     Strict,
 }
 
@@ -39,7 +38,7 @@ impl MtlsMode {
 pub(crate) struct WorkloadMtls {
     /// For ports without a mode of their own.
     pub mode: MtlsMode,
-    /// By workload port.
+    /// Modes by workload port.
     pub ports: BTreeMap<u32, MtlsMode>,
 }
 
@@ -56,7 +55,8 @@ impl WorkloadMtls {
 pub(crate) struct NamespaceMtls {
     /// The mode of workloads without a policy of their own.
     pub mode: MtlsMode,
-    /// The mode that a policy for the whole namespace or the whole mesh states, if there is one. Clients go by it.
+    /// The mode in a policy for the whole namespace or the whole mesh, if there is one. Clients assume this
+    /// mode.
     pub stated: Option<MtlsMode>,
     /// The policies for the mesh and the namespace.
     pub provenance: Vec<Origin>,
@@ -125,7 +125,7 @@ impl Query for PeerAuthenticationsOf {
         let own = if *root == self.0 { None } else { oldest(cx, &self.0, whole_namespace) };
         let mesh_mode = mesh.as_ref().map(|policy| MtlsMode::of(policy.mtls).unwrap_or(MtlsMode::Permissive));
         let own_mode = own.as_ref().and_then(|policy| MtlsMode::of(policy.mtls));
-        // A namespace policy without a mode still states what it inherits.
+        // A namespace policy without a mode states the inherited one.
         let inherited = own.as_ref().and(mesh_mode.or(Some(MtlsMode::Permissive)));
         let selecting = if *root == self.0 { Vec::new() } else { sorted(cx, &self.0) };
         NamespaceMtls {
@@ -137,21 +137,21 @@ impl Query for PeerAuthenticationsOf {
     }
 }
 
-/// The policies of which it cannot be told which workloads or ports they are for. All others give way to them.
+/// Policies whose workloads or ports cannot be determined. They override all other policies.
 fn closed<'a>(cx: &Cx<'_>, namespaces: impl IntoIterator<Item = &'a Namespace>) -> Vec<Origin> {
     let namespaces: BTreeSet<&Namespace> = namespaces.into_iter().collect();
     let policies = namespaces.into_iter().flat_map(|namespace| sorted(cx, namespace));
     policies.filter(|policy| policy.closed).map(|policy| reference(&policy)).collect()
 }
 
-/// What policies for the whole namespace and mesh state, which clients expect of a service there.
+/// Modes of the namespace's and the mesh's policies, which clients assume for a service of the namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct StatedMtlsOf(pub Namespace);
 
 /// The answer to [`StatedMtlsOf`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StatedMtls {
-    /// The mode; `None` when there is no such policy, which reads as permissive.
+    /// The mode; `None` without such a policy, which means permissive.
     pub mode: Option<MtlsMode>,
     pub provenance: Vec<Origin>,
 }

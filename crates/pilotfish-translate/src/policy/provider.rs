@@ -11,7 +11,7 @@ use pilotfish_proto::envoy::config::core::v3::{
     GrpcService, HeaderValue, HeaderValueOption, HttpService, HttpUri, grpc_service, http_uri,
 };
 
-/// A service that a provider names, found.
+/// The service of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProviderService {
     pub host: String,
@@ -19,7 +19,8 @@ pub(crate) struct ProviderService {
     pub cluster: String,
 }
 
-/// The service that a provider names as `namespace/host`, or as a host that only one namespace has.
+/// Returns the service of a provider, given as `namespace/host`, or as a host that exists in one namespace
+/// only.
 #[must_use]
 pub(crate) fn provider_service(cx: &Cx<'_>, service: &str, port: u32) -> Option<ProviderService> {
     let (namespace, host) = match service.split_once('/') {
@@ -37,9 +38,10 @@ pub(crate) fn provider_service(cx: &Cx<'_>, service: &str, port: u32) -> Option<
     found(cx, &ServiceKey { hostname, namespace }, port)
 }
 
-/// The service of a host that a policy of that namespace names, for proxies of a namespace: that of the policy's own namespace, else that
-/// of the root namespace, else the only one that the policy's namespace sees. `None` where there are several, and where the proxies
-/// would reach another one under the name: whoever can write a ServiceEntry somewhere must not decide what a policy elsewhere trusts.
+/// Returns the service of a host in a policy, for proxies of a namespace: that of the policy's own namespace,
+/// or that of the root namespace, or else the only one that the policy's namespace sees. `None` if there are
+/// several, or if the proxies would reach another service by that name: the author of a ServiceEntry
+/// elsewhere must not control whom a policy trusts.
 #[must_use]
 pub(crate) fn visible_service(
     cx: &Cx<'_>,
@@ -79,7 +81,7 @@ fn found(cx: &Cx<'_>, key: &ServiceKey, port: u32) -> Option<ProviderService> {
     Some(ProviderService { cluster: outbound_name(port, "", &host), host })
 }
 
-/// The provider of that name, in any case.
+/// Returns the provider with that name, ignoring case.
 pub(super) fn find<'a>(mesh: &'a MeshConfig, name: &str) -> Option<&'a ExtensionProvider> {
     mesh.extension_providers.iter().find(|provider| provider.name.eq_ignore_ascii_case(name))
 }
@@ -122,7 +124,8 @@ pub(super) fn http(
     }
 }
 
-/// A header with a fixed value. One from the control plane's environment is empty: the environment is no input of translation.
+/// Returns a header with a fixed value. Values from the control plane's environment are empty: the
+/// environment is no input of translation.
 pub(super) fn header_value(header: &HttpHeader) -> HeaderValue {
     HeaderValue {
         key: header.name.clone(),
@@ -173,7 +176,8 @@ mod tests {
             (&[("other", &["~"])], "other", "other", false),
             (&[("other", &["shop"])], "shop", "shop", true),
             (&[("other", &["*"]), ("third", &["."])], "shop", "shop", true),
-            // A policy of the root namespace is for all, but a proxy that reaches something else under the name cannot follow it.
+            // A policy of the root namespace is for all, but a proxy that reaches something else under the
+            // name cannot follow it.
             (&[("istio-system", &["*"])], "istio-system", "shop", true),
             (&[("istio-system", &["*"]), ("shop", &["."])], "istio-system", "shop", false),
             (&[("istio-system", &["."])], "istio-system", "shop", false),

@@ -1,4 +1,4 @@
-//! Which of a workload's labels decide over what selects it.
+//! Labels of a workload that decide which selectors match it.
 
 use pilotfish_model::LabelMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,14 +7,14 @@ use std::sync::Arc;
 /// The label selectors of some configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selectors {
-    /// By their first pair, so that only those are looked at of which a workload has it.
+    /// By their first pair, so that only selectors with a label of the workload are examined.
     by_first: BTreeMap<String, BTreeMap<String, BTreeSet<BTreeMap<String, String>>>>,
-    /// Labels that count with any value.
+    /// Labels that matter with any value.
     keys: BTreeSet<String>,
 }
 
 impl Selectors {
-    /// One more selector; one without labels selects everything and tells nothing apart.
+    /// Adds a selector. One without labels matches every workload and is not stored.
     pub(crate) fn add(&mut self, selector: &BTreeMap<String, String>) {
         if let Some((key, value)) = selector.first_key_value() {
             let values = self.by_first.entry(key.clone()).or_default();
@@ -22,18 +22,18 @@ impl Selectors {
         }
     }
 
-    /// A label that counts with any value.
+    /// Adds a label that matters with any value.
     pub(crate) fn add_key(&mut self, key: &str) {
         self.keys.insert(key.to_owned());
     }
 
-    /// Whether there is nothing by which workloads are selected.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_first.is_empty() && self.keys.is_empty()
     }
 
-    /// The labels of those selectors that select a workload with these labels. The same selectors select it by them as by all of its labels,
-    /// so two workloads are equal by them unless something selects one and not the other.
+    /// Returns the labels that occur in selectors which match a workload with these labels. Exactly the same
+    /// selectors match the returned labels, so two workloads are equal by them unless a selector matches only
+    /// one.
     #[must_use]
     pub(crate) fn of(&self, labels: &LabelMap) -> LabelMap {
         if self.is_empty() {
@@ -51,7 +51,7 @@ impl Selectors {
         labels.only(|key| wanted.contains(key))
     }
 
-    /// The same, of several sets of selectors.
+    /// Returns the labels that the selectors of several sets use.
     #[must_use]
     pub(crate) fn of_all<'a>(sets: impl IntoIterator<Item = &'a Arc<Self>>, labels: &LabelMap) -> LabelMap {
         let pairs = |labels: LabelMap| labels.iter().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>();

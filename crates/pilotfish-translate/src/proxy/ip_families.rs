@@ -1,4 +1,4 @@
-//! The IP families of a proxy, and the addresses that it binds for want of its own.
+//! IP families of a proxy, and its wildcard and loopback addresses.
 
 use super::Proxy;
 use std::net::IpAddr;
@@ -9,9 +9,7 @@ pub(crate) enum IpFamilies {
     /// IPv4 alone; also for a proxy without any address.
     #[default]
     V4,
-    /// IPv6 alone.
     V6,
-    /// Both.
     Dual,
 }
 
@@ -26,14 +24,15 @@ impl IpFamilies {
         }
     }
 
-    /// Whether redirected connections of both families reach a proxy. With istiod they do where its `ISTIO_DUAL_STACK` is set; here a
-    /// proxy asks for it (`DUAL_STACK`), as those do that Pilotfish injects.
+    /// Returns true if redirected connections of both families reach the proxy. With istiod they do if its
+    /// `ISTIO_DUAL_STACK` is set; here the proxy's metadata asks for it (`DUAL_STACK`), as the metadata of
+    /// injected proxies does.
     #[must_use]
     pub(crate) fn both_redirected(proxy: &Proxy) -> bool {
         Self::of(proxy) == Self::Dual && proxy.meta_flag("DUAL_STACK")
     }
 
-    /// The addresses that stand for "every address", the primary one first.
+    /// Returns the wildcard addresses, the primary one first.
     #[must_use]
     pub(crate) fn wildcards(self) -> &'static [&'static str] {
         match self {
@@ -43,7 +42,7 @@ impl IpFamilies {
         }
     }
 
-    /// The loopback addresses, the primary one first.
+    /// Returns the loopback addresses, the primary one first.
     #[must_use]
     pub(crate) fn loopbacks(self) -> &'static [&'static str] {
         match self {
@@ -53,7 +52,7 @@ impl IpFamilies {
         }
     }
 
-    /// Whether an address or range is of these families; a name is of none.
+    /// Returns true if an address or range is of these families; host names are of none.
     pub(crate) fn has(self, address: &str) -> bool {
         let text = address.split('/').next().unwrap_or(address);
         match text.parse::<IpAddr>() {

@@ -1,4 +1,4 @@
-//! Where a proxy runs.
+//! Locality of a proxy.
 
 use crate::engine::Cx;
 use crate::proxy::workload::labels_of;
@@ -6,20 +6,21 @@ use crate::proxy::{Proxy, ProxyKind};
 use pilotfish_model::{LabelMap, Labels, Locality, topology};
 use std::sync::Arc;
 
-/// Where a proxy is.
+/// Locality, node and labels of a proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProxyLocality {
-    /// By the labels of its workload, else by its node. A gRPC client's node comes first: no agent fills it in, so whoever
-    /// wrote the bootstrap did.
+    /// From the labels of its workload, or else from its node. For a gRPC client, the node takes precedence:
+    /// no agent sets it, so it comes from the bootstrap.
     pub locality: Locality,
-    /// The Kubernetes node: by the metadata of the proxy, else by the labels of its workload; empty when not known.
+    /// The Kubernetes node: from the proxy's metadata, or else from the labels of its workload; empty if
+    /// unknown.
     pub node: Arc<str>,
-    /// The labels of its workload, with labels for where it is.
+    /// The labels of its workload, with topology labels.
     pub labels: Labels,
 }
 
 impl ProxyLocality {
-    /// Where a proxy is.
+    /// Determines the locality of a proxy.
     #[must_use]
     pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
         let own = labels_of(cx, proxy);
@@ -36,7 +37,7 @@ impl ProxyLocality {
 }
 
 fn with_topology(own: &LabelMap, proxy: &Proxy, locality: &Locality, node: &str) -> LabelMap {
-    // The registries know the network better than the proxy.
+    // The network in the registries takes precedence over the proxy's own.
     let unknown = own.get(topology::NETWORK).is_none_or(str::is_empty);
     let added = [
         (topology::REGION, &*locality.region),

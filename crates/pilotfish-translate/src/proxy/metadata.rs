@@ -1,8 +1,8 @@
 //! The metadata of a node: the values that are read, and what all others are equal to.
 //!
-//! A node may hold half a MiB of metadata, and every stream has one. Few keys are read by name. Any other key can only be compared, where an
-//! EnvoyFilter names it with a value (`match.proxy.metadata`), and for that a hash does. Whoever makes two values with one hash gets what they
-//! would get by sending the other value.
+//! A node may hold half a MiB of metadata, and every stream has one. Few keys are read by name. Any other key
+//! can only be compared, where an EnvoyFilter names it with a value (`match.proxy.metadata`), and for that a
+//! hash does. Whoever makes two values with one hash gets what they would get by sending the other value.
 
 use std::hash::Hash;
 use xxhash_rust::xxh3::xxh3_64;

@@ -1,4 +1,5 @@
-//! What is known of one proxy: its node ([`Proxy`]), and what the registries know of the workload that it belongs to.
+//! What is known of one proxy: its node ([`Proxy`]), and what the registries know of the workload that it
+//! belongs to.
 
 mod ip_families;
 pub(crate) mod locality;

@@ -33,7 +33,8 @@ pub enum InterceptionMode {
     None,
 }
 
-/// A proxy as its node describes it. Immutable; what the registries know of its workload is read from the world.
+/// A proxy as its node describes it. Immutable; what the registries know of its workload is read from the
+/// world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Proxy {
     /// The whole node id.
@@ -68,12 +69,12 @@ pub struct Proxy {
     pub wasm: WasmSupport,
     /// Whether it says that it has Envoy's filter for calls of Dubbo.
     pub dubbo_proxy: bool,
-    /// Whether Istio's agent is beside it (it sets `ISTIO_VERSION`), which hands out workload certificates under the cluster
-    /// name `sds-grpc`. Without it, an Envoy would wait for a certificate for ever, so mutual TLS is used only where a rule
-    /// configures it.
+    /// Whether Istio's agent is beside it (it sets `ISTIO_VERSION`), which hands out workload certificates
+    /// under the cluster name `sds-grpc`. Without it, an Envoy would wait for a certificate for ever, so
+    /// mutual TLS is used only where a rule configures it.
     pub agent: bool,
-    /// Whether a gRPC library that says what it is (`user_agent_name`) refuses clusters with `LEAST_REQUEST`: those in C and for
-    /// Node.js do, the ones in Go and Java balance by open requests.
+    /// Whether a gRPC library that says what it is (`user_agent_name`) refuses clusters with `LEAST_REQUEST`:
+    /// those in C and for Node.js do, the ones in Go and Java balance by open requests.
     pub refuses_least_request: bool,
     /// The metadata whose value is a text, number or bool.
     pub metadata: Metadata,
@@ -215,7 +216,8 @@ impl Proxy {
         let text = |key: &str| metadata.get(key).map_or("", String::as_str);
         let kind = match (kind, text("GENERATOR")) {
             ("sidecar" | "router", "grpc") => ProxyKind::Grpc,
-            // Clients of configuration (MCP) call themselves so where an istiod then sends them more. They have no listeners.
+            // Clients of configuration (MCP) call themselves so where an istiod then sends them more. They
+            // have no listeners.
             ("sidecar", _) | ("waypoint", "api") => ProxyKind::Sidecar,
             ("router", _) => ProxyKind::Router,
             (other, _) => return Err(NodeError::Kind(other.to_owned())),
@@ -265,8 +267,8 @@ impl Proxy {
         })
     }
 
-    /// The proxy with what its connection proved: the first of these SPIFFE ids that is a workload's of the proxy's namespace and, where
-    /// its node names one (`SERVICE_ACCOUNT`), of its service account.
+    /// The proxy with what its connection proved: the first of these SPIFFE ids that is a workload's of the
+    /// proxy's namespace and, where its node names one (`SERVICE_ACCOUNT`), of its service account.
     ///
     /// # Errors
     /// When there are ids and none is.
@@ -419,7 +421,8 @@ pub struct WasmSupport {
 }
 
 impl WasmSupport {
-    /// The filter and the runtime are needed. A node that lists no extensions has both if its metadata is Istio's.
+    /// The filter and the runtime are needed. A node that lists no extensions has both if its metadata is
+    /// Istio's.
     fn of(node: &Node, metadata: &BTreeMap<String, String>) -> Self {
         let lists = |name: &str| node.extensions.iter().any(|extension| extension.name == name);
         if node.extensions.is_empty() || lists(ISTIO_EXTENSION) {
@@ -434,7 +437,8 @@ impl WasmSupport {
     }
 }
 
-/// Istio's filters are there if the node lists one of them, or, where it lists no extensions, if its metadata is Istio's.
+/// Istio's filters are there if the node lists one of them, or, where it lists no extensions, if its metadata
+/// is Istio's.
 fn has_istio_filters(node: &Node, metadata: &BTreeMap<String, String>) -> bool {
     if node.extensions.is_empty() {
         return metadata.get("ISTIO_VERSION").is_some_and(|version| !version.is_empty());

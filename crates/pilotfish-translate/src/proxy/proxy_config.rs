@@ -5,8 +5,9 @@ use crate::proxy::Proxy;
 use pilotfish_config::mesh::ProxyConfig;
 use std::sync::Arc;
 
-/// The settings in force for proxies that bring these along (`PROXY_CONFIG` as JSON text; empty for none). They stand alone: the
-/// injector merged the mesh's settings into them. Only connection settings are the mesh's where the proxy has none.
+/// The settings in force for proxies that bring these along (`PROXY_CONFIG` as JSON text; empty for none).
+/// They stand alone: the injector merged the mesh's settings into them. Only connection settings are the
+/// mesh's where the proxy has none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct EffectiveProxyConfig(pub Arc<str>);
 
@@ -28,7 +29,8 @@ impl Query for EffectiveProxyConfig {
     }
 }
 
-/// Of the settings that a proxy brings along, those of these names. None at all stay none: then the mesh's count.
+/// Of the settings that a proxy brings along, those of these names. None at all stay none: then the mesh's
+/// count.
 #[must_use]
 pub(crate) fn narrowed(own: &Arc<str>, names: &[&str]) -> Arc<str> {
     match serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(own) {

@@ -1,15 +1,17 @@
-//! By which right a proxy reads Secrets.
+//! Permission of a proxy to read Secrets.
 
 use pilotfish_model::SecretReader;
 
-/// By which right a proxy with an identity reads Secrets. Certificates of authorities in ConfigMaps are for every identity.
+/// Permission of an authenticated proxy to read Secrets. CA certificates in ConfigMaps are readable by every
+/// identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SecretAccess {
-    /// No API server is there that could be asked: of its namespace, it reads what the configuration in force names.
+    /// Without an API server to ask: the proxy reads the Secrets of its namespace that the configuration
+    /// refers to.
     #[default]
     Referenced,
-    /// As the API server says, which is a fact of the world.
+    /// As the API server decides, which is a fact of the world.
     Reviewed(SecretReader),
-    /// None: its identity is one of another cluster than that which the Secrets are of.
+    /// None: the identity belongs to another cluster than the Secrets.
     Foreign,
 }

@@ -77,8 +77,9 @@ impl Query for TargetsOf {
     }
 }
 
-/// Services with selectors: those that select the WorkloadEntry with the proxy's address, else those that select its pod, else (for a
-/// pod that none selects) those without selector that list its address. Where neither is known, those that select its node's labels.
+/// Services with selectors: those that select the WorkloadEntry with the proxy's address, else those that
+/// select its pod, else (for a pod that none selects) those without selector that list its address. Where
+/// neither is known, those that select its node's labels.
 fn by_selector(cx: &Cx<'_>, proxy: &Identity) -> Vec<Target> {
     if let Some(entry) = proxy.workload_entry(cx) {
         let at = SelectingIn::of(&entry);
@@ -92,8 +93,9 @@ fn by_selector(cx: &Cx<'_>, proxy: &Identity) -> Vec<Target> {
     at_addresses(cx, proxy, AtAddress::WithoutSelector)
 }
 
-/// The Services that select the labels of a node whose workload is unknown. A target port with a name is one of the node's
-/// (`POD_PORTS`): where it is none of those, it leads nowhere, and where the node has none, it is unknown (0).
+/// The Services that select the labels of a node whose workload is unknown. A target port with a name is one
+/// of the node's (`POD_PORTS`): where it is none of those, it leads nowhere, and where the node has none, it
+/// is unknown (0).
 fn of_node(cx: &Cx<'_>, proxy: &Identity) -> Vec<Target> {
     let named = |name: &str, port: &Port| {
         let found = proxy.pod_ports.iter().find(|own| own.is_for(name, port.protocol.transport()));
@@ -116,8 +118,8 @@ fn can_select_entries(service: &Service) -> bool {
     service.resolution == Resolution::ClientSideLB && !service.mesh_external
 }
 
-/// The ports of the services that select these labels, without those that have no port on it or the same one with the same protocol
-/// as another.
+/// The ports of the services that select these labels, without those that have no port on it or the same one
+/// with the same protocol as another.
 fn of_selecting(
     cx: &Cx<'_>,
     at: &SelectingIn,
@@ -154,8 +156,8 @@ fn pod_port(pod: &Workload, port: &Port) -> Option<u32> {
     }
 }
 
-/// Where a service port leads on a WorkloadEntry: `ports` by the target port's name, or by the service port's name where the target
-/// port is a number.
+/// Where a service port leads on a WorkloadEntry: `ports` by the target port's name, or by the service port's
+/// name where the target port is a number.
 fn entry_port(entry: &Workload, port: &Port) -> Option<u32> {
     if port.protocol == pilotfish_model::Protocol::Udp {
         return None;
@@ -171,7 +173,8 @@ fn entry_port(entry: &Workload, port: &Port) -> Option<u32> {
 /// Why an endpoint at a proxy's address makes it serve the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AtAddress {
-    /// The service goes by selectors and has none: endpoints of its own registry and the proxy's cluster count.
+    /// The service goes by selectors and has none: endpoints of its own registry and the proxy's cluster
+    /// count.
     WithoutSelector,
     /// The service goes by addresses: endpoints of its own registry count.
     Declared,
@@ -196,7 +199,8 @@ impl AtAddress {
     }
 }
 
-/// The ports of services in the proxy's namespace that it serves for that reason, and whose endpoints are at its addresses.
+/// The ports of services in the proxy's namespace that it serves for that reason, and whose endpoints are at
+/// its addresses.
 fn at_addresses(cx: &Cx<'_>, proxy: &Identity, by: AtAddress) -> Vec<Target> {
     let mut targets = Vec::new();
     for address in proxy.ips.iter().map(ToString::to_string) {
@@ -265,7 +269,8 @@ impl Query for Selecting {
     }
 }
 
-/// Which ports a service has at each address, in the shards of some registries. Cut out so that a proxy reads only its own address.
+/// Which ports a service has at each address, in the shards of some registries. Cut out so that a proxy reads
+/// only its own address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PortsByAddress(ServiceKey, Registries);
 

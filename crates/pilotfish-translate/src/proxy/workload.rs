@@ -48,8 +48,8 @@ impl Identity {
         })
     }
 
-    /// Its WorkloadEntry: a healthy one of its cluster that has its first address. Where several do, the one of its name and namespace, else
-    /// the first of its namespace, else the first.
+    /// Its WorkloadEntry: a healthy one of its cluster that has its first address. Where several do, the one
+    /// of its name and namespace, else the first of its namespace, else the first.
     #[must_use]
     pub(crate) fn workload_entry(&self, cx: &Cx<'_>) -> Option<Arc<Workload>> {
         let mut entries = self.at_first_address(cx, |kind| *kind == WorkloadKind::WorkloadEntry);
@@ -57,8 +57,9 @@ impl Identity {
         self.best_of(&entries).or(entries.first()).cloned()
     }
 
-    /// Its instance in a registry that has no objects: one of its cluster and namespace that has its first address. Where several do,
-    /// the one of its name, else the first. Whether it is ready does not count: one that is not keeps the policies that its labels select.
+    /// Its instance in a registry that has no objects: one of its cluster and namespace that has its first
+    /// address. Where several do, the one of its name, else the first. Whether it is ready does not count:
+    /// one that is not keeps the policies that its labels select.
     #[must_use]
     pub(crate) fn registered(&self, cx: &Cx<'_>) -> Option<Arc<Workload>> {
         let instances = self.at_first_address(cx, |kind| matches!(kind, WorkloadKind::Registered(_)));
@@ -83,8 +84,9 @@ impl Identity {
     }
 }
 
-/// The labels that the registries know for a proxy's workload: of its pod, else of an instance that a registry without objects has at
-/// its address, else of an endpoint at its address of a service that its workload serves by address.
+/// The labels that the registries know for a proxy's workload: of its pod, else of an instance that a
+/// registry without objects has at its address, else of an endpoint at its address of a service that its
+/// workload serves by address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct RegisteredLabels(Identity);
 
@@ -106,8 +108,8 @@ impl Query for RegisteredLabels {
     }
 }
 
-/// The labels of the endpoints of a service that workloads serve by address, by address. Cut out so that a proxy reads only its own
-/// address.
+/// The labels of the endpoints of a service that workloads serve by address, by address. Cut out so that a
+/// proxy reads only its own address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct LabelsByAddress(ServiceKey);
 

@@ -1,4 +1,4 @@
-//! Which virtual services there are, by who sees them behind which gateway.
+//! Index of the virtual services by gateway and by the namespaces that see them.
 
 use super::ir::{ServerHost, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr};
 use super::virtual_service;
@@ -31,18 +31,18 @@ impl Query for AllVirtualServices {
     }
 }
 
-/// Rules by gateway and by who sees them.
+/// Virtual services by gateway and visibility.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct VirtualServiceIndex;
 
-/// Rules of each gateway.
+/// Virtual services of each gateway.
 type ByGateway = BTreeMap<Arc<str>, Vec<Arc<VirtualServiceHeader>>>;
 
 #[derive(Debug, Default, PartialEq)]
 struct Index {
-    /// Rules for their own namespace.
+    /// Virtual services for their own namespace.
     private: BTreeMap<Namespace, ByGateway>,
-    /// Rules exported to a namespace by name.
+    /// Virtual services exported to a namespace by name.
     exported: BTreeMap<Namespace, ByGateway>,
     public: ByGateway,
 }
@@ -84,11 +84,11 @@ fn add(rules: &mut ByGateway, header: &Arc<VirtualServiceHeader>) {
     }
 }
 
-/// The virtual services behind a gateway that a namespace sees: its own private ones, then those exported to it, then the public
-/// ones, each in order of precedence.
+/// The virtual services behind a gateway that a namespace sees: its own private ones, then those exported to
+/// it, then the public ones, each in order of precedence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct VirtualServicesFor {
-    /// The client.
+    /// Namespace of the clients.
     pub namespace: Namespace,
     /// The gateway as `namespace/name`, or [`MESH`](super::ir::MESH).
     pub gateway: Arc<str>,
@@ -107,7 +107,7 @@ impl Query for VirtualServicesFor {
     }
 }
 
-/// The same, found by their hosts.
+/// The virtual services of [`VirtualServicesFor`], indexed by host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct VirtualServicesByHost(pub VirtualServicesFor);
 
@@ -119,8 +119,8 @@ pub(crate) struct HostedVirtualServices {
 }
 
 impl HostedVirtualServices {
-    /// The virtual services that have hosts in common with a server, in order of precedence. Of each pair of hosts that meets, the
-    /// narrower one is common.
+    /// Returns the virtual services that have hosts in common with a server, in order of precedence. The
+    /// common host of an overlapping pair is the narrower one.
     pub(crate) fn meeting(
         &self,
         server: &[ServerHost],
@@ -154,7 +154,7 @@ impl Query for VirtualServicesByHost {
     }
 }
 
-/// A virtual service by its id; `None` when it is gone.
+/// Query for a virtual service by its id; `None` if it does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct VirtualServiceOf(pub VirtualServiceId);
 

@@ -1,4 +1,5 @@
-//! Routing: from VirtualServices, Gateways, Ingresses and the Gateway API to what serves a host and what a router listens on.
+//! Routing: VirtualServices, Gateways, Ingresses and the Gateway API, as virtual services by host and servers
+//! of routers.
 //!
 //! ```text
 //! VirtualService ┐                    ┌ index: RulesFor { namespace, gateway }, RuleOf(id)
@@ -6,8 +7,9 @@
 //! Gateway API    ┘                    └ gateway: the servers of one router, merged
 //! ```
 //!
-//! The arrows of `use` go one way: `virtual_service`, `ingress` and `gateway_api` (the producers) use `ir` and never one another;
-//! `index` and `gateway` use the producers. Which virtual services a sidecar imports is the question of `scope`, which uses this room.
+//! Dependencies go one way: `virtual_service`, `ingress` and `gateway_api` (the producers) use `ir` and never
+//! one another; `index` and `gateway` use the producers. The module `scope`, which uses this one, selects the
+//! virtual services that a sidecar imports.
 
 pub(crate) mod gateway;
 pub(crate) mod gateway_api;

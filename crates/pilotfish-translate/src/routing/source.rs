@@ -1,4 +1,5 @@
-//! Conditions on the source of traffic: they are decided here, so that a proxy gets only the routes that concern it.
+//! Conditions on the source of traffic. They are evaluated here, so that a proxy receives only the routes
+//! that apply to it.
 
 use super::ir::MESH;
 use crate::engine::{Cx, Query};
@@ -8,24 +9,24 @@ use pilotfish_model::{Labels, Namespace, label_subset};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a proxy is to the conditions of a virtual service.
+/// Properties of a proxy that conditions of virtual services match.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Source {
     pub namespace: Namespace,
-    /// Its labels, of which only those in [`SourceLabels`] count.
+    /// Its labels, of which only those in [`SourceLabels`] matter.
     pub labels: Labels,
-    /// The gateways that it is, sorted: `mesh` for a sidecar.
+    /// Gateway names of the proxy, sorted: `mesh` for a sidecar.
     pub gateways: Arc<[Arc<str>]>,
 }
 
 impl Source {
-    /// A sidecar.
     #[must_use]
     pub(crate) fn sidecar(namespace: Namespace, labels: Labels) -> Self {
         Self { namespace, labels, gateways: Arc::from([Arc::from(MESH)]) }
     }
 
-    /// Whether requests of this source can fulfil the condition. Where gateways are named, labels and namespace do not count.
+    /// Returns true if requests of this source can match the condition. If the condition names gateways,
+    /// labels and namespace are ignored.
     #[must_use]
     pub(crate) fn fits(&self, request: &HttpMatchRequest) -> bool {
         if request.gateways.is_empty() {
@@ -34,7 +35,7 @@ impl Source {
         self.is_any(&request.gateways)
     }
 
-    /// Whether TLS connections of this source to a port can fulfil the condition.
+    /// Returns true if TLS connections of this source to a port can match the condition.
     #[must_use]
     pub(crate) fn fits_tls(&self, attributes: &TlsMatchAttributes, port: u32) -> bool {
         (attributes.gateways.is_empty() || self.is_any(&attributes.gateways))
@@ -42,7 +43,7 @@ impl Source {
             && (attributes.port == 0 || attributes.port == port)
     }
 
-    /// Whether TCP connections of this source to a port can fulfil the condition.
+    /// Returns true if TCP connections of this source to a port can match the condition.
     #[must_use]
     pub(crate) fn fits_tcp(&self, attributes: &L4MatchAttributes, port: u32) -> bool {
         (attributes.gateways.is_empty() || self.is_any(&attributes.gateways))
@@ -62,9 +63,9 @@ impl Source {
 /// The labels that VirtualServices match in the source of one kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum SourceLabels {
-    /// Of requests.
+    /// Source labels of HTTP routes.
     Requests,
-    /// Of TCP and TLS connections.
+    /// Source labels of TCP and TLS routes.
     Connections,
 }
 

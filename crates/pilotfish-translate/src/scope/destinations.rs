@@ -1,5 +1,5 @@
-//! Services that a scope sees only because a route leads to them: destinations of the VirtualServices that it imports. A service of the
-//! scope's own namespace is seen so even where it is not exported there.
+//! Services that a scope sees only as destinations of the VirtualServices that it imports. Services of the
+//! scope's own namespace are included even if they are not exported there.
 
 use super::services::only_port;
 use super::visible::HiddenAtHome;
@@ -12,8 +12,8 @@ use pilotfish_model::{Hostname, Namespace, Resolution, Service};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The services that the routes of one egress listener's virtual services lead to, in order of their hosts, with the ports that are used: with a port
-/// of its own, the listener's only.
+/// Query for the destination services of one egress listener's virtual services, ordered by host, with the
+/// ports that routes use; if the listener has a port, with that one only.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct DestinationServicesOf(pub Scope, pub usize);
 
@@ -27,7 +27,7 @@ impl Query for DestinationServicesOf {
         let own = &scope.namespace;
         let hidden = cx.get(&HiddenAtHome(own.clone()));
         let sees_all = listeners.iter().any(|egress| egress.port.is_none() && egress.imports.is_everything());
-        // Where some listener imports everything, routes add only what the namespace hides from itself.
+        // If a listener imports everything, routes add only services that the namespace hides from itself.
         if sees_all && hidden.is_empty() {
             return Vec::new();
         }
@@ -53,7 +53,7 @@ impl Query for DestinationServicesOf {
 /// The ports of a host that routes use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Ports {
-    /// Some route names none.
+    /// Some route has no port.
     All,
     Some(BTreeSet<u32>),
 }
@@ -81,7 +81,8 @@ fn ports_by_host(cx: &Cx<'_>, scope: &Scope, listener: usize) -> BTreeMap<Hostna
     out
 }
 
-/// The best service of each wanted host: of the namespace itself, exported or not, else of those that it may see.
+/// Returns the preferred service of each wanted host: of the namespace itself, exported or not, or else of
+/// those visible to it.
 pub(super) fn best_services<'a, V: Iterator<Item = &'a Arc<Service>>>(
     own: &Namespace,
     hidden: &'a [Arc<Service>],
@@ -89,7 +90,8 @@ pub(super) fn best_services<'a, V: Iterator<Item = &'a Arc<Service>>>(
     is_wanted: impl Fn(&Hostname) -> bool,
 ) -> BTreeMap<Hostname, Arc<Service>> {
     let mut best: BTreeMap<Hostname, Arc<Service>> = BTreeMap::new();
-    // Of the namespace's own services of a host, that of the first registry wins, then the oldest.
+    // Own services of the namespace come first, then the registry decides; among own services of one
+    // registry, the oldest wins.
     let rank = |service: &Arc<Service>| {
         let is_own = service.namespace == *own;
         let age = if is_own { service.created } else { 0 };
@@ -103,7 +105,7 @@ pub(super) fn best_services<'a, V: Iterator<Item = &'a Arc<Service>>>(
             best.insert(service.hostname.clone(), service.clone());
         }
     }
-    // It also has the endpoints of the other entries that the namespace sees.
+    // The endpoints of other ServiceEntries that the namespace sees are included.
     for service in visible().filter(|service| !service.entries.is_empty()) {
         let held = best.get_mut(&service.hostname).filter(|held| held.namespace == service.namespace);
         if let Some(held) = held.filter(|held| !held.entries.is_superset(&service.entries)) {
@@ -113,8 +115,8 @@ pub(super) fn best_services<'a, V: Iterator<Item = &'a Arc<Service>>>(
     best
 }
 
-/// The service with only some ports; `None` when it has none of them. An alias has the ports of what is
-/// behind it.
+/// Returns the service with only some of its ports; `None` if it has none of them. For an alias, the ports
+/// are those of the service at its end.
 fn only_ports(service: &Arc<Service>, numbers: &BTreeSet<u32>) -> Option<Arc<Service>> {
     if service.resolution == Resolution::Alias {
         return Some(service.clone());
@@ -131,8 +133,8 @@ fn only_ports(service: &Arc<Service>, numbers: &BTreeSet<u32>) -> Option<Arc<Ser
     Some(Arc::new(narrowed))
 }
 
-/// The hosts and ports (0: any) that the routes of a virtual service lead to, for clients of a namespace:
-/// aliases, and what is behind them.
+/// Query for the destination hosts and ports (0: any) of a virtual service, for clients of a namespace:
+/// aliases, and the services at their ends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct DestinationsOf {
     rule: VirtualServiceId,
@@ -157,7 +159,7 @@ impl Query for DestinationsOf {
     }
 }
 
-/// The destinations of all routes that clients of the namespace can take.
+/// Calls `f` for the destinations of all routes that can match clients of the namespace.
 fn each_destination(rule: &VirtualServiceIr, from: &Namespace, mut f: impl FnMut(&Destination)) {
     for route in rule.http.iter().map(HttpRule::whole) {
         if can_come_from(from, route.r#match.iter().map(|condition| condition.source_namespace.as_str())) {
@@ -176,7 +178,8 @@ fn each_destination(rule: &VirtualServiceIr, from: &Namespace, mut f: impl FnMut
     streams.filter_map(|weighted| weighted.destination.as_ref()).for_each(f);
 }
 
-/// Whether some condition of a route takes clients of the namespace; a route without conditions takes all.
+/// Returns true if a condition of a route can match clients of the namespace; a route without conditions
+/// matches all.
 fn can_come_from<'a>(from: &Namespace, mut conditions: impl Iterator<Item = &'a str>) -> bool {
     let takes = |namespace: &str| namespace.is_empty() || *from == namespace;
     match conditions.next() {

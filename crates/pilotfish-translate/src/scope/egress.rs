@@ -1,4 +1,4 @@
-//! The egress listeners of a scope: what each imports, and what happens to traffic for unknown hosts.
+//! Egress listeners of a scope: their imports, and the policy for traffic to unknown hosts.
 
 use super::{Scope, ServiceIn, cluster_host};
 use crate::engine::{Cx, Query};
@@ -13,16 +13,15 @@ use pilotfish_model::{Hostname, Namespace, PortId, Protocol};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// One egress listener: of a Sidecar, or the one that takes everything.
+/// An egress listener: of a Sidecar, or the default one, which imports everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Egress {
     /// Its port; `None` for all ports of its services.
     pub port: Option<EgressPort>,
-    /// The address that it binds; empty for the services' own.
+    /// The bind address; empty for the services' own addresses.
     pub bind: Arc<str>,
-    /// How traffic reaches it.
+    /// Capture of its traffic: by redirection, or by binding the port.
     pub capture: CaptureMode,
-    /// What it imports.
     pub imports: Imports,
 }
 
@@ -63,7 +62,7 @@ impl Imports {
         Self::parse(["*/*"], &Namespace::default())
     }
 
-    /// Reads `namespace/host` entries; `own` stands for `.`. Malformed entries import nothing.
+    /// Parses `namespace/host` entries; `own` replaces `.`. Malformed entries import nothing.
     pub(crate) fn parse<'a>(entries: impl IntoIterator<Item = &'a str>, own: &Namespace) -> Self {
         let mut out = Self::default();
         for entry in entries {
@@ -87,20 +86,20 @@ impl Imports {
         out
     }
 
-    /// Whether nothing that is visible is left out.
+    /// Returns true if all visible services and VirtualServices are imported.
     #[must_use]
     pub(crate) fn is_everything(&self) -> bool {
         let all = |hosts: &HostIndex| hosts.has("*");
         self.everywhere.as_ref().is_some_and(all) && self.excluded.is_empty()
     }
 
-    /// Whether a service of that namespace and host is imported.
+    /// Returns true if a service with that namespace and host is imported.
     #[must_use]
     pub(crate) fn has_service(&self, namespace: &Namespace, host: &Hostname) -> bool {
         self.any(namespace, |hosts| hosts.covers(host)) && !self.excludes(namespace, host)
     }
 
-    /// Whether a VirtualService of that namespace is imported for one of its hosts.
+    /// Returns true if a VirtualService of that namespace is imported for one of its hosts.
     #[must_use]
     pub(crate) fn has_rule_host(&self, namespace: &Namespace, host: &Hostname) -> bool {
         self.any(namespace, |hosts| hosts.meets(host)) && !self.excludes(namespace, host)
@@ -150,18 +149,18 @@ fn port(port: &ListenerPort) -> EgressPort {
     }
 }
 
-/// What happens to traffic for hosts that no service has.
+/// Policy for traffic to hosts without a service (`outboundTrafficPolicy`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EgressPolicy {
-    /// It passes to where the client wanted to go.
+    /// Traffic is passed to its original destination.
     AllowAny,
-    /// It is dropped.
+    /// Traffic to such hosts is dropped.
     RegistryOnly,
-    /// It is sent to a service.
+    /// Traffic is sent to a service.
     Proxy(EgressProxy),
 }
 
-/// Where traffic for unknown hosts is sent.
+/// Destination of traffic to unknown hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EgressProxy {
     /// The host as written.

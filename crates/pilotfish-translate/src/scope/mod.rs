@@ -1,7 +1,7 @@
-//! Scopes: which services a proxy may see, and which one it sees where several share a host.
+//! Scopes: the services that a proxy may see, and the one that it sees if several share a host.
 //!
-//! A scope is chosen by Sidecar objects (or is the default one of a namespace), so all proxies of a namespace usually
-//! share one. A scope has egress listeners: one that takes everything, unless a Sidecar declares others.
+//! A scope is chosen by Sidecar objects (or is the default one of a namespace), so all proxies of a namespace
+//! usually share one. A scope has egress listeners: one for all traffic, unless a Sidecar declares others.
 //!
 //! ```text
 //! Proxy ─▶ Scope ─▶ EgressOf: listeners with their imported hosts ─▶ ListenerServicesOf ─▶ ServicesOf: all of them, one per host
@@ -27,7 +27,7 @@ use pilotfish_config::networking::Sidecar;
 use pilotfish_model::{Labels, Namespace, Typed, label_subset};
 use std::sync::Arc;
 
-/// Which services a proxy sees.
+/// Inputs that determine the services visible to a proxy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Scope {
     /// The kind of the proxy: Sidecar objects do not concern routers.
@@ -39,8 +39,8 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// The scope of a proxy: the oldest Sidecar of its namespace that selects it, else the oldest of its namespace without
-    /// a selector, else that of the root namespace.
+    /// The scope of a proxy: the oldest Sidecar of its namespace that selects it, else the oldest of its
+    /// namespace without a selector, else that of the root namespace.
     #[must_use]
     pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
         let scope = Self { kind: proxy.kind, namespace: proxy.namespace.clone(), sidecar: None };
@@ -78,9 +78,9 @@ struct SidecarsIn(Namespace);
 
 #[derive(Debug, Default, PartialEq)]
 struct Sidecars {
-    /// Those for some workloads, by their labels.
+    /// Sidecars with a selector, by their labels.
     selecting: Vec<(Labels, Arc<str>)>,
-    /// The one for all others.
+    /// The Sidecar for all other workloads.
     default: Option<Arc<str>>,
 }
 

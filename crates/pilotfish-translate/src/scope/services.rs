@@ -1,4 +1,4 @@
-//! The services of a scope: what each egress listener imports, and all of them together, one per host.
+//! The services of a scope: imports of each egress listener, and all of them, one per host.
 
 use super::destinations::{DestinationServicesOf, best_services};
 use super::visible::{VisibleServices, services_of_host};
@@ -13,7 +13,8 @@ use std::sync::Arc;
 /// The services that a scope sees, one per host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Services {
-    /// In order of precedence. Ports of several services of one host and namespace are united in the first of them.
+    /// In order of precedence. Ports of several services with one host and namespace are merged into the
+    /// first of them.
     pub list: Vec<Arc<Service>>,
     /// Positions in `list` by host.
     pub by_host: BTreeMap<Hostname, usize>,
@@ -27,18 +28,18 @@ impl Services {
     }
 }
 
-/// The services of a scope in the making.
+/// The services of a scope while they are merged.
 #[derive(Default)]
 struct Merging {
     services: Services,
-    /// The further parts of services, by position: their ports are united at the end.
+    /// Further parts of services, by position: their ports are merged at the end.
     parts: BTreeMap<usize, Vec<Arc<Service>>>,
     /// The ServiceEntries of services, by position: those of all that share a host and namespace.
     entries: BTreeMap<usize, BTreeSet<Arc<str>>>,
 }
 
 impl Merging {
-    /// Adds a service, unless a better one has its host.
+    /// Adds a service, unless one with higher precedence has its host.
     fn add(&mut self, service: &Arc<Service>) {
         let Services { list, by_host } = &mut self.services;
         let Some(&index) = by_host.get(&service.hostname) else {
@@ -81,12 +82,13 @@ impl Merging {
     }
 }
 
-/// Whether two services of one host are parts of the same: only then are their ports united.
+/// Returns true if two services with one host are parts of the same service. Only then are their ports
+/// merged.
 fn can_merge(a: &Service, b: &Service) -> bool {
     a.namespace == b.namespace && a.resolution == b.resolution && a.mesh_external == b.mesh_external
 }
 
-/// Of each part, the ports that no earlier part has.
+/// Adds the ports of each part that no earlier part has.
 fn unite_ports(held: &mut Arc<Service>, parts: &[Arc<Service>]) {
     let mut known: BTreeSet<PortId> = held.ports.iter().map(Port::id).collect();
     let mut ports = held.ports.to_vec();
@@ -100,8 +102,9 @@ fn unite_ports(held: &mut Arc<Service>, parts: &[Arc<Service>]) {
     }
 }
 
-/// The services that one egress listener of a scope imports, in order of precedence. Several may have one host (ServiceEntries of one
-/// namespace, or a ServiceEntry beside a Kubernetes Service). With a port, services have only that port.
+/// The services that one egress listener of a scope imports, in order of precedence. Several may have one
+/// host (ServiceEntries of one namespace, or a ServiceEntry beside a Kubernetes Service). With a port,
+/// services have only that port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ListenerServicesOf(pub Scope, pub usize);
 
@@ -124,8 +127,8 @@ impl Query for ListenerServicesOf {
     }
 }
 
-/// The service with no other port than that one; `None` when it does not have it. An alias has the ports of
-/// what is behind it.
+/// Returns the service with only that port; `None` if it does not have it. For an alias, the ports are those
+/// of the service at its end.
 pub(super) fn only_port(service: &Arc<Service>, id: PortId) -> Option<Arc<Service>> {
     if service.resolution == Resolution::Alias {
         return Some(service.clone());
@@ -139,7 +142,8 @@ pub(super) fn only_port(service: &Arc<Service>, id: PortId) -> Option<Arc<Servic
     Some(Arc::new(narrowed))
 }
 
-/// Where several namespaces have a host, the proxy's own wins, else one whose service is of the first registry in order, else the first.
+/// If a host is in several namespaces, keeps the proxy's own, or that of the first registry, or else the
+/// first one.
 fn one_namespace_per_host(mut services: Vec<Arc<Service>>, own: &Namespace) -> Vec<Arc<Service>> {
     let mut chosen: BTreeMap<Hostname, (Precedence, Namespace)> = BTreeMap::new();
     for service in &services {
@@ -155,10 +159,11 @@ fn one_namespace_per_host(mut services: Vec<Arc<Service>>, own: &Namespace) -> V
     services
 }
 
-/// How good a service is among those of its host: whether it is of another namespace, then its registry. Smaller is better.
+/// Precedence among services with one host: true for another namespace, then the registry. The smallest value
+/// wins.
 type Precedence = (bool, Option<Provider>);
 
-/// How good a service is for clients of a namespace, where the registry does not count among services of that namespace.
+/// Returns the precedence for clients of a namespace; the registry is ignored for services of that namespace.
 fn precedence(service: &Service, own: &Namespace) -> Precedence {
     let other = service.namespace != *own;
     (other, other.then_some(service.provider))
@@ -189,8 +194,8 @@ impl Query for ServicesOf {
     }
 }
 
-/// The service that clients of a namespace without a Sidecar see for a host to which one of their routes leads: the one of
-/// [`ServicesOf`], from the services of that host alone.
+/// Returns the destination service that clients of a namespace without a Sidecar see for a host: as in
+/// [`ServicesOf`], but read from the services of that host alone.
 pub(crate) fn service_seen(
     cx: &Cx<'_>,
     kind: ProxyKind,
@@ -208,7 +213,8 @@ pub(crate) fn service_seen(
     services.finish().list.pop()
 }
 
-/// The service of a host that sidecars of a namespace without a Sidecar listen for: the last one stands for several, as in routes.
+/// Returns the service for which sidecars of a namespace without a Sidecar have listeners: the last of
+/// several, as in routes.
 pub(crate) fn service_listened_for(cx: &Cx<'_>, from: &Namespace, host: &Hostname) -> Option<Arc<Service>> {
     let (visible, _) = services_of_host(cx, host, from);
     imported(ProxyKind::Sidecar, from, &visible).pop()
@@ -219,7 +225,7 @@ fn imported(kind: ProxyKind, from: &Namespace, visible: &VisibleServices) -> Vec
     if kind == ProxyKind::Router { all } else { one_namespace_per_host(all, from) }
 }
 
-/// The service that a route of a router leads to: the one of the rule's own namespace comes first.
+/// Returns the destination service of a router's route: one in the rule's own namespace takes precedence.
 pub(crate) fn own_service_seen(
     cx: &Cx<'_>,
     router: &Namespace,
@@ -231,8 +237,8 @@ pub(crate) fn own_service_seen(
     services.iter().find(|service| is_visible(cx, service, router)).cloned()
 }
 
-/// A host as the clusters of its service are called in a scope: with the capitals of the one service that the scope sees, else as it
-/// is given. Routes and listeners name clusters by it, so that they always name one that is there.
+/// Returns a host as it is spelled in cluster names of a scope: with the capitals of the service that the
+/// scope sees, or else as given. Routes and listeners use it, so that the clusters that they name exist.
 pub(crate) fn cluster_host(cx: &Cx<'_>, scope: &Scope, host: &str) -> Arc<str> {
     let seen = Hostname::parse(host).ok().map(|hostname| cx.get(&ServiceIn(scope.clone(), hostname)));
     match seen.as_deref() {

@@ -1,4 +1,4 @@
-//! The virtual services of sidecars: which virtual service serves which host, for one egress listener of a scope.
+//! Virtual services of sidecars, by host, for one egress listener of a scope.
 
 use super::{EgressOf, Scope};
 use crate::engine::{Cx, Query};
@@ -19,7 +19,7 @@ pub(crate) struct MeshVirtualServices {
 }
 
 impl MeshVirtualServices {
-    /// Rules in order of precedence.
+    /// Takes virtual services in order of precedence.
     #[must_use]
     pub(crate) fn new(list: Vec<Arc<VirtualServiceHeader>>) -> Self {
         let mut by_host = HostIndex::default();
@@ -29,7 +29,8 @@ impl MeshVirtualServices {
         Self { list, by_host }
     }
 
-    /// The virtual service that serves the host of a service: the first of exactly this host, else the first of the longest wildcard above it.
+    /// Returns the virtual service for the host of a service: the first with exactly this host, or else the
+    /// first with the longest wildcard that covers it.
     #[must_use]
     pub(crate) fn serving(&self, host: &Hostname) -> Option<&Arc<VirtualServiceHeader>> {
         let (_, positions) = self.by_host.above(host).next()?;
@@ -58,7 +59,7 @@ impl Query for MeshVirtualServicesOf {
         let imported = |header: &&Arc<VirtualServiceHeader>| {
             let namespace = &header.id.namespace;
             header.hosts.iter().any(|host| match header.dialect {
-                // A route of the Gateway API is imported like a service: with its whole host.
+                // A route of the Gateway API is imported like a service: only if its host is covered.
                 RouteDialect::GatewayApi => listener.imports.has_service(namespace, host),
                 _ => listener.imports.has_rule_host(namespace, host),
             })
@@ -67,7 +68,7 @@ impl Query for MeshVirtualServicesOf {
     }
 }
 
-/// The virtual services with routes for TCP or TLS that concern the host of a service, in order of precedence.
+/// Query for the virtual services with TCP or TLS routes for the host of a service, in order of precedence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct StreamVirtualServicesFor {
     pub scope: Scope,

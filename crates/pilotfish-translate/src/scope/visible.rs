@@ -26,8 +26,8 @@ pub(crate) fn is_visible(cx: &Cx<'_>, service: &Service, from: &Namespace) -> bo
     effective_export(cx, service).visible_to(from, &ExportTo::Public)
 }
 
-/// Who sees a service: by itself, else by the mesh's default, and for those of ServiceEntries not farther than the mesh lets the
-/// entries of their namespace be seen.
+/// Who sees a service: by itself, else by the mesh's default, and for those of ServiceEntries not farther
+/// than the mesh lets the entries of their namespace be seen.
 fn effective_export(cx: &Cx<'_>, service: &Service) -> ExportTo {
     let home = &service.namespace;
     let export_to = match &service.export_to {
@@ -85,7 +85,8 @@ fn labels_of_namespace(cx: &Cx<'_>, name: &Namespace) -> LabelMap {
 /// The label that every namespace has with its name.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// All services by who may see them, each list in order of precedence: the oldest first, then by name and namespace.
+/// All services by who may see them, each list in order of precedence: the oldest first, then by name and
+/// namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ByVisibility;
 
@@ -182,7 +183,8 @@ impl Query for VisibleTo {
     }
 }
 
-/// The services of a namespace that it may not see itself, in order of precedence: exported to others only, or to nobody.
+/// The services of a namespace that it may not see itself, in order of precedence: exported to others only,
+/// or to nobody.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct HiddenAtHome(pub(super) Namespace);
 

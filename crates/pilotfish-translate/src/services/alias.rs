@@ -5,11 +5,12 @@ use pilotfish_model::{Hostname, Namespace, Origin, Resolution, Service};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The most aliases in a row (limit `alias-chain`). An alias before more of them leads nowhere, like one in a loop.
+/// The most aliases in a row (limit `alias-chain`). An alias of a longer chain has no destination, like one
+/// in a loop.
 pub(crate) const MAX_ALIAS_CHAIN: usize = 32;
 
-/// The names that lead to each service, for services that have any: the aliases of a service, and theirs. In order of
-/// namespace and host.
+/// Query for the aliases of each service that has any, including aliases of aliases. Ordered by namespace and
+/// host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Aliases;
 
@@ -17,9 +18,9 @@ struct Aliases;
 #[derive(Debug, Default, PartialEq)]
 struct Chains {
     names: BTreeMap<Hostname, Arc<[Hostname]>>,
-    /// The host that is behind each alias.
+    /// The service host at the end of each alias.
     ends: BTreeMap<Hostname, Hostname>,
-    /// The first alias of each chain that has too many behind it.
+    /// The first alias of each chain that exceeds the limit.
     too_long: Vec<Origin>,
 }
 
@@ -52,7 +53,7 @@ impl Query for Aliases {
     }
 }
 
-/// A service that is a name of another.
+/// A service that is an alias of another.
 struct Alias {
     service: Arc<Service>,
     to: Hostname,
@@ -65,14 +66,15 @@ fn external_name(service: &Service) -> Option<Hostname> {
     Hostname::parse(service.kubernetes.as_ref()?.external_name.as_deref()?).ok()
 }
 
-/// Where chains of aliases end. Each alias is followed once, however many lead to it.
+/// Ends of chains of aliases. Each alias is followed once, however many lead to it.
 struct Ends<'a> {
     target: &'a BTreeMap<Hostname, Alias>,
     known: HashMap<&'a Hostname, End<'a>>,
     too_long: Vec<Origin>,
 }
 
-/// Where a chain ends, and how many aliases are in it; `None` when it is a loop, or leads into one, or is too long.
+/// Last host of a chain and number of aliases; `None` for a loop, for a chain that leads into one, and for
+/// one that exceeds the limit.
 type End<'a> = Option<(&'a Hostname, usize)>;
 
 impl<'a> Ends<'a> {
@@ -80,7 +82,7 @@ impl<'a> Ends<'a> {
         Self { target, known: HashMap::new(), too_long: Vec::new() }
     }
 
-    /// Where the chain that begins at a host ends.
+    /// Returns the last host of the chain that starts at a host.
     fn of(&mut self, host: &'a Hostname) -> Option<&'a Hostname> {
         let mut passed = Vec::new();
         let mut at = host;
@@ -89,7 +91,7 @@ impl<'a> Ends<'a> {
                 break *known;
             }
             let Some(alias) = self.target.get(at) else { break Some((at, 0)) };
-            // Whoever comes here again on the way has gone in a circle.
+            // Until its end is known, the name counts as a loop: a chain that returns to it has no end.
             self.known.insert(at, None);
             passed.push((at, alias));
             at = &alias.to;
@@ -108,7 +110,7 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// Whether any name leads to another service. Mostly none does, and then no host needs a result of its own.
+/// True if any alias leads to a service. Most worlds have none, and then no host needs a result of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AnyAlias;
 
@@ -131,7 +133,7 @@ impl Query for AliasesOf {
     }
 }
 
-/// The host behind an alias; `None` for hosts that are none, and for aliases that lead nowhere.
+/// Query for the host at the end of an alias; `None` for other hosts, and for aliases without a destination.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct EndOf(Hostname);
 
@@ -143,7 +145,7 @@ impl Query for EndOf {
     }
 }
 
-/// The aliases that lead nowhere because there are too many in a row.
+/// Query for the aliases of chains that exceed the limit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RefusedAliases;
 
@@ -152,8 +154,8 @@ impl Query for RefusedAliases {
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let fault = format!(
-            "more than {MAX_ALIAS_CHAIN} aliases are behind each other (limit alias-chain): this one leads nowhere, \
-             nor do those that lead to it"
+            "leads through more than {MAX_ALIAS_CHAIN} aliases (limit alias-chain): this alias has no destination, \
+             and neither have aliases that lead to it"
         );
         let refusal = |object: &Origin| Refusal {
             object: object.clone(),
@@ -164,21 +166,21 @@ impl Query for RefusedAliases {
     }
 }
 
-/// The names that lead to the service of a host.
+/// Returns the aliases of a host.
 #[must_use]
 pub(crate) fn names(cx: &Cx<'_>, host: &Hostname) -> Arc<[Hostname]> {
     if *cx.get(&AnyAlias) { Arc::clone(&cx.get(&AliasesOf(host.clone()))) } else { Arc::default() }
 }
 
-/// The host behind an alias; `None` for hosts that are none, and for aliases that lead nowhere.
+/// Returns the host at the end of an alias; `None` for other hosts, and for aliases without a destination.
 #[must_use]
 pub(crate) fn end(cx: &Cx<'_>, host: &Hostname) -> Option<Hostname> {
     if *cx.get(&AnyAlias) { Option::clone(&cx.get(&EndOf(host.clone()))) } else { None }
 }
 
-/// The host that a destination leads to, and its service: those behind an alias, whose own ports mean
-/// nothing. `find` is what the client sees of a host. An alias of a host that the client does not see leads
-/// to the name that is written in it.
+/// Returns the host of a destination and its service; for an alias those at its end, because its own ports
+/// are ignored. `find` looks up a host from the client's perspective. An alias of a host that the client does
+/// not see leads to the name in the alias.
 #[must_use]
 pub(crate) fn behind(
     cx: &Cx<'_>,

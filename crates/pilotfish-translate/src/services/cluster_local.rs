@@ -3,7 +3,7 @@
 use crate::engine::{Cx, Query};
 use pilotfish_config::mesh::ClusterLocal;
 
-/// Which hosts are local to each cluster.
+/// Query for the hosts that are local to each cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClusterLocalHosts;
 

@@ -1,21 +1,21 @@
-//! Hosts, some of them wildcards, found by what they have in common with a host: without a look at all of them.
+//! An index of hosts and wildcards, for lookups by overlap without a scan.
 
 use pilotfish_model::Hostname;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-/// Hosts with the positions of what has them.
+/// Hosts, with the positions of the items that have them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HostIndex {
     positions: BTreeMap<Hostname, Vec<usize>>,
-    /// The wildcards by what is behind their star.
+    /// The wildcards by the suffix after the star.
     wildcards: BTreeMap<Box<str>, Hostname>,
-    /// The hosts by their text read backwards: what is below a wildcard stands together.
+    /// The hosts by their reversed text, so that all hosts below a wildcard are adjacent.
     backwards: BTreeMap<Vec<u8>, Hostname>,
 }
 
 impl HostIndex {
-    /// Adds a host of what is at a position.
+    /// Adds a host of the item at a position.
     pub(crate) fn add(&mut self, host: &Hostname, position: usize) {
         let held = self.positions.entry(host.clone()).or_insert_with(|| {
             self.backwards.insert(backwards(host.as_str()), host.clone());
@@ -29,25 +29,25 @@ impl HostIndex {
         }
     }
 
-    /// Whether that very host is there.
+    /// Returns true if exactly this host is indexed.
     #[must_use]
     pub(crate) fn has(&self, host: &str) -> bool {
         self.positions.contains_key(host)
     }
 
-    /// Whether the host, or a wildcard above it, is there.
+    /// Returns true if the host, or a wildcard that covers it, is indexed.
     #[must_use]
     pub(crate) fn covers(&self, host: &Hostname) -> bool {
         self.has("*") || self.above(host).next().is_some()
     }
 
-    /// Whether something is there that has a host in common with this one.
+    /// Returns true if an indexed host or wildcard overlaps with this one.
     #[must_use]
     pub(crate) fn meets(&self, host: &Hostname) -> bool {
         self.covers(host) || self.below(host).next().is_some()
     }
 
-    /// The host itself and the wildcards above it, as far as they are there, the longest first.
+    /// Returns the indexed entries for the host itself and for wildcards that cover it, the longest first.
     pub(crate) fn above<'a>(&'a self, host: &Hostname) -> impl Iterator<Item = (&'a Hostname, &'a [usize])> {
         let own = self.positions.get_key_value(host).into_iter();
         let ends = if self.wildcards.is_empty() { None } else { Some(ends_above(host)) };
@@ -56,7 +56,8 @@ impl HostIndex {
         own.chain(wildcards).map(|(host, positions)| (host, positions.as_slice()))
     }
 
-    /// What is below a wildcard, without the wildcard itself; nothing is below other hosts. In no useful order.
+    /// Returns the hosts that a wildcard covers, without itself, in no useful order; nothing for a host that
+    /// is no wildcard.
     pub(crate) fn below<'a>(&'a self, host: &Hostname) -> impl Iterator<Item = (&'a Hostname, &'a [usize])> {
         let end = host.as_str().strip_prefix('*').map(backwards);
         let own = host.clone();
@@ -68,7 +69,7 @@ impl HostIndex {
         others.filter_map(|host| Some((host, self.positions.get(host)?.as_slice())))
     }
 
-    /// The positions of what has a host in common with this one, sorted.
+    /// Returns the positions of the items with a host that overlaps with this one, sorted.
     #[must_use]
     pub(crate) fn meeting(&self, host: &Hostname) -> BTreeSet<usize> {
         self.above(host)
@@ -82,10 +83,11 @@ fn backwards(text: &str) -> Vec<u8> {
     text.bytes().rev().collect()
 }
 
-/// What is behind the stars of the wildcards that cover a host, the longest first; not of a wildcard itself.
+/// Returns the suffixes, after the star, of the wildcards that cover a host, the longest first. A wildcard
+/// does not cover itself.
 fn ends_above(host: &Hostname) -> impl Iterator<Item = &str> {
     let text = host.as_str();
-    // Of a wildcard, the part behind the star: `*.a.b` is below `*.b`.
+    // For a wildcard `*.a.b`, the first suffix is `.b`.
     let skip = usize::from(host.is_wildcard());
     let dots = text.match_indices('.').skip(skip);
     dots.filter_map(move |(at, _)| text.get(at..)).chain((text != "*").then_some(""))

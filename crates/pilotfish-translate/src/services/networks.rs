@@ -1,16 +1,16 @@
-//! Networks: the gateways that lead from one to another.
+//! Gateways between networks.
 
 use crate::engine::{Cx, Query};
 use pilotfish_model::{ClusterId, NetworkGateway, NetworkId};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// The gateways that route mutual TLS, by what lies behind them.
+/// Gateways that route mutual TLS, by network and cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Gateways {
     by_network: BTreeMap<NetworkId, Vec<NetworkGateway>>,
     by_cluster: BTreeMap<(NetworkId, ClusterId), Vec<NetworkGateway>>,
-    /// The least common multiple of how many gateways each of them has: weights that are multiplied by it divide evenly.
+    /// Least common multiple of the numbers of gateways: weights that are multiplied by it divide evenly.
     pub factor: u32,
 }
 
@@ -27,7 +27,6 @@ impl Gateways {
         out
     }
 
-    /// Whether there is any.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.by_network.is_empty()
@@ -41,7 +40,8 @@ impl Gateways {
     }
 }
 
-/// Whether a load assignment can hold the gateway: names that were not resolved would make a proxy refuse all of it.
+/// Returns true if the gateway has an IP address. A proxy would reject a load assignment with an unresolved
+/// host name.
 fn is_address(gateway: &NetworkGateway) -> bool {
     gateway.address.parse::<IpAddr>().is_ok()
 }
@@ -58,7 +58,7 @@ impl Query for NetworkGatewaysOf {
     }
 }
 
-/// Stays at the larger number where the result would be too large for a weight.
+/// Returns the larger number if the result would overflow a weight.
 fn lowest_common_multiple(a: u32, b: u32) -> u32 {
     let (mut x, mut y) = (a.max(1), b.max(1));
     while y != 0 {

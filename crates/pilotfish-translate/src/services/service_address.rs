@@ -1,4 +1,4 @@
-//! Which addresses of a service a proxy connects to.
+//! Addresses of a service that a proxy connects to.
 
 use crate::engine::{Cx, Query};
 use crate::proxy::{IpFamilies, Proxy};
@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
-/// Which automatically allocated addresses a proxy resolves.
+/// Automatically allocated addresses that a proxy resolves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Automatic {
     /// None: it does not answer DNS queries of its workload.
     No,
-    /// Those that are stored in the status of ServiceEntries (`DNS_CAPTURE`).
+    /// Addresses that are stored in the status of ServiceEntries (`DNS_CAPTURE`).
     Stored,
     /// Also those that are computed from names (`DNS_AUTO_ALLOCATE` as well).
     All,
@@ -28,15 +28,15 @@ impl Automatic {
     }
 }
 
-/// What a proxy is to the addresses of services.
+/// Properties of a proxy on which the addresses of services depend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AddressView {
-    /// Its cluster, in which services have other addresses; `None` where none has any of that cluster, so that it makes no difference.
+    /// Its cluster, in which services have other addresses; `None` if no service has an address of that
+    /// cluster.
     pub cluster: Option<ClusterId>,
     pub families: IpFamilies,
     /// True if connections to addresses of both families are redirected to it.
     pub both_redirected: bool,
-    /// Which automatically allocated addresses it resolves.
     pub automatic: Automatic,
 }
 
@@ -52,7 +52,7 @@ impl AddressView {
         }
     }
 
-    /// Whether it resolves the addresses that this service was given.
+    /// Returns true if the proxy resolves the automatically allocated addresses of this service.
     fn resolves(&self, service: &Service) -> bool {
         match self.automatic {
             Automatic::No => false,
@@ -84,8 +84,8 @@ impl AddressView {
         service.default_address.clone()
     }
 
-    /// The proxy's cluster, where the Service is headless there and has an address in another cluster: names
-    /// lead to its endpoints.
+    /// Returns the proxy's cluster if the Service is headless there and has an address in another cluster:
+    /// its names resolve to its endpoints.
     #[must_use]
     pub(crate) fn headless_in(&self, service: &Service) -> Option<&ClusterId> {
         let has_address = service.resolution == Resolution::ClientSideLB
@@ -123,8 +123,8 @@ impl AddressView {
         self.all(service).into_iter().skip(1).collect()
     }
 
-    /// The addresses that the proxy can use. With both families and one that is redirected, those of the
-    /// first address's family.
+    /// Returns the addresses that the proxy can use. With two families of which one is redirected, those of
+    /// the first address's family.
     fn fitting(&self, addresses: &[Arc<str>]) -> Vec<Arc<str>> {
         let families = match (self.families, addresses.first()) {
             (IpFamilies::Dual, _) if self.both_redirected => IpFamilies::Dual,

@@ -1,4 +1,4 @@
-//! Short forms of host names: those under which clients in a namespace may call a Kubernetes Service.
+//! Short forms of host names, by which clients in a namespace may call a Kubernetes Service.
 
 /// The short forms of a host for a client that completes names in `domain`.
 #[must_use]
@@ -9,8 +9,8 @@ pub(crate) fn forms(host: &str, domain: &str) -> Vec<String> {
     }
 }
 
-/// The host of the Kubernetes Service that a client with that domain means by a name, or of whose Pod it is the
-/// name, if the name is a short form: `web`, `web.shop`, `web.shop.svc`, `web-0.web.shop`.
+/// Returns the host of the Kubernetes Service to which a short name refers, for a client with that domain:
+/// `web`, `web.shop`, `web.shop.svc`, or the name of a Pod, `web-0.web.shop`.
 #[must_use]
 pub(crate) fn full_name(name: &str, domain: &str) -> Option<String> {
     let (own, suffix) = domain.split_at_checked(domain.find(".svc.")?)?;
@@ -25,8 +25,8 @@ pub(crate) fn full_name(name: &str, domain: &str) -> Option<String> {
     Some(format!("{service}.{namespace}{suffix}"))
 }
 
-/// Of `web.shop.svc.cluster.local`: `web.shop` and `web.shop.svc`, in the own namespace also `web`. Only hosts below the client's
-/// own cluster domain have short forms.
+/// Of `web.shop.svc.cluster.local`: `web.shop` and `web.shop.svc`, in the own namespace also `web`. Only
+/// hosts below the client's own cluster domain have short forms.
 fn kubernetes_forms(host: &str, domain: &str, own_end: usize) -> Option<Vec<String>> {
     let (own, suffix) = domain.split_at_checked(own_end)?;
     if !host.ends_with(suffix) {
@@ -39,7 +39,8 @@ fn kubernetes_forms(host: &str, domain: &str, own_end: usize) -> Option<Vec<Stri
     Some(if namespace == own { vec![name.to_owned(), with_svc, short] } else { vec![short, with_svc] })
 }
 
-/// Without Kubernetes: the part of the host that is not shared with the client's domain, and with the first shared label.
+/// Returns the forms without Kubernetes: the part of the host that is not shared with the client's domain,
+/// and that part with the first shared label.
 fn forms_by_shared_suffix(host: &str, domain: &str) -> Vec<String> {
     let labels: Vec<&str> = host.split('.').collect();
     let shared = labels.iter().rev().zip(domain.split('.').rev()).take_while(|(a, b)| **a == *b).count();

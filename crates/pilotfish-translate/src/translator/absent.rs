@@ -1,8 +1,9 @@
-//! Names that no resource has: what they are answered with is known without computing anything for each, so the memo keeps nothing of them.
+//! Names without a resource. Their response follows from the name, so the memo stores no result for each.
 //!
-//! Clients can make up as many names as their limits allow, and a result of the memo is large beside a name. A load assignment is of a port
-//! and a subset of a host. While no service has that host and port, or no rule of the client has the subset, the name waits here. The subsets
-//! of a host are one result for all of a view's names that wait for one.
+//! Clients can request as many invented names as their limits allow, and a result in the memo is much larger
+//! than a name. The name of a load assignment consists of port, subset and host. While no service has that
+//! host and port, or no rule of the client has the subset, the name is stored here. The subsets of a host are
+//! one result for all names of a view that depend on it.
 
 use crate::engine::memo::{Current, Memo, Node, Query, Touched};
 use crate::engine::{Cx, EncodedResource};
@@ -13,17 +14,16 @@ use pilotfish_model::{ChangeSet, Fact, Hostname, PortId, World};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// Names of a view that were asked for and that no resource has yet, with the host that each is of.
+/// Requested names of a view that no resource has yet, with their hosts.
 #[derive(Default)]
 pub(super) struct Absent {
-    /// In order, so that those of one host are together: it may have very many.
+    /// Sorted, so that the names of a host, which may be very many, are adjacent.
     names: BTreeSet<(Hostname, Arc<str>)>,
     /// The hosts whose subsets are reported when they change.
     watched: HashSet<Hostname>,
 }
 
 impl Absent {
-    /// Every name.
     pub(super) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.names.iter().map(|(_, name)| name)
     }
@@ -39,13 +39,14 @@ impl Absent {
     }
 
     fn add(&mut self, host: Hostname, name: &Arc<str>) {
-        // The text of the host is kept once.
+        // All names of a host share its text.
         let known = self.of(&host).next().map(|(known, _)| known.clone());
         let host = known.unwrap_or(host);
         self.names.insert((host, Arc::clone(name)));
     }
 
-    /// A name was asked for that no resource has. Returns the result that is to be reported when it changes, if it is not yet.
+    /// Records a request for a name without a resource. Returns the result of the host's subsets if its
+    /// changes are not reported yet.
     #[must_use]
     pub(super) fn asked(&mut self, missing: &Missing) -> Option<Arc<Node>> {
         let (host, subsets) = missing.waits_for.as_ref()?;
@@ -53,7 +54,7 @@ impl Absent {
         subsets.clone().filter(|_| self.watched.insert(host.clone()))
     }
 
-    /// Forgets a name. Returns its host if nothing of it needs be reported any more.
+    /// Removes a name. Returns its host if no other name depends on its subsets.
     #[must_use]
     pub(super) fn remove(&mut self, name: &Arc<str>) -> Option<Hostname> {
         let ClusterName { host, .. } = ClusterName::parse(name)?;
@@ -61,7 +62,7 @@ impl Absent {
         self.unwatched(host)
     }
 
-    /// The host, if it was watched and no name waits for it any more.
+    /// Stops watching a host that no name depends on, and returns it if it was watched.
     fn unwatched(&mut self, host: Hostname) -> Option<Hostname> {
         if self.of(&host).next().is_some() || !self.watched.remove(&host) {
             return None;
@@ -73,7 +74,7 @@ impl Absent {
         Some(host)
     }
 
-    /// The hosts among these that names wait for: a cost of the smaller of both.
+    /// Returns the hosts, of these, that names depend on. Iterates over the shorter of both lists.
     fn waiting_for(&self, hosts: &BTreeSet<&Hostname>) -> Vec<Hostname> {
         if self.names.len() >= hosts.len() {
             let waiting = hosts.iter().filter(|host| self.of(host).next().is_some());
@@ -89,18 +90,18 @@ impl Absent {
         waiting
     }
 
-    /// Takes out the names that resources may have now.
+    /// Removes and returns the names that resources may have now.
     fn take(&mut self, host: &Hostname, there: &Clusters) -> Vec<Arc<str>> {
         let most = there.count();
         let few: Vec<Arc<str>> = self.of(host).take(most + 1).map(|(_, name)| Arc::clone(name)).collect();
-        // There may be very many beside few that some resource can have.
+        // A client may have requested very many names, while few are possible.
         let mut found: Vec<Arc<str>> = if few.len() > most { there.names().collect() } else { few };
         found.retain(|name| there.has(name) && self.names.remove(&(host.clone(), Arc::clone(name))));
         found
     }
 }
 
-/// The subsets of a host that the rule has which clients with a view follow.
+/// Query for the subsets of a host in the rules that apply to clients with the view.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SubsetsOf {
     pub(super) view: SharedView,
@@ -118,10 +119,10 @@ impl Query for SubsetsOf {
     }
 }
 
-/// The clusters of a host that there can be.
+/// Clusters of a host that may exist.
 struct Clusters {
     ports: BTreeSet<u32>,
-    /// The host as the services write it, and in small letters.
+    /// The host in the spelling of its services, and in lower case.
     spellings: BTreeSet<Arc<str>>,
     /// The empty one is that of all endpoints.
     subsets: Arc<BTreeSet<String>>,
@@ -147,7 +148,7 @@ impl Clusters {
             && (cluster.subset.is_empty() || self.subsets.contains(&cluster.subset))
     }
 
-    /// How many names [`Self::names`] has, at least.
+    /// Number of names that [`Self::names`] yields.
     fn count(&self) -> usize {
         2 * self.ports.len() * self.spellings.len() * (self.subsets.len() + 1)
     }
@@ -166,7 +167,7 @@ impl Clusters {
     }
 }
 
-/// Whether some service has the port of that name, with the host in this spelling.
+/// Returns true if a service has the cluster's port, and the name ends with a spelling of its host.
 fn has_port(world: &World, cluster: &ClusterName, name: &str) -> bool {
     let mut services = world.services_of_host(&cluster.host).flat_map(|(_, services)| services.iter());
     services.any(|service| {
@@ -178,13 +179,14 @@ fn has_port(world: &World, cluster: &ClusterName, name: &str) -> bool {
 
 /// A name that no resource has.
 pub(super) struct Missing {
-    /// What it is answered with.
+    /// Empty resource that is sent for the name.
     pub(super) answer: EncodedResource,
-    /// The host that would have to come or to change, and the result with its subsets, if it waits for one of these.
+    /// The host whose services must change first, and the result with its subsets, if the name depends on
+    /// them.
     waits_for: Option<(Hostname, Option<Arc<Node>>)>,
 }
 
-/// What a name is answered with that no resource has; `None` when some resource may have the name.
+/// Returns the empty resource for a name that no resource has; `None` if a resource may have the name.
 pub(super) fn of(memo: &Memo, current: &Current, view: &SharedView, name: &str) -> Option<Missing> {
     let waits_for = match view.absence(name)? {
         Absence::Always => None,
@@ -202,7 +204,7 @@ pub(super) fn of(memo: &Memo, current: &Current, view: &SharedView, name: &str) 
 }
 
 impl Translator {
-    /// Names that no resource had, and that one may have now.
+    /// Reports names without a resource that may have one now.
     pub(super) fn report_absent(
         &self,
         current: &Current,
@@ -231,7 +233,7 @@ impl Translator {
         }
     }
 
-    /// The views and hosts whose names may be those of resources now.
+    /// Returns the views and hosts whose names may have resources now.
     fn waiting_for(
         &self,
         changes: &ChangeSet,

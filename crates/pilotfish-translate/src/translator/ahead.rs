@@ -1,8 +1,8 @@
-//! What one reader needs much of, computed on several processors: a first proxy's view has results for every service, and until it is
-//! there nobody else has work.
+//! Parallel computation of many results for one reader. The first view of a proxy needs results for every
+//! service, and the other processors are idle until it is computed.
 //!
-//! Each result is computed by whichever thread comes to it first, and found by the others, so what is read does not depend on who computed
-//! it.
+//! Each result is computed by the thread that requests it first, and shared with the others, so the results
+//! do not depend on the threads.
 
 use crate::engine::memo::{Current, Memo};
 use crate::engine::{Query, ResourceBatchKey};
@@ -14,13 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// So many results are looked at first: where they are there already, the rest is taken to be there, too.
+/// Number of results that are read first. If they take fewer computations than this, the others are assumed
+/// to be in the memo.
 const PROBED: usize = 32;
-/// More threads than that would wait for each other's locks.
+/// More threads would contend for locks.
 pub(super) const MOST_HELPERS: usize = 7;
 
-/// Threads that may help readers, of all readers of a translator together: where each processor has a reader of its own, there is nothing
-/// to win.
+/// Threads that may help readers, in total for all readers of a translator: if every processor has a reader
+/// already, helpers gain nothing.
 pub(super) struct Helpers {
     free: AtomicUsize,
 }
@@ -37,8 +38,8 @@ impl Helpers {
         Self { free: AtomicUsize::new(most) }
     }
 
-    /// Runs `compute` for each item, which asks the memo for a result and drops it. Ends early, but after one result at least, when the next
-    /// world waits.
+    /// Runs `compute` for each item, which requests a result from the memo and drops it. Stops early, but not
+    /// before one result was computed, if the next world waits.
     pub(super) fn compute<T: Sync>(&self, memo: &Memo, items: &[T], compute: impl Fn(&T) + Sync) {
         let (probed, rest) = items.split_at(items.len().min(PROBED));
         let before = memo.computed();
@@ -63,7 +64,7 @@ impl Helpers {
         };
         thread::scope(|scope| {
             for _ in 0..taken.count {
-                // Where the system has no thread left, this one does it all.
+                // If no thread can be started, this one computes everything.
                 let named = thread::Builder::new().name("translate".into());
                 if named.spawn_scoped(scope, work).is_err() {
                     break;
@@ -83,7 +84,7 @@ impl Helpers {
     }
 }
 
-/// Helpers of one reader, until it is dropped.
+/// Helpers reserved by one reader until the guard is dropped.
 struct Taken<'a> {
     helpers: &'a Helpers,
     count: usize,
@@ -95,21 +96,21 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// So many results are computed before it is looked at whether they are more than a proxy can have.
+/// Number of results that are computed in parallel between two checks of the limits of a proxy.
 const AT_A_TIME: usize = 1_024;
 
 impl Snapshot<'_> {
-    /// Computes what [`Self::names`] of a view needs. Returns whether that is done: where the next world waits, it ends after the first batch
-    /// that was not there yet.
+    /// Computes the results that [`Self::names`] of a view needs. Returns true if all are computed; if the
+    /// next world waits, it stops after the first batch that was missing.
     #[must_use]
     pub fn prepare(&self, id: ViewId) -> bool {
         self.parts(id).iter().all(|part| self.prepare_part(*part))
     }
 
-    /// Computes what [`Self::get`] of these names needs, for views that are subscribed by name; less than all of it where the next world
-    /// waits. It changes nothing but how soon they are answered.
+    /// Computes the results that [`Self::get`] of these names needs, for views that are subscribed by name.
+    /// Stops early if the next world waits. This affects speed alone.
     pub fn prepare_names(&self, id: ViewId, names: &[Arc<str>]) {
-        // Nobody can help with so few, and looking at them first would be work done twice.
+        // Helpers would not speed up so few, and all of them would be read twice.
         if names.len() < 2 * PROBED {
             return;
         }
@@ -137,7 +138,7 @@ impl Snapshot<'_> {
             |batch_key: &ResourceBatchKey| Generate { view: view.clone(), batch_key: batch_key.clone() };
         let before = memo.computed();
         let mut budget = ViewBudget::default();
-        // Of all batches that were computed ahead: what a proxy cannot have is not computed.
+        // Total size of the batches computed ahead; batches beyond the limit of a proxy are not computed.
         let bytes = AtomicUsize::new(0);
         let ahead = |key: &&ResourceBatchKey| {
             if bytes.load(Ordering::Relaxed) <= MAX_PROXY_BYTES {

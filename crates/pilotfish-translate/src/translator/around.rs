@@ -1,5 +1,5 @@
-//! What there is around a service: who sees it, routes of its host and to it, policies of its clients and of its workloads. By the same queries that
-//! make resources.
+//! Objects related to a service: proxies that see it, routes of its host and to it, policies of its clients
+//! and of its workloads. They come from the queries that generate resources.
 
 use super::Snapshot;
 use crate::engine::{Cx, Query, reference};
@@ -19,7 +19,8 @@ use pilotfish_model::{Hostname, Kind, Labels, Namespace, ObjectKey, Origin, Serv
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Routes for a host, or that lead to it: of a VirtualService, an Ingress, or a route of the Gateway API.
+/// Routes of a host, or with the host as destination: of a VirtualService, an Ingress, or a route of the
+/// Gateway API.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostRoutes {
     /// The objects that made them.
@@ -30,7 +31,7 @@ pub struct HostRoutes {
     pub hosts: Vec<Hostname>,
     /// The gateways: `namespace/name`, or `mesh`.
     pub gateways: Vec<Arc<str>>,
-    /// Where they lead: hosts, names completed, and subsets.
+    /// Destinations: full host names, and subsets.
     pub destinations: BTreeSet<(String, String)>,
 }
 
@@ -65,7 +66,7 @@ impl Query for RoutesOf {
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let host = &self.0;
-        // The routes themselves are read only where a name in them may mean this host.
+        // Routes are read only if a name in them may refer to this host.
         let mentions: BTreeSet<(Namespace, Arc<str>)> = cx
             .objects::<VirtualService>()
             .filter(|object| destinations_of(object).any(|named| may_mean(&named.host, host)))
@@ -139,7 +140,7 @@ fn destinations_of(object: &VirtualService) -> impl Iterator<Item = &Destination
     http.chain(tls).chain(tcp)
 }
 
-/// Whether a name as it is written may be completed to a host.
+/// Returns true if a name in an object may be a short form of the host.
 fn may_mean(written: &str, host: &Hostname) -> bool {
     written == host.as_str() || (!written.contains('.') && host.as_str().split('.').next() == Some(written))
 }
@@ -209,7 +210,7 @@ impl Snapshot<'_> {
         self.translator.memo.get(&self.current, &SeenBy(proxy.clone())).0
     }
 
-    /// The Sidecar that narrows what a proxy sees.
+    /// The Sidecar that restricts a proxy's scope.
     #[must_use]
     pub fn sidecar_of(&self, proxy: &Arc<Proxy>) -> Option<ObjectKey> {
         Option::clone(&self.translator.memo.get(&self.current, &SidecarOf(proxy.clone())).0)
@@ -221,7 +222,7 @@ impl Snapshot<'_> {
         self.translator.memo.get(&self.current, &RoutesOf(host.clone())).0
     }
 
-    /// All routes, in the order in which they count.
+    /// All routes, in order of precedence.
     #[must_use]
     pub fn all_routes(&self) -> Arc<Vec<HostRoutes>> {
         self.translator.memo.get(&self.current, &AllRoutes).0
@@ -233,13 +234,15 @@ impl Snapshot<'_> {
         self.translator.memo.get(&self.current, &PoliciesOn(namespace.clone(), labels.clone())).0
     }
 
-    /// The subsets of a service for clients of a namespace, where no workload selector says otherwise.
+    /// The subsets of a service for clients of a namespace, without DestinationRules that have a workload
+    /// selector.
     #[must_use]
     pub fn subsets_of(&self, client: &Namespace, service: &ServiceKey) -> Arc<SubsetLabels> {
         self.translator.memo.get(&self.current, &SubsetsOf(client.clone(), service.clone())).0
     }
 
-    /// The DestinationRules that clients of a namespace use for a service, where no workload selector says otherwise.
+    /// The DestinationRules that clients of a namespace use for a service, without those that have a workload
+    /// selector.
     #[must_use]
     pub fn client_policies_of(&self, client: &Namespace, service: &ServiceKey) -> Arc<Vec<Origin>> {
         self.translator.memo.get(&self.current, &ClientPoliciesOf(client.clone(), service.clone())).0

@@ -1,5 +1,5 @@
-//! How much of one type a proxy is sent that takes the type as a whole: checked batch by batch, so that what is beyond it is not even
-//! computed.
+//! Limits on the resources of one type for a proxy that subscribes to the whole type. Checked batch by batch,
+//! so that batches beyond a limit are not computed.
 
 use crate::engine::{Refusal, ResourceBatch, ResourceBatchKey};
 
@@ -8,7 +8,7 @@ pub(crate) const MAX_PROXY_RESOURCES: usize = 200_000;
 /// The most bytes of them (limit `proxy-bytes`).
 pub(crate) const MAX_PROXY_BYTES: usize = 256 << 20;
 
-/// What is left for a view.
+/// Resources and bytes that remain for a view.
 pub(super) struct ViewBudget {
     resources: usize,
     bytes: usize,
@@ -21,7 +21,7 @@ impl Default for ViewBudget {
 }
 
 impl ViewBudget {
-    /// Takes a batch; `false` when it is too much: then it and all after it are left out.
+    /// Subtracts a batch. Returns false if it exceeds the budget; then it and all later ones are left out.
     pub(super) fn take(&mut self, batch: &ResourceBatch) -> bool {
         let bytes = batch.resources.iter().map(|resource| resource.body.len()).sum();
         let left = self.resources.checked_sub(batch.resources.len()).zip(self.bytes.checked_sub(bytes));
@@ -31,7 +31,7 @@ impl ViewBudget {
         left.is_some()
     }
 
-    /// What is told of the first batch that is left out.
+    /// Returns the refusal for the first batch that is left out.
     pub(super) fn refusal(&self, batch: &ResourceBatch, left_out: usize) -> Option<Refusal> {
         let first = batch.resources.first()?;
         let limit = if self.resources < batch.resources.len() {
@@ -48,8 +48,8 @@ impl ViewBudget {
     }
 }
 
-/// The batches in the order in which they count: what a proxy has of its own first, then services, the oldest first, and at last what
-/// patches add.
+/// Returns the batches in order of importance: the proxy's own resources, then services, oldest first, and
+/// then resources that patches add.
 pub(super) fn by_weight(keys: &[ResourceBatchKey]) -> impl Iterator<Item = &ResourceBatchKey> {
     let weight = |key: &ResourceBatchKey| match key {
         ResourceBatchKey::Static | ResourceBatchKey::Inbound | ResourceBatchKey::Named(_) => 0,

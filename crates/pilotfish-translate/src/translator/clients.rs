@@ -16,34 +16,34 @@ pub(crate) struct Clients {
     next_view: u32,
     pub(crate) ids: HashMap<SharedView, ViewId>,
     pub(crate) views: BTreeMap<ViewId, Viewed>,
-    /// Views that are made of several: by their parts, and the other way round.
+    /// Views that consist of several, by their parts and by number.
     composed_ids: HashMap<Arc<[ViewId]>, ViewId>,
     composed: HashMap<ViewId, Composed>,
     pub(crate) proxies: HashMap<Arc<Proxy>, Connected>,
-    /// Views that perhaps no proxy has any more.
+    /// Views that may have no proxy left.
     gone_views: Vec<ViewId>,
-    /// Views that proxies had until the last world. They are read until all streams of these proxies have switched: a
-    /// view that is missing would seem to have no resources.
+    /// Views that proxies had in the previous world. They are kept until all streams of these proxies have
+    /// switched, because a missing view would look like one without resources.
     replaced_views: Vec<ViewId>,
 }
 
-/// A view that some proxy has, alone or as a part of what it has of a type.
+/// A view of some proxy, alone or as a part of a composed view.
 pub(crate) struct Viewed {
     pub(crate) view: SharedView,
-    /// How many proxies and composed views have it.
+    /// Number of proxies and composed views that use it.
     users: usize,
-    /// Whether its names were read.
+    /// True once the names of the view were read.
     pub(crate) listed: bool,
     /// The batches that are reported when they change.
     pub(crate) rooted: BTreeSet<ResourceBatchKey>,
-    /// Names that no resource has yet, and that are reported when one may.
+    /// Names without a resource, reported when one may exist.
     pub(super) absent: Absent,
 }
 
-/// What proxies have of a type where that is made of several views.
+/// A view that consists of several views, for proxies.
 struct Composed {
     parts: Arc<[ViewId]>,
-    /// How many proxies have it.
+    /// Number of proxies that use it.
     users: usize,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Connected {
 }
 
 impl Clients {
-    /// The numbers of views by type, each with one more proxy that has it.
+    /// Adds a user to the views. Returns their numbers by type.
     pub(crate) fn enter_all(&mut self, views: &[SharedView]) -> BTreeMap<ResourceType, ViewId> {
         let mut by_type: BTreeMap<ResourceType, Vec<&SharedView>> = BTreeMap::new();
         for view in views {
@@ -101,7 +101,7 @@ impl Clients {
         ViewId(self.next_view)
     }
 
-    /// The number of a view that is not made of others.
+    /// Returns the number of a view that is not composed.
     fn number(&mut self, view: &SharedView) -> ViewId {
         if let Some(id) = self.ids.get(view) {
             return *id;
@@ -119,12 +119,12 @@ impl Clients {
         id
     }
 
-    /// The views that one is made of: itself, where it is not made of others.
+    /// Returns the parts of a view; a view that is not composed is its own part.
     pub(crate) fn parts(&self, id: ViewId) -> Arc<[ViewId]> {
         self.composed.get(&id).map_or_else(|| Arc::from([id]), |composed| composed.parts.clone())
     }
 
-    /// One proxy less has the view; returns whether it was the last.
+    /// Removes a user of the view. Returns true if it was the last.
     fn leave(&mut self, id: ViewId) -> bool {
         let users = match self.composed.get_mut(&id) {
             Some(composed) => &mut composed.users,
@@ -137,12 +137,13 @@ impl Clients {
         *users == 0
     }
 
-    /// The proxy as it is connected already, where an equal one is: each is kept once, however many connections it has.
+    /// Returns the connected proxy that is equal to this one, if any: each is stored once, however many
+    /// connections it has.
     pub(crate) fn shared(&self, proxy: Arc<Proxy>) -> Arc<Proxy> {
         self.proxies.get_key_value(&proxy).map_or(proxy, |(known, _)| known.clone())
     }
 
-    /// A proxy has other views now. Returns its connections.
+    /// Replaces the views of a proxy. Returns its connections.
     pub(crate) fn change_views(&mut self, proxy: &Arc<Proxy>, views: &[SharedView]) -> Vec<ClientId> {
         if !self.proxies.contains_key(proxy) {
             return Vec::new();
@@ -159,7 +160,7 @@ impl Clients {
         clients
     }
 
-    /// Returns whether it was the last connection of the proxy.
+    /// Returns true if it was the last connection of the proxy.
     pub(crate) fn disconnect(&mut self, proxy: &Arc<Proxy>, id: ClientId) -> bool {
         let Some(connected) = self.proxies.get_mut(proxy) else { return false };
         connected.clients.remove(&id);
@@ -176,17 +177,17 @@ impl Clients {
         true
     }
 
-    /// All streams have switched to the views of the last world.
+    /// Marks the views of the previous world as unused, after all streams have switched.
     pub(crate) fn retire(&mut self) {
         self.gone_views.append(&mut self.replaced_views);
     }
 
-    /// How many views wait to be forgotten.
+    /// Number of unused views that are not dropped yet.
     pub(crate) fn gone(&self) -> usize {
         self.gone_views.len()
     }
 
-    /// Takes out the views that no proxy has any more.
+    /// Removes and returns the views without users.
     pub(crate) fn take_gone_views(&mut self) -> Vec<Viewed> {
         let mut gone = std::mem::take(&mut self.gone_views);
         let mut taken = Vec::new();

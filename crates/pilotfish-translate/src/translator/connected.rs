@@ -1,4 +1,4 @@
-//! The proxies that are connected, for those who ask what they get.
+//! Accessors to the connected proxies.
 
 use super::{ClientId, Translator};
 use crate::proxy::Proxy;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Translator {
-    /// Another translator of an empty world, with the settings of this one: for those who ask what would be.
+    /// Creates a translator of an empty world with the same settings, for dry runs.
     #[must_use]
     pub fn scratch(&self) -> Self {
         Self::with_domain(self.memo.domain().clone())
@@ -19,7 +19,7 @@ impl Translator {
         self.memo.domain()
     }
 
-    /// The connected proxies, as their connections proved them to be.
+    /// The connected proxies, with the identities that their connections proved.
     #[must_use]
     pub fn proxies(&self) -> BTreeMap<ClientId, Arc<Proxy>> {
         let clients = self.clients.lock();

@@ -1,4 +1,4 @@
-//! What a proxy sees of a host and why, by the same queries that make its resources.
+//! Visibility of a host for a proxy, with reasons, from the queries that generate the proxy's resources.
 
 use super::Snapshot;
 use crate::engine::{Cx, Query};
@@ -9,25 +9,25 @@ use crate::xds::eds::{ConsideredFor, EndpointView, Unsent};
 use pilotfish_model::{Endpoint, ExportTo, Hostname, Kind, ObjectKey, Origin, Service, ServiceKey};
 use std::sync::Arc;
 
-/// What a proxy sees of a host.
+/// Services of a host from the perspective of a proxy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostSeen {
     /// The service that it sees.
     pub service: Option<Arc<Service>>,
-    /// The other services of the host, and why it does not see them.
+    /// The other services of the host, and why they are hidden.
     pub others: Vec<(Arc<Service>, Unseen)>,
-    /// The Sidecar that narrows what it sees.
+    /// The Sidecar that restricts the proxy's scope.
     pub sidecar: Option<ObjectKey>,
 }
 
 /// Why a proxy does not see a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unseen {
-    /// It is not exported to the proxy's namespace: what it says.
+    /// It is exported to other namespaces only, which are listed.
     NotExported(ExportTo),
-    /// The Sidecar of the proxy does not import it.
+    /// The proxy's Sidecar does not import it.
     OutsideSidecar,
-    /// Another service of the host is in its place.
+    /// Another service with the host takes precedence.
     Overruled,
 }
 
@@ -79,14 +79,15 @@ impl Query for EndpointViewOf {
     }
 }
 
-/// Localities that are asked to be ranked and are not.
+/// A locality setting that has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unranked {
     /// The objects of the DestinationRule that applies.
     pub rule: Vec<Origin>,
 }
 
-/// Whether the rule of a proxy for a port and subset asks for priorities by locality and cannot have them.
+/// Query for a DestinationRule that enables priorities by locality for a port and subset without outlier
+/// detection, which they require.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct UnrankedFor {
     proxy: Arc<Proxy>,
@@ -110,8 +111,8 @@ impl Query for UnrankedFor {
 }
 
 impl Snapshot<'_> {
-    /// The DestinationRule by which a proxy asks for priorities by locality of a port and subset (empty for the host itself) without noticing
-    /// endpoints that fail, so that it gets none. `None` where it does not ask, or gets them.
+    /// Returns the DestinationRule that enables priorities by locality for a port and subset (empty for the
+    /// host itself) without outlier detection, so that Envoy ignores them; `None` if there is no such rule.
     #[must_use]
     pub fn unranked(
         &self,
@@ -125,14 +126,15 @@ impl Snapshot<'_> {
         Option::clone(&self.translator.memo.get(&self.current, &query).0)
     }
 
-    /// What a proxy sees of a host, and which services of it it does not see.
+    /// Returns the service of a host that a proxy sees, and the others that it does not see.
     #[must_use]
     pub fn host_seen(&self, proxy: &Arc<Proxy>, host: &Hostname) -> HostSeen {
         let query = HostFor(proxy.clone(), host.clone());
         HostSeen::clone(&self.translator.memo.get(&self.current, &query).0)
     }
 
-    /// The endpoints of the service of a cluster, and why a proxy does not get them; `None` for those that it gets.
+    /// Returns the endpoints of a cluster's service, each with the reason why it is not sent to the proxy, if
+    /// it is not.
     #[must_use]
     pub fn endpoints_considered(
         &self,

@@ -1,4 +1,4 @@
-//! Which gateways a router has, by the query that makes its listeners: for those who ask why, or who would be one.
+//! Gateways of a router, and reasons for it, from the query that generates its listeners.
 
 use super::Snapshot;
 use crate::engine::{Cx, Query};
@@ -9,7 +9,7 @@ use pilotfish_model::{Hostname, Labels, Namespace, Origin};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The gateways that there are, as one router stands to them.
+/// All gateways from the perspective of one router.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GatewaysConsidered {
     /// The labels by which gateways select the router.
@@ -18,25 +18,25 @@ pub struct GatewaysConsidered {
     pub all: Vec<GatewayConsidered>,
 }
 
-/// A gateway, and whether a router has it.
+/// A gateway, and its relation to a router.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GatewayConsidered {
     /// The objects that made it.
     pub objects: Vec<Origin>,
     /// The ports of its servers.
     pub ports: BTreeSet<u32>,
-    /// Which routers have it.
+    /// Routers that the gateway applies to.
     pub selection: GatewaySelection,
-    /// Whether this router has it.
+    /// True if the gateway applies to this router.
     pub has: bool,
 }
 
-/// Which routers have a gateway.
+/// Routers to which a gateway applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GatewaySelection {
-    /// Those with these labels; all for none.
+    /// Routers with these labels; all routers if empty.
     Labels(BTreeMap<String, String>),
-    /// Those that these Services lead to (Gateway API).
+    /// Routers that are endpoints of these Services (Gateway API).
     Services(Vec<Hostname>),
 }
 
@@ -70,7 +70,7 @@ impl Query for GatewaysFor {
     }
 }
 
-/// Whether some gateway is for this router rather than for any.
+/// True if a gateway applies to this router in particular, and not to all routers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct IsGateway(Arc<Proxy>);
 
@@ -104,20 +104,21 @@ impl Query for GatewaySelectors {
 }
 
 impl Snapshot<'_> {
-    /// All gateways, and which of them a router has.
+    /// Returns all gateways, with those that apply to the router.
     #[must_use]
     pub fn gateways_considered(&self, proxy: &Arc<Proxy>) -> Arc<GatewaysConsidered> {
         self.translator.memo.get(&self.current, &GatewaysFor(proxy.clone())).0
     }
 
-    /// Whether a gateway selects this router by labels, or a Service of one leads to it. A gateway without a selector is for all routers, and
-    /// tells nothing of which proxies are any.
+    /// Returns true if a gateway selects this router by labels, or a Service of a gateway leads to it. A
+    /// gateway without a selector applies to all routers and does not count.
     #[must_use]
     pub fn is_gateway(&self, proxy: &Arc<Proxy>) -> bool {
         *self.translator.memo.get(&self.current, &IsGateway(proxy.clone())).0
     }
 
-    /// The labels by which gateways select routers, each with the namespace of the first gateway that has them.
+    /// The labels by which gateways select routers, each with the namespace of the first gateway that has
+    /// them.
     #[must_use]
     pub fn gateway_selectors(&self) -> Arc<BTreeMap<BTreeMap<String, String>, Namespace>> {
         self.translator.memo.get(&self.current, &GatewaySelectors).0

@@ -1,4 +1,5 @@
-//! The entry point of this crate: proxies connect, worlds are published, and each publication returns which resources changed in which views.
+//! The entry point of this crate: proxies connect, worlds are published, and each publication returns the
+//! changed resources of each view.
 
 mod absent;
 mod ahead;
@@ -31,29 +32,27 @@ use pilotfish_proto::ResourceType;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What a proxy has of one type, by a number that is never used again. Several proxies may have it, and it may be made of parts, which
-/// are views with numbers of their own: see [`Snapshot::parts`].
+/// Number of a proxy's view of one type, never reused. Several proxies may share a view. It may consist of
+/// parts, which are views with numbers of their own: see [`Snapshot::parts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ViewId(pub u32);
 
-/// A connected proxy, by a number that is never used again.
+/// Number of a connected proxy, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
-/// One resource of one view that differs from the world before.
+/// A changed resource of a view.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Change {
-    /// The view, which is not made of others: every view that has it as a part changes with it.
+    /// The view, never a composed one: views that have it as a part change with it.
     pub view: ViewId,
-    /// Its resource type.
     pub resource_type: ResourceType,
-    /// The resource.
     pub name: Arc<str>,
-    /// Whether it is gone, rather than new or different.
+    /// True if the resource was removed, false if it was added or changed.
     pub removed: bool,
 }
 
-/// What a new world means for connected proxies.
+/// Effects of a new world on connected proxies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// The revision of [`Snapshot`]s that show the new world.
@@ -64,7 +63,7 @@ pub struct Changes {
     pub view_changed: Vec<ClientId>,
 }
 
-/// Translates for all connected proxies.
+/// Translator for all connected proxies.
 pub struct Translator {
     memo: Arc<Memo>,
     clients: Arc<Mutex<Clients>>,
@@ -86,7 +85,6 @@ impl Client {
         self.id
     }
 
-    /// The proxy.
     #[must_use]
     pub fn proxy(&self) -> &Arc<Proxy> {
         &self.proxy
@@ -97,7 +95,8 @@ impl Drop for Client {
     fn drop(&mut self) {
         let mut clients = self.clients.lock();
         if clients.disconnect(&self.proxy, self.id) {
-            // Nothing of a proxy outlives its connection by more than the next sweep, also when no world is published.
+            // Results for a proxy are dropped with the next sweep after it disconnects, even if no world is
+            // published.
             self.memo.unroot_heavy(&ViewsOf(self.proxy.clone()), self.proxy.weight());
             drop(clients);
             self.memo.sweep_if_due();
@@ -128,7 +127,7 @@ impl Translator {
         }
     }
 
-    /// Takes in a proxy: finds its views, which stay up to date until the client is dropped.
+    /// Connects a proxy and determines its views, which stay up to date until the client is dropped.
     pub fn connect(&self, proxy: Proxy) -> Client {
         const MANY: usize = 256;
         if self.clients.lock().gone() >= MANY {
@@ -138,9 +137,9 @@ impl Translator {
         let current = self.memo.read();
         let (views, node) = self.memo.get(&current, &ViewsOf(proxy.clone()));
         let mut clients = self.clients.lock();
-        // Equal ones may have come meanwhile.
+        // An equal proxy may have connected in the meantime.
         let proxy = clients.shared(proxy);
-        // Here and below: what is a root and who is connected change together, under the lock of the clients.
+        // Here and below, roots and clients change together, under the lock of the clients.
         self.memo.set_root(node);
         clients.next_client += 1;
         let id = ClientId(clients.next_client);
@@ -154,8 +153,8 @@ impl Translator {
         Client { id, proxy, clients: self.clients.clone(), memo: self.memo.clone() }
     }
 
-    /// Makes a world current and returns what it changes for connected proxies. One caller at a time, who calls [`Self::tidy`] once the
-    /// changes are on their way.
+    /// Makes a world current and returns the changes for connected proxies. There must be one caller at a
+    /// time, which calls [`Self::tidy`] after it has forwarded the changes.
     pub fn publish(&self, world: Arc<World>, changes: &ChangeSet) -> Changes {
         self.clients.lock().retire();
         self.forget_gone();
@@ -165,7 +164,7 @@ impl Translator {
             self.report_proxy(&current, root, &mut out);
         }
         self.report_absent(&current, changes, &touched, &mut out);
-        // What they were is let go one by one: all of it beside all that comes would be twice as much.
+        // Old values are dropped one by one: all of them beside all new ones would double the memory.
         for root in touched {
             self.report_index(&current, &root, &mut out);
             self.report_unit(&current, &root, &mut out);
@@ -175,41 +174,41 @@ impl Translator {
         out
     }
 
-    /// One consistent world with everything that proxies get from it. Holds a lock that blocks the next world: read
-    /// what is needed and drop it, never across an await.
+    /// Locks one consistent world for reading. The next world waits for it: read the needed resources and
+    /// drop it, and never hold it across an await.
     pub fn snapshot(&self) -> Snapshot<'_> {
         Snapshot { translator: self, current: self.memo.read() }
     }
 
-    /// The delegates that are refused in the newest world; the same `Arc` as long as they are the same.
+    /// The refused delegates in the current world; the same `Arc` while they are unchanged.
     pub fn refused_delegates(&self) -> Arc<Vec<RefusedDelegate>> {
         let current = self.memo.read();
         let (refused, node) = self.memo.get(&current, &RefusedDelegates);
-        // Keeps it when the rest is swept away.
+        // A root is not swept.
         self.memo.set_root(node);
         refused
     }
 
-    /// How many results were computed since the start.
+    /// Number of computed results since the start.
     #[must_use]
     pub fn computed(&self) -> u64 {
         self.memo.computed()
     }
 
-    /// How many results are kept.
+    /// Number of results in the memo.
     #[must_use]
     pub fn results(&self) -> usize {
         self.memo.len()
     }
 
-    /// How many different encoded resources results have, and their bytes.
+    /// Number of different encoded resources, and their total size in bytes.
     #[must_use]
     pub fn encoded(&self) -> (usize, usize) {
         self.memo.shared().bodies()
     }
 
-    /// Drops resources of a view that no stream subscribes to any more. A stream that subscribes meanwhile either is seen by `is_wanted`,
-    /// which is asked afterwards, or reads the resource afterwards: both keep it.
+    /// Drops resources of a view that have no subscribers. A stream that subscribes concurrently is either
+    /// seen by `is_wanted`, which is called afterwards, or reads the resource afterwards; both keep it.
     pub fn unsubscribed(&self, id: ViewId, names: &[Arc<str>], is_wanted: &dyn Fn(&str) -> bool) {
         for name in names {
             self.drop_named(id, name);
@@ -233,9 +232,10 @@ impl Translator {
         }
     }
 
-    /// Drops named resources that no stream subscribes to, for whatever reason they were read: those for which `is_wanted` is false. To be called by the task that
-    /// publishes. A resource is dropped first and then checked again: a stream that subscribes meanwhile either is seen by the
-    /// second check or reads the resource afterwards, and both keep it.
+    /// Drops named resources for which `is_wanted` is false, because no stream subscribes to them. Must be
+    /// called by the task that publishes. A resource is dropped first and then checked again: a stream that
+    /// subscribes concurrently is either seen by the second check or reads the resource afterwards, and both
+    /// keep it.
     pub fn retain_named(&self, is_wanted: impl Fn(ViewId, ResourceType, &str) -> bool) {
         let named: Vec<(ViewId, SharedView, Arc<str>)> = {
             let clients = self.clients.lock();
@@ -261,7 +261,7 @@ impl Translator {
         }
     }
 
-    /// A proxy whose own facts changed may have other views now.
+    /// Reports proxies that have other views because their own facts changed.
     fn report_proxy(&self, current: &Current, root: &Touched, out: &mut Changes) {
         let Some(query) = root.query::<ViewsOf>() else { return };
         let views = self.memo.value::<ViewsOf>(current, &root.node, None);
@@ -271,7 +271,7 @@ impl Translator {
         out.view_changed.extend(self.clients.lock().change_views(&query.0, &views));
     }
 
-    /// The names of a view that is taken as a whole: what came and what went.
+    /// Reports added and removed names of a view that is subscribed as a whole.
     fn report_index(&self, current: &Current, root: &Touched, out: &mut Changes) {
         let Some(query) = root.query::<IndexOf>() else { return };
         let Some(id) = self.clients.lock().ids.get(&query.0).copied() else { return };
@@ -295,7 +295,7 @@ impl Translator {
         self.root_batches(current, id, &query.0, index);
     }
 
-    /// The resources of one batch: what differs.
+    /// Reports the changed resources of a batch.
     fn report_unit(&self, current: &Current, root: &Touched, out: &mut Changes) {
         let Some(query) = root.query::<Generate>() else { return };
         let Some(id) = self.clients.lock().ids.get(&query.view).copied() else { return };
@@ -322,7 +322,7 @@ impl Translator {
         }
     }
 
-    /// From now on the batches of this index, and no others of the view, are reported when they change.
+    /// Makes the batches of the index roots, and no others of the view.
     fn root_batches(&self, current: &Current, id: ViewId, view: &SharedView, index: &Index) {
         let new: BTreeSet<ResourceBatchKey> = index.batch_keys.iter().cloned().collect();
         let mut clients = self.clients.lock();
@@ -340,15 +340,15 @@ impl Translator {
         viewed.rooted = new;
     }
 
-    /// Drops what disconnected proxies left behind, and results of earlier worlds. To be called after each publication, and now and then: where no
-    /// world changes, nothing else does it.
+    /// Drops results of disconnected proxies and of earlier worlds. Must be called after each publication,
+    /// and periodically for times without publications.
     pub fn tidy(&self) {
         self.forget_gone();
         self.memo.sweep_if_due();
     }
 
-    /// Drops all that no connected proxy has any more, and all results of earlier worlds. What comes back meanwhile is computed again, so it is
-    /// for times in which nothing is published.
+    /// Drops everything that no connected proxy uses, and all results of earlier worlds. Results that are
+    /// needed again are recomputed, so call it while nothing is published.
     pub fn tidy_all(&self) {
         self.clients.lock().retire();
         self.forget_gone();
@@ -370,46 +370,46 @@ impl Translator {
     }
 }
 
-/// One world, as proxies see it.
+/// One world from the perspective of proxies.
 pub struct Snapshot<'a> {
     translator: &'a Translator,
     current: RwLockReadGuard<'a, Current>,
 }
 
 impl Snapshot<'_> {
-    /// Counts up with every published world.
+    /// Increases with every published world.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.current.revision
     }
 
-    /// The world itself.
     #[must_use]
     pub fn world(&self) -> &Arc<World> {
         &self.current.world
     }
 
-    /// The client's view of a type; `None` when the type is not served to it.
+    /// Returns the client's view of a type; `None` if the client is not served the type.
     #[must_use]
     pub fn view(&self, client: &Client, resource_type: ResourceType) -> Option<ViewId> {
         self.translator.clients.lock().proxies.get(&client.proxy)?.views.get(&resource_type).copied()
     }
 
-    /// Whether the next world waits until nobody has a snapshot of this one. Whoever still needs much gives it back and takes another.
+    /// Returns true while a new world waits until all snapshots of this one are dropped. A caller with much
+    /// left to read drops its snapshot and takes a new one.
     #[must_use]
     pub fn is_waited_for(&self) -> bool {
         self.translator.memo.is_waited_for()
     }
 
-    /// The views that a view is made of; itself alone where it is not made of others. The first one that has a name decides. The first one
-    /// is what few proxies have, and the last one what most have.
+    /// Returns the parts of a view; a view without parts is its own part. If several parts have a name, the
+    /// first one takes precedence. The first part is specific to few proxies, the last one is shared by most.
     #[must_use]
     pub fn parts(&self, id: ViewId) -> Arc<[ViewId]> {
         self.translator.clients.lock().parts(id)
     }
 
-    /// The names of all resources of a view, those of its last part first and of each in the order in which they are sent; empty for views
-    /// that are subscribed by name.
+    /// Returns the names of all resources of a view, starting with its last part, each part in sending order;
+    /// empty for views that are subscribed by name.
     #[must_use]
     pub fn names(&self, id: ViewId) -> Arc<[Arc<str>]> {
         let parts = self.parts(id);
@@ -422,7 +422,8 @@ impl Snapshot<'_> {
         names.filter(|name| seen.insert(Arc::clone(name))).cloned().collect()
     }
 
-    /// A resource of a view. Once it was read, whether it exists or not, its changes are reported for as long as some proxy has the view.
+    /// Returns a resource of a view. From then on, its changes are reported while any proxy has the view,
+    /// even if it does not exist yet.
     #[must_use]
     pub fn get(&self, id: ViewId, name: &str) -> Option<EncodedResource> {
         self.parts(id).iter().find_map(|part| self.get_of(*part, name))
@@ -456,7 +457,8 @@ impl Snapshot<'_> {
         }
     }
 
-    /// What is left out of what connected proxies have, because Envoy would refuse it or because it would be too much.
+    /// Returns the parts of objects that are left out of the resources of connected proxies, because Envoy
+    /// would reject them or because a limit is exceeded.
     #[must_use]
     pub fn refusals(&self) -> BTreeSet<Refusal> {
         let memo = &self.translator.memo;
@@ -490,7 +492,8 @@ impl Snapshot<'_> {
         Some(Option::as_ref(&index)?.names.clone())
     }
 
-    /// A view with its index, if it has one. From the first time on, changes of the index and of all its batches are reported.
+    /// Returns a view with its index, if it has one. From the first call on, changes of the index and of all
+    /// its batches are reported.
     fn index_of(&self, id: ViewId) -> Option<(SharedView, Arc<Option<Index>>)> {
         let (view, is_listed) = {
             let clients = self.translator.clients.lock();
@@ -513,15 +516,15 @@ impl Snapshot<'_> {
     }
 }
 
-/// What there is of a name in a view.
+/// Result of reading a name in a view.
 enum Read {
-    /// No resource has it.
+    /// The name has no resource.
     Missing(Missing),
-    /// The batch that it would be in.
+    /// The batch that would contain the name.
     Batch(ResourceBatchKey, Arc<ResourceBatch>, Arc<Node>),
 }
 
-/// Reads a name of a view, which is in that batch, if it is in any.
+/// Reads a name of a view. `batch_key` is the batch that would contain it.
 fn read(
     memo: &Memo,
     current: &Current,

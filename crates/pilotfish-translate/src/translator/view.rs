@@ -1,7 +1,8 @@
-//! Views: for each resource type, the facets of a proxy that its resources may depend on, and nothing else.
+//! Views: for each resource type, the facets of a proxy on which its resources may depend.
 //!
-//! Proxies with equal views get equal resources, so a resource is generated once per view, not per proxy. A facet that no
-//! configuration makes use of is left at its default by the view's constructor, which may read the world to find out.
+//! Proxies with equal views get equal resources, so a resource is generated once per view, not per proxy. The
+//! view's constructor leaves facets that the configuration does not use at their defaults; it may read the
+//! world to find out.
 
 use crate::engine::memo::Query;
 use crate::engine::{ByContent, Cx, EncodedResource, Refusal, ResourceBatch, ResourceBatchKey, Shared};
@@ -24,15 +25,12 @@ use std::sync::Arc;
 /// One proxy's view of one resource type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum View {
-    /// Clusters.
     Cluster(ClusterView),
-    /// Load assignments.
     Endpoint(EndpointView),
     /// Listeners, and the patches over them.
     Listener(ListenerView, Layer),
     /// Route configurations, and the patches over them.
     Route(RouteView, Layer),
-    /// Secrets.
     Secret(SecretView),
     /// Extension configurations, and those that patches add.
     Extension(ExtensionView, Layer),
@@ -40,7 +38,6 @@ pub(crate) enum View {
 }
 
 impl View {
-    /// The resource type.
     #[must_use]
     pub(crate) fn resource_type(&self) -> ResourceType {
         match self {
@@ -54,8 +51,9 @@ impl View {
         }
     }
 
-    /// The views of a proxy; a type without one is not served to it. Several views of one type are the parts of what the proxy has of
-    /// it: the first one that has a name decides, and what most proxies share comes last.
+    /// Returns the views of a proxy; types without a view are not served to it. Several views of one type are
+    /// parts: the first one that has a name takes precedence, and the part that most proxies share comes
+    /// last.
     fn all(cx: &Cx<'_>, proxy: &Proxy) -> Vec<Self> {
         let mut views: Vec<Self> = ClusterView::of(cx, proxy).into_iter().map(Self::Cluster).collect();
         views.extend(EndpointView::of(cx, proxy).map(Self::Endpoint));
@@ -73,8 +71,8 @@ impl View {
         views
     }
 
-    /// For types that a proxy takes as a whole: the batches of the whole set, in the order in which they are sent. `None`
-    /// for types (and clients) that subscribe by name.
+    /// Returns the batches of a type that the proxy subscribes to as a whole, in sending order. `None` for
+    /// types (and clients) that subscribe by name.
     fn batch_keys(&self, cx: &Cx<'_>) -> Option<Vec<ResourceBatchKey>> {
         match self {
             Self::Cluster(view) => view.batch_keys(cx),
@@ -90,8 +88,8 @@ impl View {
         }
     }
 
-    /// Whether the mesh-wide settings decide on its resources: timeouts, logs, retries, localities. What patches add, secrets
-    /// and names are as they were written.
+    /// Returns true if mesh-wide settings affect the batch: timeouts, logs, retries, localities. Resources
+    /// that patches add, secrets, extension configurations and name tables do not depend on them.
     fn follows_mesh(&self, batch_key: &ResourceBatchKey) -> bool {
         match self {
             Self::Cluster(_) | Self::Endpoint(_) | Self::Listener(..) | Self::Route(..) => {
@@ -115,17 +113,17 @@ impl View {
     }
 }
 
-/// When no resource has a name.
+/// Condition under which no resource has a name.
 pub(crate) enum Absence {
-    /// Whatever the world is.
+    /// In every world, because of the form of the name.
     Always,
-    /// As long as no service has that host and port, or no rule of the view the subset.
+    /// While no service has that host and port, or no rule of the view the subset.
     While(ClusterName),
 }
 
 impl View {
-    /// Whether no resource has a name: told by the name alone, so that nothing has to be computed or kept for it. `None` for names that
-    /// may have one.
+    /// Returns the condition under which no resource has a name. It depends on the name alone, so that
+    /// nothing has to be computed or stored for it. Returns `None` for names that may have a resource.
     pub(super) fn absence(&self, name: &str) -> Option<Absence> {
         match self {
             Self::Endpoint(_) => Some(ClusterName::parse(name).map_or(Absence::Always, Absence::While)),
@@ -137,7 +135,7 @@ impl View {
         }
     }
 
-    /// What a name is answered with that no resource has.
+    /// Returns the empty resource for a name that no resource has.
     pub(super) fn placeholder(&self, name: &str) -> Option<EncodedResource> {
         match self {
             Self::Endpoint(_) => Some(eds::empty(&name.into())),
@@ -147,7 +145,7 @@ impl View {
     }
 }
 
-/// A view as a part of queries: it is hashed once, for all of the many results that it has.
+/// A view as part of queries, hashed once for its many results.
 pub(crate) type SharedView = ByContent<View>;
 
 /// The views of one proxy.
@@ -199,8 +197,9 @@ impl Query for Generate {
     }
 }
 
-/// The batches of a view that is taken as a whole, in the order in which they are sent; `None` for a view whose resources are subscribed
-/// by name. Apart from [`IndexOf`], so that each of them can be computed for itself before the index needs them all.
+/// The batches of a view that is subscribed as a whole, in sending order; `None` for a view that is
+/// subscribed by name. Separate from [`IndexOf`], so that the batches can be computed in parallel before the
+/// index needs them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct BatchKeysOf(pub(crate) SharedView);
 
@@ -212,7 +211,7 @@ impl Query for BatchKeysOf {
     }
 }
 
-/// Which resources a view that is taken as a whole has, and which batch holds each.
+/// Query for the resource names of a view that is subscribed as a whole, with the batch of each.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct IndexOf(pub(crate) SharedView);
 
@@ -221,16 +220,16 @@ pub(crate) struct IndexOf(pub(crate) SharedView);
 pub(crate) struct Index {
     /// Names in the order in which they are sent.
     pub(crate) names: Arc<[Arc<str>]>,
-    /// The batch that holds a name. Where two make the same name, the first one has it.
+    /// The batch of each name. If two batches have the same name, the first one takes precedence.
     pub(crate) batch_of: BTreeMap<Arc<str>, ResourceBatchKey>,
     /// All batches, also those without resources.
     pub(crate) batch_keys: Arc<[ResourceBatchKey]>,
-    /// What is left out because it would be too much.
+    /// Refusals for batches beyond the limits.
     pub(crate) refused: Arc<[Refusal]>,
 }
 
 impl IndexOf {
-    /// The batches that a proxy can have, and what is told of the others.
+    /// Returns the batches within the limits of a proxy, and the refusal for the others.
     fn affordable<'k>(
         &self,
         cx: &Cx<'_>,

@@ -1,5 +1,5 @@
-//! The resource types, one folder each, all in the same order: the view (which facets of a proxy count), the batches (what is
-//! generated together), the generation.
+//! The resource types, one folder each with the same structure: the view (the relevant facets of a proxy),
+//! the batches (resources that are generated together), the generation.
 
 pub(crate) mod cds;
 pub(crate) mod ecds;

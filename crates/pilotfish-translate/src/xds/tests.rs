@@ -18,7 +18,8 @@ use prost::Message;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The names of the clusters of services that a proxy has, and of those that its routes and listeners lead to.
+/// The names of the clusters of services that a proxy has, and of those that its routes and listeners lead
+/// to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ClusterNames(Proxy);
 

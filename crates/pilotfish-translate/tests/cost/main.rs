@@ -1,5 +1,5 @@
-//! What translation costs: worlds of the shapes that multiply worst, at two sizes. The work, counted as bytes that are allocated and as
-//! results that are computed, grows no faster than what was read and what is sent.
+//! What translation costs: worlds of the shapes that multiply worst, at two sizes. The work, counted as bytes
+//! that are allocated and as results that are computed, grows no faster than what was read and what is sent.
 #![allow(clippy::unwrap_used, reason = "a test fails this way")]
 
 mod endpoint;

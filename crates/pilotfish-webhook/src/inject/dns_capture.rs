@@ -1,19 +1,19 @@
-//! DNS capture, which the sidecars of Pilotfish do not have: Istio's agent answers the queries of a Pod, and there is none beside a stock
-//! Envoy. Envoy's own DNS filter is no substitute: it answers `NXDOMAIN` to a query for IPv6 addresses of a name that has IPv4 ones, which makes
-//! musl's resolver find nothing, and refuses every query that is not for addresses. So queries take their usual way, and who asks for more is
-//! told.
+//! DNS capture, which Pilotfish's sidecars do not support: Istio's agent answers the queries of a Pod, and a
+//! stock Envoy has no agent. Envoy's DNS filter cannot replace it: it answers `NXDOMAIN` to a query for IPv6
+//! addresses of a name with IPv4 addresses only, so that musl's resolver finds nothing, and refuses all
+//! queries that are not for addresses. So queries are not captured, and Pods that ask for it get a warning.
 
 use super::json::Json;
 use std::collections::BTreeMap;
 
-/// The annotation with settings of a Pod's own proxy.
+/// Annotation with settings of a Pod's own proxy.
 const CONFIG: &str = "proxy.istio.io/config";
-/// The environment variable by which Istio's agent captures DNS; the metadata of its node has it as `DNS_CAPTURE`.
+/// Environment variable that enables DNS capture in Istio's agent; `DNS_CAPTURE` in the metadata of its node.
 const CAPTURE: &str = "ISTIO_META_DNS_CAPTURE";
-/// What a template mentions that brings something to answer queries.
+/// Words of templates that bring their own DNS capture.
 pub(super) const MENTIONED: [&str; 2] = [CAPTURE, "DNS_CAPTURE"];
 
-/// What to tell of a Pod whose annotations ask for DNS capture.
+/// Warning for a Pod whose annotations ask for DNS capture.
 pub(super) fn warning(annotations: &BTreeMap<&str, &str>) -> Option<String> {
     let written = annotations.get(CONFIG)?;
     let warning = |why: &str| Some(format!("metadata.annotations[{CONFIG:?}]: {why}"));

@@ -1,49 +1,46 @@
-//! Files with objects: those that make Pods get a sidecar, everything else stays as it was written.
+//! Injection into files with objects: workloads receive a sidecar, everything else stays as written.
 
 use super::json::Json;
 use super::{Injector, TemplateError};
 use std::fmt::Write;
 
-/// The largest document, in bytes.
+/// Maximum size of a document in bytes.
 const LARGEST: usize = 16 << 20;
-/// Lists in lists that are followed.
+/// Maximum nesting of lists.
 const DEEPEST: usize = 8;
 
-/// A file cannot be injected.
+/// Error of an injection into a file.
 #[derive(Debug, thiserror::Error)]
 pub enum InjectError {
-    /// A document is no YAML.
+    /// A document is not valid YAML.
     #[error("document {document}: {why}")]
     Document {
-        /// Which, counted from 1.
+        /// Index of the document, counted from 1.
         document: usize,
-        /// Why not.
         why: String,
     },
     /// The template fails for an object.
     #[error("document {document}: {error}")]
     Template {
-        /// Which, counted from 1.
+        /// Index of the document, counted from 1.
         document: usize,
-        /// How.
         error: TemplateError,
     },
 }
 
-/// A text with sidecars.
+/// A file with sidecars.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Injected {
-    /// The text.
     pub text: String,
-    /// What its Pods ask for and do not get, a sentence each with the object that it is about.
+    /// Unsupported settings of its Pods, one sentence each, with the object.
     pub warnings: Vec<String>,
 }
 
-/// Adds sidecars to the workloads of a YAML or JSON text. Documents without any are given back letter by letter; of the others
-/// comments are lost, and nothing else.
+/// Adds sidecars to the workloads of a YAML or JSON text. Documents without workloads stay byte for byte; the
+/// others only lose their comments.
 ///
 /// # Errors
-/// When a document cannot be read or the template fails.
+/// If a document cannot be parsed or the template fails.
 pub fn inject_documents(injector: &Injector, text: &str) -> Result<Injected, InjectError> {
     let mut out = Injected { text: String::with_capacity(text.len() + 4096), warnings: Vec::new() };
     for (index, (separator, document)) in documents(text).into_iter().enumerate() {
@@ -56,7 +53,7 @@ pub fn inject_documents(injector: &Injector, text: &str) -> Result<Injected, Inj
     Ok(out)
 }
 
-/// The documents, each with the separator line before it.
+/// Documents, each with the separator line before it.
 fn documents(text: &str) -> Vec<(&str, &str)> {
     let mut documents = Vec::new();
     let (mut separator, mut start, mut position) = (0..0, 0, 0);
@@ -69,11 +66,11 @@ fn documents(text: &str) -> Vec<(&str, &str)> {
         position = next;
     }
     documents.push((separator, start..text.len()));
-    // Ranges of whole lines of the text itself.
+    // Ranges are whole lines of the text.
     documents.into_iter().map(|(separator, document)| (&text[separator], &text[document])).collect()
 }
 
-/// The document with sidecars; `None` when it stays as it is.
+/// A document with sidecars; `None` if it is unchanged.
 fn one(
     injector: &Injector,
     text: &str,
@@ -84,7 +81,7 @@ fn one(
     if text.len() > LARGEST {
         return Err(fail(format!("larger than {LARGEST} bytes")));
     }
-    // YAML in braces need not be JSON.
+    // YAML in flow style is not necessarily JSON.
     let json = text.trim_start().starts_with('{').then(|| serde_json::from_str::<Json>(text).ok()).flatten();
     let is_json = json.is_some();
     let value: Option<Json> = match json {
@@ -111,7 +108,7 @@ fn one(
     Ok(Some(printed))
 }
 
-/// Injects an object, or each of a list. Whether anything changed.
+/// Adds sidecars to an object, or to each item of a list. Returns true on a change.
 fn object(
     injector: &Injector,
     value: &mut Json,
@@ -136,7 +133,7 @@ fn object(
     Ok(true)
 }
 
-/// Where an object has the template of its Pods.
+/// Path of an object's Pod template.
 fn pod_template(value: &Json) -> Option<&'static [&'static str]> {
     let api_version = value.word("apiVersion");
     let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);

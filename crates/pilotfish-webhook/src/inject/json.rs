@@ -1,4 +1,4 @@
-//! Values whose fields keep the order in which they were written: a changed document keeps its author's order.
+//! JSON values with ordered fields, so that a changed document keeps its order.
 
 use indexmap::IndexMap;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
@@ -10,25 +10,18 @@ use std::fmt;
 /// A value of JSON or YAML.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Json {
-    /// Nothing.
     Null,
-    /// Yes or no.
     Bool(bool),
-    /// A number.
     Number(Number),
-    /// A text.
     Text(String),
-    /// Items.
     List(Vec<Json>),
-    /// Fields, in the order in which they were written.
+    /// Fields in their written order.
     Map(Fields),
 }
 
-/// Fields of an object.
 pub type Fields = IndexMap<String, Json>;
 
 impl Json {
-    /// A field of an object.
     #[must_use]
     pub fn get(&self, field: &str) -> Option<&Self> {
         match self {
@@ -37,7 +30,7 @@ impl Json {
         }
     }
 
-    /// A field some levels deep.
+    /// Field at a path.
     #[must_use]
     pub fn at(&self, path: &[&str]) -> Option<&Self> {
         path.iter().try_fold(self, |value, field| value.get(field))
@@ -50,7 +43,7 @@ impl Json {
         })
     }
 
-    /// A text.
+    /// String value.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         match self {
@@ -59,7 +52,7 @@ impl Json {
         }
     }
 
-    /// The items of a list; none of anything else.
+    /// Items of a list; empty for other values.
     #[must_use]
     pub fn items(&self) -> &[Self] {
         match self {
@@ -68,7 +61,7 @@ impl Json {
         }
     }
 
-    /// A text a level down, empty where there is none.
+    /// String field; empty if it is missing.
     pub(crate) fn word(&self, field: &str) -> &str {
         self.get(field).and_then(Self::text).unwrap_or_default()
     }

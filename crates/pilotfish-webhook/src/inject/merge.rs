@@ -1,10 +1,10 @@
-//! Merges the output of a template into a Pod. The Pod's own fields win.
+//! Merges the output of a template into a Pod. The Pod's own fields take precedence.
 
 use super::json::{Fields, Json};
 
-/// Adds `addition`, a part of a Pod, to `pod`: labels, annotations and single fields where the Pod has none, entries of lists where
-/// the Pod has none of that name. Containers and volumes come after the Pod's; init containers come first when one of them is a
-/// sidecar (`restartPolicy: Always`), which the Pod's own need, and last otherwise.
+/// Adds `addition`, a part of a Pod, to `pod`: labels, annotations and single fields that the Pod does not
+/// have, and list entries with new names. Containers and volumes are appended; init containers come first if
+/// one of them is a sidecar (`restartPolicy: Always`), which the Pod's own ones need, and last otherwise.
 pub(crate) fn merge(pod: &mut Fields, addition: Json) {
     let Json::Map(addition) = addition else { return };
     for (part, value) in addition {
@@ -22,7 +22,7 @@ pub(crate) fn merge(pod: &mut Fields, addition: Json) {
     }
 }
 
-/// The object of that name, made where there is none; `None` when the field is something else.
+/// Object field of that name, created if it is missing; `None` if the field has another type.
 fn map<'a>(fields: &'a mut Fields, name: &str) -> Option<&'a mut Fields> {
     let value = fields.entry(name.to_owned()).or_insert_with(|| Json::Map(Fields::new()));
     if *value == Json::Null {
@@ -52,7 +52,7 @@ fn field(own: &mut Fields, name: String, value: Json) {
             let place = if first { 0 } else { own.len() };
             own.splice(place..place, new);
         }
-        // The Pod's own value counts.
+        // The Pod's own value takes precedence.
         (Some(_), _) => {}
     }
 }

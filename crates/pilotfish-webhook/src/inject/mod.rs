@@ -1,11 +1,11 @@
-//! Adds sidecars to Pods, and to what makes Pods.
+//! Sidecar injection into Pods and Pod templates.
 //!
 //! ```text
 //!  Pod ──▶ rules ──▶ template (with the bootstrap of this Pod) ──▶ merge ──▶ Pod with a sidecar ──▶ patch (webhook)
 //!                                                                                              └──▶ document (files)
 //! ```
 //!
-//! Nothing here does IO.
+//! No IO.
 
 mod dns_capture;
 mod document;
@@ -28,37 +28,36 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use template::{Known, Template};
 
-/// The annotation of a Pod for how traffic reaches its sidecar.
+/// Annotation of a Pod for the traffic interception mode of its sidecar.
 const INTERCEPTION: &str = "sidecar.istio.io/interceptionMode";
 
-/// What a bootstrap needs to know of a Pod. Everything else Kubernetes fills in when it starts the container.
+/// Properties of a Pod that its bootstrap depends on. Kubernetes fills in the rest when it starts the
+/// container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload<'a> {
-    /// The labels.
     pub labels: &'a BTreeMap<&'a str, &'a str>,
-    /// What the Pod belongs to: a Deployment, or the Pod itself; empty when it has no name yet.
+    /// Owner of the Pod, such as a Deployment, or the Pod itself; empty if it has no name yet.
     pub name: &'a str,
-    /// `NONE`, `REDIRECT` or `TPROXY`.
+    /// Interception mode: `NONE`, `REDIRECT` or `TPROXY`.
     pub interception: &'a str,
 }
 
-/// Makes the bootstrap of a Pod's Envoy.
+/// Function that builds the bootstrap of a Pod's Envoy.
 pub type BootstrapOf = Arc<dyn Fn(&Workload<'_>) -> serde_json::Value + Send + Sync>;
 
-/// Adds sidecars.
 pub struct Injector {
     template: Template,
     values: BTreeMap<String, String>,
     bootstrap: BootstrapOf,
-    /// The label `istio.io/rev` of Pods with its sidecars.
+    /// Label `istio.io/rev` of injected Pods.
     revision: String,
 }
 
 impl Injector {
-    /// An injector with that template, tried on a Pod without annotations.
+    /// Creates an injector with that template, and tests it on a Pod without annotations.
     ///
     /// # Errors
-    /// When the template is wrong.
+    /// If the template fails.
     pub fn new(
         template: &str,
         values: BTreeMap<String, String>,
@@ -79,17 +78,17 @@ impl Injector {
         Ok(this)
     }
 
-    /// An injector of that revision.
+    /// Sets the revision.
     #[must_use]
     pub fn with_revision(self, revision: &Revision) -> Self {
         Self { revision: revision.label().to_owned(), ..self }
     }
 
-    /// Adds a sidecar to a Pod, or the template of one. `owner` names what makes it. Gives what the Pod asks for and does not get, a sentence
-    /// each.
+    /// Adds a sidecar to a Pod or Pod template. `owner` names the workload. Returns the unsupported settings
+    /// of the Pod, one sentence each.
     ///
     /// # Errors
-    /// When the template makes nothing of this Pod.
+    /// If the template fails for this Pod.
     pub fn inject(
         &self,
         pod: &mut Json,
@@ -139,14 +138,13 @@ impl Injector {
         self.template.render(&known)
     }
 
-    /// The template.
     #[must_use]
     pub fn template(&self) -> &str {
         self.template.text()
     }
 
-    /// Answers a review: the patch that adds a sidecar. A failing template is an error, and nothing is added
-    /// silently.
+    /// Answers a review with the patch that adds a sidecar. A failing template is an error, so that no Pod
+    /// starts without its sidecar unnoticed.
     #[must_use]
     pub(crate) fn review(&self, request: &Request<'_>) -> Response {
         let is_pod =
@@ -162,7 +160,7 @@ impl Injector {
         let owner = owner(&before);
         match self.inject(&mut after, &request.namespace, owner) {
             Ok(Ok(warnings)) => {
-                // Who makes Pods for others, as a ReplicaSet does, shows its warnings to nobody.
+                // Warnings in the response are not shown for Pods of controllers such as ReplicaSets.
                 for warning in &warnings {
                     tracing::warn!(namespace = request.namespace, workload = owner, "{warning}");
                 }
@@ -177,14 +175,14 @@ impl Injector {
     }
 }
 
-/// Whether a value has a meaning independent of the template.
+/// True for values with a meaning independent of the template.
 fn is_ours(value: &str) -> bool {
-    // The second is set by Pilotfish for templates that show a token.
+    // Pilotfish sets `tokenAudience` for templates that mount a token.
     value == "interception" || value == "tokenAudience"
 }
 
-/// What made a Pod, so far as the Pod knows: its owner without what ReplicaSets and Jobs have behind the name of what made them, or the
-/// Pod itself.
+/// Workload of a Pod: its owner, without the suffixes that ReplicaSets and Jobs append to the name of their
+/// own owner, or the Pod itself.
 fn owner(pod: &Json) -> &str {
     let own = |field| pod.at(&["metadata", field]).and_then(Json::text);
     let owners = pod.at(&["metadata", "ownerReferences"]).map(Json::items).unwrap_or_default();
@@ -210,7 +208,7 @@ fn is_minute(text: &str) -> bool {
     (8..=10).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// A map of texts in the metadata.
+/// A string map in the metadata.
 fn texts<'a>(pod: &'a Json, field: &str) -> BTreeMap<&'a str, &'a str> {
     match pod.at(&["metadata", field]) {
         Some(Json::Map(fields)) => {

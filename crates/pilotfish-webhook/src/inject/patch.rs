@@ -1,34 +1,31 @@
-//! The JSON patch (RFC 6902) that makes one value of another, no larger than what differs.
+//! JSON patch (RFC 6902) between two values, limited to their differences.
 
 use super::json::Json;
 use serde::Serialize;
 
-/// One step of a patch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum Step {
-    /// Puts a field, or an item before the one at that place.
+    /// Adds a field, or inserts an item before the one at that index.
     Add {
-        /// Where, as a JSON pointer.
+        /// Location as a JSON pointer.
         path: String,
-        /// What.
         value: Json,
     },
-    /// Takes a field or an item away.
+    /// Removes a field or an item.
     Remove {
-        /// Where, as a JSON pointer.
+        /// Location as a JSON pointer.
         path: String,
     },
-    /// Puts another value in the place.
+    /// Replaces the value.
     Replace {
-        /// Where, as a JSON pointer.
+        /// Location as a JSON pointer.
         path: String,
-        /// What.
         value: Json,
     },
 }
 
-/// The steps from `before` to `after`. The order of fields does not count.
+/// Steps from `before` to `after`. The order of fields is ignored.
 #[must_use]
 pub fn diff(before: &Json, after: &Json) -> Vec<Step> {
     let mut steps = Vec::new();
@@ -55,7 +52,7 @@ fn walk(before: &Json, after: &Json, path: &mut String, steps: &mut Vec<Step>) {
     }
 }
 
-/// Lists: items that were put in at one place are added, items that changed in place are followed.
+/// Differences of lists: detects items inserted at one position, and otherwise compares item by item.
 fn items(old: &[Json], new: &[Json], path: &mut String, steps: &mut Vec<Step>) {
     let start = old.iter().zip(new).take_while(|(old, new)| old == new).count();
     let rest = old.len().min(new.len()) - start;
@@ -76,7 +73,7 @@ fn items(old: &[Json], new: &[Json], path: &mut String, steps: &mut Vec<Step>) {
     }
 }
 
-/// Runs `inside` with the path a level deeper.
+/// Runs `inside` with the path extended by `name`.
 fn at(path: &mut String, name: &str, inside: impl FnOnce(&mut String)) {
     let length = path.len();
     path.push('/');

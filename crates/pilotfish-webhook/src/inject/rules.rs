@@ -1,33 +1,33 @@
-//! Which Pods get a sidecar. Which namespaces do is up to the selectors of the webhook's configuration.
+//! Selection of Pods for injection. Namespaces are selected by the webhook's configuration.
 
 use super::json::Json;
 
-/// The label, or annotation, by which a Pod opts into or out of injection. The label counts first.
+/// Label or annotation by which a Pod opts into or out of injection. The label takes precedence.
 const INJECT: &str = "sidecar.istio.io/inject";
-/// What is written to Pods that have a sidecar.
+/// Annotation of Pods that have a sidecar.
 const STATUS: &str = "sidecar.istio.io/status";
-/// The name of a sidecar's container, also one that was added by hand.
+/// Container name of a sidecar, also one that was added by hand.
 const CONTAINER: &str = "istio-proxy";
 /// Namespaces of the cluster itself.
 const SYSTEM: &[&str] = &["kube-system", "kube-public", "kube-node-lease", "local-path-storage"];
 
-/// Why a Pod gets no sidecar.
+/// Reason why a Pod receives no sidecar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// It uses the network of its node, on which a sidecar would answer for everybody.
+    /// It uses the network of its node, where a sidecar would intercept the traffic of others.
     HostNetwork,
-    /// It has one.
+    /// It already has a sidecar.
     Present,
     /// It opts out.
     Declined,
-    /// It belongs to the cluster.
+    /// It is in a system namespace.
     System,
 }
 
-/// Whether a Pod, or the template of one, gets a sidecar.
+/// Decides that a Pod or Pod template receives a sidecar.
 ///
 /// # Errors
-/// Why not.
+/// Reason why it receives none.
 pub(crate) fn decide(pod: &Json, namespace: &str) -> Result<(), Left> {
     if pod.at(&["spec", "hostNetwork"]) == Some(&Json::Bool(true)) {
         return Err(Left::HostNetwork);

@@ -1,58 +1,48 @@
-//! The template of a sidecar.
+//! Sidecar template.
 
 use super::json::Json;
 use minijinja::{Environment, UndefinedBehavior, context};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The template that is used when none is named.
+/// Default template.
 pub const DEFAULT: &str = include_str!("default.yaml.j2");
 
-/// The largest part of a Pod that a template may make, in bytes.
+/// Maximum size of a template's output in bytes.
 const LARGEST: usize = 1 << 20;
 
-/// A template does not make a part of a Pod.
+/// Failure of a template.
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
-    /// The template itself is wrong, or a value that it uses is missing.
+    /// The template is invalid, or uses a missing value.
     #[error("the template of sidecars: {0}")]
     Template(String),
-    /// What it makes is no YAML.
+    /// The output is not valid YAML.
     #[error("the template of sidecars makes no YAML: {0}")]
     Yaml(String),
-    /// It makes something else.
+    /// The output is not a part of a Pod.
     #[error(
         "the template of sidecars makes no part of a Pod: it needs `spec` or `metadata` and nothing else"
     )]
     NoPod,
-    /// A value that was given for all Pods is wrong.
+    /// A value for all Pods is invalid.
     #[error("the value {name}: {why}")]
-    Value {
-        /// Its name.
-        name: &'static str,
-        /// What is wrong.
-        why: String,
-    },
-    /// A value that was given for all Pods is not one of the template's.
+    Value { name: &'static str, why: String },
+    /// A value for all Pods is not used by the template.
     #[error("the template of sidecars has no value {0:?}")]
     UnknownValue(String),
-    /// An annotation of the Pod is wrong.
+    /// An annotation of the Pod is invalid.
     #[error("metadata.annotations[{name:?}]: {why}")]
-    Annotation {
-        /// Its name.
-        name: &'static str,
-        /// What is wrong.
-        why: String,
-    },
+    Annotation { name: &'static str, why: String },
 }
 
-/// A template that was read.
+/// A parsed template.
 pub(crate) struct Template {
     environment: Environment<'static>,
     text: String,
 }
 
-/// The values of a template.
+/// Values of a template.
 pub(crate) struct Known<'a> {
     pub(crate) bootstrap: &'a serde_json::Value,
     pub(crate) interception: &'a str,
@@ -73,18 +63,19 @@ impl Template {
         Ok(Self { environment, text: text.to_owned() })
     }
 
-    /// As it was written.
+    /// Text as written.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether the template may use a value of that name. Names may be computed, so this only searches for the word.
+    /// True if the template may use a value of that name. Names may be computed, so this only searches for
+    /// the word.
     pub(crate) fn mentions(&self, name: &str) -> bool {
         let is_part = |c: char| c.is_alphanumeric() || c == '_';
         self.text.split(|c| !is_part(c)).any(|word| word == name)
     }
 
-    /// Makes a part of a Pod.
+    /// Renders a part of a Pod.
     pub(crate) fn render(&self, known: &Known<'_>) -> Result<Json, TemplateError> {
         let Known { bootstrap, interception, revision, namespace, annotations, labels, values } = known;
         let context = context! { bootstrap, interception, revision, namespace, annotations, labels, values };
@@ -108,7 +99,7 @@ impl Template {
     }
 }
 
-/// An error with its causes.
+/// Text of an error with its causes.
 fn chain(error: &minijinja::Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);

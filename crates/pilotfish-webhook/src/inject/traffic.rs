@@ -1,23 +1,23 @@
-//! Which traffic of a Pod goes through its sidecar: the words of annotations, and of what writes the rules.
+//! Traffic of a Pod that its sidecar intercepts: annotations, and parameters of the program that writes the
+//! rules.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// The most ports or blocks that a list may have: each is a rule.
+/// Maximum number of ports or blocks in a list: each is a rule.
 const MOST: usize = 256;
 
-/// Something that is all, or a list: `*`, or texts between commas.
+/// All, or a list: `*`, or comma-separated entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listed<T> {
-    /// `*`.
+    /// Everything: `*`.
     All,
-    /// These; nothing for an empty text.
+    /// These entries; none for an empty text.
     These(BTreeSet<T>),
 }
 
-/// A block of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Block {
     address: IpAddr,
@@ -25,7 +25,6 @@ pub struct Block {
 }
 
 impl Block {
-    /// Whether it is of IPv6.
     #[must_use]
     pub fn is_ipv6(&self) -> bool {
         self.address.is_ipv6()
@@ -50,7 +49,7 @@ impl FromStr for Block {
     }
 }
 
-/// A port; 0 is none.
+/// A port number, not 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Port(u16);
 
@@ -80,10 +79,10 @@ impl<T: FromStr<Err = String> + Ord> FromStr for Listed<T> {
     }
 }
 
-/// The entries between commas. Empty ones do not count.
+/// Comma-separated entries. Empty ones are ignored.
 ///
 /// # Errors
-/// When one is wrong, or they are too many.
+/// If one is malformed, or there are too many.
 pub fn list<T: FromStr<Err = String> + Ord>(text: &str) -> Result<BTreeSet<T>, String> {
     let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
     let entries: BTreeSet<T> = entries.map(str::parse).collect::<Result<_, _>>()?;
@@ -93,7 +92,7 @@ pub fn list<T: FromStr<Err = String> + Ord>(text: &str) -> Result<BTreeSet<T>, S
     }
 }
 
-/// An annotation of a Pod, and what is wrong with a value of it.
+/// An annotation of a Pod, and the validation of its value.
 type Annotation = (&'static str, fn(&str) -> Option<String>);
 
 const ANNOTATIONS: [Annotation; 8] = [
@@ -110,7 +109,7 @@ const ANNOTATIONS: [Annotation; 8] = [
     ("traffic.sidecar.istio.io/excludeInterfaces", |text| list::<Interface>(text).err()),
 ];
 
-/// The name of the value that stands in for an annotation.
+/// Name of the template value that an annotation overrides.
 pub(crate) fn value_of(annotation: &str) -> &str {
     match annotation.rsplit_once('/').map_or(annotation, |(_, name)| name) {
         "interceptionMode" => "interception",
@@ -118,12 +117,12 @@ pub(crate) fn value_of(annotation: &str) -> &str {
     }
 }
 
-/// What is wrong with an annotation: its name, and why. A Pod whose rules cannot be written would never start.
+/// First invalid annotation: its name, and the reason. A Pod whose rules cannot be written would never start.
 pub(crate) fn wrong<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> Option<(&'static str, String)> {
     ANNOTATIONS.iter().find_map(|(name, check)| Some((*name, check(annotation(name)?)?)))
 }
 
-/// A network interface, or the beginning of a name of some, with a `+`.
+/// Name of a network interface, or a prefix of names with a `+`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Interface(String);
 

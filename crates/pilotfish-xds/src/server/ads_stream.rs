@@ -1,4 +1,5 @@
-//! One ADS stream of a connection: its responses go out as the client's window has room, its requests are read at a rate.
+//! One ADS stream of a connection: sends responses as the client's window has room, and reads requests at a
+//! limited rate.
 
 use super::connection::PROVE_AGAIN;
 use super::grpc::{self, Decoder};
@@ -18,7 +19,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 use tonic::Code;
 
-/// One ADS stream of the connection.
 pub(super) struct AdsStream<S: ResourceSource> {
     pub(super) requests: RecvStream,
     pub(super) responses: SendStream<Bytes>,
@@ -26,35 +26,35 @@ pub(super) struct AdsStream<S: ResourceSource> {
     pub(super) stream: Arc<Mutex<Stream<S>>>,
     pub(super) mark: Arc<Mark>,
     pub(super) opened: Instant,
-    /// A request came in, so there may be a response.
+    /// True if a request was received, so there may be a response.
     pub(super) requested: bool,
-    /// It was a large one, and has not been answered yet.
+    /// True if that request was large and has not been answered.
     pub(super) large: bool,
-    /// Since when the client's window has been full.
+    /// Time at which the client's window became full.
     pub(super) blocked: Option<Instant>,
     pub(super) deadline: Option<Instant>,
-    /// Of the connection.
+    /// Known streams of the connection.
     pub(super) known_streams: KnownStreams,
-    /// Since its client has said who it is.
+    /// Set once the client has been accepted.
     pub(super) known: Option<KnownStream>,
-    /// Since when a request has begun that is not complete.
+    /// Time at which an incomplete request began.
     pub(super) incomplete_since: Option<Instant>,
-    /// Requests since the client's window is full.
+    /// Number of requests since the client's window became full.
     pub(super) while_blocked: usize,
     pub(super) pace: Pace,
-    /// The connection has had no other. Only then it is told how it handles publications: else a stream could wait for the first push of
-    /// another, and first pushes for it.
+    /// True if the connection has had no other stream. Only then is the stream marked as prompt: otherwise a
+    /// stream could wait for another's first push, and first pushes for it.
     pub(super) alone: bool,
     pub(super) _place: StreamPlace,
 }
 
-/// Why a stream ends.
+/// Reason for the end of a stream.
 pub(super) enum End {
     /// The client closed its side.
     Client,
-    /// The client or its connection is gone.
+    /// The client closed the connection or reset the stream.
     Gone,
-    /// The server ends it with that status.
+    /// The server ends the stream with that status.
     Status(StreamError),
 }
 
@@ -65,12 +65,12 @@ impl From<StreamError> for End {
 }
 
 impl<S: ResourceSource> AdsStream<S> {
-    /// Whether the client waits for its first answer, of the stream or of a type.
+    /// True if a first response is due, of the stream or of a type.
     pub(super) fn needs_turn(&self) -> bool {
         self.known.is_none() || self.stream.lock().has_first()
     }
 
-    /// Sends responses as long as there are any and the client's window has room. First ones need a `turn`.
+    /// Sends responses while there are any and the client's window has room. First responses need a `turn`.
     pub(super) fn push(
         &mut self,
         shared: &Shared<S>,
@@ -125,8 +125,8 @@ impl<S: ResourceSource> AdsStream<S> {
         Ok(())
     }
 
-    /// Handles the requests that have arrived. Data arrives only while the connection is polled, which happens in the same
-    /// task, so no waker is needed. The first request needs a `turn`.
+    /// Handles the requests that have arrived. Data arrives only while the connection is polled, which
+    /// happens in the same task, so no waker is needed. The first request needs a `turn`.
     pub(super) fn receive(&mut self, shared: &Shared<S>, turn: bool, now: Instant) -> Result<(), End> {
         let (config, limits) = (&shared.config, &shared.fanout.limits);
         if !turn && self.known.is_none() {
@@ -136,7 +136,8 @@ impl<S: ResourceSource> AdsStream<S> {
         if self.blocked.is_none() {
             self.while_blocked = 0;
         }
-        // A client that takes no responses is not read any further than that: what it asks for would only pile up.
+        // Requests of a client that does not read responses are not read beyond that limit, since their
+        // responses would pile up.
         while self.while_blocked <= limits.blocked_requests
             && !self.pace.is_over(now)
             && let Poll::Ready(data) = self.requests.poll_data(&mut Context::from_waker(Waker::noop()))
@@ -178,12 +179,12 @@ impl<S: ResourceSource> AdsStream<S> {
         Ok(())
     }
 
-    /// When a request has to be there that is not.
+    /// Deadline for an outstanding request.
     pub(super) fn request_until(&self, config: &ServerConfig) -> Option<Instant> {
         let first = self.known.is_none().then(|| self.opened + config.first_request_timeout);
-        // Of a client that is not read, nothing is known.
+        // A blocked client is not read from, so the server cannot see an incomplete request.
         let is_read = self.blocked.is_none();
-        // Nor of one that waits for its turn: until then it is not late.
+        // A stream that waits for its request rate is not late either.
         let is_read = is_read && self.pace.until().is_none();
         let next = self.incomplete_since.filter(|_| is_read).map(|since| since + config.request_timeout);
         [first, next].into_iter().flatten().min()
@@ -200,7 +201,7 @@ impl<S: ResourceSource> AdsStream<S> {
                 if let Some(left_out) = log.allow(Instant::now()) {
                     let stream = self.stream.lock();
                     let (connection, code) = (stream.shown_id(), error.code_name());
-                    // As a client without an identity: somebody is to look at it.
+                    // Warning: for example a client without an identity needs an operator's attention.
                     if matches!(error, StreamError::Unauthenticated(_) | StreamError::PermissionDenied(_)) {
                         tracing::warn!(connection, code, %error, left_out, "a stream is refused");
                     } else {
@@ -210,12 +211,12 @@ impl<S: ResourceSource> AdsStream<S> {
                 grpc::status(error.code(), &error.to_string())
             }
         };
-        // It fails when the client is gone.
+        // Fails if the client is gone.
         let _ = self.responses.send_trailers(trailers);
     }
 }
 
-/// Whether the client's window has room for more.
+/// True if the client's HTTP/2 window has room for more.
 fn has_room(responses: &mut SendStream<Bytes>, cx: &mut Context<'_>) -> Result<bool, End> {
     responses.reserve_capacity(1);
     while responses.capacity() == 0 {

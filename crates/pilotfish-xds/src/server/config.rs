@@ -1,4 +1,4 @@
-//! Limits and timeouts of the server, and why it cannot start.
+//! Limits and timeouts of the server, and its start-up errors.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,13 +9,13 @@ use std::time::Duration;
 pub struct ServerConfig {
     /// Open connections of a listener; more are closed at once.
     pub max_connections: usize,
-    /// The same, of one address.
+    /// Open connections of one address.
     pub address_connections: usize,
     /// Open ADS streams of a listener; more are refused.
     pub max_streams: usize,
-    /// The same, of clients without an identity at one address.
+    /// Open streams of clients without an identity at one address.
     pub address_streams: usize,
-    /// The same, of one identity.
+    /// Open streams of one identity.
     pub identity_streams: usize,
     /// Open streams of one connection.
     pub connection_streams: u32,
@@ -23,57 +23,63 @@ pub struct ServerConfig {
     pub max_message: usize,
     /// Bytes of the headers of one stream.
     pub max_headers: u32,
-    /// Bytes that may wait in a stream for a slow client; no further response is made for it until they are sent.
+    /// Bytes that may be queued on a stream for a slow client; no further response is built for it until they
+    /// are sent.
     pub send_buffer: usize,
-    /// Bytes of the first request before the client's node is there. What follows the node may be longer: a client that connects
-    /// again lists what it has.
+    /// Bytes of the first request before the client's node. The rest of the request may be longer: a client
+    /// that reconnects lists its resources.
     pub first_bytes: usize,
-    /// Bytes that all connections of a listener may send ahead of what is read, beyond the 64 KiB that HTTP/2 gives each.
+    /// Bytes that all connections of a listener may send before they are read, beyond the 64 KiB that HTTP/2
+    /// gives each.
     pub all_windows: usize,
-    /// Bytes of requests that are not complete yet, of one connection.
+    /// Bytes of incomplete requests of one connection.
     pub incomplete_bytes: usize,
-    /// The same, of all connections of one address.
+    /// Bytes of incomplete requests of all connections from one address.
     pub address_incomplete_bytes: usize,
-    /// The same, of all connections of a listener.
+    /// Bytes of incomplete requests of all connections of a listener.
     pub all_incomplete_bytes: usize,
-    /// Requests of one stream that are read in a second; those with many names count as more. Ten times as many in a burst.
+    /// Requests of one stream that are read per second; those with many names count as more. Bursts may be
+    /// ten times as large.
     pub requests_per_second: u32,
-    /// Frames of one connection that are read in a second; a new stream and a SETTINGS frame count as 100, and each KiB of a frame as
-    /// one more. A stream with a known client adds a twentieth. Ten times as many in a burst.
+    /// Frames of one connection that are read per second; a new stream and a SETTINGS frame count as 100, and
+    /// each KiB of a frame adds one. A stream with a known client adds a twentieth. Bursts may be ten times
+    /// as large.
     pub frames_per_second: u32,
     /// Streams of one connection whose clients are being authenticated.
     pub max_unidentified: usize,
     /// Bytes of these streams' headers.
     pub unidentified_bytes: usize,
-    /// Calls of health and reflection at a time on one connection.
+    /// Concurrent calls of health and reflection on one connection.
     pub max_calls: usize,
-    /// The same, of a listener.
+    /// Calls of health and reflection on a listener.
     pub all_calls: usize,
-    /// The same, of one address.
+    /// Calls of health and reflection from one address.
     pub address_calls: usize,
     /// Bytes that one such call may send.
     pub call_bytes: usize,
-    /// The time for a TLS handshake, and then again for HTTP/2's preface.
+    /// Maximum time for a TLS handshake, and then again for the HTTP/2 preface.
     pub handshake_timeout: Duration,
-    /// Connections of a listener without a client that is known: those in a handshake, and those that have opened no stream since.
-    /// Beyond it, the one that has waited longest is ended.
+    /// Connections of a listener without a known client: those in a handshake, and those without a stream
+    /// since. Beyond it, the oldest is closed.
     pub max_handshakes: usize,
-    /// How long a connection of the secure listener lives: then its clients have to prove again who they are. Up to a tenth less, so
-    /// that those who came together do not come back together.
+    /// Maximum age of a connection of the secure listener, after which its clients have to authenticate
+    /// again. Reduced by up to a tenth for each client address, so that simultaneous clients do not reconnect
+    /// together.
     pub max_identity_age: Duration,
-    /// The time for all authenticators together to identify a client.
+    /// Maximum time for all authenticators together to identify a client.
     pub authentication_timeout: Duration,
-    /// The time until a stream's first request.
+    /// Maximum time until a stream's first request.
     pub first_request_timeout: Duration,
-    /// The time from the first byte of a request to its last, and for all that a call of health or reflection sends.
+    /// Maximum time from the first byte of a request to its last, and for the whole request of a health or
+    /// reflection call.
     pub request_timeout: Duration,
-    /// How long a connection may stay without streams.
+    /// Maximum time of a connection without streams.
     pub idle_timeout: Duration,
-    /// The time between two keepalive pings of a connection.
+    /// Time between two keepalive pings of a connection.
     pub keepalive_interval: Duration,
-    /// The time for the answer to a keepalive ping.
+    /// Maximum time for the answer to a keepalive ping.
     pub keepalive_timeout: Duration,
-    /// The time for connections to end after a shutdown began; then they are cut off.
+    /// Maximum time for connections to end after a shutdown began; then they are closed.
     pub drain_timeout: Duration,
 }
 
@@ -116,7 +122,7 @@ impl Default for ServerConfig {
     }
 }
 
-/// Why the server cannot start.
+/// Start-up error of the server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The address of the plaintext listener is in use or not one of this machine.
@@ -124,7 +130,6 @@ pub enum ServerError {
     Bind {
         /// The address as configured.
         address: SocketAddr,
-        /// The system's error.
         source: io::Error,
     },
     /// The address of the secure listener is in use or not one of this machine.
@@ -132,7 +137,6 @@ pub enum ServerError {
     BindSecure {
         /// The address as configured.
         address: SocketAddr,
-        /// The system's error.
         source: io::Error,
     },
 }

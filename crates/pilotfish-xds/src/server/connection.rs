@@ -31,10 +31,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
 
-/// Rounds of one poll, before other tasks have their turn.
+/// Maximum number of rounds in one poll, before the task yields to others.
 const ROUNDS: usize = 32;
 
-/// Why a connection ends early.
+/// Reason for the early end of a connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectionError {
     #[error(transparent)]
@@ -43,65 +43,66 @@ pub(super) enum ConnectionError {
     Keepalive,
     #[error("idle")]
     Idle,
-    #[error("it gave way to others, as none of its clients is known")]
+    #[error("closed to make room for others: none of its clients is known")]
     GaveWay,
 }
 
 type GaveWay = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A client's request for an ADS stream. Its headers, which may hold credentials, are not kept any longer than it takes to look at them.
+/// A client's request for an ADS stream. Its headers, which may hold credentials, are dropped after
+/// authentication.
 struct StreamRequest {
     protocol: Protocol,
-    /// True if a proxy passed it on.
+    /// True if a proxy forwarded it.
     is_forwarded: bool,
     requests: RecvStream,
     respond: SendResponse<Bytes>,
 }
 
-/// What the authentication of a stream's client came to.
+/// Result of the authentication of a stream's client.
 struct Authenticating {
     opened: StreamRequest,
     result: Result<Proof, StreamError>,
     _headers: Taken,
 }
 
-/// One connection's task: a future that ends with the connection.
+/// Task of one connection: a future that ends with the connection.
 pub(super) struct Connection<S: ResourceSource, I> {
     shared: Arc<Shared<S>>,
     h2: H2<I, Bytes>,
     port: Arc<Port>,
     peer: SocketAddr,
     place: ConnectionPlace,
-    /// For first requests and first pushes.
+    /// Permit for first requests and first pushes.
     turn: Turn,
-    /// Completes when the connection has to end for others, as none of its clients is known. `None` once one is.
+    /// Completes when the connection has to make room for others. `None` once one of its clients is known.
     gave_way: Option<GaveWay>,
-    /// When its clients have to prove again who they are.
+    /// Time at which its clients have to authenticate again.
     ends: Option<Instant>,
-    /// On the secure listener: what the handshake proved of the client.
+    /// Secure listener: result of the handshake.
     client: Option<TlsClient>,
     /// Streams whose clients are being authenticated.
     pending_auth: JoinSet<Authenticating>,
-    /// For the headers of these.
+    /// Budget for the headers of these streams.
     unidentified: Arc<Budget>,
     streams: Slab<AdsStream<S>>,
     known: KnownStreams,
-    /// What it may send ahead of what is read, beyond what every connection may.
+    /// Extra bytes that the connection may send before they are read, beyond the default window.
     window: Option<Taken>,
-    /// For requests that are not complete.
+    /// Budget for incomplete requests.
     incomplete: Arc<Budget>,
-    /// Calls of the services beside ADS.
+    /// Calls of the services other than ADS.
     calls: JoinSet<()>,
     ping: Option<PingPong>,
     next_ping: Instant,
     ping_until: Option<Instant>,
     timer: Pin<Box<Sleep>>,
     timer_at: Instant,
-    /// The timer was polled since it was set, so it wakes this task.
+    /// True if the timer was polled since it was set, so it wakes this task.
     timer_armed: bool,
     idle_since: Option<Instant>,
     draining: bool,
-    /// Made by the first poll; the second is the first as the runtime's type.
+    /// Created by the first poll; the second value is the first as a runtime waker.
     waker: Option<(Arc<ConnectionWaker>, Waker)>,
     task: Option<usize>,
 }
@@ -137,7 +138,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             window: None,
             pending_auth: JoinSet::new(),
             unidentified: Budget::new(Limit::UnidentifiedBytes, unidentified_bytes),
-            // A proxy has one; others have as many as they open.
+            // A proxy opens one stream; other clients may open more.
             streams: Slab::with_capacity(1),
             calls: JoinSet::new(),
             next_ping,
@@ -175,7 +176,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         Poll::Pending
     }
 
-    /// Whether a client waits for its first answer.
+    /// True if a first response is due on some stream.
     fn needs_turn(&self) -> bool {
         self.streams.iter().any(|(_, stream)| stream.needs_turn())
     }
@@ -186,7 +187,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         self.drain_if_stopping(now);
         let turn = self.turn.is_taken();
         self.each_stream(|stream, shared| stream.push(shared, turn, cx, now));
-        // Sending woke the connection, which is polled next anyway. Marks are read again below.
+        // Sending woke the connection, which is polled next anyway. Marks are checked again below.
         waker.begin();
         while let Poll::Ready(accepted) = self.h2.poll_accept(cx) {
             match accepted {
@@ -207,7 +208,8 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         Poll::Pending
     }
 
-    /// A connection gives way to others until a client of it is known: identified where it has to be, and with a node.
+    /// Closes the connection when newer ones need its place, until one of its clients is known: identified
+    /// where that is required, and with a node.
     fn watch_strangers(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
         let Some(gave_way) = &mut self.gave_way else { return Ok(()) };
         if self.streams.iter().any(|(_, stream)| stream.known.is_some()) {
@@ -221,7 +223,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         }
     }
 
-    /// Whether some stream has something to do that no wake-up will come for.
+    /// True if a stream has work for which no wake-up will come.
     fn is_busy(&self) -> bool {
         self.streams
             .iter()
@@ -278,7 +280,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         }
     }
 
-    /// Asks who the client of a stream is, while the others go on.
+    /// Starts the authentication of a stream's client, while other streams continue.
     fn authenticate(
         &mut self,
         opened: StreamRequest,
@@ -313,7 +315,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         {
             tracing::warn!(peer = %self.peer, error = %refusal, left_out, "a stream is refused");
         }
-        // It fails when the client is gone, and then nothing waits for it.
+        // Fails if the client is gone.
         let _ = respond.send_response(grpc::refusal(refusal), true);
     }
 
@@ -334,7 +336,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         }
     }
 
-    /// Opens the stream of a client that proved this.
+    /// Opens the stream of an authenticated client.
     fn admit(&mut self, opened: StreamRequest, proof: Proof, cx: &Context<'_>, now: Instant) {
         let StreamRequest { protocol, is_forwarded, requests, mut respond } = opened;
         let Proof { identities, cluster, until } = proof;
@@ -350,14 +352,15 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             Err(error) => return self.refuse(&error.into(), respond),
         };
         let Ok(mut responses) = respond.send_response(grpc::head(), false) else { return };
-        // Its client is identified, or need not be: from now on it may send more at a time, as long as not too many others may.
+        // Its client is identified, or need not be: a larger window is allowed now, if the listener's budget
+        // has room.
         if self.window.is_none() {
             self.window = self.port.window();
             if self.window.is_some() {
                 self.h2.set_target_window_size(WINDOW);
             }
         }
-        // One byte of capacity is always reserved, so that no capacity means that the client's window is full.
+        // One byte of capacity is always reserved, so no capacity means that the client's window is full.
         responses.reserve_capacity(1);
         let stream = self.shared.fanout.open(protocol, peer);
         let mark = Arc::clone(stream.lock().mark());
@@ -426,7 +429,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             let _place = place;
             let (head, body) = answer.await.into_parts();
             let out = respond.send_response(http::Response::from_parts(head, ()), false);
-            // Both fail when the client is gone.
+            // Both fail if the client is gone.
             if let Ok(out) = out {
                 let _ = services::send(body, out).await;
             }
@@ -525,15 +528,16 @@ impl<S: ResourceSource, I> Drop for Connection<S, I> {
     }
 }
 
-/// What a client is told whose proof has ended.
-pub(super) const PROVE_AGAIN: &str = "the client has to prove again who it is: connect again";
+/// Status message of a stream whose authentication has expired.
+pub(super) const PROVE_AGAIN: &str =
+    "the client's authentication has expired: reconnect to authenticate again";
 
-/// Bytes of names and values, each as often as it occurs.
+/// Total length of names and values, each as often as it occurs.
 fn header_bytes(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }
 
-/// The request's metadata that is text.
+/// Metadata of the request with text values.
 fn metadata(headers: &HeaderMap) -> Vec<(String, String)> {
     headers
         .iter()

@@ -7,15 +7,15 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use std::sync::Arc;
 use tonic::Code;
 
-/// Bytes before each message: whether it is compressed, and its length.
+/// Length of the gRPC message prefix: compression flag and message length.
 pub(super) const PREFIX: usize = 5;
 
-/// Cuts a request body into messages. What it keeps of a message that is not complete is taken from a budget.
+/// Splits a request body into gRPC messages. Bytes of an incomplete message are charged to a budget.
 #[derive(Debug)]
 pub(super) struct Decoder {
     partial: BytesMut,
     budget: Arc<Budget>,
-    /// What was taken.
+    /// Bytes charged to the budget.
     held: usize,
 }
 
@@ -24,7 +24,7 @@ impl Decoder {
         Self { partial: BytesMut::new(), budget, held: 0 }
     }
 
-    /// Adds a chunk of the body and calls `each` with every message that is complete now.
+    /// Adds a chunk of the body and calls `each` with every message that is now complete.
     ///
     /// # Errors
     /// When a message is longer than `limit` or compressed, when the budget is spent, or when `each` fails.
@@ -48,14 +48,14 @@ impl Decoder {
             self.partial.advance(PREFIX + len);
         }
         if self.partial.is_empty() {
-            // A long message's buffer does not stay for the life of the stream.
+            // Frees the buffer of a long message instead of keeping it for the life of the stream.
             self.partial = BytesMut::new();
         }
         self.give_back();
         Ok(())
     }
 
-    /// What is there of a message that is not complete; `None` between messages.
+    /// Bytes received of an incomplete message, without its prefix; `None` between messages.
     pub(super) fn incomplete(&self) -> Option<&[u8]> {
         (!self.partial.is_empty()).then(|| self.partial.get(PREFIX..).unwrap_or_default())
     }
@@ -82,7 +82,7 @@ impl Drop for Decoder {
     }
 }
 
-/// The length of the first message if all of it is there.
+/// Length of the first message if it is complete.
 fn complete(bytes: &[u8], limit: usize) -> Result<Option<usize>, StreamError> {
     let Some((&[compressed, a, b, c, d], rest)) = bytes.split_first_chunk::<PREFIX>() else {
         return Ok(None);
@@ -99,7 +99,7 @@ fn complete(bytes: &[u8], limit: usize) -> Result<Option<usize>, StreamError> {
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// The headers of a response whose status comes in its trailers.
+/// Headers of a response whose status is in its trailers.
 pub(super) fn head() -> Response<()> {
     let mut response = Response::new(());
     let headers = response.headers_mut();
@@ -108,7 +108,7 @@ pub(super) fn head() -> Response<()> {
     response
 }
 
-/// A response that is a status and nothing else.
+/// Response with a status only.
 pub(super) fn refusal(error: &StreamError) -> Response<()> {
     let mut response = Response::new(());
     *response.headers_mut() = status(error.code(), &error.to_string());
@@ -116,7 +116,7 @@ pub(super) fn refusal(error: &StreamError) -> Response<()> {
     response
 }
 
-/// A status as trailers.
+/// Status as trailers.
 pub(super) fn status(code: Code, message: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(HeaderName::from_static("grpc-status"), HeaderValue::from(i32::from(code)));
@@ -126,7 +126,7 @@ pub(super) fn status(code: Code, message: &str) -> HeaderMap {
     headers
 }
 
-/// Encodes a `grpc-message`: printable ASCII except `%` stays.
+/// Percent-encodes a `grpc-message`: printable ASCII except `%` stays.
 fn percent_encoded(text: &str) -> String {
     use std::fmt::Write;
     let mut encoded = String::with_capacity(text.len());

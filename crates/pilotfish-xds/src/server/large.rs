@@ -1,14 +1,16 @@
-//! Large requests, whose work takes long: it must not hold up a worker of the runtime, on which other connections and pages wait.
+//! Large requests: their work must not block a worker of the runtime, on which other connections and pages
+//! wait.
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
-/// Bytes of a request from which on its work is done beside the workers: those of some thousand names, which take some milliseconds.
+/// Minimum size in bytes of a large request: some thousand names, which take some milliseconds.
 pub(super) const LARGE: usize = 128 << 10;
 
-/// Does the work; when it is large, the runtime goes on with another thread meanwhile, and the system shares the processors among them.
+/// Runs `work`; if it is large, the runtime moves its other tasks to another worker thread, and the operating
+/// system shares the processors among them.
 pub(super) fn beside_workers<T>(is_large: bool, work: impl FnOnce() -> T) -> T {
-    // A runtime of one thread has no other one to go on with.
+    // A current-thread runtime has no other worker.
     let has_workers =
         || Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
     if is_large && has_workers() { block_in_place(work) } else { work() }

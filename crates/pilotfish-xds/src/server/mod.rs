@@ -1,10 +1,11 @@
 //! The ADS server: accepts connections and moves bytes between sockets and streams.
 //!
-//! It stands on the h2 crate directly. One task holds a connection with all of its streams; a push is one wake-up, one
-//! small header at most and one write of shared bytes. Health and reflection are served beside ADS by tonic's services.
+//! It uses the h2 crate directly. One task serves a connection with all of its streams; a push costs one
+//! wake-up, at most one small header and one write of shared bytes. Health and reflection are served beside
+//! ADS by tonic's services.
 //!
-//! The plaintext listener knows no identities. Where it is configured, a [`TlsListenerConfig`] adds one with TLS, whose clients
-//! have to prove an identity. Behind the handshake both are served by the same code.
+//! The plaintext listener has no identities. If configured, a [`TlsListenerConfig`] adds one with TLS, whose
+//! clients have to authenticate. After the handshake both are served by the same code.
 
 mod ads_stream;
 mod config;
@@ -45,7 +46,7 @@ use tokio::task::JoinSet;
 
 /// Bytes that a connection may send before they are read.
 pub(crate) const WINDOW: u32 = 1 << 20;
-/// The same, before it has a stream whose client is identified.
+/// Send window of a connection before it has a stream with an identified client.
 const FIRST_WINDOW: u32 = 65_535;
 
 /// A server that is not bound yet.
@@ -55,18 +56,18 @@ pub struct Server<S: ResourceSource> {
     secure: Option<TlsListenerConfig>,
 }
 
-/// What all connections share.
+/// State that all connections share.
 pub(crate) struct Shared<S: ResourceSource> {
     pub(crate) fanout: Arc<Fanout<S>>,
     pub(crate) config: ServerConfig,
     services: Services,
     draining: AtomicBool,
-    /// The wakers of the connections' tasks, for when a shutdown begins.
+    /// Wakers of the connections' tasks, to announce a shutdown.
     tasks: Mutex<Slab<Waker>>,
 }
 
 impl<S: ResourceSource> Server<S> {
-    /// A server that opens its streams on that fan-out.
+    /// Creates a server for the streams of `fanout`.
     pub fn new(fanout: Arc<Fanout<S>>, config: ServerConfig) -> Self {
         Self { fanout, config, secure: None }
     }
@@ -105,7 +106,6 @@ fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
-/// A connection that was taken in.
 struct Accepted {
     port: Arc<Port>,
     peer: SocketAddr,
@@ -122,18 +122,18 @@ pub struct Bound<S: ResourceSource> {
 }
 
 impl<S: ResourceSource> Bound<S> {
-    /// The address of the plaintext listener, with the port that the system chose for port 0.
+    /// Address of the plaintext listener, with the port that the system chose for port 0.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// The address of the secure listener; `None` without one.
+    /// Address of the secure listener; `None` without one.
     pub fn secure_addr(&self) -> Option<SocketAddr> {
         self.secure.as_ref().map(|listener| listener.local)
     }
 
-    /// Serves until `shutdown` resolves, then drains: no new connections, GOAWAY, streams end with `UNAVAILABLE`, and what is
-    /// left after [`ServerConfig::drain_timeout`] is cut off.
+    /// Serves until `shutdown` resolves, then drains: accepts no connections, sends GOAWAY, ends streams with
+    /// `UNAVAILABLE`, and closes the remaining connections after [`ServerConfig::drain_timeout`].
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let Self { listener, port, secure, shared, .. } = self;
         let (stopping, stop) = watch::channel(false);
@@ -157,24 +157,25 @@ impl<S: ResourceSource> Bound<S> {
     }
 }
 
-/// A new stream costs the server more than it costs its client.
+/// Frame rates that charge a new stream more than other frames, since it costs the server more than its
+/// client.
 fn frame_rates(config: &ServerConfig) -> FrameRates {
     FrameRates { per_second: config.frames_per_second, stream: 100, bytes_of_one: 1_024 }
 }
 
 /// Completes when a shutdown begins.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // An error means that the sender is gone, which counts as a shutdown.
+    // An error means that the sender was dropped, which counts as a shutdown.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// The next connection, as soon as few of the others wait for their first push.
+/// Accepts the next connection, once few others wait for their first push.
 async fn accept_one(listener: &TcpListener, port: &Port) -> io::Result<(TcpStream, SocketAddr)> {
     port.throttle.room().await;
     listener.accept().await
 }
 
-/// Mostly the process is out of file descriptors: waits for other connections to end.
+/// Waits for other connections to end: mostly the process is out of file descriptors.
 async fn cannot_accept(error: &io::Error, log: &LogLimit) {
     if let Some(left_out) = log.allow(Instant::now()) {
         tracing::warn!(%error, left_out, "cannot accept a connection");
@@ -183,8 +184,8 @@ async fn cannot_accept(error: &io::Error, log: &LogLimit) {
 }
 
 impl<S: ResourceSource> Shared<S> {
-    /// Takes connections in until a shutdown begins, and returns those that are open. Each listener has a task of its own: those who
-    /// connect to one without end keep nobody from another.
+    /// Accepts connections until a shutdown begins, and returns the open ones. Each listener has its own
+    /// task, so that a flood of connections on one does not block another.
     async fn accept(
         self: Arc<Self>,
         listener: TcpListener,
@@ -217,21 +218,21 @@ impl<S: ResourceSource> Shared<S> {
         }
     }
 
-    /// Takes a connection in; `None` when it has to be closed, because there are too many others.
+    /// Admits a connection; `None` if there are too many others, and it has to be closed.
     fn admit(&self, port: &Arc<Port>, io: &TcpStream, peer: SocketAddr) -> Option<Accepted> {
         let place = match port.connection(peer) {
             Ok(place) => place,
             Err(error) => {
                 self.fanout.recorder.limit_exceeded(error.limit);
                 if let Some(left_out) = port.limit_log.allow(Instant::now()) {
-                    tracing::warn!(%peer, %error, left_out, "a connection is closed");
+                    tracing::warn!(%peer, %error, left_out, "connection closed: limit exceeded");
                 }
                 return None;
             }
         };
         // Without it, a stream's first exchanges wait 40 ms for a delayed TCP ACK.
         if let Err(error) = io.set_nodelay(true) {
-            tracing::debug!(%peer, %error, "connection is gone already");
+            tracing::debug!(%peer, %error, "cannot set TCP_NODELAY: the client has closed the connection");
             return None;
         }
         Some(Accepted { port: Arc::clone(port), peer, place })
@@ -245,7 +246,7 @@ impl<S: ResourceSource> Shared<S> {
         client: Option<TlsClient>,
     ) {
         let known = KnownStreams::default();
-        // A connection lives long: what only its beginning needs goes with that.
+        // Boxed: a connection is long-lived, and the state of its handshake is freed early.
         let Some(h2) = Box::pin(self.begin(io, &accepted, known.clone())).await else { return };
         let Accepted { port, peer, place } = accepted;
         if let Err(error) = Box::pin(Connection::new(self, h2, port, peer, place, client, known)).await {
@@ -253,7 +254,7 @@ impl<S: ResourceSource> Shared<S> {
         }
     }
 
-    /// Waits for the preface of HTTP/2; `None` when it does not come.
+    /// Waits for the HTTP/2 preface; `None` if it does not arrive.
     async fn begin<I: AsyncRead + AsyncWrite + Unpin>(
         &self,
         io: I,
@@ -275,7 +276,7 @@ impl<S: ResourceSource> Shared<S> {
         let done = tokio::select! {
             done = preface => done,
             () = accepted.place.handshake.gave_way() => {
-                tracing::debug!(%peer, "a connection without HTTP/2 preface gave way to others");
+                tracing::debug!(%peer, "closed a connection without HTTP/2 preface to make room for others");
                 return None;
             }
         };
@@ -292,13 +293,13 @@ impl<S: ResourceSource> Shared<S> {
         }
     }
 
-    /// How long a connection of the secure listener lives.
+    /// Maximum age of a connection of the secure listener.
     fn identity_age(&self, peer: SocketAddr) -> Duration {
         let age = self.config.max_identity_age;
         age - age.mul_f64(self.fanout.hasher.part(&peer.to_string()) / 10.0)
     }
 
-    /// Counts a stream that is refused or ends with that error.
+    /// Records a stream that is refused or ends with that error.
     pub(crate) fn count(&self, error: &StreamError) {
         self.fanout.recorder.stream_error(error.code_name());
         if let StreamError::ResourceExhausted(error) = error {
@@ -319,7 +320,10 @@ impl<S: ResourceSource> Shared<S> {
         };
         if tokio::time::timeout(self.config.drain_timeout, all).await.is_err() {
             let left: usize = connections.iter().map(JoinSet::len).sum();
-            tracing::warn!(connections = left, "connections did not end in time: cut off");
+            tracing::warn!(
+                connections = left,
+                "closed connections that did not end before the shutdown deadline"
+            );
         }
         for mut connections in connections {
             connections.shutdown().await;

@@ -1,4 +1,5 @@
-//! What the clients of one listener share. Each listener has all of it for itself, so that strangers on one cost nobody on another.
+//! Limits and state that the clients of one listener share. Listeners do not share them, so that strangers on
+//! one cannot exhaust those of another.
 
 use super::throttle::PushThrottle;
 use super::{FIRST_WINDOW, ServerConfig, WINDOW};
@@ -8,7 +9,7 @@ use pilotfish_identity::{HalfOpen, Handshake, LogLimit, Shares, Slot, Slots, net
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// The budgets of one listener.
+/// Budgets of one listener.
 pub(super) struct Port {
     connections: Arc<Budget>,
     address_connections: Arc<Slots<IpAddr>>,
@@ -17,33 +18,33 @@ pub(super) struct Port {
     identity_streams: Arc<Slots<Arc<str>>>,
     calls: Arc<Budget>,
     address_calls: Arc<Slots<IpAddr>>,
-    /// For what connections may send ahead of what is read.
+    /// Budget of bytes that connections may send before they are read.
     windows: Arc<Budget>,
-    /// For requests that are not complete, of all connections by address.
+    /// Budgets of incomplete requests, by client address.
     incomplete: Shares<IpAddr, Limit>,
     half_open: Arc<HalfOpen>,
     pub(super) throttle: PushThrottle,
-    /// Of streams that end with an error, and connections that cannot be accepted.
+    /// Rate limit for log lines of streams that end with an error, and of failed accepts.
     pub(super) log: LogLimit,
-    /// Of connections and streams that are refused or end because of a limit.
+    /// Rate limit for log lines of connections and streams that are refused or closed because of a limit.
     pub(super) limit_log: LogLimit,
 }
 
-/// The place of a call of health or reflection.
+/// Admission of a health or reflection call.
 pub(super) struct CallPlace {
     _all: Taken,
     _address: Slot<IpAddr>,
 }
 
-/// The place of an open connection.
+/// Admission of an open connection.
 pub(super) struct ConnectionPlace {
     _all: Taken,
     _address: Slot<IpAddr>,
-    /// Until its client is known.
+    /// Held until its client is known.
     pub(super) handshake: Handshake,
 }
 
-/// The place of an open stream.
+/// Admission of an open stream.
 pub(super) struct StreamPlace {
     _all: Taken,
     _address: Option<Slot<IpAddr>>,
@@ -73,40 +74,40 @@ impl Port {
         })
     }
 
-    /// Takes a connection in.
+    /// Admits a connection.
     ///
     /// # Errors
-    /// When there are too many.
+    /// If there are too many.
     pub(super) fn connection(&self, peer: SocketAddr) -> Result<ConnectionPlace, LimitExceeded> {
         let all = Taken::of(&self.connections, 1)?;
         let address = slot(&self.address_connections, network_of(peer.ip()), Limit::AddressConnections)?;
         Ok(ConnectionPlace { _all: all, _address: address, handshake: self.half_open.begin(peer.ip()) })
     }
 
-    /// The budget of a connection for requests that are not complete.
+    /// Budget of a connection for incomplete requests.
     pub(super) fn incomplete(&self, address: IpAddr, allowed: usize) -> Arc<Budget> {
         self.incomplete.of(network_of(address)).share(Limit::IncompleteBytes, allowed)
     }
 
-    /// A large window for a connection; `None` where there are many already.
+    /// Budget for a large window of a connection; `None` if the listener's budget is spent.
     pub(super) fn window(&self) -> Option<Taken> {
         Taken::of(&self.windows, usize::try_from(WINDOW - FIRST_WINDOW).ok()?).ok()
     }
 
-    /// Takes a call of health or reflection in. Nobody asks whose it is.
+    /// Admits a health or reflection call. Such calls are not authenticated.
     ///
     /// # Errors
-    /// When there are too many.
+    /// If there are too many.
     pub(super) fn call(&self, address: IpAddr) -> Result<CallPlace, LimitExceeded> {
         let all = Taken::of(&self.calls, 1)?;
         let address = slot(&self.address_calls, network_of(address), Limit::AddressCalls)?;
         Ok(CallPlace { _all: all, _address: address })
     }
 
-    /// Takes a stream in.
+    /// Admits a stream.
     ///
     /// # Errors
-    /// When there are too many.
+    /// If there are too many.
     pub(super) fn stream(&self, address: IpAddr, peer: &PeerInfo) -> Result<StreamPlace, LimitExceeded> {
         let all = Taken::of(&self.streams, 1)?;
         let identity = peer.identities.first().map(|identity| Arc::from(identity.as_str()));

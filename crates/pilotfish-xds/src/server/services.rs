@@ -29,11 +29,11 @@ pub(super) const ADS: &str = "envoy.service.discovery.v3.AggregatedDiscoveryServ
 type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 type Handler = Box<dyn Fn(Request<Body>) -> Answer + Send + Sync>;
 
-/// The services beside ADS.
+/// gRPC services other than ADS.
 pub(super) struct Services {
     reporter: HealthReporter,
     health: (String, Handler),
-    /// Made by the first request: the descriptors take some megabytes.
+    /// Created by the first request: the descriptors take some megabytes.
     reflection: OnceLock<Vec<(String, Handler)>>,
 }
 
@@ -64,7 +64,7 @@ impl Services {
         }
     }
 
-    /// The answer to a request; `None` when the path belongs to no service. `limits` says what the client may send.
+    /// Answers a request; `None` if the path belongs to no service.
     pub(super) fn answer(&self, request: Request<RecvStream>, limits: CallLimits) -> Option<Answer> {
         let path = request.uri().path();
         let incoming = |body| Body::new(Incoming::new(body, limits));
@@ -87,12 +87,14 @@ fn reflection() -> Vec<(String, Handler)> {
     let mut services = Vec::new();
     match (v1.build_v1(), v1alpha.build_v1alpha()) {
         (Ok(v1), Ok(v1alpha)) => services.extend([handler(v1), handler(v1alpha)]),
-        (Err(error), _) | (_, Err(error)) => tracing::error!(%error, "no gRPC reflection"),
+        (Err(error), _) | (_, Err(error)) => {
+            tracing::error!(%error, "cannot build the gRPC reflection service; it is not served")
+        }
     }
     services
 }
 
-/// The file of ADS with everything that it imports.
+/// File descriptors of ADS and of all its imports.
 fn ads_descriptors() -> FileDescriptorSet {
     let mut files = BTreeMap::new();
     let service = pilotfish_proto::pool().get_service_by_name(ADS);
@@ -105,20 +107,20 @@ fn ads_descriptors() -> FileDescriptorSet {
     FileDescriptorSet { file: files.into_values().collect() }
 }
 
-/// What the client of one call may send. Nobody has asked who it is.
+/// Limits of one call's request. The client of a call is not authenticated.
 pub(super) struct CallLimits {
     pub(super) bytes: usize,
-    /// For all of it.
+    /// Maximum time for the whole request.
     pub(super) time: Duration,
     pub(super) recorder: Arc<dyn Recorder>,
 }
 
-/// A request body of h2, as tonic's services take it.
+/// Request body of h2 for tonic's services.
 struct Incoming {
     body: RecvStream,
     limits: CallLimits,
     messages: Messages,
-    /// Bytes of the messages so far, as far as they say how many they have: tonic makes room for all of them at once.
+    /// Sum of the announced message lengths so far: tonic allocates the whole message at once.
     said: usize,
     until: Pin<Box<Sleep>>,
 }
@@ -138,7 +140,7 @@ impl Incoming {
     }
 }
 
-/// Where gRPC messages begin and end: a flag, four bytes of length, and so many bytes.
+/// Parser for the boundaries of gRPC messages: a flag, four bytes of length, and that many bytes.
 #[derive(Default)]
 struct Messages {
     prefix: [u8; grpc::PREFIX],
@@ -147,7 +149,7 @@ struct Messages {
 }
 
 impl Messages {
-    /// How many bytes those have that begin in these, as they say.
+    /// Sum of the lengths that the messages beginning in `data` announce.
     fn begun(&mut self, mut data: &[u8]) -> usize {
         let mut said = 0_usize;
         loop {
@@ -203,7 +205,7 @@ impl http_body::Body for Incoming {
 /// Sends an answer's body.
 pub(super) async fn send(mut body: Body, mut out: SendStream<Bytes>) -> Result<(), h2::Error> {
     while let Some(frame) = body.frame().await {
-        // Services of this process: their bodies do not fail.
+        // Services of this process: their bodies cannot fail.
         let Ok(frame) = frame else { break };
         match frame.into_data() {
             Ok(mut data) => {

@@ -1,8 +1,8 @@
-//! First pushes, a few at a time.
+//! Limit on concurrent first pushes.
 //!
-//! A client that connects costs a hundred times what a change costs that goes to a client that is there. When many connect at once, the
-//! runtime would have a queue of them, and a change would wait at its end. So they wait here instead, and only a few are in the runtime's
-//! queue, as `PILOT_PUSH_THROTTLE` does it for istiod.
+//! A new client costs about a hundred times as much as a change for a connected one. When many connect at
+//! once, they would fill the runtime's queue, and a change would wait at its end. So they wait here, and only
+//! a few are in the runtime's queue, like `PILOT_PUSH_THROTTLE` of istiod.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,16 +12,16 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit, Semaphore};
 
-/// How long a first push gives way to changes, if these do not end.
+/// Maximum time that a first push yields to changes.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// How many turns of a connection hold further connections back while it waits for them: as many as one with a few types needs. Those who ask on and on
-/// wait in the same line and keep nobody out.
+/// Number of waits per connection that keep further connections from being accepted: enough for a client with
+/// a few types. After that, the waits of a connection that keeps asking no longer count.
 const HOLDING_BACK: u8 = 8;
 
 type Waiting = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>;
 
-/// How many connections of a listener handle first requests and make first pushes at a time: twice as many as there are processors, so
-/// that none of these waits.
+/// Limit on the connections of a listener that handle first requests or make first pushes at the same time:
+/// twice the number of processors, so that none of these is idle.
 #[derive(Debug)]
 pub(super) struct PushThrottle(Arc<Turns>);
 
@@ -29,13 +29,13 @@ pub(super) struct PushThrottle(Arc<Turns>);
 struct Turns {
     free: Arc<Semaphore>,
     waiting: AtomicUsize,
-    /// When so many wait, no further connection is accepted.
+    /// Number of waiting connections at which no further one is accepted.
     most: usize,
     fewer: Notify,
 }
 
 impl PushThrottle {
-    /// Without further connections when `most` wait.
+    /// Stops accepting connections while `most` wait.
     pub(super) fn new(most: usize) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self::of(2 * processors, most)
@@ -46,7 +46,7 @@ impl PushThrottle {
         Self(Arc::new(Turns { free, waiting, most, fewer: Notify::new() }))
     }
 
-    /// For a connection, which has no turn yet.
+    /// Returns the permit of a connection, not yet taken.
     pub(super) fn enter(&self) -> Turn {
         Turn {
             all: Arc::clone(&self.0),
@@ -57,7 +57,8 @@ impl PushThrottle {
         }
     }
 
-    /// Completes when a further connection is to be accepted: others wait in the kernel, where they cost nothing. One caller at a time.
+    /// Completes when a further connection may be accepted: until then they wait in the kernel at no cost.
+    /// For one caller at a time.
     pub(super) async fn room(&self) {
         while self.0.waiting.load(Ordering::Acquire) >= self.0.most {
             self.0.fewer.notified().await;
@@ -65,7 +66,7 @@ impl PushThrottle {
     }
 }
 
-/// Counts one that waits.
+/// Counts a waiting connection.
 struct Waits(Arc<Turns>);
 
 impl Waits {
@@ -83,24 +84,23 @@ impl Drop for Waits {
     }
 }
 
-/// One connection's turn. Those that wait have it in the order in which they asked.
+/// Permit of one connection. Waiting connections receive theirs in the order in which they asked.
 pub(super) struct Turn {
     all: Arc<Turns>,
     waiting: Option<(Waiting, Option<Waits>)>,
     taken: Option<OwnedSemaphorePermit>,
-    /// Since when it has a turn, and lets changes go first.
+    /// Time since which it has a permit and lets changes go first.
     gives_way: Option<Instant>,
-    /// For so many more turns it holds others back while it waits.
+    /// Remaining number of waits that keep further connections from being accepted.
     holding_back: u8,
 }
 
 impl Turn {
-    /// Whether the connection has it.
     pub(super) fn is_taken(&self) -> bool {
         self.taken.is_some()
     }
 
-    /// Takes it, or wakes the task when it may be asked again.
+    /// Takes the permit, or wakes the task when it should try again.
     pub(super) fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.is_taken() {
             return Poll::Ready(());
@@ -124,7 +124,8 @@ impl Turn {
         Poll::Ready(())
     }
 
-    /// Whether changes go first, which are `due`: then the task is to be polled again after others, and keeps its turn.
+    /// True if changes, which are `due`, go first: then the task has to be polled again after others, and
+    /// keeps its permit.
     pub(super) fn gives_way(&mut self, due: bool, now: Instant) -> bool {
         let gives_way = due && now < *self.gives_way.get_or_insert(now) + PATIENCE;
         if !gives_way {
@@ -133,7 +134,7 @@ impl Turn {
         gives_way
     }
 
-    /// Gives it back, to who waits longest; after a poll in which it was made use of.
+    /// Returns the permit to the longest waiting connection; called after a poll that used it.
     pub(super) fn give(&mut self) {
         if self.gives_way.is_none() {
             self.taken = None;

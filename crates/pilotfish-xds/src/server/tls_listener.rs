@@ -12,20 +12,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 
-/// The ALPN names of the protocols that a [`Tls`] of this server has to offer: HTTP/2, as gRPC needs it.
+/// ALPN protocols that a [`Tls`] of this server has to offer: HTTP/2, as gRPC needs it.
 pub const ALPN: &[&str] = &["h2"];
 
-/// A listener on which clients have to prove an identity.
+/// A listener whose clients have to authenticate.
 pub struct TlsListenerConfig {
-    /// The address to listen on.
     pub address: SocketAddr,
     /// The server's certificate and the authorities of clients' certificates; offers [`ALPN`].
     pub tls: Arc<Tls>,
-    /// Asked about clients without a certificate, in this order.
+    /// Authenticators for clients without a certificate, in this order.
     pub authenticators: Vec<Arc<dyn Authenticator>>,
 }
 
-/// A secure listener that is bound.
+/// A bound secure listener.
 pub(super) struct TlsListener {
     pub(super) listener: TcpListener,
     pub(super) local: SocketAddr,
@@ -33,7 +32,7 @@ pub(super) struct TlsListener {
     pub(super) tls: Arc<TlsContext>,
 }
 
-/// What the TLS handshake of a connection proved of its client.
+/// Result of a TLS handshake: the client's proven identities, and how to authenticate it without them.
 pub(super) struct TlsClient {
     /// Tried where the certificate has no identity.
     pub(super) authentication: Arc<Authentication>,
@@ -61,14 +60,14 @@ impl<S: ResourceSource> Shared<S> {
         let done = tokio::select! {
             done = limited => done,
             () = accepted.place.handshake.gave_way() => {
-                tracing::debug!(%peer, "a TLS handshake gave way to others");
+                tracing::debug!(%peer, "closed a connection in its TLS handshake to make room for others");
                 return recorder.handshake(HandshakeResult::GaveWay);
             }
         };
         let stream = match done {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
-                // Probes of load balancers connect and leave.
+                // Load balancer probes connect and disconnect.
                 if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) {
                     tracing::debug!(%peer, %error, "no TLS handshake");
                 } else {
@@ -84,7 +83,7 @@ impl<S: ResourceSource> Shared<S> {
         recorder.handshake(HandshakeResult::Completed);
         let certificate = spiffe_ids(stream.get_ref().1.peer_certificates());
         let client = TlsClient { authentication: tls.authentication().clone(), certificate };
-        // Its state is a large one, which would be moved and kept room for at each step.
+        // Boxed: the state is large, and would be moved at each step.
         self.serve(Box::new(stream), accepted, Some(client)).await;
     }
 }

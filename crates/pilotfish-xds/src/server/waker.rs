@@ -1,17 +1,17 @@
-//! A waker that remembers instead of waking while its task is running.
+//! A waker that records wake-ups of a running task instead of passing them on.
 //!
-//! h2 wakes the connection for every chunk that is sent. As the task that sends is the one that drives the connection, such
-//! a wake-up would only make the scheduler run it twice.
+//! h2 wakes the connection for every chunk that is sent. The sending task is the one that drives the
+//! connection, so such a wake-up would only schedule it twice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Wake, Waker};
 
-/// The task sleeps: a wake-up goes to the runtime.
+/// The task sleeps: a wake-up is passed to the runtime.
 const IDLE: u8 = 0;
-/// The task runs: a wake-up is noted as [`WOKEN`].
+/// The task runs: a wake-up is recorded as [`WOKEN`].
 const RUNNING: u8 = 1;
-/// The task runs and was woken meanwhile.
+/// The task runs and was woken in the meantime.
 const WOKEN: u8 = 2;
 
 /// The waker of a connection's task, in one of three states.
@@ -26,17 +26,18 @@ impl ConnectionWaker {
         Arc::new(Self { task, state: AtomicU8::new(IDLE) })
     }
 
-    /// The task runs, from now on or for another round: what follows handles all wake-ups so far.
+    /// Starts a run or another round of the task, which handles all wake-ups so far.
     pub(super) fn begin(&self) {
         self.state.swap(RUNNING, Ordering::AcqRel);
     }
 
-    /// The task is about to sleep. Returns false if it was woken meanwhile and has to run another round.
+    /// Ends a run before the task sleeps. Returns false if it was woken in the meantime and has to run
+    /// another round.
     pub(super) fn end(&self) -> bool {
         self.state.compare_exchange(RUNNING, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// The task yields to others and is woken at once.
+    /// Ends a run of a task that yields to others and is woken at once.
     pub(super) fn pause(&self) {
         self.state.swap(IDLE, Ordering::AcqRel);
         self.task.wake_by_ref();

@@ -1,8 +1,9 @@
-//! Collections: types that the source knows by their URL only, served as a whole (configuration for other control planes).
+//! Collections: types that the source knows by their URL only, always served completely (configuration for
+//! other control planes).
 //!
-//! Every type that is asked for gets an answer, an empty one if need be: clients wait for one of each, also
-//! of a type that nobody serves. A type has one response outstanding at most; what changes meanwhile goes out
-//! together when that one is answered. An answer to a question is sent once, and not kept.
+//! Every requested type gets a response, if need be an empty one: clients wait for one of each, also of types
+//! that are not served. A type has at most one outstanding response; later changes are sent together when
+//! that one is answered. The response to a question is sent once and not kept.
 
 use super::{Response, Stream, StreamError};
 use crate::entries::set_version;
@@ -19,45 +20,46 @@ use pilotfish_proto::ResourceType;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Types of one stream. istiod asks for 15.
+/// Maximum number of types of one stream. istiod asks for 15.
 const MOST_TYPES: usize = 128;
-/// Bytes of a type URL that is none of xDS.
+/// Maximum length of the URL of a type that is not an xDS type.
 const LONGEST_URL: usize = 256;
 
-/// Virtual hosts on demand (VHDS), which are not served. Requests wait at Envoy for removed names; a resource without a
-/// body answers them with 404. A route configuration waits until some name below its own is answered.
+/// Virtual hosts on demand (VHDS), which are not served. Requests wait at Envoy for removed names; a resource
+/// without a body answers them with 404. A route configuration waits until some name below its own is
+/// answered.
 const VIRTUAL_HOSTS: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
 
 /// All collections of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Collections {
     watches: BTreeMap<Box<str>, Watch>,
-    /// Whether there may be something to send.
+    /// True if there may be something to send.
     dirty: bool,
 }
 
 /// One type of one stream.
 #[derive(Debug, Default)]
 struct Watch {
-    /// What was sent, also if it was refused: the same content is not sent again.
+    /// Content sent last, even if it was refused: equal content is not sent again.
     sent: Collection,
-    /// An answer is due, even if nothing differs.
+    /// True if a response is due even without a difference.
     requested: bool,
-    /// The last response.
+    /// Nonce of the last response.
     nonce: Option<u64>,
-    /// It was neither acknowledged nor refused.
+    /// True while the response is neither acknowledged nor refused.
     outstanding: bool,
-    /// Delta: names that the client asked for; those that do not exist are told as removed.
+    /// Delta: names that the client asked for; those that do not exist are sent as removed.
     asked: BTreeSet<Arc<str>>,
-    /// What these names, and what the client says it has, count as until the next response.
+    /// Budget of these names, and of the resources that the client lists, until the next response.
     counted: Vec<Taken>,
-    /// It was the answer to a question, which was sent.
+    /// True if the response to a question was sent.
     is_done: bool,
-    /// The source does not serve it to the client: it is empty for as long as the stream lasts.
+    /// True if the source does not serve the type to the client: it stays empty for the life of the stream.
     is_unknown: bool,
 }
 
-/// Bytes that hold something for as long as they are there.
+/// Bytes with a guard that lives as long as they do.
 struct Holding {
     bytes: Bytes,
     _held: Held,
@@ -74,7 +76,7 @@ fn holding(bytes: Bytes, held: &Held) -> Bytes {
 }
 
 impl Watch {
-    /// Whether a request asks once more what was answered. Its nonce may be anything but that of the answer.
+    /// True if a request repeats a question that was answered. Its nonce may be any but that of the answer.
     fn is_asked_again(&self, request: &Request<'_>) -> bool {
         self.is_done && (self.nonce.is_none() || unhex(request.nonce) != self.nonce)
     }
@@ -85,14 +87,14 @@ impl Collections {
         self.dirty
     }
 
-    /// The source has another state.
+    /// Marks all collections as possibly changed.
     pub(super) fn changed(&mut self) {
         self.dirty |= !self.watches.is_empty();
     }
 }
 
 impl<S: ResourceSource> Stream<S> {
-    /// Handles a request for a type that is none of xDS.
+    /// Handles a request for a type that is not an xDS type.
     pub(super) fn on_collection(&mut self, request: &Request<'_>) -> Result<(), StreamError> {
         let url = request.type_url;
         let Some(connected) = &self.connected else { return Ok(()) };
@@ -106,7 +108,7 @@ impl<S: ResourceSource> Stream<S> {
             if is_unknown {
                 self.fanout.recorder.unknown_type(url);
                 tracing::debug!(connection = self.shown_id(), type_url = shown(url), "type is not served");
-                // A client that asks for very many such types waits for the answers to the others.
+                // Limits the types per stream: a client with too many waits for the responses to the others.
                 if url.is_empty() || url.len() > LONGEST_URL || self.collections.watches.len() >= MOST_TYPES {
                     return Ok(());
                 }
@@ -122,7 +124,7 @@ impl<S: ResourceSource> Stream<S> {
             if self.collections.watches.is_empty() {
                 self.fanout.collect(&self.mark);
             }
-            // Whatever its nonce is: istiod's first requests have one.
+            // A nonce is allowed here: istiod's first requests have one.
             let watch = Watch { is_unknown, ..self.first_collection(request)? };
             self.collections.watches.insert(url.into(), watch);
             self.collections.dirty = true;
@@ -137,7 +139,7 @@ impl<S: ResourceSource> Stream<S> {
         Ok(())
     }
 
-    /// A new watch. A delta client that lists what it has is sent the difference.
+    /// Creates a watch. A delta client that lists its resources is sent the difference.
     fn first_collection(&self, request: &Request<'_>) -> Result<Watch, StreamError> {
         let mut watch = Watch { requested: true, ..Watch::default() };
         if self.protocol == Protocol::Sotw {
@@ -165,7 +167,7 @@ impl<S: ResourceSource> Stream<S> {
         Ok(watch)
     }
 
-    /// Delta: names in a request are sent again, or told as removed where there is no such resource. All others are sent, too.
+    /// Delta: sends requested names again, or as removed if there is no such resource. Also sends all others.
     fn ask_by_name(&self, watch: &mut Watch, request: &Request<'_>) -> Result<(), StreamError> {
         if self.protocol == Protocol::Sotw || request.names.is_empty() {
             return Ok(());
@@ -183,7 +185,7 @@ impl<S: ResourceSource> Stream<S> {
         Ok(())
     }
 
-    /// Counts names that are kept for the stream alone until the next response.
+    /// Charges names that are kept for this stream until the next response.
     fn count_listed(&self, watch: &mut Watch, names: usize, bytes: usize) -> Result<(), LimitExceeded> {
         let Some(connected) = self.connected.as_ref().filter(|_| names > 0) else { return Ok(()) };
         let is_few = names <= self.fanout.limits.few_subscriptions;
@@ -192,7 +194,7 @@ impl<S: ResourceSource> Stream<S> {
         Ok(())
     }
 
-    /// Handles ACK, NACK, a stale nonce, or a request that begins again.
+    /// Handles ACK, NACK, a stale nonce, or a repeated first request.
     fn answered_collection(&mut self, request: &Request<'_>) {
         let Some(watch) = self.collections.watches.get_mut(request.type_url) else { return };
         let answers_last = unhex(request.nonce).is_some_and(|nonce| watch.nonce == Some(nonce));
@@ -201,7 +203,7 @@ impl<S: ResourceSource> Stream<S> {
             let connection = self.connected.as_ref().map_or("", |connected| &connected.id);
             self.fanout.recorder.collection_rejected(shown(connection), request.type_url, shown(&error));
         } else if request.nonce.is_empty() && self.protocol == Protocol::Sotw {
-            // It asks again, as a client does that has lost what it had.
+            // The client asks again after losing its resources.
             watch.sent = Collection::new();
             (watch.requested, watch.outstanding) = (true, false);
         }
@@ -211,7 +213,7 @@ impl<S: ResourceSource> Stream<S> {
         self.collections.dirty = true;
     }
 
-    /// The next response of a collection.
+    /// Next response of a collection.
     pub(super) fn poll_collection(&mut self) -> Option<Response> {
         if !self.collections.dirty {
             return None;
@@ -232,7 +234,7 @@ impl<S: ResourceSource> Stream<S> {
             };
             let mut contents = Contents::between(&watch.sent, &collection);
             for name in std::mem::take(&mut watch.asked) {
-                // It is not in what was sent, so it is not among the removed yet.
+                // It was never sent, so it is not among the removed yet.
                 if !collection.contains_key(&name) {
                     contents.removed.push(name);
                 }
@@ -273,7 +275,7 @@ fn response(frame: &Frame, held: Option<&Held>) -> Response {
     Response { ty: None, head: holding(head, held), tail }
 }
 
-/// Says of names that no virtual host has them; without names, that each route configuration has none.
+/// Sends names as nonexistent virtual hosts; without names, a nonexistent one for each route configuration.
 fn no_virtual_hosts(
     about: About<'_>,
     names: &[Arc<str>],

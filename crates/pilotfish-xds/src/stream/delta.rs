@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The types that make before break keeps in order.
+/// Types that are ordered by make-before-break.
 const ORDERED: [ResourceType; 3] = [ResourceType::Cluster, ResourceType::Listener, ResourceType::Route];
 
 impl<S: ResourceSource> Stream<S> {
@@ -27,7 +27,7 @@ impl<S: ResourceSource> Stream<S> {
             return self.first_delta(ty, request, now);
         }
         self.acknowledge(ty, request, now);
-        // Changes of the subscription count even if the nonce is an old one: they are not repeated.
+        // Changes of the subscription count even with an old nonce: they are not repeated.
         if request.names.is_empty() && request.unsubscribe.is_empty() {
             return Ok(());
         }
@@ -76,8 +76,8 @@ impl<S: ResourceSource> Stream<S> {
         Ok(())
     }
 
-    /// Has clusters, listeners and routes wait for each other while a client that has some of them may still
-    /// request the others.
+    /// Makes clusters, listeners and routes wait for each other while a client that lists some of them may
+    /// still request the others.
     fn resume_order(&mut self, ty: ResourceType, has_some: bool, now: Instant) {
         if !ORDERED.contains(&ty) {
             return;
@@ -91,9 +91,10 @@ impl<S: ResourceSource> Stream<S> {
         }
     }
 
-    /// The lists of a request, unless one is longer than a stream may subscribe to: reading costs more than sending.
+    /// Reads the name lists of a request, unless one exceeds the subscription limit: reading costs more than
+    /// sending.
     fn lists<'a>(&self, request: &Request<'a>) -> Result<Lists<'a>, StreamError> {
-        // A name more for the wildcard.
+        // One more for the wildcard.
         let allowed = self.fanout.limits.subscriptions.saturating_add(1);
         for count in [request.names.len(), request.unsubscribe.len(), request.initial.len()] {
             Limit::Subscriptions.check(count, allowed)?;
@@ -102,11 +103,11 @@ impl<S: ResourceSource> Stream<S> {
         Ok(Lists { subscribe: request.names.read()?, unsubscribe })
     }
 
-    /// Whether resources may be left out because the request lists them as known.
+    /// True if resources may be left out because the request lists them as known.
     ///
-    /// A cluster that Envoy is just replacing waits for endpoints that Envoy has already, and it does not ask for them. It
-    /// does hold back its request for clusters meanwhile. So only a client that has resumed its clusters on this stream is known to have
-    /// every cluster's endpoints where they belong.
+    /// A cluster that Envoy is just replacing waits for endpoints that Envoy already has, and Envoy does not
+    /// ask for them. It does delay its request for clusters meanwhile. So only for a client that has resumed
+    /// its clusters on this stream, the endpoints of every cluster are known to be in place.
     fn trusts_initial(&self, ty: ResourceType) -> bool {
         ty != ResourceType::Endpoint || (self.watches[ResourceType::Cluster].is_some() && self.order.resumed)
     }
@@ -116,7 +117,8 @@ impl<S: ResourceSource> Stream<S> {
         let Some(watch) = &self.watches[ty] else { return Ok(()) };
         let mut subscription = watch.membership.key.subscription;
         let requested = Lists::requested(&subscribe, &unsubscribe);
-        // A copy shares everything, so publications do not wait while it is searched. It is dropped before the group changes.
+        // A copy shares all data, so publications do not wait while it is searched. It is dropped before the
+        // group changes.
         let old = watch.membership.group.lock().names.clone();
         let added: Vec<&str> = requested.iter().copied().filter(|name| !old.contains(*name)).collect();
         let removed: Vec<&str> = unsubscribe.iter().copied().filter(|name| old.contains(*name)).collect();
@@ -139,7 +141,7 @@ impl<S: ResourceSource> Stream<S> {
         let Some(watch) = &mut self.watches[ty] else { return Ok(()) };
         watch.forget(&removed, was_wildcard && !subscription.wildcard);
         watch.count_asked(requested.len(), &account, self.fanout.limits.few_subscriptions)?;
-        // What is requested is sent even if the client had it: it may have dropped it in between.
+        // Requested resources are sent even if the client had them: it may have dropped them in between.
         if !requested.is_empty() || subscription.wildcard != was_wildcard && subscription.wildcard {
             for name in &requested {
                 watch.sent.remove(name);
@@ -152,14 +154,15 @@ impl<S: ResourceSource> Stream<S> {
     }
 }
 
-/// What a request subscribes to and what it unsubscribes from.
+/// Names that a request subscribes to and unsubscribes from.
 struct Lists<'a> {
     subscribe: Vec<&'a str>,
     unsubscribe: BTreeSet<&'a str>,
 }
 
 impl<'a> Lists<'a> {
-    /// The names of `subscribe` in order, each once, without the wildcard and what is unsubscribed from at once.
+    /// Names of `subscribe` in order, each once, without the wildcard and names that the request also
+    /// unsubscribes from.
     fn requested(subscribe: &[&'a str], unsubscribe: &BTreeSet<&'a str>) -> Vec<&'a str> {
         let mut names: Vec<_> =
             subscribe.iter().copied().filter(|name| *name != "*" && !unsubscribe.contains(name)).collect();
@@ -170,12 +173,12 @@ impl<'a> Lists<'a> {
 }
 
 impl Watch {
-    /// Counts the resources as sent that the client lists as known.
+    /// Records resources that the client lists as known as sent.
     ///
     /// # Errors
-    /// When they are too many for `account` to be remembered until the first response.
+    /// If `account` cannot pay for keeping them until the first response.
     fn resume(&mut self, known: &[(&str, &str)], account: &Account) -> Result<(), LimitExceeded> {
-        // Copies share everything: publications do not wait while the client's list is compared.
+        // Copies share all data: publications do not wait while the client's list is compared.
         let (entries, names, wildcard, seq) = {
             let state = self.membership.group.lock();
             (state.entries.clone(), state.names.clone(), state.wildcard, self.membership.group.seq())
@@ -213,7 +216,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Forgets resources that the client unsubscribed from.
+    /// Removes unsubscribed resources from the sent ones.
     fn forget(&mut self, removed: &[&str], wildcard_ended: bool) {
         self.requested.remove(removed);
         let (names, wildcard) = {

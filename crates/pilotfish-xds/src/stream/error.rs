@@ -1,4 +1,4 @@
-//! Why a stream ends, with its gRPC status.
+//! Errors that end a stream, with their gRPC status.
 
 use crate::limits::LimitExceeded;
 use crate::source::ConnectError;
@@ -6,16 +6,16 @@ use crate::wire::WireError;
 use pilotfish_identity::Unauthenticated;
 use tonic::Code;
 
-/// Why a stream ends. The text reaches the client.
+/// Reason for the end of a stream. The text is sent to the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
     /// A malformed message or node.
     #[error("{0}")]
     InvalidArgument(String),
-    /// The client proves no identity on a listener that demands one.
+    /// The client did not authenticate on a listener that requires it.
     #[error("{0}")]
     Unauthenticated(String),
-    /// The client's identity does not allow what its node claims.
+    /// The client's identity does not allow the claims of its node.
     #[error("{0}")]
     PermissionDenied(String),
     /// An object that the client's node names does not exist yet.
@@ -27,7 +27,7 @@ pub enum StreamError {
     /// The server is not ready or shutting down: a retry helps.
     #[error("{0}")]
     Unavailable(String),
-    /// A method or encoding that this server does not have.
+    /// Unsupported method or encoding.
     #[error("{0}")]
     Unimplemented(String),
     /// The client sent no request in time.
@@ -51,7 +51,8 @@ impl StreamError {
         }
     }
 
-    /// The name of the gRPC status code as in gRPC's documents, which `tonic::Code` does not have: `INVALID_ARGUMENT`.
+    /// Name of the gRPC status code as in gRPC's documents, which `tonic::Code` does not have:
+    /// `INVALID_ARGUMENT`.
     #[must_use]
     pub fn code_name(&self) -> &'static str {
         match self {

@@ -1,7 +1,8 @@
 //! One ADS stream as a state machine without IO: requests, marks and time go in, responses come out.
 //!
-//! The server calls [`Stream::on_message`] for each message, and [`Stream::poll_response`] until it returns `None` whenever
-//! the stream's [`Mark`] was set, a message came in or [`Stream::deadline`] passed, and the connection can take more.
+//! The server calls [`Stream::on_message`] for each message, and [`Stream::poll_response`] until it returns
+//! `None` whenever the stream's [`Mark`] was set, a message came in or [`Stream::deadline`] passed, and the
+//! connection can take more.
 
 mod collections;
 mod delta;
@@ -34,22 +35,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use watch::{Acknowledged, Known, Requested, Watch};
 
-/// The type of requests by which Istio's agent reports the health of its workload.
+/// Type URL of requests by which Istio's agent reports the health of its workload.
 const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
 
-/// One framed response: the chunks go out one after the other.
+/// One framed response, in chunks.
 #[derive(Clone, Debug)]
 pub struct Response {
-    /// The resources' type; `None` for a collection.
+    /// Type of the resources; `None` for a collection.
     pub ty: Option<ResourceType>,
-    /// The first bytes of the gRPC frame, often all of them.
+    /// First bytes of the gRPC frame, often all of them.
     pub head: Bytes,
     /// The rest, shared with other streams; empty when `head` is all.
     pub tail: Vec<Bytes>,
 }
 
 impl Response {
-    /// A copy of the frame in one piece.
+    /// Copies the frame into one buffer.
     #[must_use]
     pub fn concat(&self) -> Vec<u8> {
         let mut frame = self.head.to_vec();
@@ -58,36 +59,36 @@ impl Response {
     }
 }
 
-/// The client, known from the first request on.
+/// The client, known since the first request.
 struct Connected<C> {
     id: String,
     client: C,
     number: ClientId,
-    /// Encoded: the decoded one is several times as large, and debug pages alone read it.
+    /// Encoded: the decoded form is several times as large, and only debug pages read it.
     node: Arc<[u8]>,
     at: SystemTime,
-    /// The revision in force then.
+    /// Revision in force at that time.
     began: u64,
-    /// For whom its names count.
+    /// Budget for its names.
     names: Arc<Budget>,
-    /// What its node counts as.
+    /// Budget of the client's node.
     _counted: Taken,
-    /// Envoy waits for ever for routes and filters that are said not to exist.
+    /// True for Envoy, which waits indefinitely for routes and filters that are sent as removed.
     envoy: bool,
-    /// gRPC without a proxy wants every name of a type in each state-of-the-world response.
+    /// True for proxyless gRPC, which expects every name of a type in each state-of-the-world response.
     grpc: bool,
 }
 
 /// View of a type by a client.
 struct Seen {
     view: ViewId,
-    /// The parts of that.
+    /// Parts of the view.
     parts: Arc<[ViewId]>,
-    /// It is being found out if the client sees something.
+    /// True while the client's access is being decided.
     is_undecided: bool,
 }
 
-/// The state of one ADS stream.
+/// State of one ADS stream.
 pub struct Stream<S: ResourceSource> {
     fanout: Arc<Fanout<S>>,
     slot: usize,
@@ -97,22 +98,21 @@ pub struct Stream<S: ResourceSource> {
     connected: Option<Connected<S::Client>>,
     /// Boxed, as most clients subscribe to few of the types.
     watches: EnumMap<ResourceType, Option<Box<Watch>>>,
-    /// The types of which there may be something to send; the others cost nothing.
+    /// Types of which there may be something to send.
     dirty: Types,
-    /// Types that are none of xDS.
+    /// Types that are not xDS types.
     collections: Collections,
     order: Order,
-    /// The first publication that is not sent completely yet.
+    /// Time of the first publication that is not sent completely.
     publishing: Option<Duration>,
-    /// What the requests cost since [`Stream::take_cost`].
+    /// Cost of the requests since [`Stream::take_cost`].
     cost: usize,
 }
 
-/// Names that cost as much as a request does.
+/// Number of names that cost as much as a request.
 const NAMES_OF_ONE_COST: usize = 64;
 
 impl<S: ResourceSource> Fanout<S> {
-    /// Opens a stream.
     pub fn open(self: &Arc<Self>, protocol: Protocol, peer: PeerInfo) -> Arc<Mutex<Stream<S>>> {
         self.enter(|slot| Arc::new(Mutex::new(Stream::new(Arc::clone(self), protocol, peer, slot))))
     }
@@ -155,35 +155,36 @@ impl<S: ResourceSource> Stream<S> {
         }
     }
 
-    /// What the requests since the last call cost: one each, and one for each 64 names that were looked up or entered.
+    /// Returns and resets the cost of requests: one for each, and one for each 64 names that were looked up
+    /// or entered.
     pub(crate) fn take_cost(&mut self) -> usize {
         std::mem::take(&mut self.cost)
     }
 
-    /// Counts names that a request has.
+    /// Adds the cost of a request's names.
     fn spend(&mut self, names: usize) {
         self.cost = self.cost.saturating_add(names / NAMES_OF_ONE_COST);
     }
 
-    /// Set by publications that concern the stream.
+    /// Mark that publications set if they concern the stream.
     pub fn mark(&self) -> &Arc<Mark> {
         &self.mark
     }
 
-    /// The connection's id, after the first request.
+    /// Connection id; `None` before the first request.
     pub fn id(&self) -> Option<&str> {
         self.connected.as_ref().map(|connected| connected.id.as_str())
     }
 
-    /// As much of the connection's id as logs show.
+    /// Truncated connection id for logs.
     pub(crate) fn shown_id(&self) -> Option<&str> {
         self.id().map(shown)
     }
 
-    /// Handles one request. Returns whether there may be something to send now; after most ACKs there is not.
+    /// Handles one request. Returns true if there may be something to send; after most ACKs there is not.
     ///
     /// # Errors
-    /// The stream has to end with that status.
+    /// Status with which the stream has to end.
     pub fn on_message(&mut self, message: &[u8], now: Instant) -> Result<bool, StreamError> {
         self.fanout.recorder.received(message.len());
         self.cost = self.cost.saturating_add(1);
@@ -193,7 +194,8 @@ impl<S: ResourceSource> Stream<S> {
         };
         let ty = ResourceType::from_type_url(request.type_url);
         if self.connected.is_none() {
-            // An agent reports its workload's health on the stream, maybe before the proxy's first request.
+            // An agent reports its workload's health on the stream, possibly before the proxy's first
+            // request.
             if ty.is_none() && request.node.is_none() {
                 return Ok(false);
             }
@@ -215,19 +217,19 @@ impl<S: ResourceSource> Stream<S> {
         Ok(self.has_pending())
     }
 
-    /// Passes an agent's health report on: an error detail has the problem.
+    /// Passes on an agent's health report; its error detail has the problem.
     fn report_health(&self, request: &Request<'_>) {
         let Some(connected) = &self.connected else { return };
         let problem = request.error.map(error_text);
         self.fanout.source.reported_health(&connected.client, problem.as_deref());
     }
 
-    /// Whether [`Stream::poll_response`] has something to do.
+    /// True if [`Stream::poll_response`] has something to do.
     pub fn has_pending(&self) -> bool {
         self.mark.is_set() || !self.dirty.is_empty() || self.collections.is_dirty()
     }
 
-    /// Whether a response with all that the client subscribes to of a type is due, as the first one is.
+    /// True if a response with all subscribed resources of a type is due, such as the first one.
     pub(crate) fn has_first(&self) -> bool {
         let is_due =
             |ty, watch: &Watch| watch.requested == Requested::All && !self.waits_for_clusters(ty, watch);
@@ -236,7 +238,7 @@ impl<S: ResourceSource> Stream<S> {
         })
     }
 
-    /// Takes in the client by its node, before the whole of its first request is there.
+    /// Accepts the client by its node, before its first request is complete.
     ///
     /// # Errors
     /// When the node is refused, or is not within the `beginning` of the request.
@@ -276,9 +278,9 @@ impl<S: ResourceSource> Stream<S> {
         }
         let grpc = is_grpc(&node);
         let envoy = node.user_agent_name.eq_ignore_ascii_case("envoy");
-        // Before the first view is looked up: a view change that is published in between must not be missed.
+        // Before the first lookup of views: otherwise a view change published in between would be missed.
         self.fanout.register(self.slot, number, &self.mark);
-        // What it gets first is of this revision or a newer one.
+        // Its first responses are of this revision or a newer one.
         let began = self.fanout.revision();
         self.mark.concerns(began);
         self.fanout.recorder.connected();
@@ -297,7 +299,7 @@ impl<S: ResourceSource> Stream<S> {
         Ok(())
     }
 
-    /// For whom names count that make this the stream's subscription to a type. `None` before the first request.
+    /// Account for a new subscription to a type; `None` before the first request.
     fn account(&self, subscription: SubscriptionKey) -> Option<Account> {
         let is_few = subscription.count <= self.fanout.limits.few_subscriptions;
         Some(Account::for_few(Arc::clone(&self.connected.as_ref()?.names), is_few))
@@ -315,10 +317,10 @@ impl<S: ResourceSource> Stream<S> {
         }
     }
 
-    /// Looks up the views again and moves subscriptions to where they belong now.
+    /// Looks up the views again and moves subscriptions to the groups of the new ones.
     fn follow_views(&mut self) {
         let Some(connected) = &self.connected else { return };
-        // The client did not ask for it, so nothing of it is refused.
+        // The client did not ask for the change, so no limit applies.
         let account = Account { budget: Arc::clone(&connected.names), part: Part::Beyond };
         for ty in ResourceType::ALL {
             if self.watches[ty].is_none() {
@@ -375,7 +377,8 @@ impl<S: ResourceSource> Stream<S> {
         outcome
     }
 
-    /// Checks what the stream would keep if this became its subscription to the type, of which it says that it has `known`.
+    /// Checks the stream's limits against a new subscription to the type, including resources that the client
+    /// lists as `known`.
     fn check_limits(
         &self,
         ty: ResourceType,
@@ -397,12 +400,12 @@ impl<S: ResourceSource> Stream<S> {
         Limit::SubscriptionBytes.check(bytes, limits.subscription_bytes)
     }
 
-    /// When [`Stream::poll_response`] has to be called even if nothing happens until then.
+    /// Time at which [`Stream::poll_response`] has to be called even without an event.
     pub fn deadline(&self) -> Option<Instant> {
         self.order.deadline()
     }
 
-    /// The stream for debug pages; `None` before the first request.
+    /// Status for debug pages; `None` before the first request.
     pub fn status(&self) -> Option<ConnectionStatus> {
         let connected = self.connected.as_ref()?;
         let status = |ty, watch: &Watch| watch.status(self.mark.says(ty));
@@ -420,7 +423,7 @@ impl<S: ResourceSource> Stream<S> {
         })
     }
 
-    /// How far the client is; `None` before the first request.
+    /// Acknowledgement progress; `None` before the first request.
     fn progress(&self) -> Option<Progress> {
         let connected = self.connected.as_ref()?;
         let watches = || self.watches.iter().filter_map(|(ty, watch)| Some((ty, watch.as_ref()?)));
@@ -457,7 +460,7 @@ impl<S: ResourceSource> Drop for Stream<S> {
     }
 }
 
-/// Whether the client is a gRPC library and not a proxy.
+/// True if the client is a gRPC library and not a proxy.
 fn is_grpc(node: &Node) -> bool {
     use prost_types::value::Kind;
     let generator = node.metadata.as_ref().and_then(|metadata| metadata.fields.get("GENERATOR"));

@@ -1,15 +1,16 @@
-//! Make before break: in which order the types of one change reach a proxy.
+//! Make-before-break: order in which the types of one change reach a proxy.
 //!
 //! ```text
 //!   CDS  new and changed clusters ──▶ EDS  their endpoints ──▶ (answered) ──▶ LDS, RDS ──▶ (answered) ──▶ CDS  removals
 //! ```
 //!
-//! Envoy helps: it acknowledges clusters only when all of them are warm. A lone change of endpoints is never held.
+//! Envoy helps: it acknowledges clusters only when all of them are warm. A lone change of endpoints is never
+//! held.
 //!
 //! A delta client that resumes has listeners and routes before it requests them on the new stream. Until it
-//! has requested clusters, listeners and routes, or a deadline has passed, those types count as there:
+//! has requested clusters, listeners and routes, or a deadline has passed, it is assumed to have those types:
 //! removed clusters wait for listeners and routes that are not requested yet, and changes of listeners and
-//! routes wait for clusters. A state-of-the-world client does not list what it has.
+//! routes wait for clusters. A state-of-the-world client does not list its resources.
 
 use super::watch::InFlight;
 use pilotfish_proto::ResourceType;
@@ -17,33 +18,33 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a stream waits for before it sends more.
+/// Make-before-break state of a stream: conditions that hold back responses.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    /// New clusters, for which listeners and routes wait.
+    /// New clusters that listeners and routes wait for.
     pub(super) warming: Option<Warming>,
-    /// Clusters that are to be removed when listeners and routes are answered.
+    /// Clusters to be removed once listeners and routes are acknowledged or refused.
     pub(super) breaking: Option<Breaking>,
     /// A resumed client that may have a cluster waiting for endpoints.
     pub(super) probe: Option<Probe>,
-    /// The client's first request for clusters listed those that it has.
+    /// True if the client's first request for clusters listed known ones.
     pub(super) resumed: bool,
-    /// A delta client that lists what it has may still request clusters, listeners or routes until then.
+    /// Time until which a resuming delta client may still request clusters, listeners or routes.
     pub(super) resuming: Option<Instant>,
-    /// The client resumes: that time has begun, or is over.
+    /// True once the client has begun to resume, also after it is done.
     pub(super) resumes: bool,
-    /// The probe was started: only the first response after a resume is one.
+    /// True once the probe was started: only the first response after a resume is one.
     pub(super) probed: bool,
-    /// Clusters (by the name of their endpoints) that were sent again before the client subscribed to endpoints.
+    /// Clusters (by their endpoints' names) that were sent again before the client subscribed to endpoints.
     pub(super) reannounced: BTreeSet<Arc<str>>,
 }
 
 #[derive(Debug)]
 pub(super) struct Warming {
-    /// The response that announced the newest of them.
+    /// Nonce of the response that announced the newest of them.
     pub(super) nonce: u64,
     pub(super) answered: bool,
-    /// Endpoints that the client has not subscribed to or not acknowledged yet.
+    /// Endpoints that the client has not subscribed to or not acknowledged.
     pub(super) endpoints: BTreeSet<Arc<str>>,
     pub(super) until: Instant,
 }
@@ -52,7 +53,7 @@ pub(super) struct Warming {
 pub(super) struct Breaking {
     pub(super) since: Instant,
     pub(super) until: Instant,
-    /// The deadline has passed: removals are not held any more.
+    /// True if the deadline has passed, so that removals are no longer held.
     pub(super) over: bool,
     /// The removed clusters that are held.
     pub(super) clusters: BTreeSet<Arc<str>>,
@@ -65,7 +66,7 @@ pub(super) struct Probe {
 }
 
 impl Order {
-    /// Responses were acknowledged or refused.
+    /// Updates the order for acknowledged or refused responses.
     pub(super) fn answered<'a>(&mut self, ty: ResourceType, responses: impl Iterator<Item = &'a InFlight>) {
         match ty {
             ResourceType::Cluster => {
@@ -97,9 +98,11 @@ impl Order {
         }
     }
 
-    /// Ends what has reached its deadline. Returns whether a resumed client's endpoints are to be sent once more.
+    /// Drops conditions whose deadline has passed. Returns true if a resumed client's endpoints have to be
+    /// sent once more.
     ///
-    /// Removals have their time after what they wait for went out: listeners and routes get `draining` from then on.
+    /// The deadline of removals starts when the responses that they wait for were sent: listeners and routes
+    /// get `draining` from then on.
     pub(super) fn expire(&mut self, now: Instant, draining: Duration) -> bool {
         if self.warming.as_ref().is_some_and(|warming| now >= warming.until) {
             self.warming = None;

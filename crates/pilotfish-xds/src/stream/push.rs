@@ -1,4 +1,4 @@
-//! Choosing what a stream sends next.
+//! Choice of a stream's next response.
 
 use super::order::{Breaking, Probe, Warming};
 use super::watch::{Known, Requested, Watch};
@@ -16,20 +16,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Bytes of resources in a response that no other stream shares; what is left follows when the client has taken it. So a client that
-/// reads nothing has no more than this made for itself.
+/// Maximum bytes of resources in a response that no other stream shares; the rest follows when the client has
+/// read it. This bounds the memory for a client that does not read.
 const MOST_UNSHARED: usize = 1 << 20;
 
-/// The group of a type as it was looked at.
+/// Snapshot of a type's group.
 struct Look {
     view: GroupView,
-    /// What leads there from the stream's baseline, if another stream was sent it.
+    /// Shared response from the stream's baseline to this state, if another stream was sent it.
     response: Option<Arc<EncodedResponse>>,
 }
 
-/// Groups as they were looked at, all in one published state.
+/// Snapshots of groups, all in one published state.
 struct Looks {
-    /// The revision of that state, or an earlier one.
+    /// Revision of that state, or an earlier one.
     revision: u64,
     of: EnumMap<ResourceType, Option<Look>>,
 }
@@ -37,9 +37,9 @@ struct Looks {
 /// The next response of a type.
 struct Plan {
     contents: Arc<Contents>,
-    /// The encoded form where other streams share it.
+    /// Encoded form, if it is shared with other streams.
     response: Option<Arc<EncodedResponse>>,
-    /// Something has to wait, so the client will not have everything.
+    /// True if a part has to wait, so the client will not have everything.
     held: bool,
 }
 
@@ -78,7 +78,7 @@ impl<S: ResourceSource> Stream<S> {
         None
     }
 
-    /// To be called when nothing is left to be sent.
+    /// Ends a round of responses. Called when nothing is left to send.
     pub(crate) fn finish(&mut self, now: Instant) {
         if self.publishing.is_some() && self.order.is_idle() {
             let since = self.publishing.take().unwrap_or_default();
@@ -95,8 +95,8 @@ impl<S: ResourceSource> Stream<S> {
         }
     }
 
-    /// Looks at the groups of which there may be something to send, all in one published state. What is compared and encoded of them is so without
-    /// a lock: publications and other streams do not wait for it.
+    /// Takes views of the groups with possible changes, all in one published state. They are compared and
+    /// encoded later without a lock, so that publications and other streams do not wait.
     fn look(&self) -> Looks {
         let mut of = EnumMap::default();
         let is_breaking = self.dirty.contains(ResourceType::Cluster);
@@ -113,7 +113,7 @@ impl<S: ResourceSource> Stream<S> {
         Looks { revision, of }
     }
 
-    /// From where a response leads to the newest state that other streams may share, if all of it is sent.
+    /// Baseline of a response that other streams may share: one that leads to the complete newest state.
     fn baseline(&self, ty: ResourceType, watch: &Watch) -> Option<Baseline> {
         match self.protocol {
             Protocol::Sotw if self.whole(ty) => Some(Baseline::SotwAll),
@@ -127,7 +127,7 @@ impl<S: ResourceSource> Stream<S> {
         }
     }
 
-    /// The response that leads from a baseline to the state that was looked at.
+    /// Response from a baseline to the snapshot.
     fn shared(&self, ty: ResourceType, look: &Look, baseline: Baseline) -> Option<Arc<EncodedResponse>> {
         let watch = self.watches[ty].as_ref()?;
         Some(look.response.clone().unwrap_or_else(|| {
@@ -141,8 +141,8 @@ impl<S: ResourceSource> Stream<S> {
             self.dirty.remove(ty);
             return None;
         };
-        // An answer without secrets would say that they are gone, and Envoy would go on without certificates
-        // while it is being found out what the client may read.
+        // A response without secrets would remove them, and Envoy would continue without certificates while
+        // the client's access is being decided.
         if watch.is_undecided {
             self.dirty.remove(ty);
             return None;
@@ -167,7 +167,8 @@ impl<S: ResourceSource> Stream<S> {
         let before = if plan.held {
             let mut after = look.view.entries.clone();
             match (&self.order.breaking, ty) {
-                // In this way round it shares what the group has, and is compared again in no time.
+                // Applied in this direction, the result shares data with the group, and the next comparison
+                // is fast.
                 (Some(breaking), ResourceType::Cluster) => {
                     let held = breaking.clusters.iter().filter_map(|name| watch.sent.get(name));
                     held.for_each(|resource| after.insert(Arc::clone(resource)));
@@ -220,13 +221,13 @@ impl<S: ResourceSource> Stream<S> {
         !self.is_envoy() || (ty == ResourceType::Endpoint && !sent.contains_key(name))
     }
 
-    /// Whether a type is sent as a whole or not at all.
+    /// True if responses of the type always contain all of its resources.
     fn whole(&self, ty: ResourceType) -> bool {
         let grpc = self.connected.as_ref().is_some_and(|connected| connected.grpc);
         self.protocol == Protocol::Sotw && is_whole(ty, grpc)
     }
 
-    /// What differs between the client and the newest state, without what has to wait.
+    /// Difference between the client's state and the newest one, without resources that have to wait.
     fn plan(&mut self, ty: ResourceType, look: &Look, settled: bool, now: Instant) -> Option<Plan> {
         let watch = self.watches[ty].as_ref()?;
         let keeps = self.order.breaking.as_ref().is_some_and(|breaking| !breaking.clusters.is_empty());
@@ -238,7 +239,7 @@ impl<S: ResourceSource> Stream<S> {
         {
             let response = self.shared(ty, look, start)?;
             let breaks = ty == ResourceType::Cluster && !response.contents.removed.is_empty();
-            // Such a response is for Envoys.
+            // Stand-ins are for Envoy only.
             let fits = is_envoy || !response.stands_in;
             if fits && (!breaks || start == Baseline::DeltaAll) {
                 let contents = Arc::clone(&response.contents);
@@ -253,15 +254,15 @@ impl<S: ResourceSource> Stream<S> {
                 let clusters = self.order.breaking.as_ref().map(|breaking| &breaking.clusters);
                 let all = contents.upserts.len();
                 let stays = |name: &Arc<str>| clusters.is_some_and(|clusters| clusters.contains(name));
-                // What the client does not have is not held: its cluster may wait for it.
+                // Resources that the client does not have are not held: its cluster may wait for them.
                 contents.upserts.retain(|r| !stays(&r.name) || !watch.sent.contains_key(&r.name));
                 held = contents.upserts.len() < all;
             }
-            // Envoy answers every request with an error where a filter has lost its configuration.
+            // Envoy answers every request with an error if a filter has lost its configuration.
             ResourceType::ExtensionConfig if is_envoy => contents.removed.clear(),
             _ => {}
         }
-        // Nobody shares this response, unless it is the first of its group.
+        // Other streams do not share this response, unless it is the first of its group.
         let is_first = |watch: &Watch| watch.requested == Requested::All && watch.sent.is_empty();
         let is_shared = self.watches[ty].as_deref().is_some_and(is_first);
         if !is_shared && !ty.is_wildcard() && !self.whole(ty) {
@@ -319,7 +320,7 @@ impl<S: ResourceSource> Stream<S> {
         })
     }
 
-    /// The encoded form of a plan, shared with other streams where their plan is the same.
+    /// Encodes a plan, sharing the result with streams that have the same plan.
     fn encode(&self, ty: ResourceType, plan: &Plan, look: &Look) -> Option<Arc<EncodedResponse>> {
         if let Some(response) = &plan.response {
             return Some(Arc::clone(response));
@@ -382,7 +383,7 @@ impl<S: ResourceSource> Stream<S> {
         Response { ty: Some(ty), head, tail }
     }
 
-    /// Follows up on clusters that were sent.
+    /// Updates the order for clusters that were sent.
     fn announce(&mut self, nonce: u64, sent: &Contents, before: &Entries, now: Instant) {
         if self.order.resumed && !std::mem::replace(&mut self.order.probed, true) {
             self.order.probe = Some(Probe { nonce, until: now + self.fanout.limits.resume_probe });
@@ -405,7 +406,8 @@ impl<S: ResourceSource> Stream<S> {
         }
     }
 
-    /// A cluster with new content waits for endpoints as a new one does, but Envoy does not ask for them again.
+    /// Sends endpoints of changed clusters again: such a cluster waits for endpoints as a new one does, but
+    /// Envoy does not ask for them.
     fn resend_endpoints(&mut self, changed: &[&Arc<Resource>]) {
         for name in changed.iter().filter_map(|resource| eds_name(&resource.body)) {
             match &mut self.watches[ResourceType::Endpoint] {
@@ -439,12 +441,13 @@ impl<S: ResourceSource> Stream<S> {
     }
 }
 
-/// Whether a state-of-the-world response of the type has to have all of its resources: what is not in it is gone.
+/// True if a state-of-the-world response of the type has to have all of its resources, since the client
+/// removes those that it lacks.
 fn is_whole(ty: ResourceType, grpc: bool) -> bool {
     ty.is_wildcard() || grpc
 }
 
-/// Adds those of the requested names that do not exist.
+/// Adds requested names that do not exist.
 fn add_absent(contents: &mut Contents, watch: &Watch, view: &GroupView) {
     let absent: Vec<Arc<str>> = match &watch.requested {
         Requested::Nothing => return,
@@ -454,7 +457,7 @@ fn add_absent(contents: &mut Contents, watch: &Watch, view: &GroupView) {
         }
     };
     let mut removed: BTreeSet<_> = contents.removed.drain(..).collect();
-    // What the client has and keeps for now is told when it has to go.
+    // Resources that the client keeps for now are sent as removed when they have to go.
     removed.extend(absent.into_iter().filter(|name| !watch.sent.contains_key(name)));
     contents.removed = removed.into_iter().collect();
 }

@@ -33,7 +33,7 @@ impl<S: ResourceSource> Stream<S> {
         }
         match self.acknowledge(ty, request, now) {
             Acknowledged::Current(_) | Acknowledged::Again => self.change_sotw(ty, request),
-            // The request answers an older response; one for the last, with newer names, is on its way.
+            // The request answers an older response; one for the last, with newer names, follows.
             _ => Ok(()),
         }
     }
@@ -54,7 +54,8 @@ impl<S: ResourceSource> Stream<S> {
         self.watches[ty] = Some(Box::new(watch));
         self.dirty.add(ty);
         if let (ResourceType::Cluster, Some(endpoints)) = (ty, &mut self.watches[ResourceType::Endpoint]) {
-            // Clusters that are announced again wait for endpoints, and Envoy's request for them looks like an ACK.
+            // Clusters that are sent again wait for endpoints, and Envoy's request for them looks like an
+            // ACK.
             endpoints.always_respond = true;
         }
         Ok(())
@@ -97,7 +98,8 @@ impl<S: ResourceSource> Stream<S> {
             watch.forget_in_flight(removed.len(), &names);
         }
         watch.requested.remove(&removed);
-        // What a response of all resources lacks is gone, so for such types every change is answered.
+        // The client removes resources that a complete response lacks, so for such types every change is
+        // answered.
         if !added.is_empty() || ty.is_wildcard() {
             watch.count_asked(added.len(), &account, self.fanout.limits.few_subscriptions)?;
             let subscribed = watch.membership.group.lock().names.clone();
@@ -106,23 +108,23 @@ impl<S: ResourceSource> Stream<S> {
         Ok(())
     }
 
-    /// The subscription of a request, within the limits, and its names in order.
+    /// Subscription of a request, within the limits, and its names in order.
     fn sotw_subscription<'a>(
         &self,
         ty: ResourceType,
         request: &Request<'a>,
         named: bool,
     ) -> Result<(SubscriptionKey, Vec<&'a str>), StreamError> {
-        // Reading costs more than sending. A name more for the wildcard.
+        // Reading costs more than sending. One more name for the wildcard.
         Limit::Subscriptions
             .check(request.names.len(), self.fanout.limits.subscriptions.saturating_add(1))?;
         let mut names = request.names.read()?;
         names.sort_unstable();
         names.dedup();
         let star = names.contains(&"*");
-        // No resource has the empty name, and no response could say so.
+        // No resource has the empty name, and no response could report that.
         names.retain(|name| *name != "*" && !name.is_empty());
-        // No names at all mean everything, unless the client once gave some.
+        // No names mean the wildcard, unless the client has subscribed by name before.
         let wildcard = star || (request.names.is_empty() && ty.is_wildcard() && !named);
         let mut subscription = SubscriptionKey::new(wildcard);
         names.iter().for_each(|name| subscription.add(self.fanout.hasher, name));

@@ -12,23 +12,22 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-/// Responses that are remembered until they are acknowledged. A client that never acknowledges loses nothing but the names in
-/// a later refusal.
+/// Maximum number of responses that are remembered until they are acknowledged. A client that never
+/// acknowledges only loses the resource names in the report of a later refusal.
 const IN_FLIGHT: usize = 16;
-/// Resources of these responses together, beside twice as many as the client has.
+/// Maximum number of resources of these responses, in addition to twice as many as the client has.
 const IN_FLIGHT_RESOURCES: usize = 4_096;
-/// From so many names on that a client unsubscribes from, what it has not acknowledged is looked through for them.
+/// Minimum number of unsubscribed names for which unacknowledged responses are searched.
 const MANY_REMOVED: usize = 1_024;
 
-/// Names that have to be answered, even if there is nothing to send.
+/// Names that have to be answered, even without a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Requested {
     /// No answer is due.
     #[default]
     Nothing,
-    /// Those names, all of them subscribed to.
+    /// These names, all of them subscribed to.
     Names(BTreeSet<Arc<str>>),
-    /// The whole subscription.
     All,
 }
 
@@ -37,7 +36,7 @@ impl Requested {
         *self != Self::Nothing
     }
 
-    /// Adds those of the names that are in `subscribed`, whose text it shares. A client that asks again before it is answered adds nothing.
+    /// Adds those names that are in `subscribed`, sharing its text. Repeated names add nothing.
     pub(super) fn add<'a>(&mut self, names: impl IntoIterator<Item = &'a str>, subscribed: &NameSet) {
         if *self == Self::Nothing {
             *self = Self::Names(BTreeSet::new());
@@ -46,7 +45,7 @@ impl Requested {
         all.extend(names.into_iter().filter_map(|name| subscribed.get(name)).cloned());
     }
 
-    /// How many names it has at most when some of a subscription are added.
+    /// Upper bound of the number of requested names after adding some of a subscription.
     pub(super) fn at_most(&self, added: usize, subscription: usize) -> usize {
         match self {
             Self::Nothing => added.min(subscription),
@@ -55,7 +54,6 @@ impl Requested {
         }
     }
 
-    /// Takes out names that are no longer subscribed to.
     pub(super) fn remove(&mut self, names: &[&str]) {
         let Self::Names(all) = self else { return };
         for name in names {
@@ -67,11 +65,11 @@ impl Requested {
     }
 }
 
-/// Resources that a client says it has.
+/// Resources that a client lists as known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) count: usize,
-    /// Of their names.
+    /// Total length of their names.
     pub(super) bytes: usize,
 }
 
@@ -81,25 +79,26 @@ impl Known {
     }
 }
 
-/// A response that is neither acknowledged nor refused yet.
+/// A response that is neither acknowledged nor refused.
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) nonce: u64,
     pub(super) sent: Instant,
-    /// What it changed for the client.
+    /// Changes of the client's resources by it.
     pub(super) contents: Arc<Contents>,
-    /// A long response lives as long as it is the last of some stream that waits for its ACK, so that late-comers share it.
+    /// A long response lives as long as it is the last one of some stream that waits for its ACK, so that
+    /// later streams share it.
     response: Option<Arc<EncodedResponse>>,
-    /// A second attempt at what was refused together with something else.
+    /// True for a second attempt at resources that were refused together with others.
     pub(super) retry: bool,
-    /// The revision in force when it was sent.
+    /// Revision in force when it was sent.
     revision: u64,
-    /// Whether the client has all of that revision with it: no part of it had to wait.
+    /// True if the client has all of the revision with it: no part of it had to wait.
     complete: bool,
 }
 
-/// What a request's nonce refers to. The number is that of the responses which it answers: those before the one that it names
-/// are answered as well, as responses are processed in order.
+/// Response that a request's nonce refers to, with the number of responses that the request answers: those
+/// before the named one are answered as well, as responses are processed in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Acknowledged {
     /// The request has no nonce, or nothing was sent.
@@ -110,12 +109,12 @@ pub(super) enum Acknowledged {
     Older(usize),
     /// The last response, once more: its answer came before.
     Again,
-    /// No response of this stream that is waited for.
+    /// No outstanding response of this stream.
     Unknown,
 }
 
 impl Acknowledged {
-    /// How many responses are answered.
+    /// Number of answered responses.
     pub(super) fn count(self) -> usize {
         match self {
             Self::Current(count) | Self::Older(count) => count,
@@ -128,38 +127,41 @@ impl Acknowledged {
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) membership: Membership,
-    /// Resources that were sent and not removed since. They stay after a refusal: the same content is not sent again.
+    /// Resources that were sent and not removed since. They stay after a refusal: the same content is not
+    /// sent again.
     pub(super) sent: Entries,
-    /// How much of `sent` is what the client says it has, until the first response.
+    /// Size of the part of `sent` that the client lists as known, until the first response.
     pub(super) known: Known,
-    /// What that counts as.
+    /// Budget of the listed resources.
     pub(super) listed: Option<Taken>,
-    /// The state of the group that `sent` is equal to.
+    /// State of the group that equals `sent`.
     pub(super) in_step: Option<u64>,
     pub(super) requested: Requested,
-    /// What that counts as, if it is much.
+    /// Budget of the requested names, if there are many.
     pub(super) asked: Option<Taken>,
-    /// It is being found out if the client sees something of the type.
+    /// True while the client's access to the type is being decided.
     pub(super) is_undecided: bool,
-    /// State of the world: the next request with the last nonce is answered with all resources, even if it looks like an ACK.
+    /// State of the world: true if the next request with the last nonce is answered with all resources, even
+    /// if it looks like an ACK.
     pub(super) always_respond: bool,
     /// State of the world: fingerprint of the last request's names.
     pub(super) fingerprint: u64,
-    /// State of the world: the client once subscribed by name, so no names mean nothing and not everything.
+    /// State of the world: true once the client has subscribed by name, so that no names mean no resources
+    /// instead of the wildcard.
     pub(super) named: bool,
     pub(super) in_flight: VecDeque<InFlight>,
     pub(super) retry: bool,
     pub(super) last_sent: Option<u64>,
     last_acked: Option<u64>,
     sent_at: Option<SystemTime>,
-    /// The newest revision that the client acknowledged a response of.
+    /// Newest revision of an acknowledged response.
     acked_revision: u64,
     acked_at: Option<SystemTime>,
     pub(super) rejection: Option<(Instant, Rejection)>,
 }
 
 impl Watch {
-    /// A new subscription: everything is to be answered.
+    /// Creates a new subscription of which everything is to be sent.
     pub(super) fn new(membership: Membership) -> Self {
         Self {
             membership,
@@ -184,11 +186,11 @@ impl Watch {
         }
     }
 
-    /// Counts names that are asked for, if they are more than a few with those that wait for an answer already: which ones are to be answered
-    /// is remembered for this stream alone.
+    /// Charges requested names, if there are more than a few together with unanswered ones: the names to
+    /// answer are stored for this stream alone.
     ///
     /// # Errors
-    /// When they are too many for `account`.
+    /// If `account` cannot pay for them.
     pub(super) fn count_asked(
         &mut self,
         added: usize,
@@ -202,7 +204,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Whether the nonce is one that the client could confuse with a new response's.
+    /// True if the client could confuse this nonce with that of a new response.
     pub(super) fn knows_nonce(&self, nonce: u64) -> bool {
         self.last_sent == Some(nonce) || self.in_flight.iter().any(|response| response.nonce == nonce)
     }
@@ -219,7 +221,7 @@ impl Watch {
             self.in_flight.pop_front();
         }
         let retry = std::mem::take(&mut self.retry);
-        // A client that never acknowledges must not have all of them kept.
+        // Bounds memory for a client that never acknowledges.
         if let Some(before) = self.in_flight.back_mut() {
             before.response = None;
         }
@@ -248,7 +250,7 @@ impl Watch {
         self.in_flight.iter().map(|response| response.contents.upserts.len()).sum()
     }
 
-    /// Lets go of resources that the client has unsubscribed from and of which it has acknowledged nothing: `names` are those that it still
+    /// Drops unacknowledged resources that the client has unsubscribed from; `names` are those that it still
     /// subscribes to.
     pub(super) fn forget_in_flight(&mut self, removed: usize, names: &NameSet) {
         if removed < MANY_REMOVED {
@@ -265,7 +267,7 @@ impl Watch {
         }
     }
 
-    /// Finds the response that a nonce answers.
+    /// Finds the response that a nonce refers to.
     pub(super) fn find(&self, nonce: &str) -> Acknowledged {
         if nonce.is_empty() {
             return Acknowledged::Nothing;
@@ -280,7 +282,7 @@ impl Watch {
         }
     }
 
-    /// Remembers that the first `count` responses were accepted.
+    /// Records the acceptance of the first `count` responses.
     pub(super) fn accept(&mut self, count: usize, wall_time: SystemTime) {
         if let Some(last) = self.in_flight.get(count.wrapping_sub(1)) {
             self.last_acked = Some(last.nonce);
@@ -292,19 +294,19 @@ impl Watch {
         }
     }
 
-    /// Forgets the first `count` responses, which are answered.
+    /// Removes the first `count` responses, which are answered.
     pub(super) fn answered(&mut self, count: usize) {
         self.in_flight.drain(..count);
-        // Most streams wait for nothing most of the time.
+        // Fast path: most streams mostly wait for nothing.
         if self.in_flight.is_empty() {
             self.in_flight = VecDeque::new();
         }
     }
 
-    /// Remembers a refusal; `newest` is the revision in force.
+    /// Records a refusal; `newest` is the revision in force.
     ///
-    /// Nothing is sent again, with one exception: Envoy stops at the first bad resource of a response. What came with the one that it names is
-    /// sent a second time without it, once.
+    /// Nothing is sent again, with one exception: Envoy stops at the first bad resource of a response. The
+    /// other resources of that response are sent once more, without the one that the error names.
     pub(super) fn reject(
         &mut self,
         outcome: Acknowledged,
@@ -313,7 +315,7 @@ impl Watch {
         (now, wall_time): (Instant, SystemTime),
     ) -> &Rejection {
         let refused = self.in_flight.get(outcome.count().wrapping_sub(1));
-        // A refusal of what is not waited for repeats the one before, or may be of anything up to now.
+        // A refusal without an outstanding response repeats the one before, or may be of anything up to now.
         let before = || self.rejection.as_ref().map_or(newest, |(_, rejection)| rejection.revision);
         let revision = refused.map_or_else(before, |response| response.revision);
         let upserts = refused.map(|response| &response.contents.upserts[..]).unwrap_or_default();
@@ -326,7 +328,7 @@ impl Watch {
                 upserts.iter().filter(|resource| !error.contains(&*resource.name)).collect();
             if innocent.len() < upserts.len() {
                 for resource in innocent {
-                    // Only what is still the newest that the client was sent.
+                    // Only resources that are still the newest that the client was sent.
                     if self.sent.get(&resource.name) == Some(resource) {
                         self.sent.remove(&resource.name);
                         self.in_step = None;
@@ -339,8 +341,8 @@ impl Watch {
         &self.rejection.insert((now, rejection)).1
     }
 
-    /// What the client lacks of how it is now; `None` where it has everything. `is_marked`: a publication concerns it that it has not looked
-    /// at yet.
+    /// Missing revisions of the type; `None` if the client is in sync. `is_marked`: the stream has not
+    /// handled a publication that concerns it.
     pub(super) fn lacking(&self, is_marked: bool) -> Option<Lacking> {
         // Without a decision on access there is no response to wait for.
         let is_told = !self.is_undecided;
@@ -361,7 +363,7 @@ impl Watch {
         self.acked_at
     }
 
-    /// As debug pages show it; `is_marked` as for [`Self::lacking`].
+    /// Status for debug pages; `is_marked` as in [`Self::lacking`].
     pub(super) fn status(&self, is_marked: bool) -> TypeStatus {
         let group = &self.membership.group;
         let state = group.lock();

@@ -1,4 +1,5 @@
-//! The protocol as sequences of requests and publications, properties over random histories, and the server over a socket.
+//! The protocol as sequences of requests and publications, properties over random histories, and the server
+//! over a socket.
 // `clippy.toml` allows these in test functions; here whole modules are helpers of tests.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 

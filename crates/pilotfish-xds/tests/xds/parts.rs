@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering;
 
 type Fan = Arc<Fanout<Memory>>;
 
-/// Parts by the class that their resources are set in. Classes 1 and 2 see a part of their own over what they share.
+/// Parts by the class that their resources are set in. Classes 1 and 2 see a part of their own over what they
+/// share.
 const OWN: u32 = 11;
 const OTHER: u32 = 12;
 const SELECTIVE: u32 = 13;
@@ -200,7 +201,8 @@ fn a_resource_that_moves_between_parts_is_never_gone() {
     let mut early = client(&fanout, 0, 1);
     early.ask(Cluster, &[]);
     early.settle();
-    // The shared part is read, and the source is ahead: of the selective one only what it will be can be read.
+    // The shared part is read, and the source is ahead: of the selective one only what it will be can be
+    // read.
     fanout.source().remove(SELECTIVE, Cluster, "moves");
     fanout.source().set(SHARED, Cluster, "moves", "1");
     fanout.source().move_client(ClientId(1), 2);

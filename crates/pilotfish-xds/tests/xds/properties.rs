@@ -522,7 +522,8 @@ fn serve(fanout: &Fanout<Memory>, services: &BTreeSet<usize>) {
     fanout.publish(&fanout.source().commit());
 }
 
-/// A client that does what Envoy does: subscribes to endpoints of new clusters, and acknowledges clusters when all are warm.
+/// A client that does what Envoy does: subscribes to endpoints of new clusters, and acknowledges clusters
+/// when all are warm.
 struct Envoy {
     peer: Peer,
     clusters: BTreeSet<String>,

@@ -1,5 +1,5 @@
-//! Recorded conversations of a real istiod as server of configuration: what clients said is said to our streams, which answer when
-//! istiod did.
+//! Recorded conversations of a real istiod as server of configuration: what clients said is said to our
+//! streams, which answer when istiod did.
 
 use crate::support::{Peer, fanout};
 use base64::prelude::{BASE64_STANDARD, Engine};

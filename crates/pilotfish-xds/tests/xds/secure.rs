@@ -296,7 +296,7 @@ async fn a_client_proves_again_who_it_is_after_a_while() {
     let mut body = soon(response).await.unwrap().into_body();
     let trailers = soon(body.trailers()).await.unwrap().unwrap();
     let (code, message) = status(&trailers);
-    assert_eq!((code, message.contains("prove")), ("14", true), "{message}");
+    assert_eq!((code, message.contains("authenticate again")), ("14", true), "{message}");
     // The connection ends with its streams; another one is as good as the first.
     assert_eq!(status(&ask(&server.client(Some(WEB)).await, None).await).0, "");
 }
@@ -312,7 +312,7 @@ async fn a_stream_ends_with_what_its_client_proved() {
     let mut body = soon(response).await.unwrap().into_body();
     let trailers = soon(body.trailers()).await.unwrap().unwrap();
     let (code, message) = status(&trailers);
-    assert_eq!((code, message.contains("prove")), ("14", true), "{message}");
+    assert_eq!((code, message.contains("authenticate again")), ("14", true), "{message}");
 }
 
 #[tokio::test]
@@ -334,7 +334,7 @@ async fn a_stream_ends_when_its_proof_counts_no_longer() {
     assert_eq!(server.fanout.revoke(|peer| peer.cluster.as_deref() == Some("west")), 1);
     let trailers = soon(body.trailers()).await.unwrap().unwrap();
     let (code, message) = status(&trailers);
-    assert_eq!((code, message.contains("prove")), ("14", true), "{message}");
+    assert_eq!((code, message.contains("authenticate again")), ("14", true), "{message}");
     assert_eq!(clusters(), ["east"]);
     assert_eq!(server.fanout.revoke(|peer| peer.cluster.as_deref() == Some("west")), 0, "it is gone");
 }

@@ -25,7 +25,8 @@ pub(crate) struct World {
     resources: BTreeMap<(ViewId, Arc<str>), Resource>,
     /// The class of each client: part of its views.
     classes: BTreeMap<ClientId, u32>,
-    /// Classes that see the resources of others, of types that are taken as a whole: by the first that has a name.
+    /// Classes that see the resources of others, of types that are taken as a whole: by the first that has a
+    /// name.
     compositions: BTreeMap<u32, Vec<u32>>,
 }
 

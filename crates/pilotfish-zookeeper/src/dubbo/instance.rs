@@ -1,12 +1,12 @@
-//! Instances of applications, as Curator's service discovery writes them: JSON in the nodes below `/services/APPLICATION`.
-//! Dubbo and Spring Cloud both use it, each with metadata of its own in `payload`.
+//! Instances of applications in the format of Curator's service discovery: JSON in the nodes below
+//! `/services/APPLICATION`. Dubbo and Spring Cloud both use it, with different metadata in `payload`.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Ports that one instance may have; those beyond are left out.
+/// Maximum number of ports of an instance; more are ignored.
 const MAX_PORTS: usize = 32;
-/// Where Dubbo lists its protocols and ports.
+/// Metadata key of Dubbo's protocols and ports.
 const ENDPOINTS: &str = "dubbo.endpoints";
 const REVISION: &str = "dubbo.metadata.revision";
 const STORAGE: &str = "dubbo.metadata.storage-type";
@@ -16,27 +16,26 @@ const STORAGE: &str = "dubbo.metadata.storage-type";
 pub(crate) struct Instance {
     /// An IP address or a host name.
     pub(crate) address: String,
-    /// Its ports, in the order given.
+    /// Ports, in the order of the node.
     pub(crate) ports: Vec<InstancePort>,
-    /// All metadata.
     pub(crate) metadata: BTreeMap<String, String>,
 }
 
 /// A port of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InstancePort {
-    /// Dubbo's name of the protocol; `None` where nobody says.
+    /// Dubbo's name of the protocol; `None` if unknown.
     pub(crate) protocol: Option<String>,
     pub(crate) number: u16,
 }
 
-/// Why a node holds no instance.
+/// Error of a node that is not a valid instance.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InstanceError {
-    /// It is no JSON, or no instance of Curator.
+    /// Invalid JSON or not an instance of Curator.
     #[error("it is no instance of Curator's service discovery: {0}")]
     Json(#[from] serde_json::Error),
-    /// There is no address.
+    /// The instance has no address.
     #[error("it has no address")]
     NoAddress,
 }
@@ -62,7 +61,7 @@ struct WrittenEndpoint {
 }
 
 impl Instance {
-    /// Reads a node.
+    /// Parses the data of a node.
     pub(crate) fn parse(data: &[u8]) -> Result<Self, InstanceError> {
         let written: Written = serde_json::from_slice(data)?;
         let address =
@@ -82,24 +81,25 @@ impl Instance {
         Ok(Self { address, ports, metadata })
     }
 
-    /// Whether Dubbo registered it.
+    /// True if Dubbo registered the instance.
     pub(crate) fn is_dubbo(&self) -> bool {
         self.metadata.contains_key(ENDPOINTS) || self.metadata.contains_key(REVISION)
     }
 
-    /// The revision of its metadata, where these are stored in ZooKeeper. `0` is Dubbo's word for an instance without services.
+    /// Returns the metadata revision if its metadata is stored in ZooKeeper; `None` for `0`, the revision of
+    /// an instance without services.
     pub(crate) fn stored_revision(&self) -> Option<&str> {
         let stored = self.metadata.get(STORAGE).is_some_and(|storage| storage == "remote");
         self.metadata.get(REVISION).map(String::as_str).filter(|revision| stored && is_revision(revision))
     }
 
-    /// Whether it may receive requests. Spring Cloud writes its status into the metadata.
+    /// True if the instance may receive requests. Spring Cloud writes its status into the metadata.
     pub(crate) fn is_up(&self) -> bool {
         self.metadata.get("instance_status").is_none_or(|status| status.eq_ignore_ascii_case("UP"))
     }
 }
 
-/// A revision names a node, so it must be one name.
+/// True if the revision is a single path segment, as it names a node.
 fn is_revision(text: &str) -> bool {
     !text.is_empty()
         && text != "0"
@@ -120,7 +120,7 @@ impl InstancePort {
     }
 }
 
-/// The metadata in a payload: texts as they are, numbers and switches as text, all else left out.
+/// Returns the metadata of a payload: numbers and booleans as text; other values are skipped.
 fn metadata(payload: &serde_json::Value) -> BTreeMap<String, String> {
     let listed = payload.get("metadata").and_then(serde_json::Value::as_object);
     let text = |(key, value): (&String, &serde_json::Value)| match value {

@@ -1,35 +1,34 @@
-//! What an application provides: the metadata of a revision (`/dubbo/metadata/APPLICATION/REVISION`), and which applications provide an
-//! interface (`/dubbo/mapping/INTERFACE`).
+//! Services of an application: the metadata of a revision (`/dubbo/metadata/APPLICATION/REVISION`), and the
+//! applications that provide an interface (`/dubbo/mapping/INTERFACE`).
 
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Services of one revision; those beyond are left out.
+/// Maximum number of services of one revision; more are ignored.
 const MAX_SERVICES: usize = 10_000;
-/// Applications that one interface is mapped to; those beyond are left out.
+/// Maximum number of applications of one interface; more are ignored.
 const MAX_APPLICATIONS: usize = 1_000;
 
-/// The metadata of a revision of an application.
+/// Metadata of one revision of an application.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Metadata {
-    /// What it provides.
     pub(crate) services: Vec<Provided>,
 }
 
-/// One interface that an application provides by one protocol.
+/// An interface that an application provides over one protocol.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Provided {
     pub(crate) interface: String,
     pub(crate) group: String,
     pub(crate) version: String,
     pub(crate) protocol: String,
-    /// 0 where it is not said: then it is the instance's port of the protocol.
+    /// Port of the service; 0 for the instance's port of the protocol.
     pub(crate) port: u16,
-    /// The parameters of the provider's URL.
+    /// Parameters of the provider's URL.
     pub(crate) parameters: BTreeMap<String, String>,
 }
 
-/// Why a node holds no metadata.
+/// A node is not valid metadata.
 #[derive(Debug, thiserror::Error)]
 #[error("it is no metadata of Dubbo: {0}")]
 pub(crate) struct MetadataError(#[from] serde_json::Error);
@@ -56,7 +55,7 @@ struct WrittenService {
 }
 
 impl Metadata {
-    /// Reads a node.
+    /// Parses the data of a node.
     pub(crate) fn parse(data: &[u8]) -> Result<Self, MetadataError> {
         let written: Written = serde_json::from_slice(data)?;
         Ok(Self {
@@ -79,7 +78,7 @@ impl WrittenService {
     }
 }
 
-/// Reads a node of the mapping: names of applications between commas.
+/// Parses a mapping node: application names separated by commas.
 pub(crate) fn mapped_applications(data: &[u8]) -> BTreeSet<String> {
     let text = String::from_utf8_lossy(data);
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty() && !name.contains('/'));

@@ -1,4 +1,5 @@
-//! How Dubbo writes what it registers: URLs as names of nodes, instances and metadata as JSON. Pure: text in, values out.
+//! Formats of Dubbo's registrations: URLs as node names, instances and metadata as JSON. Pure: text in,
+//! values out.
 
 mod instance;
 mod metadata;

@@ -1,17 +1,18 @@
-//! What operators override: nodes below `configurators`, `override://HOST[:PORT]/INTERFACE?weight=50` or `?disabled=true`.
+//! Overrides by operators: nodes below `configurators`, `override://HOST[:PORT]/INTERFACE?weight=50` or
+//! `?disabled=true`.
 
 use super::url::DubboUrl;
 
-/// An override of providers' weight or use.
+/// An override of the weight or enablement of providers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Override {
     url: DubboUrl,
-    /// `absent` gives a value only where the provider says nothing.
+    /// True for `absent`, which applies only if the provider has no value.
     yields: bool,
 }
 
 impl Override {
-    /// The override of a URL; `None` where it is none for providers, or is switched off.
+    /// Parses an override URL; returns `None` if it is not for providers, or is disabled.
     pub(crate) fn of(url: DubboUrl) -> Option<Self> {
         let yields = match url.scheme.as_str() {
             "override" => false,
@@ -22,7 +23,7 @@ impl Override {
         (!url.is_unset("enabled") && !for_consumers).then_some(Self { url, yields })
     }
 
-    /// The value that it gives a parameter of a provider.
+    /// Returns the value of a provider's parameter in this override.
     fn value<'a>(&'a self, provider: &DubboUrl, name: &str) -> Option<&'a str> {
         let given = self.url.parameter(name)?;
         let yields = self.yields && provider.parameter(name).is_some();
@@ -37,13 +38,14 @@ impl Override {
             None | Some("*") => true,
             Some(value) => provider.parameter(name) == Some(value),
         };
-        // Unlike the application, group and version are part of what is overridden: without them it is the provider that has none.
+        // Unlike application, group and version identify the overridden service: without them the override
+        // applies to providers without them.
         let part = |name| own.parameter(name) == Some("*") || own.parameter(name) == provider.parameter(name);
         host && port && same("application") && part("group") && part("version")
     }
 }
 
-/// What a parameter of a provider is after all overrides, the last one first.
+/// Returns the value of a provider's parameter after all overrides; the last one wins.
 pub(crate) fn effective<'a>(
     provider: &'a DubboUrl,
     overrides: &'a [Override],

@@ -1,17 +1,17 @@
-//! The protocols that providers speak.
+//! Protocols of providers.
 
-/// What the mesh is told about a protocol of Dubbo.
+/// Port name, protocol and default port of a Dubbo protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Speech {
-    /// The name of ports, in Dubbo's words.
+    /// Port name: Dubbo's name of the protocol.
     pub(crate) name: &'static str,
-    /// The protocol, in Istio's words and `dubbo`.
+    /// Istio's protocol, or `dubbo`.
     pub(crate) protocol: &'static str,
-    /// The port that clients connect to.
+    /// The service port for clients.
     pub(crate) port: Option<u16>,
 }
 
-/// Dubbo's protocols, with the ports that Dubbo itself uses where nobody names another.
+/// Dubbo's protocols with their default ports in Dubbo.
 const KNOWN: &[Speech] = &[
     Speech { name: "dubbo", protocol: "dubbo", port: Some(20880) },
     Speech { name: "tri", protocol: "grpc", port: Some(50051) },
@@ -26,15 +26,15 @@ const KNOWN: &[Speech] = &[
     Speech { name: "memcached", protocol: "tcp", port: Some(11211) },
 ];
 
-/// A protocol that Dubbo does not have itself.
+/// Any protocol that is not one of Dubbo's.
 const OTHER: Speech = Speech { name: "tcp", protocol: "tcp", port: None };
 
-/// What is known of a protocol.
+/// Returns the properties of a protocol.
 pub(crate) fn speech(scheme: &str) -> Speech {
     KNOWN.iter().find(|known| known.name == scheme).copied().unwrap_or(OTHER)
 }
 
-/// The port that clients connect to, for a provider that listens on `own`.
+/// Returns the service port for a provider that listens on `own`.
 pub(crate) fn default_port(speech: Speech, own: u16) -> u32 {
     speech.port.unwrap_or(own).into()
 }

@@ -1,35 +1,35 @@
-//! Dubbo's URLs, `dubbo://10.0.0.1:20880/org.example.Greeter?group=blue&version=1.0.0`: percent-encoded as a whole, they are
-//! the names of the nodes below `providers` and `configurators`.
+//! Dubbo URLs, `dubbo://10.0.0.1:20880/org.example.Greeter?group=blue&version=1.0.0`: percent-encoded as a
+//! whole, they are the names of the nodes below `providers` and `configurators`.
 
 use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
 
-/// Of the node names that ZooKeeper lets through, none is near it.
+/// Maximum length of a node name, far above the names that ZooKeeper accepts.
 const MAX_LENGTH: usize = 64 << 10;
-/// Parameters of one URL; those beyond are left out.
+/// Maximum number of parameters of a URL; more are ignored.
 const MAX_PARAMETERS: usize = 256;
 
-/// A URL of Dubbo.
+/// A Dubbo URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DubboUrl {
-    /// `dubbo`, `tri`, `override`, ...
+    /// Scheme: `dubbo`, `tri`, `override`, ...
     pub(crate) scheme: String,
     /// An IP address or a host name; IPv6 without brackets.
     pub(crate) host: String,
-    /// 0 where the URL has none.
+    /// Port; 0 if the URL has none.
     pub(crate) port: u16,
     /// The path without its first `/`.
     pub(crate) path: String,
     parameters: BTreeMap<String, String>,
 }
 
-/// Why a node's name is no URL of Dubbo.
+/// A node name is not a valid Dubbo URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UrlError {
-    /// It is longer than [`MAX_LENGTH`].
+    /// Longer than [`MAX_LENGTH`].
     #[error("it is longer than {MAX_LENGTH} bytes")]
     TooLong,
-    /// What the percent signs stand for is no UTF-8.
+    /// The decoded text is not UTF-8.
     #[error("it is not UTF-8")]
     NotText,
     /// There is no `://`, or nothing before it.
@@ -38,13 +38,13 @@ pub(crate) enum UrlError {
     /// The host is empty.
     #[error("it has no host")]
     NoHost,
-    /// The port is no number from 1 to 65535.
+    /// The port is not a number from 1 to 65535.
     #[error("its port is no number from 1 to 65535")]
     BadPort,
 }
 
 impl DubboUrl {
-    /// Reads the name of a node.
+    /// Parses the name of a node.
     pub(crate) fn parse_node(name: &str) -> Result<Self, UrlError> {
         if name.len() > MAX_LENGTH {
             return Err(UrlError::TooLong);
@@ -55,7 +55,7 @@ impl DubboUrl {
         Self::parse(&text)
     }
 
-    /// Reads a URL that is not encoded.
+    /// Parses a URL that is not encoded.
     pub(crate) fn parse(text: &str) -> Result<Self, UrlError> {
         let (scheme, rest) = text.split_once("://").ok_or(UrlError::NoScheme)?;
         if scheme.is_empty() {
@@ -63,7 +63,7 @@ impl DubboUrl {
         }
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = place.split_once('/').unwrap_or((place, ""));
-        // What stands before `@` is a user and a password, which nobody here needs.
+        // User and password before `@` are not used.
         let authority = authority.rsplit_once('@').map_or(authority, |(_, after)| after);
         let (host, port) = split_port(authority)?;
         if host.is_empty() {
@@ -80,23 +80,23 @@ impl DubboUrl {
         })
     }
 
-    /// The value of a parameter, unless it is empty.
+    /// Returns the value of a parameter; `None` if it is empty.
     pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// All parameters.
     pub(crate) fn parameters(&self) -> &BTreeMap<String, String> {
         &self.parameters
     }
 
-    /// Whether a parameter is `false`.
+    /// True if a parameter is `false`.
     pub(crate) fn is_unset(&self, name: &str) -> bool {
         self.parameter(name).is_some_and(|value| value.eq_ignore_ascii_case("false"))
     }
 }
 
-/// `HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`; Dubbo writes IPv6 without brackets too, and then a port always follows.
+/// Splits `HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`. Dubbo also writes IPv6 without brackets, then
+/// always with a port.
 fn split_port(authority: &str) -> Result<(&str, u16), UrlError> {
     if let Some((host, rest)) = authority.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
         return match rest.strip_prefix(':') {

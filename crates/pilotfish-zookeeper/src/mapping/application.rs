@@ -1,4 +1,4 @@
-//! The service of an application: its instances with all of their ports.
+//! The service of an application: its instances with all their ports.
 
 use super::labels::{labels, locality, weight};
 use crate::dubbo::{Instance, InstancePort as Written, default_port, speech};
@@ -45,7 +45,8 @@ fn instance(node: &str, written: &Instance) -> CatalogInstance {
     instance
 }
 
-/// A port of Dubbo is reached by the protocol's own number, as for interfaces; any other by the instance's.
+/// Returns the port of an instance. For Dubbo protocols the service port is the protocol's default, as for
+/// interfaces; for others it is the instance's.
 fn port(written: &Written) -> InstancePort {
     let number = written.number.into();
     let service = match written.protocol.as_deref() {

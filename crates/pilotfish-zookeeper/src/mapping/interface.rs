@@ -1,4 +1,4 @@
-//! The services of an interface: one for each group and version that providers have.
+//! Services of an interface: one for each group and version of its providers.
 
 use super::Variant;
 use super::labels::{labels, locality, weight};
@@ -9,12 +9,12 @@ use pilotfish_registry::{CatalogInstance, CatalogPort, CatalogService, InstanceP
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Dubbo's weight of a provider that has none.
+/// Dubbo's default weight of a provider.
 const DEFAULT_WEIGHT: u32 = 100;
-/// The serialization that Envoy's Dubbo proxy reads.
+/// The serialization that Envoy's Dubbo proxy supports.
 const HESSIAN: &str = "hessian2";
 
-/// What is found of a group and version.
+/// Ports and providers of a group and version.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     ports: Vec<CatalogPort>,
@@ -22,7 +22,7 @@ pub(super) struct Found {
     providers: BTreeMap<Key, Provider>,
 }
 
-/// Where a provider is: one of these is one endpoint, however often it is registered.
+/// Identity of a provider: one endpoint, even if it is registered several times.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     protocol: String,
@@ -54,7 +54,7 @@ fn host(interface: &str, variant: &Variant) -> String {
     host
 }
 
-/// The services of an interface that have providers.
+/// Returns the services of an interface that have providers.
 pub(super) fn services(registered: &Registrations, interface: &str) -> BTreeMap<Variant, Found> {
     let mut found = BTreeMap::new();
     if let Some(known) = registered.interfaces.get(interface) {
@@ -80,7 +80,7 @@ pub(super) fn services(registered: &Registrations, interface: &str) -> BTreeMap<
     found
 }
 
-/// A provider that is registered by its interface.
+/// Adds a provider registered by interface.
 fn by_interface(url: &DubboUrl, overrides: &[Override], found: &mut BTreeMap<Variant, Found>) {
     let is_provider = url.parameter("category").is_none_or(|category| category == "providers");
     if !is_provider
@@ -93,7 +93,7 @@ fn by_interface(url: &DubboUrl, overrides: &[Override], found: &mut BTreeMap<Var
     let variant = Variant { group: text("group"), version: text("version") };
     let weight = weight(effective(url, overrides, "weight"));
     let is_disabled = effective(url, overrides, "disabled").is_some_and(|value| value == "true");
-    // One port may speak several protocols; the others are named beside the first.
+    // One port may speak several protocols; `ext.protocol` lists the others.
     let more = url.parameter("ext.protocol").into_iter().flat_map(|list| list.split(','));
     for protocol in
         std::iter::once(url.scheme.as_str()).chain(more.map(str::trim).filter(|name| !name.is_empty()))
@@ -110,7 +110,7 @@ fn by_interface(url: &DubboUrl, overrides: &[Override], found: &mut BTreeMap<Var
     }
 }
 
-/// An instance whose metadata say what it provides.
+/// Adds the providers of an instance whose metadata lists its services.
 fn by_metadata(
     instance: &Instance,
     metadata: &Metadata,
@@ -145,8 +145,8 @@ fn by_metadata(
     }
 }
 
-/// An instance whose metadata only it knows: all of its ports provide the interface, of no group and version, as far as it did not
-/// say better itself.
+/// Adds an instance whose metadata is not in ZooKeeper: all its ports provide the interface, without group
+/// and version, except those already known.
 fn by_application(instance: &Instance, known: &BTreeSet<Key>, found: &mut BTreeMap<Variant, Found>) {
     for port in &instance.ports {
         let Some(protocol) = port.protocol.clone() else { continue };
@@ -165,7 +165,7 @@ fn by_application(instance: &Instance, known: &BTreeSet<Key>, found: &mut BTreeM
     }
 }
 
-/// Whether consumers will use the serialization that Envoy reads: they take the first that a provider prefers.
+/// True if consumers will use Hessian, which Envoy supports: they use the provider's first preference.
 fn is_hessian(parameters: &BTreeMap<String, String>) -> bool {
     let said = |name: &str| parameters.get(name).filter(|value| !value.is_empty());
     let preferred = said("prefer.serialization").and_then(|list| list.split(',').next());
@@ -174,12 +174,13 @@ fn is_hessian(parameters: &BTreeMap<String, String>) -> bool {
 }
 
 impl Found {
-    /// A service that has ports, and no provider any more.
+    /// A service with known ports and no providers.
     pub(super) fn empty(ports: Vec<CatalogPort>) -> Self {
         Self { ports, providers: BTreeMap::new() }
     }
 
-    /// One port for each protocol. A `dubbo` port is TCP as soon as one provider does not write what Envoy reads.
+    /// Sets one port for each protocol. A `dubbo` port becomes TCP if any provider uses a serialization that
+    /// Envoy does not support.
     fn set_ports(&mut self) {
         let opaque =
             self.providers.iter().any(|(key, provider)| key.protocol == "dubbo" && !provider.is_hessian);
@@ -202,7 +203,7 @@ impl Found {
         namespace: Namespace,
     ) -> CatalogService {
         let mut service = CatalogService::new(id(interface, variant), host(interface, variant), namespace);
-        // Weights count only where they differ: then those who have none have Dubbo's default.
+        // Weights are used only if they differ: providers without one then get Dubbo's default.
         let is_weighted = self.providers.values().any(|provider| provider.weight.is_some());
         let mut described = BTreeMap::from([("interface".to_owned(), interface.to_owned())]);
         for (key, value) in [("group", &variant.group), ("version", &variant.version)] {
@@ -235,7 +236,7 @@ impl Found {
     }
 }
 
-/// The port that clients connect to.
+/// Returns the service port of a protocol.
 fn port(protocol: &str, own: u16, is_opaque: bool) -> CatalogPort {
     let known = speech(protocol);
     let spoken = if is_opaque && known.protocol == "dubbo" { "tcp" } else { known.protocol };

@@ -1,9 +1,10 @@
-//! Labels and locality out of parameters and metadata.
+//! Labels and locality from parameters and metadata.
 
 use pilotfish_model::Locality;
 use std::collections::BTreeMap;
 
-/// Parameters that say how Dubbo works, or differ with each start of a provider. What is left describes the provider.
+/// Parameters that configure Dubbo, or differ with each start of a provider. The others describe the provider
+/// and become labels.
 const TECHNICAL: &[&str] = &[
     "anyhost",
     "background",
@@ -44,12 +45,12 @@ const TECHNICAL: &[&str] = &[
     "threadpool",
 ];
 
-/// Metadata of applications that Dubbo needs itself.
+/// Prefix of metadata for Dubbo's own use.
 const DUBBO: &str = "dubbo.";
-/// The one with this start that operators write: the tag of Dubbo's routing.
+/// Exception to the prefix, set by operators: the tag of Dubbo's routing.
 const TAG: &str = "dubbo.tag";
 
-/// Labels of what is described by these parameters.
+/// Returns the labels from these parameters.
 pub(super) fn labels(parameters: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let technical = |key: &str| {
         let own = key.starts_with(DUBBO) && key != TAG;
@@ -59,7 +60,8 @@ pub(super) fn labels(parameters: &BTreeMap<String, String>) -> BTreeMap<String, 
     kept.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// The locality that parameters give: `region` and `zone`, as Dubbo and Spring Cloud name them. A zone alone says nothing.
+/// Returns the locality from the parameters `region` and `zone`, as Dubbo and Spring Cloud name them. A zone
+/// without a region is ignored.
 pub(super) fn locality(parameters: &BTreeMap<String, String>) -> Locality {
     let value = |key: &str| parameters.get(key).map_or("", String::as_str);
     match value("region") {
@@ -68,7 +70,7 @@ pub(super) fn locality(parameters: &BTreeMap<String, String>) -> Locality {
     }
 }
 
-/// A weight as registered. `None` for no weight, `Some(0)` for one that takes no traffic.
+/// Parses a registered weight. `None` if it is missing or invalid, `Some(0)` for a provider without traffic.
 pub(super) fn weight(text: Option<&str>) -> Option<u32> {
     let number: i64 = text?.trim().parse().ok()?;
     Some(u32::try_from(number.clamp(0, 65_535)).unwrap_or_default())

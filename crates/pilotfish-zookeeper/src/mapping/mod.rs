@@ -1,11 +1,12 @@
-//! What is registered, as services of the catalog. Pure.
+//! Mapping of registrations to catalog services. Pure.
 //!
 //! | In ZooKeeper | Service |
 //! |---|---|
-//! | providers of an interface, of one group and version | `INTERFACE-GROUP-VERSION`, with what is not empty |
+//! | providers of an interface, of one group and version | `INTERFACE-GROUP-VERSION`, without empty parts |
 //! | instances of an application | `APPLICATION` |
 //!
-//! A provider that Dubbo 3 registers both ways is one endpoint of the interface: the same protocol at the same address and port.
+//! A provider that Dubbo 3 registers both ways is one endpoint of the interface: the same protocol at the
+//! same address and port.
 
 mod application;
 mod interface;
@@ -17,27 +18,29 @@ use pilotfish_registry::{CatalogPort, CatalogService};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Services without endpoints that are kept for one interface: of groups and versions that were there since the start.
+/// Maximum number of services without endpoints that are kept for one interface: groups and versions that had
+/// providers since the start.
 const MAX_EMPTY: usize = 16;
 
-/// Group and version of an interface, each possibly empty.
+/// Group and version of an interface; either may be empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Variant {
     group: String,
     version: String,
 }
 
-/// Maps registrations, and remembers what services had for ports: one that has lost its last provider stays, without endpoints.
+/// Maps registrations to services. Remembers the ports of services: one that has lost its last provider
+/// stays, without endpoints.
 #[derive(Debug)]
 pub(crate) struct Mapper {
     namespace: Namespace,
-    /// What is appended to the names of applications.
+    /// Domain appended to application names.
     domain: String,
     interfaces: BTreeMap<String, BTreeMap<Variant, Vec<CatalogPort>>>,
     applications: BTreeMap<String, Vec<CatalogPort>>,
 }
 
-/// What differs.
+/// Changed and removed services.
 #[derive(Debug, Default)]
 pub(crate) struct Difference {
     pub(crate) set: Vec<CatalogService>,
@@ -51,7 +54,6 @@ impl Mapper {
         Self { namespace, domain, interfaces: BTreeMap::new(), applications: BTreeMap::new() }
     }
 
-    /// All services.
     pub(crate) fn all(&mut self, registered: &Registrations) -> Vec<CatalogService> {
         let interfaces: BTreeSet<&str> = registered.all_interfaces();
         self.interfaces.retain(|name, _| interfaces.contains(name.as_str()));
@@ -62,7 +64,7 @@ impl Mapper {
         found.set
     }
 
-    /// What is different where something changed.
+    /// Returns the services affected by changed registrations.
     pub(crate) fn changed(&mut self, registered: &Registrations, changed: &Changed) -> Difference {
         let mut found = Difference::default();
         let mut interfaces: BTreeSet<&str> = changed.interfaces.iter().map(String::as_str).collect();
@@ -108,7 +110,7 @@ impl Mapper {
         match self.applications.get(name) {
             // All instances are gone: the ports stay.
             Some(before) if service.instances.is_empty() => service.ports.clone_from(before),
-            // Nothing but the node is known: there is no port that could be served.
+            // Without instances the ports are unknown, so there is nothing to serve.
             None if service.instances.is_empty() => return,
             _ => {
                 self.applications.insert(name.to_owned(), service.ports.clone());

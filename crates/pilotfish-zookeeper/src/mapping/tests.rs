@@ -143,7 +143,8 @@ fn a_provider_that_is_registered_both_ways_is_one_endpoint() {
     assert_eq!(all(&nodes), want);
     // Registered by application alone, its metadata say the same.
     assert_eq!(all(&nodes[1..])[1], "- 10.0.0.1 20880>20880 weight=50 team=red");
-    // Metadata that only the instance knows: what it did not register by interface goes to the host without group and version.
+    // Metadata that only the instance knows: what it did not register by interface goes to the host without
+    // group and version.
     let local = instance("local");
     let nodes = [nodes[0], ("/services/shop/10.0.0.1:20880", local.as_str()), nodes[2]];
     assert_eq!(

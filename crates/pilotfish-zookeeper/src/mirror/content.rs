@@ -1,4 +1,4 @@
-//! Single nodes that are there, that hold something, or that are gone, and what is then known.
+//! Updates of the mirror for single nodes: created, read or deleted.
 
 use super::{Application, Interface, MAX_NODES, Mirror, Place};
 use crate::dubbo::{DubboUrl, Instance, Metadata, Override, mapped_applications};
@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Mirror {
-    /// A node is there. What is below it is told by events of its own, or read by who asked for the list.
+    /// Handles a new node. Its children are reported by their own events, or read if their list was
+    /// requested.
     pub(super) fn created(&mut self, place: Place<'_>) {
         let Some(path) = self.layout.path(place) else { return };
         match place {
@@ -72,7 +73,7 @@ impl Mirror {
         }
     }
 
-    /// A node is gone, with all that was below it.
+    /// Handles a deleted node, with everything below it.
     pub(super) fn gone(&mut self, place: Place<'_>) {
         if let Some(path) = self.layout.path(place) {
             self.troubles.clear(&path);
@@ -113,7 +114,7 @@ impl Mirror {
                     self.forget_revisions(application);
                 }
             }
-            // Their children are told of one by one, or were counted with the answer.
+            // The children have their own delete events, or their counts were updated with the response.
             Place::Providers(_)
             | Place::Configurators(_)
             | Place::DubboRoot
@@ -121,12 +122,12 @@ impl Mirror {
             | Place::MappingRoot => {
                 self.listed(place, Vec::new());
             }
-            // The revision that instances have stays what it was.
+            // Instances keep their revision.
             Place::Revision(..) => {}
         }
     }
 
-    /// Takes what a node holds.
+    /// Handles the data of a node.
     pub(super) fn read(&mut self, place: Place<'_>, path: &str, data: &[u8]) {
         match place {
             Place::Mapping(interface) => self.map(interface, &mapped_applications(data)),
@@ -201,7 +202,7 @@ impl Mirror {
         }
     }
 
-    /// Leaves only revisions that instances have.
+    /// Removes revisions that no instance has.
     pub(super) fn forget_revisions(&mut self, application: &str) {
         let Some(known) = self.known.applications.get_mut(application) else { return };
         let Application { instances, metadata } = known;
@@ -212,7 +213,7 @@ impl Mirror {
         }
     }
 
-    /// Counts one node more, unless there are too many.
+    /// Counts one more node, unless the limit is reached.
     pub(super) fn has_room(&mut self, path: &str) -> bool {
         if self.nodes >= MAX_NODES {
             self.troubles.note(path, &format_args!("left out: {MAX_NODES} nodes are kept at most"));

@@ -1,21 +1,21 @@
-//! Which paths mean what.
+//! Meaning of paths.
 
-/// Nodes below Dubbo's root that are no interfaces.
+/// Nodes below Dubbo's root that are not interfaces.
 const RESERVED: &[&str] = &["config", "mapping", "metadata"];
 
-/// Where registrations stand.
+/// Root paths of registrations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// `/dubbo`, or nothing.
+    /// Dubbo's root, such as `/dubbo`; `None` if it is not read.
     pub(crate) dubbo: Option<String>,
-    /// `/services`, or nothing.
+    /// Root of applications, such as `/services`; `None` if it is not read.
     pub(crate) services: Option<String>,
 }
 
-/// What a node is. Names are single path segments.
+/// Role of a node. Names are single path segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place<'a> {
-    /// `/dubbo`: its children are interfaces, and more.
+    /// `/dubbo`: its children are interfaces and reserved nodes.
     DubboRoot,
     /// `/dubbo/INTERFACE`.
     Interface(&'a str),
@@ -42,14 +42,14 @@ pub(crate) enum Place<'a> {
 }
 
 impl Place<'_> {
-    /// Whether it is what the node holds that counts, and not what is below it.
+    /// True if the node's data is read, and not its children.
     pub(crate) fn has_data(self) -> bool {
         matches!(self, Self::Mapping(_) | Self::Revision(..) | Self::Instance(..))
     }
 }
 
 impl Layout {
-    /// What the node at a path is; `None` for nodes that nobody needs, as consumers.
+    /// Returns the role of a path; `None` for unused nodes, such as consumers.
     pub(crate) fn place<'a>(&self, path: &'a str) -> Option<Place<'a>> {
         if let Some(rest) = below(self.dubbo.as_deref(), path) {
             return dubbo_place(rest);
@@ -63,7 +63,7 @@ impl Layout {
         })
     }
 
-    /// The path of a place; `None` where the layout has no root for it.
+    /// Returns the path of a place; `None` if the layout has no root for it.
     pub(crate) fn path(&self, place: Place<'_>) -> Option<String> {
         let (dubbo, services) = (self.dubbo.as_deref(), self.services.as_deref());
         Some(match place {
@@ -82,7 +82,7 @@ impl Layout {
         })
     }
 
-    /// Whether a child of Dubbo's root is an interface.
+    /// True if a child of Dubbo's root is an interface.
     pub(crate) fn is_interface(name: &str) -> bool {
         !RESERVED.contains(&name)
     }
@@ -105,7 +105,7 @@ fn dubbo_place(rest: &str) -> Option<Place<'_>> {
     })
 }
 
-/// What follows a root in a path: empty for the root itself.
+/// Returns the path below a root: empty for the root itself.
 fn below<'a>(root: Option<&str>, path: &'a str) -> Option<&'a str> {
     match path.strip_prefix(root?)? {
         "" => Some(""),

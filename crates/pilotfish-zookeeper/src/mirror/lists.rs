@@ -1,10 +1,10 @@
-//! Lists of children: what is new in them is read or taken in, what is missing is gone.
+//! Lists of children: new children are read or added, missing ones are removed.
 
 use super::{Layout, Mirror, Place};
 use std::collections::BTreeSet;
 
 impl Mirror {
-    /// Takes a list of children.
+    /// Handles a list of children.
     pub(super) fn listed(&mut self, place: Place<'_>, names: Vec<String>) {
         let names: BTreeSet<String> = names.into_iter().collect();
         match place {

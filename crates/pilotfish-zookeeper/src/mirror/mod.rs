@@ -1,13 +1,14 @@
-//! A mirror of the nodes that matter: what to read, what answers and events mean, and what differs. A state machine without IO.
+//! A mirror of the registration nodes: plans reads, applies responses and events, and collects changes. A
+//! state machine without IO.
 //!
 //! ```text
-//! start ─▶ watches below the roots ─▶ lists ─▶ lists of interfaces and applications, data of instances ─▶ is_complete
-//!                                        events of the watches ─▶ the names that they carry, or single reads ─▶ take_changed
+//! start ─▶ watches below the roots ─▶ lists ─▶ children of interfaces and applications, data ─▶ is_complete
+//!                                        watch events ─▶ paths in the events, or single reads ─▶ take_changed
 //! ```
 //!
-//! A watch below a root stays and covers the whole tree (ZooKeeper 3.6): a provider that comes or goes is an event whose path holds all
-//! of its registration, so it costs no request. Servers before 3.6 have watches of single nodes that tell once; there each event costs one
-//! request, which sets the next watch.
+//! A persistent recursive watch covers the whole tree below a root (ZooKeeper 3.6): an added or removed
+//! provider is an event whose path holds its whole registration, so it costs no request. Older servers have
+//! one-shot watches of single nodes; there each event costs one request, which sets the next watch.
 
 mod content;
 mod layout;
@@ -24,10 +25,10 @@ use crate::wire::{Body, Event, EventKind, Refusal, Request};
 use reads::Reads;
 use troubles::Troubles;
 
-/// Interfaces, applications, providers and instances that are kept, all together; those beyond are left out.
+/// Maximum number of interfaces, applications, providers and instances together; more are ignored.
 const MAX_NODES: usize = 1_500_000;
 
-/// What ends the session: the registry as a whole cannot be read.
+/// Fatal error of a session: a root cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path} cannot be read: {reason}")]
 pub(crate) struct Unreadable {
@@ -35,12 +36,12 @@ pub(crate) struct Unreadable {
     pub(crate) reason: Refusal,
 }
 
-/// How changes are noticed.
+/// Kind of watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watches {
-    /// One for each root, for the whole tree.
+    /// Persistent recursive watches, one for each root.
     Below,
-    /// One for each node that is read.
+    /// One-shot watches, one for each node that is read.
     Single,
 }
 
@@ -50,18 +51,18 @@ pub(crate) struct Mirror {
     layout: Layout,
     watches: Watches,
     known: Registrations,
-    /// What was known when the session before ended: it stands in for nodes that cannot be read any more.
+    /// Registrations of the previous session: they replace nodes that cannot be read any more.
     before: Registrations,
     reads: Reads,
     troubles: Troubles,
     changed: Changed,
     nodes: usize,
-    /// Whether all of it was told once.
+    /// True once all registrations were published in this session.
     is_told: bool,
 }
 
 impl Mirror {
-    /// Begins to read everything.
+    /// Starts to read everything.
     pub(crate) fn new(layout: Layout, watches: Watches, before: Registrations) -> Self {
         let mut mirror = Self {
             layout,
@@ -86,48 +87,47 @@ impl Mirror {
         mirror
     }
 
-    /// The next request to be sent.
+    /// Returns the next request to send.
     pub(crate) fn next_request(&mut self) -> Option<Request> {
         self.reads.next()
     }
 
-    /// Whether everything has been read.
+    /// True if everything has been read.
     pub(crate) fn is_complete(&self) -> bool {
         self.reads.is_idle()
     }
 
-    /// What differs since this was last called.
+    /// Returns the changes since the last call.
     pub(crate) fn take_changed(&mut self) -> Changed {
         std::mem::take(&mut self.changed)
     }
 
-    /// What is registered.
     pub(crate) fn registrations(&self) -> &Registrations {
         &self.known
     }
 
-    /// Whether what is registered was told as a whole.
+    /// True if all registrations were published in this session.
     pub(crate) fn is_told(&self) -> bool {
         self.is_told
     }
 
-    /// What is registered was told as a whole. From here on this session has its own last good state.
+    /// Marks all registrations as published. From now on this session has its own last good state.
     pub(crate) fn set_told(&mut self) {
         self.is_told = true;
         self.before = Registrations::default();
     }
 
-    /// Ends the session: what is known stands in for what the next one cannot read.
+    /// Ends the session: its registrations replace nodes that the next session cannot read.
     pub(crate) fn into_registrations(self) -> Registrations {
         if self.is_told { self.known } else { self.before }
     }
 
-    /// What is wrong with single nodes, in one line.
+    /// Summarizes the problems of single nodes in one line.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.troubles.summary()
     }
 
-    /// Takes an answer.
+    /// Handles a response.
     pub(crate) fn answer(
         &mut self,
         request: &Request,
@@ -145,7 +145,7 @@ impl Mirror {
                 self.listed(place, names);
             }
             Ok(Body::Data(data)) => self.read(place, path, &data),
-            // It exists by now.
+            // The node exists by now.
             Ok(Body::Done) => self.want(place),
             Err(Refusal::NoNode) => {
                 self.troubles.clear(path);
@@ -163,7 +163,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Takes an event.
+    /// Handles a watch event.
     pub(crate) fn event(&mut self, event: &Event) {
         let path = event.path.as_str();
         let Some(place) = self.layout.place(path) else { return };
@@ -178,12 +178,12 @@ impl Mirror {
             (EventKind::Deleted, Watches::Below) => self.gone(place),
             (EventKind::Deleted, Watches::Single) => {
                 self.gone(place);
-                // Nothing else would tell of its return.
+                // Only a new watch reports its return.
                 if self.is_wanted(place) {
                     self.want(place);
                 }
             }
-            // Of a list, the events of the children tell.
+            // Children have their own events under recursive watches.
             (EventKind::DataChanged, Watches::Below) if !place.has_data() => {}
             (EventKind::Created | EventKind::DataChanged | EventKind::ChildrenChanged, _) => {
                 if self.is_wanted(place) {
@@ -194,7 +194,7 @@ impl Mirror {
         }
     }
 
-    /// A root is watched, or the server is too old for that.
+    /// Handles the response to a recursive watch; old servers refuse it.
     fn watched(&mut self, path: &str, refusal: Option<Refusal>) -> Result<(), Unreadable> {
         match refusal {
             Some(Refusal::Unimplemented) => self.watches = Watches::Single,
@@ -213,7 +213,7 @@ impl Mirror {
         }
     }
 
-    /// Has a node read, in the way that its place needs.
+    /// Queues the read of a node: its children or its data.
     fn want(&mut self, place: Place<'_>) {
         let Some(path) = self.layout.path(place) else { return };
         let watch = self.watches == Watches::Single;
@@ -224,7 +224,7 @@ impl Mirror {
         }
     }
 
-    /// Whether a node is one to be read.
+    /// True if the node is to be read.
     fn is_wanted(&self, place: Place<'_>) -> bool {
         match place {
             Place::DubboRoot | Place::MappingRoot | Place::ServicesRoot | Place::Mapping(_) => true,
@@ -245,7 +245,7 @@ impl Mirror {
         instances.any(|instance| instance.stored_revision() == Some(revision))
     }
 
-    /// There is no such node.
+    /// Handles a node that does not exist.
     fn missing(&mut self, place: Place<'_>, path: &str, request: &Request) {
         self.gone(place);
         let by_itself = !matches!(place, Place::Instance(..) | Place::Mapping(_) | Place::Application(_));

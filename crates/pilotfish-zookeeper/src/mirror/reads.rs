@@ -1,19 +1,20 @@
-//! Which requests are to be sent, which are on their way, and which must be sent again because their answer may be old.
+//! Queue of requests: those to send, those in flight, and those to repeat because their response may be
+//! outdated.
 
 use crate::wire::Request;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Requests, each path at most once at a time.
+/// Requests, at most one at a time for each path.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
     queue: VecDeque<Request>,
     queued: BTreeSet<String>,
-    /// Whether something happened to the node since it was asked for.
+    /// Requests in flight: true if the node changed since the request was sent.
     on_their_way: BTreeMap<String, bool>,
 }
 
 impl Reads {
-    /// Wants a node to be read, unless it will be anyway.
+    /// Queues a read, unless one is queued. A read in flight is repeated.
     pub(super) fn want(&mut self, request: Request) {
         if let Some(again) = self.on_their_way.get_mut(request.path()) {
             *again = true;
@@ -22,7 +23,7 @@ impl Reads {
         }
     }
 
-    /// What is to be sent next.
+    /// Returns the next request to send.
     pub(super) fn next(&mut self) -> Option<Request> {
         let request = self.queue.pop_front()?;
         self.queued.remove(request.path());
@@ -30,13 +31,13 @@ impl Reads {
         Some(request)
     }
 
-    /// Something happened to a node: an answer that is on its way may be older. Returns whether one is.
+    /// Records a change of a node: a response in flight may be older. Returns true if there is one.
     pub(super) fn happened(&mut self, path: &str) -> bool {
         let on_its_way = self.on_their_way.get_mut(path);
         on_its_way.map(|again| *again = true).is_some()
     }
 
-    /// The answer is here. Returns whether it must be asked for again.
+    /// Completes a request. Returns true if it must be repeated.
     pub(super) fn answered(&mut self, path: &str) -> bool {
         self.on_their_way.remove(path).unwrap_or(false)
     }

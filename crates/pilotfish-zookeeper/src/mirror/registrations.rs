@@ -1,37 +1,37 @@
-//! What stands in ZooKeeper, read and understood.
+//! Parsed registrations.
 
 use crate::dubbo::{DubboUrl, Instance, Metadata, Override};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Everything that is registered.
+/// All registrations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Registrations {
     pub(crate) interfaces: BTreeMap<String, Interface>,
     pub(crate) applications: BTreeMap<String, Application>,
     mapping: BTreeMap<String, BTreeSet<String>>,
-    /// The same the other way round.
+    /// Inverse of `mapping`.
     mapped: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// An interface of Dubbo.
+/// A Dubbo interface.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Interface {
-    /// By the names of their nodes.
+    /// By node name.
     pub(crate) providers: BTreeMap<String, Arc<DubboUrl>>,
     pub(crate) overrides: BTreeMap<String, Override>,
 }
 
-/// An application.
+/// An application with its instances.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Application {
-    /// By the names of their nodes.
+    /// By node name.
     pub(crate) instances: BTreeMap<String, Arc<Instance>>,
-    /// What its revisions provide, of those that its instances have and ZooKeeper stores.
+    /// Metadata by revision, for revisions that instances have and ZooKeeper stores.
     pub(crate) metadata: BTreeMap<String, Arc<Metadata>>,
 }
 
-/// Of what something differs since it was last asked.
+/// Interfaces and applications with changes since the last call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changed {
     pub(crate) interfaces: BTreeSet<String>,
@@ -45,33 +45,33 @@ impl Changed {
 }
 
 impl Registrations {
-    /// The applications that provide an interface, as Dubbo's mapping has it.
+    /// Returns the applications that provide an interface, according to Dubbo's mapping.
     pub(crate) fn applications_of(&self, interface: &str) -> impl Iterator<Item = (&str, &Application)> {
         let names = self.mapping.get(interface).into_iter().flatten();
         names.filter_map(|name| Some((name.as_str(), self.applications.get(name)?)))
     }
 
-    /// The interfaces that an application provides, as Dubbo's mapping has it.
+    /// Returns the interfaces that an application provides, according to Dubbo's mapping.
     pub(crate) fn interfaces_of(&self, application: &str) -> impl Iterator<Item = &str> {
         self.mapped.get(application).into_iter().flatten().map(String::as_str)
     }
 
-    /// All interfaces: those with nodes of their own, and those that are mapped.
+    /// Returns all interfaces: those with their own nodes, and mapped ones.
     pub(crate) fn all_interfaces(&self) -> BTreeSet<&str> {
         self.interfaces.keys().chain(self.mapping.keys()).map(String::as_str).collect()
     }
 
-    /// Interfaces that are mapped.
+    /// Returns the mapped interfaces.
     pub(crate) fn mapped_interfaces(&self) -> impl Iterator<Item = &str> {
         self.mapping.keys().map(String::as_str)
     }
 
-    /// The applications that an interface is mapped to, whether they have instances or not.
+    /// Returns the applications of an interface, with or without instances.
     pub(crate) fn mapping_of(&self, interface: &str) -> Option<&BTreeSet<String>> {
         self.mapping.get(interface)
     }
 
-    /// Says which applications provide an interface. Returns whether that is new.
+    /// Sets the applications of an interface. Returns true if they changed.
     pub(super) fn map(&mut self, interface: &str, applications: &BTreeSet<String>) -> bool {
         let before = match applications.is_empty() {
             true => self.mapping.remove(interface),

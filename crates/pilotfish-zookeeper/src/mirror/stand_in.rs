@@ -1,9 +1,9 @@
-//! What stands in for nodes that cannot be read any more.
+//! Replacement of nodes that cannot be read any more.
 
 use super::{Mirror, Place, Registrations};
 
 impl Mirror {
-    /// Puts in for a node that cannot be read what it was when it could be, in this session or the one before.
+    /// Restores the last readable state of an unreadable node, from this session or the previous one.
     pub(super) fn stand_in(&mut self, place: Place<'_>) {
         match place {
             Place::Providers(interface) => {

@@ -147,7 +147,8 @@ fn all_that_is_registered_is_read_once() {
     assert_eq!(application.metadata["r1"].services.len(), 1);
     assert_eq!(known.interfaces_of("app").collect::<Vec<_>>(), ["a.B"]);
     assert_eq!(mirror.trouble(), None);
-    // Two watches, three roots, two lists of the interface, its mapping, the application, the instance, its revision.
+    // Two watches, three roots, two lists of the interface, its mapping, the application, the instance, its
+    // revision.
     assert_eq!(tree.reads, 11);
 }
 
@@ -304,7 +305,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// However changes fall between requests and answers, in the end the mirror knows what a mirror knows that begins now.
+    /// However changes fall between requests and answers, in the end the mirror knows what a mirror knows
+    /// that begins now.
     #[test]
     fn following_changes_ends_where_reading_everything_does(steps in steps(), knows_recursive: bool) {
         let paths = paths();
@@ -341,7 +343,8 @@ proptest! {
         }
         settle(&mut mirror, &mut tree, knows_recursive);
         let fresh = read(&mut tree.clone(), Registrations::default(), true);
-        // Metadata of instances that are there stay when their node is removed; whatever can be read is there.
+        // Metadata of instances that are there stay when their node is removed; whatever can be read is
+        // there.
         let (mut known, mut now) = (mirror.registrations().clone(), fresh.registrations().clone());
         for (name, application) in &now.applications {
             let kept = &known.applications[name].metadata;

@@ -1,11 +1,11 @@
-//! What is wrong with single nodes: told in one line, since a reader needs the first of a thousand and their number.
+//! Problems of single nodes, summarized in one line: the first one and their number.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-/// How many are remembered one by one.
+/// Maximum number of problems kept.
 const MAX: usize = 1_000;
-/// How much of a path is shown: the names of providers' nodes are long.
+/// Maximum number of characters shown of a path: provider nodes have long names.
 const SHOWN: usize = 120;
 
 #[derive(Debug, Default)]

@@ -1,15 +1,15 @@
-//! What a server answers.
+//! Server responses.
 
 use super::read;
 use super::record::{Garbled, Reader};
 use super::requests::{AUTHENTICATE, PING, Request, WATCH_EVENT};
 use std::time::Duration;
 
-/// The answer to a connect request.
+/// The connect response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accepted {
     pub(crate) session: i64,
-    /// How long the server keeps the session without hearing of it. Zero when it has refused.
+    /// Session timeout granted by the server. Zero if it refused the session.
     pub(crate) session_timeout: Duration,
 }
 
@@ -23,14 +23,15 @@ impl Accepted {
     }
 }
 
-/// What stands at the head of every further answer.
+/// Header of every later response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer<'a> {
     Pong,
-    /// Whether the secret was taken. A wrong password is taken too: it only opens nothing.
+    /// Result of authentication. A wrong password succeeds, too: it only grants no access.
     Authenticated(Result<(), Refusal>),
     Event(Event),
-    /// An answer to a request: its number, the newest transaction that the server knew, and a body, read by [`Body::parse`].
+    /// A response to a request: its number, the server's newest transaction id, and a body for
+    /// [`Body::parse`].
     Reply {
         number: i32,
         zxid: i64,
@@ -53,12 +54,12 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// What was asked for.
+/// Content of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
     Children(Vec<String>),
     Data(Vec<u8>),
-    /// The node exists, or the watch is set.
+    /// Empty: the node exists, or the watch is set.
     Done,
 }
 
@@ -74,7 +75,7 @@ impl Body {
     }
 }
 
-/// Something happened to a node.
+/// A watch event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) kind: EventKind,
@@ -86,9 +87,9 @@ pub(crate) enum EventKind {
     Created,
     Deleted,
     DataChanged,
-    /// Only watches that are no recursive ones tell it.
+    /// Sent only by non-recursive watches.
     ChildrenChanged,
-    /// The session or a watch changed, not a node.
+    /// A change of the session or of a watch, not of a node.
     Other,
 }
 
@@ -108,7 +109,7 @@ impl Event {
     }
 }
 
-/// Why a server gives no answer.
+/// Error of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("there is no such node")]
@@ -126,7 +127,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// What a code means; `None` for success.
+    /// Converts an error code; `None` for success.
     fn of(code: i32) -> Option<Self> {
         Some(match code {
             0 => return None,

@@ -1,7 +1,7 @@
 //! ZooKeeper's protocol, as far as a reader needs it: frames of jute records. Pure: bytes in, values out.
 //!
-//! A client sends a connect request, then requests with rising numbers, and the server answers in the same order. Answers to pings and
-//! events of watches come in between, under numbers of their own.
+//! A client sends a connect request, then requests with increasing numbers, and the server responds in the
+//! same order. Ping responses and watch events arrive in between, with reserved numbers.
 
 mod answers;
 mod record;
@@ -14,10 +14,11 @@ pub(crate) use requests::{Connect, Request, authenticate, ping};
 use bytes::{Buf, Bytes, BytesMut};
 use record::Reader;
 
-/// The longest frame that is read: the children of a node with some 50,000 providers. What is longer ends the session.
+/// Maximum size of a frame in bytes: the children of a node with some 50,000 providers. A longer frame ends
+/// the session.
 pub(crate) const MAX_FRAME: usize = 32 << 20;
 
-/// Takes a whole frame from what was received; `None` when there is none yet.
+/// Takes a complete frame from the receive buffer; `None` if there is none yet.
 pub(crate) fn take_frame(received: &mut BytesMut) -> Result<Option<Bytes>, Garbled> {
     let Some(head) = received.first_chunk::<4>() else { return Ok(None) };
     let length =
@@ -33,7 +34,7 @@ pub(crate) fn take_frame(received: &mut BytesMut) -> Result<Option<Bytes>, Garbl
     Ok(Some(received.split_to(length).freeze()))
 }
 
-/// Reads one record that is the whole of its bytes, or has more after it that nobody here needs.
+/// Parses one record; ignores bytes after it, which are not used.
 fn read<T>(frame: &[u8], record: impl FnOnce(&mut Reader<'_>) -> Result<T, Garbled>) -> Result<T, Garbled> {
     record(&mut Reader::new(frame))
 }

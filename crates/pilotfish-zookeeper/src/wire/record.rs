@@ -1,15 +1,15 @@
-//! Jute: big-endian numbers, texts and bytes with their length before them, -1 for null.
+//! Jute encoding: big-endian numbers; texts and bytes with a length prefix, -1 for null.
 
 use bytes::{BufMut, BytesMut};
 
-/// Bytes that are not what the protocol says.
+/// A protocol error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server's answer is garbled: {0}")]
 pub(crate) struct Garbled(pub(crate) &'static str);
 
 const SHORT: Garbled = Garbled("a record ends too early");
 
-/// Reads records.
+/// Decoder of jute records.
 pub(super) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -37,7 +37,7 @@ impl<'a> Reader<'a> {
         Ok(i64::from_be_bytes(self.array()?))
     }
 
-    /// Bytes with their length before them; null is empty.
+    /// Reads length-prefixed bytes; null is empty.
     pub(super) fn buffer(&mut self) -> Result<&'a [u8], Garbled> {
         match self.int()? {
             -1 => Ok(&[]),
@@ -49,7 +49,8 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.buffer()?).map_err(|_| Garbled("a text is not UTF-8"))
     }
 
-    /// A list of texts. A text needs four bytes at least, so a count alone makes nobody allocate.
+    /// Reads a list of texts. A text has at least four bytes, so a forged count cannot cause a large
+    /// allocation.
     pub(super) fn texts(&mut self) -> Result<Vec<String>, Garbled> {
         let count = usize::try_from(self.int()?.max(0)).map_err(|_| SHORT)?;
         if count > self.0.len() / 4 {
@@ -59,14 +60,14 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes frames.
+/// Encoder of a frame.
 pub(super) struct Writer<'a> {
     out: &'a mut BytesMut,
     start: usize,
 }
 
 impl<'a> Writer<'a> {
-    /// Begins a frame.
+    /// Starts a frame.
     pub(super) fn new(out: &'a mut BytesMut) -> Self {
         let start = out.len();
         out.put_i32(0);
@@ -89,7 +90,7 @@ impl<'a> Writer<'a> {
     }
 
     pub(super) fn buffer(&mut self, value: &[u8]) -> &mut Self {
-        // What is written here are paths and secrets, which limits of their own keep short.
+        // Paths and secrets are short: they have their own limits.
         self.out.put_i32(i32::try_from(value.len()).unwrap_or(i32::MAX));
         self.out.put_slice(value);
         self
@@ -97,7 +98,7 @@ impl<'a> Writer<'a> {
 }
 
 impl Drop for Writer<'_> {
-    /// Ends the frame: its length is known now.
+    /// Writes the length of the frame at its start.
     fn drop(&mut self) {
         let length = i32::try_from(self.out.len() - self.start - 4).unwrap_or(i32::MAX);
         if let Some(head) = self.out.get_mut(self.start..self.start + 4) {

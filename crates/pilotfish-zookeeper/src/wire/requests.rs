@@ -1,10 +1,10 @@
-//! What a reader asks.
+//! Client requests.
 
 use super::record::Writer;
 use bytes::BytesMut;
 use std::time::Duration;
 
-/// Numbers of what is no ordinary request.
+/// Reserved request numbers.
 pub(super) const WATCH_EVENT: i32 = -1;
 pub(super) const PING: i32 = -2;
 pub(super) const AUTHENTICATE: i32 = -4;
@@ -18,15 +18,15 @@ mod operation {
     pub(super) const ADD_WATCH: i32 = 106;
 }
 
-/// The mode of a watch that stays and covers what is below its node (ZooKeeper 3.6).
+/// Mode of a persistent watch of a whole subtree (ZooKeeper 3.6).
 const PERSISTENT_RECURSIVE: i32 = 1;
 
-/// The first thing that a client says: it wants a new session.
+/// The connect request for a new session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Connect {
-    /// The newest transaction that it has seen: a server that is behind refuses it.
+    /// The newest transaction id that the client has seen: a server that is behind refuses the session.
     pub(crate) last_zxid: i64,
-    /// How long the server shall keep a session without hearing of it.
+    /// Requested session timeout.
     pub(crate) session_timeout: Duration,
 }
 
@@ -38,16 +38,16 @@ impl Connect {
     }
 }
 
-/// A question with an answer. `watch` is for servers without recursive watches: one event, then it is gone.
+/// A request with a response. `watch` sets a one-shot watch, for servers without recursive watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// The names of the nodes below one.
+    /// Names of a node's children.
     Children { path: String, watch: bool },
-    /// What a node holds.
+    /// Data of a node.
     Data { path: String, watch: bool },
-    /// Tells when the node comes to be.
+    /// Watches for the creation of a node.
     Exists { path: String },
-    /// Tells of everything at and below a node, which need not exist, until the session ends.
+    /// Sets a persistent watch on a node, which need not exist, and everything below it.
     WatchBelow { path: String },
 }
 
@@ -74,12 +74,12 @@ impl Request {
     }
 }
 
-/// Keeps the session.
+/// Writes a ping, which keeps the session alive.
 pub(crate) fn ping(out: &mut BytesMut) {
     Writer::new(out).int(PING).int(operation::PING);
 }
 
-/// Says who asks. `digest` with `USER:PASSWORD` is what ZooKeeper has built in.
+/// Writes an authentication request. ZooKeeper has the scheme `digest` with `USER:PASSWORD` built in.
 pub(crate) fn authenticate(scheme: &str, secret: &[u8], out: &mut BytesMut) {
     let mut frame = Writer::new(out);
     frame.int(AUTHENTICATE).int(operation::AUTHENTICATE).int(0).buffer(scheme.as_bytes()).buffer(secret);

@@ -1,4 +1,5 @@
-//! DNS: a real BIND with one zone, changed by dynamic updates. There is no push: both clients ask once a second, the TTL.
+//! DNS: a real BIND with one zone, changed by dynamic updates. There is no push: both clients ask once a
+//! second, the TTL.
 
 use super::{Options, Product, Seen, address, service};
 use anyhow::{Context, Result};
@@ -11,12 +12,12 @@ use tokio::sync::mpsc;
 
 const MISSING: &str = "BIND is missing: run `cargo xtask tools bind`";
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Of the names that do not change.
+/// TTL of the names that do not change, in seconds.
 const TTL: u32 = 60;
 
 pub(super) struct Dns {
     server: NameServer,
-    /// What Pilotfish is to ask for.
+    /// File with the names that Pilotfish resolves.
     names: NamedTempFile,
 }
 
@@ -79,7 +80,7 @@ impl Product for Dns {
         tokio::spawn(async move {
             let mut buffer = vec![0; 4096];
             loop {
-                // The measurement ends when nothing more is said.
+                // An error ends the thread, and with it the measurement.
                 let Ok(_) = socket.send(&question()).await else { return };
                 let Ok(size) = socket.recv(&mut buffer).await else { return };
                 if say.send((addresses(buffer.get(..size).unwrap_or_default()), Instant::now())).is_err() {

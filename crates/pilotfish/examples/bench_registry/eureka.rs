@@ -1,4 +1,5 @@
-//! Eureka: a real server of Spring Cloud, which tells what changed without a cache. It has no push: both clients ask once a second.
+//! Eureka: a real server of Spring Cloud, which serves deltas without a cache. It has no push: both clients
+//! poll once a second.
 
 use super::http_api::HttpApi;
 use super::{Product, Seen, service};

@@ -61,7 +61,7 @@ impl Connection {
         Ok(Self(grpc_channel(Connector::default(), &server)?))
     }
 
-    /// One call.
+    /// Makes a unary call.
     pub(super) async fn call(&self, path: &'static str, message: Vec<u8>) -> Result<Bytes> {
         let mut client = tonic::client::Grpc::new(self.0.clone());
         client.ready().await?;

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue, Method, header};
 use pilotfish_registry_client::{Connector, HttpAnswer, HttpClient, HttpRequest, Server};
 use std::time::{Duration, Instant};
 
-/// How long a server may take to come up.
+/// Timeout for the start of a server.
 const START: Duration = Duration::from_secs(20);
 
 /// The HTTP API of a server on loopback. Clones share connections.
@@ -45,7 +45,7 @@ impl HttpApi {
         self.ask(request).await
     }
 
-    /// The same with all that a request has.
+    /// Sends a request with all its fields.
     pub(super) async fn ask(&self, request: HttpRequest) -> Result<HttpAnswer> {
         let json = HeaderValue::from_static("application/json");
         let headers = [(header::ACCEPT, json.clone()), (header::CONTENT_TYPE, json)];

@@ -1,5 +1,6 @@
-//! How a registry with a source of its own is followed: time to ready, memory, one change to a proxy beside what a bare client of the
-//! same product sees, and what a quiet minute costs. `cargo xtask bench --registry NAME` runs it on a release build.
+//! Benchmark of a live registry: time to ready, memory, the latency of a change to a proxy, compared with a
+//! bare client of the product, and the cost of a minute without changes. `cargo xtask bench --registry NAME`
+//! runs it on a release build.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool")]
 
 mod consul;
@@ -23,7 +24,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// What is measured, and with how much.
+/// Subject and sizes of the benchmark.
 #[derive(Clone, Parser)]
 struct Options {
     /// The registry to measure
@@ -46,15 +47,15 @@ struct Options {
     quiet: u64,
 }
 
-/// What a bare client is sent, and when.
+/// Texts that a bare client gets, with their times.
 type Seen = mpsc::UnboundedReceiver<(String, Instant)>;
 
-/// Where it is told.
+/// Sender of the texts.
 type Say = mpsc::UnboundedSender<(String, Instant)>;
 
 /// A product with its server.
 trait Product: Sync {
-    /// What follows `--registry`.
+    /// Returns the value of `--registry`.
     fn registry(&self) -> String;
 
     /// Registers all instances of all services.
@@ -62,8 +63,8 @@ trait Product: Sync {
         measure::one_by_one(options, self)
     }
 
-    /// Registers instance `index` of service `number` at an address, by the product's own protocol. Where an instance is known by its
-    /// address, this is one more.
+    /// Registers instance `index` of service `number` at an address, by the product's own protocol. Where an
+    /// instance is known by its address, this is one more.
     fn register(&self, number: usize, index: usize, address: &str)
     -> impl Future<Output = Result<()>> + Send;
 

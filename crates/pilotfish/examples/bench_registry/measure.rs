@@ -10,7 +10,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 const WARM_UP: usize = 5;
-/// Between rounds, not always the same time: a product that is polled would be met in the same phase again and again. In ms.
+/// Between rounds, not always the same time: a product that is polled would be met in the same phase again
+/// and again. In ms.
 const PAUSES: [u64; 7] = [150, 470, 300, 910, 210, 730, 390];
 const PARALLEL: usize = 16;
 
@@ -35,7 +36,7 @@ pub(super) async fn run(options: &Options, product: impl Product) -> Result<()> 
     quiet(options, &pilotfish).await
 }
 
-/// Registers every instance by itself, some at a time.
+/// Registers every instance with its own request, several at a time.
 pub(super) async fn one_by_one<P: Product + ?Sized>(options: &Options, product: &P) -> Result<()> {
     let (began, services) = (Instant::now(), options.services);
     for number in 0..services {
@@ -51,7 +52,7 @@ pub(super) async fn one_by_one<P: Product + ?Sized>(options: &Options, product: 
     Ok(())
 }
 
-/// Registers one instance elsewhere again and again, and prints when the bare client and when a proxy had it.
+/// Changes the address of an instance repeatedly, and prints the latencies of the bare client and of a proxy.
 pub(super) async fn changes(options: &Options, product: &impl Product, pilotfish: &Pilotfish) -> Result<()> {
     let target = SocketAddr::from(([127, 0, 0, 1], pilotfish.xds_port()));
     let fleet = Fleet::start(target, vec![node(0, "default")]);
@@ -89,7 +90,7 @@ async fn until(seen: &mut Seen, wanted: &str) -> Result<Instant> {
     }
 }
 
-/// What it costs to follow a product in which nothing happens.
+/// Measures the cost of watching a product without changes.
 async fn quiet(options: &Options, pilotfish: &Pilotfish) -> Result<()> {
     let name = options.registry.to_ascii_lowercase();
     let requests = async || -> Result<u64> {

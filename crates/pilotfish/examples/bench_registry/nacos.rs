@@ -1,4 +1,5 @@
-//! Nacos: a real rnacos. Instances are ephemeral, registered by gRPC as Nacos's own clients do, and live as long as the connection.
+//! Nacos: a real rnacos. Instances are ephemeral, registered by gRPC as Nacos's own clients do, and live as
+//! long as the connection.
 
 use super::grpc::Connection;
 use super::{Product, Say, Seen, service};
@@ -54,7 +55,7 @@ fn open(message: &[u8]) -> Result<(String, Value)> {
 pub(super) struct Nacos {
     server: Rnacos,
     connection: Connection,
-    /// Who wants to know what is pushed.
+    /// Receiver of the server's pushes.
     pushes: Arc<Mutex<Option<Say>>>,
 }
 
@@ -101,7 +102,7 @@ impl Nacos {
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(KEEP_ALIVE).await;
-                // What fails here fails in the measurement, too.
+                // A failure here shows up in the measurement, too.
                 let _ = connection.call(REQUEST, payload("HealthCheckRequest", &json!({}))).await;
             }
         });

@@ -1,4 +1,5 @@
-//! Polaris: the stand-in of the testkit, as a process of its own. It has no push: both clients ask once a second.
+//! Polaris: the stand-in of the testkit, as a process of its own. It has no push: both clients ask once a
+//! second.
 
 use super::grpc::Connection;
 use super::http_api::HttpApi;

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 const BATCH: usize = 500;
 /// Batches at a time.
 const PARALLEL: usize = 16;
-/// How often all leases are renewed.
+/// Number of renewals of all leases.
 const RENEWALS: usize = 5;
 
 /// The API of a Pilotfish.

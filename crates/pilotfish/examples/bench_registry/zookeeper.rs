@@ -1,4 +1,5 @@
-//! ZooKeeper: a real one, with instances as Curator's service discovery writes them, by ZooKeeper's own client.
+//! ZooKeeper: a real one, with instances as Curator's service discovery writes them, by ZooKeeper's own
+//! client.
 
 use super::{Product, Seen, service};
 use anyhow::{Context, Result, bail};

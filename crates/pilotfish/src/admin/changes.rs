@@ -1,13 +1,13 @@
-//! The last changes on their way to the proxies.
+//! Progress of the last changes towards the proxies.
 
 use crate::history::{Change, History, Outcome};
 use pilotfish_admin::millis;
 use pilotfish_api::v1::ChangeProgress;
 
-/// Things that one change names.
+/// Limit on the items that are named of a change.
 const NAMED: usize = 5;
 
-/// The last changes, the newest first.
+/// Returns the last changes, the newest first.
 pub(super) fn newest(history: &History) -> Vec<ChangeProgress> {
     history.recent().iter().map(|change| progress(change)).collect()
 }
@@ -28,7 +28,7 @@ fn progress(change: &Change) -> ChangeProgress {
         }
         Some(Outcome::Late { .. } | Outcome::Unwatched) | None => None,
     };
-    // Where nobody was concerned, or all have left, nothing took any time.
+    // A change that concerned no client, or whose clients have all disconnected, has no duration.
     let seconds = after.filter(|after| !after.is_zero());
     ChangeProgress {
         revision: change.revision,

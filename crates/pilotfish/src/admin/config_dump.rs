@@ -1,4 +1,4 @@
-//! What one proxy gets from the newest world, in the shape of Envoy's own `/config_dump`.
+//! Dump of the resources of one proxy in the newest world, in the format of Envoy's `/config_dump`.
 
 use pilotfish_proto::{Any, ResourceType, to_json};
 use pilotfish_translate::{Client, EncodedResource, Proxy, Translator};
@@ -6,14 +6,15 @@ use pilotfish_xds::{ConnectionStatus, Names};
 use prost::Message;
 use serde_json::{Value, json};
 
-/// The dump of a connected proxy; `None` when its node cannot be read, which connecting would have refused.
+/// Returns the dump of a connected proxy; `None` if its node cannot be read, which connecting would have
+/// refused.
 #[must_use]
 pub(crate) fn config_dump(
     translator: &Translator,
     connection: &ConnectionStatus,
     include_eds: bool,
 ) -> Option<Value> {
-    // An equal proxy has equal views, so this one sees what the connected one sees.
+    // Equal proxies share their views, so this one gets the resources of the connected one.
     let client = translator.connect(Proxy::from_node(&connection.node).ok()?);
     let read = |ty| resources_of(translator, &client, connection, ty);
     let mut configs = vec![
@@ -54,8 +55,8 @@ fn listeners(resources: &[EncodedResource], out: &mut Vec<Value>) {
     }
 }
 
-/// The resources of a type that the proxy subscribes to. A snapshot is given back between them where the next world waits for it: the
-/// pages of operators keep no proxy waiting.
+/// Returns the resources of a type to which the proxy subscribes. The snapshot is released between resources
+/// if the next world waits for it, so that pages for operators delay no proxy.
 pub(crate) fn resources_of(
     translator: &Translator,
     client: &Client,

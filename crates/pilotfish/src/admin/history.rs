@@ -1,4 +1,4 @@
-//! What was published lately, and what was then.
+//! Answers about published changes, and about earlier revisions.
 
 use super::AdminState;
 use super::operations::object_key;
@@ -18,9 +18,9 @@ use pilotfish_xds::ConnectionStatus;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Bytes of the diffs of one answer.
+/// Size limit of the diffs of an answer, in bytes.
 const DIFF_BYTES: usize = 4 << 20;
-/// Proxies that are named of those that have not acknowledged a change.
+/// Limit on the proxies that are named as not having acknowledged a change.
 const LISTED: usize = 100;
 
 impl From<NotKept> for Failure {
@@ -31,7 +31,7 @@ impl From<NotKept> for Failure {
     }
 }
 
-/// The changes that a question is about, the newest first.
+/// Returns the changes that match a query, the newest first.
 pub(super) fn changes(state: &AdminState, query: &HistoryQuery) -> Result<History, Failure> {
     let object = query.object.as_deref().map(object_key).transpose()?.map(|key| key.to_string());
     let client = match &query.proxy {
@@ -49,7 +49,7 @@ pub(super) fn changes(state: &AdminState, query: &HistoryQuery) -> Result<Histor
                 || client.is_some())
     });
     if let (Some(object), true) = (&query.object, list.is_empty()) {
-        // It changed before what is kept, or never was.
+        // Either the object changed before the oldest kept change, or it never existed.
         check_known(state, object)?;
     }
     let Page { items, total, next, .. } = Page::of(list, query.offset, query.limit);
@@ -60,7 +60,7 @@ pub(super) fn changes(state: &AdminState, query: &HistoryQuery) -> Result<Histor
     Ok(History { page, current, oldest, bytes, most_bytes })
 }
 
-/// One change, with diffs, and with those that have not acknowledged it.
+/// Returns a change with its diffs, and with the proxies that have not acknowledged it.
 pub(super) fn change(state: &AdminState, revision: u64) -> Result<api::Change, Failure> {
     let change = state.shared.history().change(revision)?;
     let mut answer = shown(&change);
@@ -89,7 +89,7 @@ fn missing(connections: &[ConnectionStatus], change: &Change) -> Vec<NotAcknowle
     missing.take(LISTED).collect()
 }
 
-/// A diff of an object in YAML; empty for what is none.
+/// Returns the diff of an object in YAML; empty for other items.
 fn diff(item: &Item, before: &World, after: &World) -> String {
     let ItemKind::Object(key) = &item.kind else { return String::new() };
     if key.kind == Kind::Secret {
@@ -157,14 +157,15 @@ fn changed(item: &Item) -> Changed {
     }
 }
 
-/// A translator of its own with a world, so that streams go on undisturbed.
+/// Returns a separate translator for a world, which leaves the streams of proxies alone.
 pub(super) fn translator_of(state: &AdminState, world: Arc<World>) -> Translator {
     let translator = state.translator.scratch();
     translator.publish(world, &ChangeSet::default());
     translator
 }
 
-/// What a connected proxy would have had at a revision: what it subscribes to by name follows from what it had then.
+/// Computes the resources that a connected proxy would have had at a revision. Its subscriptions by name
+/// follow from the resources of then.
 pub(super) fn held_at(
     state: &AdminState,
     connection: &ConnectionStatus,
@@ -177,7 +178,7 @@ pub(super) fn held_at(
     Ok(held(&translator, &[subject]).pop().unwrap_or_default())
 }
 
-/// The proxy of a connection.
+/// Returns the proxy of a connection.
 pub(super) fn proxy_of(
     state: &AdminState,
     connection: &ConnectionStatus,

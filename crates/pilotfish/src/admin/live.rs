@@ -1,4 +1,5 @@
-//! Tells the dashboard what happens: samples each second, and, while somebody looks, the numbers and the way of the last changes.
+//! Events for the dashboard: samples each second, and, while a dashboard is open, the overview and the
+//! progress of the last changes.
 
 use super::AdminState;
 use super::changes;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 const SAMPLE: Duration = Duration::from_secs(1);
-/// How often somebody who looks is told of changes on their way.
+/// Interval at which open dashboards get the progress of changes.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Runs until `stop` resolves.
@@ -35,7 +36,7 @@ pub(crate) async fn run(
                     tell_overview(&state, &feed).await;
                 }
             }
-            // Who comes does not wait for the next second. Who comes again and again does.
+            // A new dashboard gets the overview at once, but frequent arrivals share one.
             () = feed.arrival() => if told.elapsed() > SAMPLE / 2 {
                 tell_overview(&state, &feed).await;
                 told = Instant::now();

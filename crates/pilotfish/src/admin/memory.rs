@@ -1,9 +1,9 @@
-//! What memory is for, as far as that is known.
+//! Memory by kind of content, as far as it is accounted for.
 
 use super::AdminState;
 use pilotfish_api::v1::MemoryKind;
 
-/// How much there is of each kind.
+/// Returns number and bytes of each kind of content.
 pub(super) fn kinds(state: &AdminState) -> Vec<MemoryKind> {
     let kind = |kind: &str, count, bytes| MemoryKind { kind: kind.to_owned(), count, bytes };
     let world = state.shared.world();

@@ -1,4 +1,4 @@
-//! What the admin API is served from.
+//! Data of the admin API.
 
 mod changes;
 mod config_dump;
@@ -38,29 +38,28 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// The running control plane, as the admin API sees it.
+/// Running control plane, as the admin API sees it.
 pub(crate) struct AdminState {
-    /// The newest state of the control loop.
+    /// Newest state of the control loop.
     pub(crate) shared: Arc<Shared>,
-    /// Whether proxies are served.
+    /// Source of the streams, which knows whether proxies are served.
     pub(crate) resources: Arc<Resources>,
-    /// The connected proxies.
+    /// Connected proxies and their streams.
     pub(crate) fanout: Arc<Fanout<Resources>>,
-    /// What makes resources.
     pub(crate) translator: Arc<Translator>,
-    /// The webhooks, where there are any.
+    /// Webhooks, if they are enabled.
     pub(crate) webhooks: Option<WebhookView>,
-    /// What is registered with this process, where something can be.
+    /// Registrar of self-registering services, if registration is enabled.
     pub(crate) registrar: Option<Registrar>,
-    /// Reaches the control loop, for as long as it runs.
+    /// Sender to the control loop, for as long as it runs.
     pub(crate) control: mpsc::WeakSender<ControlMessage>,
-    /// What proxies refuse.
+    /// Cached refusals of proxies.
     pub(crate) refusals: Refusals,
-    /// Held by the plan that is being made.
+    /// Lock that serializes plans.
     pub(crate) plans: Mutex<()>,
 }
 
-/// Names that `/debug/adsz` lists for each type; more are counted.
+/// Limit on the names that `/debug/adsz` lists for each type; further ones are counted.
 const MOST_NAMES: usize = 100;
 
 impl ControlPlane for AdminState {
@@ -147,12 +146,13 @@ impl ControlPlane for AdminState {
     }
 }
 
-/// Whether somebody subscribes to something of proxies: `istioctl` itself does not.
+/// True for a connection with subscriptions to types of proxies, which `istioctl` does not have.
 pub(crate) fn is_proxy(connection: &ConnectionStatus) -> bool {
     !connection.types.is_empty()
 }
 
-/// Whether a proxy is meant by that text: its connection's id, its node's id, or the name and namespace in it (`web-0.shop`), as istioctl asks.
+/// True if the text names the proxy: the id of its connection, the id of its node, or the name and namespace
+/// in the latter (`web-0.shop`), as istioctl sends it.
 pub(crate) fn is_named(connection: &ConnectionStatus, proxy_id: &str) -> bool {
     let node = connection.node.id.as_str();
     connection.id == proxy_id || node == proxy_id || node.split('~').nth(2) == Some(proxy_id)
@@ -178,7 +178,7 @@ pub(crate) fn problem(report: &ProblemReport) -> api::Problem {
     }
 }
 
-/// What the analysis found of an object that is at a place.
+/// Converts a finding of the analysis about an object, with its place.
 pub(crate) fn finding(finding: &Finding, place: String) -> api::Problem {
     api::Problem {
         severity: finding.code.level().as_str().to_owned(),
@@ -192,7 +192,7 @@ pub(crate) fn finding(finding: &Finding, place: String) -> api::Problem {
     }
 }
 
-/// What was left out of some resource.
+/// Converts a refusal of the translation to put an object into a resource.
 fn left_out(refusal: &Refusal, world: &World) -> api::Problem {
     let object = refusal.object.as_object().and_then(|reference| world.object(&reference.object));
     api::Problem {
@@ -270,7 +270,7 @@ fn sync_status(connection: &ConnectionStatus) -> api::SyncStatus {
     }
 }
 
-/// istiod's word for a type in `/debug/syncz`.
+/// Returns istiod's name for a type in `/debug/syncz`.
 fn word(ty: ResourceType) -> Option<&'static str> {
     match ty {
         ResourceType::Cluster => Some("cluster"),

@@ -1,4 +1,4 @@
-//! The answers of `/api/v1`.
+//! Answers of `/api/v1`.
 
 use super::proxies::{REFUSALS, add_objects, add_sharers, find, name, proxy};
 use super::{AdminState, changes, history, overview, plan, waiting};
@@ -19,9 +19,9 @@ use pilotfish_translate::{EncodedResource, ViewId};
 use pilotfish_xds::{Names, TypeStatus};
 use std::sync::Arc;
 
-/// Bytes of resources, as they are on the wire, that one answer shows whole.
+/// Size limit of the resources that an answer shows in full, in bytes as on the wire.
 const SHOWN_BYTES: usize = 4 << 20;
-/// Resources that one answer lists.
+/// Limit on the resources that an answer lists.
 const LISTED: usize = 20_000;
 
 impl Operations for AdminState {
@@ -42,7 +42,7 @@ impl Operations for AdminState {
         let mut named = 0;
         let one = |connection: &pilotfish_xds::ConnectionStatus| {
             let mut proxy = proxy(connection, current);
-            // The objects are found out for some; each is asked for by name to see them all.
+            // Only some proxies get their objects in the list; the answer for one proxy always has them.
             if proxy.state == State::Rejected && named < REFUSALS {
                 named += 1;
                 add_objects(&mut proxy, connection, &self.translator.snapshot(), &self.shared);
@@ -123,7 +123,7 @@ impl Operations for AdminState {
                 let world = self.shared.history().world_at(revision)?;
                 let then = history::translator_of(self, world.clone());
                 let (proxy, connected) = self.proxy_of(&query.proxy, query.gateway, &world)?;
-                // How registries were then is not known.
+                // The states of registries are not kept in the history.
                 (explain::why(&then, &proxy, &request, &[])?, connected)
             }
             None => {
@@ -242,8 +242,8 @@ impl AdminState {
         counts
     }
 
-    /// The proxy that a name means, and whether it is connected: else the sidecar that a workload of a world would have, or the gateway that
-    /// it would be.
+    /// Finds a proxy by name. The result is true for a connected proxy, else false with the sidecar or
+    /// gateway of the workload of that name.
     fn proxy_of(
         &self,
         wanted: &str,
@@ -262,7 +262,8 @@ impl AdminState {
         Ok((history::proxy_of(self, connection)?, true))
     }
 
-    /// What a client has of a type, in the order of names. A snapshot is given back between them where the next world waits for it.
+    /// Returns the resources of a type that a client has, in the order of their names. The snapshot is
+    /// released between resources if the next world waits for it.
     fn sent(&self, status: &TypeStatus) -> Vec<EncodedResource> {
         let view = ViewId(status.view.0);
         let mut snapshot = self.translator.snapshot();
@@ -289,7 +290,7 @@ impl AdminState {
     }
 }
 
-/// Kinds of which registries make services, endpoints and workloads.
+/// True for kinds from which registries make services, endpoints and workloads.
 pub(super) fn is_of_registries(kind: Kind) -> bool {
     matches!(
         kind,
@@ -297,7 +298,7 @@ pub(super) fn is_of_registries(kind: Kind) -> bool {
     )
 }
 
-/// `VirtualService/shop/catalog`.
+/// Formats a key as `VirtualService/shop/catalog`.
 pub(super) fn slashed(key: &ObjectKey) -> String {
     if key.namespace.is_empty() {
         format!("{}/{}", key.kind, key.name)
@@ -306,8 +307,8 @@ pub(super) fn slashed(key: &ObjectKey) -> String {
     }
 }
 
-/// Reads `VirtualService/shop/catalog`. Where kinds of two API groups share a name (`Gateway`), Istio's is meant unless the group is written
-/// behind it: `Gateway.gateway.networking.k8s.io/shop/edge`.
+/// Parses `VirtualService/shop/catalog`. If kinds of two API groups share a name (`Gateway`), Istio's is
+/// meant unless the group follows it: `Gateway.gateway.networking.k8s.io/shop/edge`.
 pub(crate) fn object_key(text: &str) -> Result<ObjectKey, Failure> {
     let parts: Vec<&str> = text.split('/').collect();
     let (kind, namespace, name) = match parts.as_slice() {

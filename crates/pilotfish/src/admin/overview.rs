@@ -1,4 +1,4 @@
-//! Everything in numbers.
+//! Overview and status of the control plane.
 
 use super::{AdminState, proxies, refusals, verdict};
 use crate::serve::VERSION;
@@ -38,7 +38,7 @@ pub(super) fn overview(state: &AdminState) -> Overview {
     overview
 }
 
-/// Whether all is well.
+/// Returns the status of the control plane.
 pub(super) fn status(state: &AdminState) -> Status {
     let readiness = state.readiness();
     let mut counts = Overview::default();
@@ -90,7 +90,7 @@ fn count_services(world: &World, overview: &mut Overview) {
     overview.namespaces = namespaces.len();
 }
 
-/// What of registries is news: not the numbers that grow by themselves.
+/// Hashes the state of registries, without counters that grow continuously, to detect changes.
 fn registries_state(registries: &[Registry]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for one in registries {
@@ -106,7 +106,7 @@ fn registries_state(registries: &[Registry]) -> u64 {
     short(&hasher)
 }
 
-/// JavaScript reads whole numbers of 53 bits.
+/// Returns 53 bits of the hash, the integers that JavaScript reads exactly.
 fn short(hasher: &DefaultHasher) -> u64 {
     hasher.finish() >> 11
 }

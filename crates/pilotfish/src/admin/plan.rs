@@ -1,4 +1,4 @@
-//! Plans: what files would change for the connected proxies.
+//! Plans: the effects of changed files on the connected proxies.
 
 use super::operations::object_key;
 use super::proxies::name;
@@ -22,15 +22,15 @@ use std::time::Duration;
 
 /// Timeout of the copy of the control loop's state.
 const LONGEST: Duration = Duration::from_secs(20);
-/// Timeout of the wait for the plan before.
+/// Timeout of the wait for another plan to finish.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Objects of a plan.
+/// Limit on the objects of a plan.
 pub(crate) const OBJECTS: usize = 10_000;
-/// Endpoints of its ServiceEntries and EndpointSlices, multiplied as they become clusters.
+/// Limit on the endpoints of a plan's ServiceEntries and EndpointSlices, multiplied as in clusters.
 pub(crate) const ENDPOINTS: usize = 200_000;
 
-/// The plan of a request, or what is wrong with its files. One is made at a time, on the thread of its
-/// request and on a copy of the state, for as long as its client waits.
+/// Computes the plan of a request, or returns the problems of its files. Plans are computed one at a time, on
+/// the thread of the request and on a copy of the state, for as long as the client waits.
 pub(super) fn of_running(
     state: &AdminState,
     request: &PlanRequest,
@@ -83,7 +83,7 @@ fn check_size(objects: &BTreeMap<ObjectKey, Option<Object>>) -> Result<(), Failu
     Ok(())
 }
 
-/// Endpoints that an object multiplies to.
+/// Returns the number of endpoints of an object.
 fn endpoints(object: &Object) -> usize {
     if let Some(entry) = object.typed::<ServiceEntry>() {
         return endpoint_count(&entry, 0);
@@ -93,7 +93,7 @@ fn endpoints(object: &Object) -> usize {
         .map_or(0, |slice| slice.endpoints.len().saturating_mul(slice.ports.len().max(1)))
 }
 
-/// The objects of files; as a plan that says what is wrong where they have errors.
+/// Reads the objects of files. Errors are returned as a plan that lists them.
 pub(crate) fn read(files: &[PlanFile]) -> Result<BTreeMap<ObjectKey, Object>, Box<Plan>> {
     let change = |file: &PlanFile| FileChange {
         path: Path::new(&file.name).into(),
@@ -116,7 +116,7 @@ pub(crate) fn read(files: &[PlanFile]) -> Result<BTreeMap<ObjectKey, Object>, Bo
     Ok(events.into_iter().filter_map(object).collect())
 }
 
-/// A copy of the control loop's state.
+/// Requests a copy of the control loop's state.
 fn fork(state: &AdminState) -> Result<Box<Fork>, Failure> {
     let busy = |what: &str| {
         Failure::new(FailureKind::Unavailable, format!("the control loop {what}")).hint("try again")
@@ -129,13 +129,13 @@ fn fork(state: &AdminState) -> Result<Box<Fork>, Failure> {
     answered.recv_timeout(LONGEST).map_err(|_| busy("has not answered in time"))
 }
 
-/// The connected proxies with what they subscribe to.
+/// Returns the connected proxies with their subscriptions.
 pub(super) fn subjects(state: &AdminState) -> Vec<Subject> {
     let proxies = state.translator.proxies();
     state.fanout.connections().iter().filter_map(|connection| subject(&proxies, connection)).collect()
 }
 
-/// A connected proxy with what it subscribes to; `None` when it has just left.
+/// Returns a connected proxy with its subscriptions; `None` if it has just disconnected.
 pub(super) fn subject(
     proxies: &BTreeMap<ClientId, Arc<Proxy>>,
     connection: &ConnectionStatus,

@@ -1,4 +1,4 @@
-//! Connected proxies for operators.
+//! Connected proxies, as shown to operators.
 
 use super::text;
 use crate::control::Shared;
@@ -11,21 +11,21 @@ use pilotfish_translate::{Snapshot, ViewId};
 use pilotfish_xds::{ConnectionStatus, Nack, Names, Protocol, TypeStatus};
 use std::time::SystemTime;
 
-/// Resources of a refusal that are listed, and objects that made them.
+/// Limit on the listed resources of a refusal, and on the objects that made them.
 const LISTED: usize = 100;
-/// Proxies of which `/ready` and lists tell which objects made what they refuse.
+/// Limit on the proxies for which `/ready` and lists name the objects behind their refusals.
 pub(super) const REFUSALS: usize = 20;
 
-/// The name by which a proxy is asked for: `web-0.shop`, or the whole id where it has no such part.
+/// Returns the name of a proxy for requests: `web-0.shop`, or the complete id if it has no such part.
 pub(crate) fn name(connection: &ConnectionStatus) -> &str {
     let id = connection.node.id.as_str();
     id.split('~').nth(2).filter(|name| !name.is_empty()).unwrap_or(id)
 }
 
-/// The connection that a name means.
+/// Finds a connection by name.
 ///
 /// # Errors
-/// When it means none, or several.
+/// When no connection has the name, or several do.
 pub(super) fn find<'a>(
     connections: &'a [ConnectionStatus],
     wanted: &str,
@@ -61,7 +61,7 @@ pub(super) fn find<'a>(
     }
 }
 
-/// A connection as operators see it.
+/// Converts a connection for operators.
 pub(super) fn proxy(connection: &ConnectionStatus, current: u64) -> Proxy {
     let types: Vec<ProxyType> =
         connection.types.iter().map(|(ty, status)| proxy_type(*ty, status, current)).collect();
@@ -111,7 +111,7 @@ fn version(connection: &ConnectionStatus) -> String {
     }
 }
 
-/// Whether a proxy has everything of a type.
+/// Returns the state of a type at a proxy.
 pub(super) fn state(status: &TypeStatus) -> State {
     match (&status.rejection, status.in_sync()) {
         (Some(_), _) => State::Rejected,
@@ -120,7 +120,7 @@ pub(super) fn state(status: &TypeStatus) -> State {
     }
 }
 
-/// Since when a type is in its state.
+/// Returns the time since which a type is in its state.
 fn since(status: &TypeStatus) -> Option<SystemTime> {
     match state(status) {
         State::Rejected => status.rejection.as_ref().map(|rejection| rejection.at),
@@ -152,7 +152,7 @@ fn proxy_type(ty: ResourceType, status: &TypeStatus, current: u64) -> ProxyType 
     }
 }
 
-/// Adds with how many others a proxy shares each of its views.
+/// Adds the number of other proxies that share each view.
 pub(super) fn add_sharers(proxy: &mut Proxy, connection: &ConnectionStatus, all: &[ConnectionStatus]) {
     for (ty, known) in proxy.types.iter_mut().zip(&connection.types) {
         let has = |other: &&ConnectionStatus| {
@@ -174,7 +174,7 @@ fn rejection(ty: ResourceType, rejection: &pilotfish_xds::Rejection) -> Rejectio
     }
 }
 
-/// Adds the objects that made what a proxy refused, the most suspect first.
+/// Adds the objects behind the refusals of a proxy, the most likely cause first.
 pub(super) fn add_objects(
     proxy: &mut Proxy,
     connection: &ConnectionStatus,

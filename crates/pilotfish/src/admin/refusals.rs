@@ -1,4 +1,4 @@
-//! What connected proxies refuse, for `/ready` and for those who ask whether all is well.
+//! Refusals of connected proxies, for `/ready` and for the status of the control plane.
 
 use super::AdminState;
 use super::proxies::{REFUSALS, add_objects, proxy};
@@ -10,24 +10,24 @@ use pilotfish_xds::ConnectionStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long what was found out is good enough.
+/// Lifetime of cached refusals.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// What connected proxies refuse, as it was found out last: everybody may ask for `/ready`, as often as they like.
+/// Cache of the refusals, because any client can request `/ready` as often as it likes.
 #[derive(Default)]
 pub(crate) struct Refusals(Mutex<Option<(Instant, Arc<Refused>)>>);
 
-/// What connected proxies refuse.
+/// Refusals of connected proxies.
 #[derive(Debug, Default)]
 pub(super) struct Refused {
-    /// What [`REFUSALS`] of them do at most.
+    /// Refusals of the first [`REFUSALS`] proxies.
     pub(super) list: Vec<Refusal>,
-    /// How many proxies refuse something besides.
+    /// Number of further proxies with refusals.
     pub(super) more: usize,
 }
 
 impl Refused {
-    /// A line for each.
+    /// Returns a line for each refusal.
     pub(super) fn lines(&self) -> Vec<String> {
         let line = |refusal: &Refusal| format!("{} {}", refusal.proxy, in_words(refusal));
         let mut lines: Vec<String> = self.list.iter().map(line).collect();
@@ -37,14 +37,14 @@ impl Refused {
         lines
     }
 
-    /// A line for those that have none.
+    /// Returns a line for the further proxies.
     pub(super) fn of_more(&self) -> String {
         let refuse = if self.more == 1 { "refuses" } else { "refuse" };
         format!("{} {refuse} something", counted(self.more, "more proxy"))
     }
 }
 
-/// `refuses listeners: no such filter, made by EnvoyFilter shop/bad`.
+/// Formats a refusal: `refuses listeners: no such filter, made by EnvoyFilter shop/bad`.
 pub(super) fn in_words(refusal: &Refusal) -> String {
     let made_by = match suspects::in_words(&refusal.made_by) {
         none if none.is_empty() => none,
@@ -53,9 +53,9 @@ pub(super) fn in_words(refusal: &Refusal) -> String {
     format!("refuses {}: {}{made_by}", refusal.resource_type, refusal.reason)
 }
 
-/// What connected proxies refuse, a second old at most.
+/// Returns the refusals of connected proxies, at most a second old.
 pub(super) fn refused(state: &AdminState) -> Arc<Refused> {
-    // Locked meanwhile, so that nobody finds it out a second time.
+    // The lock is held during the computation, so that concurrent requests share it.
     let mut known = state.refusals.0.lock();
     match &*known {
         Some((at, refused)) if at.elapsed() < FRESH => refused.clone(),
@@ -68,7 +68,7 @@ pub(super) fn refused(state: &AdminState) -> Arc<Refused> {
 }
 
 fn refused_now(state: &AdminState) -> Refused {
-    // Probes ask every second: the names of subscriptions are copied only where somebody refuses something.
+    // Probes arrive every second, so subscriptions are copied only if some proxy refuses a response.
     let count = state.fanout.progress().iter().filter(|client| client.refuses).count();
     if count == 0 {
         return Refused::default();

@@ -1,4 +1,4 @@
-//! The facts of the verdict on this control plane: all that is wrong now, from where it is known.
+//! Facts for the verdict on this control plane: its current problems, from all parts of the process.
 
 use super::{AdminState, refusals};
 use crate::control::trouble;
@@ -10,7 +10,7 @@ use refusals::Refused;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// The verdict on now. It takes locks that computations hold.
+/// Returns the current verdict. It takes locks that computations hold.
 pub(super) fn verdict(state: &AdminState) -> PlaneVerdict {
     let readiness = state.readiness();
     let mut causes = waited_for(&readiness);
@@ -21,7 +21,7 @@ pub(super) fn verdict(state: &AdminState) -> PlaneVerdict {
     PlaneVerdict::new(readiness.ready, causes)
 }
 
-/// Problems of proxies, sources and registries, beside those of objects.
+/// Returns the problems of proxies, sources and registries, without those of objects.
 pub(super) fn problems(state: &AdminState) -> Vec<api::Problem> {
     let mut problems: Vec<_> = refusals::refused(state).list.iter().map(refusal_problem).collect();
     for cause in state.shared.source_causes(Instant::now()) {
@@ -39,7 +39,7 @@ fn waited_for(readiness: &api::Readiness) -> Vec<Cause> {
     if readiness.ready { Vec::new() } else { readiness.waiting_for.iter().map(cause).collect() }
 }
 
-/// A cause for each proxy, with the first thing that it refuses.
+/// Returns a cause for each proxy, with its first refusal.
 fn refused(refused: &Refused) -> Vec<Cause> {
     let mut proxies = BTreeSet::new();
     let first = refused.list.iter().filter(|refusal| proxies.insert(&refusal.proxy));
@@ -62,7 +62,8 @@ fn refusal_problem(refusal: &Refusal) -> api::Problem {
     }
 }
 
-/// A cause for each object, or part of a file, whose newest version is not in force, with its first error.
+/// Returns a cause for each object, or part of a file, whose newest version is not in force, with its first
+/// error.
 fn not_in_force<'a>(reports: impl Iterator<Item = &'a ProblemReport>) -> Vec<Cause> {
     let mut seen = BTreeSet::new();
     let errors = reports.filter(|report| report.severity == Severity::Error);

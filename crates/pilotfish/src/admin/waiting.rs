@@ -1,4 +1,4 @@
-//! Who has acknowledged something: a revision, an object, or all that there is.
+//! Acknowledgements of a revision, of an object, or of everything, by the connected proxies.
 
 use super::AdminState;
 use super::operations::{is_of_registries, object_key, slashed};
@@ -17,23 +17,23 @@ use std::collections::BTreeSet;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Proxies that are named of those that have not acknowledged something.
+/// Limit on the proxies that are named as not having acknowledged.
 const LISTED: usize = 100;
-/// How long the control loop may take to say what was read of an object: it publishes what was read before that.
+/// Timeout of the control loop's answer about an object, before which it publishes everything read so far.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// What has to be acknowledged.
+/// Changes that must be acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
-    /// What a revision changed, by those whom it concerned.
+    /// The change of a revision, by the proxies that it concerned.
     Revision(u64),
-    /// Everything up to a revision, by all.
+    /// All changes up to a revision, by all proxies.
     UpTo(u64),
 }
 
-/// Who has acknowledged something.
+/// Returns the acknowledgements of a revision, an object or everything.
 pub(super) fn acknowledgement(state: &AdminState, what: &WaitFor) -> Result<Acknowledgement, Failure> {
-    // Before the states of the proxies: what is published meanwhile is not asked for.
+    // Read before the states of the proxies, so that later publications do not count.
     let object = match what {
         WaitFor::Object { object, generation } => Some(read_object(state, object, *generation)?),
         _ => None,
@@ -68,7 +68,7 @@ fn known(revision: u64, current: u64) -> Result<u64, Failure> {
     Err(failure.hint("revisions belong to one replica, and start from 1 when it starts"))
 }
 
-/// Who lacks something of a revision or of one before.
+/// Returns the proxies that lack a change up to a revision.
 fn up_to(connections: &[ConnectionStatus], revision: u64) -> Acknowledgement {
     let mut answer = Acknowledgement {
         revision,
@@ -84,7 +84,8 @@ fn up_to(connections: &[ConnectionStatus], revision: u64) -> Acknowledgement {
     answer
 }
 
-/// Who lacks a revision. Where what it changed is forgotten, it may have concerned all that something concerned since.
+/// Returns the proxies that lack the change of a revision. A change that is no longer kept may have concerned
+/// any proxy.
 fn of_change(connections: &[ConnectionStatus], revision: u64, change: Option<&Change>) -> Acknowledgement {
     let mut answer = Acknowledgement {
         revision,
@@ -94,7 +95,7 @@ fn of_change(connections: &[ConnectionStatus], revision: u64, change: Option<&Ch
     };
     for connection in connections {
         let types = match change {
-            // What it gets first has the revision.
+            // The proxy connected after the revision, so its first resources have it.
             _ if connection.began >= revision => Types::ALL,
             Some(change) => change.types_of(connection.client),
             None => Types::ALL,
@@ -105,7 +106,7 @@ fn of_change(connections: &[ConnectionStatus], revision: u64, change: Option<&Ch
     answer
 }
 
-/// Adds what one proxy lacks.
+/// Adds the types that one proxy lacks.
 fn add<'a>(
     answer: &mut Acknowledgement,
     connection: &ConnectionStatus,
@@ -121,7 +122,7 @@ fn add<'a>(
     answer.acknowledged -= usize::from(lacks);
 }
 
-/// What was read of an object, and what has to be acknowledged so that it is in force.
+/// Returns the state of an object, and the changes that must be acknowledged so that it is in force.
 fn read_object(
     state: &AdminState,
     text: &str,
@@ -166,13 +167,14 @@ fn without_generation(meta: &ObjectMeta) -> Failure {
     )
 }
 
-/// Nothing has that name; with those that are near.
+/// Returns the failure for an unknown object, with similar names.
 pub(super) fn unknown(text: &str, near: &[ObjectKey]) -> Failure {
     let near: Vec<String> = near.iter().map(slashed).collect();
     Failure::unknown("object", text, near.iter().map(String::as_str))
 }
 
-/// What was read of an object. All that was read before is published when this returns.
+/// Requests the state of an object from the control loop. Everything read before is published when this
+/// returns.
 pub(super) fn read(state: &AdminState, key: &ObjectKey) -> Result<ReadObject, Failure> {
     let busy = |what: &str| {
         Failure::new(FailureKind::Unavailable, format!("the control loop {what}")).hint("try again")
@@ -187,14 +189,14 @@ pub(super) fn read(state: &AdminState, key: &ObjectKey) -> Result<ReadObject, Fa
     sent.map_err(|_| busy("has too much to do"))?;
     drop(control);
     let found = answered.recv_timeout(LONGEST).map_err(|_| busy("has not answered in time"))?;
-    // What no source of objects has may be in the world all the same: settings of the mesh.
+    // Mesh settings may be in the world although no source has them as objects.
     match (state.shared.world().object(key), found) {
         (Some(object), ReadObject::Unknown(_)) => Ok(ReadObject::Known(object.meta.clone())),
         (_, found) => Ok(found),
     }
 }
 
-/// Since when an object that is there is in force as it was read last.
+/// Returns the changes by which the current version of an existing object came into force.
 fn in_force_since(state: &AdminState, key: &ObjectKey) -> Waited {
     if !is_of_registries(key.kind) {
         return of_configuration(state, key);
@@ -202,7 +204,7 @@ fn in_force_since(state: &AdminState, key: &ObjectKey) -> Waited {
     let changes = state.shared.history().changes();
     let made = Made::by(key, &state.shared.world());
     let waited = changes.iter().find_map(|change| made.waited(change));
-    // It has not changed since the oldest change that is kept.
+    // The object has not changed since the oldest kept change.
     waited.unwrap_or_else(|| Waited::UpTo(state.shared.history().span().0))
 }
 
@@ -211,7 +213,8 @@ fn of_configuration(state: &AdminState, key: &ObjectKey) -> Waited {
     if state.shared.changed_lately(key) { Waited::Revision(revision) } else { Waited::UpTo(revision) }
 }
 
-/// Since when an object that was there is gone; `None` where it is not known that it ever was.
+/// Returns the changes by which a deleted object went out of force; `None` if it is not known to have
+/// existed.
 fn gone_since(state: &AdminState, key: &ObjectKey) -> Option<Waited> {
     if !is_of_registries(key.kind) {
         return state.shared.changed_lately(key).then(|| of_configuration(state, key));
@@ -222,10 +225,10 @@ fn gone_since(state: &AdminState, key: &ObjectKey) -> Option<Waited> {
     Some(Waited::Revision(last.revision))
 }
 
-/// Whether an object is known, or was there lately.
+/// Checks that an object exists, or existed recently.
 ///
 /// # Errors
-/// When it is not: with the names that are near.
+/// When it is unknown, with similar names.
 pub(super) fn check_known(state: &AdminState, text: &str) -> Result<(), Failure> {
     let key = object_key(text)?;
     match read(state, &key)? {
@@ -234,16 +237,16 @@ pub(super) fn check_known(state: &AdminState, text: &str) -> Result<(), Failure>
     }
 }
 
-/// What registries make of an object, as changes name it.
+/// Items that registries make of an object, by the names that they have in changes.
 struct Made {
     key: ObjectKey,
     name: String,
-    /// Of services and endpoints.
+    /// Names of services and endpoints.
     names: BTreeSet<String>,
 }
 
 impl Made {
-    /// Looks through the world: for a person who waits.
+    /// Searches the whole world, which is slow: only for requests of operators.
     fn by(key: &ObjectKey, world: &World) -> Self {
         let is_from = |origin: &Origin| origin.as_object().is_some_and(|reference| reference.object == *key);
         let mut names = BTreeSet::new();
@@ -261,7 +264,8 @@ impl Made {
         Self { key: key.clone(), name: key.to_string(), names }
     }
 
-    /// What has to be acknowledged where a change is, or may be, of the object. Of a large change not all is known: then everything counts.
+    /// Returns the changes that must be acknowledged if a change is, or may be, of the object. Large changes
+    /// do not list all their items, so they count for every object.
     fn waited(&self, change: &Change) -> Option<Waited> {
         if change.items.iter().any(|item| item.concerns(&self.name)) {
             return Some(Waited::Revision(change.revision));
@@ -269,7 +273,7 @@ impl Made {
         let is_cut = |item: &crate::history::Item| {
             !matches!(item.kind, ItemKind::Object(_)) && item.names_few() && self.names.contains(&*item.what)
         };
-        // Workloads, which are no items, follow from these.
+        // Workloads are not items of changes; they follow from the other kinds.
         let makes_workloads = !matches!(self.key.kind, Kind::Service | Kind::EndpointSlice);
         let is_hidden = change.more > 0
             || change.items.iter().any(is_cut)

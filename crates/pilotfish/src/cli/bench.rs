@@ -1,4 +1,4 @@
-//! `pilotfish bench`: what an xDS server does with a mesh in which every proxy differs.
+//! `pilotfish bench`: measures an xDS server with a mesh in which every proxy differs.
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -83,11 +83,11 @@ enum Output {
     Json,
 }
 
-/// What came of it.
+/// Result of the command.
 enum Done {
     /// The mesh was written; the command that serves it.
     Written(String),
-    /// It was measured.
+    /// Result of a measurement.
     Measured { table: String, json: serde_json::Value },
 }
 
@@ -102,7 +102,7 @@ impl Bench {
             .enable_all()
             .build()?;
         let output = self.output;
-        // Not on this thread, which is not a worker: every task is then where the sockets are.
+        // Spawned, because this thread is not a worker: all tasks then run where the sockets are.
         let done =
             runtime.block_on(async { tokio::spawn(self.measured()).await.context("the bench panicked")? });
         runtime.shutdown_background();
@@ -141,7 +141,7 @@ impl Bench {
         Ok(Done::Measured { table: report::text(&results, &self.plan.sizes), json })
     }
 
-    /// A server that runs already.
+    /// Returns the subject for a server that runs already.
     async fn running(&self, address: &str) -> Result<Subject> {
         let edits = match (&self.apply, &self.delete, &self.folder) {
             (Some(apply), Some(delete), _) => {
@@ -180,7 +180,7 @@ impl ServerArgs {
     }
 }
 
-/// Makes connections as the registries do.
+/// Dialer that connects as the registries do.
 struct Dialer {
     connector: Connector,
     server: Address,
@@ -195,7 +195,8 @@ impl Dial for Dialer {
     }
 }
 
-/// This program as a server of its own, so that its CPU time and memory are not those of the proxies.
+/// Starts this program as a separate server process, so that its CPU time and memory exclude those of the
+/// proxies.
 async fn own(mesh: &Path, settings: &Path, log: &Path) -> Result<(Subject, Option<Server>)> {
     let program = std::env::current_exe().context("cannot find the running executable")?;
     let arguments = ["--mesh-config".into(), settings.as_os_str().to_owned()];
@@ -209,13 +210,13 @@ async fn own(mesh: &Path, settings: &Path, log: &Path) -> Result<(Subject, Optio
     Ok((subject, Some(server)))
 }
 
-/// A folder that goes with the command.
+/// Temporary folder that is deleted at the end of the command.
 struct Temporary(PathBuf);
 
 impl Temporary {
     fn new() -> Result<Self> {
         let path = std::env::temp_dir().join(format!("pilotfish-bench-{}", std::process::id()));
-        // For us alone, and new: the folder for such things is everybody's.
+        // New, and private to this user, because the folder for temporary files is shared.
         let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
         made.with_context(|| format!("cannot make {}", path.display()))?;
         Ok(Self(path))
@@ -224,12 +225,12 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // What is left of it is in the folder for such things.
+        // Remains stay in the folder for temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// What is measured now, on a line of the terminal that goes again; what was, above it.
+/// Progress of the measurements: the current one on a transient line of the terminal, finished ones above it.
 struct Bar(ProgressBar);
 
 impl Bar {
@@ -250,7 +251,7 @@ impl Progress for Bar {
 
     fn done(&self, what: &str) {
         self.0.suspend(|| {
-            // There is nobody to tell when stderr is closed.
+            // A closed stderr is ignored.
             let _ = writeln!(std::io::stderr(), "{what}");
         });
     }

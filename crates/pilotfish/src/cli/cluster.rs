@@ -1,4 +1,4 @@
-//! How client commands reach a Pod of Pilotfish in a cluster.
+//! Connections of client commands to a Pod of Pilotfish in a cluster.
 
 use parking_lot::Mutex;
 use pilotfish_cli::{CliError, Dial, Dialing, InCluster, Socket};
@@ -7,21 +7,21 @@ use pilotfish_kube::{ForwardError, ForwardedPod, WantedPod};
 use std::io::Write;
 use std::sync::Arc;
 
-/// The label of Pilotfish's Pods, the name of their admin port and its default, as `deploy/` has them.
+/// Label of Pilotfish's Pods, name of their admin port and its default, as in `deploy/`.
 const LABEL: &str = "app.kubernetes.io/name=pilotfish";
 const PORT_NAME: &str = "http-monitoring";
 const PORT: u16 = 15014;
-/// Their namespace, unless one is named.
+/// Default namespace of the Pods.
 const NAMESPACE: &str = "istio-system";
 
-/// The way to a Pod. It is chosen once: what a command asks of one replica, another may not know.
+/// Dialer for a Pod, which is chosen once, because replicas know different proxies.
 #[derive(Debug)]
 struct Pods {
     cluster: InCluster,
     chosen: Mutex<Option<ForwardedPod>>,
 }
 
-/// The way that flags describe.
+/// Returns the dialer for the flags.
 pub(super) fn dial(cluster: &InCluster) -> Arc<dyn Dial> {
     Arc::new(Pods { cluster: cluster.clone(), chosen: Mutex::default() })
 }
@@ -45,7 +45,7 @@ impl Pods {
         })?;
         let pod = ForwardedPod::choose(client, &self.wanted()).await.map_err(|error| explained(&error))?;
         if pod.others() > 0 {
-            // Beside the answer; nothing is lost where stderr is closed.
+            // Only a note beside the answer, so a closed stderr is ignored.
             let _ = writeln!(
                 std::io::stderr(),
                 "note: asking {}, one of {} Pods that are ready; each knows the proxies that are connected to it (--pod)",
@@ -66,7 +66,7 @@ impl Dial for Pods {
                 None => self.choose().await?,
             };
             let socket = pod.connect().await.inspect_err(|_| {
-                // It may have gone: the next question chooses again.
+                // The Pod may have been deleted, so the next request chooses again.
                 *self.chosen.lock() = None;
             });
             let socket = socket.map_err(|error| explained(&error))?;

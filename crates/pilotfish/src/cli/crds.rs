@@ -1,4 +1,4 @@
-//! `pilotfish crds`: definitions of the kinds that are read, for clusters without Istio.
+//! `pilotfish crds`: CustomResourceDefinitions of the supported kinds, for clusters without Istio.
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};

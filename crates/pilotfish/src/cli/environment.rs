@@ -1,4 +1,4 @@
-//! Variables of the environment that are probably misspelt settings.
+//! Warnings about environment variables that are probably misspelt settings.
 
 use super::Cli;
 use clap::CommandFactory;
@@ -7,12 +7,12 @@ use std::io::Write;
 
 const PREFIX: &str = "PILOTFISH_";
 
-/// Variables that are read without a flag of their own.
+/// Variables without a flag.
 const MORE: [&str; 2] = ["PILOTFISH_ETCD_PASSWORD", "PILOTFISH_POLARIS_TOKEN"];
 
-/// Warns on stderr of variables that begin as Pilotfish's do and that nothing reads.
+/// Warns on stderr of variables with Pilotfish's prefix that nothing reads.
 pub(super) fn warn() {
-    // Most environments have none: the flags are looked through only where there is one.
+    // Most environments have none, so flags are searched only if there is one.
     let set: Vec<String> = std::env::vars_os()
         .filter_map(|(name, _)| name.into_string().ok())
         .filter(|name| name.starts_with(PREFIX))
@@ -49,8 +49,8 @@ fn warnings(set: &[String], known: &BTreeSet<String>) -> Vec<String> {
     unknown.map(warning).collect()
 }
 
-/// Kubernetes sets variables for each Service of a Pod's namespace: `PILOTFISH_SERVICE_HOST` and `PILOTFISH_PORT_15010_TCP_ADDR` for
-/// one that is named `pilotfish`.
+/// Kubernetes sets variables for each Service of a Pod's namespace: `PILOTFISH_SERVICE_HOST` and
+/// `PILOTFISH_PORT_15010_TCP_ADDR` for one that is named `pilotfish`.
 fn is_of_kubernetes(name: &str) -> bool {
     let is_port = |rest: &str| rest.is_empty() || rest.starts_with('_');
     let ends = |part: &str| name.rsplit_once(part).is_some_and(|(_, rest)| is_port(rest));

@@ -1,4 +1,4 @@
-//! The examples under `--help` of each command.
+//! Examples in the `--help` of each command.
 
 pub(super) const PILOTFISH: &str = "Examples:
   pilotfish demo                                see it work: sample services, an Envoy, live traffic

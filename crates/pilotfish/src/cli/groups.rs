@@ -1,4 +1,4 @@
-//! `pilotfish --help`: commands in groups, by what they are for.
+//! `pilotfish --help`: commands in groups by purpose.
 
 use super::Command;
 use clap::Subcommand;
@@ -30,7 +30,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Tools", &["bootstrap", "record", "replay", "bench", "completion", "man", "version", "help"]),
 ];
 
-/// Columns of the whole page.
+/// Width of the page in columns.
 const WIDTH: usize = 100;
 
 /// Template of the help: `clap` has no headings for commands.

@@ -1,4 +1,4 @@
-//! `pilotfish inject`: adds sidecars to what makes Pods, in files.
+//! `pilotfish inject`: adds sidecars to Deployments, Jobs, Pods and the like in files.
 
 use crate::settings::AUDIENCE;
 use anyhow::{Context, Result};
@@ -12,7 +12,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The largest input, in bytes.
+/// Size limit of the input in bytes.
 const LARGEST: u64 = 256 << 20;
 
 /// Adds sidecars to files.
@@ -30,7 +30,8 @@ pub(crate) struct Inject {
     /// Where the sidecars find Pilotfish [default: pilotfish.istio-system.svc:15010, over TLS port 15012]
     #[arg(long, value_name = "HOST:PORT")]
     xds_address: Option<String>,
-    /// The authorities of Pilotfish's certificate in PEM: with them, sidecars reach it over TLS and show the token of their service account
+    /// The authorities of Pilotfish's certificate in PEM: with them, sidecars reach it over TLS and show the
+    /// token of their service account
     #[arg(long, value_name = "FILE")]
     xds_ca_file: Option<PathBuf>,
     /// The cluster that the Pods run in
@@ -68,7 +69,7 @@ impl Inject {
         let text = self.read().with_context(|| format!("--file {name}"))?;
         let injected = inject_documents(&injector, &text).with_context(|| format!("--file {name}"))?;
         for warning in &injected.warnings {
-            // A warning is lost when stderr is closed.
+            // A closed stderr is ignored.
             let _ = writeln!(std::io::stderr(), "warning: {warning}");
         }
         Ok(out.write_all(injected.text.as_bytes())?)
@@ -86,10 +87,10 @@ impl Inject {
     }
 }
 
-/// The value of the template with the audience of sidecars' tokens.
+/// Template value with the audience of sidecars' tokens.
 pub(crate) const TOKEN_AUDIENCE: &str = "tokenAudience";
 
-/// The authorities in a file, which must be some.
+/// Reads the certificate authorities of a file, which must have at least one.
 ///
 /// # Errors
 /// When the file cannot be read or has none.
@@ -100,7 +101,7 @@ pub(crate) fn authorities_of(name: &str, path: &Path) -> Result<AuthoritiesNow> 
     Ok(Arc::new(move || text.clone()))
 }
 
-/// An injector of sidecars that find Pilotfish there.
+/// Returns an injector of sidecars that connect to `target`.
 ///
 /// # Errors
 /// When the template cannot be read, or is wrong.

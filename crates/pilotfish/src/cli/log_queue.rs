@@ -1,4 +1,4 @@
-//! The queue of log lines: threads that log append to it and never wait; one thread writes.
+//! Queue of log lines: threads that log append to it without waiting; one thread writes.
 //!
 //! Beyond [`CAPACITY`] lines are dropped and counted. A pipe that nobody reads stops the writing thread only.
 
@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes of lines that are queued or being written.
+/// Limit on the bytes of lines that are queued or being written.
 const CAPACITY: usize = 1 << 20;
-/// The report of dropped lines waits until this much of the queue is free: it must not be dropped, too.
+/// Free bytes of the queue at which dropped lines are reported, so that the report itself is not dropped.
 const ROOM_TO_REPORT: usize = CAPACITY / 2;
-/// Pause before the next attempt where another process has made the output non-blocking and it is full.
+/// Pause before the next attempt if the output is full and another process has made it non-blocking.
 const RETRY: Duration = Duration::from_millis(20);
 
 /// Log lines that wait for the thread that writes them.
@@ -21,7 +21,7 @@ pub(crate) struct LogQueue {
     state: Mutex<State>,
     /// Wakes the writing thread.
     filled: Condvar,
-    /// Wakes those that wait for an empty queue.
+    /// Wakes threads that wait for an empty queue.
     emptied: Condvar,
 }
 
@@ -30,9 +30,9 @@ struct State {
     queued: Vec<u8>,
     /// Bytes of the batch in the writing thread that are not written yet.
     writing: usize,
-    /// Lines dropped since the start.
+    /// Number of dropped lines since the start.
     dropped: u64,
-    /// Those of them that a report has named.
+    /// Number of dropped lines that were reported.
     reported: u64,
     is_closed: bool,
 }
@@ -44,7 +44,7 @@ impl State {
 }
 
 impl LogQueue {
-    /// A queue with its writing thread.
+    /// Returns a queue with its writing thread.
     ///
     /// # Errors
     /// When the thread cannot be started.
@@ -67,12 +67,12 @@ impl LogQueue {
         self.filled.notify_one();
     }
 
-    /// Lines that were dropped since the start.
+    /// Returns the number of dropped lines since the start.
     pub(crate) fn dropped(&self) -> u64 {
         self.state.lock().dropped
     }
 
-    /// Waits until everything queued is written, at most so long. Returns false if something is left.
+    /// Waits until all queued lines are written, at most for `longest`. Returns false if something is left.
     pub(crate) fn flush(&self, longest: Duration) -> bool {
         let deadline = Instant::now() + longest;
         let mut state = self.state.lock();
@@ -102,7 +102,7 @@ impl LogQueue {
         }
     }
 
-    /// Everything queued, as soon as there is something; `None` once closed and empty.
+    /// Waits for lines and takes all of them; `None` once the queue is closed and empty.
     fn take(&self) -> Option<Vec<u8>> {
         let mut state = self.state.lock();
         while state.queued.is_empty() {
@@ -116,7 +116,8 @@ impl LogQueue {
         Some(batch)
     }
 
-    /// Writes a batch; after an error the lines that are left of it are dropped. Returns true if all was written.
+    /// Writes a batch; after an error the lines that are left of it are dropped. Returns true if all was
+    /// written.
     fn write(&self, out: &mut impl Write, batch: &[u8]) -> bool {
         let mut left = batch;
         while !left.is_empty() {
@@ -138,7 +139,8 @@ impl LogQueue {
         left.is_empty()
     }
 
-    /// Lines to report as dropped, if there are any and the report has room. They count as reported.
+    /// Returns the number of lines to report as dropped, if there are any and the report has room. They count
+    /// as reported.
     fn to_report(&self) -> Option<u64> {
         let mut state = self.state.lock();
         let lines = state.dropped - state.reported;
@@ -150,7 +152,7 @@ impl LogQueue {
     }
 }
 
-/// A writer of one event for `tracing`.
+/// Writer of an event for `tracing`.
 pub(crate) struct LogWriter(pub(crate) Arc<LogQueue>);
 
 impl Write for LogWriter {

@@ -15,38 +15,38 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::{MakeVisitor, VisitFmt, VisitOutput};
 use tracing_subscriber::fmt::format::Writer;
 
-/// The one of this process, as its subscriber is: `None` where logging was not turned on.
+/// Log control of this process, one like its subscriber; unset if logging was not started.
 static CONTROL: OnceLock<LogControl> = OnceLock::new();
 
-/// The queue of this process's log: `None` where logging was not turned on.
+/// Log queue of this process; unset if logging was not started.
 static QUEUE: OnceLock<Arc<LogQueue>> = OnceLock::new();
 
-/// Time for the rest of the log to be written when the process ends.
+/// Time limit for writing the rest of the log when the process ends.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// Changes which logs are written while the process runs.
+/// Control of the log filter at run time.
 pub(crate) struct LogControl {
-    /// What was asked for at the start.
+    /// Filter from the start of the process.
     configured: String,
-    /// What is in force.
+    /// Filter that is in force at present.
     current: Mutex<String>,
     reload: Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>,
 }
 
-/// What a SIGHUP turns on, and the next one off again.
+/// Filter that a SIGHUP turns on, and the next one off.
 const AT_SIGHUP: &str = "debug";
 
-/// The control of this process's logs.
+/// Returns the log control of this process.
 pub(crate) fn control() -> Option<&'static LogControl> {
     CONTROL.get()
 }
 
-/// Lines of this process's log that were dropped.
+/// Returns the number of dropped log lines of this process.
 pub(crate) fn dropped_lines() -> u64 {
     QUEUE.get().map_or(0, |queue| queue.dropped())
 }
 
-/// Waits for the rest of the log to be written; not for long where nobody reads it.
+/// Waits for the rest of the log to be written, with a short timeout in case that nobody reads it.
 pub(crate) fn flush() {
     if let Some(queue) = QUEUE.get() {
         // The process ends either way.
@@ -54,18 +54,18 @@ pub(crate) fn flush() {
     }
 }
 
-/// Prints a line to stderr: behind the log, where there is one.
+/// Prints a line to stderr, in order with the log if there is one.
 pub(crate) fn print(line: &str) {
     match QUEUE.get() {
         Some(queue) => queue.push(format!("{line}\n").as_bytes()),
         None => {
-            // There is nobody left to tell when stderr is closed.
+            // A closed stderr is ignored.
             let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("{line}\n").as_bytes());
         }
     }
 }
 
-/// Logs panics: the default hook would wait for a stderr that nobody reads.
+/// Logs panics through the queue, because the default hook would block on a stderr that nobody reads.
 fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();
@@ -77,17 +77,17 @@ fn log_panics() {
 }
 
 impl LogControl {
-    /// What was asked for at the start.
+    /// Returns the filter from the start of the process.
     pub(crate) fn configured(&self) -> &str {
         &self.configured
     }
 
-    /// What is in force.
+    /// Returns the filter in force.
     pub(crate) fn current(&self) -> String {
         self.current.lock().clone()
     }
 
-    /// Changes it.
+    /// Changes the filter.
     ///
     /// # Errors
     /// When the filter cannot be read.
@@ -95,12 +95,12 @@ impl LogControl {
         let parsed = parse(filter)?;
         let mut current = self.current.lock();
         let before = std::mem::replace(&mut *current, filter.to_owned());
-        // In both states, so that it is seen whichever of them leaves it out.
+        // Logged before and after the change, because either filter may suppress it.
         tracing::info!(before, now = filter, "the log level changes");
         (self.reload)(parsed).map_err(|error| anyhow::anyhow!("the log level cannot be changed: {error}"))
     }
 
-    /// From what was asked for at the start to more, or back to it.
+    /// Switches from the filter of the start to `debug`, or back.
     pub(crate) fn toggle(&self) {
         let filter = if self.current() == self.configured { AT_SIGHUP } else { &self.configured };
         if let Err(error) = self.set(filter) {
@@ -130,32 +130,35 @@ pub(crate) enum Format {
     Json,
 }
 
-/// The levels, from the least to the most.
+/// Levels, from the least to the most verbose.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Modules of others that say less than the rest, unless they are named. The client of Kubernetes logs every failed request as an error; its
-/// caller logs once what that means. Those of HTTP and TLS warn of each frame that a client had better not sent, as often as it sends one.
+/// Reduced levels of dependencies, unless the filter names them. The Kubernetes client logs every failed
+/// request as an error, which its caller logs once with its meaning. HTTP and TLS libraries warn of each bad
+/// frame that a client sends.
 const QUIET: [(&str, &str); 4] =
     [("kube_client", "off"), ("h2", "error"), ("hyper", "error"), ("rustls", "error")];
 
 impl Logging {
     /// # Errors
-    /// When the filter cannot be read, or has a single word that is neither a level nor a module: nothing would be logged.
+    /// When the filter cannot be parsed, or has a single word that is neither a level nor a module, with
+    /// which nothing would be logged.
     fn filter(&self) -> anyhow::Result<EnvFilter> {
         parse(&self.log).map_err(|error| error.context(format!("--log {:?}", self.log)))
     }
 
-    /// Turns logging on for the whole process. Lines go to `out`, written by a thread of their own.
+    /// Starts logging for the whole process. A separate thread writes the lines to `out`.
     ///
     /// # Errors
     /// When the filter cannot be read, or the thread cannot be started.
     pub(crate) fn start(&self, out: impl std::io::Write + Send + 'static) -> anyhow::Result<()> {
         let filter = self.filter()?;
         let queue = LogQueue::start(out).context("starting the thread that writes the log")?;
-        // Logging is turned on once.
+        // Logging is started once.
         let _ = QUEUE.set(queue.clone());
         let writer = move || LogWriter(queue.clone());
-        // A line that cannot be written is lost: to complain of that on stderr panics where stderr is on the same full disk.
+        // A line that cannot be written is lost: an error message on stderr would panic if stderr is on the
+        // same full disk.
         let builder = tracing_subscriber::fmt().log_internal_errors(false);
         let builder = builder.with_env_filter(filter).with_writer(writer);
         match self.log_format {
@@ -180,13 +183,14 @@ impl Logging {
     fn control(&self, reload: impl Fn(EnvFilter) -> Result<(), String> + Send + Sync + 'static) {
         let current = Mutex::new(self.log.clone());
         let control = LogControl { configured: self.log.clone(), current, reload: Box::new(reload) };
-        // Logging is turned on once.
+        // Logging is started once.
         let _ = CONTROL.set(control);
     }
 }
 
-/// The fields of a line. Their values are texts of others too, such as the words of a proxy that refuses: each event is one line, and nothing
-/// in it is a command to a terminal. The JSON format escapes them by itself.
+/// Formatter of the fields of a line. Values may be texts of others, such as the error message of a proxy, so
+/// they are escaped: each event is one line without terminal escape sequences. The JSON format escapes values
+/// already.
 struct Fields;
 
 impl<'a> MakeVisitor<Writer<'a>> for Fields {
@@ -211,7 +215,7 @@ impl Line<'_> {
         }
         if name != "message" {
             if self.writer.has_ansi_escapes() {
-                // Slanted, and a faint sign.
+                // Italic name, and a dim equals sign.
                 write!(self.writer, "\u{1b}[3m{name}\u{1b}[0m\u{1b}[2m=\u{1b}[0m")?;
             } else {
                 write!(self.writer, "{name}=")?;
@@ -221,7 +225,7 @@ impl Line<'_> {
     }
 }
 
-/// Fields that say nothing when they are zero.
+/// Fields that are omitted if they are zero.
 const SILENT_AT_ZERO: [&str; 4] = ["left_out", "after", "slowest", "registrations"];
 
 /// Formatted zeros of numbers and durations.
@@ -252,7 +256,8 @@ impl VisitFmt for Line<'_> {
     }
 }
 
-/// An error and its causes in one line. A cause that the text before ends with is not repeated: many errors show their cause themselves.
+/// Formats an error and its causes in one line. A cause with which the text before ends is not repeated,
+/// because many errors include their cause.
 pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.map(ToString::to_string).fold(error.to_string(), |text, cause| {
@@ -260,7 +265,8 @@ pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     })
 }
 
-/// Writes control characters, also those that turn the direction of writing, as Rust's literals have them: `\u{1b}`, `\n`.
+/// Writes control characters, also those that turn the direction of writing, as Rust's literals have them:
+/// `\u{1b}`, `\n`.
 struct Escaping<'a, 'b>(&'a mut Writer<'b>);
 
 impl fmt::Write for Escaping<'_, '_> {
@@ -289,8 +295,8 @@ fn parse(log: &str) -> anyhow::Result<EnvFilter> {
         .map_err(|error| anyhow::anyhow!("{error} (a level such as info or debug)"))
 }
 
-/// Whether a directive of a filter is a word that tracing would take for a module, and that is none: a module of ours or of a
-/// dependency has an underscore or a path, but for a few short ones.
+/// True if a directive of a filter is a word that tracing would take for a module although there is none:
+/// module names have an underscore or a path, except for a few short ones.
 fn is_misspelt_level(directive: &str) -> bool {
     const MODULES: [&str; 10] =
         ["pilotfish", "axum", "h2", "hyper", "kube", "notify", "rustls", "tokio", "tonic", "tower"];

@@ -118,7 +118,7 @@ enum Sync {
     Polaris(Box<SyncPolaris>),
 }
 
-/// The examples of `serve`, and the registries that it knows.
+/// Returns the examples of `serve`, and the available registries.
 fn serve_help() -> String {
     let live: Vec<&RegistryType> =
         REGISTRIES.iter().copied().filter(|entry| !entry.address.is_empty()).collect();
@@ -133,12 +133,13 @@ impl Cli {
     /// Runs the command.
     ///
     /// # Errors
-    /// With what a person needs to know to fix it.
+    /// With advice for correcting the mistake.
     pub fn run(self) -> Result<ExitCode> {
         self.run_with(&[])
     }
 
-    /// Runs the command as a program does: `serve` knows these registries, too, and an error is printed and ends in the exit code 2.
+    /// Runs the command as `main`, with additional registries for `serve`. An error is printed and results in
+    /// the exit code 2.
     #[must_use]
     pub fn run_to_end(self, more: &[&'static RegistryType]) -> ExitCode {
         self.run_with(more).unwrap_or_else(|error| {
@@ -149,16 +150,16 @@ impl Cli {
         })
     }
 
-    /// Runs the command; `serve` knows these registries, too.
+    /// Runs the command, with additional registries for `serve`.
     ///
     /// # Errors
-    /// With what a person needs to know to fix it.
+    /// With advice for correcting the mistake.
     pub fn run_with(self, more: &[&'static RegistryType]) -> Result<ExitCode> {
         pilotfish_cli::reach_clusters_by(cluster::dial);
         let done = self.execute(table_with(more));
         logging::flush();
         match done {
-            // As in `pilotfish crds | head -1`: the reader has what it wants.
+            // As in `pilotfish crds | head -1`: the reader needs no more.
             Err(error) if is_closed_pipe(&error) => Ok(ExitCode::SUCCESS),
             done => done,
         }
@@ -229,13 +230,13 @@ impl Cli {
 /// Prints a bootstrap, and its warnings to stderr.
 fn print(bootstrap: &Bootstrap, out: &mut impl Write) -> Result<()> {
     for warning in bootstrap.warnings() {
-        // A warning is lost when stderr is closed.
+        // A closed stderr is ignored.
         let _ = writeln!(std::io::stderr(), "warning: {warning}");
     }
     Ok(writeln!(out, "{:#}", bootstrap.json()?)?)
 }
 
-/// Asks a running control plane, or files in its place.
+/// Runs a command on a running control plane, or on files in its place.
 fn ask(command: Commands) -> Result<ExitCode> {
     match command {
         Commands::Why(why) if why.files.is_some() => why_files::run(&why),
@@ -243,30 +244,31 @@ fn ask(command: Commands) -> Result<ExitCode> {
     }
 }
 
-/// The exit code of what has just two.
+/// Returns the exit code of a command that only succeeds or fails.
 fn good(done: Result<()>) -> Result<ExitCode> {
     done.map(|()| ExitCode::SUCCESS)
 }
 
-/// Runs to the end on all processors.
+/// Runs a future to its end on a multi-threaded runtime.
 fn run(work: impl Future<Output = Result<()>>) -> Result<ExitCode> {
     run_to(async { work.await.map(|()| ExitCode::SUCCESS) })
 }
 
-/// The same, with an exit code of its own.
+/// Runs a future to its end on a multi-threaded runtime, and returns its exit code.
 fn run_to(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    // Publications wake connections from a thread of their own, which is the global queue: every second turn is theirs, however much
-    // new connections have to do. What registries say is looked for as often: a first push takes milliseconds, and after the usual 61 of them a
-    // watch would have waited for a third of a second.
+    // Publications wake connections from their own thread, through the global queue: it is polled every
+    // second time, so that new connections do not delay publications. IO events of registries are polled
+    // often, too: a first push takes milliseconds, so after the default of 61 tasks a watch would have waited
+    // for a third of a second.
     let runtime = runtime.global_queue_interval(2).event_interval(8).enable_all().build()?;
     let result = runtime.block_on(work);
-    // Whatever still runs has had its deadline.
+    // The remaining tasks have exceeded their deadline.
     runtime.shutdown_background();
     result
 }
 
-/// Writes logs above the demo's picture.
+/// Writer of logs above the demo's picture.
 struct Beside(Arc<Picture>);
 
 impl Write for Beside {
@@ -279,7 +281,7 @@ impl Write for Beside {
     }
 }
 
-/// Whether a command failed because its output was closed.
+/// True if a command failed because its output was closed.
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let of_io = |cause: &(dyn std::error::Error + 'static)| {
         cause
@@ -309,16 +311,16 @@ async fn serve(args: ServeArgs, table: RegistryTable) -> Result<()> {
     bound.run(stop_signal()?).await
 }
 
-/// Waits until all of these are there, such as a volume that is filled by another container. A signal ends the process meanwhile: nothing
-/// listens yet.
+/// Waits until all paths exist, such as a volume that another container fills. Signals end the process
+/// meanwhile, because no handlers are installed yet.
 async fn wait_for(paths: &[PathBuf]) {
     const PAUSE: Duration = Duration::from_millis(200);
     for path in paths {
-        // Whatever else is wrong with it is for the check of settings to say.
+        // Other errors of the path are reported by the check of settings.
         let is_absent =
             || std::fs::metadata(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
         if is_absent() {
-            tracing::info!(path = %path.display(), "waiting for a path that is not there yet");
+            tracing::info!(path = %path.display(), "waiting for a path that does not exist yet");
         }
         while is_absent() {
             tokio::time::sleep(PAUSE).await;
@@ -326,7 +328,7 @@ async fn wait_for(paths: &[PathBuf]) {
     }
 }
 
-/// Done at the first SIGTERM or SIGINT; the second ends the process at once.
+/// Returns a future that resolves at the first SIGTERM or SIGINT. The second signal ends the process at once.
 fn stop_signal() -> Result<impl Future<Output = ()> + Send> {
     let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
@@ -339,7 +341,7 @@ fn stop_signal() -> Result<impl Future<Output = ()> + Send> {
                 _ = interrupt.recv() => {}
             }
             match first.take() {
-                // Nobody waits any more only when the process ends anyway.
+                // A closed channel means that the process is ending.
                 Some(first) => drop(first.send(())),
                 None => std::process::exit(130),
             }

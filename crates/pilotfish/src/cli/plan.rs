@@ -1,4 +1,4 @@
-//! `pilotfish plan`: against a running control plane, or on folders alone.
+//! `pilotfish plan`: plans against a running control plane, or between folders.
 
 use super::plan_files;
 use crate::admin::operations::object_key;
@@ -17,13 +17,13 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// The name of the one source.
+/// Name of the only source.
 const SOURCE: &str = "plan";
 
-/// Plans and prints the plan.
+/// Computes and prints the plan.
 ///
 /// # Errors
-/// When it cannot be planned.
+/// When the plan cannot be computed.
 pub(super) async fn run(args: &PlanArgs) -> Result<ExitCode> {
     let plan = match &args.base {
         Some(base) => of_folders(args, base)?,
@@ -33,7 +33,8 @@ pub(super) async fn run(args: &PlanArgs) -> Result<ExitCode> {
     Ok(args.code(&plan))
 }
 
-/// The plan on folders, for a sidecar of each workload and a router for each that a gateway selects.
+/// Computes the plan between folders, for a sidecar of each workload, and a router for each workload that a
+/// gateway selects.
 fn of_folders(args: &PlanArgs, base: &Path) -> Result<Plan> {
     let base = plan_files::of_folder(base)?;
     let files = plan_files::of_paths(&args.paths)?;
@@ -57,7 +58,7 @@ fn of_folders(args: &PlanArgs, base: &Path) -> Result<Plan> {
     Ok(plan(&empty, &planned, &subjects))
 }
 
-/// The world of a folder, with the registries that read objects, under these mesh settings.
+/// Computes the world of a folder with these mesh settings, by the registries that read objects.
 ///
 /// # Errors
 /// When the files have errors.
@@ -77,7 +78,7 @@ pub(super) fn world_of(folder: &Path, settings: Vec<Object>) -> Result<Arc<World
     world_of_objects(objects.into_values().chain(settings).collect())
 }
 
-/// What `--mesh-config` and `--mesh-networks` hold.
+/// Reads the files of `--mesh-config` and `--mesh-networks`.
 ///
 /// # Errors
 /// When a file cannot be read or used.
@@ -99,7 +100,7 @@ fn mesh_file(which: MeshFile, flag: &str, file: &Path) -> Result<Object> {
     first.map(|read| read.object).with_context(|| format!("{flag} {name} is empty"))
 }
 
-/// The world of these objects, with the registries that read objects.
+/// Computes the world of these objects, by the registries that read objects.
 ///
 /// # Errors
 /// Never: there is no other source.
@@ -107,7 +108,8 @@ pub(super) fn world_of_objects(objects: Vec<Object>) -> Result<Arc<World>> {
     Ok(suppose(objects, BTreeMap::new())?.before)
 }
 
-/// The worlds of these objects, and of the others in their place, with the registries that read objects.
+/// Computes the worlds of `base`, and with `objects` in the place of its own, by the registries that read
+/// objects.
 fn suppose(base: Vec<Object>, objects: BTreeMap<ObjectKey, Option<Object>>) -> Result<Planned> {
     let settings = AggregateSettings::default();
     let feed: Arc<str> = settings.config_feed.clone();

@@ -1,4 +1,4 @@
-//! The files of a plan: those that `serve` would read.
+//! Files of a plan: those that `serve` would read.
 
 use pilotfish_api::v1::PlanFile;
 use pilotfish_cli::{CliError, one_line};
@@ -7,7 +7,7 @@ use pilotfish_config::file::{OnceError, read_once};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Bytes of all files together that a running control plane takes.
+/// Limit of a running control plane on the bytes of all files together.
 const LARGEST: u64 = 4 << 20;
 
 /// Reads files and folders, and standard input for `-`.

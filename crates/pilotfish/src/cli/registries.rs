@@ -1,4 +1,4 @@
-//! `pilotfish registries`: the registries that there are, and their options.
+//! `pilotfish registries`: available registries, and their options.
 
 use anyhow::Result;
 use clap::Args;
@@ -26,18 +26,18 @@ pub(crate) struct Registries {
 }
 
 impl Registries {
-    /// Asks a running control plane.
+    /// Shows the registries of a running control plane.
     ///
     /// # Errors
-    /// When there is no answer.
+    /// When the control plane does not answer.
     pub(crate) async fn show_status(&self) -> Result<ExitCode, CliError> {
         show_registries(&self.shown, self.accept.as_deref()).await
     }
 
-    /// Writes them to `out`.
+    /// Writes the available registries, or one with its options, to `out`.
     ///
     /// # Errors
-    /// When there is no registry of the name, or `out` cannot be written.
+    /// When the name is unknown, or `out` cannot be written.
     pub(crate) fn run(&self, table: &RegistryTable, out: &mut impl Write) -> Result<()> {
         let shown: Vec<&RegistryType> = match &self.name {
             Some(name) => vec![table.find(name)?.1],
@@ -54,7 +54,7 @@ impl Registries {
     }
 }
 
-/// One line for each registry: how it is written after `--registry`, and what it reads.
+/// Returns a line for each registry: its syntax for `--registry`, and its description.
 pub(crate) fn lines(types: &[&RegistryType]) -> String {
     let names: Vec<String> = types.iter().map(|entry| written(entry)).collect();
     let width = names.iter().map(String::len).max().unwrap_or_default();

@@ -28,14 +28,14 @@ pub(crate) struct RemoteSecret {
     /// The service account whose token is used
     #[arg(long, value_name = "NAME", default_value = "pilotfish-reader")]
     service_account: String,
-    /// A token that ends after this time; give a new one sooner. Without it the token of the Secret SERVICE-ACCOUNT-token is
-    /// used, which does not end
+    /// A token that ends after this time; give a new one sooner. Without it the token of the Secret
+    /// SERVICE-ACCOUNT-token is used, which does not end
     #[arg(long, value_name = "DURATION")]
     expires: Option<String>,
 }
 
 impl RemoteSecret {
-    /// Asks the cluster and writes the Secret to `out`.
+    /// Reads the credentials from the cluster and writes the Secret to `out`.
     ///
     /// # Errors
     /// When the cluster cannot be reached, or `out` cannot be written.
@@ -78,12 +78,12 @@ impl RemoteSecret {
         Ok(())
     }
 
-    /// Says on stderr what is probably not meant.
+    /// Warns on stderr of settings that are probably mistakes.
     fn warn(&self, kubeconfig: &Value) {
         let server = kubeconfig["clusters"][0]["cluster"]["server"].as_str().unwrap_or_default();
         let host = server.split("://").nth(1).unwrap_or(server);
         if ["127.", "localhost", "[::1]"].iter().any(|local| host.starts_with(local)) {
-            // Nothing can be done when stderr is closed.
+            // A closed stderr is ignored.
             let _ = writeln!(
                 std::io::stderr(),
                 "warning: {server} is this machine; where Pilotfish runs elsewhere, name the API server with --server"
@@ -92,7 +92,7 @@ impl RemoteSecret {
     }
 
     fn secret(&self, kubeconfig: &str) -> Value {
-        // Ids may have letters that names of objects may not.
+        // Ids may have characters that names of objects may not.
         let name: String = self.name.to_ascii_lowercase().replace(['_', '.'], "-");
         json!({
             "apiVersion": "v1",
@@ -108,7 +108,7 @@ impl RemoteSecret {
     }
 }
 
-/// What to do about it.
+/// Returns advice for an error.
 fn hint(error: &CredentialError) -> &'static str {
     match error {
         CredentialError::Kubeconfig(_) => {

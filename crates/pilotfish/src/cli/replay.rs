@@ -1,4 +1,4 @@
-//! `pilotfish replay`.
+//! `pilotfish replay`: replays a file of `pilotfish record` and prints the differences.
 
 use crate::record::{Replayed, replay};
 use anyhow::{Context, Result};
@@ -35,7 +35,7 @@ fn text(replayed: &Replayed) -> String {
         counted(*publications, "publication"),
         counted(*proxies, "proxy")
     );
-    // A text takes everything.
+    // Writing to a string cannot fail.
     let _ = match replayed.differ.len() {
         0 => writeln!(out, "every proxy gets what it got then"),
         count => writeln!(out, "{count} times a proxy gets something else:"),

@@ -1,4 +1,4 @@
-//! What shells and manuals are told of the command line.
+//! Completion scripts for shells, and manual pages.
 
 use anyhow::{Context, Result};
 use clap::{Args, Command};
@@ -16,7 +16,7 @@ pub(crate) struct Completion {
 
 impl Completion {
     pub(crate) fn run(self, command: &mut Command, out: &mut impl Write) -> Result<()> {
-        // The generator panics where it cannot write.
+        // The generator panics if it cannot write.
         let mut script = Vec::new();
         clap_complete::generate(self.shell, command, "pilotfish", &mut script);
         Ok(out.write_all(&script)?)

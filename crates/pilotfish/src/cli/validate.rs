@@ -1,4 +1,4 @@
-//! `pilotfish validate`: checks files without serving them, each object by itself and what they name of each other.
+//! `pilotfish validate`: checks the objects of files, and the references between them, without serving them.
 
 use super::plan::world_of_objects;
 use crate::admin;
@@ -30,28 +30,28 @@ pub(crate) struct Validate {
     /// Istio's MeshNetworks, checked as well
     #[arg(long, value_name = "FILE")]
     mesh_networks: Option<PathBuf>,
-    /// The files are all that there is: a service or a Secret that they name and do not have is missing. Without it, only where
-    /// they have others like it
+    /// The files are all that there is: a service or a Secret that they name and do not have is missing.
+    /// Without it, only where they have others like it
     #[arg(long)]
     complete: bool,
     #[command(flatten)]
     output: Output,
 }
 
-/// File and line of each object.
+/// Files and lines of objects.
 type Origins = BTreeMap<ObjectKey, Arc<str>>;
 
-/// What was found.
+/// Result of the checks.
 struct Outcome {
     summary: ValidateSummary,
-    /// What objects name and is not there, with places.
+    /// Findings of the analysis, such as missing references, with their places.
     findings: Vec<(Finding, String)>,
-    /// What was not looked for.
+    /// Notes on checks that were not made.
     notes: Vec<&'static str>,
 }
 
 impl Validate {
-    /// Checks, writes what was found to stdout, and returns whether there is no error.
+    /// Checks, writes the result to stdout, and returns true if there is no error.
     ///
     /// # Errors
     /// When a path does not exist or stdout cannot be written.
@@ -81,7 +81,7 @@ impl Validate {
         Ok(outcome.summary.is_ok())
     }
 
-    /// What objects name and is not there.
+    /// Runs the analysis, which finds references to missing objects.
     fn analyse(&self, world: &Arc<World>, origins: &Origins) -> Vec<(Finding, String)> {
         let how = if self.complete { Completeness::Whole } else { Completeness::Partly };
         let known = Known { services: how, secrets: how };
@@ -92,7 +92,7 @@ impl Validate {
     }
 }
 
-/// Findings with the lines of their fields.
+/// Adds the lines of their fields to findings.
 fn placed(findings: Vec<Finding>, origins: &Origins) -> Vec<(Finding, String)> {
     let mut by_file: BTreeMap<String, Vec<(u32, Finding)>> = BTreeMap::new();
     for finding in findings {
@@ -102,7 +102,7 @@ fn placed(findings: Vec<Finding>, origins: &Origins) -> Vec<(Finding, String)> {
     }
     let mut out = Vec::new();
     for (file, findings) in by_file {
-        // A file that is gone meanwhile has no lines to offer but those of its objects.
+        // For a file that was deleted meanwhile, the lines of its objects count.
         let bytes = read_regular_file(file.as_ref(), Limits::default().file_bytes).unwrap_or_default();
         let fields: Vec<_> = findings.iter().map(|(line, finding)| (*line, finding.path.as_str())).collect();
         let lines = lines_of(&bytes, &Limits::default(), &fields);
@@ -114,7 +114,7 @@ fn placed(findings: Vec<Finding>, origins: &Origins) -> Vec<(Finding, String)> {
     out
 }
 
-/// What is not looked for in files that may be a part of the configuration only.
+/// Returns notes on checks that are not made in files that may be only a part of the configuration.
 fn notes(world: &World) -> Vec<&'static str> {
     let mut notes = Vec::new();
     let routes = [Kind::VirtualService, Kind::DestinationRule]

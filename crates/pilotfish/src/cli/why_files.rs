@@ -1,4 +1,4 @@
-//! `pilotfish why --files`: about a folder, for a sidecar of a Pod in it.
+//! `pilotfish why --files`: explanations for the sidecar of a Pod in a folder.
 
 use super::plan::{mesh_settings, world_of};
 use anyhow::Result;

@@ -1,8 +1,9 @@
-//! Events of sources that wait for their turn: each namespace has a queue, and a slice of each is taken at
-//! a time. So a namespace with much to compute delays another one by a slice, not by all that it has.
+//! Queues of source events that wait to be applied: one queue for each namespace, and one slice of each in
+//! turn. A namespace with many events delays another one by a slice, not by its whole queue.
 //!
-//! Only the newest event of an object waits, in the place of the first. An object is never split. What a
-//! source says of itself waits for what it sent before, and for nothing that it sends later.
+//! Only the newest event of an object is kept, at the position of the first. An object is never split. An
+//! event on the source itself is applied after everything that the source sent before, and waits for nothing
+//! sent later.
 
 use pilotfish_config::SourceEvent;
 use pilotfish_config::kubernetes::EndpointSlice;
@@ -14,7 +15,7 @@ use std::time::Instant;
 
 /// Cost of the events of one namespace that are applied between those of others, as [`cost`] counts it.
 const SLICE: usize = 250;
-/// Cost of the events of all namespaces that are applied in one step: what comes meanwhile waits for it.
+/// Cost of the events of all namespaces that are applied in one step: later arrivals wait for it.
 const STEP: usize = 500;
 /// Endpoints that cost as much as a service.
 const ENDPOINTS_OF_A_SERVICE: usize = 10;
@@ -93,7 +94,7 @@ impl Statements {
 }
 
 impl Backlog {
-    /// Adds an event. Gives back one about the source itself that waits for nothing.
+    /// Adds an event. Returns it if it is about the source itself and nothing is before it.
     pub(super) fn push(&mut self, source: &Source, event: SourceEvent, now: Instant) -> Option<SourceEvent> {
         let key = match &event {
             SourceEvent::Apply(object) => object.key().clone(),
@@ -118,8 +119,9 @@ impl Backlog {
         None
     }
 
-    /// The next slices until the step is full: of the namespace that has waited longest, then of those that have
-    /// least. Behind them the statements of sources that now have nothing before them.
+    /// Takes the next slices until the step is full: of the namespace that has waited longest, then of those
+    /// with the fewest events. They are followed by the events on sources themselves that have nothing before
+    /// them any more.
     pub(super) fn take_slice(&mut self) -> Vec<(Source, SourceEvent)> {
         let (mut slice, mut step) = (Vec::new(), 0);
         for namespace in self.in_turn() {
@@ -150,7 +152,7 @@ impl Backlog {
         slice
     }
 
-    /// The namespace that has waited longest, then the others by the cost of what waits.
+    /// Namespaces in order: the one that has waited longest, then the others by the cost of their queues.
     fn in_turn(&self) -> Vec<Namespace> {
         let since = |queue: &Queue| Some(self.events.get(queue.places.front()?)?.at);
         let first = self.queues.iter().min_by_key(|(_, queue)| since(queue)).map(|(namespace, _)| namespace);
@@ -160,7 +162,8 @@ impl Backlog {
         first.into_iter().chain(others.into_iter().map(|(namespace, _)| namespace)).cloned().collect()
     }
 
-    /// Everything of a source: events in the order of each namespace, then its statements.
+    /// Removes and returns everything of a source: events in the order of each namespace, then its
+    /// statements.
     pub(super) fn take_source(&mut self, source: &Source) -> Vec<SourceEvent> {
         let mut taken = Vec::new();
         for queue in self.queues.values_mut() {
@@ -180,7 +183,7 @@ impl Backlog {
         taken
     }
 
-    /// Drops what waits of a feed that is gone.
+    /// Drops the events of a feed that is gone.
     pub(super) fn forget_feed(&mut self, feed: &str) {
         let sources: Vec<Source> = self.sources.keys().filter(|(of, _)| &**of == feed).cloned().collect();
         for source in sources {
@@ -188,7 +191,7 @@ impl Backlog {
         }
     }
 
-    /// True if nothing waits.
+    /// True if no event waits.
     pub(super) fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
@@ -199,7 +202,7 @@ impl Backlog {
     }
 }
 
-/// Estimated work of an event, in services that are made of its object.
+/// Estimated work of an event, in units of services.
 fn cost(event: &SourceEvent) -> usize {
     match event {
         SourceEvent::Apply(object) => cost_of(object),

@@ -1,22 +1,21 @@
-//! Since which revision objects are in force: of those that changed lately.
+//! Revisions since which recently changed objects are in force.
 
 use pilotfish_model::{ChangeSet, Fact, ObjectKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Changes that are remembered.
+/// Maximum number of remembered changes.
 const REMEMBERED: usize = 4_096;
 
-/// The objects that changed last.
 #[derive(Debug, Default)]
 pub(super) struct ChangedObjects {
-    /// The newest last.
+    /// Objects with their revisions, the newest last.
     changes: VecDeque<(ObjectKey, u64)>,
-    /// Whatever is not among the changes is in force since this revision at the latest.
+    /// Latest possible revision of objects that are not among the changes.
     before: u64,
 }
 
 impl ChangedObjects {
-    /// Notes a publication.
+    /// Records the changed objects of a publication.
     pub(super) fn note(&mut self, revision: u64, changes: &ChangeSet) {
         let keys = changes.facts.iter().filter_map(|fact| match fact {
             Fact::Object(key) => Some(key),
@@ -37,12 +36,12 @@ impl ChangedObjects {
         self.find(key).unwrap_or(self.before)
     }
 
-    /// Whether it is among the changes.
+    /// True if the object is among the recent changes.
     pub(super) fn has(&self, key: &ObjectKey) -> bool {
         self.find(key).is_some()
     }
 
-    /// The revisions of those that are among the changes. Looks through these once.
+    /// Revisions of those objects that changed recently, in one pass over the changes.
     pub(super) fn revisions_of(&self, keys: &BTreeSet<&ObjectKey>) -> BTreeMap<ObjectKey, u64> {
         let among = self.changes.iter().filter(|(changed, _)| keys.contains(changed));
         // A later one replaces an earlier one.

@@ -1,38 +1,37 @@
-//! Debounce: when changes go out. A lone change goes at once, a burst is gathered, and a busy namespace delays no other.
+//! Debounce of changes. A single change passes at once, a burst is collected, and a busy namespace delays no
+//! other.
 //!
-//! A bucket is a namespace and a class: endpoints are gathered for milliseconds, configuration for tens of milliseconds, each
-//! with a ceiling. Due updates of a namespace go out in slices. Updates of one host that arrived together stay together,
-//! and so do all that arrived together if they are no more than a slice.
+//! A bucket is a namespace and a class: endpoints are gathered for milliseconds, configuration for tens of
+//! milliseconds, each with a ceiling. Due updates of a namespace go out in slices. Updates of one host that
+//! arrived together stay together, and so do all that arrived together if they are no more than a slice.
 //! Pure: time comes in.
 
 use pilotfish_model::{Namespace, ServiceKey, Update};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// What a change is about: endpoints are urgent and cheap, configuration is neither.
+/// Class of a change: endpoints are urgent and cheap to apply, configuration is neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Class {
-    /// Endpoints and workloads.
     Endpoints,
     /// Services and configuration objects.
     Config,
 }
 
-/// How long a class is gathered.
+/// Debounce times of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// A change within this time of the bucket's last one waits for more to come.
+    /// A change within this time of the bucket's last one is delayed.
     pub quiet: Duration,
-    /// No change waits longer than this.
+    /// Maximum delay of a change.
     pub ceiling: Duration,
 }
 
-/// How long each class is gathered.
+/// Debounce times of each class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
-    /// For endpoints.
     pub endpoints: Window,
-    /// For configuration.
+    /// Window for services and configuration objects.
     pub config: Window,
 }
 
@@ -46,7 +45,8 @@ impl Default for Windows {
     }
 }
 
-/// Cost of the updates of one namespace after which the rest of it waits for the next publication, as [`cost`] counts it.
+/// Cost of the updates of one namespace after which the rest of it waits for the next publication, as
+/// [`cost`] counts it.
 const SLICE: usize = 500;
 /// Cost of the updates of all namespaces after which the others wait for the next publication.
 const STEP: usize = 1_000;
@@ -64,12 +64,12 @@ struct Group {
 #[derive(Debug, Default)]
 struct Bucket {
     groups: VecDeque<Group>,
-    /// When the newest change came, waiting or not.
+    /// Arrival of the newest change, waiting or not.
     last: Option<Instant>,
     due: Option<Instant>,
 }
 
-/// Changes that wait for their moment.
+/// Queue of changes until they are due.
 #[derive(Debug)]
 pub(crate) struct Debouncer {
     windows: Windows,
@@ -85,7 +85,7 @@ impl Debouncer {
         Self { windows, buckets: BTreeMap::new(), pushes: 0 }
     }
 
-    /// Takes in changes that arrived together.
+    /// Adds changes that arrived together.
     pub(crate) fn push(&mut self, updates: Vec<Update>, now: Instant) {
         for part in parts(updates) {
             self.pushes += 1;
@@ -106,13 +106,13 @@ impl Debouncer {
         }
     }
 
-    /// When the next change is due; `None` when nothing waits.
+    /// Time at which the next change is due; `None` if none waits.
     #[must_use]
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.all().filter_map(|bucket| bucket.due).min()
     }
 
-    /// Since when the oldest change waits; `None` when nothing does.
+    /// Arrival of the oldest waiting change; `None` if none waits.
     #[must_use]
     pub(crate) fn oldest(&self) -> Option<Instant> {
         self.all().filter_map(Bucket::first).min()
@@ -122,7 +122,8 @@ impl Debouncer {
         self.buckets.values().flat_map(BTreeMap::values)
     }
 
-    /// Takes out slices of what is due until the publication is full, and since when the oldest of it waited.
+    /// Removes slices of due changes until the publication is full. Returns them with the arrival of the
+    /// oldest.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<(Vec<Update>, Instant)> {
         let (mut updates, mut step) = (Vec::new(), 0);
         let mut oldest: Option<Instant> = None;
@@ -157,7 +158,8 @@ impl Debouncer {
         oldest.map(|oldest| (updates, oldest))
     }
 
-    /// The namespaces of what is due: the one that has waited longest, then the others by the cost of their updates.
+    /// The namespaces of what is due: the one that has waited longest, then the others by the cost of their
+    /// updates.
     fn in_turn(&self, now: Instant) -> Vec<Namespace> {
         let due = |(namespace, buckets): (&Namespace, &BTreeMap<Class, Bucket>)| {
             let due = || buckets.values().filter(|bucket| bucket.is_due(now));
@@ -171,13 +173,13 @@ impl Debouncer {
         all.into_iter().map(|(namespace, ..)| namespace).collect()
     }
 
-    /// Takes out everything, due or not: at the end of the first lists, and at the end.
+    /// Removes everything, due or not: at the end of the first lists, and at the end of the process.
     pub(crate) fn take_all(&mut self) -> Vec<Update> {
         let buckets = std::mem::take(&mut self.buckets).into_values().flat_map(BTreeMap::into_values);
         buckets.flat_map(|bucket| bucket.groups).flat_map(|group| group.updates).collect()
     }
 
-    /// A bucket that has been quiet for a while is as good as new.
+    /// Drops buckets that have been quiet for long enough to be equal to new ones.
     fn forget_quiet(&mut self, now: Instant) {
         let windows = self.windows;
         let long = windows.config.quiet.max(windows.endpoints.quiet);
@@ -193,7 +195,8 @@ impl Debouncer {
 }
 
 impl Bucket {
-    /// Notes that a change came: due at once in a quiet bucket, else when the burst pauses, at the latest at the ceiling.
+    /// Records a change: due at once in a quiet bucket, else when the burst pauses, at the latest at the
+    /// ceiling.
     fn arrive(&mut self, window: Window, now: Instant) {
         let together = self.last == Some(now) && self.due == Some(now);
         let busy =
@@ -228,8 +231,8 @@ fn cost(update: &Update) -> usize {
     }
 }
 
-/// Changes that arrived together, in parts of about a slice where they are more. A host is in one part; objects and
-/// workloads are in the first.
+/// Changes that arrived together, in parts of about a slice where they are more. A host is in one part;
+/// objects and workloads are in the first.
 fn parts(updates: Vec<Update>) -> Vec<Vec<Update>> {
     if updates.iter().map(cost).sum::<usize>() <= SLICE {
         return vec![updates];
@@ -258,7 +261,8 @@ fn parts(updates: Vec<Update>) -> Vec<Vec<Update>> {
     parts
 }
 
-/// The bucket of a change. Workloads and gateways between networks matter to everyone, so they share one bucket.
+/// The bucket of a change. Workloads and gateways between networks matter to everyone, so they share one
+/// bucket.
 fn bucket_of(update: &Update) -> (Namespace, Class) {
     match update {
         Update::Endpoints(key, ..) | Update::RemoveShard(key, _) => (key.namespace.clone(), Class::Endpoints),

@@ -1,4 +1,4 @@
-//! What the analysis found in a world, for all who tell of it.
+//! Findings of the analysis in a world, for the log, `/ready` and the admin API.
 
 use crate::control::report_log::ReportLog;
 use pilotfish_api::counted;
@@ -8,15 +8,15 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The most findings that are kept and listed; the rest is counted.
+/// Maximum number of findings that are kept and listed; the rest is counted.
 const MOST_LISTED: usize = 10_000;
-/// The most of them in `/ready`, and new ones in the log at a time.
+/// Maximum number of warnings in `/ready`, and of new ones logged at a time.
 const MOST_TOLD: usize = 20;
 
-/// What lines of the log call the analysis, as if it were a source.
+/// Name of the analysis in the log, in place of a source.
 pub(crate) const ANALYSIS: &str = "analysis";
 
-/// A finding, with the place of its object.
+/// A finding, with the origin of its object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PlacedFinding {
     pub(crate) finding: Finding,
@@ -29,7 +29,7 @@ pub(crate) struct PlacedFinding {
 pub(crate) struct Findings {
     /// In the order of their objects.
     pub(crate) list: Vec<PlacedFinding>,
-    /// How many more there are.
+    /// Number of further findings, beyond [`MOST_LISTED`].
     more: usize,
 }
 
@@ -50,7 +50,7 @@ impl Findings {
         self.list.iter().filter(|placed| placed.finding.code.level() == Level::Warning)
     }
 
-    /// The first warnings, and how many more there are.
+    /// The first warnings, and the number of the others.
     pub(crate) fn summary(&self) -> Vec<String> {
         let count = self.warnings().count() + self.more;
         let mut lines: Vec<String> = self.warnings().take(MOST_TOLD).map(ToString::to_string).collect();
@@ -63,7 +63,7 @@ impl Findings {
         lines
     }
 
-    /// Logs the warnings that were not there before.
+    /// Logs the warnings that are not in `before`.
     pub(crate) fn log_since(&self, before: &Self, log: &mut ReportLog) {
         let now = Instant::now();
         let known: HashSet<_> = before.warnings().map(|placed| key(&placed.finding)).collect();
@@ -82,7 +82,7 @@ impl Findings {
     }
 }
 
-/// What makes a finding another one: its words follow from the rest, and change with what is beside it.
+/// Identity of a finding. Its text is left out: it follows from these fields, and may mention other objects.
 fn key(finding: &Finding) -> impl std::hash::Hash + Eq {
     (finding.object.clone(), finding.path.clone(), finding.code)
 }

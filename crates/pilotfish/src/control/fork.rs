@@ -1,4 +1,4 @@
-//! A copy of the control loop's state, for those who ask what would be: they compute on their own threads.
+//! Copies of the control loop's state, for dry runs on other threads.
 
 use super::gateway_names::GatewayNames;
 use pilotfish_model::{ChangeSet, Object, ObjectKey, Update, World, WorldWriter};
@@ -6,18 +6,18 @@ use pilotfish_registry::{AggregateController, WhatIf};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The registries and the world at one moment. Taking it costs the loop pointers, not content.
+/// Registries and world at one moment. A copy costs the loop pointers, not content.
 pub struct Fork {
     pub(super) controller: AggregateController,
     pub(super) writer: WorldWriter,
     pub(super) names: GatewayNames,
 }
 
-/// A world that is not, beside the one that is.
+/// Result of a dry run: the present world and the supposed one.
 pub struct Supposed {
-    /// The world as it is.
+    /// The present world.
     pub before: Arc<World>,
-    /// The world as it would be.
+    /// The world after the change.
     pub after: Arc<World>,
     /// The difference between them.
     pub changes: ChangeSet,
@@ -26,8 +26,8 @@ pub struct Supposed {
 }
 
 impl Fork {
-    /// The world as it would be with other objects, or (`None`) without them. Neither has updates that wait
-    /// to be published.
+    /// Computes the world with other objects, or (`None`) without them. Updates that wait to be published are
+    /// in neither world.
     #[must_use]
     pub fn suppose(self, objects: BTreeMap<ObjectKey, Option<Object>>) -> Supposed {
         let Self { controller, mut writer, names } = self;

@@ -1,11 +1,13 @@
-//! Gateways between networks that are host names: Envoy takes only addresses in load assignments, so names are resolved here.
+//! Resolution of gateways between networks that are host names: Envoy accepts only addresses in load
+//! assignments.
 //!
 //! ```text
 //! gateways of registries ─▶ names ─ due ─▶ lookup at the rim ─ answer ─▶ addresses ─▶ gateways of the world
 //! ```
 //!
-//! A state machine: it waits for nothing, the time comes in. A name is looked up again after [`REFRESH`], after a failure with a
-//! backoff. While lookups fail the last good addresses stay; no failure and no empty answer takes one away.
+//! A state machine without IO; the time is an argument. A name is looked up again after [`REFRESH`], after a
+//! failure with backoff. While lookups fail, the last good addresses stay: no failure and no empty answer
+//! removes one.
 
 use pilotfish_model::{Hostname, NetworkGateway};
 use pilotfish_source::{Backoff, BackoffPolicy, DeadlineQueue, Jitter};
@@ -14,35 +16,35 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long addresses count: as long as istiod counts them at most. The system's resolver does not tell how long they live.
+/// Time to live of addresses, istiod's maximum. The system's resolver does not return the TTL of records.
 pub(crate) const REFRESH: Duration = Duration::from_secs(30);
 
-/// After a failure.
+/// Backoff after a failed lookup.
 const RETRY: BackoffPolicy = BackoffPolicy::new(Duration::from_secs(1), REFRESH);
 
-/// How long readiness waits for the first answers.
+/// Maximum time that readiness waits for the first lookups.
 const FIRST_ANSWERS: Duration = Duration::from_secs(5);
 
-/// Names that are resolved: every one costs a lookup each half minute.
+/// Maximum number of names that are resolved: each costs a lookup every 30 s.
 const MOST_NAMES: usize = 256;
 
-/// Addresses of one name that become gateways, the lowest ones.
+/// Maximum number of addresses of one name that become gateways: the lowest ones.
 const MOST_ADDRESSES: usize = 32;
 
-/// What a lookup gave: addresses, or why it failed.
+/// Result of a lookup: addresses, or the reason of the failure.
 pub type LookupResult = Result<Vec<IpAddr>, String>;
 
-/// What is known of names.
+/// Names of gateways, with their addresses and due lookups.
 #[derive(Clone)]
 pub(super) struct GatewayNames {
     names: BTreeMap<Arc<str>, Name>,
-    /// When names are looked up next; not those that are looked up now.
+    /// Time of the next lookup of each name, except for names with a lookup in progress.
     due: DeadlineQueue<Arc<str>, Instant>,
     jitter: Jitter,
-    /// Whether readiness still waits for first answers, and until when: from the first name on.
+    /// True while readiness waits for first lookups; `patience` is the deadline, set by the first name.
     waits: bool,
     patience: Option<Instant>,
-    /// Names beyond [`MOST_NAMES`].
+    /// Number of names beyond [`MOST_NAMES`], which are left out.
     beyond: usize,
 }
 
@@ -50,31 +52,31 @@ pub(super) struct GatewayNames {
 struct Name {
     addresses: Vec<IpAddr>,
     backoff: Backoff,
-    /// Whether any lookup ended.
+    /// True if a lookup of the name has ended.
     is_tried: bool,
-    /// Why the last lookup failed.
+    /// Reason of the last failed lookup.
     failure: Option<String>,
 }
 
-/// What an answer changes.
+/// Effect of a lookup's result.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answered {
-    /// There are other addresses.
+    /// The addresses are different.
     Changed,
-    /// Nothing.
+    /// The addresses are unchanged.
     Same,
-    /// The name is not wanted any more.
+    /// The name is no longer used.
     Unknown,
 }
 
 impl GatewayNames {
-    /// Nothing is wanted yet.
+    /// A resolver without names.
     pub(super) fn new(jitter: Jitter) -> Self {
         let due = DeadlineQueue::default();
         Self { names: BTreeMap::new(), due, jitter, waits: true, patience: None, beyond: 0 }
     }
 
-    /// From now on the names of these gateways are resolved, and no others.
+    /// Sets the gateways whose names are resolved.
     pub(super) fn want(&mut self, gateways: &[NetworkGateway], now: Instant) {
         let all: BTreeSet<&Arc<str>> = gateways
             .iter()
@@ -102,17 +104,17 @@ impl GatewayNames {
         }
     }
 
-    /// The names that are to be looked up now. Each is answered before it comes again.
+    /// Removes and returns the names to look up now. Each is due again only after its answer.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<Arc<str>> {
         std::iter::from_fn(|| self.due.pop_due(now)).collect()
     }
 
-    /// When there is something to do without an answer.
+    /// Time of the next action without an answer.
     pub(super) fn next(&self) -> Option<Instant> {
         self.due.next().into_iter().chain(self.patience).min()
     }
 
-    /// Whether every name was tried, or readiness has waited long enough.
+    /// True if every name was looked up once, or the wait of readiness is over.
     pub(super) fn is_settled(&mut self, now: Instant) -> bool {
         if self.patience.is_some_and(|until| until <= now) {
             self.stop_waiting();
@@ -120,13 +122,13 @@ impl GatewayNames {
         !self.waits || self.names.values().all(|name| name.is_tried)
     }
 
-    /// Readiness goes on: no name is waited for any more.
+    /// Ends the wait of readiness for first lookups.
     pub(super) fn stop_waiting(&mut self) {
         self.waits = false;
         self.patience = None;
     }
 
-    /// Takes an answer in.
+    /// Applies the result of a lookup.
     pub(super) fn answer(&mut self, name: &Arc<str>, result: LookupResult, now: Instant) -> Answered {
         let Some(known) = self.names.get_mut(name) else { return Answered::Unknown };
         known.is_tried = true;
@@ -157,7 +159,7 @@ impl GatewayNames {
         }
     }
 
-    /// The gateways with the addresses of their names. Those whose names have none yet stay as they are.
+    /// Returns the gateways with the addresses of their names. Those without addresses yet are unchanged.
     pub(super) fn resolve(&self, gateways: &[NetworkGateway]) -> Arc<[NetworkGateway]> {
         let mut out = BTreeSet::new();
         for gateway in gateways {
@@ -174,7 +176,7 @@ impl GatewayNames {
         out.into_iter().collect()
     }
 
-    /// What cannot be resolved, a sentence each.
+    /// Problems of names that cannot be resolved, one sentence each.
     pub(super) fn problems(&self) -> Vec<String> {
         let failing = self.names.iter().filter_map(|(name, known)| {
             let reason = known.failure.as_ref()?;
@@ -195,7 +197,8 @@ fn in_force(addresses: &[IpAddr]) -> &'static str {
     if addresses.is_empty() { "the gateway is left out" } else { "its last addresses stay in force" }
 }
 
-/// Whether an address has to be looked up. What is neither an address nor a name is left out, as validation says.
+/// True if the address is a host name to look up. Text that is neither an address nor a name is left out
+/// here; validation reports it.
 fn is_name(address: &str) -> bool {
     address.parse::<IpAddr>().is_err() && Hostname::parse(address).is_ok_and(|name| !name.is_wildcard())
 }

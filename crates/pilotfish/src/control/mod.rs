@@ -1,13 +1,14 @@
-//! The control loop: the one owner of the registries and of the world.
+//! The control loop, sole owner of the registries and of the world.
 //!
 //! ```text
-//! sources ─ batches ─▶ AggregateController ─ updates ─▶ Debouncer ─ due ─▶ WorldWriter ─▶ Translator ─▶ Fanout ─▶ streams
+//! sources ─ batches ─▶ AggregateController ─▶ Debouncer ─▶ WorldWriter ─▶ Translator ─▶ Fanout ─▶ streams
 //! ```
 //!
-//! It runs on a thread of its own, so that computing what a new world changes never takes a thread from the streams.
+//! It runs on a thread of its own, so that computing the effects of a new world never takes a thread from the
+//! streams.
 //!
-//! [`Control::step`] is all of it: it waits for nothing and reads no clock that counts. [`Control::run`] only brings messages and the
-//! time; a simulation can bring both.
+//! [`Control::step`] is the whole loop body: it blocks on nothing, and its decisions depend on no clock.
+//! [`Control::run`] supplies messages and the time; a simulation can supply both.
 
 mod backlog;
 mod changed;
@@ -52,77 +53,66 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
 
-/// What reaches the loop.
+/// Messages to the control loop.
 pub enum ControlMessage {
-    /// What a source read.
+    /// A batch of a source of objects.
     Batch {
-        /// The feed that the source belongs to.
+        /// The feed of the source.
         feed: Arc<str>,
-        /// The source, by its name.
+        /// Name of the source.
         source: Arc<str>,
         /// Events in order, and problems.
         batch: SourceBatch,
     },
-    /// What happens to remote clusters.
+    /// An event of remote clusters.
     Remote(RemoteEvent),
-    /// What the source of a live registry sent.
-    Registry {
-        /// Its shard.
-        shard: ShardKey,
-        /// Content and health.
-        input: LiveInput,
-    },
-    /// Readiness has waited long enough for the first list of a live registry.
+    /// Content or health from the source of a live registry.
+    Registry { shard: ShardKey, input: LiveInput },
+    /// The timeout of readiness for the first list of a live registry.
     RegistryTimeout(ShardKey),
-    /// Somebody asks for a copy of the state, to compute what would be.
-    Fork {
-        /// Takes the answer.
-        answer: std::sync::mpsc::SyncSender<Box<Fork>>,
-    },
-    /// Somebody asks what was read of an object. It is answered when everything that was read before the question is published.
-    Read {
-        /// The object.
-        key: ObjectKey,
-        /// Takes the answer.
-        answer: std::sync::mpsc::SyncSender<ReadObject>,
-    },
-    /// The revision whose objects are read has other tags.
+    /// Request for a copy of the state, for a dry run.
+    Fork { answer: std::sync::mpsc::SyncSender<Box<Fork>> },
+    /// Request for an object as it was read. It is answered once everything that was read before the request
+    /// is published.
+    Read { key: ObjectKey, answer: std::sync::mpsc::SyncSender<ReadObject> },
+    /// The tags of the revision whose objects are read have changed.
     Revision(Revision),
-    /// What an API server says about the right of a service account to read Secrets.
+    /// Verdict of an API server on the right of a service account to read Secrets.
     SecretAccess(Verdict),
     /// A lookup of [`Outputs::lookups`] has ended.
     GatewayName {
         /// The name of a gateway between networks.
         name: Arc<str>,
-        /// Its addresses, or why there are none.
+        /// Its addresses, or the reason of the failure.
         result: LookupResult,
     },
 }
 
-/// How often what disconnected proxies left behind is dropped, and at least that the loop says that it is alive.
+/// Interval of dropping results of disconnected proxies, and maximum interval of the loop's heartbeat.
 const TIDY: Duration = Duration::from_secs(1);
-/// Of how many of these times one looks at all results, if nothing was published since the time before.
+/// Number of tidy rounds after which all results are checked, if nothing was published since the last round.
 const TIDY_ALL: u32 = 10;
 
-/// Messages that are taken in before the next step.
+/// Maximum number of messages that are handled before the next step.
 const TAKEN_AT_ONCE: usize = 64;
 
-/// A question that waits until everything before it is published.
+/// A request that waits until everything before it is published.
 struct Question {
     key: ObjectKey,
     asked: Instant,
     answer: std::sync::mpsc::SyncSender<ReadObject>,
 }
 
-/// Questions that wait. One more has no answer, as has one that comes when the loop has ended.
+/// Maximum number of waiting requests. Further ones are dropped without an answer, as are those after the end
+/// of the loop.
 const QUESTIONS: usize = 64;
 
 /// The time of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
-    /// For what is due.
+    /// Monotonic time, for deadlines.
     pub instant: Instant,
-    /// For what people read.
+    /// Wall-clock time, for display.
     pub time: SystemTime,
 }
 
@@ -134,50 +124,50 @@ impl Now {
     }
 }
 
-/// What a new world is passed on to.
+/// Receivers of a new world.
 pub struct Outputs {
-    /// Makes resources of it.
+    /// Translates the world into resources.
     pub translator: Arc<Translator>,
-    /// Serves them, from the first complete lists on.
+    /// Resources, served from the first complete lists on.
     pub resources: Arc<Resources>,
-    /// Wakes the streams that they concern.
+    /// Wakes the streams whose resources changed.
     pub fanout: Arc<Fanout<Resources>>,
-    /// What the admin API reads, and followers of worlds.
+    /// State that the admin API and followers of worlds read.
     pub shared: Arc<Shared>,
-    /// Takes the names of gateways between networks that are to be looked up; each is to be answered with a
-    /// [`ControlMessage::GatewayName`]. Without it such gateways are left out.
+    /// Receives the names of gateways between networks to look up; each must be answered with a
+    /// [`ControlMessage::GatewayName`]. Without it, such gateways are left out.
     pub lookups: Option<mpsc::UnboundedSender<Arc<str>>>,
 }
 
 /// The state of the loop.
 pub struct Control {
     controller: AggregateController,
-    /// How remote clusters become registries.
+    /// Registries of remote clusters.
     remote: RemoteRegistries,
-    /// Events of sources that wait for their turn.
+    /// Source events that wait to be applied.
     backlog: Backlog,
     debouncer: Debouncer,
     writer: WorldWriter,
     /// The gateways between networks as registries name them.
     gateways: Arc<[NetworkGateway]>,
     names: GatewayNames,
-    /// What was reported of them last.
+    /// Problems of gateway names, as last reported.
     unresolved: Vec<String>,
     outputs: Outputs,
     observer: Arc<dyn ControlObserver>,
-    /// As it was reported.
+    /// Refused delegates, as last reported.
     refused: Arc<Vec<RefusedDelegate>>,
-    /// Objects that registries refused, as they were reported.
+    /// Objects that registries refused, as last reported.
     refused_objects: Vec<Arc<[RefusedObject]>>,
-    /// Whether sources have had any object but mesh-wide settings.
+    /// True if sources have delivered any object other than mesh-wide settings.
     has_objects: bool,
-    /// Whether the state of registries may differ from the published one by more than counts of objects.
+    /// True if the registries' state may differ from the published one by more than counts of objects.
     registries_changed: bool,
-    /// What is asked and not answered yet.
+    /// Requests that are not answered yet.
     questions: Vec<Question>,
-    /// Whether a world was published since results were last tidied.
+    /// True if a world was published since results were last tidied.
     published: bool,
-    /// How often they were since all of them were looked at.
+    /// Number of tidy rounds since all results were checked.
     tidied: u32,
 }
 
@@ -222,8 +212,8 @@ impl Control {
         tidy.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             self.outputs.shared.pulse().beat(Instant::now());
-            // All that came is taken in before anything is computed: what is costly waits for its turn in a
-            // queue of its namespace.
+            // All available messages are handled before anything is computed: costly events only enter the
+            // queue of their namespace.
             for message in std::iter::from_fn(|| messages.try_recv().ok()).take(TAKEN_AT_ONCE) {
                 self.handle(message, Now::read());
                 next = Some(Instant::now());
@@ -250,7 +240,7 @@ impl Control {
         }
     }
 
-    /// Drops results that nobody needs: now and then all of them, when that delays no publication.
+    /// Drops unused results: periodically all of them, if that delays no publication.
     fn tidy(&mut self) {
         let is_quiet = !std::mem::take(&mut self.published);
         self.tidied += 1;
@@ -262,7 +252,8 @@ impl Control {
         }
     }
 
-    /// Handles a message, if there is one, and publishes what is due. Returns when the next step is due even without a message.
+    /// Handles a message, if there is one, and publishes due changes. Returns when the next step is due even
+    /// without a message.
     pub fn step(&mut self, message: Option<ControlMessage>, now: Now) -> Option<Instant> {
         if let Some(message) = message {
             self.handle(message, now);
@@ -282,7 +273,7 @@ impl Control {
         changes.into_iter().chain(self.names.next()).min()
     }
 
-    /// Answers those whose question is older than all that waits to be published.
+    /// Answers requests that are older than everything that waits to be published.
     fn answer_questions(&mut self) {
         if self.questions.is_empty() || !self.outputs.resources.is_ready() {
             return;
@@ -290,12 +281,12 @@ impl Control {
         let oldest = [self.debouncer.oldest(), self.backlog.oldest()].into_iter().flatten().min();
         let is_due = |question: &mut Question| oldest.is_none_or(|oldest| question.asked < oldest);
         for question in self.questions.extract_if(.., is_due) {
-            // Nobody waits any more where it took too long.
+            // The receiver is gone if the answer took too long.
             let _ = question.answer.try_send(self.controller.read_object(&question.key));
         }
     }
 
-    /// Asks for the names that are due.
+    /// Requests lookups of the names that are due.
     fn look_up(&mut self, now: Instant) {
         let Some(lookups) = &self.outputs.lookups else { return };
         for name in self.names.take_due(now) {
@@ -304,7 +295,7 @@ impl Control {
         }
     }
 
-    /// Notes which gateways between networks are named, and resolves what is known of their names.
+    /// Updates the names of gateways between networks, and resolves those with known addresses.
     fn resolve(&mut self, update: Update, now: Instant) -> Update {
         match update {
             Update::NetworkGateways(gateways) => {
@@ -350,7 +341,7 @@ impl Control {
             ControlMessage::Remote(event) => self.handle_remote(event, now),
             ControlMessage::Registry { shard, input } => {
                 if let Err(error) = self.handle_live(&shard, input, now.time) {
-                    tracing::error!(%error, "a source without a registry");
+                    tracing::error!(%error, "message of a live source dropped");
                 }
             }
             ControlMessage::RegistryTimeout(shard) => {
@@ -360,7 +351,7 @@ impl Control {
                 self.registries_changed = true;
             }
             ControlMessage::Fork { answer } => {
-                // Nobody waits any more where it took too long.
+                // The receiver is gone if the answer took too long.
                 let _ = answer.try_send(Box::new(self.fork()));
             }
             ControlMessage::Read { key, answer } => {
@@ -382,7 +373,7 @@ impl Control {
         self.settle(now.instant);
     }
 
-    /// Applies the next slice of what waits.
+    /// Applies the next slice of the backlog.
     fn work(&mut self, now: Instant) {
         let slice = self.backlog.take_slice();
         if slice.is_empty() {
@@ -430,7 +421,7 @@ impl Control {
         Ok(())
     }
 
-    /// Notes what is wrong with objects, under the name of the source that read them.
+    /// Records problems of objects, under the name of the source that read them.
     fn handle_problems(&self, reader: &str, batch: &SourceBatch) {
         if let Some(problems) = &batch.problems {
             self.outputs.shared.set_problems(reader, problems);
@@ -444,8 +435,7 @@ impl Control {
         self.observer.rejected_objects(self.outputs.shared.rejected());
     }
 
-    /// Applies events before the first lists are complete; afterwards they wait for the turn of their
-    /// namespace.
+    /// Applies events directly before the first lists are complete; afterwards they enter the backlog.
     fn handle_batch(&mut self, source: &Source, batch: SourceBatch, now: Instant) {
         for event in batch.events {
             let inbound = Inbound::of(&event);
@@ -454,7 +444,7 @@ impl Control {
             if !self.outputs.resources.is_ready() {
                 self.apply_event(source, event);
             } else if matches!(event, SourceEvent::ListBegan(_) | SourceEvent::ListEnded(_)) {
-                // Such a list is about all objects of a kind, so nothing may be on its way.
+                // Such a list covers all objects of a kind, so no earlier event may be applied after it.
                 for before in self.backlog.take_source(source) {
                     self.apply_event(source, before);
                 }
@@ -474,11 +464,11 @@ impl Control {
         match (self.controller.source_event(feed, source, event), kind) {
             (Ok(applied), Some(kind)) => self.observer.applied(kind, applied),
             (Ok(_), None) => {}
-            (Err(error), _) => tracing::error!(%error, "a source without a feed"),
+            (Err(error), _) => tracing::error!(%error, "event of a source dropped"),
         }
     }
 
-    /// Each retry fails again: the log has each reason once, /debug/registryz since when.
+    /// Logs each reason of a failure once, since each retry fails again; /debug/registryz shows the start.
     fn log_failure(&self, feed: &str, source: &str, reason: &str) {
         let health = self.controller.source_status(feed, source);
         let failure = health.and_then(Health::failure);
@@ -501,7 +491,8 @@ impl Control {
                 self.handle_batch(&(feed, REMOTE_SECRETS.into()), batch, now.instant);
             }
             RemoteEvent::Batch(generation, batch) => {
-                // Two generations of a cluster know of different problems, and those of one go with it.
+                // Two generations of a cluster have separate problems, which are removed with their
+                // generation.
                 self.handle_problems(&feed_of(&generation), &batch);
                 let source = (feed_of(&generation).into(), cluster_source(&generation.cluster).into());
                 self.handle_batch(&source, batch, now.instant);
@@ -524,10 +515,10 @@ impl Control {
         self.observer.remote_clusters(self.remote.count());
     }
 
-    /// Publishes what is due; before the first lists are complete, nothing is.
+    /// Publishes due changes, once the first lists are complete.
     fn publish(&mut self, now: Instant) {
         if !self.outputs.resources.is_ready() {
-            // Without the addresses of gateways, other networks would be away for a moment.
+            // Without the addresses of gateways, endpoints of other networks would be missing for a moment.
             let is_settled = self.names.is_settled(now);
             if self.controller.synced().is_err() || !is_settled {
                 return;
@@ -563,7 +554,7 @@ impl Control {
         }
     }
 
-    /// Warns where a revision has no mesh-wide settings: those of another one do not count.
+    /// Warns if a revision has no mesh-wide settings: those of another revision do not apply.
     fn warn_of_default_mesh(&self) {
         let revision = self.controller.revision();
         if revision.name().is_some() && self.writer.world().object(&MeshFile::Config.key()).is_none() {
@@ -574,9 +565,9 @@ impl Control {
         }
     }
 
-    /// Publishes the world with these changes, the oldest of which arrived then.
+    /// Publishes the world with these changes; `oldest` is the arrival of the first.
     fn apply(&mut self, updates: Vec<Update>, oldest: Instant) {
-        // Only measured: nothing depends on it.
+        // For metrics only.
         let started = Instant::now();
         let computing = SystemTime::now();
         let received = computing.checked_sub(started.saturating_duration_since(oldest)).unwrap_or(computing);
@@ -592,7 +583,7 @@ impl Control {
         self.outputs.shared.set_world(world.clone(), &changes);
         let publication = publication(self.outputs.translator.publish(world.clone(), &changes));
         let (resources, view_changed) = (publication.changes.len(), publication.view_changed.len());
-        // As it is shown; nothing depends on it.
+        // For display only.
         let at = SystemTime::now();
         let concerned = self.outputs.fanout.publish(&publication);
         self.published = true;
@@ -603,12 +594,13 @@ impl Control {
         self.outputs.shared.history().note(published);
         self.report_refused();
         self.drop_unwanted(revision);
-        // After the change is out: nobody waits for it.
+        // After the publication, which this would delay.
         self.outputs.translator.tidy();
         tracing::debug!(revision, resources, view_changed, took = ?started.elapsed(), "published");
     }
 
-    /// Reports delegates that are refused because of what they would be together with others: no source sees that.
+    /// Reports delegates that are refused because of their combination with others, which no single source
+    /// can detect.
     fn report_refused(&mut self) {
         let refused = self.outputs.translator.refused_delegates();
         if Arc::ptr_eq(&refused, &self.refused) || refused == self.refused {
@@ -621,7 +613,7 @@ impl Control {
         self.refused = refused;
     }
 
-    /// Reports objects that registries do not put in force because of what their namespace has together.
+    /// Reports objects that registries do not put in force because of other objects in their namespace.
     fn report_refused_objects(&mut self) {
         let refused = self.controller.refused_objects();
         if refused == self.refused_objects {
@@ -634,7 +626,7 @@ impl Control {
         self.refused_objects = refused;
     }
 
-    /// Now and then, drops resources without a subscription.
+    /// Drops resources without a subscription, periodically.
     fn drop_unwanted(&self, revision: u64) {
         const EVERY: u64 = 256;
         if revision.is_multiple_of(EVERY) {
@@ -646,7 +638,7 @@ impl Control {
     }
 }
 
-/// Where problems come from that no source sees.
+/// Name of the problems that only translation detects.
 const TRANSLATION: &str = "translation";
 /// Name of the problems that registries report.
 const REGISTRIES: &str = "registries";
@@ -687,7 +679,7 @@ fn refused_delegate(refused: &RefusedDelegate) -> ProblemReport {
     }
 }
 
-/// Whether an event is an object of those that users write, not one of mesh-wide settings.
+/// True if the event is an object other than the mesh-wide settings.
 fn is_object_of_users(event: &SourceEvent) -> bool {
     match event {
         SourceEvent::Apply(object) => !matches!(object.key().kind, Kind::MeshConfig | Kind::MeshNetworks),

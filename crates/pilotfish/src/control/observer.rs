@@ -1,44 +1,45 @@
-//! What can be observed of the control loop. The binary measures it; a simulation may note it.
+//! Observable events of the control loop. The binary records metrics of them; a simulation may record the
+//! events.
 
 use pilotfish_config::SourceEvent;
 use pilotfish_model::{ChangeSet, Fact, Kind};
 use pilotfish_registry::Applied;
 use std::time::Instant;
 
-/// Hears of the control loop's work.
+/// Observer of the control loop.
 pub trait ControlObserver: Send + Sync {
     /// A source sent an event.
     fn received(&self, what: Inbound);
-    /// What an event did to the objects of that kind of its source.
+    /// An event changed objects of a kind at its source.
     fn applied(&self, kind: Kind, what: Applied);
-    /// So many objects are refused now.
+    /// Sets the number of refused objects.
     fn rejected_objects(&self, count: i64);
-    /// Changes leave the debouncer, the oldest of which arrived then.
+    /// Changes left the debouncer; `since` is the arrival of the oldest.
     fn debounced(&self, since: Instant);
-    /// A world was published because of this.
+    /// A world was published, for this reason.
     fn published(&self, why: Trigger);
-    /// Everything that a world changes was computed; that began then, by the machine's clock.
+    /// The effects of a world were computed; `since` is the start, by the machine's clock.
     fn computed(&self, since: Instant);
-    /// So many remote clusters are read now.
+    /// Sets the number of remote clusters that are read.
     fn remote_clusters(&self, count: usize);
-    /// Readiness goes on without a remote cluster.
+    /// Readiness stopped waiting for a remote cluster.
     fn remote_cluster_timed_out(&self);
-    /// So many things are wrong with the names of gateways between networks now.
+    /// Sets the number of problems with names of gateways between networks.
     fn unresolved_gateways(&self, count: usize);
-    /// A remote cluster left.
+    /// A remote cluster was removed.
     fn remote_cluster_removed(&self, cluster: &str);
 }
 
-/// What an event of a source is about: istiod's label `type` of `pilot_inbound_updates`.
+/// Subject of a source's event: istiod's label `type` of `pilot_inbound_updates`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Inbound {
     /// An endpoint or a workload.
     Endpoint,
-    /// A service.
+    /// A service that is added or updated.
     Service,
     /// A service that is deleted.
     ServiceDeleted,
-    /// Any other object.
+    /// Any other configuration object.
     Config,
     /// A batch of a live registry.
     Registry,
@@ -65,7 +66,7 @@ impl Inbound {
         }
     }
 
-    /// The label.
+    /// Value of the metric's label.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -92,18 +93,16 @@ pub(super) fn kind_of(event: &SourceEvent) -> Option<Kind> {
     }
 }
 
-/// Why a world is published, by the weightiest of what changed: istiod's label `type` of `pilot_push_triggers`.
+/// Reason of a publication, by the most significant change: istiod's label `type` of `pilot_push_triggers`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trigger {
-    /// Gateways between networks.
+    /// Addresses of the gateways between networks.
     Networks,
-    /// Configuration.
+    /// Objects in the world, of any kind.
     Config,
-    /// Services.
     Service,
-    /// Endpoints.
     Endpoint,
-    /// Only workloads, which proxies are.
+    /// Workloads only, proxies among them.
     Proxy,
 }
 
@@ -119,7 +118,7 @@ impl Trigger {
         changes.facts.iter().map(of_fact).min().unwrap_or(Self::Proxy)
     }
 
-    /// The label.
+    /// Value of the metric's label.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,4 +1,5 @@
-//! How remote clusters become registries: each generation of a cluster is a feed of its own, with the registries that read it.
+//! Registries of remote clusters: each generation of a cluster is a feed of its own, with the registries that
+//! read it.
 
 use crate::settings::RegistriesSettings;
 use pilotfish_config::SourceEvent;
@@ -12,8 +13,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// The name of the source of Secrets with kubeconfigs. It has no objects: it is in sync when the clusters that were there at the
-/// start have been opened.
+/// Name of the source of Secrets with kubeconfigs. It has no objects, and is in sync once the clusters that
+/// existed at the start have been opened.
 pub(crate) const REMOTE_SECRETS: &str = "remote secrets";
 
 /// The name of the source of a cluster's objects.
@@ -26,13 +27,13 @@ pub(crate) fn feed_of(generation: &ClusterGeneration) -> String {
     generation.to_string()
 }
 
-/// Makes registries for remote clusters.
+/// Factory of registries for remote clusters.
 pub struct RemoteRegistries {
     /// The feed of the cluster that holds the configuration.
     pub(crate) config_feed: Arc<str>,
-    /// As for the registries of that cluster.
+    /// Settings of that cluster's registries.
     settings: RegistrySettings,
-    /// Of Kubernetes and of WorkloadEntries.
+    /// The providers of Kubernetes and of WorkloadEntries.
     providers: [Provider; 2],
     services: bool,
     workload_entries: bool,
@@ -40,10 +41,11 @@ pub struct RemoteRegistries {
 }
 
 impl RemoteRegistries {
-    /// For the registries that run for the cluster with the configuration, whose id is the name of the feed.
+    /// Creates registries with the settings of the cluster that holds the configuration, whose id is the name
+    /// of the feed.
     ///
     /// # Errors
-    /// When the table lacks Kubernetes or ServiceEntry.
+    /// If the table lacks Kubernetes or ServiceEntry.
     pub(crate) fn new(
         config_feed: Arc<str>,
         registries: &RegistriesSettings,
@@ -62,12 +64,13 @@ impl RemoteRegistries {
         })
     }
 
-    /// How many remote clusters there are.
+    /// Number of remote clusters.
     pub(crate) fn count(&self) -> usize {
         self.clusters.len()
     }
 
-    /// Makes the feed and the registries of a generation. Where the cluster is read already, they take over when they are in sync.
+    /// Creates the feed and the registries of a generation. If the cluster is read already, they replace the
+    /// old ones when they are in sync.
     pub(crate) fn open(&mut self, controller: &mut AggregateController, generation: &ClusterGeneration) {
         let feed = feed_of(generation);
         controller.add_source(&feed, &cluster_source(&generation.cluster));
@@ -80,7 +83,7 @@ impl RemoteRegistries {
     fn registries(&self, cluster: &str) -> Vec<Box<dyn Registry>> {
         let settings = RegistrySettings {
             cluster: cluster.into(),
-            // Only the cluster with the configuration decides what stands for remote gateways.
+            // Only the cluster with the configuration decides on addresses of remote gateways.
             remote_gateways: false,
             ..self.settings.clone()
         };
@@ -95,7 +98,7 @@ impl RemoteRegistries {
         registries
     }
 
-    /// Readiness goes on without a generation.
+    /// Stops readiness from waiting for a generation, and marks its source as failed.
     pub(crate) fn give_up(
         &self,
         controller: &mut AggregateController,
@@ -107,14 +110,14 @@ impl RemoteRegistries {
         let feed = feed_of(generation);
         let event = SourceEvent::Failed { at, reason: reason.clone() };
         if let Err(error) = controller.source_event(&feed, &cluster_source(&generation.cluster), event) {
-            tracing::error!(%error, "a generation without a feed");
+            tracing::error!(%error, "cannot mark the source of a remote cluster as failed");
         }
         for provider in self.providers {
             controller.give_up(&ShardKey::new(provider, &*generation.cluster));
         }
     }
 
-    /// A cluster leaves with all that it had.
+    /// Removes a cluster, with its registries and feeds.
     pub(crate) fn remove(
         &mut self,
         controller: &mut AggregateController,

@@ -1,12 +1,14 @@
-//! Lines of the log about configuration: users write objects as often as they like, and each may have a hundred mistakes.
+//! Log lines on configuration, at a limited rate: users may write objects at any rate, each with a hundred
+//! mistakes.
 
 use std::time::{Duration, Instant};
 
-/// Lines in one [`SPAN`] about one source. A first start with many mistakes names this many of them.
+/// Maximum number of lines on one source in a [`SPAN`]. A first start with many mistakes lists this many of
+/// them.
 const LINES: u32 = 50;
 const SPAN: Duration = Duration::from_secs(60);
 
-/// Which lines about one source are written.
+/// Rate limit of log lines about one source.
 #[derive(Debug, Default)]
 pub(crate) struct ReportLog {
     since: Option<Instant>,
@@ -14,19 +16,19 @@ pub(crate) struct ReportLog {
     left_out: u64,
 }
 
-/// What is to be written for one more line.
+/// Decision on one more line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Say {
-    /// The line; so many were left out before it.
+    /// The line is written. Holds the number of lines suppressed before it.
     Line(u64),
-    /// In its place, that no more are written for a while.
+    /// A notice is written in its place: further lines are suppressed for a while.
     Enough,
-    /// Nothing.
+    /// The line is suppressed.
     Nothing,
 }
 
 impl ReportLog {
-    /// One more line.
+    /// Counts one more line, and decides if it is written.
     pub(crate) fn next(&mut self, now: Instant) -> Say {
         if self.since.is_none_or(|since| now.saturating_duration_since(since) >= SPAN) {
             (self.since, self.lines) = (Some(now), 0);
@@ -39,18 +41,18 @@ impl ReportLog {
         if self.lines == LINES + 1 { Say::Enough } else { Say::Nothing }
     }
 
-    /// Writes a line about a source, if it may be written.
+    /// Writes a line on a source, unless it is suppressed.
     pub(crate) fn write(&mut self, source: &str, now: Instant, line: impl FnOnce()) {
         match self.next(now) {
             Say::Line(left_out) => {
                 if left_out > 0 {
-                    tracing::info!(source, left_out, "lines about this source were left out");
+                    tracing::info!(source, left_out, "log lines about this source were suppressed");
                 }
                 line();
             }
             Say::Enough => tracing::warn!(
                 source,
-                "more lines about this source are left out for up to a minute; `pilotfish problems` lists what is wrong"
+                "suppressing log lines about this source for up to a minute; `pilotfish problems` lists all"
             ),
             Say::Nothing => {}
         }

@@ -1,4 +1,4 @@
-//! What the control loop publishes for others to read: always the newest, never blocking it.
+//! State that the control loop publishes: readers get the newest and never block the loop.
 
 use crate::control::changed::ChangedObjects;
 use crate::control::findings::{ANALYSIS, Findings};
@@ -25,7 +25,7 @@ use tokio::sync::{Notify, watch};
 pub struct Shared {
     world: ArcSwap<World>,
     registries: ArcSwap<Vec<api::Registry>>,
-    /// What sources of registries tell about themselves, by the name of the registry.
+    /// Reports of the registries' sources on themselves, by the name of the registry.
     reports: Mutex<BTreeMap<String, SourceReport>>,
     /// Losses held back by the guards of sources that are no registries: files and API servers.
     guards: GuardBoard,
@@ -33,22 +33,22 @@ pub struct Shared {
     object_sources: Mutex<Vec<(Arc<str>, Arc<str>)>>,
     waiting_for: ArcSwap<Vec<String>>,
     conflicts: ArcSwap<Conflicts>,
-    /// What is wrong with names of gateways between networks.
+    /// Problems of names of gateways between networks.
     gateways: ArcSwap<Vec<String>>,
     problems: Mutex<BTreeMap<String, KnownProblems>>,
     revision: ArcSwap<Revision>,
     /// The number of objects that are left to other revisions.
     left_to_other_revisions: AtomicUsize,
-    /// What is logged of them, by source, and of findings.
+    /// Rate limits of logging problems, by source, and findings.
     logs: Mutex<BTreeMap<String, ReportLog>>,
     draining: AtomicBool,
     pulse: Heartbeat,
-    /// Of sources, by their names.
+    /// Heartbeats of sources, by their names.
     heartbeats: Mutex<Vec<(Arc<str>, Heartbeat)>>,
     followers: Mutex<Vec<Weak<Pending>>>,
     changed: Mutex<ChangedObjects>,
     history: Arc<History>,
-    /// What the analysis found last.
+    /// Latest findings of the analysis.
     findings: watch::Sender<Arc<Findings>>,
 }
 
@@ -56,23 +56,23 @@ pub struct Shared {
 #[derive(Default)]
 struct KnownProblems {
     all: Arc<SourceProblems>,
-    /// Without objects that are left to other revisions.
+    /// Problems without those of objects that are left to other revisions.
     shown: Arc<SourceProblems>,
 }
 
-/// What a follower has not taken yet.
+/// Newest world and accumulated changes that a follower has not received yet.
 #[derive(Default)]
 struct Pending {
     news: Mutex<Option<(Arc<World>, ChangeSet)>>,
     wake: Notify,
 }
 
-/// Follows the worlds that are published: one that is slow gets the newest, with everything that changed since the one that it
-/// took last.
+/// Receiver of published worlds. A slow one gets the newest, with all changes since the one that it received
+/// last.
 pub struct Follower(Arc<Pending>);
 
 impl Follower {
-    /// The next world, and how it differs from the one before. The first differs from nothing.
+    /// Waits for the next world. Returns it with its changes since the previous one; the first has none.
     pub async fn next(&mut self) -> (Arc<World>, ChangeSet) {
         loop {
             if let Some(news) = self.0.news.lock().take() {
@@ -82,7 +82,7 @@ impl Follower {
         }
     }
 
-    /// As [`Self::next`], but only so long after a world came: what comes meanwhile is taken with it.
+    /// As [`Self::next`], but waits for a pause after a world is published, to combine it with later ones.
     pub(crate) async fn next_after(&mut self, pause: Duration) -> (Arc<World>, ChangeSet) {
         while self.0.news.lock().is_none() {
             self.0.wake.notified().await;
@@ -109,12 +109,11 @@ impl Shared {
         &self.pulse
     }
 
-    /// What was published lately.
+    /// History of recent publications.
     pub(crate) fn history(&self) -> &Arc<History> {
         &self.history
     }
 
-    /// The newest world.
     #[must_use]
     pub fn world(&self) -> Arc<World> {
         self.world.load_full()
@@ -132,31 +131,32 @@ impl Shared {
         self.world.store(world);
     }
 
-    /// Notes that the objects of these changes are in force since a revision.
+    /// Records that the objects of these changes are in force since a revision.
     pub(crate) fn note_changes(&self, revision: u64, changes: &ChangeSet) {
         self.changed.lock().note(revision, changes);
     }
 
-    /// The revision since which the newest version of an object is in force, or a later one where that is long ago.
+    /// Revision since which the newest version of an object is in force; a later one if the change is no
+    /// longer remembered.
     pub(crate) fn revision_of(&self, key: &ObjectKey) -> u64 {
         self.changed.lock().revision_of(key)
     }
 
-    /// The revisions of those of these objects that changed lately.
+    /// Revisions of those objects that changed recently.
     pub(crate) fn revisions_of(&self, keys: &BTreeSet<&ObjectKey>) -> BTreeMap<ObjectKey, u64> {
         self.changed.lock().revisions_of(keys)
     }
 
-    /// Whether an object changed or went lately.
+    /// True if the object changed or was removed recently.
     pub(crate) fn changed_lately(&self, key: &ObjectKey) -> bool {
         self.changed.lock().has(key)
     }
 
-    /// Follows the worlds from the newest one on; where none is published yet, from the first one.
+    /// Follows worlds from the newest one on, or from the first one if none is published yet.
     #[must_use]
     pub fn follow(&self) -> Follower {
         let pending = Arc::new(Pending::default());
-        // Under the lock, so that no world comes between.
+        // Under the lock, so that no world is published in between.
         let mut followers = self.followers.lock();
         let world = self.world();
         if world.revision() > 0 {
@@ -166,23 +166,23 @@ impl Shared {
         Follower(pending)
     }
 
-    /// What the analysis found in the newest world that it has looked at.
+    /// Findings of the analysis in the newest world that it has processed.
     pub(crate) fn findings(&self) -> Arc<Findings> {
         self.findings.borrow().clone()
     }
 
-    /// The same, for those who wait for others.
+    /// A receiver of the findings, for waiting on new ones.
     pub(crate) fn follow_findings(&self) -> watch::Receiver<Arc<Findings>> {
         self.findings.subscribe()
     }
 
-    /// Takes over what the analysis found, and logs what is new.
+    /// Stores the findings of the analysis, and logs new ones.
     pub(crate) fn set_findings(&self, findings: Findings) {
         findings.log_since(&self.findings(), self.logs.lock().entry(ANALYSIS.to_owned()).or_default());
         self.findings.send_replace(Arc::new(findings));
     }
 
-    /// The registries, with what their sources tell now.
+    /// The registries, with the current reports of their sources.
     #[must_use]
     pub fn registries(&self) -> Vec<api::Registry> {
         let mut registries = self.registry_states().to_vec();
@@ -190,18 +190,18 @@ impl Shared {
         for registry in &mut registries {
             registry.source = reports.get(&registry.name).map(|report| source(&report.state()));
         }
-        // Files and API servers are no registries: they are listed once their guard held something back.
+        // Files and API servers are no registries: they are listed after their guard has held a loss.
         let sources = self.guards.sources().into_iter().filter(|(_, losses)| losses.holds() > 0);
         registries.extend(sources.map(|(name, losses)| guarded_source(&name, &losses)));
         registries
     }
 
-    /// Losses held back by the guards of sources that are no registries.
+    /// Held losses of sources that are no registries.
     pub(crate) fn guards(&self) -> &GuardBoard {
         &self.guards
     }
 
-    /// Accepts what the guard of a registry or source holds back. False when that is nothing.
+    /// Accepts the held loss of a registry or source. Returns false if there is none.
     pub(crate) fn accept_loss(&self, source: &str) -> bool {
         let of_registry = self.reports.lock().get(source).map(|report| report.losses().clone());
         let of_source = || self.guards.sources().into_iter().find(|(name, _)| &**name == source);
@@ -209,12 +209,12 @@ impl Shared {
         losses.is_some_and(|losses| losses.accept() > 0)
     }
 
-    /// The registries as the control loop published them last.
+    /// The registries, as the control loop last published them.
     pub(crate) fn registry_states(&self) -> Arc<Vec<api::Registry>> {
         self.registries.load_full()
     }
 
-    /// Adds what the source of a registry tells about itself.
+    /// Adds the report of a registry's source on itself.
     pub(crate) fn add_report(&self, shard: &ShardKey, report: SourceReport) {
         self.reports.lock().insert(shard.to_string(), report);
     }
@@ -253,7 +253,7 @@ impl Shared {
         self.waiting_for.store(Arc::new(missing));
     }
 
-    /// The registries that bring objects.
+    /// The registries that read objects.
     fn object_registries(&self, controller: &AggregateController) -> Vec<api::Registry> {
         let sources = self.object_sources.lock();
         let with_status =
@@ -261,7 +261,7 @@ impl Shared {
         with_status.map(|(name, health)| registry(name.to_string(), health)).collect()
     }
 
-    /// The conflicts of now, in words. They are many where two registries share their services, and change seldom.
+    /// Current conflicts, as text. Registries that share their services have many, which seldom change.
     fn conflicts(&self, controller: &AggregateController) -> Arc<Conflicts> {
         let known = self.conflicts.load_full();
         if known.revision == controller.conflicts_revision() {
@@ -276,12 +276,12 @@ impl Shared {
         self.gateways.store(Arc::new(problems));
     }
 
-    /// Adds the heartbeat of a source. A source with several is as silent as the most silent of them.
+    /// Adds the heartbeat of a source. The most silent of a source's heartbeats decides.
     pub(crate) fn add_heartbeat(&self, source: &str, heartbeat: Heartbeat) {
         self.heartbeats.lock().push((source.into(), heartbeat));
     }
 
-    /// For how long each source has given no sign of life.
+    /// Time since the last heartbeat of each source.
     pub(crate) fn source_silence(&self, now: Instant) -> BTreeMap<String, Duration> {
         let mut sources = BTreeMap::new();
         for (source, heartbeat) in self.heartbeats.lock().iter() {
@@ -300,8 +300,9 @@ impl Shared {
             .collect()
     }
 
-    /// Causes of the verdict by sources and registries: those that are silent or cannot be read, those that readiness no longer waits for, entries
-    /// that cannot be used, services of two registries that are refused, and gateways whose names cannot be resolved.
+    /// Causes of the health verdict from sources and registries: silent or unreadable ones, those that
+    /// readiness no longer waits for, invalid entries, refused services of two registries, and gateways whose
+    /// names cannot be resolved.
     pub(crate) fn source_causes(&self, now: Instant) -> Vec<Cause> {
         let mut causes: Vec<_> = self.silences(now).iter().map(Silence::cause).collect();
         let (conflicts, gateways) = (self.conflicts.load(), self.gateways.load());
@@ -317,13 +318,14 @@ impl Shared {
         self.source_causes(Instant::now()).iter().map(ToString::to_string).collect()
     }
 
-    /// Everything that is wrong with the content of sources, by source.
+    /// All problems of the content of sources, by source.
     #[must_use]
     pub fn problems(&self) -> Vec<ProblemReport> {
         self.source_problems().iter().flat_map(|problems| problems.reports.iter().cloned()).collect()
     }
 
-    /// Kinds of Istio and the Gateway API that are not served and have objects, with the number of these in all sources.
+    /// Kinds of Istio and the Gateway API that are not served and have objects, with their number in all
+    /// sources.
     #[must_use]
     pub fn unserved(&self) -> Vec<String> {
         let sources = self.source_problems();
@@ -338,19 +340,19 @@ impl Shared {
         counts.into_iter().map(in_words).collect()
     }
 
-    /// The same as it was handed over: the lock is held for the number of sources, not for that of reports.
+    /// Shared problems of all sources: the lock is held for the number of sources, not for that of reports.
     pub(crate) fn source_problems(&self) -> Vec<Arc<SourceProblems>> {
         self.problems.lock().values().map(|problems| problems.shown.clone()).collect()
     }
 
-    /// How many objects' newest versions are refused.
+    /// Number of error reports on objects in all sources.
     #[must_use]
     pub fn rejected(&self) -> i64 {
         let count: usize = self.problems.lock().values().map(|problems| problems.shown.errors()).sum();
         i64::try_from(count).unwrap_or(i64::MAX)
     }
 
-    /// Forgets what was wrong with a source that is gone.
+    /// Removes the problems of a source that left.
     pub(crate) fn remove_problems(&self, source: &str) {
         self.problems.lock().remove(source);
         self.logs.lock().remove(source);
@@ -366,7 +368,7 @@ impl Shared {
         self.left_to_other_revisions.load(Ordering::Relaxed)
     }
 
-    /// Takes over the revision whose objects are read, and with it whose problems are shown.
+    /// Sets the revision whose objects are read, and whose problems are shown.
     pub(crate) fn set_revision(&self, revision: Revision) {
         self.revision.store(Arc::new(revision));
         let known: Vec<_> =
@@ -376,7 +378,7 @@ impl Shared {
         }
     }
 
-    /// Takes over what is wrong now, and logs what is new and what is mended: so many lines in a minute.
+    /// Stores the current problems of a source, and logs new and fixed ones at a limited rate.
     pub(crate) fn set_problems(&self, source: &str, problems: &Arc<SourceProblems>) {
         let all = problems;
         let problems = &read_by(&self.revision.load(), all);
@@ -403,25 +405,25 @@ impl Shared {
         }
     }
 
-    /// From now on the process is not ready: it drains.
+    /// Starts draining: the process is no longer ready.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
     }
 
-    /// Whether the process drains.
+    /// True if the process is draining.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }
 }
 
-/// Services that registries of several types have, in words.
+/// Services that registries of several types have, as text.
 #[derive(Default)]
 struct Conflicts {
     revision: u64,
-    /// By the name of the registry that loses.
+    /// Losing services, by the name of the registry that loses.
     losers: BTreeMap<String, Arc<[api::LosingService]>>,
-    /// Those that are refused, at most as many as are listed of losers.
+    /// Descriptions of refused services, at most as many as losers are listed.
     refused: Vec<String>,
 }
 
@@ -443,7 +445,7 @@ impl Conflicts {
     }
 }
 
-/// A registry of which only its health is known.
+/// A registry of which only the health is known.
 fn registry(name: String, health: &Health) -> api::Registry {
     let failure = health.failure();
     api::Registry {
@@ -455,7 +457,7 @@ fn registry(name: String, health: &Health) -> api::Registry {
     }
 }
 
-/// What a source tells about itself, for people and tools.
+/// Converts the state of a registry's source for the admin API.
 fn source(state: &SourceState) -> api::RegistrySource {
     let age = state.last_answer.map(|at| SystemTime::now().duration_since(at).unwrap_or_default());
     api::RegistrySource {
@@ -472,7 +474,7 @@ fn source(state: &SourceState) -> api::RegistrySource {
     }
 }
 
-/// A source that is no registry, of which only what its guard holds back is shown.
+/// A source that is no registry, shown only for its held losses.
 fn guarded_source(name: &str, losses: &HeldLosses) -> api::Registry {
     let held = losses.held();
     let objects = held.as_ref().map(|held| held.before).or(Some(0));
@@ -495,7 +497,7 @@ fn held_answer(held: &ShownLoss) -> api::HeldAnswer {
     }
 }
 
-/// Losing services that are listed for each registry.
+/// Maximum number of losing services that are listed for each registry.
 const MOST_LOSERS: usize = 1_000;
 
 fn losing_service(conflict: &Conflict) -> api::LosingService {
@@ -507,7 +509,7 @@ fn losing_service(conflict: &Conflict) -> api::LosingService {
     }
 }
 
-/// The problems of objects that the revision reads.
+/// Problems of the objects that the revision reads.
 fn read_by(revision: &Revision, problems: &Arc<SourceProblems>) -> Arc<SourceProblems> {
     let is_read = |report: &ProblemReport| {
         let kind = report.object.as_ref().map(|object| object.kind);
@@ -520,7 +522,8 @@ fn read_by(revision: &Revision, problems: &Arc<SourceProblems>) -> Arc<SourcePro
     Arc::new(SourceProblems { reports, ignored: problems.ignored.clone() })
 }
 
-/// The reports that were not there before. A source sends all of its problems when one changes: it must not cost their square.
+/// Reports that are new. A source sends all of its problems when one changes, so comparing them must not be
+/// quadratic.
 fn new_reports<'a>(
     before: &'a SourceProblems,
     now: &'a SourceProblems,
@@ -529,7 +532,7 @@ fn new_reports<'a>(
     now.reports.iter().filter(move |report| !known.contains(&fields(report)))
 }
 
-/// Everything that makes a report another one; not its count, which may change all the time.
+/// Identity of a report. The count is left out, since it may change all the time.
 fn fields(report: &ProblemReport) -> impl Hash + Eq {
     let ProblemReport {
         severity,
@@ -554,7 +557,7 @@ pub(crate) fn time(time: SystemTime) -> String {
     pilotfish_admin::time(i64::try_from(since.as_secs()).unwrap_or(0))
 }
 
-/// What is in force, as the admin API names it.
+/// Name of the version in force in the admin API.
 #[must_use]
 pub(crate) fn effective(what: Effective) -> &'static str {
     match what {

@@ -1,10 +1,10 @@
-//! Causes of the verdict by sources, registries and the store of registrations.
+//! Causes of the health verdict from sources, registries and the store of registrations.
 
 use pilotfish_api as api;
 use pilotfish_api::v1::{Cause, CauseKind};
 use std::time::Duration;
 
-/// Unusable entries of a registry that are listed one by one.
+/// Maximum number of unusable entries of a registry that are listed one by one.
 const LISTED_ENTRIES: usize = 100;
 
 /// A source, or the control loop, that has been silent for too long.
@@ -24,7 +24,7 @@ impl Silence {
     }
 }
 
-/// Causes by a registry's source. The failure of a source of objects is reported by the registries that read
+/// Causes from a registry's source. A failure of a source of objects is reported by the registries that read
 /// them.
 pub(crate) fn of_registry(registry: &api::Registry) -> Vec<Cause> {
     let mut causes = Vec::new();
@@ -72,7 +72,7 @@ pub(crate) fn unusable_entries(registry: &api::Registry) -> Vec<api::Problem> {
     problems
 }
 
-/// A problem of something that is no object.
+/// A problem of an item that is no object.
 pub(crate) fn problem(severity: &str, place: &str, message: String) -> api::Problem {
     api::Problem {
         severity: severity.to_owned(),

@@ -10,22 +10,22 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-/// Where `cargo xtask tools` puts it.
+/// Path at which `cargo xtask tools` installs Envoy.
 const TOOLS: &str = "target/tools/envoy";
 
-/// A running Envoy; it ends when this is dropped.
+/// Running Envoy, which is killed when this is dropped.
 pub(super) struct Envoy {
     child: Child,
     port: u16,
 }
 
 impl Envoy {
-    /// The port on which it takes requests for the example's services.
+    /// Returns the port for requests to the example's services.
     pub(super) fn port(&self) -> u16 {
         self.port
     }
 
-    /// Done when it ended by itself, with its last words.
+    /// Waits until Envoy exits, and returns an error with its last log lines.
     pub(super) async fn ended(&mut self) -> anyhow::Error {
         let status = self.child.wait().await;
         let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
@@ -36,7 +36,7 @@ impl Envoy {
     }
 }
 
-/// The Envoy to start, or how to get one.
+/// Finds the Envoy to start, or returns advice for getting one.
 pub(super) fn find(named: Option<&Path>) -> Result<PathBuf, String> {
     if let Some(named) = named {
         return Ok(named.to_owned());
@@ -58,7 +58,7 @@ struct Arguments {
     bootstrap: Bootstrap,
 }
 
-/// Starts it as a client in the example's namespace, whose listeners bind their ports.
+/// Starts Envoy as a client in the example's namespace, with listeners that bind their ports.
 pub(super) async fn start(program: &Path, xds: SocketAddr, port: u16) -> Result<Envoy> {
     let xds = xds.to_string();
     let arguments = ["demo", "envoy", "--name", "demo", "--namespace", "shop", "--label", "app=demo"];

@@ -1,12 +1,12 @@
-//! The bundled example.
+//! Files of the bundled example.
 
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 
-/// Where the example lies in a checkout, and where it is written otherwise.
+/// Folder of the example in a checkout, and default folder for writing it.
 pub(super) const FOLDER: &str = "examples/shop";
 
-/// The files of the example.
+/// Names and contents of the files.
 const FILES: [(&str, &str); 3] = [
     ("services.yaml", include_str!("../../../../examples/shop/services.yaml")),
     ("endpoints.yaml", include_str!("../../../../examples/shop/endpoints.yaml")),
@@ -16,8 +16,8 @@ const FILES: [(&str, &str); 3] = [
 /// Port of the services in the bundled example.
 pub(super) const PORT: u16 = 8080;
 
-/// Writes the example with this port of its services, unless the folder is there already: what a person edited is theirs. Returns true if it
-/// was written.
+/// Writes the example with this port of its services, unless the folder exists, because it may have been
+/// edited. Returns true if it was written.
 ///
 /// # Errors
 /// When the folder cannot be written.
@@ -34,13 +34,13 @@ pub(super) fn write_if_missing(folder: &Path, port: u16) -> Result<bool> {
     Ok(true)
 }
 
-/// The port of the services in a folder that may not be written yet.
+/// Returns the port of the services in a folder that may not exist yet.
 ///
 /// # Errors
-/// When the folder is there with another port than the wanted one.
+/// When the folder exists and has another port than the requested one.
 pub(super) fn port(folder: &Path, wanted: Option<u16>) -> Result<u16> {
     let file = folder.join(FILES[0].0);
-    // A folder without services.yaml has the wanted port, or that of the example.
+    // A folder without services.yaml gets the requested port, or that of the example.
     let there = std::fs::read_to_string(&file).ok().as_deref().and_then(declared);
     match (there, wanted) {
         (Some(there), Some(wanted)) if there != wanted => bail!(
@@ -51,7 +51,7 @@ pub(super) fn port(folder: &Path, wanted: Option<u16>) -> Result<u16> {
     }
 }
 
-/// First port that the text declares: `port: 8080` or `number: 8080`.
+/// Finds the first port in the text: `port: 8080` or `number: 8080`.
 fn declared(text: &str) -> Option<u16> {
     let (_, rest) = text.split_once("port: ").or_else(|| text.split_once("number: "))?;
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()

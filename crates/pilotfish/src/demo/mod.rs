@@ -1,7 +1,7 @@
 //! `pilotfish demo`: what a newcomer tries first.
 //!
-//! Sample services in this process, the bundled example, a real Envoy if one is found, a little traffic, and a live picture
-//! of where it goes. Editing the example's YAML changes the picture.
+//! Sample services in this process, the bundled example, a real Envoy if one is found, a little traffic, and
+//! a live picture of where it goes. Editing the example's YAML changes the picture.
 
 mod envoy;
 mod example;
@@ -64,7 +64,7 @@ impl Demo {
         }
     }
 
-    /// The addresses that the demo listens on; `envoy_port` where an Envoy is there.
+    /// Returns the addresses that the demo listens on; `envoy_port` is set if there is an Envoy.
     fn needed(&self, envoy_port: Option<u16>) -> Vec<ports::Needed> {
         let needed = |by: &str, address: &str, way_out: &str| ports::Needed {
             by: by.to_owned(),
@@ -86,10 +86,10 @@ impl Demo {
         all
     }
 
-    /// Runs until `stop` is done or the time is over.
+    /// Runs until `stop` resolves or the time is over.
     ///
     /// # Errors
-    /// When an address is taken or Envoy cannot be started; the text has what to do.
+    /// When an address is taken or Envoy cannot be started, with advice.
     pub(crate) async fn run(
         self,
         picture: Arc<picture::Picture>,
@@ -133,7 +133,7 @@ impl Demo {
         let stopped = async {
             tokio::select! {
                 () = stop => {}
-                // Nobody sends: it resolves when the work below has failed.
+                // Nothing is sent on this channel: it closes when the work below has failed.
                 _ = end => {}
             }
         };
@@ -150,7 +150,7 @@ impl Demo {
     }
 }
 
-/// Done when `stop` is, or after the time.
+/// Waits for `stop`, at most for the duration.
 async fn until(stop: impl Future<Output = ()>, duration: Option<Duration>) {
     match duration {
         Some(duration) => drop(tokio::time::timeout(duration, stop).await),

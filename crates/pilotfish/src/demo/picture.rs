@@ -1,4 +1,4 @@
-//! The live picture: who answered how many of the latest requests.
+//! Live picture: the shares of the services in the latest answers.
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::Mutex;
@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// The share is that of so many latest requests of one kind.
+/// Number of the latest requests of a kind from which shares are computed.
 const WINDOW: usize = 100;
-/// Without a terminal, how often the shares are printed.
+/// Interval at which the shares are printed without a terminal.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Bars on a terminal, lines elsewhere. Also where logs go, so that they do not tear the bars.
+/// Bars on a terminal, lines elsewhere. Logs are written through it, so that they do not tear the bars.
 pub(crate) struct Picture {
     bars: MultiProgress,
     terminal: bool,
@@ -42,17 +42,17 @@ impl Picture {
     /// Prints text above the bars.
     pub(crate) fn say(&self, text: &str) {
         self.bars.suspend(|| {
-            // Nobody reads a closed stdout.
+            // A closed stdout is ignored.
             let _ = writeln!(std::io::stdout(), "{text}");
         });
     }
 
-    /// Runs something that writes to the terminal.
+    /// Hides the bars while `write` writes to the terminal.
     pub(crate) fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
         self.bars.suspend(write)
     }
 
-    /// One request was answered.
+    /// Counts an answer to a request.
     pub(super) fn count(&self, flow: &str, from: &str) {
         let mut state = self.state.lock();
         let entry = state.flows.entry(flow.to_owned()).or_default();
@@ -85,7 +85,7 @@ impl Picture {
 }
 
 impl Flow {
-    /// The share of each who ever answered, in percent.
+    /// Returns the share of each service that ever answered, in percent.
     fn shares(&self) -> BTreeMap<String, u64> {
         let mut counts: BTreeMap<String, u64> = self.bars.keys().map(|from| (from.clone(), 0)).collect();
         for from in &self.latest {

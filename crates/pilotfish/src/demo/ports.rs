@@ -4,20 +4,20 @@ use anyhow::{Result, bail};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 
-/// An address that the demo listens on.
+/// Address that the demo listens on.
 pub(super) struct Needed {
     /// Program that listens there: `Envoy`.
     pub(super) by: String,
     /// Address to listen on, as `HOST:PORT`.
     pub(super) address: String,
-    /// Way out where the address is taken.
+    /// Advice if the address is taken.
     pub(super) way_out: String,
 }
 
 /// Checks that every address is free. The demo binds them again afterwards.
 ///
 /// # Errors
-/// All addresses that are taken, each with the program that needs it, and the ways out.
+/// With all addresses that are taken, each with the program that needs it, and the advice.
 pub(super) fn check(needed: &[Needed]) -> Result<()> {
     let taken: Vec<(&Needed, String)> =
         needed.iter().filter_map(|needed| Some((needed, failure(&needed.address)?))).collect();
@@ -35,7 +35,8 @@ pub(super) fn check(needed: &[Needed]) -> Result<()> {
     bail!("{}\nhint: {}", lines.collect::<Vec<_>>().join("\n"), ways.join("; "))
 }
 
-/// Reason why an address cannot be listened on. `None` for texts that are no address: the settings report those.
+/// Reason why an address cannot be listened on. `None` for texts that are no address: the settings report
+/// those.
 fn failure(address: &str) -> Option<String> {
     let resolved: Vec<SocketAddr> = address.to_socket_addrs().ok()?.collect();
     let error = TcpListener::bind(&*resolved).err()?;

@@ -1,4 +1,4 @@
-//! Without an Envoy: what it would have been sent.
+//! Preview of the resources for an Envoy, if none is found.
 
 use super::picture::Picture;
 use crate::admin::AdminState;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Waits until the example is read, then prints the names of everything and the routes in full.
+/// Waits until the example is read, then prints the names of all resources and the complete routes.
 pub(super) async fn show(state: &AdminState, picture: &Picture) -> Result<()> {
     while !state.readiness().ready {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -46,7 +46,7 @@ fn json(snapshot: &Snapshot<'_>, view: ViewId, name: &str) -> Value {
     to_json(&packed.type_url, &packed.value).unwrap_or_default()
 }
 
-/// The route configurations that a listener names, wherever in it.
+/// Collects the names of the route configurations to which a listener refers.
 fn route_names(value: &Value, names: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {

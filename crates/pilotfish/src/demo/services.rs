@@ -1,4 +1,4 @@
-//! The sample services: tiny HTTP servers that say who they are.
+//! Sample services: tiny HTTP servers that answer with their names.
 
 use anyhow::{Context, Result};
 use axum::Router;
@@ -6,7 +6,7 @@ use axum::routing::any;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-/// Who answers on which address of the example.
+/// Names and addresses of the sample services.
 const SERVICES: [(&str, &str); 4] = [
     ("catalog v1", "127.0.0.11:9080"),
     ("catalog v2", "127.0.0.12:9080"),
@@ -14,12 +14,12 @@ const SERVICES: [(&str, &str); 4] = [
     ("payment", "127.0.0.14:9080"),
 ];
 
-/// Name and address of each.
+/// Returns the name and address of each service.
 pub(super) fn addresses() -> impl Iterator<Item = (&'static str, &'static str)> {
     SERVICES.into_iter()
 }
 
-/// Starts all of them; they end when the set is dropped.
+/// Starts all services; they end when the set is dropped.
 pub(super) async fn start() -> Result<JoinSet<()>> {
     let mut tasks = JoinSet::new();
     for (name, address) in SERVICES {

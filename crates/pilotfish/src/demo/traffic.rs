@@ -1,4 +1,4 @@
-//! A little traffic through Envoy, as clients of the example would send it.
+//! Traffic of the demo through Envoy, as clients of the example would send it.
 
 use super::envoy::Envoy;
 use super::picture::Picture;
@@ -10,15 +10,15 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use std::time::Duration;
 
-/// One kind of request.
+/// Kind of request, with its host and user.
 struct Flow {
-    /// As shown.
+    /// Name in the picture.
     title: &'static str,
     host: &'static str,
     user: Option<&'static str>,
 }
 
-/// What is sent, in turn.
+/// Kinds of requests, sent in turn.
 const FLOWS: [Flow; 4] = [
     Flow { title: "catalog", host: "catalog.shop.svc.cluster.local", user: None },
     Flow { title: "catalog, as tester", host: "catalog.shop.svc.cluster.local", user: Some("tester") },
@@ -26,12 +26,12 @@ const FLOWS: [Flow; 4] = [
     Flow { title: "payment", host: "payment.example.com", user: None },
 ];
 
-/// How long an answer may take.
+/// Timeout of an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// An answer's words are short; more of them is no sample service.
+/// Size limit of an answer. Those of the sample services are shorter.
 const MOST_BYTES: usize = 4096;
 
-/// Sends requests for ever, at a steady rate.
+/// Sends requests at a steady rate until dropped.
 pub(super) async fn send(envoy: &Envoy, rate: u32, picture: &Picture) -> Result<()> {
     let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
     let mut tick = tokio::time::interval(Duration::from_secs(1) / rate);
@@ -63,7 +63,8 @@ pub(super) async fn send(envoy: &Envoy, rate: u32, picture: &Picture) -> Result<
     Ok(())
 }
 
-/// The sample service that answers with this text. Other texts are not shown: they belong to a program that is not of the demo.
+/// Returns the sample service that answers with this text. Other texts come from programs outside the demo
+/// and are not shown.
 fn known(text: &str) -> &'static str {
     let mut names = super::services::addresses().map(|(name, _)| name);
     names.find(|name| *name == text).unwrap_or("a server that is no sample service")

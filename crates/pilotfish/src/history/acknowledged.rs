@@ -1,4 +1,4 @@
-//! When all whom a change concerns have it: a state machine that is told how far clients are.
+//! Tracking of acknowledgements until all clients that a change concerns have it: a state machine without IO.
 
 use super::{Change, Refusal, RefusedBy};
 use pilotfish_xds::{ClientId, Progress, Types};
@@ -8,59 +8,62 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-/// Changes that are watched at a time. Of more, those without configuration are given up first, then the oldest.
+/// Limit on the changes that are tracked at a time. Beyond it, changes without configuration are dropped
+/// first, then the oldest.
 const WATCHED: usize = 256;
-/// After that long, those that have not acknowledged a change are named.
+/// Time after which the clients that have not acknowledged a change are logged.
 pub(crate) const LATE: Duration = Duration::from_secs(5);
-/// After that long, nobody waits for them any more.
+/// Time after which a change is no longer tracked.
 const GIVEN_UP: Duration = Duration::from_secs(600);
-/// Clients that are named of those that are missing.
+/// Limit on the clients that are named as missing.
 const NAMED: usize = 20;
 
-/// What became of a change.
+/// Outcome of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// All that it concerned, and that are still there, have acknowledged it. So long after it was published; zero where it concerned nobody.
+    /// All concerned clients that are still connected have acknowledged the change, this long after its
+    /// publication; zero if it concerned none.
     InForce(Duration),
-    /// Some have not.
+    /// Some clients have not acknowledged the change in time.
     Late {
-        /// How many.
+        /// Number of these clients.
         missing: usize,
-        /// The first of them.
+        /// First of these clients.
         clients: Vec<ClientId>,
     },
-    /// Nobody lacks it any more, but some refused it: it never was in force there.
+    /// No client lacks the change any more, but some refused it, so it never was in force there.
     Refused {
-        /// Clients that refused it.
+        /// Clients that refused the change.
         by: RefusedBy,
-        /// The next change of what they refused; `None` where all of them have left.
+        /// Revision of the next change of the refused resources; `None` if these clients have all
+        /// disconnected.
         superseded: Option<u64>,
     },
-    /// There was too much to watch.
+    /// There were too many changes to track.
     Unwatched,
 }
 
-/// Clients that lack a change, as far as is known.
+/// Numbers of clients that lack a change, as far as known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lacking {
-    /// How many have not acknowledged it.
+    /// Number of clients that have not acknowledged it.
     pub(crate) missing: usize,
-    /// How many of them refuse what they were sent.
+    /// Number of these clients that refuse their last response.
     pub(crate) refusing: usize,
 }
 
-/// The changes that somebody may still acknowledge.
+/// Changes that clients may still acknowledge.
 #[derive(Default)]
 pub(crate) struct Tracker {
     waiting: VecDeque<Arc<Change>>,
-    /// The newest revision that was added.
+    /// Newest revision that was added.
     newest: u64,
-    /// Refusals of responses that have changes which are not added yet.
+    /// Refusals of responses with changes that have not been added yet.
     early: Vec<Refusal>,
 }
 
 impl Tracker {
-    /// Watches a change from now on.
+    /// Starts tracking a change.
     pub(crate) fn add(&mut self, change: Arc<Change>) -> Option<Arc<Change>> {
         self.newest = self.newest.max(change.revision);
         self.early.iter().for_each(|refusal| note(refusal, &change));
@@ -75,8 +78,8 @@ impl Tracker {
         Some(given_up)
     }
 
-    /// Takes in who refused responses. To be called after their progress was looked at, so that no refusal is
-    /// missed that came before.
+    /// Notes refusals of responses. Must be called after reading the progress of clients, so that no earlier
+    /// refusal is missed.
     pub(crate) fn refused(&mut self, refusals: impl IntoIterator<Item = Refusal>) {
         for refusal in refusals {
             self.waiting.iter().for_each(|change| note(&refusal, change));
@@ -86,7 +89,7 @@ impl Tracker {
         }
     }
 
-    /// For each change that somebody refused, the next one of what they refused.
+    /// Returns the superseding change for each refused one: the next change of the refused resources.
     fn superseding(&self) -> HashMap<u64, u64> {
         let refused = self.waiting.iter().filter_map(|change| {
             let by = change.refused_by.lock().clone();
@@ -100,20 +103,20 @@ impl Tracker {
         refused.filter_map(next).collect()
     }
 
-    /// Whether something is watched.
+    /// True if changes are tracked.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// The oldest revision that is watched.
+    /// Returns the oldest revision that is tracked.
     pub(crate) fn oldest(&self) -> Option<u64> {
         self.waiting.iter().map(|change| change.revision).min()
     }
 
-    /// Whom the changes that are watched concern, in order: whose progress [`Self::settle`] needs.
+    /// Returns the sorted clients that the tracked changes concern, whose progress [`Self::settle`] needs.
     pub(crate) fn concerned(&self) -> Cow<'_, [ClientId]> {
         let mut lists: Vec<&Arc<[ClientId]>> = self.waiting.iter().map(|change| &change.concerned).collect();
-        // Those of one change after the other are often one list.
+        // Consecutive changes often share one list.
         lists.dedup_by(|next, list| Arc::ptr_eq(next, list));
         if let [list] = &*lists {
             return Cow::Borrowed(list);
@@ -122,8 +125,8 @@ impl Tracker {
         clients.into_iter().collect()
     }
 
-    /// Takes in how far those clients are. Returns the changes of which something is to be said: each when it is in force, and before that once when
-    /// it is late.
+    /// Applies the progress of clients. Returns the changes that must be reported: each change when it is in
+    /// force, and before that once when it is late.
     pub(crate) fn settle(&mut self, progress: &[Progress], now: SystemTime) -> Vec<Arc<Change>> {
         let by_client: HashMap<ClientId, &Progress> =
             progress.iter().map(|progress| (progress.client, progress)).collect();
@@ -172,14 +175,14 @@ impl Tracker {
     }
 }
 
-/// Notes a refusal with a change that it is of.
+/// Notes a refusal at its change.
 fn note(refusal: &Refusal, change: &Change) {
     if refusal.is_of(change.revision, change.types_of(refusal.client)) {
         change.refused_by.lock().add(refusal.client, refusal.ty, Some(&refusal.connection));
     }
 }
 
-/// Notes with a change who refuses it at the moment.
+/// Notes the clients that refuse a change at present.
 fn note_refusing<'a>(change: &Change, there: impl Iterator<Item = (&'a Progress, Types)>) {
     let mut refused_by = change.refused_by.lock();
     for (client, types) in there {

@@ -1,4 +1,4 @@
-//! One publication: what changed by whom, and whom it concerns.
+//! Change of one publication: its items, their sources, and the clients that it concerns.
 
 use super::{Began, Lacking, Outcome, Published, RefusedBy};
 use crate::registries::REGISTRATION;
@@ -13,40 +13,41 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
-/// Items that are kept of one publication; of more, how many.
+/// Limit on the items that are kept of a publication; further ones are counted.
 const ITEMS: usize = 100;
-/// Origins that are named of one item, and addresses.
+/// Limit on the origins, and on the addresses, that are named of an item.
 const NAMES: usize = 5;
 
-/// What a publication changed.
+/// Change of a publication.
 pub(crate) struct Change {
-    /// Its revision: the id of the change in logs, metrics and the API.
+    /// Revision: the id of the change in logs, metrics and the API.
     pub(crate) revision: u64,
-    /// When it was published.
+    /// Time of the publication.
     pub(crate) at: SystemTime,
-    /// What was before that.
+    /// Times of the steps before the publication.
     pub(crate) before_that: Began,
-    /// What changed, configuration first.
+    /// Changed items, configuration first.
     pub(crate) items: Vec<Item>,
-    /// Further items.
+    /// Number of further items.
     pub(crate) more: usize,
-    /// Whether it is the first one, with all that there was at the start.
+    /// True for the first change, which has everything that was read at the start.
     pub(crate) is_first: bool,
-    /// The clients that it concerns, in order.
+    /// Clients that the change concerns, in order.
     pub(crate) concerned: Arc<[ClientId]>,
-    /// By which types: of each of them, or only one for all.
+    /// Types by which it concerns each client; a single entry counts for all of them.
     pub(crate) types: Box<[Types]>,
-    /// What became of it; `None` while some may still acknowledge it.
+    /// Outcome; `None` while clients may still acknowledge the change.
     pub(crate) outcome: Mutex<Option<Outcome>>,
-    /// Who lacks it: at first all that it concerns.
+    /// Numbers of clients that lack the change: at first all that it concerns.
     pub(crate) lacking: Mutex<Lacking>,
-    /// Clients that refused it.
+    /// Clients that refused the change.
     pub(crate) refused_by: Mutex<RefusedBy>,
-    /// Whether it was late.
+    /// True if the change was reported as late.
     pub(crate) was_late: AtomicBool,
 }
 
-/// Clients in order, and by which types something concerns them: one set where all have the same.
+/// Returns the sorted clients, and the types by which a change concerns them: a single set if all have the
+/// same.
 fn split(mut concerned: Vec<Concerned>) -> (Vec<ClientId>, Box<[Types]>) {
     concerned.sort_unstable_by_key(|one| one.client);
     concerned.dedup_by(|next, first| {
@@ -64,7 +65,7 @@ fn split(mut concerned: Vec<Concerned>) -> (Vec<ClientId>, Box<[Types]>) {
     (concerned.into_iter().map(|one| one.client).collect(), types)
 }
 
-/// What happened to something.
+/// Kind of change to an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Added,
@@ -81,7 +82,7 @@ impl Action {
         }
     }
 
-    /// `None` where nothing was and nothing is.
+    /// Returns `None` for an item that neither existed nor exists.
     fn of(was: bool, is: bool) -> Option<Self> {
         match (was, is) {
             (false, false) => None,
@@ -92,48 +93,48 @@ impl Action {
     }
 }
 
-/// What kind of thing changed.
+/// Kind of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ItemKind {
-    /// An object.
     Object(ObjectKey),
-    /// A service, gateways between networks, a right: what registries and sources make, and changes seldom.
+    /// A service, gateways between networks, or an access right: made by registries and sources, and rarely
+    /// changed.
     Made,
-    /// Endpoints, which come and go.
+    /// Endpoints, which change often.
     Endpoints,
 }
 
-/// Something that changed.
+/// Object, service or endpoints that a publication changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Item {
-    /// `VirtualService shop/catalog`, `service catalog.shop.svc.cluster.local`, `endpoints of ...`.
+    /// Name: `VirtualService shop/catalog`, `service catalog.shop.svc.cluster.local`, `endpoints of ...`.
     pub(crate) what: Arc<str>,
-    /// What kind of thing it is.
+    /// Kind of the item.
     pub(crate) kind: ItemKind,
-    /// What happened to it.
+    /// Kind of the change.
     pub(crate) action: Action,
-    /// The source: a file and line, a cluster, a registry.
+    /// Source: file and line, cluster, or registry.
     pub(crate) source: Arc<str>,
-    /// `metadata.generation`, where the source has one: the `observedGeneration` of the object's status.
+    /// `metadata.generation`, if the source has one: the `observedGeneration` of the object's status.
     pub(crate) generation: i64,
-    /// The objects or entries of registries that made it, where it is none itself.
+    /// Objects or entries of registries that made the item, if it is not an object itself.
     pub(crate) made_by: Vec<Arc<str>>,
-    /// What differs, in a few words; empty for objects.
+    /// Short description of the difference; empty for objects.
     pub(crate) detail: String,
 }
 
 impl Item {
-    /// Whether it is configuration: an object or a service, and not endpoints that come and go.
+    /// True for configuration: objects and services, but not endpoints.
     pub(crate) fn is_configuration(&self) -> bool {
         self.kind != ItemKind::Endpoints
     }
 
-    /// Whether only some of the objects that made it are named.
+    /// True if `made_by` may lack some of the objects that made the item.
     pub(crate) fn names_few(&self) -> bool {
         self.made_by.len() >= NAMES
     }
 
-    /// Whether an object is meant by a text such as `VirtualService shop/catalog`.
+    /// True if the item is the object, such as `VirtualService shop/catalog`, or was made by it.
     pub(crate) fn concerns(&self, object: &str) -> bool {
         &*self.what == object || self.made_by.iter().any(|made_by| &**made_by == object)
     }
@@ -150,7 +151,8 @@ impl fmt::Display for Item {
 }
 
 impl Change {
-    /// Reads what a publication changed. `last`: whom the one before concerned, which are often the same.
+    /// Computes the change of a publication. `last` are the clients that the previous change concerned; an
+    /// equal list is shared.
     pub(super) fn new(published: Published, last: Option<Arc<[ClientId]>>, is_first: bool) -> Self {
         let Published { revision, at, before_that, before, world, changes, concerned } = published;
         let (concerned, types) = split(concerned);
@@ -173,12 +175,12 @@ impl Change {
         }
     }
 
-    /// Whether some of it is configuration.
+    /// True if an item is configuration.
     pub(crate) fn is_configuration(&self) -> bool {
         self.items.iter().any(Item::is_configuration)
     }
 
-    /// True if all of it comes from clients that register themselves.
+    /// True if all items come from clients that register themselves.
     pub(crate) fn is_registration(&self) -> bool {
         let of_clients = |item: &Item| {
             let mut sources = item.source.split(", ").map(|source| source.split('/').next());
@@ -187,17 +189,17 @@ impl Change {
         self.more == 0 && !self.items.is_empty() && self.items.iter().all(of_clients)
     }
 
-    /// The clients that it concerns, each with the types by which it does.
+    /// Returns the clients that the change concerns, with the types.
     pub(crate) fn concerned(&self) -> impl Iterator<Item = (ClientId, Types)> {
         self.concerned.iter().enumerate().map(|(place, client)| (*client, self.types_at(place)))
     }
 
-    /// The types by which it concerns a client: none where it does not.
+    /// Returns the types by which the change concerns a client; none if it does not.
     pub(crate) fn types_of(&self, client: ClientId) -> Types {
         self.concerned.binary_search(&client).map_or_else(|_| Types::default(), |place| self.types_at(place))
     }
 
-    /// Bytes of the list of those that it concerns.
+    /// Returns the bytes of the list of clients.
     pub(super) fn bytes_of_clients(&self) -> usize {
         size_of_val(&*self.concerned) + size_of_val(&*self.types)
     }
@@ -209,8 +211,8 @@ impl Change {
         }
     }
 
-    /// What somebody changed, so many at most, and how many besides: the objects, or, where there are none, what registries and
-    /// sources made.
+    /// Returns at most `most` names of changed objects, and the number of further ones. A change without
+    /// objects returns the items made by registries and sources.
     pub(crate) fn named(&self, most: usize) -> (Vec<&str>, usize) {
         let objects = || self.items.iter().filter(|item| matches!(item.kind, ItemKind::Object(_)));
         let (named, all): (Vec<&Item>, usize) = match objects().count() {
@@ -221,7 +223,7 @@ impl Change {
         (named.into_iter().map(|item| &*item.what).collect(), more)
     }
 
-    /// What changed, in one line.
+    /// Summarizes the change in one line.
     pub(crate) fn summary(&self) -> String {
         const FEW: usize = 3;
         if self.is_first {
@@ -239,7 +241,7 @@ impl Change {
         }
     }
 
-    /// The sources of it, in one line.
+    /// Returns the sources of the change in one line.
     pub(crate) fn sources(&self) -> String {
         const FEW: usize = 3;
         let sources: BTreeSet<&str> =
@@ -260,7 +262,7 @@ fn items(before: &World, world: &World, changes: &ChangeSet) -> (Vec<Item>, usiz
     (items, all().count().saturating_sub(ITEMS))
 }
 
-/// Facts that are items. Workloads are not: what follows from them is.
+/// True for facts that are items. Workloads are not, but their endpoints are.
 fn is_shown(fact: &Fact) -> bool {
     matches!(
         fact,
@@ -362,7 +364,7 @@ fn endpoints(key: &ServiceKey, before: &World, world: &World) -> Option<Item> {
     })
 }
 
-/// The endpoints of the one that the other has not. Shards that stay are one allocation, and are not looked into.
+/// Returns the endpoints of `one` that `other` lacks. Shards that share their allocation are skipped.
 fn only_in<'a>(
     one: Option<&'a Arc<ServiceEndpoints>>,
     other: Option<&'a Arc<ServiceEndpoints>>,
@@ -374,7 +376,7 @@ fn only_in<'a>(
     only.collect()
 }
 
-/// The endpoints of a shard that another state of it has not. Those that stay keep their pointers.
+/// Returns the endpoints of a shard that another state of it lacks. Unchanged endpoints have equal pointers.
 pub(super) fn only_in_shard<'a>(
     one: &'a Arc<[Arc<Endpoint>]>,
     other: Option<&Arc<[Arc<Endpoint>]>>,
@@ -395,12 +397,12 @@ fn names<'a>(origins: impl Iterator<Item = &'a Origin>) -> Vec<Arc<str>> {
     distinct.into_iter().take(NAMES).map(|origin| name(origin).into()).collect()
 }
 
-/// An object as people name it, without its cluster.
+/// Returns the name of an object for people, without its cluster.
 fn name(origin: &Origin) -> String {
     origin.as_object().map_or_else(|| origin.to_string(), |from| from.object.to_string())
 }
 
-/// Which clusters or registries things come from.
+/// Returns the clusters or registries of origins, in one line.
 fn sources<'a>(origins: impl Iterator<Item = &'a Origin>) -> Arc<str> {
     let source = |origin: &Origin| match origin {
         Origin::Object(from) => from.cluster.to_string(),

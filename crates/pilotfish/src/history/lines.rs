@@ -5,41 +5,41 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Lines of single changes in one [`SPAN`].
+/// Limit on the lines for single changes in one [`SPAN`].
 const LINES: u32 = 20;
 const SPAN: Duration = Duration::from_secs(10);
 
-/// A line that is due.
+/// Log line that is due.
 pub(crate) enum Line {
-    /// Of one change.
+    /// Line of one change.
     One(Arc<Change>),
-    /// Of several.
+    /// Line of several changes.
     Many(Many),
 }
 
-/// Changes that share a line.
+/// Summary of changes that share a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Many {
-    /// The oldest revision and the newest.
+    /// Oldest and newest revision.
     pub(crate) revisions: (u64, u64),
-    /// How many changes.
+    /// Number of changes, each counted once.
     pub(crate) changes: u64,
-    /// How many of them have configuration.
+    /// Number of changes with configuration.
     pub(crate) configuration: u64,
     /// Number of changes by clients that register themselves.
     pub(crate) registrations: u64,
-    /// How long the slowest of those took that are in force.
+    /// Longest time until a change was in force, among those that are.
     pub(crate) slowest: Duration,
-    /// How many were not in force everywhere.
+    /// Number of changes that were not in force everywhere.
     pub(crate) late: u64,
     /// Number of changes that some client refused.
     pub(crate) refused: u64,
-    /// What the newest one changed.
+    /// Summary of the newest change.
     pub(crate) newest: String,
 }
 
-/// Decides which changes get a line of their own: those with configuration, twenty in ten seconds. The others, and what clients register,
-/// share one at the end of that time.
+/// Rate limit of the change log. Changes with configuration get their own line, up to twenty in ten seconds.
+/// Other changes, and those by self-registering clients, share one line at the end of that time.
 #[derive(Default)]
 pub(crate) struct ChangeLog {
     since: Option<Instant>,
@@ -48,7 +48,7 @@ pub(crate) struct ChangeLog {
 }
 
 impl ChangeLog {
-    /// Takes in a change of which it is known what became of it.
+    /// Adds a change with a known outcome.
     pub(crate) fn add(&mut self, change: &Arc<Change>, now: Instant) -> Option<Line> {
         if change.is_first {
             return None;
@@ -60,7 +60,7 @@ impl ChangeLog {
         let outcome = change.outcome.lock().clone();
         let is_late = matches!(outcome, Some(Outcome::Late { .. }));
         let is_refused = matches!(outcome, Some(Outcome::Refused { .. }));
-        // It has had a line, and gets another one when it is in force.
+        // A late change already had a line, and gets another one when it is in force.
         let was_late = !is_late && change.was_late.load(Ordering::Relaxed);
         let is_registration = change.is_registration();
         let is_configuration = change.is_configuration() && !is_registration;
@@ -72,7 +72,7 @@ impl ChangeLog {
         let many =
             self.many.get_or_insert_with(|| Many { revisions: (revision, revision), ..Many::default() });
         many.revisions = (many.revisions.0.min(revision), many.revisions.1.max(revision));
-        // Each counts once.
+        // A late change was counted before.
         many.changes += u64::from(!was_late);
         many.configuration += u64::from(is_configuration && !was_late);
         many.registrations += u64::from(is_registration && !was_late);
@@ -87,7 +87,7 @@ impl ChangeLog {
         None
     }
 
-    /// The line that many changes share, once it is due.
+    /// Returns the shared line of several changes, once it is due.
     pub(crate) fn due(&mut self, now: Instant) -> Option<Line> {
         let since = self.since?;
         if self.many.is_none() || now.saturating_duration_since(since) < SPAN {
@@ -97,7 +97,7 @@ impl ChangeLog {
         self.many.take().map(Line::Many)
     }
 
-    /// Whether a line will be due.
+    /// True if a line will be due.
     pub(crate) fn is_waiting(&self) -> bool {
         self.many.is_some()
     }

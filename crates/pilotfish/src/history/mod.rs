@@ -30,35 +30,35 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::sync::Notify;
 
-/// Bytes that are kept where nothing else is said.
+/// Default limit of kept bytes.
 pub(crate) const DEFAULT_BYTES: usize = 32 << 20;
 
-/// Changes that are kept without the way back, whatever the budget.
+/// Number of changes that are kept without their undo values, independent of the budget.
 const RECENT: usize = pilotfish_admin::CHANGES;
 
-/// Changes, as far back as the budget of bytes allows.
+/// History of changes within a budget of bytes.
 pub(crate) struct History {
-    /// Publications that are not taken in yet, the oldest first.
+    /// Publications that have not been processed, the oldest first.
     noted: Mutex<VecDeque<Published>>,
-    /// Held while they are taken in, so that they come in order.
+    /// Held during processing, to keep the publications in order.
     turn: Mutex<()>,
     kept: Mutex<Kept>,
     /// Refusals that the tracker has not taken yet.
     refusals: Mutex<refusals::Inbox>,
-    /// Told of each change.
+    /// Notified of each change.
     news: Notify,
 }
 
 struct Kept {
     budget: usize,
     bytes: usize,
-    /// The newest last, without a gap.
+    /// Entries with consecutive revisions, the newest last.
     entries: VecDeque<Entry>,
-    /// The last changes, the newest first, which the dashboard shows even where nothing fits into the budget.
+    /// Last changes, the newest first, which the dashboard shows even if no entry fits into the budget.
     recent: VecDeque<Arc<Change>>,
-    /// The oldest revision whose world can be made.
+    /// Oldest revision whose world can be restored.
     oldest: u64,
-    /// What the tracker has not taken yet.
+    /// Changes that the tracker has not taken yet.
     untracked: Vec<Arc<Change>>,
     world: Arc<World>,
     revision: u64,
@@ -66,60 +66,53 @@ struct Kept {
 
 struct Entry {
     change: Arc<Change>,
-    /// Makes the world before of the world after.
+    /// Updates that restore the previous world from the next one.
     undo: Arc<[Update]>,
     bytes: usize,
 }
 
-/// Publications that wait to be taken in. With more, who notes them does that.
+/// Limit on the publications that wait for processing. Beyond it, the control loop processes them itself.
 pub(crate) const NOTED: usize = 64;
-/// Changes that wait for the tracker. More are not watched: it is behind by seconds.
+/// Limit on the changes that wait for the tracker. Further ones are not tracked, because it is behind by
+/// seconds.
 const UNTRACKED: usize = 4_096;
 
-/// The times before a publication, as they are shown.
+/// Times of the steps before a publication, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Began {
-    /// The first of its events arrived.
+    /// Arrival of its first event.
     pub(crate) received: SystemTime,
-    /// Nothing more was waited for.
+    /// End of the debounce, and start of the computation.
     pub(crate) computing: SystemTime,
 }
 
-/// Something that was published.
+/// Publication of a world.
 pub(crate) struct Published {
-    /// Its revision.
     pub(crate) revision: u64,
-    /// When.
+    /// Time of the publication.
     pub(crate) at: SystemTime,
-    /// What was before that.
+    /// Times of the steps before the publication.
     pub(crate) before_that: Began,
-    /// The world before.
+    /// World before the publication.
     pub(crate) before: Arc<World>,
-    /// The world now.
     pub(crate) world: Arc<World>,
-    /// What differs.
+    /// Differences between the two worlds.
     pub(crate) changes: ChangeSet,
-    /// The clients that it concerns, and by which types.
+    /// Clients that the publication concerns, with the types.
     pub(crate) concerned: Vec<Concerned>,
 }
 
-/// A revision that is not kept (any more).
+/// Revision that is not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotKept {
-    /// It was, or would have been.
+    /// The revision is older than the kept ones.
     Forgotten {
-        /// The revision that was asked for.
         revision: u64,
-        /// The oldest that there is.
+        /// Oldest revision that is kept.
         oldest: u64,
     },
-    /// It is not published yet.
-    Unknown {
-        /// The revision that was asked for.
-        revision: u64,
-        /// The newest that there is.
-        newest: u64,
-    },
+    /// The revision has not been published yet.
+    Unknown { revision: u64, newest: u64 },
 }
 
 impl fmt::Display for NotKept {
@@ -142,7 +135,7 @@ impl Default for History {
 }
 
 impl History {
-    /// Keeps nothing yet, and that many bytes at most.
+    /// Returns an empty history that keeps at most `budget` bytes.
     pub(crate) fn new(budget: usize) -> Self {
         let kept = Kept {
             budget,
@@ -163,14 +156,15 @@ impl History {
         }
     }
 
-    /// Keeps that many bytes at most from now on.
+    /// Changes the limit of kept bytes.
     pub(crate) fn set_budget(&self, bytes: usize) {
         let mut kept = self.kept();
         kept.budget = bytes;
         kept.forget();
     }
 
-    /// Notes a publication. The control loop has others to serve: what changed is read by the tracker's task or by who asks first.
+    /// Queues a publication. Its change is computed by the tracker's task or by the first reader, to keep the
+    /// work out of the control loop.
     pub(crate) fn note(&self, published: Published) {
         let waiting = {
             let mut noted = self.noted.lock();
@@ -183,17 +177,18 @@ impl History {
         self.news.notify_one();
     }
 
-    /// Notes that a client refused a response. Called from streams' tasks: costs an allocation.
+    /// Queues a refusal. Called from the tasks of streams, so it costs no more than an allocation.
     pub(crate) fn refused(&self, refusal: Refusal) {
         self.refusals.lock().add(refusal);
     }
 
-    /// Takes out the refusals since the last call.
+    /// Takes the refusals since the last call.
     pub(crate) fn refusals(&self) -> VecDeque<Refusal> {
         self.refusals.lock().take()
     }
 
-    /// Takes in what was noted. What it costs is proportional to the objects and shards of endpoints that differ.
+    /// Processes queued publications. The cost is proportional to the number of changed objects and shards of
+    /// endpoints.
     fn take_in(&self) {
         let _turn = self.turn.lock();
         loop {
@@ -203,7 +198,7 @@ impl History {
         }
     }
 
-    /// What is kept, with everything that was noted.
+    /// Locks the kept changes after processing queued publications.
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.take_in();
         self.kept.lock()
@@ -212,12 +207,12 @@ impl History {
     fn keep(&self, published: Published) {
         let Published { revision, before, world, changes, .. } = &published;
         let (revision, world) = (*revision, world.clone());
-        // Before the first there was nothing that anybody asks for.
+        // The world before the first publication is empty, so no request needs it.
         let is_first = before.revision() == 0;
         let undo: Arc<[Update]> = if is_first {
             Arc::default()
         } else {
-            // A key that was replaced is not to be found in memory: earlier revisions have the Secrets of now.
+            // Replaced private keys must not stay in memory, so earlier revisions have the current Secrets.
             let undo = world.updates_to(before, changes).into_iter();
             undo.filter(|update| !is_secret(update)).collect()
         };
@@ -240,16 +235,16 @@ impl History {
             kept.untracked.push(change);
         }
         drop(kept);
-        // The tracker may have looked while somebody else took this in.
+        // The tracker may have found the queue empty while another reader processed this publication.
         self.news.notify_one();
     }
 
-    /// Takes out what is to be tracked, as soon as there is something. Nothing is lost when it is not waited for any more.
+    /// Waits for changes that the tracker has not taken, and takes them. Cancel-safe.
     pub(crate) async fn untracked(self: &Arc<Self>) -> Vec<Arc<Change>> {
         loop {
             let is_noted = !self.noted.lock().is_empty();
             if is_noted {
-                // Many services may have changed at once, and streams are served by this thread.
+                // A large change takes time, and this thread also serves streams.
                 let history = self.clone();
                 let taken = tokio::task::spawn_blocking(move || history.take_in()).await;
                 taken.unwrap_or_else(|error| tracing::error!(%error, "a change is missing in the history"));
@@ -262,29 +257,29 @@ impl History {
         }
     }
 
-    /// The changes that are kept, the newest first.
+    /// Returns the kept changes, the newest first.
     pub(crate) fn changes(&self) -> Vec<Arc<Change>> {
         self.kept().entries.iter().rev().map(|entry| entry.change.clone()).collect()
     }
 
-    /// The last changes, the newest first: [`RECENT`] at most, whatever else is kept.
+    /// Returns the last changes, at most [`RECENT`], the newest first, independent of the budget.
     pub(crate) fn recent(&self) -> Vec<Arc<Change>> {
         self.kept().recent.iter().cloned().collect()
     }
 
-    /// The oldest revision whose world can be made, and the newest.
+    /// Returns the oldest revision whose world can be restored, and the newest.
     pub(crate) fn span(&self) -> (u64, u64) {
         let kept = self.kept();
         (kept.oldest.min(kept.revision), kept.revision)
     }
 
-    /// Bytes that are kept, about, and how many may be.
+    /// Returns the estimated bytes that are kept, and their limit.
     pub(crate) fn bytes(&self) -> (usize, usize) {
         let kept = self.kept();
         (kept.bytes, kept.budget)
     }
 
-    /// The change that made a revision.
+    /// Returns the change of a revision.
     pub(crate) fn change(&self, revision: u64) -> Result<Arc<Change>, NotKept> {
         let kept = self.kept();
         let found = kept.entries.iter().rev().find(|entry| entry.change.revision == revision);
@@ -294,7 +289,7 @@ impl History {
         })
     }
 
-    /// The world of a revision.
+    /// Restores the world of a revision.
     pub(crate) fn world_at(&self, revision: u64) -> Result<Arc<World>, NotKept> {
         let (newest, undo): (Arc<World>, Vec<Arc<[Update]>>) = {
             let kept = self.kept();
@@ -307,7 +302,7 @@ impl History {
             let since = kept.entries.iter().rev().take_while(|entry| entry.change.revision > revision);
             (kept.world.clone(), since.map(|entry| entry.undo.clone()).collect())
         };
-        // Nothing is locked: to go far back takes its time.
+        // The lock is released here, because restoring an old world takes time.
         let mut writer = WorldWriter::at(&newest);
         for update in undo.iter().flat_map(|undo| undo.iter()) {
             writer.apply(update.clone());
@@ -316,18 +311,17 @@ impl History {
     }
 }
 
-/// Worlds one after the other.
+/// Consecutive worlds, as a first one and the updates to the others.
 pub(crate) struct Steps {
-    /// The first.
     pub(crate) base: Arc<World>,
-    /// Its revision.
+    /// Revision of the first world.
     pub(crate) revision: u64,
-    /// What leads to each later one.
+    /// Updates that lead to each later world.
     pub(crate) updates: Vec<(Arc<Change>, Vec<Update>)>,
 }
 
 impl History {
-    /// The worlds since a revision; `None` for the oldest that is kept.
+    /// Returns the worlds since a revision; `None` stands for the oldest kept one.
     pub(crate) fn steps(&self, from: Option<u64>) -> Result<Steps, NotKept> {
         let revision = from.unwrap_or_else(|| self.span().0);
         let (newest, since) = {
@@ -363,7 +357,7 @@ fn is_secret(update: &Update) -> bool {
     }
 }
 
-/// The fact that an update is about.
+/// Returns the fact that an update changes.
 fn fact_of(update: &Update) -> Fact {
     match update {
         Update::Services(key, _) => Fact::Service(key.clone()),
@@ -378,7 +372,7 @@ fn fact_of(update: &Update) -> Fact {
 }
 
 impl Kept {
-    /// Drops the oldest until what is left is within the budget.
+    /// Drops the oldest entries until the rest is within the budget.
     fn forget(&mut self) {
         while self.bytes > self.budget
             && let Some(entry) = self.entries.pop_front()

@@ -6,29 +6,28 @@ use pilotfish_xds::{ClientId, Nack, Types};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Refusals that wait for the tracker. Of more, the oldest are dropped: the tracker still sees who refuses at
-/// the moment.
+/// Limit on the refusals that wait for the tracker. Beyond it the oldest are dropped; the tracker still sees
+/// the clients that refuse at present.
 const WAITING: usize = 1_024;
-/// Clients that are named of those that refused a change.
+/// Limit on the clients that are named as having refused a change.
 const NAMED: usize = 20;
 
-/// A response that a client refused.
+/// Refusal of a response by a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// Client that refused the response.
     pub(crate) client: ClientId,
     /// Connection id, as in logs.
     pub(crate) connection: Arc<str>,
-    /// The type of its resources.
+    /// Type of the response's resources.
     pub(crate) ty: ResourceType,
-    /// The newest revision that the client had accepted of the type.
+    /// Newest revision of the type that the client had accepted.
     pub(crate) after: u64,
-    /// The revision of the response.
+    /// Revision of the response.
     pub(crate) until: u64,
 }
 
 impl Refusal {
-    /// True if a change of that revision, which concerns the client by `types`, was in the response.
+    /// True if the response contained the change of that revision, which concerns the client by `types`.
     pub(super) fn is_of(&self, revision: u64, types: Types) -> bool {
         self.after < revision && revision <= self.until && types.contains(self.ty)
     }
@@ -51,7 +50,7 @@ impl From<&Nack<'_>> for Refusal {
 pub(super) struct Inbox(VecDeque<Refusal>);
 
 impl Inbox {
-    /// Adds a refusal. A client that repeats itself adds nothing.
+    /// Adds a refusal, unless it repeats the last one.
     pub(super) fn add(&mut self, refusal: Refusal) {
         if self.0.back() == Some(&refusal) {
             return;
@@ -67,11 +66,11 @@ impl Inbox {
     }
 }
 
-/// The clients that refused a change.
+/// Clients that refused a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RefusedBy {
     clients: BTreeSet<(ClientId, ResourceType)>,
-    /// The connections of the first of them, with the type that each refused.
+    /// Connections of the first clients, with the type that each refused.
     pub(crate) connections: Vec<(Arc<str>, ResourceType)>,
 }
 

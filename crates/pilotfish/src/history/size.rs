@@ -1,31 +1,32 @@
-//! About how many bytes are kept because of a change: of what the newest world does not have any more.
+//! Estimated bytes that are kept because of a change: of values that the newest world no longer has.
 
 use super::Change;
 use super::change::only_in_shard;
 use pilotfish_model::{Endpoint, EndpointAttributes, Object, Service, Update, Workload, World};
 use std::io;
 
-/// Of one key, name or allocation.
+/// Estimated bytes of a key, name or allocation.
 const SMALL: usize = 128;
-/// Texts, labels and counters of an endpoint, a workload or a service, beside the struct. Most of an endpoint's are shared.
+/// Estimated bytes of the texts, labels and counters of an endpoint, a workload or a service beside the
+/// struct. Most of an endpoint's are shared.
 const ENDPOINT: usize = 256;
 const WORKLOAD: usize = 1_024;
 const SERVICE: usize = 2_048;
-/// Typed content takes more than its JSON: absent fields, maps, counters.
+/// Factor between typed content and its JSON, for absent fields, maps and counters.
 const OF_JSON: usize = 4;
 const OBJECT: usize = 2_048;
 
-/// Bytes of a change without the way back.
+/// Returns the bytes of a change without the values to undo it.
 pub(super) fn of_change(change: &Change) -> usize {
     let item = |item: &super::Item| {
         let names: usize = item.made_by.iter().map(|name| name.len() + SMALL).sum();
         size_of::<super::Item>() + item.what.len() + item.source.len() + item.detail.len() + names
     };
-    // A list of clients that the next change has, too, counts twice: they are few where it is not the same again.
+    // A list of clients that the next change shares counts twice, which is acceptable for an estimate.
     size_of::<Change>() + SMALL + change.items.iter().map(item).sum::<usize>() + change.bytes_of_clients()
 }
 
-/// Bytes of a value that a change took away from `after`.
+/// Returns the bytes of a value that a change removed or replaced in `after`.
 pub(super) fn of(update: &Update, after: &World) -> usize {
     SMALL
         + match update {
@@ -45,10 +46,10 @@ pub(super) fn of(update: &Update, after: &World) -> usize {
         }
 }
 
-/// Bytes of an object, by its JSON.
+/// Estimates the bytes of an object by its JSON.
 fn of_object(object: &Object) -> usize {
     let mut counted = Counted(0);
-    // A counter takes everything.
+    // Writing to a counter cannot fail.
     let _ = serde_json::to_writer(&mut counted, &pilotfish_config::spec_json(object));
     let annotations: usize = object.meta.annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
     OBJECT + OF_JSON * counted.0 + annotations

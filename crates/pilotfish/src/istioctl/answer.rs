@@ -1,4 +1,4 @@
-//! The answers.
+//! Answers to `istioctl`.
 
 use super::messages::{
     ClientConfig, ConfigDump, ConfigStatus, DynamicListener, GenericXdsConfig, ListenersConfigDump,
@@ -18,24 +18,23 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::sync::Semaphore;
 
-/// Bytes of an answer at most.
+/// Size limit of an answer in bytes.
 pub(super) const LARGEST: usize = 64 << 20;
-/// KiB of all answers that are made and not sent yet (`debug-answer-bytes`).
+/// Limit on the memory of all answers that have not been sent, in KiB (limit `debug-answer-bytes`).
 pub(super) const ALL_KIB: usize = 128 << 10;
 
-/// Answers questions, one after the other.
+/// Task that answers questions one after the other.
 pub(crate) struct Answerer {
-    /// The admin API.
+    /// Debug pages of the admin API.
     pub(crate) pages: Router,
-    /// The connected clients.
+    /// Connected clients and their streams.
     pub(crate) fanout: Arc<Fanout<Resources>>,
-    /// What makes resources.
     pub(crate) translator: Arc<Translator>,
-    /// What all answers share that are made and not sent yet.
+    /// Memory budget of all answers that have not been sent.
     pub(crate) budget: Budget,
 }
 
-/// What answers may take in memory, in KiB: those that clients are slow to take keep others from being made.
+/// Memory budget of answers in KiB. Answers to slow clients keep further ones from being made.
 pub(crate) struct Budget(Arc<Semaphore>);
 
 impl Default for Budget {
@@ -49,7 +48,7 @@ impl Budget {
         Self(Arc::new(Semaphore::new(kib)))
     }
 
-    /// An answer with its part of the budget: one that asks for patience where there is no room for it.
+    /// Returns an answer with its part of the budget; without room, a text that asks for a retry.
     pub(super) fn hold(&self, collection: Collection) -> Made {
         let bytes: usize =
             collection.values().map(|resource| resource.body.len() + resource.name.len()).sum();
@@ -61,12 +60,12 @@ impl Budget {
     }
 }
 
-/// Why an answer is not given.
+/// Texts in the place of an answer, with the reason.
 const LATER: &str = "too many answers wait to be taken (limit debug-answer-bytes): try again\n";
 const TOO_LARGE: &str = "the answer would be larger than 64 MiB (limit debug-answer-bytes): ask for less\n";
 
 impl Answerer {
-    /// Answers until nobody can ask any more.
+    /// Runs until all senders of questions are dropped.
     pub(crate) async fn run(self: Arc<Self>, mut questions: Queue) {
         while let Some(Question { subject, answer }) = questions.recv().await {
             let collection = match subject {
@@ -77,14 +76,14 @@ impl Answerer {
                     made.await.unwrap_or_default()
                 }
             };
-            // It is asked once. One whose client is gone is not kept for it.
+            // Each question has its own cell. An answer is dropped if its client has disconnected.
             let _ = answer.set(self.budget.hold(collection));
             drop(answer);
             self.fanout.publish_collections();
         }
     }
 
-    /// A debug page as it is shown to those on this machine, also where it says that there is none.
+    /// Returns a debug page as served to clients on this machine, also if it is an error page.
     async fn page(&self, path: &str) -> Collection {
         let (_, body) = pilotfish_admin::page(&self.pages, &format!("/debug/{path}"), LARGEST).await;
         let any = Any { type_url: "istio.io/debug".to_owned(), value: body.into() };
@@ -106,7 +105,7 @@ impl Answerer {
         }
     }
 
-    /// The sections of a dump, as the proxy's own admin port has them.
+    /// Returns the sections of a dump, as on the proxy's admin port.
     fn dump(&self, connections: &[ConnectionStatus], proxy: &str) -> Collection {
         let Some(connection) =
             connections.iter().find(|connection| crate::admin::is_named(connection, proxy))
@@ -118,7 +117,7 @@ impl Answerer {
         let read = |ty| resources_of(&self.translator, &client, connection, ty);
         let [clusters, endpoints, listeners, routes] = DUMPED.map(read);
         let all = [&clusters, &endpoints, &listeners, &routes];
-        // Before it is there a second time.
+        // Checked before the resources are copied.
         if all.into_iter().flatten().map(|resource| resource.body.len()).sum::<usize>() > LARGEST {
             return said(TOO_LARGE);
         }
@@ -138,16 +137,17 @@ impl Answerer {
     }
 }
 
-/// What a dump has, in the order of its sections.
+/// Types of a dump, in the order of its sections.
 const DUMPED: [ResourceType; 4] =
     [ResourceType::Cluster, ResourceType::Endpoint, ResourceType::Listener, ResourceType::Route];
 
-/// The one resource by which `istioctl` knows that it has to ask another replica. It takes an empty answer for the proxy's configuration.
+/// Returns the resource that makes `istioctl` ask another replica. It would take an empty answer for the
+/// proxy's configuration.
 fn not_connected() -> Collection {
     said(pilotfish_admin::NOT_CONNECTED)
 }
 
-/// A text in the place of an answer. `istioctl` shows it.
+/// Returns a text in the place of an answer, which `istioctl` prints.
 fn said(text: &str) -> Collection {
     let any = Any { type_url: "istio.io/debug".to_owned(), value: text.into() };
     [resource("config_dump".to_owned(), &any)].into_iter().collect()
@@ -168,7 +168,7 @@ fn packed(name: &str, message: &impl Message) -> Any {
     Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }
 }
 
-/// An answer of these resources, of which no more are made than may be sent.
+/// Returns an answer with these resources. Stops making them at the size limit.
 fn collection(resources: impl IntoIterator<Item = (String, Any)>) -> Collection {
     let (mut all, mut bytes) = (Collection::new(), 0_usize);
     for (name, any) in resources {

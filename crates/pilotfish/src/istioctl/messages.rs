@@ -1,10 +1,11 @@
-//! The messages that `istioctl` reads: `envoy/service/status/v3/csds.proto` and `envoy/admin/v3/config_dump_shared.proto`, as far as it does.
+//! Messages that `istioctl` reads: the fields that it uses of `envoy/service/status/v3/csds.proto` and
+//! `envoy/admin/v3/config_dump_shared.proto`.
 
 use pilotfish_proto::Any;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use prost::Message;
 
-/// `envoy.service.status.v3.ClientConfig`.
+/// Message `envoy.service.status.v3.ClientConfig`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ClientConfig {
     #[prost(message, optional, tag = "1")]
@@ -13,7 +14,7 @@ pub(super) struct ClientConfig {
     pub(super) generic_xds_configs: Vec<GenericXdsConfig>,
 }
 
-/// `envoy.service.status.v3.ClientConfig.GenericXdsConfig`.
+/// Message `envoy.service.status.v3.ClientConfig.GenericXdsConfig`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct GenericXdsConfig {
     #[prost(string, tag = "1")]
@@ -26,7 +27,7 @@ pub(super) struct GenericXdsConfig {
     pub(super) error_state: Option<UpdateFailureState>,
 }
 
-/// `envoy.service.status.v3.ConfigStatus`.
+/// Enum `envoy.service.status.v3.ConfigStatus`, as far as it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 pub(super) enum ConfigStatus {
     Unknown = 0,
@@ -36,7 +37,7 @@ pub(super) enum ConfigStatus {
     Error = 4,
 }
 
-/// `envoy.admin.v3.UpdateFailureState`.
+/// Message `envoy.admin.v3.UpdateFailureState`, error details only.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct UpdateFailureState {
     #[prost(message, optional, tag = "2")]
@@ -45,7 +46,7 @@ pub(super) struct UpdateFailureState {
     pub(super) details: String,
 }
 
-/// `google.protobuf.Timestamp`.
+/// Message `google.protobuf.Timestamp`, for prost.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(super) struct Timestamp {
     #[prost(int64, tag = "1")]
@@ -54,8 +55,8 @@ pub(super) struct Timestamp {
     pub(super) nanos: i32,
 }
 
-/// A resource of a dump with its version: `DynamicCluster`, `DynamicRouteConfig`, `DynamicEndpointConfig` and `DynamicListenerState`, whose
-/// first two fields are alike.
+/// Resource of a dump with its version: the common first two fields of `DynamicCluster`,
+/// `DynamicRouteConfig`, `DynamicEndpointConfig` and `DynamicListenerState`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Versioned {
     #[prost(string, tag = "1")]
@@ -64,7 +65,7 @@ pub(super) struct Versioned {
     pub(super) resource: Option<Any>,
 }
 
-/// `envoy.admin.v3.ListenersConfigDump.DynamicListener`.
+/// Message `envoy.admin.v3.ListenersConfigDump.DynamicListener`, active state only.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct DynamicListener {
     #[prost(string, tag = "1")]
@@ -73,14 +74,15 @@ pub(super) struct DynamicListener {
     pub(super) active_state: Option<Versioned>,
 }
 
-/// `envoy.admin.v3.ClustersConfigDump`, `RoutesConfigDump` and `EndpointsConfigDump`, whose lists have the same number.
+/// `envoy.admin.v3.ClustersConfigDump`, `RoutesConfigDump` and `EndpointsConfigDump`, whose lists have the
+/// same number.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ConfigDump {
     #[prost(message, repeated, tag = "3")]
     pub(super) dynamic: Vec<Versioned>,
 }
 
-/// `envoy.admin.v3.ListenersConfigDump`.
+/// Message `envoy.admin.v3.ListenersConfigDump`, dynamic listeners only.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ListenersConfigDump {
     #[prost(message, repeated, tag = "3")]

@@ -1,5 +1,5 @@
-//! What `istioctl` asks over xDS: the types `istio.io/debug`, `istio.io/debug/syncz`, `istio.io/debug/config_dump` and
-//! `istio.io/connections`.
+//! Requests of `istioctl` over xDS: the types `istio.io/debug`, `istio.io/debug/syncz`,
+//! `istio.io/debug/config_dump` and `istio.io/connections`.
 //!
 //! ```text
 //! stream ─ who may it? what is it? ─▶ Question ─ queue ─▶ the task that answers: debug pages, states of connections
@@ -7,7 +7,8 @@
 //!    └──────────────── a collection, once it is made ◀────────┘
 //! ```
 //!
-//! Who may see debug pages may ask. Whatever is not served ends the stream at once: `istioctl` would wait for it.
+//! Clients with access to debug pages may ask. Types that are not served end the stream at once, because
+//! `istioctl` would wait for an answer.
 
 mod answer;
 mod messages;
@@ -23,75 +24,75 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::mpsc;
 
-/// Types of tools begin with this; those of proxies do not.
+/// Prefix of the types of tools.
 const OF_TOOLS: &str = "istio.io/";
-/// Questions that wait for their answer.
+/// Capacity of the queue of questions.
 const WAITING: usize = 32;
 
-/// What is asked.
+/// Subject of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
-    /// A debug page: `syncz`, or `config_dump?proxyID=web-0.shop`.
+    /// Debug page: `syncz`, or `config_dump?proxyID=web-0.shop`.
     Page(String),
-    /// How far all connections are.
+    /// States of all connections.
     Syncz,
-    /// What one proxy gets.
+    /// Resources of one proxy.
     ConfigDump(String),
-    /// The nodes of all connections.
+    /// Nodes of all connections.
     Connections,
 }
 
-/// A question, and the place of its answer.
+/// Question with the cell for its answer.
 pub(crate) struct Question {
     pub(crate) subject: Subject,
     pub(crate) answer: Answer,
 }
 
-/// Empty until it is made.
+/// Cell of an answer; empty until the answer is made.
 pub(crate) type Answer = Arc<OnceLock<Made>>;
 
-/// An answer, and its part of what may be in memory.
+/// Answer with its part of the memory budget.
 #[derive(Clone, Debug)]
 pub(crate) struct Made {
     pub(crate) collection: Collection,
     pub(crate) held: Held,
 }
 
-/// Takes questions from streams.
+/// Queue of questions from streams.
 pub(crate) struct Questions {
-    /// Whether other machines may ask.
+    /// True if clients on other machines may ask.
     from_anywhere: bool,
-    /// Who answers, as `istioctl` reads it.
+    /// Identifier of this replica, as `istioctl` reads it.
     control_plane: String,
     queue: mpsc::Sender<Question>,
 }
 
-/// Whoever answers takes them from here.
+/// Receiving half, for [`Answerer`].
 pub(crate) type Queue = mpsc::Receiver<Question>;
 
-/// What is remembered of a client: its questions by type, until they are answered.
+/// State of a client: its open questions by type.
 pub(crate) struct Asker {
     allowed: Result<(), ConnectError>,
     asked: Mutex<BTreeMap<String, Answer>>,
 }
 
 impl Questions {
-    /// With `from_anywhere`, clients on other machines may ask as well.
+    /// Returns a queue. With `from_anywhere`, clients on other machines may ask, too.
     pub(crate) fn new(from_anywhere: bool) -> (Self, Queue) {
         let (queue, questions) = mpsc::channel(WAITING);
         let control_plane = control_plane(&replica_name(), env!("CARGO_PKG_VERSION"));
         (Self { from_anywhere, control_plane, queue }, questions)
     }
 
-    /// Who answers what is asked by that type, if it is one of tools.
+    /// Returns the identifier of this replica for types of tools.
     pub(crate) fn answerer(&self, type_url: &str) -> Option<&str> {
         type_url.starts_with(OF_TOOLS).then_some(&self.control_plane)
     }
 
-    /// A client connects.
+    /// Checks a connecting client's access.
     pub(crate) fn connect(&self, peer: &PeerInfo) -> Asker {
         let address = peer.address.parse::<SocketAddr>();
-        // A Unix socket is of this machine.
+        // Peers of a Unix socket are on this machine.
         let is_near = address.map_or(!peer.address.is_empty(), |address| is_this_machine(address.ip()));
         let is_local = is_near && !peer.is_forwarded;
         let refusal = || {
@@ -103,10 +104,10 @@ impl Questions {
         Asker { allowed, asked: Mutex::default() }
     }
 
-    /// Takes in a question. `false`: the type is none of tools.
+    /// Queues a question. Returns `false` if the type is not one of tools.
     ///
     /// # Errors
-    /// When the client may not ask, or there is no answer.
+    /// When the client has no access, the type is not served, or the queue is full.
     pub(crate) fn ask(&self, asker: &Asker, type_url: &str, names: &[&str]) -> Result<bool, ConnectError> {
         if !type_url.starts_with(OF_TOOLS) {
             return Ok(false);
@@ -114,14 +115,14 @@ impl Questions {
         asker.allowed.clone()?;
         let subject = subject(type_url, names).map_err(ConnectError::InvalidArgument)?;
         let answer = Answer::default();
-        // The types that are served are few.
+        // The map stays small, because few types are served.
         asker.asked.lock().insert(type_url.to_owned(), answer.clone());
         let busy = |_| ConnectError::Unavailable("too many questions wait for an answer: try again".into());
         self.queue.try_send(Question { subject, answer }).map_err(busy)?;
         Ok(true)
     }
 
-    /// The answer, which is handed over once; `None` for what is no question.
+    /// Takes the answer; `None` for types other than those of tools.
     pub(crate) fn answer(&self, asker: &Asker, type_url: &str) -> Option<CollectionState> {
         self.answerer(type_url)?;
         let mut asked = asker.asked.lock();
@@ -133,12 +134,13 @@ impl Questions {
     }
 }
 
-/// The identifier of a control plane in istiod's form. `istioctl` asks all replicas, shows who answered by `ID`, and keeps one answer of each.
+/// Returns the identifier of a control plane in istiod's format. `istioctl` asks all replicas, shows them by
+/// `ID`, and keeps one answer of each.
 fn control_plane(replica: &str, version: &str) -> String {
     serde_json::json!({"Component": "pilotfish", "ID": replica, "Info": {"version": version}}).to_string()
 }
 
-/// What a request asks.
+/// Parses the type and names of a request.
 fn subject(type_url: &str, names: &[&str]) -> Result<Subject, String> {
     match (type_url, names) {
         ("istio.io/debug", [page]) => {

@@ -1,4 +1,4 @@
-//! The lines of a record.
+//! Lines of a record.
 
 use super::Hashes;
 use pilotfish_config::extensions::WasmPlugin;
@@ -11,20 +11,17 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The form of records that this program writes and reads.
+/// Version of the format of records.
 pub(super) const FORMAT: u32 = 2;
 
-/// One line.
+/// Line of a record.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Line {
-    /// The first.
     Begin(Begin),
-    /// A proxy that was connected.
     Proxy(RecordedProxy),
-    /// What was published: everything in the first one, then what changed.
+    /// Publication: everything in the first one, changes in the others.
     Publish(Publish),
-    /// The last.
     End(End),
 }
 
@@ -32,7 +29,7 @@ pub(super) enum Line {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Begin {
     pub(super) format: u32,
-    /// The version of the program that wrote it.
+    /// Version of the program that wrote the record.
     pub(super) version: String,
     pub(super) at: String,
     pub(super) domain: ClusterDomain,
@@ -42,12 +39,12 @@ pub(super) struct Begin {
 #[serde(rename_all = "camelCase")]
 pub(super) struct RecordedProxy {
     pub(super) name: String,
-    /// Its `envoy.config.core.v3.Node`, encoded, in hexadecimal digits.
+    /// Encoded `envoy.config.core.v3.Node` of the proxy, in hexadecimal digits.
     pub(super) node: String,
-    /// Proven identities.
+    /// Identities that the connection proved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) identities: Vec<String>,
-    /// What it subscribes to by name of types that do not follow from others.
+    /// Subscriptions by name, of types whose names do not follow from other resources.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) names: BTreeMap<String, Vec<Arc<str>>>,
 }
@@ -64,18 +61,20 @@ pub(super) struct Publish {
 #[serde(rename_all = "camelCase")]
 pub(super) struct End {
     pub(super) revision: u64,
-    /// Of what proxies get at the end.
+    /// Hashes of the resources of proxies at the end.
     pub(super) hashes: Hashes,
-    /// Secrets that are left out.
+    /// Number of Secrets that are left out.
     pub(super) secrets: usize,
-    /// Objects that are left out because they are in force in a closed form, which JSON cannot say.
+    /// Number of objects that are left out because they are in force in a closed form, which JSON cannot
+    /// express.
     pub(super) closed: usize,
-    /// Proxies and types of which the running control plane sent something else: they depend on what is left out.
+    /// Proxies and types for which the running control plane sent other resources, because they depend on
+    /// objects that are left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) differ: Vec<String>,
 }
 
-/// [`Update`] as JSON.
+/// Serializable form of [`Update`].
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum RecordedUpdate {
@@ -90,10 +89,10 @@ pub(super) enum RecordedUpdate {
     SecretAccess(SecretReader, Option<bool>),
 }
 
-/// Text in the place of a value that is not recorded.
+/// Placeholder for a value that is not recorded.
 const REDACTED: &str = "redacted";
 
-/// The update without the values of env in WasmPlugins, where credentials are passed to plugins.
+/// Removes the values of `env` in WasmPlugins, which may be credentials for plugins.
 pub(super) fn redacted(update: Update) -> Update {
     let Update::Object(object) = &update else { return update };
     let Some(plugin) = object.typed::<WasmPlugin>() else { return update };
@@ -106,12 +105,11 @@ pub(super) fn redacted(update: Update) -> Update {
     Update::Object(Object::new((*object.meta).clone(), plugin))
 }
 
-/// Why an update is not in a record.
+/// Reason why an update is left out of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeftOut {
-    /// It has a Secret.
     Secret,
-    /// JSON cannot say it.
+    /// The object is in force in a closed form, which JSON cannot express.
     Closed,
 }
 

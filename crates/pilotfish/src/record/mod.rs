@@ -1,12 +1,13 @@
-//! A record: what a control plane had at a revision and what changed since, as lines of JSON, and its replay in a fresh one.
+//! Records of a control plane's content at a revision and of the changes since, as lines of JSON, and their
+//! replay in a fresh control plane.
 //!
 //! ```text
 //! History ─ worlds one after the other ─▶ begin, proxies, publications, end with hashes ─▶ a file
 //! a file ─▶ WorldWriter ─▶ Translator ─▶ what the same proxies get ─▶ the same hashes?
 //! ```
 //!
-//! A record is what a report of a defect attaches. Secrets are left out: hashes are those of what is sent without them, and the resource
-//! type that has them is left out of both sides.
+//! Records are attached to bug reports. Secrets are left out: hashes are computed without them, and their
+//! resource type is omitted on both sides.
 
 mod lines;
 mod replay;

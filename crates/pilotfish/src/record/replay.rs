@@ -1,4 +1,4 @@
-//! Replaying a record in a fresh control plane.
+//! Replay of a record in a fresh control plane.
 
 use super::lines::{Begin, End, FORMAT, Line, Publish, RecordedProxy};
 use super::{Hashes, hashes};
@@ -14,46 +14,43 @@ use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::sync::Arc;
 
-/// Bytes of a record that are read, and of one line of it.
+/// Size limit of a record, and of a line of it, in bytes.
 const LARGEST: u64 = 256 << 20;
 
-/// How a replay ended.
+/// Result of a replay.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Replayed {
-    /// The version of the program that wrote the record.
+    /// Version of the program that wrote the record.
     pub(crate) version: String,
-    /// The revisions of the record.
+    /// First revision of the record.
     pub(crate) from: u64,
-    /// The last one.
+    /// Last revision of the record.
     pub(crate) to: u64,
-    /// How many publications.
     pub(crate) publications: usize,
-    /// How many proxies.
     pub(crate) proxies: usize,
-    /// Whether everything is as the record says.
+    /// True if all hashes equal those of the record.
     pub(crate) same: bool,
-    /// Proxies and types that get something else here.
+    /// Proxies and types with other resources in the replay.
     pub(crate) differ: Vec<Difference>,
-    /// Proxies and types that got something else, because of what the record leaves out.
+    /// Proxies and types that got other resources from the recorded control plane, because of objects that
+    /// the record leaves out.
     pub(crate) unlike_then: Vec<String>,
-    /// Secrets and closed objects that the record leaves out.
+    /// Number of Secrets and closed objects that the record leaves out.
     pub(crate) left_out: usize,
 }
 
-/// A type that differs.
+/// Type of a proxy with other resources in the replay.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Difference {
-    /// The proxy.
     pub(crate) proxy: String,
-    /// The type.
     pub(crate) resource_type: String,
-    /// What the record says.
+    /// Hash in the record.
     pub(crate) recorded: String,
-    /// Step by step.
+    /// Hash after replaying all publications.
     pub(crate) replayed: String,
-    /// All at once, from the world at the end.
+    /// Hash of a translation of the last world alone.
     pub(crate) from_scratch: String,
 }
 
@@ -135,7 +132,8 @@ impl Replay {
         if self.from.is_none() {
             self.from = Some(publish.revision);
         }
-        // What proxies have is computed each time, so that the next publication has something to change.
+        // The resources of proxies are computed after each publication, so that the next one is an
+        // incremental update.
         drop(held(&self.translator, &self.subjects));
         Ok(())
     }
@@ -179,7 +177,7 @@ impl Replay {
     }
 }
 
-/// Reads hexadecimal digits.
+/// Decodes an even number of hexadecimal digits.
 fn bytes(digits: &str) -> Result<Vec<u8>> {
     let pair = |at: usize| digits.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
     if !digits.len().is_multiple_of(2) {

@@ -1,4 +1,4 @@
-//! Writing a record.
+//! Writer of records.
 
 use super::lines::{Begin, End, FORMAT, LeftOut, Line, Publish, RecordedProxy, RecordedUpdate, redacted};
 use super::{Hashes, hashes};
@@ -16,17 +16,18 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Bytes of a record at most.
+/// Size limit of a record in bytes.
 pub(crate) const LARGEST: usize = 48 << 20;
 
-/// A connected proxy.
+/// Connected proxy with the data for a record.
 pub(crate) struct Recordable {
     pub(crate) subject: Subject,
     pub(crate) node: Arc<Node>,
     pub(crate) identities: Vec<String>,
 }
 
-/// Writes what was at a revision, of those that are kept, and what changed since. `empty` has the settings of the translator that serves.
+/// Writes the world of a kept revision and the changes since. `empty` is a translator with the settings of
+/// the one that serves.
 ///
 /// # Errors
 /// When the revision is not kept, or the record would be too large.
@@ -75,12 +76,12 @@ fn recorded(proxy: &Recordable) -> RecordedProxy {
     }
 }
 
-/// What is written so far, and the world that it makes.
+/// Record in progress, and its world so far.
 #[derive(Default)]
 struct Record {
     out: Limited,
     writer: WorldWriter,
-    /// The objects that are left out.
+    /// Objects that are left out.
     secrets: BTreeSet<String>,
     closed: BTreeSet<String>,
 }
@@ -143,7 +144,7 @@ impl Record {
     }
 }
 
-/// Bytes that stay below a limit.
+/// Buffer with a size limit.
 #[derive(Default)]
 struct Limited(Vec<u8>);
 

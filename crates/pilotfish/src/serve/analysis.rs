@@ -1,4 +1,4 @@
-//! The analysis of the newest world, when there is time for it: objects that are valid and point at nothing.
+//! Background analysis of the newest world, which finds valid objects that refer to missing ones.
 //!
 //! ```text
 //! control loop ── worlds ─▶ (a pause) ─▶ Analyzer ── Findings ─▶ log, /ready, /debug/problemz, /api/v1/problems, status
@@ -17,16 +17,16 @@ use pilotfish_translate::{Analyzer, Completeness, Finding, Known};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long after a world it is looked at: proxies have theirs by then.
+/// Pause between a publication and its analysis, so that proxies get their resources first.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The longest time for which a world is not looked at.
+/// Maximum pause between analyses.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// How many times longer than looking took the next pause is: so much of a processor's time is left to others.
+/// Factor between the duration of an analysis and the next pause, to limit the processor time.
 const SHARE: u32 = 20;
-/// How long a review waits for the analysis of a world.
+/// Timeout of a webhook review that waits for the analysis of a world.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Analyses the newest world.
+/// Analyser of the newest world.
 pub(crate) struct Analysis {
     state: Mutex<State>,
     shared: Arc<Shared>,
@@ -50,7 +50,7 @@ impl Analysis {
         })
     }
 
-    /// Follows the worlds.
+    /// Returns the subsystem that analyses each new world.
     pub(super) fn subsystem(self: &Arc<Self>) -> Subsystem {
         let (analysis, follower) = (self.clone(), self.shared.follow());
         Subsystem::new("the analysis", StopOrder::Abort).task(|_| analysis.follow(follower))
@@ -67,9 +67,9 @@ impl Analysis {
         }
     }
 
-    /// Looks at a world; returns how long that took.
+    /// Analyses a world; returns the duration.
     fn look(&self, world: Arc<World>, changes: &ChangeSet) -> Duration {
-        // Only measured, for the next pause.
+        // Measured only for the length of the next pause.
         let started = Instant::now();
         let mut state = self.state.lock();
         let State { analyzer, world: newest } = &mut *state;
@@ -81,14 +81,16 @@ impl Analysis {
         started.elapsed()
     }
 
-    /// What may be taken for missing: not the services of a registry that never answered, nor Secrets where perhaps none may be read.
+    /// Returns the kinds of content that are complete, so that absent entries count as missing. Services are
+    /// incomplete while a registry has not answered, Secrets if they may not be readable.
     fn known(&self) -> Known {
         let waits = self.shared.registry_states().iter().any(|registry| !registry.synced);
         let partly_if = |partly| if partly { Completeness::Partly } else { Completeness::Whole };
         Known { services: partly_if(waits), secrets: partly_if(self.reads_cluster) }
     }
 
-    /// What would be found of an object that is not there yet. Nothing where the analysis is busy: nobody is kept waiting for warnings.
+    /// Returns the findings that an object would have if it were created. Empty if the analysis is busy, so
+    /// that warnings delay no API request.
     pub(super) fn of_object(&self, object: &Object) -> Vec<Finding> {
         let Some(mut state) = self.state.try_lock_for(PATIENCE) else { return Vec::new() };
         let State { analyzer, world } = &mut *state;

@@ -1,4 +1,5 @@
-//! Workloads that register themselves by connecting: the joint between proxies and `pilotfish_kube_writer::auto_registration`.
+//! Auto-registration of workloads that connect: the adapter between proxies and
+//! `pilotfish_kube_writer::auto_registration`.
 
 use super::sources::Sources;
 use super::subsystem::{StopOrder, Subsystem};
@@ -23,7 +24,7 @@ pub(crate) struct AutoRegistration {
 }
 
 impl AutoRegistration {
-    /// `None` where no cluster is read, or WorkloadEntries are to be left alone.
+    /// Opens auto-registration; `None` if no cluster is read, or writing WorkloadEntries is disabled.
     pub(crate) fn open(
         settings: &Settings,
         sources: &Sources,
@@ -43,12 +44,13 @@ impl AutoRegistration {
         Some(Self { registrar: Arc::new(ProxyRegistrar { registrar, world }), entries })
     }
 
-    /// What connecting proxies are registered by.
+    /// Returns the registrar for connecting proxies.
     pub(crate) fn registrar(&self) -> Arc<ProxyRegistrar> {
         self.registrar.clone()
     }
 
-    /// Writes entries until all streams have ended: what that means for entries is written before the process goes.
+    /// Returns the subsystem that writes entries. It runs until all streams have ended, so that the
+    /// disconnections are written, too.
     pub(crate) fn subsystem(self, shared: &Arc<Shared>) -> Subsystem {
         let (registrar, entries, follower) = (self.registrar, self.entries, shared.follow());
         Subsystem::new("writing WorkloadEntries", StopOrder::AfterStreams)
@@ -66,17 +68,17 @@ impl AutoRegistration {
     }
 }
 
-/// Registers proxies that have, or are to have, a WorkloadEntry.
+/// Registrar of proxies that have, or request, a WorkloadEntry.
 pub(crate) struct ProxyRegistrar {
     registrar: Registrar,
     world: WorldNow,
 }
 
 impl ProxyRegistrar {
-    /// Registers a proxy; `None` when it is an ordinary one.
+    /// Registers a proxy; `None` for a proxy that requests no entry.
     ///
     /// # Errors
-    /// When it claims an entry that it may not have.
+    /// When the proxy claims an entry that it may not have.
     pub(crate) fn connect(
         &self,
         proxy: &Proxy,
@@ -88,7 +90,7 @@ impl ProxyRegistrar {
         }
         let world = (self.world)();
         let proof = proof(proxy, &world)?;
-        // Streams over a Unix socket have none.
+        // Streams over a Unix socket have no address.
         let address = peer.address.parse::<SocketAddr>().ok();
         let request = RegistrationRequest { peer: address.map(|address| address.ip()), ..applicant(proxy) };
         self.registrar.connect(request, &world, proof).map_err(|refused| match refused {
@@ -101,7 +103,7 @@ impl ProxyRegistrar {
         })
     }
 
-    /// Keeps entries as worlds change. Does not end.
+    /// Updates entries as worlds change. Does not return.
     async fn follow(&self, mut follower: Follower) {
         loop {
             let (world, changes) = follower.next().await;
@@ -109,7 +111,8 @@ impl ProxyRegistrar {
         }
     }
 
-    /// Registers workloads again whose groups are new or different, and whose entries others deleted or released.
+    /// Registers workloads again if their group is new or changed, or if their entry was deleted or released
+    /// by others.
     fn published(&self, world: &World, changes: &ChangeSet) {
         for fact in &changes.facts {
             let Fact::Object(key) = fact else { continue };
@@ -124,7 +127,7 @@ impl ProxyRegistrar {
     }
 }
 
-/// The identity that a proxy proved, as one of the mesh.
+/// Returns the proven identity of a proxy, which must be one of the mesh.
 fn proof<'p>(proxy: &'p Proxy, world: &World) -> Result<Option<PeerIdentity<'p>>, ConnectError> {
     let Some(identity) = &proxy.identity else { return Ok(None) };
     if !with_mesh(world, |mesh| identity.is_of_mesh(mesh)) {
@@ -142,7 +145,7 @@ fn proof<'p>(proxy: &'p Proxy, world: &World) -> Result<Option<PeerIdentity<'p>>
 const GROUP: &str = "AUTO_REGISTER_GROUP";
 const ENTRY: &str = "WORKLOAD_ENTRY";
 
-/// The workload that a proxy claims to be.
+/// Returns the workload that a proxy claims to be.
 fn applicant(proxy: &Proxy) -> RegistrationRequest {
     let place = &proxy.locality;
     let parts = [&place.region, &place.zone, &place.sub_zone];
@@ -161,7 +164,7 @@ fn applicant(proxy: &Proxy) -> RegistrationRequest {
     }
 }
 
-/// Whether the settings of a proxy have a readiness probe.
+/// True if the settings of a proxy have a readiness probe.
 fn has_probe(proxy_config: &str) -> bool {
     let config: Option<serde_json::Value> = serde_json::from_str(proxy_config).ok();
     config.is_some_and(|config| config.get("readinessProbe").is_some_and(|probe| !probe.is_null()))

@@ -1,4 +1,4 @@
-//! Makes resources of configuration for other control planes, once the first one has asked.
+//! Resources of configuration for other control planes, made after the first request.
 
 use super::subsystem::{StopOrder, Subsystem};
 use crate::control::shared::Shared;
@@ -8,7 +8,7 @@ use pilotfish_mcp::Catalogue;
 use pilotfish_xds::Fanout;
 use std::sync::Arc;
 
-/// `None` where configuration is served to nobody.
+/// Returns the subsystem; `None` if configuration is not served.
 pub(super) fn subsystem(
     resources: &Arc<Resources>,
     fanout: &Arc<Fanout<Resources>>,
@@ -28,7 +28,7 @@ async fn run(resources: Arc<Resources>, fanout: Arc<Fanout<Resources>>, shared: 
     let mut catalogue = Catalogue::default();
     loop {
         let (world, changes) = follower.next().await;
-        // Thousands of services are some hundred milliseconds of work at the start.
+        // The first update of thousands of services takes some hundred milliseconds.
         let made = tokio::task::spawn_blocking(move || {
             let differences = catalogue.update(&world, &changes);
             (catalogue, differences)

@@ -1,16 +1,17 @@
-//! The control loop's thread.
+//! Thread of the control loop.
 
 use super::subsystem::{StopOrder, Subsystem};
 use crate::control::{Control, ControlMessage};
 use anyhow::{Result, bail};
 use tokio::sync::{mpsc, oneshot};
 
-/// Runs the control loop on a thread of its own, so that it never takes one from the streams.
+/// Returns the subsystem that runs the control loop on its own thread, so that it never blocks a thread of
+/// the streams.
 pub(super) fn subsystem(control: Control, messages: mpsc::Receiver<ControlMessage>) -> Subsystem {
     Subsystem::new("the control loop", StopOrder::Abort).task(|_| run(control, messages))
 }
 
-/// Ends when the thread does.
+/// Runs until the thread ends.
 async fn run(control: Control, messages: mpsc::Receiver<ControlMessage>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let (alive, dead) = oneshot::channel::<()>();
@@ -18,7 +19,7 @@ async fn run(control: Control, messages: mpsc::Receiver<ControlMessage>) -> Resu
         runtime.block_on(control.run(messages));
         drop(alive);
     })?;
-    // The sender is dropped when the loop returns or panics; either way it is over.
+    // The sender is dropped when the loop returns or panics.
     let _ = dead.await;
     bail!("ended by itself")
 }

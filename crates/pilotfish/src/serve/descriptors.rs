@@ -1,12 +1,12 @@
-//! Open files: each connection is one, and what listens, watches and reads needs some as well.
+//! Limit of open files, shared by connections, listeners, watches and files.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files that are no connections of these ports: registries, API servers, admin pages, webhooks, stores.
+/// Open files reserved for other uses: registries, API servers, admin pages, webhooks, stores.
 const OTHERS: usize = 2_048;
 
-/// How many connections each of so many ports may have: what is set, or the default where open files allow it. Raises the limit of open files
-/// as far as the system lets it be raised.
+/// Returns the connection limit of each of `ports` ports: the setting, or the default if open files suffice
+/// for it. Raises the limit of open files as far as the system permits.
 pub(super) fn connections(set: Option<usize>, default: usize, ports: usize) -> usize {
     let open_files = raise();
     let possible = fitting(open_files, ports);
@@ -25,13 +25,13 @@ pub(super) fn connections(set: Option<usize>, default: usize, ports: usize) -> u
     }
 }
 
-/// The connections of each port that so many open files are enough for.
+/// Returns the connections of each port for which the open files suffice.
 fn fitting(open_files: usize, ports: usize) -> usize {
     let others = OTHERS.min(open_files / 2);
     ((open_files - others) / ports.max(1)).max(1)
 }
 
-/// The limit of open files, raised to the highest that the process may have.
+/// Raises the limit of open files to the process's hard limit, and returns it.
 fn raise() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {

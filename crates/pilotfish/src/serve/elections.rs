@@ -1,4 +1,4 @@
-//! Work that one replica of all does: an election by Lease, and what the leader does.
+//! Work of a single replica, which is elected by a Lease.
 
 use super::subsystem::{StopOrder, StopSignal, Subsystem};
 use anyhow::{Context, Result, bail};
@@ -7,8 +7,9 @@ use pilotfish_kube_writer::lease::{Elector, Leadership, LeaseSettings};
 use std::future::Future;
 use tokio::sync::oneshot;
 
-/// Takes part in the election for a Lease. `work` waits for every term and works in it; `name` is what it does, as in "writing
-/// status". When this replica stops, the work is dropped, and only then the Lease is released.
+/// Returns the subsystem that takes part in the election for a Lease. `work` waits for each term and works in
+/// it; `name` describes the work, such as "writing status". When this replica stops, the work is dropped
+/// before the Lease is released.
 pub(super) fn elected<W>(
     name: &'static str,
     client: Client,
@@ -26,14 +27,14 @@ where
 
 async fn take_part(elector: Elector, work: impl Future<Output = Result<()>>, stop: StopSignal) -> Result<()> {
     let (release, released) = oneshot::channel::<()>();
-    // A sender that is dropped means the same as one that sends.
+    // A dropped sender counts as a release, too.
     let mut elector = tokio::spawn(elector.run(async { drop(released.await) }));
     tokio::select! {
         ended = work => return ended,
         ended = &mut elector => bail!("the election ended by itself: {ended:?}"),
         () = stop.requested() => {}
     }
-    // Nothing is written any more: the next replica may lead.
+    // The work has stopped, so the next replica may lead.
     drop(release);
     elector.await.context("releasing the Lease")
 }

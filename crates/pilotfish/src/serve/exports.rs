@@ -1,7 +1,8 @@
-//! ServiceExports for all Services of all clusters (Istio's `ENABLE_MCS_AUTO_EXPORT`): made by the one replica that leads.
+//! Creation of ServiceExports for all Services of all clusters (Istio's `ENABLE_MCS_AUTO_EXPORT`), by the
+//! leading replica.
 //!
-//! A Service is exported once, where it is not exported yet and its host is not local to its cluster. An export that somebody deletes
-//! stays away until the Service is created again.
+//! A Service is exported once, unless it has an export already or its host is local to its cluster. A deleted
+//! export is not created again until the Service is.
 
 use super::elections::elected;
 use super::sources::Sources;
@@ -22,20 +23,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The Lease of the replica that exports Services.
+/// Lease of the replica that exports Services.
 const LEASE: &str = "pilotfish-export-leader";
-/// How often an export is tried.
+/// Number of attempts for an export.
 const TRIES: u32 = 5;
-/// The waits between tries. One replica exports, so nothing needs to be spread.
+/// Pauses between attempts, without jitter because only one replica exports.
 const BACKOFF: BackoffPolicy =
     BackoffPolicy::new(Duration::from_secs(1), Duration::from_secs(60)).with_jitter(0.0);
-/// The pause between two exports: 50 in a second.
+/// Pause between two exports, which limits them to 50 per second.
 const BETWEEN: Duration = Duration::from_millis(20);
 
-/// A Service in a cluster.
+/// Service in a cluster.
 type Target = (ServiceKey, ClusterId);
 
-/// Exports Services while this replica leads; `None` where that is not wanted.
+/// Returns the subsystem that exports Services while this replica leads; `None` if that is disabled.
 pub(super) fn subsystem(settings: &Settings, sources: &Sources, shared: &Arc<Shared>) -> Option<Subsystem> {
     let (client, remote) = sources.clients().filter(|_| settings.export_services)?;
     let exporter = ServiceExporter {
@@ -50,7 +51,7 @@ pub(super) fn subsystem(settings: &Settings, sources: &Sources, shared: &Arc<Sha
     Some(elected("exporting Services", client, lease, |leadership| exporter.run(leadership)))
 }
 
-/// What the leader needs to export Services.
+/// Exporter of Services, for the leading replica.
 struct ServiceExporter {
     client: Client,
     cluster: ClusterId,
@@ -60,7 +61,7 @@ struct ServiceExporter {
 }
 
 impl ServiceExporter {
-    /// Exports, term by term.
+    /// Exports Services in each term of leadership.
     async fn run(self, mut leadership: Leadership) -> Result<()> {
         loop {
             leadership.gained().await;
@@ -108,21 +109,21 @@ impl ServiceExporter {
     }
 }
 
-/// The name of the Service, which is the first label of its host.
+/// Returns the name of the Service, which is the first label of its host.
 fn object_name(key: &ServiceKey) -> Option<&str> {
     key.hostname.as_str().split('.').next()
 }
 
-/// What is to be exported, and what was: a state machine without IO.
+/// Queue of exports, and the Services that are done: a state machine without IO.
 struct ExportQueue {
     domain: ClusterDomain,
     /// Hosts that are local to each cluster.
     local: ClusterLocal,
     started: bool,
-    /// When each is tried next, and how often it was.
+    /// Time of the next attempt, and number of previous ones.
     waiting: BTreeMap<Target, (Instant, u32)>,
     agenda: BTreeSet<(Instant, Target)>,
-    /// Exported, or given up.
+    /// Services that were exported, or given up.
     done: BTreeSet<Target>,
     not_before: Option<Instant>,
 }
@@ -141,7 +142,7 @@ impl ExportQueue {
         }
     }
 
-    /// Takes in a world, and how it differs from the one before.
+    /// Applies a world and its differences from the previous one.
     fn advance(&mut self, world: &World, changes: &ChangeSet, now: Instant) {
         let is_mesh = |fact: &Fact| matches!(fact, Fact::Object(key) if key.kind == Kind::MeshConfig);
         if !std::mem::replace(&mut self.started, true) || changes.facts.iter().any(is_mesh) {
@@ -163,7 +164,7 @@ impl ExportQueue {
             .find(|service| service.kubernetes.is_some() && service.resolution != Resolution::Alias);
         let kubernetes = service.and_then(|service| service.kubernetes.as_deref());
         let hidden = kubernetes.map(|kubernetes| &kubernetes.confined_in_clusterset);
-        // Hosts below clusterset.local stand for Services, and are none.
+        // Hosts below clusterset.local are imports, not Services of the cluster.
         let is_own = object_name(key)
             .is_some_and(|name| *key.hostname.as_str() == *self.domain.service(name, &key.namespace));
         let is_own = is_own && !self.local.contains(&key.hostname);
@@ -205,13 +206,14 @@ impl ExportQueue {
         tries
     }
 
-    /// When [`ExportQueue::due`] has to be called.
+    /// Returns the time of the next export.
     fn next(&self) -> Option<Instant> {
         let (at, _) = self.agenda.first()?;
         Some(self.not_before.map_or(*at, |not_before| not_before.max(*at)))
     }
 
-    /// What has to be exported now. It must be answered with [`ExportQueue::done`].
+    /// Takes the Service that must be exported now. The caller must report the result with
+    /// [`ExportQueue::done`].
     fn due(&mut self, now: Instant) -> Option<Target> {
         if self.next()? > now {
             return None;

@@ -1,4 +1,4 @@
-//! The log of changes: what became of each, as clients acknowledge them.
+//! Log of changes and their outcomes, as clients acknowledge them.
 
 use super::looks::Looks;
 use super::subsystem::{StopOrder, Subsystem};
@@ -15,7 +15,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::time::{timeout, timeout_at};
 
-/// Follows changes until all whom they concern have them, and sends traces where these are wanted.
+/// Returns the subsystem that tracks changes until all concerned clients have acknowledged them, and sends
+/// traces if these are enabled.
 pub(super) fn subsystem(
     shared: &Arc<Shared>,
     fanout: &Arc<Fanout<Resources>>,
@@ -42,7 +43,7 @@ struct Watcher {
     metrics: Arc<Metrics>,
     tracker: Tracker,
     log: ChangeLog,
-    /// Where traces are sent.
+    /// Sender of traces, if they are enabled.
     traces: Option<Traces>,
 }
 
@@ -76,7 +77,8 @@ impl Watcher {
         }
     }
 
-    /// What is new; waits for it as long as nothing else is to be done. `look`: when clients that are waited for are looked at.
+    /// Waits for new changes, for `look`, the time of the next poll of clients, or for a log line that is
+    /// due.
     async fn news(&self, look: Instant) -> Vec<Arc<Change>> {
         let news = self.shared.history().untracked();
         match (self.tracker.is_waiting(), self.log.is_waiting()) {
@@ -105,12 +107,12 @@ impl Watcher {
         }
     }
 
-    /// Sends what became of a change, which is said once.
+    /// Sends the trace of a change, once.
     fn trace(&self, change: &Change) {
         let Some(traces) = &self.traces else { return };
         let outcome = change.outcome.lock().clone();
         let Some(outcome) = outcome else { return };
-        // A late change has had its trace.
+        // The trace of a late change has been sent.
         let is_last_word = matches!(outcome, Outcome::InForce(_) | Outcome::Refused { .. });
         if is_last_word && change.was_late.load(Ordering::Relaxed) {
             return;
@@ -223,14 +225,14 @@ fn write_many(many: &Many) {
     );
 }
 
-/// Those who refused a change, with the types that they refused.
+/// Formats the clients that refused a change, with the refused types.
 fn refused_by(by: &RefusedBy) -> String {
     const FEW: usize = 5;
     let name = |(connection, ty): &(Arc<str>, ResourceType)| format!("{connection} ({})", ty.short());
     by.connections.iter().take(FEW).map(name).collect::<Vec<_>>().join(", ")
 }
 
-/// Those who have not acknowledged a change, with what they say.
+/// Formats the clients that have not acknowledged a change, with their errors.
 fn names(connections: &[ConnectionStatus], clients: &[ClientId], change: &Change) -> String {
     const FEW: usize = 5;
     let missing = connections.iter().filter(|connection| clients.contains(&connection.client));

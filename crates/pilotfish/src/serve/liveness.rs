@@ -29,12 +29,12 @@ fn report(before: &BTreeSet<String>, silences: &[Silence]) -> BTreeSet<String> {
         tracing::error!(
             source,
             seconds,
-            "a source gives no sign of life; its last good state stays in force"
+            "a source has been silent for too long; its last good state stays in force"
         );
     }
     let now: BTreeSet<_> = silences.iter().map(|silence| silence.source.clone()).collect();
     for source in before.difference(&now) {
-        tracing::info!(source, "a source gives signs of life again");
+        tracing::info!(source, "a source is active again");
     }
     now
 }

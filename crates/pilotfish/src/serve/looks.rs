@@ -1,44 +1,44 @@
-//! When clients are looked at, to see who has acknowledged the newest changes.
+//! Schedule for polling clients for acknowledgements of the newest changes.
 
 use std::time::{Duration, Instant};
 
-/// How soon after a change clients are looked at, how much later for each that it concerns, and how seldom at last. A thousand have it after 30 ms:
-/// until then looking at them is for nothing.
+/// Pause between a change and the first poll, addition to it for each concerned client, and maximum pause. A
+/// thousand clients need about 30 ms, so earlier polls would be useless.
 const SOON: Duration = Duration::from_millis(10);
 const LATER_FOR_EACH: Duration = Duration::from_micros(50);
 const SELDOM: Duration = Duration::from_millis(500);
-/// Looking at clients is to take one part in so many of a processor's time.
+/// Inverse of the share of a processor's time that polling may use.
 const PART: u32 = 50;
 
-/// See the module.
+/// Schedule of the polls.
 pub(super) struct Looks {
     next: Instant,
     pause: Duration,
-    /// No look is due before: the longer the last one took, the later.
+    /// Earliest time of the next poll, by the duration of the last one.
     rests_until: Instant,
 }
 
 impl Looks {
-    /// Nobody was looked at so far.
+    /// Returns a schedule without polls so far.
     pub(super) fn new(now: Instant) -> Self {
         Self { next: now, pause: SOON, rests_until: now }
     }
 
-    /// When the next look is due.
+    /// Returns the time of the next poll.
     pub(super) fn next(&self) -> Instant {
         self.next
     }
 
-    /// A change concerns so many. `waits`: clients were waited for already.
+    /// Notes a change that concerns that many clients. `waits` is true if earlier changes are still tracked.
     pub(super) fn changed(&mut self, now: Instant, concerned: usize, waits: bool) {
         let concerned = u32::try_from(concerned).unwrap_or(u32::MAX);
         self.pause = SOON.saturating_add(LATER_FOR_EACH.saturating_mul(concerned)).min(SELDOM);
         let next = now + self.pause;
-        // However many changes come, the look after the first of them is not put off.
+        // Further changes must not postpone the poll that is due after the first.
         self.next = if waits { next.min(self.next) } else { next }.max(self.rests_until);
     }
 
-    /// Clients were looked at.
+    /// Notes the end of a poll.
     pub(super) fn looked(&mut self, began: Instant, now: Instant) {
         self.pause = (2 * self.pause).min(SELDOM);
         self.rests_until = now + PART * (now - began);

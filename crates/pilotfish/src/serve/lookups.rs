@@ -1,5 +1,5 @@
-//! Lookups of the names of gateways between networks, with the resolver of the machine: it knows `/etc/hosts`, several servers
-//! and their timeouts.
+//! DNS lookups of gateways between networks, with the resolver of the machine, which supports `/etc/hosts`,
+//! several servers and timeouts.
 
 use super::subsystem::{StopOrder, Subsystem};
 use crate::control::{ControlMessage, LookupResult};
@@ -8,10 +8,10 @@ use std::net::ToSocketAddrs;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc};
 
-/// Lookups at once: each takes a thread until the resolver gives up.
+/// Limit on concurrent lookups, each of which blocks a thread until the resolver gives up.
 const MOST_LOOKUPS: usize = 8;
 
-/// Looks up what the control loop asks for and sends it the answers.
+/// Returns the subsystem that looks up names for the control loop and sends it the results.
 pub(super) fn subsystem(
     names: mpsc::UnboundedReceiver<Arc<str>>,
     answers: mpsc::Sender<ControlMessage>,
@@ -19,7 +19,8 @@ pub(super) fn subsystem(
     Subsystem::new("the resolver of gateways", StopOrder::Abort).task(|_| run(names, answers, system))
 }
 
-/// Each name is asked for again only when it was answered, so there are never more than there are names.
+/// Runs until the control loop ends. A name is requested again only after its result, so at most one lookup
+/// of a name is pending.
 async fn run(
     mut names: mpsc::UnboundedReceiver<Arc<str>>,
     answers: mpsc::Sender<ControlMessage>,
@@ -29,20 +30,20 @@ async fn run(
     while let Some(name) = names.recv().await {
         let permit = free.clone().acquire_owned().await?;
         let answers = answers.clone();
-        // The resolver of the C library blocks. The permit goes along: it is free when the thread is.
+        // The resolver of the C library blocks. The permit moves to the thread, and is released with it.
         tokio::task::spawn_blocking(move || {
             let result = lookup(&name);
             drop(permit);
-            // Without a control loop the process ends, and nobody needs the answer.
+            // A closed channel means that the process is ending.
             let _ = answers.blocking_send(ControlMessage::GatewayName { name, result });
         });
     }
     Ok(())
 }
 
-/// Asks the machine's resolver.
+/// Looks up a name with the machine's resolver.
 fn system(name: &str) -> LookupResult {
-    // A dot at the end keeps the search domains of the machine away from names that are whole.
+    // A trailing dot keeps the resolver from appending search domains to a full name.
     let absolute =
         if name.contains('.') && !name.ends_with('.') { format!("{name}.") } else { name.to_owned() };
     let found = (absolute.as_str(), 0).to_socket_addrs().map_err(|error| error.to_string())?;

@@ -1,6 +1,7 @@
 //! `pilotfish serve`: bind, report, run, drain.
 //!
-//! Everything that runs is a [`Subsystem`]: [`Bound::bind`] opens and binds each, and lists it; [`Bound::run`] knows only the list.
+//! Everything that runs is a [`Subsystem`]: [`Bound::bind`] opens and binds each, and lists it;
+//! [`Bound::run`] knows only the list.
 
 mod analysis;
 pub(crate) mod auto_registration;
@@ -58,15 +59,15 @@ use subsystem::{StopOrder, Subsystem, Subsystems, with_flag};
 use tokio::sync::{mpsc, watch};
 use webhooks::Webhooks;
 
-/// The version of this program.
+/// Version of this program.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Batches that may wait for the control loop before a source has to wait.
+/// Capacity of the queue of batches for the control loop. Sources wait while it is full.
 const WAITING_BATCHES: usize = 64;
-/// Resources of a refusal of which it is found out which objects made them, for a line of the log.
+/// Limit on the resources of a refusal for which the log line names the objects.
 const REFUSED: usize = 100;
 
-/// A control plane that has its addresses and does not serve yet.
+/// Control plane with bound addresses that does not serve yet.
 pub(crate) struct Bound {
     addresses: Addresses,
     admin_state: Arc<AdminState>,
@@ -74,7 +75,7 @@ pub(crate) struct Bound {
     drain_deadline: Duration,
 }
 
-/// Where others connect; `None` for what is not served.
+/// Bound addresses; `None` for disabled listeners.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses {
     pub(crate) xds: SocketAddr,
@@ -85,7 +86,7 @@ pub(crate) struct Addresses {
 }
 
 impl Bound {
-    /// Opens the sources and takes the addresses.
+    /// Opens the sources and binds the addresses.
     ///
     /// # Errors
     /// When a path or a mesh file is wrong, or an address is taken.
@@ -152,21 +153,21 @@ impl Bound {
         Ok(Self { addresses, admin_state, subsystems, drain_deadline: settings.xds.drain_deadline })
     }
 
-    /// Where others connect.
+    /// Returns the bound addresses.
     pub(crate) fn addresses(&self) -> Addresses {
         self.addresses
     }
 
-    /// What the admin API reads, for embedding.
+    /// Returns the state behind the admin API, for the demo.
     pub(crate) fn admin_state(&self) -> Arc<AdminState> {
         self.admin_state.clone()
     }
 
-    /// Serves until `stop` is done, then drains: not ready, no new connections, streams ended, at the latest after the
-    /// deadline.
+    /// Serves until `stop` resolves, then drains: not ready, no new connections, streams ended, at the latest
+    /// after the deadline.
     ///
     /// # Errors
-    /// When a part of the process ends without being stopped: serving on with frozen data would be worse.
+    /// When a subsystem ends without being stopped, because serving stale data would be worse.
     pub(crate) async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<()> {
         let mut running = self.subsystems.start();
         tokio::select! {
@@ -175,16 +176,18 @@ impl Bound {
         }
         tracing::info!(deadline = ?self.drain_deadline, "stopping: streams are ended, proxies keep what they have");
         self.admin_state.shared.drain();
-        // The xDS server cuts streams at the deadline itself; this one is for everything else that might hang.
+        // The xDS server cuts streams at the deadline itself; this one is for everything else that might
+        // hang.
         running.stop(self.drain_deadline + Duration::from_secs(1)).await;
         Ok(())
     }
 }
 
-/// What operators see: the admin server, answers to `istioctl`, the log of changes and their traces.
+/// Returns the subsystems for operators: admin server, answers to `istioctl`, log of changes and their
+/// traces.
 ///
 /// # Errors
-/// When a collector is named by an address that is none of a URI.
+/// When the address of the collector is not a URI.
 fn pages(
     admin: pilotfish_admin::Bound,
     state: &Arc<AdminState>,
@@ -214,7 +217,7 @@ fn admin_server(bound: pilotfish_admin::Bound, pages: axum::Router) -> Subsystem
     })
 }
 
-/// Answers what tools ask over xDS.
+/// Returns the subsystem that answers tools over xDS.
 fn answers(asked: istioctl::Queue, state: &AdminState, pages: axum::Router) -> Subsystem {
     let (fanout, translator) = (state.fanout.clone(), state.translator.clone());
     let answerer = Arc::new(Answerer { pages, fanout, translator, budget: Budget::default() });
@@ -224,7 +227,7 @@ fn answers(asked: istioctl::Queue, state: &AdminState, pages: axum::Router) -> S
     })
 }
 
-/// Measures what the dashboard shows, and tells it of changes.
+/// Returns the subsystem that samples the dashboard's metrics and sends its events.
 fn dashboard(state: &Arc<AdminState>, metrics: &Arc<Metrics>, feed: Arc<Feed>) -> Subsystem {
     let (state, metrics) = (state.clone(), metrics.clone());
     Subsystem::new("events of the dashboard", StopOrder::First).task(|stop| async {
@@ -233,7 +236,7 @@ fn dashboard(state: &Arc<AdminState>, metrics: &Arc<Metrics>, feed: Arc<Feed>) -
     })
 }
 
-/// The addresses of what is always there, and of webhooks.
+/// Returns the addresses of the listeners that always exist, and of webhooks.
 fn addresses(
     xds: &pilotfish_xds::Bound<Resources>,
     admin: &pilotfish_admin::Bound,
@@ -249,14 +252,15 @@ fn addresses(
     }
 }
 
-/// What a stream may ask for.
+/// Returns the limits of a stream.
 fn stream_limits(settings: &Settings) -> StreamLimits {
     StreamLimits { subscriptions: settings.xds.max_subscriptions, ..StreamLimits::default() }
         .with_all_subscription_bytes(settings.xds.max_all_subscription_bytes)
         .with_all_node_bytes(settings.xds.max_all_node_bytes)
 }
 
-/// Lets lines about refusals name the objects that made what is refused, and the history say who refused it.
+/// Connects the recorder to the translator and the history, so that log lines about refusals name objects and
+/// the history has the clients.
 fn name_suspects(recorder: &PrometheusRecorder, translator: &Arc<Translator>, shared: &Arc<Shared>) {
     recorder.note_refusals(shared.history());
     let (translator, shared) = (translator.clone(), shared.clone());
@@ -270,7 +274,7 @@ fn name_suspects(recorder: &PrometheusRecorder, translator: &Arc<Translator>, sh
     });
 }
 
-/// What a new world is passed on to.
+/// Returns the receivers of new worlds.
 fn outputs(
     lookups: mpsc::UnboundedSender<Arc<str>>,
     translator: &Arc<Translator>,
@@ -287,7 +291,7 @@ fn outputs(
     }
 }
 
-/// What proxies and other control planes are served from.
+/// Returns the source of streams to proxies and other control planes.
 fn resources(
     settings: &Settings,
     translator: Arc<Translator>,
@@ -303,7 +307,7 @@ fn resources(
     Arc::new(resources.with_registrar(registrar).with_secret_rights(rights).with_configuration(clients))
 }
 
-/// The domain of Kubernetes Services' host names.
+/// Returns the domain of the host names of Kubernetes Services.
 fn domain(settings: &Settings) -> ClusterDomain {
     let settings = &settings.registries.settings;
     let domain = ClusterDomain::new(&settings.domain);

@@ -1,14 +1,15 @@
-//! What nodes claim that nothing checks, and that gives each client resources of its own.
+//! Limits on unverified claims of nodes that give a client its own resources.
 //!
-//! Proxies share what is computed for equal views. Of most facets there are few values, or each is worth little. Of these a client can
-//! invent as many as it likes, and each would cost as much as all that a proxy has: so only so many different ones count at a time.
+//! Proxies with equal views share resources. Most facets of a view have few values, or cost little. The
+//! claims below can have any value, and each value would cost all resources of a proxy, so the number of
+//! different values is limited.
 //!
 //! ```text
 //! clients that proved an identity ─── each identity        the port with TLS
 //! strangers ───────────────────────── each address         the port without
 //! ```
 //!
-//! A value counts once, for the client that claimed it first, until nobody claims it any more.
+//! A value counts once, for the client that claimed it first, until no client claims it any more.
 
 use super::tls::with_mesh;
 use parking_lot::Mutex;
@@ -20,24 +21,25 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// The most different values of one kind at a time (limit `node-claims`): of all clients that proved an identity, and of all strangers.
+/// Limit on the different values of a kind (limit `node-claims`), separately for all clients with a proven
+/// identity and for all without.
 pub(crate) const MAX_NODE_CLAIMS: usize = 64;
-/// The same, of one identity, or of strangers at one address.
+/// Limit on the different values of a kind for one identity, or for clients without identity at one address.
 pub(crate) const MAX_OF_A_PEER: usize = MAX_NODE_CLAIMS / 2;
 
-/// One claim.
+/// Claim of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum NodeClaim {
     /// Paths of certificate files (`TLS_CLIENT_*`), which are written into every cluster.
     Certificates([String; 3]),
-    /// The networks whose endpoints it wants to see (`REQUESTED_NETWORK_VIEW`).
+    /// Networks whose endpoints the proxy requests (`REQUESTED_NETWORK_VIEW`).
     Networks(String),
-    /// A namespace that no identity proves and that has nothing.
+    /// Namespace without objects that no identity proves.
     Namespace(Namespace),
 }
 
 impl NodeClaim {
-    /// The claims of a proxy.
+    /// Returns the claims of a proxy.
     fn of(proxy: &Proxy, world: &World) -> Vec<Self> {
         let files = ["TLS_CLIENT_CERT_CHAIN", "TLS_CLIENT_KEY", "TLS_CLIENT_ROOT_CERT"];
         let files = files.map(|name| proxy.meta(name).to_owned());
@@ -54,12 +56,12 @@ impl NodeClaim {
     }
 }
 
-/// For whom a value counts.
+/// Group of clients to which the limit of a value applies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Payer {
-    /// Clients that proved an identity; `None`: all of them.
+    /// Clients with a proven identity; `None` for all of them.
     Identity(Option<Arc<str>>),
-    /// Those that proved none; `None`: at all addresses.
+    /// Clients without identity at an address; `None` for all addresses.
     Address(Option<Arc<str>>),
 }
 
@@ -76,7 +78,7 @@ impl Payer {
         }
     }
 
-    /// All clients of its sort.
+    /// Returns the group of all clients with, or without, an identity.
     fn all(&self) -> Self {
         match self {
             Self::Identity(_) => Self::Identity(None),
@@ -85,28 +87,28 @@ impl Payer {
     }
 }
 
-/// How many connected clients claim what.
+/// Claims of connected clients, with their counts.
 #[derive(Debug, Default)]
 pub(crate) struct NodeClaims(Arc<Mutex<Counts>>);
 
-/// A kind of claims.
+/// Kind of a claim, without its value.
 type Kind = std::mem::Discriminant<NodeClaim>;
 
 #[derive(Debug, Default)]
 struct Counts {
     clients: HashMap<NodeClaim, Claimed>,
-    /// How many different values count for whom.
+    /// Number of different values by kind and group.
     different: HashMap<(Kind, Payer), usize>,
 }
 
-/// A value that is claimed.
+/// Value that clients claim.
 #[derive(Debug)]
 struct Claimed {
     clients: usize,
     payer: Payer,
 }
 
-/// The claims of one client, for as long as it is connected.
+/// Claims of a connected client; released when dropped.
 #[derive(Debug)]
 pub(crate) struct ClaimedByNode {
     claims: Vec<NodeClaim>,
@@ -114,10 +116,10 @@ pub(crate) struct ClaimedByNode {
 }
 
 impl NodeClaims {
-    /// Takes up what a proxy of that peer claims.
+    /// Enters the claims of a proxy.
     ///
     /// # Errors
-    /// When too many clients claim too many different things of a kind already, and this is one more.
+    /// When a claim would exceed the limit on different values.
     pub(crate) fn enter(
         &self,
         proxy: &Proxy,
@@ -128,7 +130,7 @@ impl NodeClaims {
         let payer = Payer::of(peer);
         for claim in NodeClaim::of(proxy, world) {
             self.0.lock().enter(&claim, &payer)?;
-            // What was entered before an error leaves with it.
+            // Pushed one by one, so that an error releases the claims entered before.
             entered.claims.push(claim);
         }
         Ok(entered)

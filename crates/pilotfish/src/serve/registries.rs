@@ -1,4 +1,5 @@
-//! The selected registries: those that read the objects of the configuration feed, and those with a source of their own.
+//! Selected registries: those that read objects of the configuration feed, and those with a source of their
+//! own.
 
 use super::subsystem::{StopOrder, Subsystem};
 use crate::control::ControlMessage;
@@ -14,18 +15,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// A controller with all registries, and the sources of those that bring one.
+/// Controller with all registries, and the sources of live ones.
 pub(crate) struct Registries {
     pub(super) controller: AggregateController,
-    /// The feed of the cluster that holds the configuration.
+    /// Feed of the cluster that holds the configuration.
     pub(super) feed: Arc<str>,
     /// Sources, each with the time after which readiness continues without its first answer.
     live: Vec<(ShardKey, Box<dyn LiveSource>, Option<Duration>)>,
 }
 
 impl Registries {
-    /// Makes them; no source runs yet. Without a source of objects there are no registries that read objects: they would only be
-    /// empty.
+    /// Makes the registries; no source runs yet. Without a source of objects, registries that read objects
+    /// are omitted, because they would be empty.
     ///
     /// # Errors
     /// When the settings of a live registry are wrong.
@@ -56,8 +57,8 @@ impl Registries {
         Ok(Self { controller, feed, live })
     }
 
-    /// Adds a registry that is part of this process. `open` makes its source for its shard. It is never given up: without its store,
-    /// its services would look as if they were gone.
+    /// Adds a registry that is part of this process. `open` makes its source for its shard. Readiness always
+    /// waits for it, because without its store its services would appear to be gone.
     ///
     /// # Errors
     /// When the table has no registry of that name.
@@ -75,8 +76,8 @@ impl Registries {
         Ok(())
     }
 
-    /// The controller and the feed, and a subsystem for each live registry, whose content and health go to `messages`, and what it tells
-    /// about itself to `shared`.
+    /// Returns the controller, the feed, and a subsystem for each live registry. Its content and health are
+    /// sent to `messages`, and its report is added to `shared`.
     pub(super) fn into_parts(
         self,
         messages: &mpsc::Sender<ControlMessage>,
@@ -95,8 +96,8 @@ impl Registries {
     }
 }
 
-/// Runs a source, passes on what it sends, and lets readiness go on without it after a while. A source has nothing to finish when
-/// the process stops.
+/// Returns the subsystem that runs a source, forwards its input, and lets readiness continue without it after
+/// a timeout. A source has nothing to finish when the process stops.
 fn subsystem(
     shard: ShardKey,
     (source, alive): (Box<dyn LiveSource>, Heartbeat),
@@ -115,20 +116,21 @@ fn subsystem(
             let Some(timeout) = timeout else { return std::future::pending().await };
             tokio::time::sleep(timeout).await;
             let (shard, messages) = waiting;
-            // Nobody listens only when all of this ends anyway.
+            // A closed channel means that the process is ending.
             let _ = messages.send(ControlMessage::RegistryTimeout(shard)).await;
             std::future::pending().await
         })
 }
 
-/// Passes on what a source sends. While the control loop is busy, the channel of the source merges what comes.
+/// Forwards the input of a source. While the control loop is busy, the channel of the source merges further
+/// input.
 async fn forward(
     shard: ShardKey,
     mut receiver: RegistryReceiver,
     messages: mpsc::Sender<ControlMessage>,
 ) -> Result<()> {
     while receiver.wait().await {
-        // A place in the loop's queue first: until there is one, later batches are merged into this one.
+        // A place in the loop's queue is reserved first: until then, later batches are merged into this one.
         let Ok(place) = messages.reserve().await else { return Ok(()) };
         if let Some(input) = receiver.take() {
             place.send(ControlMessage::Registry { shard: shard.clone(), input });

@@ -1,4 +1,4 @@
-//! The tags of the revision, from the cluster to those who ask which objects are theirs.
+//! Tags of the revision, from the cluster to the users of the revision.
 
 use super::sources::Sources;
 use super::subsystem::{StopOrder, Subsystem};
@@ -7,7 +7,8 @@ use pilotfish_kube::RevisionTags;
 use pilotfish_model::Revision;
 use tokio::sync::{mpsc, watch};
 
-/// Follows the tags, and sends them to the control loop; `None` where no cluster is read.
+/// Returns the subsystem that watches the tags and sends them to the control loop; `None` if no cluster is
+/// read.
 pub(super) fn subsystem(
     sources: &Sources,
     revision: watch::Sender<Revision>,

@@ -1,4 +1,5 @@
-//! Ends the streams of clients whose cluster is no longer read: its API server cannot be asked about them again.
+//! Ends the streams of clients whose cluster is no longer read: its API server cannot be asked about them
+//! again.
 
 use super::sources::Sources;
 use super::subsystem::{StopOrder, Subsystem};
@@ -11,10 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// A client whose token was accepted just before its cluster went may open its stream just after: no authentication takes longer.
+/// Pause before a second revocation, for clients whose token was accepted just before the removal and whose
+/// stream opened after it. No authentication takes longer.
 const LATE: Duration = Duration::from_secs(15);
 
-/// `None` where no remote cluster can be read.
+/// Returns the subsystem; `None` if no remote cluster can be read.
 pub(super) fn subsystem(
     settings: &Settings,
     sources: &Sources,
@@ -31,7 +33,7 @@ pub(super) fn subsystem(
 
 async fn run(own: &ClusterId, remote: &RemoteClients, fanout: &Fanout<Resources>) {
     let mut removals = remote.removals();
-    // It is done when nobody can remove one any more.
+    // The channel closes when no remote cluster can be removed any more.
     while removals.changed().await.is_ok() {
         end_orphans(own, remote, fanout);
         sleep(LATE).await;
@@ -39,12 +41,12 @@ async fn run(own: &ClusterId, remote: &RemoteClients, fanout: &Fanout<Resources>
     }
 }
 
-/// Ends the streams of clients that were vouched for by a cluster that is not read now.
+/// Ends the streams of clients whose cluster is no longer read.
 fn end_orphans(own: &ClusterId, remote: &RemoteClients, fanout: &Fanout<Resources>) {
     let ended = fanout.revoke(|peer| {
         peer.cluster.as_deref().is_some_and(|cluster| cluster != own.as_str() && !remote.reads(cluster))
     });
     if ended > 0 {
-        tracing::info!(streams = ended, "streams of clients are ended whose cluster is no longer read");
+        tracing::info!(streams = ended, "ended streams of clients whose cluster is no longer read");
     }
 }

@@ -1,5 +1,5 @@
-//! Whether service accounts may read the Secrets of their namespace: the joint between clients that ask for secrets, the API server that
-//! knows, and the control loop.
+//! Permissions of service accounts to read the Secrets of their namespace: the adapter between clients that
+//! subscribe to secrets, the API server, and the control loop.
 
 use super::sources::Sources;
 use super::subsystem::{StopOrder, Subsystem};
@@ -12,22 +12,22 @@ use pilotfish_translate::{Identity, SecretAccess};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::mpsc;
 
-/// Answers that may wait for the control loop.
+/// Capacity of the channel of verdicts.
 const WAITING: usize = 64;
 
-/// By which right clients read Secrets where a cluster is read.
+/// Rules by which clients may read Secrets of a cluster.
 #[derive(Clone)]
 pub(crate) struct SecretRights {
-    /// The cluster whose Secrets are served.
+    /// Cluster whose Secrets are served.
     cluster: Arc<str>,
     readers: Arc<SecretReaders>,
 }
 
-/// A client that may ask for secrets.
+/// Client whose permission is reviewed once it subscribes to secrets.
 pub(crate) struct SecretClient {
     reader: SecretReader,
     readers: Arc<SecretReaders>,
-    /// From the first question on: most proxies never ask.
+    /// Set at the first subscription: most proxies never subscribe to secrets.
     wanted: OnceLock<Wanted>,
 }
 
@@ -36,7 +36,8 @@ impl SecretRights {
         Self { cluster: cluster.into(), readers: Arc::default() }
     }
 
-    /// The right of an identity that the API server of `proven_by` vouches for; `None` for those that other proof was given of.
+    /// Returns the access of an identity. `proven_by` is the cluster whose API server vouches for it; `None`
+    /// for other proof.
     pub(crate) fn of(&self, identity: &Identity, proven_by: Option<&str>) -> SecretAccess {
         if self.is_foreign(proven_by) {
             return SecretAccess::Foreign;
@@ -48,12 +49,12 @@ impl SecretRights {
         })
     }
 
-    /// Whether an identity that the API server of `proven_by` vouches for is one of another cluster.
+    /// True if the API server of another cluster vouches for the identity.
     pub(crate) fn is_foreign(&self, proven_by: Option<&str>) -> bool {
         proven_by.is_some_and(|cluster| *cluster != *self.cluster)
     }
 
-    /// A client with that right, if it depends on the API server.
+    /// Returns the client, if its access depends on the API server.
     pub(crate) fn client(&self, access: &SecretAccess) -> Option<SecretClient> {
         let SecretAccess::Reviewed(reader) = access else { return None };
         let readers = self.readers.clone();
@@ -62,13 +63,13 @@ impl SecretRights {
 }
 
 impl SecretClient {
-    /// The client asks for secrets: from now on it is found out whether it may have them.
+    /// Starts the reviews of the client's permission, at its first subscription to secrets.
     pub(crate) fn asks(&self) {
         self.wanted.get_or_init(|| self.readers.want(self.reader.clone()));
     }
 }
 
-/// The rights, and what finds them out; `None` where no cluster is read.
+/// Returns the rules and the task for reviews; `None` if no cluster is read.
 pub(super) fn open(settings: &Settings, sources: &Sources) -> Option<(SecretRights, AccessReviews)> {
     let (client, remote) = sources.clients()?;
     let rights = SecretRights::new(settings.registries.settings.cluster.as_str());
@@ -76,7 +77,7 @@ pub(super) fn open(settings: &Settings, sources: &Sources) -> Option<(SecretRigh
     Some((rights, reviews))
 }
 
-/// Finds out what is wanted, and tells the control loop.
+/// Returns the subsystem that reviews permissions and sends verdicts to the control loop.
 pub(super) fn subsystem(reviews: AccessReviews, messages: mpsc::Sender<ControlMessage>) -> Subsystem {
     let (sender, mut verdicts) = mpsc::channel(WAITING);
     Subsystem::new("reviews of access to Secrets", StopOrder::Abort)

@@ -1,7 +1,8 @@
 //! The configured sources: folders of files, a live cluster, registries that bring objects.
 //!
-//! Where two have an object of the same kind, namespace and name, the one that was named more explicitly counts: files
-//! before the cluster, the cluster before those registries in their order, and they before defaults.
+//! Where two have an object of the same kind, namespace and name, the one that was named more explicitly
+//! counts: files before the cluster, the cluster before those registries in their order, and they before
+//! defaults.
 
 use super::liveness;
 use super::registries::Registries;
@@ -43,8 +44,8 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// Opens the configured sources, and adds the sources to the controller; what those of registries tell about themselves goes to
-    /// `shared`.
+    /// Opens the configured sources, and adds the sources to the controller; what those of registries tell
+    /// about themselves goes to `shared`.
     ///
     /// # Errors
     /// When files cannot be read or there is no such cluster.

@@ -1,4 +1,4 @@
-//! Writing status back to the cluster that is read: by the one replica that leads.
+//! Writing of status to the cluster that is read, by the leading replica.
 //!
 //! ```text
 //! control loop ── worlds ─▶ StatusTranslator (pure: which statuses differ) ── DesiredStatuses ─▶ StatusWriter ─▶ API server
@@ -27,7 +27,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
-/// Writes status while this replica leads; `None` where no cluster is read, or no status is to be written.
+/// Returns the subsystem that writes status while this replica leads; `None` if no cluster is read, or
+/// writing status is disabled.
 pub(super) fn subsystem(
     settings: &Settings,
     sources: &Sources,
@@ -45,13 +46,13 @@ pub(super) fn subsystem(
         metrics: metrics.clone(),
         revision: revision.subscribe(),
     };
-    // Each revision has writers of its own.
+    // Each revision has its own writers.
     let lease = settings.sources.revision.name_of(STATUS_LEASE);
     let lease = LeaseSettings::new(settings.sources.root_namespace.as_str(), lease);
     Some(elected("writing status", client, lease, |leadership| work.run(leadership)))
 }
 
-/// What the leader needs to write status.
+/// Writer of status, for the leading replica.
 struct StatusWork {
     client: Client,
     cluster: ClusterId,
@@ -78,7 +79,7 @@ impl StatusWork {
         }
     }
 
-    /// Writes, term by term.
+    /// Writes status in each term of leadership.
     async fn run(self, mut leadership: Leadership) -> Result<()> {
         loop {
             leadership.gained().await;
@@ -95,7 +96,7 @@ impl StatusWork {
     }
 }
 
-/// Sets the metric of leading, until this is dropped.
+/// Sets the metric of leadership until dropped.
 struct LeaderGauge<'a>(&'a Metrics);
 
 impl<'a> LeaderGauge<'a> {
@@ -111,14 +112,14 @@ impl Drop for LeaderGauge<'_> {
     }
 }
 
-/// Istio's kinds that are objects of a cluster.
+/// Returns Istio's kinds that are objects of a cluster.
 fn istio_kinds() -> Vec<Kind> {
     let of_istio =
         |kind: &Kind| kind.group().ends_with(".istio.io") && pilotfish_config::served(*kind).is_some();
     Kind::ALL.iter().copied().filter(of_istio).collect()
 }
 
-/// Sends the statuses that differ with each world, for as long as the term lasts.
+/// Sends the statuses that change with each world, for the duration of the term.
 async fn follow(
     shared: &Shared,
     mut book: StatusTranslator,
@@ -131,16 +132,17 @@ async fn follow(
     loop {
         let (world, changes) = tokio::select! {
             news = follower.next() => news,
-            // The sender lives as long as what is shared. The world is the one that was followed last.
+            // Only the findings changed, so the last world is used again. The sender lives as long as
+            // `shared`.
             Ok(()) = findings.changed(), if !is_first => (Arc::clone(&newest), ChangeSet::default()),
         };
         newest = world.clone();
         let of_objects = messages(&findings.borrow_and_update());
         let found = differing(&known, &of_objects);
         known = of_objects;
-        // The first world differs from nothing, and is all news all the same.
+        // The first world has no differences, but all of it is new to the writer.
         let namespaces = std::mem::take(&mut is_first) || touches_namespaces(&changes);
-        // Many routes take their time, which must not be taken from streams.
+        // Many routes take time, and this thread also serves streams.
         let work = tokio::task::spawn_blocking(move || {
             let changes = book.advance(world.clone(), &changes);
             (book, DesiredStatuses { world, changes, namespaces, findings: found })
@@ -148,13 +150,13 @@ async fn follow(
         let (after, wanted) = work.await.context("computing statuses")?;
         book = after;
         if sender.send(wanted).await.is_err() {
-            // The term is over, and with it this future.
+            // The term is over, and this future is about to be dropped.
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// The messages of the analysis about each object that has some.
+/// Returns the messages of the analysis by object.
 fn messages(findings: &Findings) -> BTreeMap<ObjectKey, Vec<Message>> {
     let mut out: BTreeMap<ObjectKey, Vec<Message>> = BTreeMap::new();
     for PlacedFinding { finding, .. } in &findings.list {
@@ -166,7 +168,7 @@ fn messages(findings: &Findings) -> BTreeMap<ObjectKey, Vec<Message>> {
     out
 }
 
-/// What differs; empty for what is gone.
+/// Returns the changed messages by object; empty for an object without messages now.
 fn differing(
     before: &BTreeMap<ObjectKey, Vec<Message>>,
     after: &BTreeMap<ObjectKey, Vec<Message>>,
@@ -176,7 +178,7 @@ fn differing(
     gone.chain(new.map(|(key, messages)| (key.clone(), messages.clone()))).collect()
 }
 
-/// Whether other namespaces may take part in the mesh than before.
+/// True if the set of namespaces in the mesh may have changed.
 fn touches_namespaces(changes: &ChangeSet) -> bool {
     [Kind::Namespace, Kind::MeshConfig].into_iter().any(|kind| changes.facts.contains(&Fact::Kind(kind)))
 }

@@ -1,7 +1,8 @@
-//! The one shape of everything that `serve` runs: a name, tasks, and a place in the order in which things stop.
+//! Subsystems of `serve`, each with a name, tasks, and a place in the stop order.
 //!
-//! A subsystem has its addresses and has read its files before it is listed; listing it is all that makes it run. One that ends
-//! before it is asked to ends the process, with its name in the error: serving on with frozen data would be worse.
+//! A subsystem binds its addresses and reads its files before it is listed; listed subsystems are started
+//! together. A subsystem that ends without a stop request ends the process, with its name in the error,
+//! because serving stale data would be worse.
 
 use anyhow::Result;
 use std::collections::HashMap;
@@ -11,18 +12,19 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 
-/// When a subsystem is asked to stop. Each step waits until everything of the step before has ended.
+/// Stop order of a subsystem. Each step waits until all subsystems of the previous one have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum StopOrder {
-    /// At once: what others connect to, and the work of leaders.
+    /// Stopped at once: listeners, and the work of leaders.
     First,
-    /// When all streams have ended.
+    /// Stopped when all streams have ended.
     AfterStreams,
-    /// Never: it is aborted when all others have ended. Proxies keep what they have, so it has nothing to finish.
+    /// Aborted when all others have ended. Proxies keep their resources, so these subsystems have nothing to
+    /// finish.
     Abort,
 }
 
-/// Says when to stop.
+/// Stop signal of a subsystem.
 #[derive(Clone)]
 pub(crate) struct StopSignal(watch::Receiver<bool>);
 
@@ -33,7 +35,7 @@ impl StopSignal {
         let _ = self.0.wait_for(|stop| *stop).await;
     }
 
-    /// The same for what waits several times.
+    /// Returns the receiver of the signal, for tasks that wait several times.
     pub(crate) fn into_receiver(self) -> watch::Receiver<bool> {
         self.0
     }
@@ -41,7 +43,7 @@ impl StopSignal {
 
 type Task = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
-/// Something that is ready to run.
+/// Subsystem that is ready to run.
 pub(crate) struct Subsystem {
     name: String,
     order: StopOrder,
@@ -49,12 +51,12 @@ pub(crate) struct Subsystem {
 }
 
 impl Subsystem {
-    /// One without tasks yet. `name` is how errors call it, as in "the xDS server".
+    /// Returns a subsystem without tasks. `name` appears in errors, such as "the xDS server".
     pub(crate) fn new(name: impl Into<String>, order: StopOrder) -> Self {
         Self { name: name.into(), order, tasks: Vec::new() }
     }
 
-    /// Adds a task; it ends when it is asked to stop.
+    /// Adds a task, which must end after the stop signal.
     pub(crate) fn task<F>(mut self, task: impl FnOnce(StopSignal) -> F + Send + 'static) -> Self
     where
         F: Future<Output = Result<()>> + Send + 'static,
@@ -64,7 +66,7 @@ impl Subsystem {
     }
 }
 
-/// Everything that `serve` runs, before it runs.
+/// Subsystems of `serve` that have not been started.
 #[derive(Default)]
 pub(crate) struct Subsystems(Vec<Subsystem>);
 
@@ -75,19 +77,19 @@ impl Extend<Subsystem> for Subsystems {
 }
 
 impl Subsystems {
-    /// Lists one.
+    /// Adds a subsystem to the list.
     pub(crate) fn add(&mut self, subsystem: Subsystem) {
         self.0.push(subsystem);
     }
 
-    /// Starts all of them.
+    /// Starts the tasks of all subsystems.
     pub(crate) fn start(self) -> Running {
         let mut running = Running {
             tasks: JoinSet::new(),
             known: HashMap::new(),
             first: watch::Sender::new(false),
             after_streams: watch::Sender::new(false),
-            // No stop is sent: aborted tasks are not asked to stop.
+            // Never set to true, because these tasks are aborted.
             never: watch::Sender::new(false),
         };
         for Subsystem { name, order, tasks } in self.0 {
@@ -101,10 +103,10 @@ impl Subsystems {
     }
 }
 
-/// Subsystems that run. What still runs when this is dropped is aborted.
+/// Running subsystems. Dropping this aborts their tasks.
 pub(crate) struct Running {
     tasks: JoinSet<Result<()>>,
-    /// The tasks that have not ended.
+    /// Tasks that have not ended.
     known: HashMap<Id, (String, StopOrder)>,
     first: watch::Sender<bool>,
     after_streams: watch::Sender<bool>,
@@ -129,7 +131,7 @@ impl Running {
         }
     }
 
-    /// Stops everything in the declared order; what has not ended after the deadline is aborted.
+    /// Stops all subsystems in their order, and aborts the tasks that have not ended at the deadline.
     pub(crate) async fn stop(mut self, deadline: Duration) {
         let in_order = async {
             for order in [StopOrder::First, StopOrder::AfterStreams] {
@@ -142,11 +144,11 @@ impl Running {
             }
         };
         if tokio::time::timeout(deadline, in_order).await.is_err() {
-            tracing::warn!("not everything ended before the deadline");
+            tracing::warn!("some tasks have not ended before the deadline; they are aborted");
         }
     }
 
-    /// The next task that ends, by the name of its subsystem; `None` when all have ended.
+    /// Waits for the next task to end, and returns the name of its subsystem; `None` if all have ended.
     async fn next_end(&mut self) -> Option<(String, Result<()>)> {
         let (id, result) = match self.tasks.join_next_with_id().await? {
             Ok((id, result)) => (id, result),
@@ -161,7 +163,7 @@ fn crashed(error: &JoinError) -> anyhow::Error {
     anyhow::anyhow!("ended by itself: {error}")
 }
 
-/// Says first what is wrong with an address, and then which flag names another one.
+/// Adds a hint with the flag of the address to an error.
 pub(crate) fn with_flag(error: impl Into<anyhow::Error>, flag: &str) -> anyhow::Error {
     anyhow::anyhow!("{:#}\nhint: {flag} names another address", error.into())
 }

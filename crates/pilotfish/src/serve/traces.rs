@@ -1,4 +1,4 @@
-//! Traces of changes: what became of each, from the first event to the last acknowledgement.
+//! Traces of changes, from the first event to the last acknowledgement.
 
 use super::subsystem::{StopOrder, Subsystem};
 use crate::history::{Change, Outcome};
@@ -9,13 +9,13 @@ use pilotfish_otlp::{Event, Span, Trace, Traces, Value, exporter};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Items of a change that are named.
+/// Limit on the items of a change that are named.
 const NAMED: usize = 20;
 
-/// Opens the way to a collector, if one is named.
+/// Opens the exporter to a collector, if one is configured.
 ///
 /// # Errors
-/// When its address is none of a URI.
+/// When the address of the collector is not a URI.
 pub(super) fn open(
     settings: Option<&TelemetrySettings>,
     recorder: &Arc<PrometheusRecorder>,
@@ -24,7 +24,7 @@ pub(super) fn open(
     let version = env!("CARGO_PKG_VERSION");
     let text = |text: &str| Value::Text(text.to_owned());
     let mut resource = vec![("service.name", text("pilotfish")), ("service.version", text(version))];
-    // A Pod has its name as its host's name.
+    // The host name of a Pod is its name.
     if let Ok(host) = std::fs::read_to_string("/proc/sys/kernel/hostname") {
         resource.push(("host.name", text(host.trim())));
         resource.push(("service.instance.id", text(&format!("{}-{}", host.trim(), std::process::id()))));
@@ -39,7 +39,7 @@ pub(super) fn open(
     Ok(Some((traces, subsystem)))
 }
 
-/// A change as a trace; `now` is when the last word of it is said.
+/// Converts a change to a trace; `now` is its end for late and refused changes.
 pub(super) fn of_change(change: &Change, outcome: &Outcome, names: Option<String>, now: SystemTime) -> Trace {
     let began = change.before_that;
     let end = match outcome {

@@ -1,4 +1,4 @@
-//! The webhooks of a cluster: settings, and the tasks that run them.
+//! Webhooks of a cluster: settings and subsystem.
 
 use super::analysis::Analysis;
 use super::subsystem::{StopOrder, Subsystem, with_flag};
@@ -23,63 +23,66 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// How long the webhooks of a Service answer after the stop: so long may API servers still be sent here.
+/// Time for which webhooks behind a Service answer after the stop signal, because API servers may still
+/// connect here.
 const LAST_CALL: Duration = Duration::from_secs(3);
 
-/// How long a process that has no certificate yet is not ready because of that. Without a right to have one it serves proxies all the same.
+/// Time limit for which a missing certificate delays readiness. Without the permission to obtain one, the
+/// process still serves proxies.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What webhooks get.
+/// Settings of the webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WebhookSettings {
-    /// Where API servers ask.
+    /// Address to listen on.
     pub(crate) address: SocketAddr,
-    /// The Service through which they do, `NAME.NAMESPACE`.
+    /// Service of the webhooks, `NAME.NAMESPACE`.
     pub(crate) service: String,
-    /// Where they do instead, `https://HOST:PORT`.
+    /// URL of the webhooks in place of the Service, `https://HOST:PORT`.
     pub(crate) url: Option<String>,
-    /// The revision, whose tags do not matter here.
+    /// Revision, of which the tags do not matter here.
     pub(crate) revision: Revision,
-    /// The namespace of the Secret with the certificates.
+    /// Namespace of the Secret with the certificates.
     pub(crate) namespace: String,
-    /// The template of sidecars; `None` for the default.
+    /// Template of sidecars; `None` for the default.
     pub(crate) template: Option<PathBuf>,
     /// Values of the template.
     pub(crate) values: BTreeMap<String, String>,
-    /// How sidecars reach Pilotfish.
+    /// Transport between sidecars and Pilotfish.
     pub(crate) sidecars: Sidecars,
-    /// Where they do, HOST:PORT.
+    /// Address of Pilotfish for sidecars, `HOST:PORT`.
     pub(crate) xds_address: String,
-    /// The cluster that they are in.
+    /// Id of the sidecars' cluster.
     pub(crate) cluster_id: String,
 }
 
-/// How injected sidecars reach Pilotfish.
+/// Transport between injected sidecars and Pilotfish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sidecars {
-    /// In plaintext.
+    /// Plaintext gRPC, without authorities.
     Plain,
-    /// Over TLS, with the authorities in this file.
+    /// TLS, with the authorities in this file.
     ByAuthorities(PathBuf),
-    /// Over TLS, with the authorities that the webhooks keep.
+    /// TLS, with the authorities of the webhooks' Secret.
     ByKeptAuthorities,
 }
 
 impl WebhookSettings {
-    /// Where sidecars find Pilotfish.
+    /// Returns the address and transport for sidecars.
     fn target(&self, certificates: Arc<Certificates>) -> Result<PodTarget> {
         let target = PodTarget::new(&self.xds_address, &self.cluster_id)?;
         Ok(match &self.sidecars {
             Sidecars::Plain => target,
             Sidecars::ByAuthorities(path) => target.over_tls(authorities_of("--injection-xds-ca", path)?),
-            // There are some before an API server can ask for a sidecar: it checks our certificate by them.
+            // The authorities exist before the first injection, because API servers verify the webhooks'
+            // certificate with them.
             Sidecars::ByKeptAuthorities => target.over_tls(Arc::new(move || {
                 certificates.authorities().map(|kept| kept.as_str().to_owned()).unwrap_or_default()
             })),
         })
     }
 
-    /// The names that the certificate must have.
+    /// Returns the names of the webhooks' certificate.
     fn names(&self) -> BTreeSet<String> {
         let host = self.url.as_deref().and_then(url_host).map(str::to_owned);
         // `istioctl tag set` writes configurations that name istiod's Service of the revision.
@@ -90,7 +93,7 @@ impl WebhookSettings {
     }
 }
 
-/// The host of `https://HOST[:PORT]`; `None` when it is no such address, or has a path.
+/// Returns the host of `https://HOST[:PORT]`; `None` for other texts, and with a path.
 #[must_use]
 pub(crate) fn url_host(url: &str) -> Option<&str> {
     let authority = url.strip_prefix("https://")?;
@@ -108,7 +111,7 @@ pub(crate) fn url_host(url: &str) -> Option<&str> {
     (port_is_good && !host.is_empty() && host.chars().all(known)).then_some(host)
 }
 
-/// What the admin API shows of webhooks.
+/// View of the webhooks for the admin API.
 pub(crate) struct WebhookView {
     certificates: Arc<Certificates>,
     patient_until: Instant,
@@ -116,20 +119,21 @@ pub(crate) struct WebhookView {
 }
 
 impl WebhookView {
-    /// Whether the server has no certificate yet, which passes soon: API servers that are sent here would be refused.
+    /// True while the server has no certificate yet, within the time limit: API servers would fail to
+    /// connect.
     #[must_use]
     pub(crate) fn is_starting(&self) -> bool {
         !self.certificates.is_served() && Instant::now() < self.patient_until
     }
 
-    /// The template of sidecars.
+    /// Returns the template of sidecars.
     #[must_use]
     pub(crate) fn template(&self) -> &str {
         &self.template
     }
 }
 
-/// Webhooks that have their address and do not answer yet.
+/// Webhooks with a bound address that do not answer yet.
 pub(crate) struct Webhooks {
     bound: Bound,
     controller: WebhookController,
@@ -141,10 +145,10 @@ pub(crate) struct Webhooks {
 }
 
 impl Webhooks {
-    /// Takes the address; `None` where there are no webhooks.
+    /// Binds the address; `None` if webhooks are disabled.
     ///
     /// # Errors
-    /// When it is taken, or there is no such cluster.
+    /// When the address is taken, or there is no cluster.
     pub(crate) async fn bind(
         settings: &Settings,
         recorder: &Arc<PrometheusRecorder>,
@@ -176,7 +180,7 @@ impl Webhooks {
         Ok(Some(Self { bound, controller, injector, observer, analysis, revision, last_call }))
     }
 
-    /// What the admin API shows of them.
+    /// Returns the view for the admin API.
     #[must_use]
     pub(crate) fn view(&self) -> WebhookView {
         WebhookView {
@@ -186,20 +190,20 @@ impl Webhooks {
         }
     }
 
-    /// Where API servers ask.
+    /// Returns the bound address.
     #[must_use]
     pub(crate) fn address(&self) -> SocketAddr {
         self.bound.address()
     }
 
-    /// The certificate that is kept for the Service's names.
+    /// Returns the certificates for the Service's names.
     #[must_use]
     pub(crate) fn certificates(&self) -> Arc<Certificates> {
         self.bound.certificates()
     }
 
-    /// Answers until the stop signal, and a little longer: first the registration is withdrawn, so that API servers are not
-    /// sent to a closed port.
+    /// Returns the subsystem. It answers for a while after the stop signal, until the registration is
+    /// withdrawn, so that API servers do not connect to a closed port.
     pub(crate) fn subsystem(self) -> Subsystem {
         let analysis = self.analysis;
         let warnings = move |object: &Object| {

@@ -1,4 +1,4 @@
-//! The xDS server.
+//! Subsystem of the xDS server.
 
 use super::descriptors;
 use super::subsystem::{StopOrder, Subsystem, with_flag};
@@ -8,10 +8,10 @@ use anyhow::Result;
 use pilotfish_xds::{Bound, Fanout, Server, ServerConfig, ServerError, TlsListenerConfig};
 use std::sync::Arc;
 
-/// Takes its addresses. With registration, open files are left for its connections.
+/// Binds the addresses. With registration, open files are reserved for its connections.
 ///
 /// # Errors
-/// When one is taken.
+/// When an address is taken.
 pub(super) fn bind(
     settings: &XdsSettings,
     fanout: Arc<Fanout<Resources>>,
@@ -39,7 +39,7 @@ pub(super) fn bind(
     })
 }
 
-/// Serves until it is asked to stop; cuts streams at its own deadline.
+/// Returns the subsystem, which serves until the stop signal and ends streams at its own deadline.
 pub(super) fn subsystem(bound: Bound<Resources>) -> Subsystem {
     Subsystem::new("the xDS server", StopOrder::First).task(|stop| async {
         bound.run(stop.requested()).await;

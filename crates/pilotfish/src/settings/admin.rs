@@ -14,8 +14,8 @@ pub(crate) struct AdminArgs {
     /// Where health, metrics and debug pages are [default: 127.0.0.1:15014]
     #[arg(long, env = "PILOTFISH_ADMIN_ADDRESS", value_name = "HOST:PORT")]
     pub(crate) admin_address: Option<String>,
-    /// Shows the debug pages to other machines as well: they hold the configuration of all namespaces. By default, other machines get
-    /// health and metrics only
+    /// Shows the debug pages to other machines as well: they hold the configuration of all namespaces. By
+    /// default, other machines get health and metrics only
     #[arg(long, env = "PILOTFISH_ALLOW_REMOTE_DEBUG")]
     pub(crate) allow_remote_debug: bool,
     /// Memory for earlier versions, for `pilotfish history` and `--at`, in bytes [default: 33554432]

@@ -68,7 +68,8 @@ impl Check {
         }
     }
 
-    /// A certificate and its key, each with its flag: `None` where neither is named, and a mistake where one is missing.
+    /// A certificate and its key, each with its flag: `None` where neither is named, and a mistake where one
+    /// is missing.
     pub(super) fn certificate(
         &mut self,
         certificate: (&str, Option<&Path>),

@@ -5,8 +5,8 @@
 //!                                                   └───────▶ Mistakes, all of them at once
 //! ```
 //!
-//! A new setting is a field in its group's `Args` struct, and the line of that group's `check` that makes something of it. Its
-//! flag, its variable and its name in the settings file come from the field.
+//! A new setting is a field in its group's `Args` struct, and the line of that group's `check` that makes
+//! something of it. Its flag, its variable and its name in the settings file come from the field.
 
 mod admin;
 mod auto_registration;
@@ -47,7 +47,8 @@ use std::path::PathBuf;
 /// Size limit of the settings file in bytes.
 const SETTINGS_BYTES: u64 = 4 << 20;
 
-/// Declares the groups, once: each is flattened into the flags, read from the settings file and merged with it.
+/// Declares the groups, once: each is flattened into the flags, read from the settings file and merged with
+/// it.
 macro_rules! groups {
     ($($name:ident: $group:ty),* $(,)?) => {
         /// What was given. A flag wins over its environment variable, both win over the settings file.

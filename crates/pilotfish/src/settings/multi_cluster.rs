@@ -16,17 +16,17 @@ pub(crate) struct MultiClusterArgs {
     /// How long readiness waits for the first list of a remote cluster [default: 30s]
     #[arg(long, env = "PILOTFISH_REMOTE_CLUSTER_TIMEOUT", value_name = "DURATION")]
     pub(crate) remote_cluster_timeout: Option<String>,
-    /// A folder with kubeconfigs of remote clusters, ID.yaml or ID.yml each, instead of Secrets with the label
-    /// istio/multiCluster; reloaded on change
+    /// A folder with kubeconfigs of remote clusters, ID.yaml or ID.yml each, instead of Secrets with the
+    /// label istio/multiCluster; reloaded on change
     #[arg(long, env = "PILOTFISH_REMOTE_KUBECONFIGS", value_name = "FOLDER")]
     pub(crate) remote_kubeconfigs: Option<PathBuf>,
-    /// Dangerous options that kubeconfigs of remote clusters may have: exec, clientKey, clientCertificate, tokenFile,
-    /// certificateAuthority, insecureSkipTLSVerify, gcp, azure, openstack [default: none]
+    /// Dangerous options that kubeconfigs of remote clusters may have: exec, clientKey, clientCertificate,
+    /// tokenFile, certificateAuthority, insecureSkipTLSVerify, gcp, azure, openstack [default: none]
     #[arg(long, env = "PILOTFISH_INSECURE_KUBECONFIG_OPTIONS", value_name = "OPTION", value_delimiter = ',')]
     pub(crate) insecure_kubeconfig_options: Vec<String>,
-    /// What ServiceExports and ServiceImports do: off (nothing), discovery (endpoints of Services that are not exported stay in
-    /// their cluster), hosts (also: imported Services have a host below clusterset.local), cluster-local (also: only that host
-    /// crosses clusters) [default: off]
+    /// What ServiceExports and ServiceImports do: off (nothing), discovery (endpoints of Services that are
+    /// not exported stay in their cluster), hosts (also: imported Services have a host below
+    /// clusterset.local), cluster-local (also: only that host crosses clusters) [default: off]
     #[arg(long, env = "PILOTFISH_MULTI_CLUSTER_SERVICES", value_name = "MODE")]
     pub(crate) multi_cluster_services: Option<String>,
     /// Creates a ServiceExport for every Service that is not local to its cluster; one replica writes them

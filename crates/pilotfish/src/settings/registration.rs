@@ -15,16 +15,16 @@ use std::time::Duration;
 #[command(next_help_heading = "Registration")]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct RegistrationArgs {
-    /// Where services register themselves, by gRPC and by JSON over HTTP, usually on port 15016; without it nothing can register.
-    /// Without TLS only on this machine, unless --registration-plaintext is set
+    /// Where services register themselves, by gRPC and by JSON over HTTP, usually on port 15016; without it
+    /// nothing can register. Without TLS only on this machine, unless --registration-plaintext is set
     #[arg(long, env = "PILOTFISH_REGISTRATION_ADDRESS", value_name = "HOST:PORT")]
     pub(crate) registration_address: Option<String>,
-    /// Where registrations are kept: in a file below --data-dir, or in an etcd that several Pilotfishes share, as
-    /// etcd=http://HOST:2379[,HOST:2379...][?OPTION=VALUE&...] [default: file]
+    /// Where registrations are kept: in a file below --data-dir, or in an etcd that several Pilotfishes
+    /// share, as etcd=http://HOST:2379[,HOST:2379...][?OPTION=VALUE&...] [default: file]
     #[arg(long, env = "PILOTFISH_REGISTRATION_STORE", value_name = "file|etcd=URL")]
     pub(crate) registration_store: Option<String>,
-    /// The folder of that file; Pilotfish creates it [default: $STATE_DIRECTORY, else $XDG_STATE_HOME/pilotfish, else
-    /// ~/.local/state/pilotfish]
+    /// The folder of that file; Pilotfish creates it
+    /// [default: $STATE_DIRECTORY, else $XDG_STATE_HOME/pilotfish, else ~/.local/state/pilotfish]
     #[arg(long, env = "PILOTFISH_DATA_DIR", value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
     /// Client tokens (YAML, reloaded on change). Clients without a listed token or a certificate are refused
@@ -40,7 +40,8 @@ pub(crate) struct RegistrationArgs {
     /// Its key in PEM; reloaded on change
     #[arg(long, env = "PILOTFISH_REGISTRATION_KEY_FILE", value_name = "FILE")]
     pub(crate) registration_key_file: Option<PathBuf>,
-    /// CAs of clients' certificates in PEM, reloaded on change; may repeat. The SPIFFE ID in a certificate is the client's identity
+    /// CAs of clients' certificates in PEM, reloaded on change; may repeat. The SPIFFE ID in a certificate is
+    /// the client's identity
     #[arg(
         long = "registration-ca-cert-file",
         env = "PILOTFISH_REGISTRATION_CA_CERT_FILE",
@@ -48,14 +49,17 @@ pub(crate) struct RegistrationArgs {
         value_delimiter = ','
     )]
     pub(crate) registration_ca_cert_files: Vec<PathBuf>,
-    /// Serves other machines in plaintext, too: every client that can reach the port can take part in the mesh
+    /// Serves other machines in plaintext, too: every client that can reach the port can take part in the
+    /// mesh
     #[arg(long, env = "PILOTFISH_REGISTRATION_PLAINTEXT")]
     pub(crate) registration_plaintext: bool,
-    /// Networks that active checks may reach [default: all but link-local, multicast and metadata services; loopback only if
-    /// --registration-address is on loopback]
+    /// Networks that active checks may reach
+    /// [default: all but link-local, multicast and metadata services; loopback only if --registration-address
+    /// is on loopback]
     #[arg(long, env = "PILOTFISH_REGISTRATION_CHECK_NETWORKS", value_name = "CIDR[,CIDR...]")]
     pub(crate) registration_check_networks: Option<String>,
-    /// How long an instance whose lease has lapsed stays, marked unhealthy [default: twice its TTL, at least 10s]
+    /// How long an instance whose lease has lapsed stays, marked unhealthy
+    /// [default: twice its TTL, at least 10s]
     #[arg(long, env = "PILOTFISH_REGISTRATION_REMOVE_AFTER", value_name = "DURATION")]
     pub(crate) registration_remove_after: Option<String>,
     /// How long self-preservation lasts when most leases of a service lapse together [default: 15m]

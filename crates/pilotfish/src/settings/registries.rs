@@ -13,8 +13,8 @@ use std::time::Duration;
 #[command(next_help_heading = "Registries")]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct RegistriesArgs {
-    /// A registry with a source of its own, by its name and address; NAME/INSTANCE for one of several, options after a '?' as in a
-    /// URL. May repeat; needs neither PATH nor --kubernetes
+    /// A registry with a source of its own, by its name and address; NAME/INSTANCE for one of several,
+    /// options after a '?' as in a URL. May repeat; needs neither PATH nor --kubernetes
     #[arg(
         long = "registry",
         env = "PILOTFISH_REGISTRY",
@@ -29,12 +29,12 @@ pub(crate) struct RegistriesArgs {
     /// Kubernetes,ServiceEntry, then the others]
     #[arg(long, env = "PILOTFISH_REGISTRY_ORDER", value_name = "NAME", value_delimiter = ',')]
     pub(crate) registry_order: Vec<String>,
-    /// What to do with a service that several registries have: union (the first describes it, endpoints of all count), first
-    /// (only the first counts), refuse (as first, and an error at /ready) [default: union]
+    /// What to do with a service that several registries have: union (the first describes it, endpoints of
+    /// all count), first (only the first counts), refuse (as first, and an error at /ready) [default: union]
     #[arg(long, env = "PILOTFISH_MERGE_SERVICES", value_name = "POLICY")]
     pub(crate) merge_services: Option<String>,
-    /// Share of what a source has, in percent, that one read may take away; a read that takes more, and at least 3 things,
-    /// waits for a second one. `off` believes every read [default: 50]
+    /// Share of what a source has, in percent, that one read may take away; a read that takes more, and at
+    /// least 3 things, waits for a second one. `off` believes every read [default: 50]
     #[arg(long, env = "PILOTFISH_GUARD", value_name = "PERCENT")]
     pub(crate) guard: Option<String>,
     /// Time until that second read, where a registry has no guardWait of its own [default: 10s]
@@ -225,7 +225,8 @@ fn live(
     all
 }
 
-/// The text with its registry and options as they were probably meant. `None` where nothing is near, or they are right.
+/// The text with its registry and options as they were probably meant. `None` where nothing is near, or they
+/// are right.
 fn corrected(text: &str, table: &RegistryTable) -> Option<String> {
     let (named, rest) = text.split_once('=')?;
     let (name, instance) = match named.split_once('/') {

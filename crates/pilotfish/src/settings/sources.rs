@@ -23,18 +23,20 @@ pub(crate) struct SourceArgs {
     /// Reads a live Kubernetes cluster, alone or beside files
     #[arg(long, env = "PILOTFISH_KUBERNETES")]
     pub(crate) kubernetes: bool,
-    /// The kubeconfig of that cluster; implies --kubernetes [default: the Pod's service account, else $KUBECONFIG or
-    /// ~/.kube/config]
+    /// The kubeconfig of that cluster; implies --kubernetes
+    /// [default: the Pod's service account, else $KUBECONFIG or ~/.kube/config]
     #[arg(long, env = "PILOTFISH_KUBECONFIG", value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// The namespace of mesh-wide settings: ConfigMap `istio`, Secrets of remote clusters, Leases [default: istio-system]
+    /// The namespace of mesh-wide settings: ConfigMap `istio`, Secrets of remote clusters, Leases
+    /// [default: istio-system]
     #[arg(long, env = "PILOTFISH_ROOT_NAMESPACE", value_name = "NS")]
     pub(crate) root_namespace: Option<String>,
-    /// The revision of this control plane, beside others in a cluster: reads Istio's objects and routes that are labelled
-    /// istio.io/rev with it, with a tag of it, or not at all [default: reads all]
+    /// The revision of this control plane, beside others in a cluster: reads Istio's objects and routes that
+    /// are labelled istio.io/rev with it, with a tag of it, or not at all [default: reads all]
     #[arg(long, env = "PILOTFISH_REVISION", value_name = "NAME")]
     pub(crate) revision: Option<String>,
-    /// Istio's MeshConfig: a file with the settings themselves, or a ConfigMap with the key `mesh`; reloaded on change
+    /// Istio's MeshConfig: a file with the settings themselves, or a ConfigMap with the key `mesh`; reloaded
+    /// on change
     #[arg(long, env = "PILOTFISH_MESH_CONFIG", value_name = "FILE")]
     pub(crate) mesh_config: Option<PathBuf>,
     /// Istio's MeshNetworks: a file with the settings themselves, or a ConfigMap with the key `meshNetworks`

@@ -10,17 +10,18 @@ use serde::{Deserialize, Serialize};
 #[command(next_help_heading = "Status and addresses")]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct StatusArgs {
-    /// Which objects get a status, written by one replica: off (none), gateway-api (and Ingress), all (also Istio's kinds:
-    /// what is wrong with them) [default: gateway-api]
+    /// Which objects get a status, written by one replica: off (none), gateway-api (and Ingress), all (also
+    /// Istio's kinds: what is wrong with them) [default: gateway-api]
     #[arg(long, env = "PILOTFISH_WRITE_STATUS", value_name = "MODE")]
     pub(crate) write_status: Option<String>,
-    /// Controllers whose Gateways and routes get a status; beside a running istiod, name pilotfish.io/gateway-controller alone
+    /// Controllers whose Gateways and routes get a status; beside a running istiod, name
+    /// pilotfish.io/gateway-controller alone
     /// [default: istio.io/gateway-controller,pilotfish.io/gateway-controller]
     #[arg(long, env = "PILOTFISH_STATUS_CONTROLLERS", value_name = "NAME", value_delimiter = ',')]
     pub(crate) status_controllers: Vec<String>,
-    /// How hosts of ServiceEntries without an address get one: status (one replica writes them to the entries' status, as
-    /// istiod does), name (each process computes them from the names), off (only addresses that a status already has count)
-    /// [default: status where status is written, else name]
+    /// How hosts of ServiceEntries without an address get one: status (one replica writes them to the
+    /// entries' status, as istiod does), name (each process computes them from the names), off (only
+    /// addresses that a status already has count) [default: status where status is written, else name]
     #[arg(long, env = "PILOTFISH_ALLOCATE_ADDRESSES", value_name = "MODE")]
     pub(crate) allocate_addresses: Option<String>,
     /// The ranges of those addresses [default: 240.240.0.0/16,2001:2::/48]

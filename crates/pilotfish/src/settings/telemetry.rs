@@ -10,7 +10,8 @@ use std::path::PathBuf;
 #[command(next_help_heading = "Traces")]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct TelemetryArgs {
-    /// Sends a trace of each change, from its arrival to the last acknowledgement, to an OpenTelemetry collector (OTLP over gRPC)
+    /// Sends a trace of each change, from its arrival to the last acknowledgement, to an OpenTelemetry
+    /// collector (OTLP over gRPC)
     #[arg(long, env = "PILOTFISH_OTLP_ENDPOINT", value_name = "http://HOST:4317")]
     pub(crate) otlp_endpoint: Option<String>,
     /// The authorities of a collector with https://, in PEM [default: those of the system]

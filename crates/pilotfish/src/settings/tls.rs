@@ -14,8 +14,8 @@ pub(crate) const AUDIENCE: &str = "istio-ca";
 #[command(next_help_heading = "xDS over TLS")]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct TlsArgs {
-    /// Where proxies connect over TLS, usually on port 15012, and authenticate by a certificate or a token of their service
-    /// account; without it there is no such port
+    /// Where proxies connect over TLS, usually on port 15012, and authenticate by a certificate or a token of
+    /// their service account; without it there is no such port
     #[arg(long, env = "PILOTFISH_SECURE_XDS_ADDRESS", value_name = "HOST:PORT")]
     pub(crate) secure_xds_address: Option<String>,
     /// The certificate of that address, a chain in PEM; reloaded on change [default: that of the webhooks]
@@ -24,8 +24,8 @@ pub(crate) struct TlsArgs {
     /// Its key in PEM; reloaded on change
     #[arg(long, env = "PILOTFISH_TLS_KEY_FILE", value_name = "FILE")]
     pub(crate) tls_key_file: Option<PathBuf>,
-    /// CAs of proxies' certificates in PEM, reloaded on change; may repeat. Pilotfish trusts the SPIFFE ID in any certificate that
-    /// these CAs issued
+    /// CAs of proxies' certificates in PEM, reloaded on change; may repeat. Pilotfish trusts the SPIFFE ID in
+    /// any certificate that these CAs issued
     #[arg(long = "ca-cert-file", env = "PILOTFISH_CA_CERT_FILE", value_name = "FILE", value_delimiter = ',')]
     pub(crate) ca_cert_files: Vec<PathBuf>,
     /// Audiences for tokens of proxies: a token must have one of them; needs --kubernetes [default: istio-ca]

@@ -25,8 +25,8 @@ pub(crate) struct WebhookArgs {
     /// revision pilotfish-REVISION.ROOT-NAMESPACE]
     #[arg(long, env = "PILOTFISH_WEBHOOK_SERVICE", value_name = "NAME.NAMESPACE")]
     pub(crate) webhook_service: Option<String>,
-    /// The URL by which API servers reach the webhooks of a Pilotfish outside of the cluster; it is written to the webhook
-    /// configurations in place of the Service
+    /// The URL by which API servers reach the webhooks of a Pilotfish outside of the cluster; it is written
+    /// to the webhook configurations in place of the Service
     #[arg(long, env = "PILOTFISH_WEBHOOK_URL", value_name = "https://HOST:PORT")]
     pub(crate) webhook_url: Option<String>,
     /// The template of injected sidecars [default: that of `pilotfish inject --print-template`]
@@ -40,8 +40,8 @@ pub(crate) struct WebhookArgs {
         value_delimiter = ','
     )]
     pub(crate) injection_values: Vec<String>,
-    /// Lets injected sidecars reach Pilotfish over TLS, with the token of their service account: a file with the CA of its
-    /// certificate in PEM, or `kept` for that of the webhooks' certificate [default: plaintext]
+    /// Lets injected sidecars reach Pilotfish over TLS, with the token of their service account: a file with
+    /// the CA of its certificate in PEM, or `kept` for that of the webhooks' certificate [default: plaintext]
     #[arg(long, env = "PILOTFISH_INJECTION_XDS_CA", value_name = "FILE|kept")]
     pub(crate) injection_xds_ca: Option<String>,
     /// Where injected sidecars find Pilotfish [default: port 15010 of the webhooks' Service, over TLS 15012]

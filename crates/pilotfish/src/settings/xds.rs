@@ -16,16 +16,16 @@ pub(crate) struct XdsArgs {
     /// Where proxies connect (plaintext gRPC) [default: 127.0.0.1:15010]
     #[arg(long, env = "PILOTFISH_XDS_ADDRESS", value_name = "HOST:PORT")]
     pub(crate) xds_address: Option<String>,
-    /// Lets --xds-address be one that other machines reach: every client that can reach the port can read the configuration of all
-    /// namespaces, without TLS
+    /// Lets --xds-address be one that other machines reach: every client that can reach the port can read the
+    /// configuration of all namespaces, without TLS
     #[arg(long, env = "PILOTFISH_ALLOW_PLAINTEXT_XDS")]
     pub(crate) allow_plaintext_xds: bool,
-    /// Trusts the namespace and service account in a proxy's node metadata on connections without authentication: the proxy then
-    /// gets the secrets of that namespace. Needs --xds-address on loopback
+    /// Trusts the namespace and service account in a proxy's node metadata on connections without
+    /// authentication: the proxy then gets the secrets of that namespace. Needs --xds-address on loopback
     #[arg(long, env = "PILOTFISH_TRUST_NODES")]
     pub(crate) trust_nodes: bool,
-    /// Which clients may read the configuration itself, as MCP over xDS: namespaces (all their identities), identities, `anyone`
-    /// (also without TLS), or `nobody` [default: the root namespace]
+    /// Which clients may read the configuration itself, as MCP over xDS: namespaces (all their identities),
+    /// identities, `anyone` (also without TLS), or `nobody` [default: the root namespace]
     #[arg(long, env = "PILOTFISH_SERVE_CONFIGURATION", value_name = "CLIENT,...")]
     pub(crate) serve_configuration: Option<String>,
     /// How long a graceful stop may take before streams are cut [default: 10s]
@@ -40,21 +40,24 @@ pub(crate) struct XdsArgs {
     /// Most connections of each of the two ports [default: 50000, or what the limit of open files allows]
     #[arg(long, env = "PILOTFISH_MAX_CONNECTIONS", value_name = "N")]
     pub(crate) max_connections: Option<String>,
-    /// How long a connection with TLS may last: then its client connects and authenticates again [default: 30m]
+    /// How long a connection with TLS may last: then its client connects and authenticates again
+    /// [default: 30m]
     #[arg(long, env = "PILOTFISH_MAX_IDENTITY_AGE", value_name = "DURATION")]
     pub(crate) max_identity_age: Option<String>,
     /// Most resource names that one stream may subscribe to, over all types [default: 100000]
     #[arg(long, env = "PILOTFISH_MAX_SUBSCRIPTIONS", value_name = "N")]
     pub(crate) max_subscriptions: Option<String>,
-    /// Memory for the resource names that all streams subscribe to, in bytes: at most three parts of 32 of it for one identity, five for all
-    /// clients that have none, and four for one address of these [default: 1073741824]
+    /// Memory for the resource names that all streams subscribe to, in bytes: at most three parts of 32 of it
+    /// for one identity, five for all clients that have none, and four for one address of these
+    /// [default: 1073741824]
     #[arg(long, env = "PILOTFISH_MAX_ALL_SUBSCRIPTION_BYTES", value_name = "N")]
     pub(crate) max_all_subscription_bytes: Option<String>,
-    /// Memory for what all streams' nodes say, in bytes: at most a quarter of it for one identity, as much for all clients that have none, and a
-    /// sixteenth for one address of these [default: 536870912]
+    /// Memory for what all streams' nodes say, in bytes: at most a quarter of it for one identity, as much
+    /// for all clients that have none, and a sixteenth for one address of these [default: 536870912]
     #[arg(long, env = "PILOTFISH_MAX_ALL_NODE_BYTES", value_name = "N")]
     pub(crate) max_all_node_bytes: Option<String>,
-    /// How long a burst of endpoint changes of one namespace is gathered: pause and ceiling [default: 3ms,30ms]
+    /// How long a burst of endpoint changes of one namespace is gathered: pause and ceiling
+    /// [default: 3ms,30ms]
     #[arg(long, env = "PILOTFISH_ENDPOINT_WINDOW", value_name = "PAUSE,CEILING")]
     pub(crate) endpoint_window: Option<String>,
     /// The same for changes of configuration [default: 20ms,200ms]

@@ -1,4 +1,4 @@
-//! Problems as Kubernetes Events on the Services that have them.
+//! Kubernetes Events on Services with problems.
 
 use pilotfish_kube::client::Client;
 use pilotfish_kube_writer::events::{ServiceWarning, warn};
@@ -10,15 +10,16 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// Events that may wait; what comes beyond that is left out, and stays in the log and at `/debug/syncz`.
+/// Capacity of the queue of Events. Further ones are dropped; their problems stay in the log and at
+/// `/debug/syncz`.
 const WAITING: usize = 256;
-/// Events at once, and the time between two of them after that.
+/// Size of a burst of Events, and the interval after it.
 const BURST: u32 = 25;
 const PERIOD: Duration = Duration::from_secs(1);
-/// The reason that the original controller gives.
+/// Reason of the Events, as in the original controller.
 const REASON: &str = "PolarisRegister";
 
-/// Writes an Event when the problems of a Service change. Its task ends when it is dropped.
+/// Writer of an Event whenever the problems of a Service change. Its task ends when this is dropped.
 pub(super) struct Events {
     sender: mpsc::Sender<ServiceWarning>,
     told: BTreeMap<ObjectName, Vec<String>>,
@@ -39,13 +40,13 @@ impl Events {
         Self { sender, told: BTreeMap::new(), jitter: Jitter::default(), task }
     }
 
-    /// These are all problems of now.
+    /// Compares all current problems with the last ones, and queues Events for the changes.
     pub(super) fn tell(&mut self, problems: &BTreeMap<ObjectName, Vec<String>>) {
         for (service, lines) in problems {
             if self.told.get(service) == Some(lines) {
                 continue;
             }
-            tracing::warn!(%service, problems = lines.join("; "), "a Service cannot be synced as it is");
+            tracing::warn!(%service, problems = lines.join("; "), "problems of a Service in the sync with Polaris");
             let warning = ServiceWarning {
                 namespace: service.namespace.to_string(),
                 name: service.name.to_string(),
@@ -68,7 +69,10 @@ async fn write(client: Client, mut warnings: mpsc::Receiver<ServiceWarning>) {
         tokio::time::sleep(wait).await;
         limiter.take(Instant::now());
         if let Err(error) = warn(client.clone(), &warning).await {
-            tracing::warn!(service = %warning.name, namespace = %warning.namespace, %error, "an Event was not written");
+            tracing::warn!(
+                service = %warning.name, namespace = %warning.namespace, %error,
+                "an Event was not written"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The cluster, kept up to date by watches.
+//! State of the cluster, kept up to date by watches.
 
 use anyhow::{Result, bail};
 use pilotfish_kube::NoopObserver;
@@ -12,10 +12,10 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-/// Updates that may wait.
+/// Capacity of the channel of updates.
 const WAITING: usize = 1024;
 
-/// See the module. Ends its watches when it is dropped.
+/// State of the cluster with its watches, which end when this is dropped.
 pub(super) struct Feed {
     client: Client,
     target: Arc<dyn Target>,
@@ -26,7 +26,7 @@ pub(super) struct Feed {
     listed: BTreeSet<Kind>,
     failing: BTreeMap<Kind, String>,
     tasks: JoinSet<()>,
-    /// Where the kinds are: a watch ends without it.
+    /// Senders of the kinds' paths. A watch ends when its sender is dropped.
     _resources: Vec<watch::Sender<Option<Resource>>>,
 }
 
@@ -38,7 +38,7 @@ fn path(kind: Kind) -> String {
 }
 
 impl Feed {
-    /// Begins to read.
+    /// Starts the watches of all kinds.
     pub(super) fn start(client: Client, target: Arc<dyn Target>, settings: ClusterSettings) -> Self {
         let (sender, updates) = mpsc::channel(WAITING);
         let (mut tasks, mut resources) = (JoinSet::new(), Vec::new());
@@ -70,15 +70,15 @@ impl Feed {
         }
     }
 
-    /// The same cluster, read from the start.
+    /// Returns a second feed that reads the cluster from the start.
     pub(super) fn again(&self) -> Self {
         Self::start(self.client.clone(), self.target.clone(), self.settings.clone())
     }
 
-    /// Waits for updates and takes them in. May be cancelled at any time.
+    /// Waits for updates and applies them. Cancel-safe.
     ///
     /// # Errors
-    /// When a watch ended by itself: going on would mean to sync what is frozen.
+    /// When a watch ended, because the sync would continue with stale data.
     pub(super) async fn next(&mut self) -> Result<()> {
         tokio::select! {
             count = self.updates.recv_many(&mut self.received, WAITING) => {
@@ -114,23 +114,25 @@ impl Feed {
             Change::Delete(key) => self.cluster.delete(key),
             Change::Rejected { key, problems, .. } => {
                 let reason = problems.first().map(ToString::to_string).unwrap_or_default();
-                tracing::warn!(object = %key, reason, "an object cannot be read; its last good version counts, if there is one");
+                tracing::warn!(
+                    object = %key, reason,
+                    "an object cannot be read; its last good version stays in force, if there is one"
+                );
             }
             Change::Stored { .. } => {}
         }
     }
 
-    /// Whether everything was read.
+    /// True if the first lists of all kinds are complete.
     pub(super) fn is_listed(&self) -> bool {
         self.listed.len() == Cluster::KINDS.len()
     }
 
-    /// Why it cannot be read now.
+    /// Returns the reason why the cluster cannot be read at present, if there is one.
     pub(super) fn failure(&self) -> Option<String> {
         self.failing.iter().next().map(|(kind, reason)| format!("{}: {reason}", kind.plural()))
     }
 
-    /// The cluster.
     pub(super) fn cluster(&mut self) -> &mut Cluster {
         &mut self.cluster
     }

@@ -29,10 +29,11 @@ use std::io::Write;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Runs until `stop`, or with `--once` and `--dry-run` until one pass is done. `Ok(false)` when that left something to do.
+/// Runs until `stop`, or with `--once` and `--dry-run` for one pass. Returns `Ok(false)` if that left
+/// something to do.
 ///
 /// # Errors
-/// When the settings are wrong, the cluster cannot be reached, or a part ends by itself.
+/// When the settings are wrong, the cluster cannot be reached, or a task ends before the stop.
 pub(crate) async fn run(args: SyncPolaris, stop: impl Future<Output = ()> + Send) -> Result<bool> {
     let Checked {
         cluster,
@@ -69,7 +70,7 @@ pub(crate) async fn run(args: SyncPolaris, stop: impl Future<Output = ()> + Send
     let (admin, admin_address) = pages::bind(admin).await?;
     tracing::info!(admin = %admin_address, "listening");
     let (stopped, pages_stop) = oneshot::channel::<()>();
-    // A sender that is dropped means the same as one that sends.
+    // A dropped sender counts as a stop, too.
     let pages = admin.run(pages::router(state.clone()), async { drop(pages_stop.await) });
     let pages = tokio::spawn(pages);
     let events = Events::start(kube.clone());
@@ -82,7 +83,8 @@ pub(crate) async fn run(args: SyncPolaris, stop: impl Future<Output = ()> + Send
     result.map(|()| true)
 }
 
-/// Takes part in the election, if there is one, while `work` runs; the Lease is released when it has ended.
+/// Takes part in the election, if it is enabled, while `work` runs. The Lease is released after the work has
+/// ended.
 async fn elected<W: Future<Output = Result<()>>>(
     kube: pilotfish_kube::client::Client,
     lease: Option<LeaseSettings>,
@@ -96,7 +98,7 @@ async fn elected<W: Future<Output = Result<()>>>(
         ended = work(leadership) => ended,
         ended = &mut elector => bail!("the election ended by itself: {ended:?}"),
     };
-    // Nothing is written any more: the next replica may lead.
+    // The work has stopped, so the next replica may lead.
     drop(release);
     elector.await.context("releasing the Lease")?;
     result

@@ -1,4 +1,4 @@
-//! Health, metrics and what is going on, over HTTP.
+//! HTTP pages with health, metrics and status.
 
 use anyhow::Result;
 use axum::Router;
@@ -14,36 +14,36 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// What is told.
+/// Content of the pages.
 pub(super) struct State {
     pub(super) metrics: Arc<SyncMetrics>,
     status: Mutex<Status>,
 }
 
-/// What is going on.
+/// Status of the sync, at `/debug/syncz`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Status {
-    /// Whether this replica writes.
+    /// True if this replica leads, and writes to Polaris.
     pub(super) leading: bool,
-    /// Whether the cluster was read.
+    /// True if the cluster was read to the end of its first lists.
     pub(super) cluster_listed: bool,
-    /// Why it cannot be read now.
+    /// Reason why the cluster cannot be read at present.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cluster_failure: Option<String>,
-    /// Whether a pass over everything was done.
+    /// True after a pass over everything.
     pub(super) synced: bool,
-    /// Why the last pass failed.
+    /// Reason why the last pass failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) polaris_failure: Option<String>,
-    /// Deletions that wait for a confirmation.
+    /// Number of deletions that wait for a confirmation.
     pub(super) held_deletions: usize,
-    /// Instances that a person has isolated although they are ready.
+    /// Number of ready instances that were isolated by others.
     pub(super) isolated_by_others: usize,
-    /// Services and instances that there should be.
+    /// Number of services that Polaris should have.
     pub(super) services: usize,
-    /// See `services`.
+    /// Number of instances that Polaris should have.
     pub(super) instances: usize,
-    /// Problems by Service.
+    /// Problems of Services, by their names.
     pub(super) problems: BTreeMap<String, Vec<String>>,
 }
 
@@ -72,8 +72,8 @@ pub(super) fn router(state: Arc<State>) -> Router {
         .with_state(state)
 }
 
-/// A replica is ready when it has read the cluster: one that waits for the Lease could take over at once. What is wrong with Polaris does
-/// not make it unready, as restarting would not help.
+/// Reports readiness once the cluster was read, also without the Lease, because the replica could take over
+/// at once. Failures of Polaris do not affect readiness, because a restart would not help.
 async fn ready(Shared(state): Shared<Arc<State>>) -> Response {
     let status = state.status.lock().clone();
     let code = if status.cluster_listed { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

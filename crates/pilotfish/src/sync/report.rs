@@ -1,4 +1,4 @@
-//! What a pass did, for people and for programs; and how far it is.
+//! Reports of passes as table and JSON, and their progress bar.
 
 use crate::sync::settings::Output;
 use anyhow::Result;
@@ -9,16 +9,16 @@ use pilotfish_sync::Problem;
 use serde_json::json;
 use std::io::Write;
 
-/// What one pass did, or would do.
+/// Result of a single pass, or of its dry run.
 pub(super) struct Once {
     pub(super) report: PassReport,
-    /// The calls, where none was made.
+    /// Calls of a dry run, which were not made.
     pub(super) dry: Option<Vec<Request>>,
     pub(super) problems: Vec<Problem>,
 }
 
 impl Once {
-    /// Whether nothing is left to do.
+    /// True if nothing is left to do.
     pub(super) fn is_equal(&self) -> bool {
         let is_dry_equal = self.dry.as_ref().is_none_or(Vec::is_empty);
         self.report.is_equal() && is_dry_equal
@@ -66,7 +66,7 @@ fn print_table(out: &mut impl Write, once: &Once) -> Result<()> {
     Ok(())
 }
 
-/// One line for each figure that is not zero.
+/// Returns a line for each number that is not zero.
 pub(super) fn table(report: &PassReport) -> Vec<String> {
     let mut lines = vec![format!(
         "{:<20} {:>8} {}, {}, compared in {:.1} s",
@@ -98,10 +98,10 @@ pub(super) fn table(report: &PassReport) -> Vec<String> {
     lines
 }
 
-/// A bar on a terminal; elsewhere a line for each tenth of a long pass.
+/// Progress of a pass: a bar on a terminal, elsewhere a line for each tenth of a long pass.
 pub(super) struct Bar(ProgressBar);
 
-/// From so many elements on a pass is long.
+/// Number of elements from which a pass is long.
 const LONG: usize = 1000;
 
 impl Bar {

@@ -1,4 +1,4 @@
-//! The loop: what the cluster has, when to compare, and what to do about failures.
+//! Main loop of the sync: schedules passes, confirms deletions and handles failures.
 
 use crate::sync::events::Events;
 use crate::sync::feed::Feed;
@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a pass may go on after a stop.
+/// Time limit for finishing a pass after a stop.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long the cluster may take to be read by `--once`.
+/// Timeout for reading the cluster with `--once`.
 const LISTED_WITHIN: Duration = Duration::from_secs(60);
 
-/// One pass over everything.
+/// Runs a single pass over everything.
 ///
 /// # Errors
 /// When the cluster or Polaris cannot be read.
@@ -52,20 +52,20 @@ pub(super) async fn once(mut feed: Feed, mut session: Session, dry_run: bool) ->
     Ok(Once { report, dry, problems: problems.into_iter().flat_map(line).collect() })
 }
 
-/// See the module.
+/// Main loop of the sync.
 pub(super) struct Runner {
     feed: Feed,
-    /// The cluster read from the start, to confirm deletions.
+    /// Second feed that reads the cluster from the start, to confirm deletions.
     confirming: Option<Feed>,
     new_session: Box<dyn Fn() -> Session + Send>,
     settings: ScheduleSettings,
     state: Arc<State>,
     events: Events,
-    /// While this replica leads.
+    /// Set while this replica leads.
     term: Option<Term>,
 }
 
-/// What holds while this replica leads.
+/// State of a term of leadership.
 struct Term {
     session: Session,
     schedule: Schedule,
@@ -84,7 +84,7 @@ impl Runner {
         Self { feed, confirming: None, new_session, settings, state, events, term: None }
     }
 
-    /// Runs until `stop`; a pass that is under way then is finished, if that does not take long.
+    /// Runs until `stop`. A pass in progress is finished within the time limit.
     pub(super) async fn run(mut self, leadership: Leadership, stop: impl Future<Output = ()>) -> Result<()> {
         let mut stop = std::pin::pin!(stop);
         loop {
@@ -94,7 +94,8 @@ impl Runner {
                 Next::Pass(pass) => {
                     let mut ending = leadership.clone();
                     let stopped = tokio::select! {
-                        // What was sent may still arrive: within the time that a Lease leaves to its next holder.
+                        // Calls that were sent may still arrive, but not after the next holder of the Lease
+                        // starts.
                         () = ending.lost() => false,
                         done = self.pass(pass, stop.as_mut()) => done?,
                     };
@@ -132,7 +133,7 @@ impl Runner {
         });
     }
 
-    /// What to do now.
+    /// Returns the next step.
     fn next(&mut self) -> Next {
         let later = Next::Wait(now() + Duration::from_secs(3600));
         if !self.feed.is_listed() {
@@ -141,7 +142,7 @@ impl Runner {
         let Some(term) = &mut self.term else { return later };
         self.state.metrics.queue.set(i64::try_from(term.schedule.waiting()).unwrap_or(i64::MAX));
         let next = term.schedule.next(now());
-        // Deletions that wait are confirmed by a second look at the cluster.
+        // Held deletions are confirmed by a second read of the cluster.
         match (&next, term.session.held()) {
             (Next::Wait(_), Some((count, until))) if self.confirming.is_none() && until <= Instant::now() => {
                 tracing::info!(deletions = count, "reading the cluster again, to confirm deletions");
@@ -155,7 +156,7 @@ impl Runner {
         }
     }
 
-    /// The cluster has changed.
+    /// Applies changes of the cluster to the schedule.
     fn take_in(&mut self) {
         let (changed, has_new_namespace) = self.feed.cluster().take_changed();
         let (listed, failure) = (self.feed.is_listed(), self.feed.failure());
@@ -168,7 +169,7 @@ impl Runner {
         }
     }
 
-    /// The cluster was read again, as far as it has come.
+    /// Confirms held deletions once the second read of the cluster is complete.
     fn confirm(&mut self) {
         if self.confirming.as_ref().is_some_and(Feed::is_listed)
             && let Some(fresh) = self.confirming.take()
@@ -182,7 +183,7 @@ impl Runner {
         }
     }
 
-    /// Returns whether it is time to stop.
+    /// Runs a pass. Returns true if the loop must stop.
     async fn pass(
         &mut self,
         pass: Pass,
@@ -252,7 +253,10 @@ impl Runner {
         let Some(term) = &mut self.term else { return };
         let wait = term.schedule.failed(failure.retry_after, now());
         if !std::mem::replace(&mut term.failing, true) {
-            tracing::warn!(reason = %failure, ?wait, "Polaris cannot be synced now; it is tried again until it can");
+            tracing::warn!(
+                reason = %failure, ?wait,
+                "a sync with Polaris failed; it is retried until it succeeds"
+            );
         }
         self.state.update(|status| status.polaris_failure = Some(failure.to_string()));
     }
@@ -269,7 +273,7 @@ async fn confirming(feed: &mut Option<Feed>) -> Result<()> {
     }
 }
 
-/// All problems by Service: what its annotations and Pods have, and what Polaris says.
+/// Returns all problems by Service: of its annotations and Pods, and errors of Polaris.
 fn problems(feed: &mut Feed, session: &Session) -> BTreeMap<ObjectName, Vec<String>> {
     let mut all: BTreeMap<ObjectName, Vec<String>> = BTreeMap::new();
     for Problem { service, message } in feed.cluster().problems() {

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The variable with the token, where no file has it.
+/// Environment variable with the token, unless a file has it.
 const TOKEN: &str = "POLARIS_TOKEN";
 
 /// Keeps a Polaris server equal to a cluster, in the place of polaris-controller
@@ -48,14 +48,15 @@ pub(crate) struct SyncPolaris {
     /// How often everything is compared
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "60s")]
     resync: Duration,
-    /// Share of all managed instances, in percent, that may be deleted at once; more, and at least 3, wait for a second read
-    /// of the cluster. `off` deletes at once
+    /// Share of all managed instances, in percent, that may be deleted at once; more, and at least 3, wait
+    /// for a second read of the cluster. `off` deletes at once
     #[arg(long, value_name = GuardSettings::SHARE, default_value = "50")]
     guard: String,
     /// Time until that second read
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10s")]
     guard_wait: Duration,
-    /// Take isolation of our instances as that of polaris-controller, which leaves no mark: for the first run after it
+    /// Take isolation of our instances as that of polaris-controller, which leaves no mark: for the first run
+    /// after it
     #[arg(long)]
     take_over_isolation: bool,
     /// Print the calls, and make none
@@ -99,7 +100,7 @@ pub(crate) enum Output {
     Json,
 }
 
-/// Settings that were checked.
+/// Settings of the sync after their check.
 pub(super) struct Checked {
     pub(super) cluster: ClusterSettings,
     pub(super) client: ClientSettings,
@@ -114,14 +115,14 @@ pub(super) struct Checked {
     pub(super) kubeconfig: Option<PathBuf>,
 }
 
-/// A duration above zero.
+/// Parses a duration above zero.
 fn duration(text: &str) -> Result<Duration, String> {
     let duration = pilotfish_config::Duration::parse(text)?.0;
     if duration.is_zero() { Err("not above zero".to_owned()) } else { Ok(duration) }
 }
 
 impl SyncPolaris {
-    /// Checks what clap cannot.
+    /// Checks the settings that clap cannot check.
     pub(super) fn check(self) -> Result<Checked> {
         let target = match PolarisTarget::new(&self.cluster_name) {
             Ok(target) => target.with_taken_isolation(self.take_over_isolation),

@@ -1,7 +1,8 @@
 //! 10,000 services and 2,000 proxies; and as many services with proxies that see all of them.
 //!
-//! What a page costs is bounded by what it holds and asks for: how long that takes depends on the machine, and is printed. With
-//! `PILOTFISH_MEASURED=PATH` the program is another build, for the figures of docs/dashboard.md.
+//! What a page costs is bounded by what it holds and asks for: how long that takes depends on the machine,
+//! and is printed. With `PILOTFISH_MEASURED=PATH` the program is another build, for the figures of
+//! docs/dashboard.md.
 
 use crate::Dashboard;
 use pilotfish_bench::fleet::{Fleet, node};

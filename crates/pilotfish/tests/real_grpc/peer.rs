@@ -62,8 +62,8 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Starts one that connects by what `pilotfish bootstrap grpc` prints with these further arguments. `None` when the
-    /// library is missing and is not required.
+    /// Starts one that connects by what `pilotfish bootstrap grpc` prints with these further arguments.
+    /// `None` when the library is missing and is not required.
     pub(crate) async fn start(
         library: Library,
         pilotfish: &Pilotfish,

@@ -1,4 +1,5 @@
-//! Rules of every kind, of which gRPC knows few: a client takes its configuration all the same, and calls go through.
+//! Rules of every kind, of which gRPC knows few: a client takes its configuration all the same, and calls go
+//! through.
 
 use crate::mesh;
 use crate::peer::{Credentials::Plain, Library, Peer};

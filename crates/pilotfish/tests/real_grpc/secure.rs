@@ -1,4 +1,5 @@
-//! gRPC clients that reach Pilotfish over mutual TLS. Node's library (1.14) knows no such credentials for its control plane.
+//! gRPC clients that reach Pilotfish over mutual TLS. Node's library (1.14) knows no such credentials for its
+//! control plane.
 
 use crate::mesh::{self, TARGET};
 use crate::peer::{Credentials::Plain, Library, Peer};

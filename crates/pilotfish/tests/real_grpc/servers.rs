@@ -1,5 +1,5 @@
-//! gRPC servers that get their listeners from Pilotfish: in plain text, with mutual TLS, and with authorization; each library
-//! against each.
+//! gRPC servers that get their listeners from Pilotfish: in plain text, with mutual TLS, and with
+//! authorization; each library against each.
 
 use crate::mesh::{self, AUTHORIZATION, CLIENT, CONDITIONS, MUTUAL_TLS, NO_ADMIN, SERVER, TARGET};
 use crate::peer::Credentials::{Plain, Xds};
@@ -26,7 +26,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// Both serve and see these files beside the service itself. `None` when a library is missing and is not required.
+    /// Both serve and see these files beside the service itself. `None` when a library is missing and is not
+    /// required.
     async fn start(client: Library, server: Library, server_identity: &str, files: &[&str]) -> Option<Self> {
         let port = free_port();
         let service = mesh::service(&[(IP, port)]);
@@ -43,8 +44,8 @@ impl Pair {
         };
         let client = client_of(&pilotfish, &authority, client, "client", CLIENT).await?;
         server.serve(&format!("{IP}:{port}"), "echo", Xds).await;
-        // It listens as soon as it has its listener; a client that came before would wait a second and more between its
-        // attempts.
+        // It listens as soon as it has its listener; a client that came before would wait a second and more
+        // between its attempts.
         eventually("the server listens", || TcpStream::connect((IP, port))).await;
         Some(Self { pilotfish, authority, client, _server: server, port })
     }
@@ -127,8 +128,8 @@ async fn mutual_tls_later(server: Library) {
     mesh::nothing_was_refused(&pair.pilotfish).await;
 }
 
-/// A client refuses a server whose certificate is of another identity than the service's endpoints, until they are of that
-/// identity.
+/// A client refuses a server whose certificate is of another identity than the service's endpoints, until
+/// they are of that identity.
 async fn other_identity(client: Library, server: Library) {
     let Some(pair) = Pair::start(client, server, OTHER, &[MUTUAL_TLS]).await else { return };
     let refused = pair.client.ask_once(TARGET, Xds, WHO).await;

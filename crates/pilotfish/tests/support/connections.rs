@@ -65,8 +65,8 @@ impl Display for Call {
 }
 
 impl Call {
-    /// Where a connection of bytes comes from. A port would not tell one from another: it comes again for another port of the Envoy, and in another
-    /// world.
+    /// Where a connection of bytes comes from. A port would not tell one from another: it comes again for
+    /// another port of the Envoy, and in another world.
     fn address(&self) -> Ipv4Addr {
         let byte = |number: usize| u8::try_from(number).unwrap();
         Ipv4Addr::new(127, 100 + u8::try_from(self.world).unwrap(), byte(self.asked), 1 + byte(self.time))
@@ -78,7 +78,8 @@ pub(crate) trait Asked: Debug {
     /// What it speaks.
     fn kind(&self) -> &'static str;
 
-    /// Sends it, and gives what the line of the access log begins with; `None` where nothing takes the connection.
+    /// Sends it, and gives what the line of the access log begins with; `None` where nothing takes the
+    /// connection.
     async fn send(&self, call: &Call) -> Option<String>;
 
     async fn why(&self, pilotfish: &Pilotfish) -> Value;
@@ -87,7 +88,8 @@ pub(crate) trait Asked: Debug {
 /// How often what of each kind reached somebody or ended on its way.
 pub(crate) type Outcomes = BTreeMap<String, usize>;
 
-/// Sends everything that a world is asked so many times, and compares what the Envoy did with what `why` says. `host` marks the world, which is served.
+/// Sends everything that a world is asked so many times, and compares what the Envoy did with what `why`
+/// says. `host` marks the world, which is served.
 pub(crate) async fn check(
     stage: &Stage,
     world: &World,
@@ -130,7 +132,8 @@ pub(crate) async fn check(
     }
 }
 
-/// Waits for the line of what arrives, and gives what the log says of anything else so far. `key`: what the line begins with.
+/// Waits for the line of what arrives, and gives what the log says of anything else so far. `key`: what the
+/// line begins with.
 async fn done(why: &Value, key: Option<&String>, file: &Path) -> Option<Done> {
     let key = key?;
     if why["reaches"] == false {
@@ -154,13 +157,15 @@ pub(crate) async fn stream(call: &Call, port: u16, bytes: &[u8]) -> Option<Strin
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((call.address(), 0).into()).unwrap();
     let mut stream = socket.connect(SocketAddr::from(([127, 0, 0, 1], port))).await.ok()?;
-    // The other side may close it before it has read. This side stays open: Envoy tells nothing of a client that leaves before its server name was read.
+    // The other side may close it before it has read. This side stays open: Envoy tells nothing of a client
+    // that leaves before its server name was read.
     let _ = stream.write_all(bytes).await;
     let _ = stream.read_to_end(&mut Vec::new()).await;
     Some(call.address().to_string())
 }
 
-/// Waits until the access log tells of all that a world was asked so far: the lines of requests come in order, so that of one more is the last.
+/// Waits until the access log tells of all that a world was asked so far: the lines of requests come in
+/// order, so that of one more is the last.
 async fn logged(world: &World, host: &str, file: &Path) {
     let last = format!("last-{}", world.number);
     let headers = [("host", host), ("x-number", last.as_str())];

@@ -164,7 +164,8 @@ impl Record {
         }
     }
 
-    /// Asserts that nothing was ever taken away: no cluster, no stream, and no endpoint unless there are at least `least` left.
+    /// Asserts that nothing was ever taken away: no cluster, no stream, and no endpoint unless there are at
+    /// least `least` left.
     pub(crate) fn lost_nothing(&self, act: &str, least: &BTreeMap<String, usize>) {
         assert!(!self.ended, "{act}: the stream ended");
         assert!(self.removed.is_empty(), "{act}: clusters were taken away: {:?}", self.removed);

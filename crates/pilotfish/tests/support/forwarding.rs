@@ -10,7 +10,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
 
-/// The subprotocol of port forwarding: each message begins with a channel, of which a port has one for data and one for errors.
+/// The subprotocol of port forwarding: each message begins with a channel, of which a port has one for data
+/// and one for errors.
 const PROTOCOL: &str = "v4.channel.k8s.io";
 
 /// A server.
@@ -21,7 +22,8 @@ pub(crate) struct ForwardingServer {
 }
 
 impl ForwardingServer {
-    /// Begins to serve these Pods. Their port leads to `target`, where there is one; else it is refused as a kubelet refuses it.
+    /// Begins to serve these Pods. Their port leads to `target`, where there is one; else it is refused as a
+    /// kubelet refuses it.
     pub(crate) async fn start(pods: Vec<Value>, target: Option<SocketAddr>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,5 +1,5 @@
-//! The shop in a real cluster. An API server refuses endpoints on loopback addresses in EndpointSlices, so the Service of the
-//! catalog selects WorkloadEntries, which may have any.
+//! The shop in a real cluster. An API server refuses endpoints on loopback addresses in EndpointSlices, so
+//! the Service of the catalog selects WorkloadEntries, which may have any.
 
 use super::{Shop, plain_route};
 use pilotfish_testkit::real::{ApiServer, ApiServerOptions, Pilotfish, eventually};

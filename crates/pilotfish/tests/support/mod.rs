@@ -1,5 +1,5 @@
-//! The shop of the real-client tests: a catalog in two versions, a cart and an external payment service, on backends that
-//! say who they are.
+//! The shop of the real-client tests: a catalog in two versions, a cart and an external payment service, on
+//! backends that say who they are.
 #![allow(dead_code, reason = "each test target uses a part")]
 
 #[allow(clippy::panic, reason = "a test fails by panicking")]

@@ -10,7 +10,8 @@ use std::net::SocketAddr;
 
 const SOTW: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 
-/// Connects as `refuser` of a namespace, and refuses the clusters with these words: the field `error_detail` of its request has a message.
+/// Connects as `refuser` of a namespace, and refuses the clusters with these words: the field `error_detail`
+/// of its request has a message.
 pub(crate) async fn refusing(pilotfish: &Pilotfish, namespace: &str, words: &str) -> Connection {
     let target = SocketAddr::from(([127, 0, 0, 1], pilotfish.xds_port()));
     let type_url = "type.googleapis.com/envoy.config.cluster.v3.Cluster".to_owned();

@@ -1,4 +1,5 @@
-//! Worlds out of chance, requests in them, and what an Envoy did with each: a line of its access log. `why` has to say the same.
+//! Worlds out of chance, requests in them, and what an Envoy did with each: a line of its access log. `why`
+//! has to say the same.
 
 use super::dice::Dice;
 use pilotfish_testkit::real::{Backend, Envoy, EnvoyOptions, Pilotfish};
@@ -73,7 +74,8 @@ impl Service {
     }
 }
 
-/// Where a rule for the service at that place sends requests: mostly to the service itself, and sometimes to one that may not be seen.
+/// Where a rule for the service at that place sends requests: mostly to the service itself, and sometimes to
+/// one that may not be seen.
 pub(crate) fn destinations(services: &[Service], at: usize, dice: &mut Dice) -> String {
     let mut destination = |weight: usize| {
         let other = if dice.chance(30) { dice.below(SERVICES) } else { at };
@@ -149,7 +151,8 @@ impl Stage {
 const ACCESS_LOG: &str = "access.log";
 const MESH: &str = "mesh";
 
-/// The lines of an access log by the number of the request; those of streams of bytes by the client's address.
+/// The lines of an access log by the number of the request; those of streams of bytes by the client's
+/// address.
 pub(crate) fn log(file: &Path) -> BTreeMap<String, Done> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let lines = text.lines().filter_map(|line| {

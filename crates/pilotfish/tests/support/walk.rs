@@ -1,4 +1,5 @@
-//! The walk of a registry's page: what an Envoy answers while instances come and go, and what Pilotfish says while the product is gone.
+//! The walk of a registry's page: what an Envoy answers while instances come and go, and what Pilotfish says
+//! while the product is gone.
 
 use pilotfish_testkit::real::{Pilotfish, eventually, get};
 

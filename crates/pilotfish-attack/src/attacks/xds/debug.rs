@@ -1,4 +1,4 @@
-//! Attacks by the types that `istioctl` asks for, from this machine.
+//! Attacks with the types that `istioctl` requests, from this machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,10 +24,10 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// Connections, and streams of each.
+/// Number of connections, and of streams on each.
 const CONNECTIONS: usize = 32;
 const STREAMS: usize = 20;
-/// Each with what is asked for by name.
+/// Types with the requested names.
 const TYPES: [(&str, &[&str]); 5] = [
     ("istio.io/debug", &["configz"]),
     ("istio.io/debug", &["endpointz"]),

@@ -1,4 +1,4 @@
-//! Handshakes that stop half-way.
+//! Incomplete handshakes.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Messages that never end.
+//! Incomplete messages.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// Streams that a connection opens at a time.
+/// Number of streams that a connection opens at a time.
 const STREAMS: usize = 400;
 const SAID: u32 = 4 << 20;
 const PATHS: [&str; 4] = [
@@ -41,7 +41,8 @@ const PATHS: [&str; 4] = [
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
 
-/// Opens streams, sends on each what `first` says and then the beginning of a message, and holds them until they are ended.
+/// Opens streams, sends the bytes of `first` and then the beginning of a message on each, and keeps them
+/// until the server ends them.
 async fn hold(
     dialer: &Dialer,
     path: &str,

@@ -1,4 +1,5 @@
-//! Each limit of docs/limits.md that a stream reaches, from both sides: what is at it is served, what is beyond it is refused by its name.
+//! Tests of each limit in docs/limits.md that a stream can reach: at the limit a request is served, beyond it
+//! the refusal names the limit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,10 +43,10 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// The table that says what is allowed; a test of the settings holds it to the code.
+/// Table of the limits; a test of the settings compares it with the code.
 const TABLE: &str = include_str!("../../../../../docs/limits.md");
 
-/// What that table allows of a limit of clients.
+/// Value of a client limit in that table.
 fn allowed(limit: &str) -> Result<usize> {
     let row = TABLE.lines().find_map(|line| line.strip_prefix(&format!("| `{limit}` | ")));
     let cell = row.and_then(|row| row.split(" |").next()).with_context(|| format!("no row of {limit}"))?;
@@ -59,10 +60,10 @@ fn allowed(limit: &str) -> Result<usize> {
     Ok(number.parse::<usize>()? * unit)
 }
 
-/// How long an answer at a limit may take: it is large, and the machine busy.
+/// Timeout of a response at a limit: it is large, and the machine is busy.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Tries each case from both sides, again and again, and at least once however little time there is.
+/// Tests each case at and beyond its limit, repeatedly until the deadline, and at least once.
 async fn both_sides(target: Arc<Target>, deadline: Deadline, cases: fn() -> Vec<Case>) -> Result<Tally> {
     let (counts, dialer) = (Counts::new(), Dialer::plaintext(&target));
     loop {
@@ -103,7 +104,7 @@ async fn calls_of_services(target: Arc<Target>, deadline: Deadline) -> Result<Ta
     }
 }
 
-/// One address may have half of what all have.
+/// One address may use half of the total.
 async fn claims(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     let limit = "node-claims";
     let (counts, most) = (Counts::new(), allowed(limit)? / 2);
@@ -142,10 +143,9 @@ async fn claims(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     }
 }
 
-/// Requests that reach a limit, made of a number.
+/// Requests that reach a limit, built from a number.
 struct Case {
     limit: &'static str,
-    /// The type that they ask for.
     asks: &'static str,
     build: fn(usize) -> Vec<Vec<u8>>,
 }
@@ -160,20 +160,20 @@ fn first(node: &Node) -> Vec<Vec<u8>> {
     vec![delta(Some(node), CDS, &[], &[])]
 }
 
-/// A field that nobody reads, of exactly so many bytes with its key and its length.
+/// An unknown field of exactly that size, including its key and length.
 fn padding(bytes: usize) -> Vec<u8> {
     let of = |length: usize| field(15, "x".repeat(bytes.saturating_sub(1 + length)));
     (1..=5).map(of).find(|padding| padding.len() == bytes).unwrap_or_default()
 }
 
-/// An encoded node of that many bytes.
+/// An encoded node of that size.
 fn node_of(bytes: usize) -> Node {
     let node = Node::numbered(1);
     let missing = bytes.saturating_sub(node.encode().len());
     node.and([padding(missing)])
 }
 
-/// A request of that many bytes, with a node.
+/// A request of that size, with a node.
 fn request_of(bytes: usize) -> Vec<u8> {
     let request = delta(Some(&Node::numbered(1)), CDS, &[], &[]);
     let padding = padding(bytes.saturating_sub(request.len()));
@@ -198,7 +198,7 @@ fn of_nodes() -> Vec<Case> {
             let more = count - node.metadata.len();
             first(&(0..more).fold(node, |node, n| node.and_metadata(format!("k{n}"), text("v"))))
         }),
-        // The metadata is the first level.
+        // The metadata itself is the first level.
         case("node-depth", |depth| first(&Node::numbered(1).with("DEEP", nested(depth - 1, false)))),
         case("node-depth", |depth| first(&Node::numbered(1).with("DEEP", nested(depth - 1, true)))),
         case("node-addresses", |count| {
@@ -215,7 +215,7 @@ fn of_nodes() -> Vec<Case> {
 fn of_requests() -> Vec<Case> {
     vec![
         case("request-bytes", |bytes| vec![request_of(bytes)]),
-        // The server looks when a frame of HTTP/2 comes, so a node that is late must be later than that.
+        // The server checks at each HTTP/2 frame, so the node has to be more than one frame late.
         case("first-bytes", |bytes| {
             let request = delta(Some(&Node::numbered(1)), CDS, &[], &[]);
             let most = allowed("first-bytes").unwrap_or_default();
@@ -237,7 +237,7 @@ fn of_names() -> Vec<Case> {
             let mut messages = vec![delta(Some(&Node::numbered(1)), EDS, &[], &[])];
             let long = |n: usize| format!("{n:08}").repeat(8_192);
             let whole = bytes >> 16;
-            // Names of 64 KiB, 32 in a request; what is left over is one more name.
+            // Names of 64 KiB, 32 in a request; the remainder is one more name.
             let names: Vec<String> = (0..whole).map(long).collect();
             messages.extend(names.chunks(32).map(|names| delta(None, EDS, names, &[])));
             let rest = bytes & 0xffff;
@@ -261,10 +261,10 @@ async fn open(
     Ok((client, stream))
 }
 
-/// What asks for that much is answered, and the stream goes on after everything was read.
+/// Checks that such a request is answered, and that the stream continues after everything was read.
 async fn served(dialer: &Dialer, case: &Case, number: usize, counts: &Counts) -> Result<()> {
     let (_client, mut stream) = open(dialer, &case.messages(number), counts).await?;
-    // What is asked for at last, of a type that was not asked for yet, is answered after everything else was read.
+    // The last request, for a new type, is answered after everything else was read.
     let (wanted, names) = match case.asks {
         CDS => (EDS, vec!["outbound|80||svc-1.bench.svc.cluster.local".to_owned()]),
         _ => (CDS, Vec::new()),
@@ -279,14 +279,14 @@ async fn served(dialer: &Dialer, case: &Case, number: usize, counts: &Counts) ->
             if contains(&seen, wanted.as_bytes()) {
                 return Ok(());
             }
-            // What was searched need not be kept, but for a part of the words at its end.
+            // Searched bytes are dropped, except for a possible prefix of the text at their end.
             seen.drain(..seen.len().saturating_sub(wanted.len()));
         }
     };
     tokio::time::timeout(PATIENCE, until).await.context("no answer in time")?
 }
 
-/// The stream is ended with an error that names the limit.
+/// Checks that the stream ends with an error that names the limit.
 async fn refused(dialer: &Dialer, messages: &[Bytes], limit: &str, counts: &Counts) -> Result<()> {
     let (_client, mut stream) = open(dialer, messages, counts).await?;
     let Ok(words) = tokio::time::timeout(PATIENCE, stream.end()).await else {
@@ -318,7 +318,7 @@ async fn incomplete_bytes(dialer: &Dialer, counts: &Counts) -> Result<()> {
         counts.sent(each);
         streams.push(stream);
     }
-    // One of them is one too many; the others stay.
+    // One of the streams exceeds the limit; the others stay.
     let ends = streams.iter_mut().map(|stream| stream.end().boxed());
     let (words, _, others) = tokio::time::timeout(PATIENCE, select_all(ends))
         .await
@@ -341,7 +341,7 @@ async fn calls(dialer: &Dialer, counts: &Counts) -> Result<()> {
         watches.push(watch);
     }
     let mut beyond = client.open("/grpc.health.v1.Health/Check", &[]).await?;
-    // It may be refused before.
+    // It may already be refused.
     let _ = beyond.send(&[]);
     named(&beyond.end().await, "calls", counts)
 }
@@ -352,7 +352,7 @@ async fn call_bytes(dialer: &Dialer, counts: &Counts) -> Result<()> {
     for bytes in [most, most + 1] {
         let mut client = dialer.connect().await?;
         let mut check = client.open("/grpc.health.v1.Health/Check", &[]).await?;
-        // With the five bytes in front of it.
+        // Includes the prefix of five bytes.
         let message = framed(&padding(bytes - 5));
         ensure!(message.len() == bytes, "{limit}: a message of {} bytes", message.len());
         counts.sent(message.len());
@@ -370,7 +370,7 @@ async fn call_bytes(dialer: &Dialer, counts: &Counts) -> Result<()> {
     Ok(())
 }
 
-/// A stream on the TLS port that proves nothing is refused, whatever it sends.
+/// Checks that a stream on the TLS port without authentication is refused, whatever it sends.
 async fn nameless(target: &Target, counts: &Counts) -> Result<()> {
     let mut client = Dialer::nameless(target)?.connect().await?;
     let mut stream = client.open(DELTA, &[]).await?;

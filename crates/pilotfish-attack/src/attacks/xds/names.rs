@@ -1,4 +1,4 @@
-//! Names in subscriptions: very many, none that exists, or always the same.
+//! Names in subscriptions: very many, nonexistent, or repeated ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,9 +43,9 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// Names of a request that is within the limits.
+/// Number of names in a request within the limits.
 const MANY: u64 = 99_000;
-/// How long an attacker waits for an answer before it goes on without.
+/// Maximum time that an attacker waits for a response.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 async fn subscribe_and_unsubscribe(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
@@ -72,10 +72,9 @@ async fn subscribe_and_unsubscribe(target: Arc<Target>, deadline: Deadline) -> R
     Ok(counts.tally())
 }
 
-/// Names that nobody has asked for before.
 fn invent(next: &AtomicU64, count: u64) -> Vec<String> {
     let first = next.fetch_add(count, Ordering::Relaxed);
-    // Spread, so that they do not come in order: the multiplier is odd, so none comes twice.
+    // Scrambled order: the multiplier is odd, so none is repeated.
     (first..first + count)
         .map(|number| format!("{:016x}", number.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
         .collect()
@@ -88,7 +87,7 @@ async fn invented_names(target: Arc<Target>, deadline: Deadline) -> Result<Tally
 async fn names_of_one_host(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     subscribe_in_turns(&target, deadline, |index, name| {
         let host = if index < 3 { "nohost.example.com" } else { "svc-0.bench.svc.cluster.local" };
-        // Half of them have a port that the service has.
+        // Half of them have a port of the service.
         let invented =
             name.get(..4).and_then(|begin| u16::from_str_radix(begin, 16).ok()).unwrap_or_default();
         let port = if invented % 2 == 0 { 80 } else { invented };
@@ -97,7 +96,8 @@ async fn names_of_one_host(target: Arc<Target>, deadline: Deadline) -> Result<Ta
     .await
 }
 
-/// Clients without identity at two addresses, and some with one, that subscribe to very many names, made of invented texts, and to others after that.
+/// Clients without identity at two addresses, and some with one, that subscribe to very many invented names,
+/// and then to others.
 async fn subscribe_in_turns(
     target: &Target,
     deadline: Deadline,
@@ -152,7 +152,7 @@ async fn listed_resources(target: Arc<Target>, deadline: Deadline) -> Result<Tal
                 for ty in ResourceType::ALL {
                     let names = invent(&next, LISTED);
                     let request = Bytes::from(listing(&Node::numbered(index), ty.type_url(), &names));
-                    // It flows as the server reads it.
+                    // Sent as fast as the server reads.
                     stream.send_flowing(&request).await?;
                     counts.sent(request.len());
                     counts.answered();
@@ -182,7 +182,7 @@ async fn same_names(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
             let mut client = dialer.connect_with_window(1).await?;
             let mut stream = client.open(path, &[]).await?;
             stream.send(&first)?;
-            // Headers are no answer that it would have to read.
+            // Headers are not a response that the client has to read.
             stream.headers().await.map_err(anyhow::Error::msg)?;
             counts.answered();
             loop {

@@ -1,4 +1,4 @@
-//! What the first request says of its client: much, deep, or always something else.
+//! Nodes of first requests: large, deep, or different for each stream.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,10 +52,10 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// How long an attacker keeps a stream that was accepted.
+/// Time that an attacker keeps an accepted stream.
 const HOLD: Duration = Duration::from_secs(2);
 
-/// Streams that each begin with one of these requests, and stay open for a while where they are accepted.
+/// Opens streams that each begin with one of these requests, and keeps accepted ones for a while.
 async fn begin(target: &Target, deadline: Deadline, size: usize, requests: Vec<Bytes>) -> Tally {
     let (counts, dialer, requests) = (Counts::new(), Dialer::plaintext(target), Arc::new(requests));
     let (shared, next) = (counts.clone(), Arc::new(AtomicUsize::new(0)));
@@ -107,7 +107,7 @@ async fn long_node_id(target: Arc<Target>, deadline: Deadline) -> Result<Tally> 
     Ok(tally)
 }
 
-/// Refusals of responses, as fast as they are read.
+/// Refuses responses as fast as they are read.
 async fn refusals(target: &Target, deadline: Deadline, first: Bytes) -> Tally {
     let (counts, dialer) = (Counts::new(), Dialer::plaintext(target));
     let shared = counts.clone();
@@ -142,7 +142,7 @@ async fn many_addresses(target: Arc<Target>, deadline: Deadline) -> Result<Tally
         request(&Node::numbered(first).with("INSTANCE_IPS", text(&addresses(first, count))))
     };
     let mut requests: Vec<Bytes> = (0..64).map(|number| with(number * 64, 64)).collect();
-    // 500,000 of them are more than a request may have: those are refused for its bytes, these for their number.
+    // 500,000 of them exceed the maximum size of a request, the other ones the maximum number.
     requests.extend([with(0, 500_000), with(0, 30_000), with(0, 65)]);
     Ok(begin(&target, deadline, 16, requests).await)
 }
@@ -164,7 +164,7 @@ async fn large_metadata(target: Arc<Target>, deadline: Deadline) -> Result<Tally
     Ok(begin(&target, deadline, 16, nodes.iter().map(request).collect()).await)
 }
 
-/// Streams of one connection.
+/// Number of streams of one connection.
 const STREAMS: usize = 1_000;
 
 async fn large_nodes(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
@@ -204,7 +204,7 @@ async fn deep_metadata(target: Arc<Target>, deadline: Deadline) -> Result<Tally>
             requests.push(request(&Node::numbered(depth).with("DEEP", nested(depth, lists))));
         }
     }
-    // Deeper than is quick to encode from the inside: each level is the length of what it holds, so lengths are made up.
+    // Deeper than is quick to encode correctly: each level has an invented length.
     requests.push(request(&Node::numbered(0).with("DEEP", [0x32, 0x7f, 0x0a, 0x7f].repeat(100_000))));
     Ok(begin(&target, deadline, 16, requests).await)
 }

@@ -1,4 +1,4 @@
-//! Clients that read slowly or not at all, while endpoints change a hundred times a second.
+//! Clients that read slowly or not at all, while endpoints change a hundred times per second.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) const ATTACKS: &[Attack] = &[
 
 const CONNECTIONS: usize = 20;
 const STREAMS: usize = 20;
-/// What a stream's window is: so much is read at a time.
+/// Window of a stream: the number of bytes read at a time.
 const WINDOW: u32 = 2_048;
 const BETWEEN_CHANGES: Duration = Duration::from_millis(10);
 
@@ -74,7 +74,7 @@ async fn readers(target: Arc<Target>, deadline: Deadline, pause: Option<Duration
             loop {
                 tokio::time::sleep(pause).await;
                 for stream in &mut streams {
-                    // Nothing may be there.
+                    // There may be nothing to read.
                     if let Some(read) = stream.next().now_or_never() {
                         read.map_err(anyhow::Error::msg)?;
                         counts.answered();
@@ -88,13 +88,13 @@ async fn readers(target: Arc<Target>, deadline: Deadline, pause: Option<Duration
     Ok(counts.tally())
 }
 
-/// Changes endpoints that every reader asks for, until it is cut.
+/// Changes endpoints that every reader subscribes to, until it is cancelled.
 async fn change(folder: PathBuf) -> Result<()> {
     let extra = Extra::new(&folder, "attack-endpoints.yaml");
     let mut ticks = tokio::time::interval(BETWEEN_CHANGES);
     for number in 0_u32.. {
         ticks.tick().await;
-        // A second slice of services that are there, one after the other.
+        // An additional EndpointSlice for existing services in turn.
         let (service, last) = (number % 10 + 1, number / 10 % 250 + 1);
         extra.write(&format!(
             "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: attack-{service}\n  namespace: bench\n  \

@@ -1,4 +1,4 @@
-//! An honest session, cut and falsified at each of its bytes.
+//! An honest session, truncated or corrupted at each of its bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -54,11 +54,11 @@ enum Protocol {
     Sotw,
 }
 
-/// What is recorded, and where it is sent.
+/// Recorded session, and the port that it is sent to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Plain(Protocol),
-    /// A delta session behind a handshake.
+    /// A delta session over TLS.
     Tls,
 }
 
@@ -93,7 +93,7 @@ impl Protocol {
         }
     }
 
-    /// An acknowledgement of clusters.
+    /// An ACK of clusters.
     fn ack(self, nonce: Vec<u8>) -> Vec<u8> {
         match self {
             Self::Delta => [field(2, CDS), field(6, nonce)].concat(),
@@ -117,9 +117,9 @@ enum Fault {
 }
 
 const CONNECTIONS: usize = 16;
-/// How long the answer to a falsified session is waited for: the server may rightly wait for more.
+/// Maximum wait for the response to a corrupted session: the server may rightly wait for more.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Odd, and no divisor of usual lengths: so bytes of the whole session are tried from the beginning.
+/// Odd, and no divisor of usual lengths, so that bytes of the whole session are covered early.
 const STEP: usize = 331;
 
 async fn replay(target: Arc<Target>, deadline: Deadline, fault: Fault, way: Way) -> Result<Tally> {
@@ -136,7 +136,7 @@ async fn replay(target: Arc<Target>, deadline: Deadline, fault: Fault, way: Way)
                 let at = number.wrapping_mul(step) % session.len();
                 let bytes = spoil(&session, at, number / session.len(), fault);
                 let mut socket = dialer.dial().await?;
-                // The server may close before it has read all.
+                // The server may close the connection before it has read everything.
                 let _ = socket.write_all(&bytes).await;
                 counts.sent(bytes.len());
                 if fault == Fault::Cut && number % 2 == 0 {
@@ -155,7 +155,7 @@ async fn replay(target: Arc<Target>, deadline: Deadline, fault: Fault, way: Way)
     Ok(counts.tally())
 }
 
-/// Reads until the end, and says whether there was anything before it.
+/// Reads until the end; returns true if there was any data.
 async fn answer(socket: &mut (impl AsyncRead + Unpin)) -> bool {
     let (mut buffer, mut any) = ([0; 4_096], false);
     while let Ok(read @ 1..) = socket.read(&mut buffer).await {
@@ -164,7 +164,7 @@ async fn answer(socket: &mut (impl AsyncRead + Unpin)) -> bool {
     any
 }
 
-/// The session with a fault at that byte; another one in each round.
+/// The session with a fault at that byte, which differs in each round.
 fn spoil(session: &[u8], at: usize, round: usize, fault: Fault) -> Vec<u8> {
     let mut bytes = session.to_vec();
     if fault == Fault::Cut {
@@ -175,7 +175,7 @@ fn spoil(session: &[u8], at: usize, round: usize, fault: Fault) -> Vec<u8> {
         0 => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 0xff),
         1 => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << (at % 8)),
         _ => {
-            // A linear congruence is random enough for this, and the same in each run.
+            // A linear congruence is sufficiently random, and deterministic.
             let mut state = at as u64 | 1;
             for byte in bytes.iter_mut().skip(at) {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -190,7 +190,7 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// What an honest client sends, from the preface of HTTP/2 to its acknowledgements.
+/// Records the bytes of an honest client, from the HTTP/2 preface to its ACKs.
 async fn record(target: &Target, protocol: Protocol) -> Result<Vec<u8>> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let between = listener.local_addr()?;
@@ -229,7 +229,7 @@ async fn record(target: &Target, protocol: Protocol) -> Result<Vec<u8>> {
     }
     stream.send(&protocol.last(&names))?;
     drop(stream);
-    // Ends when the client has closed its connection, and the server's side is closed, too.
+    // Ends when the client has closed its connection, and the server's side is closed as well.
     let _ = tokio::time::timeout(Duration::from_secs(10), carrier).await;
     let recorded = recorded.lock().clone();
     ensure!(recorded.starts_with(b"PRI * HTTP/2.0") && recorded.len() > 400, "only {} bytes", recorded.len());

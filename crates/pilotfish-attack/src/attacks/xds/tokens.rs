@@ -1,4 +1,4 @@
-//! Tokens that nobody gave out.
+//! Forged tokens.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,10 +21,9 @@ pub(super) const ATTACKS: &[Attack] = &[Attack {
     run: |target, deadline| junk_tokens(target, deadline).boxed(),
 }];
 
-/// Refused tokens of an address that reach the API server in a second; the burst is as large.
+/// Refused tokens of an address that reach the API server per second; the burst is as large.
 const REVIEWS_PER_SECOND: u64 = 10;
 
-/// A token that nobody signed.
 fn token(number: u64) -> String {
     match number % 3 {
         0 => format!("junk-{number}"),
@@ -56,7 +55,7 @@ async fn junk_tokens(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
             for _ in 0..100 {
                 let bearer = format!("Bearer {}", token(next.fetch_add(1, Ordering::Relaxed)));
                 let mut stream = client.open(DELTA, &[("authorization", &bearer)]).await?;
-                // A refused stream takes nothing.
+                // A refused stream accepts no data.
                 let _ = stream.send(&first);
                 counts.sent(bearer.len());
                 let words = stream.end().await;

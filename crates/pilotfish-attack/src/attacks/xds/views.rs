@@ -1,4 +1,4 @@
-//! Proxies that see everything in a way of their own.
+//! Proxies with distinct views of all resources.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,12 +25,12 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// Streams of a connection.
+/// Number of streams of a connection.
 const STREAMS: usize = 50;
-/// Services of which an attacker asks for the endpoints; they exist.
+/// Number of existing services whose endpoints an attacker subscribes to.
 const SERVICES: usize = 200;
 
-/// The names of the load assignments of the world's services.
+/// Names of the load assignments of the world's services.
 pub(super) fn assignments() -> Vec<String> {
     (0..SERVICES).map(|index| format!("outbound|80||svc-{index}.bench.svc.cluster.local")).collect()
 }
@@ -49,7 +49,7 @@ fn peculiar(number: usize) -> Node {
     }
 }
 
-/// Asks for everything that a proxy has.
+/// Requests all resources of a proxy.
 async fn ask(client: &mut Client, number: usize, counts: &Counts) -> Result<Stream> {
     let mut stream = client.open(DELTA, &[]).await?;
     let node = peculiar(number);
@@ -88,7 +88,7 @@ async fn invented_views(target: Arc<Target>, deadline: Deadline) -> Result<Tally
     Ok(counts.tally())
 }
 
-/// Types that are served, and such that are not.
+/// Served and unknown types.
 fn types() -> Vec<String> {
     let unknown = [
         "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration",

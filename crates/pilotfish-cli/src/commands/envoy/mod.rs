@@ -1,4 +1,5 @@
-//! `pilotfish config PROXY --diff`: what a proxy was sent against what its own admin port says that it has.
+//! `pilotfish config PROXY --diff`: compares the resources that a proxy was sent with those on its own admin
+//! port.
 
 mod plain;
 mod sent;
@@ -18,20 +19,18 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// Lines around each difference.
+/// Context lines around each difference.
 const CONTEXT: usize = 3;
 
-/// What differs between what was sent and what the Envoy has.
+/// Difference between the sent resources and those of the Envoy.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ConfigDiff {
-    /// The proxy.
     pub(super) proxy: String,
-    /// The revision that was compared.
+    /// The compared revision.
     pub(super) revision: u64,
-    /// Resources that are equal.
+    /// Number of equal resources.
     pub(super) same: usize,
-    /// The others.
     pub(super) differences: Vec<Difference>,
 }
 
@@ -43,26 +42,26 @@ pub(super) struct Difference {
     pub(super) name: String,
     /// `not in Envoy`, `only in Envoy`, `warming`, `refused` or `differs`.
     pub(super) what: &'static str,
-    /// Why Envoy refuses it.
+    /// Reason of Envoy's refusal.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) error: String,
-    /// From what was sent to what Envoy has.
+    /// Unified diff from the sent resource to that of Envoy.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) diff: String,
 }
 
-/// A resource of an Envoy's dump.
+/// A resource in an Envoy's dump.
 #[derive(Debug, Default)]
 struct Held {
     version: String,
     resource: Value,
-    /// Why the newest version is refused.
+    /// Reason of the refusal of the newest version.
     error: String,
-    /// It waits for what it refers to, and is not in use yet.
+    /// True if it waits for referenced resources and is not in use yet.
     is_warming: bool,
 }
 
-/// The sections that Envoy dumps with their lists, the field of a resource in them, and the field of its state.
+/// Sections that Envoy dumps with their lists, the field of a resource in them, and the field of its state.
 const DUMPED: [(Section, &str, &str); 4] = [
     (Section::Clusters, "dynamic_active_clusters", "cluster"),
     (Section::Endpoints, "dynamic_endpoint_configs", "endpoint_config"),
@@ -70,19 +69,19 @@ const DUMPED: [(Section, &str, &str); 4] = [
     (Section::Routes, "dynamic_route_configs", "route_config"),
 ];
 
-/// What was asked for.
+/// Filter for the compared resources.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Asked<'a> {
     pub(super) section: Option<Section>,
-    /// A name, or a part of one.
+    /// Exact name, or a part of the name.
     pub(super) name: Option<&'a str>,
 }
 
 impl Asked<'_> {
-    /// Whether a resource that the Envoy has, and was not sent, is among it.
+    /// True if the filter matches a resource that the Envoy has and was not sent.
     fn is_meant(&self, section: Section, name: &str, sent: &ProxyConfig) -> bool {
         let by_name = |part: &str| {
-            // As the control plane reads it: the resource of that name, or else those that have it in theirs.
+            // Like the control plane: the resource with that name, or else those whose names contain it.
             let is_exact = sent.resources.iter().any(|resource| resource.name == part);
             if is_exact { name == part } else { name.contains(part) }
         };
@@ -90,7 +89,7 @@ impl Asked<'_> {
     }
 }
 
-/// Asks an Envoy what it has, and compares it with all that it was sent of what was asked for.
+/// Reads the dump of an Envoy, and compares it with all sent resources that the filter matches.
 pub(super) async fn compare(
     sent: &ProxyConfig,
     asked: Asked<'_>,
@@ -121,7 +120,7 @@ fn difference(sent: &ProxyConfig, asked: Asked<'_>, held: &BTreeMap<(Section, St
         match held.get(&key) {
             None => answer.differences.push(one("not in Envoy", "", String::new())),
             Some(held) if !held.error.is_empty() => {
-                // Where it has no older version, all would be a difference.
+                // Without an older version, the whole resource would be a difference.
                 let is_new = held.resource.is_null();
                 let diff = || unified(resource.section, &resource.resource, &held.resource);
                 let diff = if is_new { String::new() } else { diff() };
@@ -147,7 +146,7 @@ fn difference(sent: &ProxyConfig, asked: Asked<'_>, held: &BTreeMap<(Section, St
     answer
 }
 
-/// The dynamic resources of a dump.
+/// Dynamic resources of a dump.
 fn held(dump: &Value) -> BTreeMap<(Section, String), Held> {
     let configs = || dump.get("configs").and_then(Value::as_array).into_iter().flatten();
     let entries = |list: &'static str| {
@@ -162,14 +161,14 @@ fn held(dump: &Value) -> BTreeMap<(Section, String), Held> {
     for (section, list, field) in DUMPED {
         for entry in entries(list) {
             let (name, held) = one(section, field, entry);
-            // A listener that only drains is no longer there.
+            // A listener that is only draining counts as removed.
             if held.resource.is_null() && held.error.is_empty() {
                 continue;
             }
             if held.resource.get("type").is_some_and(|discovery| discovery == "EDS") {
                 by_eds.insert(name.clone());
             }
-            // The endpoints of other clusters are part of their clusters, and are not sent.
+            // Endpoints of other clusters are part of their clusters, and are not sent.
             if section == Section::Endpoints && !by_eds.contains(&name) {
                 continue;
             }
@@ -183,14 +182,14 @@ fn held(dump: &Value) -> BTreeMap<(Section, String), Held> {
     all
 }
 
-/// One resource of a dump, by its name.
+/// One resource of a dump, with its name.
 fn one(section: Section, field: &str, entry: &Value) -> (String, Held) {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
     let active = if section == Section::Listeners { entry.get("active_state") } else { Some(entry) };
     let state = active.or_else(|| entry.get("warming_state"));
     let resource = state.and_then(|state| state.get(field)).cloned().unwrap_or_default();
     let name = resource.get(if section == Section::Endpoints { "cluster_name" } else { "name" });
-    // A refusal stands in a second entry, too, which has no name of its own.
+    // A refused resource may have a second entry without a name.
     let refused = || entry.pointer("/error_state/failed_configuration/name");
     let name = text(name.or_else(|| entry.get("name")).or_else(refused));
     let version = text(state.and_then(|state| state.get("version_info")));
@@ -198,7 +197,7 @@ fn one(section: Section, field: &str, entry: &Value) -> (String, Held) {
     (name, Held { version, resource, error, is_warming: active.is_none() })
 }
 
-/// A unified diff of two resources in YAML, without what says the same in other words.
+/// Unified diff of two normalised resources in YAML.
 fn unified(section: Section, sent: &Value, held: &Value) -> String {
     let (sent, held) = (plain(section, sent), plain(section, held));
     if sent == held {

@@ -1,13 +1,13 @@
-//! Resources without what says the same in other words: Pilotfish and Envoy write protobuf as JSON each in its own way, and Envoy makes the
-//! load assignments of its dump anew from the endpoints that it has.
+//! Normalisation of resources: Pilotfish and Envoy write protobuf as JSON differently, and Envoy builds the
+//! load assignments of its dump from its endpoints.
 
 use pilotfish_api::v1::Section;
 use serde_json::{Map, Value};
 
-/// `overprovisioning_factor` where none is set (`ClusterLoadAssignment.Policy`).
+/// Default of `overprovisioning_factor` (`ClusterLoadAssignment.Policy`).
 const OVERPROVISIONING: u64 = 140;
 
-/// The resource in a form in which equal ones are equal.
+/// Normalises a resource, so that equivalent ones are equal.
 pub(super) fn plain(section: Section, resource: &Value) -> Value {
     let mut resource = resource.clone();
     if let Value::Object(fields) = &mut resource {
@@ -20,7 +20,8 @@ pub(super) fn plain(section: Section, resource: &Value) -> Value {
     resource
 }
 
-/// Durations without zeros at their end, and whole numbers as such: JSON of protobuf has those of 64 bits as texts.
+/// Normalises durations without trailing zeros, and integers as numbers: protobuf JSON has 64-bit ones as
+/// strings.
 fn scalars(value: &mut Value) {
     match value {
         Value::Object(fields) => fields.values_mut().for_each(scalars),
@@ -44,8 +45,8 @@ fn scalars(value: &mut Value) {
     }
 }
 
-/// A load assignment without defaults that Envoy writes, without localities that have nothing, and in one order: Envoy keeps the endpoints
-/// that it had before new ones.
+/// Normalises a load assignment: without defaults that Envoy writes, without empty localities, and in a fixed
+/// order, since Envoy keeps existing endpoints before new ones.
 fn load_assignment(fields: &mut Map<String, Value>) {
     if let Some(Value::Object(policy)) = fields.get_mut("policy") {
         if policy.get("overprovisioning_factor").and_then(Value::as_u64) == Some(OVERPROVISIONING) {
@@ -77,7 +78,7 @@ fn load_assignment(fields: &mut Map<String, Value>) {
 }
 
 fn endpoint(fields: &mut Map<String, Value>) {
-    // To Envoy an endpoint of which nothing is known is healthy.
+    // Envoy treats an endpoint with unknown health as healthy.
     if matches!(fields.get("health_status").and_then(Value::as_str), Some("HEALTHY" | "UNKNOWN")) {
         fields.remove("health_status");
     }

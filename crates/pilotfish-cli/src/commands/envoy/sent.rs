@@ -1,18 +1,18 @@
-//! What a proxy was sent, all of it: the control plane answers with so many bytes at once.
+//! All resources that a proxy was sent: the control plane limits the bytes of one response.
 
 use crate::client::Client;
 use crate::error::CliError;
 use pilotfish_api::v1::ProxyConfig;
 
-/// Pages that are read at most: each has some MiB.
+/// Maximum number of pages: each has some MiB.
 const PAGES: usize = 1_000;
-/// How often it begins again, where the configuration changes between two pages.
+/// Maximum number of attempts, if the configuration changes between two pages.
 const TRIES: usize = 5;
 
-/// Reads page by page, of one revision.
+/// Reads all pages of one revision.
 ///
 /// # Errors
-/// When there is no answer, or no whole one.
+/// If a request fails, or no attempt reads a complete revision.
 pub(in crate::commands) async fn whole(
     client: &Client,
     path: &str,
@@ -27,7 +27,7 @@ pub(in crate::commands) async fn whole(
         .hint("a type and a name narrow it: pilotfish config PROXY clusters NAME --diff ..."))
 }
 
-/// `None` where the configuration changes meanwhile.
+/// Reads all pages; `None` if the configuration changes in between.
 async fn one_revision(
     client: &Client,
     path: &str,
@@ -45,7 +45,7 @@ async fn one_revision(
         if page.revision != config.revision || page.total != config.total {
             return Ok(None);
         }
-        // A page that brings nothing is the end of what can be read.
+        // An empty page ends the list.
         if page.resources.is_empty() {
             break;
         }

@@ -1,4 +1,5 @@
-//! Objects that files have lost: taken away at once, once the file is quiet, or once the guard has a second read.
+//! Removal of objects that files have lost: at once, once the file is quiet, or once a second read confirms
+//! it to the guard.
 
 use super::{ChangedFile, Known, Pending, Scanner};
 use crate::file::path::FilePath;
@@ -17,7 +18,8 @@ impl Scanner {
         !self.held.is_empty()
     }
 
-    /// An operator accepts the loss: what is held is read again now, and believed.
+    /// Accepts the loss on behalf of an operator: held files are read again now, and their content is put in
+    /// force.
     pub(in crate::file) fn accept(&mut self, now: Instant) {
         self.guard.accept(now);
         self.read_held(now);
@@ -31,9 +33,9 @@ impl Scanner {
         }
     }
 
-    /// The time at which objects that a file lacks are taken away, if nobody writes to it until then; `None` for now. A file may be
-    /// open for writing still: one that was written slowly and closed, perhaps by another program, one that came with its folder before
-    /// that was watched, and one that was emptied.
+    /// Time at which objects that a file lacks are removed, unless it is written to before; `None` to remove
+    /// them at once. The file may still be open for writing: if it was written slowly and closed, perhaps by
+    /// another program, if it arrived with its folder before that was watched, or if it was truncated.
     pub(super) fn quiet(
         &self,
         path: &FilePath,
@@ -45,7 +47,7 @@ impl Scanner {
         let left = self.timing.confirm.checked_sub(signature.age(clock)?).filter(|left| !left.is_zero())?;
         let known = self.known.get(path)?.signature;
         let is_emptied = is_empty && known.is_some_and(|known| known.identity() == signature.identity());
-        // The target of a link was there before.
+        // The target of a link existed before the link.
         let is_complete = pending.is_closed || self.is_linked(path);
         (is_emptied || !is_complete).then(|| now + left)
     }
@@ -56,8 +58,8 @@ impl Scanner {
         path.ancestors().take_while(|above| above.starts_with(&root.path)).any(Path::is_symlink)
     }
 
-    /// Puts changed files in force. Objects that they lack stay for now if most would go, since a folder that is moved or unmounted
-    /// looks like one that was emptied, and while their file may be open for writing.
+    /// Puts changed files in force. Objects that they lack are kept for now if most would be removed, since a
+    /// moved or unmounted folder resembles an emptied one, and while their file may be open for writing.
     pub(super) fn commit_guarded(&mut self, mut files: Vec<ChangedFile>, now: Instant) -> Vec<SourceEvent> {
         let was_held = self.guard.held().is_some();
         if files.is_empty() && !was_held {
@@ -75,7 +77,7 @@ impl Scanner {
                 self.keep(file, &lost, (now, due));
             }
         }
-        // Objects of held files that others have now are theirs.
+        // Held objects that moved to other files are in force there.
         let is_elsewhere = self.held.values().flatten().any(|key| !lost.contains(key));
         if is_elsewhere && !files.is_empty() {
             self.read_held(now);
@@ -95,7 +97,7 @@ impl Scanner {
         self.guard.judge(before, after, now, extent)
     }
 
-    /// True if objects are lost by one file alone, because it is gone out of a folder that is there: somebody removed it.
+    /// True if only one file loses objects, because it was deleted from a folder that still exists.
     fn is_lone_removal(&self, files: &[ChangedFile], lost: &BTreeSet<ObjectKey>) -> bool {
         let is_losing = |file: &&PreparedFile| self.state.dropped(file).any(|key| lost.contains(key));
         let mut losing = files.iter().map(|changed| &changed.file).filter(is_losing);

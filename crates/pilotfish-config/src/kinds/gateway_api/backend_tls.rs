@@ -15,8 +15,8 @@ message! {
 /// TLS to the endpoints of what it names.
 pub struct BackendTlsPolicy {
     pub spec: BackendTlsPolicySpec,
-    /// Why the object was refused, if it was. It then holds only for what it names, and nothing passes there: what was to be
-    /// protected by TLS must not be sent in plaintext because of a mistake.
+    /// Why the object was refused, if it was. It then holds only for what it names, and nothing passes there:
+    /// what was to be protected by TLS must not be sent in plaintext because of a mistake.
     #[serde(skip)]
     pub refused: Option<String>,
 }

@@ -1,4 +1,5 @@
-//! `gateway.networking.k8s.io`: the Gateway API, with the defaults that its definitions give to the API server.
+//! `gateway.networking.k8s.io`: the Gateway API, with the defaults that its definitions give to the API
+//! server.
 //!
 //! The types have the fields and JSON forms of <https://gateway-api.sigs.k8s.io/reference/spec/>; those that
 //! nothing here reads are [`Unread`](crate::Unread). v1, v1beta1 and v1alpha2 are read alike.

@@ -1,4 +1,5 @@
-//! Options of listeners that Istio added to the Gateway API, and which listeners lead from one network to another.
+//! Options of listeners that Istio added to the Gateway API, and which listeners lead from one network to
+//! another.
 
 use super::{Listener, ListenerTls};
 use pilotfish_model::LabelMap;
@@ -30,8 +31,9 @@ impl ListenerTls {
     }
 }
 
-/// Whether a listener of a Gateway with these labels sends connections of the mesh on by their SNI (AUTO_PASSTHROUGH), for other
-/// networks: by its option, or by its port if the Gateway has the label of a network.
+/// Whether a listener of a Gateway with these labels sends connections of the mesh on by their SNI
+/// (AUTO_PASSTHROUGH), for other networks: by its option, or by its port if the Gateway has the label of a
+/// network.
 #[must_use]
 pub fn is_auto_passthrough(labels: &LabelMap, listener: &Listener) -> bool {
     let Some(tls) = &listener.tls else { return false };

@@ -1,8 +1,9 @@
 //! Kubernetes' own kinds: the fields that matter here, with the API server's defaults applied.
 //!
-//! The types have the fields and JSON forms of <https://kubernetes.io/docs/reference/kubernetes-api/>; fields that
-//! nothing here reads are left out and ignored on reading. In what is written by hand, Services, EndpointSlices and Ingresses, they are
-//! [`Unread`](crate::Unread), so that a typing error is told from them.
+//! The types have the fields and JSON forms of <https://kubernetes.io/docs/reference/kubernetes-api/>; fields
+//! that nothing here reads are left out and ignored on reading. In what is written by hand, Services,
+//! EndpointSlices and Ingresses, they are [`Unread`](crate::Unread), so that a typing error is told from
+//! them.
 #![allow(
     missing_docs,
     reason = "fields carry the names and the meaning of Kubernetes' API reference, linked above"
@@ -26,8 +27,8 @@ fn no_annotations() -> Arc<BTreeMap<String, String>> {
     NONE.clone()
 }
 
-/// Drops the metadata that nothing reads of the kinds of which large clusters have very many. Of owners, only a Pod's first
-/// one is read.
+/// Drops the metadata that nothing reads of the kinds of which large clusters have very many. Of owners, only
+/// a Pod's first one is read.
 fn trim(meta: &mut ObjectMeta) {
     meta.annotations = no_annotations();
     meta.uid = Arc::default();

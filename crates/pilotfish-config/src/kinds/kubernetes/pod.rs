@@ -106,8 +106,8 @@ impl Pod {
         self.ready = self.status.conditions.iter().any(|c| c.r#type == "Ready" && c.status == "True");
     }
 
-    /// Drops unused fields: containers, but for ports with a name that a Service could mean, and what has been read already.
-    /// The ports of all containers are then those of one.
+    /// Drops unused fields: containers, but for ports with a name that a Service could mean, and what has
+    /// been read already. The ports of all containers are then those of one.
     pub(crate) fn compact(&mut self, meta: &mut ObjectMeta) {
         trim(meta);
         let spec = &mut self.spec;

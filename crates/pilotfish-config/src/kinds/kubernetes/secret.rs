@@ -9,8 +9,8 @@ use std::sync::Arc;
 /// The keys of a ConfigMap that may have certificates of authorities, the preferred one first.
 const AUTHORITIES: [&str; 2] = ["cacert", "ca.crt"];
 
-/// The keys of a Secret that proxies are served: certificates with their keys, authorities, revocations, answers of OCSP, and by what images
-/// of WasmPlugins are fetched.
+/// The keys of a Secret that proxies are served: certificates with their keys, authorities, revocations,
+/// answers of OCSP, and by what images of WasmPlugins are fetched.
 const SERVED: [&str; 10] = [
     ".dockerconfigjson",
     "ca.crl",
@@ -23,8 +23,8 @@ const SERVED: [&str; 10] = [
     "tls.key",
     "tls.ocsp-staple",
 ];
-/// Secrets of the root namespace that belong to control planes: the certificates of webhooks, and the authority of the mesh with what it
-/// is made from.
+/// Secrets of the root namespace that belong to control planes: the certificates of webhooks, and the
+/// authority of the mesh with what it is made from.
 const OF_CONTROL_PLANES: [&str; 5] =
     ["cacerts", "istio-ca-secret", "istio-kubeconfig", "istiod-tls", "pilotfish-webhook-certificate"];
 /// The label of kubeconfigs of remote clusters.
@@ -87,7 +87,8 @@ impl Secret {
         }
     }
 
-    /// Whether a Secret with that metadata is one of a control plane, in a mesh with that root namespace: it is served to nobody.
+    /// Whether a Secret with that metadata is one of a control plane, in a mesh with that root namespace: it
+    /// is served to nobody.
     #[must_use]
     pub fn is_of_control_plane(meta: &ObjectMeta, root_namespace: &str) -> bool {
         let is_own =
@@ -95,8 +96,8 @@ impl Secret {
         is_own || meta.labels.contains_key(REMOTE_CLUSTER)
     }
 
-    /// Drops what no proxy is ever served, so that it is not even kept. The annotations go with it: `kubectl apply` writes the whole object
-    /// into one of them.
+    /// Drops what no proxy is ever served, so that it is not even kept. The annotations go with it:
+    /// `kubectl apply` writes the whole object into one of them.
     pub fn keep_served(&mut self, meta: &mut ObjectMeta, root_namespace: &str) {
         meta.annotations = Arc::default();
         if self.content_type() == SecretType::Other || Self::is_of_control_plane(meta, root_namespace) {

@@ -145,8 +145,8 @@ fn default_extension_providers() -> Vec<ExtensionProvider> {
 }
 
 impl MeshConfig {
-    /// Completes what was written the way istiod does: its own providers follow the written ones unless one of the
-    /// same name was written, and the aliases of the trust domain are a sorted set.
+    /// Completes what was written the way istiod does: its own providers follow the written ones unless one
+    /// of the same name was written, and the aliases of the trust domain are a sorted set.
     pub(crate) fn complete(&mut self) {
         for provider in default_extension_providers() {
             if !self.extension_providers.iter().any(|written| written.name == provider.name) {
@@ -157,7 +157,8 @@ impl MeshConfig {
         self.trust_domain_aliases.dedup();
     }
 
-    /// Whether a trust domain is the mesh's, or an alias of it: namespaces of other domains are others, whoever signed.
+    /// Whether a trust domain is the mesh's, or an alias of it: namespaces of other domains are others,
+    /// whoever signed.
     #[must_use]
     pub fn has_trust_domain(&self, domain: &str) -> bool {
         self.trust_domain == domain || self.trust_domain_aliases.iter().any(|alias| alias == domain)

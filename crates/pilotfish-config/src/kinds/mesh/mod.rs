@@ -1,8 +1,8 @@
 //! Mesh-wide settings: `MeshConfig` with Istio's defaults, and `MeshNetworks`.
 //!
 //! The types have the fields, names and proto JSON forms of
-//! <https://istio.io/latest/docs/reference/config/istio.mesh.v1alpha1/>. Fields that only istiod's own operation
-//! or sidecar injection read are accepted and kept, so that an existing file needs no change.
+//! <https://istio.io/latest/docs/reference/config/istio.mesh.v1alpha1/>. Fields that only istiod's own
+//! operation or sidecar injection read are accepted and kept, so that an existing file needs no change.
 #![allow(
     missing_docs,
     reason = "fields carry the names and the meaning of Istio's API reference, linked above"

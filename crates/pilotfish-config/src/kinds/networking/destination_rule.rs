@@ -121,7 +121,8 @@ pub struct MagLev {
     pub table_size: u64,
 }
 
-/// Weights and failover by locality. The three lists are exclusive, but for `failover` with `failover_priority`.
+/// Weights and failover by locality. The three lists are exclusive, but for `failover` with
+/// `failover_priority`.
 pub struct LocalityLoadBalancerSetting {
     pub distribute: Vec<Distribute>,
     pub failover: Vec<Failover>,

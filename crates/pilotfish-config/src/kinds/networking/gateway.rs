@@ -118,7 +118,8 @@ pub const CIPHER_SUITES: [&str; 22] = [
 ];
 
 impl ServerTlsSettings {
-    /// The ciphers of `cipherSuites` that Envoy knows, in their order and once each. Others would make it refuse the listener.
+    /// The ciphers of `cipherSuites` that Envoy knows, in their order and once each. Others would make it
+    /// refuse the listener.
     #[must_use]
     pub fn known_cipher_suites(&self) -> Vec<String> {
         let mut out: Vec<String> = Vec::new();

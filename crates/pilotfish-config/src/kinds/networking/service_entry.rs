@@ -66,8 +66,9 @@ pub enum Resolution {
 }
 
 impl ServiceEntry {
-    /// Whether a host of the entry is given addresses, so that those in the entry's status count: not where the entry has its own,
-    /// opts out by a label, or has no resolution that could honour them; and no wildcard, unless proxies resolve what it stands for.
+    /// Whether a host of the entry is given addresses, so that those in the entry's status count: not where
+    /// the entry has its own, opts out by a label, or has no resolution that could honour them; and no
+    /// wildcard, unless proxies resolve what it stands for.
     #[must_use]
     pub fn takes_addresses(&self, labels: &LabelMap, host: &Hostname) -> bool {
         let refuses = labels.get(AUTO_ALLOCATE).is_some_and(|value| value.eq_ignore_ascii_case("false"));

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 kind!(VirtualService = VirtualService;);
 
-/// The most conditions of HTTP routes that a VirtualService may have, those of its delegates included. A route without conditions
-/// counts as one.
+/// The most conditions of HTTP routes that a VirtualService may have, those of its delegates included. A
+/// route without conditions counts as one.
 pub const MAX_CONDITIONS: usize = 16_384;
 
 impl VirtualService {

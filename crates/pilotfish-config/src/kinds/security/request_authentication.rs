@@ -12,7 +12,8 @@ pub struct RequestAuthentication {
     pub target_ref: Option<PolicyTargetReference>,
     pub target_refs: Vec<PolicyTargetReference>,
     pub jwt_rules: Vec<JwtRule>,
-    /// Set on what stands in for a policy of which it cannot be told which tokens it is about: every request is refused.
+    /// Set on what stands in for a policy of which it cannot be told which tokens it is about: every request
+    /// is refused.
     #[serde(skip)]
     pub closed: bool,
 }

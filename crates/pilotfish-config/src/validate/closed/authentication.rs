@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 const STRICT: MutualTls = MutualTls { mode: MutualTlsMode::Strict };
 
 impl PeerAuthentication {
-    /// The policy with what cannot be used closed: mutual TLS where the mode is not known.
+    /// Closes the parts of the policy that cannot be used: mutual TLS is required where the mode is unknown.
     pub(crate) fn closed(refused: &Refused<'_>) -> Option<Self> {
         let Refused { spec, trust, .. } = *refused;
         let everything = Self { closed: true, ..Self::default() };
@@ -21,12 +21,13 @@ impl PeerAuthentication {
         let (ports, unknown_port) = ports(spec.get("portLevelMtls"));
         let selects = scope.selector.as_ref().is_some_and(|selector| !selector.match_labels.is_empty());
         if !selects && (unknown_port || !ports.is_empty()) {
-            // Ports are for single workloads, so a selector is missing.
+            // Ports apply to single workloads only, so a selector is missing.
             return Some(everything);
         }
         let is_whole = scope.is_whole && has_only(spec, &["selector", "mtls", "portLevelMtls"]);
         if !is_whole {
-            // Known labels select more workloads than are meant; without any, it would give way to policies for single workloads.
+            // Known labels alone select more workloads than intended. Without any labels, policies for single
+            // workloads would override this one.
             let strict = || Self { selector: scope.selector.clone(), mtls: Some(STRICT), ..Self::default() };
             return Some(if selects || scope.is_whole { strict() } else { everything });
         }
@@ -36,7 +37,7 @@ impl PeerAuthentication {
     }
 }
 
-/// The modes by port, and whether there are some for a port that is not known.
+/// Returns the modes by port, and true if there are modes for an unknown port.
 fn ports(node: Option<&Node>) -> (BTreeMap<u32, MutualTls>, bool) {
     let Some(node) = node.filter(|node| !node.is_null()) else { return (BTreeMap::new(), false) };
     let mut unknown = !node.is_mapping();
@@ -53,8 +54,8 @@ fn ports(node: Option<&Node>) -> (BTreeMap<u32, MutualTls>, bool) {
 }
 
 impl RequestAuthentication {
-    /// The policy with what cannot be used closed: no token of a rule that is not known is good. Where it is not known
-    /// where tokens are, no request is.
+    /// Closes the parts of the policy that cannot be used. No token of an unknown rule is valid. If the token
+    /// locations are unknown, no request is.
     pub(crate) fn closed(refused: &Refused<'_>) -> Option<Self> {
         let Refused { spec, trust, .. } = *refused;
         let scope = Scope::of(spec);
@@ -63,7 +64,7 @@ impl RequestAuthentication {
         // Other workloads, which a wider scope reaches, must not accept the tokens.
         let usable = |node| part(Some(node), jwt_rule).filter(|_| is_whole);
         let rules = items(spec.get("jwtRules")).filter(|_| trust == Trust::Parts && spec.is_mapping());
-        // Without a known rule, something unknown may be what demands tokens.
+        // Without a known rule, an unknown part may be the one that requires tokens.
         let rules = rules.filter(|rules| is_whole || !rules.is_empty());
         let rules: Option<Vec<JwtRule>> = rules
             .and_then(|rules| rules.iter().map(|node| usable(node).or_else(|| refusing(node))).collect());
@@ -73,7 +74,8 @@ impl RequestAuthentication {
     }
 }
 
-/// A rule with the same issuer and places of tokens that accepts none; `None` when issuer or places are not known.
+/// Returns a rule with the same issuer and token locations that accepts no token; `None` if either is
+/// unknown.
 fn refusing(node: &Node) -> Option<JwtRule> {
     let rule = JwtRule {
         issuer: plain(node.get("issuer"))?,

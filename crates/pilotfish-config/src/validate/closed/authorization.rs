@@ -7,7 +7,7 @@ use crate::validate::security::authorization::{condition, from, rule, to};
 use crate::yaml::Node;
 
 impl AuthorizationPolicy {
-    /// The policy with what cannot be used closed.
+    /// Closes the parts of the policy that cannot be used.
     pub(crate) fn closed(refused: &Refused<'_>) -> Option<Self> {
         let Refused { spec, trust, .. } = *refused;
         let scope = Scope::of(spec);
@@ -17,19 +17,20 @@ impl AuthorizationPolicy {
         let action = plain::<Option<Action>>(spec.get("action")).map(Option::unwrap_or_default);
         let rules = match action {
             Some(Action::Allow) if trust == Trust::Parts && is_whole => allowing(spec),
-            // Allowing nothing leaves what other policies allow, for workloads that this one was not for as well.
+            // An empty ALLOW policy admits only requests that other policies allow, also for workloads that
+            // were not selected.
             Some(Action::Allow) => Vec::new(),
             Some(action) if trust == Trust::Parts && spec.is_mapping() => excluding(spec, action),
             _ => vec![Rule::default()],
         };
-        // Parts that can be used may still be too many together.
+        // Usable parts may still exceed a limit together.
         let rules = match action {
             _ if !limits::has_too_many_values(&rules) => rules,
             Some(Action::Allow) => Vec::new(),
             _ => vec![Rule::default()],
         };
         let Scope { selector, target_ref, target_refs, .. } = scope.unwrap_or_default();
-        // Without a name, or with an unknown one, there is no provider, and what would be sent to it is denied.
+        // Without a name, or with an unknown one, there is no provider, and requests for it are denied.
         let provider: Option<AuthorizationProvider> =
             known_part(spec.get("provider"), |_, _, _| {}).and_then(|known| known.value);
         let action = action.unwrap_or(Action::Deny);
@@ -50,7 +51,7 @@ fn excluding(spec: &Node, action: Action) -> Vec<Rule> {
         return vec![Rule::default()];
     }
     let widened = rules.iter().map(|node| (node, widened(node, action)));
-    // An audit of every request would tell nothing of the requests that were meant, and admits none.
+    // An audit of every request has no information on the intended ones, and is not needed for protection.
     let says_nothing = |node: &Node, rule: &Rule| {
         action == Action::Audit
             && *rule == Rule::default()
@@ -59,8 +60,8 @@ fn excluding(spec: &Node, action: Action) -> Vec<Rule> {
     widened.filter(|(node, rule)| !says_nothing(node, rule)).map(|(_, rule)| rule).collect()
 }
 
-/// A rule that matches at least what was meant: it keeps what is known of its conditions. A list of alternatives of which one has no
-/// known condition may hold always.
+/// Returns a rule that matches at least the intended requests: it keeps the known conditions. A list of
+/// alternatives without any known condition may always match.
 fn widened(node: &Node, action: Action) -> Rule {
     let custom = action == Action::Custom;
     let when = items(node.get("when")).unwrap_or_default().iter();

@@ -6,8 +6,9 @@ use crate::validate::fields::names::wildcard_host;
 use crate::yaml::Node;
 
 impl DestinationRule {
-    /// A rule by which nothing is sent to the host: what was to be encrypted, or sent to a proven server only, is not sent in
-    /// another way. `None` for rules that clearly have no TLS settings, whose loss opens nothing.
+    /// Returns a rule that sends nothing to the host: traffic that was to be encrypted, or sent to a verified
+    /// server only, must not be sent otherwise. `None` for rules that clearly have no TLS settings, whose
+    /// loss opens nothing.
     pub(crate) fn closed(refused: &Refused<'_>) -> Option<Self> {
         let spec = refused.spec;
         if is_without_tls(spec) {
@@ -26,7 +27,7 @@ impl DestinationRule {
     }
 }
 
-/// Whether all parts that may have TLS settings can be seen to have none: those of the host, of a port and of a subset.
+/// True if the host, ports and subsets can all be read and none of them has TLS settings.
 fn is_without_tls(spec: &Node) -> bool {
     let subset = |subset: &Node| {
         has_only(subset, &["name", "labels", "trafficPolicy"])

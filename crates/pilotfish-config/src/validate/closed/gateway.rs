@@ -12,8 +12,8 @@ use pilotfish_model::{Kind, Protocol};
 use serde::de::DeserializeOwned;
 
 impl Gateway {
-    /// The gateway with what cannot be used closed: its TLS servers refuse connections, so that these do not come to servers
-    /// for more hosts. Others are not served.
+    /// Closes the parts of the gateway that cannot be used: its TLS servers refuse connections, so that these
+    /// do not reach servers for wider hosts. Other servers are left out.
     pub(crate) fn closed(refused: &Refused<'_>) -> Option<Self> {
         let Refused { spec, trust, .. } = *refused;
         let selector = plain(spec.get("selector"));
@@ -32,12 +32,12 @@ impl Gateway {
     }
 }
 
-/// A part without what is unknown of it: the server refuses all connections to its place.
+/// The known content of a part. Its unknown content is irrelevant, since the server refuses all connections.
 fn known_of<T: DeserializeOwned + Default>(node: Option<&Node>) -> Option<T> {
     known_part(node, |_, _, _| {}).map(|known| known.value)
 }
 
-/// A server for the same connections that refuses them; `None` when they are not known, or are not TLS.
+/// Returns a server for the same connections that refuses them; `None` if they are unknown, or not TLS.
 fn refusing(node: &Node) -> Option<Server> {
     let server = Server {
         port: known_of::<Option<Port>>(node.get("port"))?,

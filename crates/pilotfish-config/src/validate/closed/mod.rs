@@ -1,12 +1,12 @@
-//! What stands in for a policy that cannot be used in full and has no last good version.
+//! Closed forms of policies that cannot be used in full and have no last good version.
 //!
-//! Leaving such an object out would admit what it was to keep away. So every part of it that cannot be used is replaced by
-//! one that admits nothing more than any usable text in its place would have, whatever was meant: a rule that allows is
-//! left out, a rule that denies loses the condition that narrows it, a selector selects all that it could. What can be used
-//! stays as it is written, so that a mistake in one rule costs that rule.
+//! Leaving such an object out would admit requests that it was meant to refuse. So every part that cannot be
+//! used is replaced by one that admits no more than any valid text in its place could: a rule that allows is
+//! left out, a rule that denies loses the condition that narrows it, a selector selects all workloads that it
+//! could. Valid parts stay as they are written, so that a mistake in one rule costs that rule.
 //!
 //! ```text
-//! tree of the object ─▶ parts, each decoded and checked for itself ─▶ the usable ones, and for others what closes
+//! tree ─▶ parts, each decoded and checked alone ─▶ the valid ones, and closed forms of the others
 //! ```
 
 mod authentication;
@@ -26,25 +26,26 @@ use pilotfish_model::{Kind, Object, ObjectMeta};
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
-/// How far an object can be trusted to say in its parts what it means.
+/// Parts of a rejected object that its closed form can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// A part that can be used means what it says.
+    /// The valid parts can be used.
     Parts,
-    /// Something about the object as a whole is wrong (its version, an annotation): nothing that it allows counts.
+    /// The object as a whole has an error (in its version or an annotation), so nothing that it allows is
+    /// used.
     Scope,
 }
 
-/// An object that was refused, or has something unknown where that must not be ignored.
+/// A rejected object, or one with an unknown part that must not be ignored.
 pub(crate) struct Refused<'a> {
     pub(crate) spec: &'a Node,
     pub(crate) trust: Trust,
-    /// The first thing that is wrong with it.
+    /// The first error of the object.
     pub(crate) reason: String,
 }
 
-/// The closed form of an object that was refused; `None` where leaving it out opens nothing, or where not even its name and
-/// namespace can be read. `known_version` is whether its `apiVersion` is one that is read.
+/// Returns the closed form of a rejected object; `None` if leaving it out opens nothing, or if even its name
+/// and namespace cannot be read. `known_version` is true if its `apiVersion` is one that is read.
 pub(crate) fn closed_object(
     kind: Kind,
     root: &Node,
@@ -79,7 +80,7 @@ fn is_sound(problems: &[Problem]) -> bool {
     !problems.iter().any(Problem::is_error)
 }
 
-/// A part as it is written, or its default where nothing is; `None` when it cannot be used, or has something unknown.
+/// A part as it is written, or its default if absent; `None` if it cannot be used, or has something unknown.
 fn part<T: DeserializeOwned + Default>(
     node: Option<&Node>,
     check: impl FnOnce(&T, &Path<'_>, &mut Checker),
@@ -87,7 +88,7 @@ fn part<T: DeserializeOwned + Default>(
     known_part(node, check).filter(|part| part.is_whole).map(|part| part.value)
 }
 
-/// The known content of a part, or its default where nothing is written; `None` when it cannot be used.
+/// The known content of a part, or its default if absent; `None` if it cannot be used.
 fn known_part<T: DeserializeOwned + Default>(
     node: Option<&Node>,
     check: impl FnOnce(&T, &Path<'_>, &mut Checker),
@@ -109,16 +110,16 @@ fn known_part<T: DeserializeOwned + Default>(
 #[derive(Default)]
 struct Known<T> {
     value: T,
-    /// Nothing of it is unknown.
+    /// True if no part of it is unknown.
     is_whole: bool,
 }
 
-/// As [`part`], for parts that only their type can be wrong of.
+/// As [`part`], for parts without checks beyond their type.
 fn plain<T: DeserializeOwned + Default>(node: Option<&Node>) -> Option<T> {
     part(node, |_, _, _| {})
 }
 
-/// The items of a list; `None` when what is written is no list.
+/// Items of a list; `None` if the node is no list.
 fn items(node: Option<&Node>) -> Option<&[Node]> {
     match node {
         Some(node) if !node.is_list() && !node.is_null() => None,
@@ -126,28 +127,28 @@ fn items(node: Option<&Node>) -> Option<&[Node]> {
     }
 }
 
-/// Whether the node has these fields and no other.
+/// True if the node has no fields other than these.
 fn has_only(node: &Node, fields: &[&str]) -> bool {
     node.is_null()
         || node.is_mapping()
             && node.entries().iter().all(|entry| entry.value.is_null() || fields.contains(&&*entry.key))
 }
 
-/// What a policy is for, in the three ways of writing it.
+/// Workloads that a policy applies to, in the three ways of writing it.
 #[derive(Default)]
 struct Scope {
     selector: Option<WorkloadSelector>,
     target_ref: Option<PolicyTargetReference>,
     target_refs: Vec<PolicyTargetReference>,
-    /// Nothing of it is unknown: else the policy is for some of these workloads only.
+    /// True if no part of it is unknown. Otherwise the policy applies to some of these workloads only.
     is_whole: bool,
 }
 
 impl Scope {
-    /// The fields that it is read from.
+    /// The fields that define the scope.
     const FIELDS: [&'static str; 3] = ["selector", "targetRef", "targetRefs"];
 
-    /// `None` when it cannot be told: the policy may be for any workload that it could be for.
+    /// Reads the scope. `None` if it cannot be decided: the policy may apply to any workload in its reach.
     fn of(spec: &Node) -> Option<Self> {
         let selector: Known<Option<WorkloadSelector>> = known_part(spec.get("selector"), |_, _, _| {})?;
         let target_ref = known_part(spec.get("targetRef"), |_, _, _| {})?;

@@ -1,7 +1,8 @@
-//! Conditions in CEL: what Envoy refuses. It refuses a whole listener for one such condition.
+//! CEL conditions that Envoy refuses, for each of which it refuses a whole listener.
 //!
-//! Only what Envoy finds when it loads a condition is found here: syntax, functions that it does not have, and what it has
-//! switched off (comprehensions, conversion to strings). Attributes without a value are no mistake, as for Envoy.
+//! Only errors that Envoy finds on loading a condition are found here: syntax, functions that it does not
+//! have, and disabled features (comprehensions, conversion to strings). As in Envoy, attributes without a
+//! value are no error.
 
 mod token;
 
@@ -9,10 +10,10 @@ use crate::path::printable;
 use crate::validate::fields::regex;
 use token::{Token, tokens};
 
-/// Expressions in expressions, as in Envoy's parser.
+/// Maximum nesting depth of expressions, as in Envoy's parser.
 const MOST_DEPTH: usize = 32;
 
-/// Words that are no names.
+/// Reserved words, which are no names.
 const RESERVED: [&str; 17] = [
     "as",
     "break",
@@ -33,7 +34,7 @@ const RESERVED: [&str; 17] = [
     "while",
 ];
 
-/// Functions with the numbers of arguments that they take, the receiver counted as one.
+/// Functions with their numbers of arguments, the receiver counted as one.
 const FUNCTIONS: &[(&str, &[usize])] = &[
     ("bool", &[1]),
     ("bytes", &[1]),
@@ -64,18 +65,18 @@ const FUNCTIONS: &[(&str, &[usize])] = &[
     ("uint", &[1]),
 ];
 
-/// What goes through all elements of a list or map, by name and number of arguments.
+/// Macros over all elements of a list or map, by name and numbers of arguments.
 const COMPREHENSIONS: [(&str, &[usize]); 5] =
     [("all", &[2]), ("exists", &[2]), ("exists_one", &[2]), ("filter", &[2]), ("map", &[2, 3])];
 
-/// Why Envoy refuses the condition; `None` when it takes it.
+/// Returns why Envoy refuses the condition; `None` if it accepts it.
 pub(in crate::validate) fn refusal(expression: &str) -> Option<String> {
     let parsed = tokens(expression).and_then(|tokens| {
         let mut parser = Parser { tokens: &tokens, depth: 0 };
         parser.expression()?;
         parser.tokens.first().map_or(Ok(()), |token| Err(format!("{token} is not expected")))
     });
-    // The reason may have a piece of the expression in it.
+    // The reason may quote a part of the expression.
     parsed.err().map(|why| printable(&why).into_owned())
 }
 
@@ -86,15 +87,15 @@ struct Parser<'a> {
     depth: usize,
 }
 
-/// What has been read, as far as what follows depends on it.
+/// The operand just parsed, as far as the syntax that may follow depends on it.
 enum Read<'a> {
     /// A name with dots.
     Name(String),
-    /// A field of something that is no name.
+    /// A field of an operand that is no name.
     Field,
-    /// A text.
+    /// A string literal.
     Text(&'a str),
-    /// Anything else.
+    /// Any other value.
     Value,
 }
 
@@ -121,7 +122,7 @@ impl<'a> Parser<'a> {
         Err(format!("expected {symbol:?}, not {found}"))
     }
 
-    /// Operators are read without their precedence, which decides on the value only.
+    /// Parses an expression without operator precedence, which affects only the value.
     fn expression(&mut self) -> Step<Read<'a>> {
         self.depth += 1;
         if self.depth > MOST_DEPTH {
@@ -221,14 +222,14 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A key, or the name of a field, and its value.
+    /// Parses a key, or the name of a field, and its value.
     fn entry(&mut self) -> Step {
         self.expression()?;
         self.expect(":")?;
         self.expression().map(drop)
     }
 
-    /// Entries up to a closing symbol, with a comma after the last one or without.
+    /// Parses entries up to a closing symbol, with or without a trailing comma.
     fn entries(&mut self, close: &str, mut entry: impl FnMut(&mut Self) -> Step) -> Step {
         while !self.take(close) {
             entry(self)?;
@@ -239,7 +240,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// The arguments of a call, the opening parenthesis being read.
+    /// Parses the arguments of a call, after the opening parenthesis.
     fn call(&mut self, receiver: Option<&Read<'_>>, name: &str) -> Step<Read<'a>> {
         let mut arguments = Vec::new();
         if !self.take(")") {

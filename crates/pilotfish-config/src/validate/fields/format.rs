@@ -1,9 +1,11 @@
-//! Texts with variables of Envoy, in header values and access logs: `%NAME%`, `%NAME(arguments)%`, `%NAME(arguments):length%`.
-//! Envoy refuses the whole route configuration or listener for one variable that it does not know.
+//! Format strings with Envoy's variables, in header values and access logs: `%NAME%`, `%NAME(arguments)%`,
+//! `%NAME(arguments):length%`. Envoy refuses the whole route configuration or listener for one unknown
+//! variable.
 
 use super::names::quoted;
 
-/// Why Envoy does not take the variables of a text; `None` when it does. `more`: variables that it knows beside the usual ones.
+/// Returns why Envoy refuses the variables of a text; `None` if it accepts them. `more` has variables beyond
+/// the usual ones.
 pub(in crate::validate) fn unknown_variable(text: &str, more: &[&str]) -> Option<String> {
     let mut rest = text;
     while let Some((_, after)) = rest.split_once('%') {
@@ -54,7 +56,7 @@ fn misused(name: &str, has_arguments: bool) -> Option<String> {
     (!MAY_HAVE_ARGUMENTS.contains(&name)).then(|| format!("Envoy knows no variable %{name}%"))
 }
 
-/// Variables that Envoy takes with arguments only.
+/// Variables that require arguments.
 const NEEDS_ARGUMENTS: [&str; 15] = [
     "CEL",
     "CLUSTER_METADATA",
@@ -73,7 +75,7 @@ const NEEDS_ARGUMENTS: [&str; 15] = [
     "UPSTREAM_METADATA",
 ];
 
-/// Variables that Envoy takes with and without arguments.
+/// Variables with optional arguments.
 const MAY_HAVE_ARGUMENTS: [&str; 19] = [
     "DOWNSTREAM_DIRECT_LOCAL_ADDRESS_WITHOUT_PORT",
     "DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT",
@@ -96,7 +98,7 @@ const MAY_HAVE_ARGUMENTS: [&str; 19] = [
     "UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT",
 ];
 
-/// Variables that Envoy takes without arguments only.
+/// Variables without arguments.
 const TAKES_NO_ARGUMENTS: [&str; 118] = [
     "ACCESS_LOG_TYPE",
     "BYTES_RECEIVED",

@@ -7,15 +7,15 @@ use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// The mark of a Unix domain socket among addresses.
+/// Prefix of Unix domain sockets among addresses.
 pub(in crate::validate) const UNIX: &str = "unix://";
 
-/// The text in quotes, short enough for a message.
+/// Quotes a text, shortened for a message.
 pub(in crate::validate) fn quoted(text: &str) -> String {
     format!("{:?}", shorten(text))
 }
 
-/// Whether the text is a DNS label. Istio takes upper case as well.
+/// True if the text is a DNS label. As in Istio, upper case is allowed.
 pub(in crate::validate) fn is_dns_label(text: &str) -> bool {
     let known = |c: u8| c.is_ascii_alphanumeric() || c == b'-';
     (1..=63).contains(&text.len())
@@ -24,12 +24,11 @@ pub(in crate::validate) fn is_dns_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// Whether the text is an IP address.
 pub(in crate::validate) fn is_ip(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
 }
 
-/// Why the text is no list of DNS labels.
+/// Returns why the text is no sequence of DNS labels.
 fn labels_problem(text: &str) -> Option<String> {
     let labels = text.strip_suffix('.').unwrap_or(text);
     let last = labels.rsplit('.').next().unwrap_or_default();
@@ -48,12 +47,13 @@ fn length_problem(text: &str) -> Option<String> {
     }
 }
 
-/// Why the text is no DNS name.
+/// Returns why the text is no DNS name.
 pub(in crate::validate) fn fqdn_problem(text: &str) -> Option<String> {
     length_problem(text).or_else(|| labels_problem(text))
 }
 
-/// Why the text is no DNS name, perhaps with a wildcard as or in the first label: `*`, `*.example.com`, `*-a.com`.
+/// Returns why the text is no DNS name, optionally with a wildcard as or in the first label: `*`,
+/// `*.example.com`, `*-a.com`.
 pub(in crate::validate) fn wildcard_problem(text: &str) -> Option<String> {
     if let Some(problem) = length_problem(text) {
         return Some(problem);
@@ -66,14 +66,14 @@ pub(in crate::validate) fn wildcard_problem(text: &str) -> Option<String> {
     rest.and_then(labels_problem)
 }
 
-/// A DNS name without wildcard.
+/// Checks a DNS name without wildcard.
 pub(in crate::validate) fn fqdn(text: &str, at: &Path<'_>, checker: &mut Checker) {
     if let Some(why) = fqdn_problem(text) {
         checker.error(at, format!("{} is not a host name: {why}", quoted(text)));
     }
 }
 
-/// A DNS name, perhaps with a wildcard in front; gives whether it is one.
+/// Checks a DNS name, optionally with a wildcard in front. Returns true if it is one.
 pub(in crate::validate) fn wildcard_host(text: &str, at: &Path<'_>, checker: &mut Checker) -> bool {
     let problem = wildcard_problem(text);
     if let Some(why) = &problem {
@@ -82,21 +82,21 @@ pub(in crate::validate) fn wildcard_host(text: &str, at: &Path<'_>, checker: &mu
     problem.is_none()
 }
 
-/// Whether `*` stands for a part of the first label only.
+/// True if `*` replaces only a part of the first label.
 pub(in crate::validate) fn is_partial_wildcard(host: &str) -> bool {
     host.contains('*') && host != "*" && !host.starts_with("*.")
 }
 
-/// Host names, and which names their wildcards cover. Looking one up does not depend on how many there are.
+/// Host names, and the names that their wildcards cover. The cost of a lookup is independent of their number.
 #[derive(Default)]
 pub(in crate::validate) struct HostSet<'a> {
     exact: BTreeSet<&'a str>,
-    /// What follows the `*` of wildcards.
+    /// Texts after the `*` of wildcards.
     suffixes: BTreeSet<&'a str>,
 }
 
 impl<'a> HostSet<'a> {
-    /// Adds a host; false when it is there already.
+    /// Adds a host. Returns false if the set has it already.
     pub(in crate::validate) fn insert(&mut self, host: &'a str) -> bool {
         match host.strip_prefix('*') {
             Some(suffix) => self.suffixes.insert(suffix),
@@ -104,30 +104,30 @@ impl<'a> HostSet<'a> {
         }
     }
 
-    /// Whether every name that `host` stands for is one of the set.
+    /// True if the set has every name that `host` matches.
     pub(in crate::validate) fn covers(&self, host: &str) -> bool {
         let own = host.strip_prefix('*').is_some_and(|suffix| self.suffixes.contains(suffix));
         own || self.exact.contains(host) || self.wider(host).is_some()
     }
 
-    /// What follows the `*` of a wildcard in the set, other than `host` itself, that covers it.
+    /// Returns the text after the `*` of a wildcard in the set, other than `host` itself, that covers `host`.
     pub(in crate::validate) fn wider(&self, host: &str) -> Option<&'a str> {
         let body = host.strip_prefix('*').unwrap_or(host);
-        // Of a wildcard itself only shorter endings are wider.
+        // A wildcard is not wider than itself: only shorter suffixes count.
         let from = usize::from(body.len() < host.len());
         let ends = body.char_indices().map(|(start, _)| start).chain([body.len()]).skip(from);
         ends.filter_map(|start| self.suffixes.get(body.get(start..)?).copied()).next()
     }
 }
 
-/// An IP address.
+/// Checks an IP address.
 pub(in crate::validate) fn ip(text: &str, at: &Path<'_>, checker: &mut Checker) {
     if !is_ip(text) {
         checker.error(at, format!("{} is not an IP address", quoted(text)));
     }
 }
 
-/// An IP address, or a block of addresses such as `10.0.0.0/8`.
+/// Checks an IP address, or a block of addresses such as `10.0.0.0/8`.
 pub(in crate::validate) fn ip_or_cidr(text: &str, at: &Path<'_>, checker: &mut Checker) {
     let valid = if text.contains('/') { text.parse::<IpNet>().is_ok() } else { is_ip(text) };
     if !valid {
@@ -135,16 +135,16 @@ pub(in crate::validate) fn ip_or_cidr(text: &str, at: &Path<'_>, checker: &mut C
     }
 }
 
-/// An IP address or a DNS name.
+/// Checks an IP address or a DNS name.
 pub(in crate::validate) fn ip_or_fqdn(text: &str, at: &Path<'_>, checker: &mut Checker) {
     if !is_ip(text) && fqdn_problem(text).is_some() {
         checker.error(at, format!("{} is not an IP address or a host name", quoted(text)));
     }
 }
 
-/// The path of a Unix domain socket without `unix://`: absolute, or `@name` for an abstract one.
+/// Checks the path of a Unix domain socket without `unix://`: absolute, or `@name` for an abstract one.
 pub(in crate::validate) fn socket_path(path: &str, at: &Path<'_>, checker: &mut Checker) {
-    /// What the system's addresses of sockets hold.
+    /// `sun_path` has 108 bytes, with the terminating NUL.
     const LONGEST: usize = 107;
     let file = path.starts_with('/') && !path.ends_with('/');
     if !file && !path.starts_with('@') {
@@ -154,7 +154,7 @@ pub(in crate::validate) fn socket_path(path: &str, at: &Path<'_>, checker: &mut 
     }
 }
 
-/// `host:port` where the host is a DNS name or an IP address.
+/// Checks `host:port`, where the host is a DNS name or an IP address.
 pub(in crate::validate) fn host_port(text: &str, at: &Path<'_>, checker: &mut Checker) {
     let good = split_host_port(text).is_some_and(|(host, number)| {
         let number = number.parse().unwrap_or_default();
@@ -165,7 +165,7 @@ pub(in crate::validate) fn host_port(text: &str, at: &Path<'_>, checker: &mut Ch
     }
 }
 
-/// Host and port of `host:port` or `[address]:port`.
+/// Splits `host:port` or `[address]:port`.
 pub(in crate::validate) fn split_host_port(text: &str) -> Option<(&str, &str)> {
     let (host, port) = text.rsplit_once(':')?;
     match host.strip_prefix('[') {
@@ -174,12 +174,12 @@ pub(in crate::validate) fn split_host_port(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Whether the number is one of a port.
+/// True if the number is a valid port.
 pub(in crate::validate) fn is_port(number: i64) -> bool {
     (1..=65_535).contains(&number)
 }
 
-/// A port number.
+/// Checks a port number.
 pub(in crate::validate) fn port(number: impl Into<i64>, at: &Path<'_>, checker: &mut Checker) {
     let number = number.into();
     if !is_port(number) {
@@ -187,7 +187,7 @@ pub(in crate::validate) fn port(number: impl Into<i64>, at: &Path<'_>, checker: 
     }
 }
 
-/// The name of a port.
+/// Checks the name of a port.
 pub(in crate::validate) fn port_name(name: &str, at: &Path<'_>, checker: &mut Checker) {
     if name.is_empty() {
         checker.error(at, "must be set");
@@ -196,7 +196,7 @@ pub(in crate::validate) fn port_name(name: &str, at: &Path<'_>, checker: &mut Ch
     }
 }
 
-/// The name of a subset.
+/// Checks the name of a subset.
 pub(in crate::validate) fn subset_name(name: &str, at: &Path<'_>, checker: &mut Checker) {
     if name.is_empty() {
         checker.error(at, "must be set");
@@ -205,10 +205,10 @@ pub(in crate::validate) fn subset_name(name: &str, at: &Path<'_>, checker: &mut 
     }
 }
 
-/// What a DNS label is, for messages.
+/// Rule for DNS labels, for messages.
 pub(in crate::validate) const LABEL_RULE: &str = "1 to 63 letters, digits and '-', not '-' at the ends";
 
-/// Labels of Kubernetes: keys with an optional DNS prefix, values of up to 63 characters.
+/// Checks Kubernetes labels: keys with an optional DNS prefix, values of up to 63 characters.
 pub(in crate::validate) fn labels<'a, T: AsRef<str> + 'a>(
     labels: impl IntoIterator<Item = (&'a T, &'a T)>,
     at: &Path<'_>,
@@ -226,7 +226,7 @@ pub(in crate::validate) fn labels<'a, T: AsRef<str> + 'a>(
     }
 }
 
-/// Whether the text is the key of a label: `app`, `app.kubernetes.io/name`.
+/// True if the text is a valid label key: `app`, `app.kubernetes.io/name`.
 pub(in crate::validate) fn is_label_key(key: &str) -> bool {
     match key.split_once('/') {
         Some((prefix, name)) => {
@@ -254,7 +254,7 @@ pub(in crate::validate) fn each<T>(
     }
 }
 
-/// Warns of every item whose key an earlier item has already.
+/// Warns of every item with the key of an earlier item.
 pub(in crate::validate) fn warn_duplicates<T, K: Ord>(
     items: &[T],
     at: &Path<'_>,
@@ -275,7 +275,7 @@ pub(in crate::validate) fn warn_duplicates<T, K: Ord>(
     }
 }
 
-/// Reports every item whose key an earlier item has already.
+/// Reports every item with the key of an earlier item.
 pub(in crate::validate) fn unique<'a, T, K: Ord>(
     items: &'a [T],
     at: &Path<'_>,

@@ -1,26 +1,27 @@
-//! Regular expressions: what RE2 and Go refuse. Envoy refuses a whole resource for one such expression.
+//! Regular expressions that RE2 and Go refuse. Envoy refuses a whole resource for one such expression.
 //!
-//! The expression is walked through once without recursion, so that no text can exhaust the stack.
+//! The expression is parsed in one pass without recursion, so that no text can exhaust the stack.
 
 use crate::path::printable;
 use std::collections::HashSet;
 
-/// Repetitions of one thing, also of repetitions in each other.
+/// Maximum number of repetitions of one item, including nested repetitions.
 const MOST_REPEATS: u32 = 1_000;
 
-/// Groups in groups.
+/// Maximum nesting depth of groups.
 const MOST_DEPTH: usize = 1_000;
 
-/// The most bytes of a regular expression, asked before any of it is read (limit `regex-bytes`). Some fields allow less.
+/// Maximum size of a regular expression, in bytes, checked before parsing (limit `regex-bytes`). Some fields
+/// allow less.
 pub const MAX_REGEX_BYTES: usize = 16 << 10;
 
-/// Whether RE2, and so Envoy, takes the text as a regular expression.
+/// True if RE2, and so Envoy, accepts the text as a regular expression.
 #[must_use]
 pub fn is_regex(expression: &str) -> bool {
     refusal(expression).is_none()
 }
 
-/// Why RE2 refuses the expression; `None` when it takes it.
+/// Returns why RE2 refuses the expression; `None` if it accepts it.
 pub(in crate::validate) fn refusal(expression: &str) -> Option<String> {
     if expression.len() > MAX_REGEX_BYTES {
         let length = expression.len();
@@ -29,13 +30,13 @@ pub(in crate::validate) fn refusal(expression: &str) -> Option<String> {
         ));
     }
     let mut parser = Parser::new(expression);
-    // The reason may have a piece of the expression in it.
+    // The reason may quote a part of the expression.
     parser.run().err().map(|why| printable(&why).into_owned())
 }
 
 type Step<T = ()> = Result<T, String>;
 
-/// What stands before a repetition.
+/// The item before a repetition operator.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Last {
     #[default]
@@ -56,7 +57,7 @@ struct Parser<'a> {
     rest: &'a str,
     groups: Vec<Group>,
     names: HashSet<&'a str>,
-    /// No `:]` is left, so that nobody looks for it again at each `[:`.
+    /// True if no `:]` is left, which saves searching for it again at each `[:`.
     no_posix: bool,
 }
 
@@ -96,7 +97,7 @@ impl<'a> Parser<'a> {
         rest.is_some()
     }
 
-    /// Takes characters while they are wanted.
+    /// Consumes characters while the condition holds.
     fn take_while(&mut self, wanted: impl Fn(char) -> bool) -> &'a str {
         let end = self.rest.find(|c| !wanted(c)).unwrap_or(self.rest.len());
         let (taken, rest) = self.rest.split_at(end);
@@ -125,7 +126,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// What follows `(?`; gives whether a group begins there, or only flags are set.
+    /// Parses the rest of a group after `(?`. Returns true if a group begins, false if only flags are set.
     fn group_kind(&mut self) -> Step<bool> {
         let unknown = |rest: &str| {
             let text: String = rest.chars().take(2).collect();
@@ -147,7 +148,7 @@ impl<'a> Parser<'a> {
         match self.next() {
             Some(':') if one_minus => Ok(true),
             Some(')') if one_minus && !flags.is_empty() => {
-                // Flags stand for nothing: a repetition after them is one of what was before.
+                // Flags match nothing: a repetition after them applies to the item before.
                 self.top(|group| {
                     group.last = if group.last == Last::Nothing { group.last } else { Last::Atom }
                 });
@@ -169,7 +170,8 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// `{2}`, `{2,}` or `{2,5}`; anything else after `{` is text. Looks no further than such a text goes.
+    /// Parses `{2}`, `{2,}` or `{2,5}`; anything else after `{` is literal text. Reads no further than such a
+    /// count can reach.
     fn counts(&mut self) -> Option<(u32, Option<u32>)> {
         let (least, rest) = number(self.rest)?;
         let (most, rest) = match rest.strip_prefix(',') {
@@ -205,7 +207,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// After a `\` outside of a class.
+    /// Parses the rest of an escape outside of a class, after `\`.
     fn escape_or_quote(&mut self) -> Step {
         if self.eat("Q") {
             let end = self.rest.find("\\E");
@@ -223,7 +225,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// `\d`, `\pL` and the like after the `\`; gives whether there is one.
+    /// Parses `\d`, `\pL` and the like after the `\`. Returns true if there is one.
     fn class_escape(&mut self) -> Step<bool> {
         if ["d", "D", "s", "S", "w", "W"].into_iter().any(|class| self.eat(class)) {
             return Ok(true);
@@ -250,7 +252,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// One character after a `\`.
+    /// Parses a single escaped character after `\`.
     fn character_escape(&mut self) -> Step<char> {
         let Some(c) = self.next() else { return Err("a \\ is at the end".to_owned()) };
         match c {
@@ -297,7 +299,7 @@ impl<'a> Parser<'a> {
         u32::from_str_radix(digits, 16).ok().and_then(char::from_u32).ok_or_else(wrong)
     }
 
-    /// After a `[`.
+    /// Parses the rest of a character class after `[`.
     fn class(&mut self) -> Step {
         self.eat("^");
         let mut first = true;
@@ -334,7 +336,7 @@ impl<'a> Parser<'a> {
         if high < low { Err(format!("the range {low}-{high} is backwards")) } else { Ok(()) }
     }
 
-    /// The name in `[:name:]`.
+    /// Parses the name in `[:name:]`.
     fn posix_class(&mut self) -> Option<&'a str> {
         if self.no_posix {
             return None;
@@ -355,7 +357,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The number at the beginning of a text, and what follows it.
+/// Splits a number off the beginning of a text.
 fn number(text: &str) -> Option<(u32, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);

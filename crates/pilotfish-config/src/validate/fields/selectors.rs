@@ -1,4 +1,4 @@
-//! Which workloads, objects and namespaces something is for.
+//! Selectors of workloads, objects and namespaces.
 
 use super::names::{each, is_dns_label, quoted};
 use crate::networking;
@@ -8,17 +8,17 @@ use crate::{LabelSelector, LabelSelectorOperator, PolicyTargetReference, Workloa
 use pilotfish_model::ObjectMeta;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Objects that one policy can be attached to.
+/// Maximum number of objects that one policy can be attached to.
 const MOST_TARGETS: usize = 16;
 
-/// The three ways to write what a policy is for.
+/// The three ways to write the targets of a policy.
 pub(in crate::validate) struct Targets<'a> {
     pub(in crate::validate) selector: Option<&'a WorkloadSelector>,
     pub(in crate::validate) target_ref: Option<&'a PolicyTargetReference>,
     pub(in crate::validate) target_refs: &'a [PolicyTargetReference],
 }
 
-/// At most one of selector and references, each of them sound.
+/// Checks that at most one of selector and references is set, and each of them.
 pub(in crate::validate) fn targets(targets: &Targets<'_>, at: &Path<'_>, checker: &mut Checker) {
     let set = [targets.selector.is_some(), targets.target_ref.is_some(), !targets.target_refs.is_empty()];
     if set.into_iter().filter(|set| *set).count() > 1 {
@@ -33,7 +33,7 @@ pub(in crate::validate) fn targets(targets: &Targets<'_>, at: &Path<'_>, checker
     target_references(targets.target_refs, &at.field("targetRefs"), checker);
 }
 
-/// The objects that a policy is attached to.
+/// Checks references to the objects that a policy is attached to.
 pub(in crate::validate) fn target_references(
     targets: &[PolicyTargetReference],
     at: &Path<'_>,
@@ -68,7 +68,7 @@ fn target_reference(target: &PolicyTargetReference, at: &Path<'_>, checker: &mut
     }
 }
 
-/// Labels of workloads; without labels every workload is meant.
+/// Checks a selector of workloads, which selects every workload if it has no labels.
 pub(in crate::validate) fn workload_selector(
     selector: &WorkloadSelector,
     at: &Path<'_>,
@@ -78,7 +78,7 @@ pub(in crate::validate) fn workload_selector(
     warn_of_all(&selector.match_labels, at, checker);
 }
 
-/// The older form of a selector, with `labels`.
+/// Checks the older form of a selector, with `labels`.
 pub(in crate::validate) fn label_selector(
     selector: &networking::LabelSelector,
     at: &Path<'_>,
@@ -94,7 +94,7 @@ fn warn_of_all(labels: &BTreeMap<String, String>, at: &Path<'_>, checker: &mut C
     }
 }
 
-/// Labels that are compared as they are written.
+/// Checks labels that are compared literally.
 pub(in crate::validate) fn selected_labels(
     labels: &BTreeMap<String, String>,
     at: &Path<'_>,
@@ -111,7 +111,7 @@ pub(in crate::validate) fn selected_labels(
     }
 }
 
-/// Kubernetes' selector with expressions.
+/// Checks a Kubernetes selector with expressions.
 pub(in crate::validate) fn kubernetes_selector(
     selector: &LabelSelector,
     at: &Path<'_>,
@@ -132,7 +132,7 @@ pub(in crate::validate) fn kubernetes_selector(
     });
 }
 
-/// The namespaces that see an object: `.`, `*` alone, `~` alone where `nobody` is allowed, or names.
+/// Checks the namespaces that see an object: `.`, `*` alone, `~` alone where `nobody` is allowed, or names.
 pub(in crate::validate) fn export_to(
     values: &[String],
     nobody: bool,

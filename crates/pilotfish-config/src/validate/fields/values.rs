@@ -6,7 +6,7 @@ use crate::path::Path;
 use crate::problem::Checker;
 use crate::{Duration, StringMatch};
 
-/// A duration that is waited for: whole milliseconds, at least one.
+/// Checks a timeout or interval: whole milliseconds, at least one.
 pub(in crate::validate) fn duration(value: Option<Duration>, at: &Path<'_>, checker: &mut Checker) {
     let Some(Duration(value)) = value else { return };
     if value.as_nanos() < 1_000_000 {
@@ -16,19 +16,18 @@ pub(in crate::validate) fn duration(value: Option<Duration>, at: &Path<'_>, chec
     }
 }
 
-/// A duration where 0 switches something off.
+/// Checks a duration where 0 disables a feature.
 pub(in crate::validate) fn duration_or_zero(value: Option<Duration>, at: &Path<'_>, checker: &mut Checker) {
     duration(value.filter(|value| *value != Duration::ZERO), at, checker);
 }
 
-/// A share in percent.
 pub(in crate::validate) fn percent(value: f64, at: &Path<'_>, checker: &mut Checker) {
     if !(0.0..=100.0).contains(&value) {
         checker.error(at, format!("{value} is not a percentage, must be 0 to 100"));
     }
 }
 
-/// A share in percent that proxies do not round down to nothing.
+/// Checks a percentage that proxies do not round down to zero.
 pub(in crate::validate) fn fine_percent(value: f64, at: &Path<'_>, checker: &mut Checker) {
     if value > 0.0 && value < 0.0001 {
         checker.error(at, format!("{value} is not 0 and below 0.0001, the smallest percentage"));
@@ -37,21 +36,21 @@ pub(in crate::validate) fn fine_percent(value: f64, at: &Path<'_>, checker: &mut
     }
 }
 
-/// A number that must not be negative.
+/// Checks that a number is not negative.
 pub(in crate::validate) fn not_negative(value: i32, at: &Path<'_>, checker: &mut Checker) {
     if value < 0 {
         checker.error(at, format!("{value} is negative"));
     }
 }
 
-/// The status of an answer.
+/// Checks the status of a response.
 pub(in crate::validate) fn http_status(status: i64, at: &Path<'_>, checker: &mut Checker) {
     if !(200..=599).contains(&status) {
         checker.error(at, format!("{status} is not the status of an answer, 200 to 599"));
     }
 }
 
-/// The name of an HTTP header.
+/// Checks the name of an HTTP header.
 pub(in crate::validate) fn header_name(name: &str, at: &Path<'_>, checker: &mut Checker) {
     if name.is_empty() {
         checker.error(at, "the name of a header is empty");
@@ -60,19 +59,20 @@ pub(in crate::validate) fn header_name(name: &str, at: &Path<'_>, checker: &mut 
     }
 }
 
-/// Whether the text is the name of an HTTP header that Istio takes.
+/// True if the text is an HTTP header name that Istio accepts.
 pub(in crate::validate) fn is_header_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_'))
 }
 
-/// Whether the header is the host of the request.
+/// True if the header holds the host of the request.
 pub(in crate::validate) fn is_authority(name: &str) -> bool {
     name.eq_ignore_ascii_case("host") || name.eq_ignore_ascii_case(":authority")
 }
 
-/// A header value, with Envoy's `%VARIABLE%` and `%VARIABLE(arguments)%` in it; `%%` is a percent sign.
+/// Checks a header value, with Envoy's `%VARIABLE%` and `%VARIABLE(arguments)%` in it; `%%` is a percent
+/// sign.
 pub(in crate::validate) fn header_value(value: &str, at: &Path<'_>, checker: &mut Checker) {
-    /// Envoy's bound.
+    /// Envoy's limit, in bytes.
     const LONGEST: usize = 16_384;
     if value.bytes().any(|c| (c < 0x20 && c != b'\t') || c == 0x7f) {
         checker.error(at, "a header value has no control characters");
@@ -85,14 +85,14 @@ pub(in crate::validate) fn header_value(value: &str, at: &Path<'_>, checker: &mu
     }
 }
 
-/// A text of an access log. `REQ_WITHOUT_QUERY` comes with an extension that is sent along.
+/// Checks a text of an access log. Envoy has `REQ_WITHOUT_QUERY` by an extension that is sent along.
 pub(in crate::validate) fn log_format(text: &str, at: &Path<'_>, checker: &mut Checker) {
     if let Some(why) = format::unknown_variable(text, &["REQ_WITHOUT_QUERY", "RESP_WITHOUT_QUERY"]) {
         checker.error(at, format!("{} is not the format of an access log: {why}", quoted(text)));
     }
 }
 
-/// The texts of an access log's JSON.
+/// Checks the texts of a JSON access log.
 pub(in crate::validate) fn log_labels(value: &serde_json::Value, at: &Path<'_>, checker: &mut Checker) {
     use serde_json::Value;
     match value {
@@ -107,14 +107,14 @@ pub(in crate::validate) fn log_labels(value: &serde_json::Value, at: &Path<'_>, 
     }
 }
 
-/// A text that becomes a header of one line.
+/// Checks a text that becomes a header on one line.
 pub(in crate::validate) fn one_line(text: &str, at: &Path<'_>, checker: &mut Checker) {
     if text.contains(['\0', '\r', '\n']) {
         checker.error(at, "must not contain line breaks or zero bytes");
     }
 }
 
-/// Why Envoy cannot read the value's variables.
+/// Returns why Envoy cannot parse the value's variables.
 fn format_problem(value: &str) -> Option<&'static str> {
     let mut rest = value;
     while let Some((_, after)) = rest.split_once('%') {
@@ -140,7 +140,7 @@ fn format_problem(value: &str) -> Option<&'static str> {
     None
 }
 
-/// What follows `arguments)%`. Arguments are plain text, or a list of texts in quotes.
+/// Returns the text after `arguments)%`. Arguments are plain text, or a list of texts in quotes.
 fn after_arguments(arguments: &str) -> Result<&str, &'static str> {
     const OPEN: &str = "a %VARIABLE(...)% is not closed";
     let arguments = arguments.trim_start_matches(' ');
@@ -168,7 +168,7 @@ fn after_list(mut list: &str) -> Result<&str, &'static str> {
     }
 }
 
-/// What follows the first `end` that has no `\` before it.
+/// Returns the text after the first `end` without a `\` before it.
 fn after_text(text: &str, end: char) -> Option<&str> {
     let mut escaped = false;
     for (index, c) in text.char_indices() {
@@ -180,7 +180,7 @@ fn after_text(text: &str, end: char) -> Option<&str> {
     None
 }
 
-/// A regular expression that Envoy will compile.
+/// Checks a regular expression that Envoy will compile.
 pub(in crate::validate) fn regular_expression(expression: &str, at: &Path<'_>, checker: &mut Checker) {
     // Envoy bounds the compiled size, which is not known here; Istio bounds the length instead.
     const LONGEST: usize = 1_024;
@@ -193,7 +193,7 @@ pub(in crate::validate) fn regular_expression(expression: &str, at: &Path<'_>, c
     }
 }
 
-/// A match on text whose absence means something.
+/// Checks a text match that may be absent.
 pub(in crate::validate) fn string_match(value: &StringMatch, at: &Path<'_>, checker: &mut Checker) {
     match value {
         StringMatch::Prefix(prefix) if prefix.is_empty() => {
@@ -204,7 +204,7 @@ pub(in crate::validate) fn string_match(value: &StringMatch, at: &Path<'_>, chec
     }
 }
 
-/// A match on a header or a query parameter, where the expression `*` means that it is there.
+/// Checks a match on a header or query parameter, where the expression `*` matches if it is present.
 pub(in crate::validate) fn value_match(value: &StringMatch, at: &Path<'_>, checker: &mut Checker) {
     match value {
         StringMatch::Regex(expression) if expression != "*" => {
@@ -214,7 +214,7 @@ pub(in crate::validate) fn value_match(value: &StringMatch, at: &Path<'_>, check
     }
 }
 
-/// Reports when more than one of the fields is set.
+/// Reports if more than one of the fields is set.
 pub(in crate::validate) fn at_most_one(set: &[(&str, bool)], at: &Path<'_>, checker: &mut Checker) {
     let named: Vec<_> = set.iter().filter(|(_, set)| *set).map(|(name, _)| *name).collect();
     if named.len() > 1 {
@@ -231,7 +231,7 @@ pub(in crate::validate) fn first_counts(fields: &[(&str, bool)], at: &Path<'_>, 
     }
 }
 
-/// The scheme of a URL with a host, in lower case.
+/// Scheme of a URL with a host, in lower case.
 pub(in crate::validate) fn url_scheme(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();

@@ -11,7 +11,7 @@ use crate::read::metadata::is_object_name;
 use crate::validate::fields::names::{self, each, is_ip, quoted, unique};
 use crate::validate::fields::values::{at_most_one, header_value, one_line, percent};
 
-/// Checks filters; a prefix can be replaced only where `by_prefix`.
+/// Checks filters. Replacing a prefix is allowed only if `by_prefix`.
 pub(super) fn check(filters: &[RouteFilter], by_prefix: bool, at: &Path<'_>, checker: &mut Checker) {
     each(filters, at, checker, |value, at, checker| filter(value, by_prefix, at, checker));
     let once = |filter: &&RouteFilter| {
@@ -87,7 +87,7 @@ fn headers(filter: &HeaderFilter, at: &Path<'_>, checker: &mut Checker) {
     each(&filter.remove, &at.field("remove"), checker, |name, at, checker| header_name(name, at, checker));
 }
 
-/// The name of a header: a token of HTTP.
+/// Checks the name of a header: an HTTP token.
 pub(super) fn header_name(name: &str, at: &Path<'_>, checker: &mut Checker) {
     let token = |c: u8| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&c);
     if name.is_empty() || name.len() > 256 || !name.bytes().all(token) {

@@ -13,7 +13,7 @@ use crate::validate::fields::names::{self, each, is_ip, quoted, unique};
 use crate::validate::fields::selectors;
 use pilotfish_model::ObjectMeta;
 
-/// Listeners of one Gateway.
+/// Maximum number of listeners of a Gateway.
 const MOST_LISTENERS: usize = 64;
 
 pub(in crate::validate) fn class(class: &GatewayClass, at: &Path<'_>, _: &ObjectMeta, checker: &mut Checker) {
@@ -120,7 +120,7 @@ fn listener_tls(tls: &ListenerTls, at: &Path<'_>, checker: &mut Checker) {
     }
 }
 
-/// How clients' certificates are checked, for all ports and for single ones.
+/// Checks the validation of client certificates, for all ports and for single ones.
 fn frontend(frontend: &FrontendTls, at: &Path<'_>, checker: &mut Checker) {
     let settings = |settings: Option<&FrontendTlsSettings>, at: &Path<'_>, checker: &mut Checker| {
         if let Some(validation) = settings.and_then(|settings| settings.validation.as_ref()) {
@@ -148,7 +148,7 @@ fn client_validation(validation: &FrontendTlsValidation, at: &Path<'_>, checker:
     }
 }
 
-/// The Gateways or Services that a route belongs to.
+/// Checks references to the Gateways or Services that a route attaches to.
 pub(super) fn parents(parents: &[ParentReference], at: &Path<'_>, checker: &mut Checker) {
     const MOST: usize = 32;
     if parents.len() > MOST {
@@ -172,14 +172,14 @@ pub(super) fn parents(parents: &[ParentReference], at: &Path<'_>, checker: &mut 
     });
 }
 
-/// The namespace of something that is referred to.
+/// Checks the namespace in a reference.
 pub(super) fn namespace(name: Option<&str>, at: &Path<'_>, checker: &mut Checker) {
     if let Some(name) = name.filter(|name| !is_label_name(name)) {
         checker.error(at, format!("{} is not a namespace", quoted(name)));
     }
 }
 
-/// Hosts of a route.
+/// Checks the host names of a route.
 pub(super) fn hostnames(hosts: &[String], at: &Path<'_>, checker: &mut Checker) {
     each(hosts, at, checker, |host, at, checker| hostname(host, at, checker));
 }
@@ -226,7 +226,7 @@ pub(in crate::validate) fn reference_grant(
     });
 }
 
-/// The part that a plain path may not have, as proxies would rewrite it.
+/// Returns the part that is not allowed in a plain path, since proxies would rewrite it.
 pub(in crate::validate) fn forbidden_in_path(path: &str) -> Option<&'static str> {
     let inside = ["//", "/./", "/../", "%2f", "%2F", "#"].into_iter().find(|part| path.contains(part));
     inside.or_else(|| ["/..", "/."].into_iter().find(|end| path.ends_with(end)))

@@ -14,7 +14,7 @@ use crate::validate::fields::regex;
 use crate::validate::fields::values;
 use pilotfish_model::ObjectMeta;
 
-/// The largest weight of a backend.
+/// Maximum weight of a backend.
 const HEAVIEST: u32 = 1_000_000;
 
 pub(in crate::validate) fn http(route: &HttpRoute, at: &Path<'_>, _: &ObjectMeta, checker: &mut Checker) {
@@ -51,7 +51,7 @@ fn http_rule(rule: &HttpRouteRule, at: &Path<'_>, checker: &mut Checker) {
     }
 }
 
-/// The methods of HTTP that a match may name.
+/// HTTP methods that a match may have.
 pub(crate) const HTTP_METHODS: [&str; 9] =
     ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 
@@ -126,7 +126,7 @@ fn weighted(to: Backend<'_>, weight: u32, at: &Path<'_>, checker: &mut Checker) 
     }
 }
 
-/// Where a route leads.
+/// Checks the backend of a route.
 pub(super) fn backend(backend: Backend<'_>, at: &Path<'_>, checker: &mut Checker) {
     if backend.name.is_empty() {
         checker.error(&at.field("name"), "must be set");

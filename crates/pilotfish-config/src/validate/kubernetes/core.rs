@@ -1,4 +1,4 @@
-//! Kubernetes' own kinds: what the API server refuses, as far as the fields are read here.
+//! Kubernetes' own kinds: checks of the API server, for the fields that are read here.
 
 use crate::IntOrString;
 use crate::kubernetes::{
@@ -56,7 +56,7 @@ pub(in crate::validate) fn service(
     );
 }
 
-/// What names of labels are, for messages.
+/// Rule for DNS labels in lower case, for messages.
 const LABEL_RULE: &str = "1 to 63 of a-z, 0-9 and '-', not '-' at the ends";
 
 fn external_name(name: &str, at: &Path<'_>, checker: &mut Checker) {
@@ -72,7 +72,7 @@ fn service_ports(ports: &[ServicePort], at: &Path<'_>, checker: &mut Checker) {
     each(ports, at, checker, |port, at, checker| {
         names::port(port.port, &at.field("port"), checker);
         port_name(&port.name, ports.len() > 1, &at.field("name"), checker);
-        // Where nothing is written it is the port, which is checked above.
+        // An absent target port is the port itself, which is checked above.
         if port.target_port != IntOrString::Int(port.port.into()) {
             target_port(&port.target_port, &at.field("targetPort"), checker);
         }
@@ -91,7 +91,7 @@ fn port_name(name: &str, required: bool, at: &Path<'_>, checker: &mut Checker) {
     }
 }
 
-/// A port of pods: a number, or the name that containers give it.
+/// Checks a port of pods: a number, or the name of a container port.
 fn target_port(port: &IntOrString, at: &Path<'_>, checker: &mut Checker) {
     match port {
         IntOrString::Int(number) => names::port(*number, at, checker),
@@ -202,7 +202,7 @@ pub(in crate::validate) fn secret(secret: &Secret, at: &Path<'_>, _: &ObjectMeta
             checker.error(&at.field("data").key(key), "must be set for type kubernetes.io/tls");
         }
         for key in ["tls.crt", "tls.key"] {
-            // The API server takes empty ones, for a certificate that is still to come.
+            // The API server accepts empty values, for a certificate that is not issued yet.
             let value = secret.value(key).unwrap_or_default();
             if !value.is_empty() && !is_pem(value) {
                 checker.error(&at.field("data").key(key), "is not PEM, -----BEGIN ...----- and base64");
@@ -211,7 +211,7 @@ pub(in crate::validate) fn secret(secret: &Secret, at: &Path<'_>, _: &ObjectMeta
     }
 }
 
-/// Whether the text has at least one block of PEM, and each block's content is base64.
+/// True if the text has at least one PEM block, and the content of each block is base64.
 fn is_pem(text: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(text) else { return false };
     let mut blocks = text.split("-----BEGIN ").skip(1).peekable();

@@ -1,4 +1,5 @@
-//! Extension providers of the mesh config. One that is wrong costs only those who use it, so there are warnings alone.
+//! Extension providers of the mesh config. An invalid provider affects only the objects that use it, so its
+//! problems are warnings.
 
 use crate::mesh::ExtensionProvider;
 use crate::path::Path;

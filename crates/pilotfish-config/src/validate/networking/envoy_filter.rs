@@ -1,5 +1,5 @@
-//! EnvoyFilter: whether places, matches and operations fit together. Whether a value is one of Envoy's types, and whether a
-//! version is a regular expression, is found out where patches are applied.
+//! EnvoyFilter: combinations of apply-to, match and operation. The types of patch values, and regular
+//! expressions of versions, are checked where patches are applied.
 
 use crate::networking::{
     ApplyTo, EnvoyConfigObjectMatch, EnvoyConfigObjectPatch, EnvoyFilter, FilterMatch, ListenerMatch, Patch,
@@ -13,7 +13,7 @@ use crate::validate::fields::values::at_most_one;
 use crate::validate::limits;
 use pilotfish_model::ObjectMeta;
 
-/// Both names of the filter that holds HTTP filters.
+/// Both names of the HTTP connection manager.
 const CONNECTION_MANAGER: [&str; 2] =
     ["envoy.filters.network.http_connection_manager", "envoy.http_connection_manager"];
 
@@ -126,7 +126,7 @@ fn sub_filter(filter: &FilterMatch, apply_to: ApplyTo, at: &Path<'_>, checker: &
     deprecated_name(&inner.name, &sub.field("name"), checker);
 }
 
-/// Warns of the names that filters had before Envoy's `envoy.filters` scheme.
+/// Warns of filter names from before Envoy's `envoy.filters` scheme.
 fn deprecated_name(name: &str, at: &Path<'_>, checker: &mut Checker) {
     const RENAMED: [(&str, &str); 20] = [
         ("envoy.buffer", "envoy.filters.http.buffer"),

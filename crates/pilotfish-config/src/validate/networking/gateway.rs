@@ -39,7 +39,7 @@ pub(in crate::validate) fn server(server: &Server, at: &Path<'_>, checker: &mut 
     }
 }
 
-/// What decides which connections come to the server.
+/// Checks hosts, bind address and port of the server, which decide the connections that it receives.
 pub(in crate::validate) fn place(server: &Server, at: &Path<'_>, checker: &mut Checker) {
     let hosts = at.field("hosts");
     if server.hosts.is_empty() {
@@ -68,7 +68,7 @@ fn server_port(port: &Port, bind: &str, at: &Path<'_>, checker: &mut Checker) {
     }
 }
 
-/// Reports a protocol that is none.
+/// Reports an unknown protocol.
 pub(super) fn unknown_protocol(protocol: &str, at: &Path<'_>, checker: &mut Checker) {
     const KNOWN: &str = "HTTP, HTTPS, HTTP2, GRPC, GRPC-WEB, TCP, TLS, MONGO, REDIS, MYSQL, UDP";
     let message = match protocol {
@@ -90,7 +90,7 @@ fn bind(server: &Server, at: &Path<'_>, checker: &mut Checker) {
     }
 }
 
-/// Which TLS settings the protocol needs.
+/// Checks the TLS settings that the protocol requires.
 fn protocol(server: &Server, protocol: Protocol, at: &Path<'_>, checker: &mut Checker) {
     let at = at.field("tls");
     let Some(tls) = &server.tls else {
@@ -115,7 +115,7 @@ fn protocol(server: &Server, protocol: Protocol, at: &Path<'_>, checker: &mut Ch
     }
 }
 
-/// A host of a gateway: `host`, or `namespace/host` with `*` or `.` as possible namespaces.
+/// Checks a host of a gateway: `host`, or `namespace/host` with `*` or `.` as possible namespaces.
 fn gateway_host(host: &str, at: &Path<'_>, checker: &mut Checker) {
     let Some((namespace, name)) = host.split_once('/') else { return host_part(host, true, at, checker) };
     if !matches!(namespace, "*" | ".") && !is_dns_label(namespace) {
@@ -124,7 +124,7 @@ fn gateway_host(host: &str, at: &Path<'_>, checker: &mut Checker) {
     host_part(name, true, at, checker);
 }
 
-/// The host in `namespace/host` of gateways and sidecars: no short names, no partial wildcards.
+/// Checks the host in `namespace/host` of gateways and sidecars: no short names, no partial wildcards.
 pub(super) fn host_part(host: &str, may_be_ip: bool, at: &Path<'_>, checker: &mut Checker) {
     if may_be_ip && is_ip(host) {
         return;

@@ -1,4 +1,4 @@
-//! Faults on purpose in a VirtualService.
+//! Fault injection in a VirtualService.
 
 use crate::networking::{Abort, Delay, GRPC_STATUSES, HttpFaultInjection};
 use crate::path::Path;

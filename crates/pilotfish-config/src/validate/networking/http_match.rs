@@ -53,10 +53,11 @@ fn headers(
     }
 }
 
-/// What Envoy has as headers of a request beside those that were sent.
+/// Pseudo-headers, which Envoy matches like the headers of a request.
 const PSEUDO_HEADERS: [&str; 4] = [":authority", ":method", ":path", ":scheme"];
 
-/// Whether the header stands for a claim of a token: `@request.auth.claims.sub`, `@request.auth.claims[sub]`.
+/// True if the header name refers to a token's claim: `@request.auth.claims.sub`,
+/// `@request.auth.claims[sub]`.
 fn is_claim(name: &str) -> bool {
     const CLAIMS: &str = "@request.auth.claims";
     let Some((prefix, claim)) = name.split_at_checked(CLAIMS.len()) else { return false };

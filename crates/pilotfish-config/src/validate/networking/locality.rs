@@ -96,8 +96,8 @@ fn failover(rule: &Failover, at: &Path<'_>, checker: &mut Checker) {
     }
 }
 
-/// Checks localities `region/zone/subzone`, each part but the first optional, with `*` at the end at most: none may
-/// contain another.
+/// Checks localities `region/zone/subzone`, each part but the first optional, with `*` at the end at most:
+/// none may contain another.
 fn localities<'a>(
     names: impl Iterator<Item = &'a str>,
     report: impl Fn(usize, &mut Checker, String),

@@ -147,7 +147,7 @@ fn dynamic_dns(entry: &ServiceEntry, at: &Path<'_>, checker: &mut Checker) {
     }
 }
 
-/// Plain TCP connections do not carry the host that they are for.
+/// Warns of several hosts on plain TCP ports: such connections do not carry their host.
 fn several_hosts(entry: &ServiceEntry, at: &Path<'_>, checker: &mut Checker) {
     if entry.resolution == Resolution::None || entry.hosts.len() < 2 {
         return;

@@ -76,7 +76,7 @@ fn common_port(port: &Port, at: &Path<'_>, checker: &mut Checker) {
     }
 }
 
-/// Where inbound traffic goes: a port of the workload itself, or a Unix domain socket.
+/// Checks the target of inbound traffic: a port of the workload itself, or a Unix domain socket.
 fn default_endpoint(endpoint: &str, at: &Path<'_>, checker: &mut Checker) {
     if endpoint.is_empty() {
         return;
@@ -165,7 +165,8 @@ fn egress_port(listener: &IstioEgressListener, port: &Port, at: &Path<'_>, check
     }
 }
 
-/// `namespace/host`; the namespace may be `*`, `.` or `~`. After `~` it is one whose hosts are left out.
+/// Checks `namespace/host`; the namespace may be `*`, `.` or `~`. After `~`, the host's namespace is
+/// excluded.
 fn egress_host(host: &str, at: &Path<'_>, checker: &mut Checker) {
     let Some((written, name)) = host.split_once('/') else {
         let message = format!("{} is not of the form namespace/host", quoted(host));

@@ -48,7 +48,7 @@ pub(super) fn tls(
     destinations(&route.route, &at.field("route"), checker);
 }
 
-/// A name that clients ask for in TLS: one of the hosts, or a name that one of their wildcards covers.
+/// Checks an SNI host: one of the hosts, or a name that one of their wildcards covers.
 fn sni_host(host: &str, hosts: &HostSet<'_>, for_gateways: bool, at: &Path<'_>, checker: &mut Checker) {
     if is_ip(host) {
         checker.warning(at, "is an IP address, which few clients send as SNI");
@@ -60,7 +60,7 @@ fn sni_host(host: &str, hosts: &HostSet<'_>, for_gateways: bool, at: &Path<'_>, 
     }
 }
 
-/// What all matches have: where a connection or a request comes from.
+/// Match fields on the source of a connection or request, common to all route types.
 pub(super) struct Source<'a> {
     port: u32,
     labels: &'a BTreeMap<String, String>,

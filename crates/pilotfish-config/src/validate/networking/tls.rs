@@ -11,9 +11,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use std::collections::BTreeSet;
 
-/// TLS towards a host.
+/// Checks TLS settings towards a host.
 pub(in crate::validate) fn client(tls: &ClientTlsSettings, at: &Path<'_>, checker: &mut Checker) {
-    /// Envoy's bound.
+    /// Envoy's limit, in bytes.
     const LONGEST_SNI: usize = 255;
     let required = |field: &str, value: &str, checker: &mut Checker| {
         if value.is_empty() {
@@ -58,7 +58,7 @@ fn warn_set(fields: &[(&str, bool)], message: &str, at: &Path<'_>, checker: &mut
     }
 }
 
-/// TLS of a server on a gateway or a sidecar.
+/// Checks TLS settings of a server on a gateway or a sidecar.
 pub(super) fn server(tls: &ServerTlsSettings, at: &Path<'_>, checker: &mut Checker) {
     use ServerTlsMode as Mode;
     versions_and_ciphers(tls, at, checker);
@@ -114,7 +114,7 @@ fn terminating(tls: &ServerTlsSettings, at: &Path<'_>, checker: &mut Checker) {
     }
 }
 
-/// SHA-256 hashes of certificates and of keys.
+/// Checks SHA-256 hashes of certificates and keys.
 fn hashes(tls: &ServerTlsSettings, at: &Path<'_>, checker: &mut Checker) {
     each(&tls.verify_certificate_hash, &at.field("verifyCertificateHash"), checker, |hash, at, checker| {
         let plain = hash.len() == 64 && hash.bytes().all(|c| c.is_ascii_hexdigit());

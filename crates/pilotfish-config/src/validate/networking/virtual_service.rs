@@ -1,4 +1,4 @@
-//! VirtualService: hosts and gateways, and which routes there may be.
+//! VirtualService: hosts, gateways, and permitted types of routes.
 
 use super::{http_route, stream_route};
 use crate::networking::{Destination, MAX_CONDITIONS, VirtualService};
@@ -9,7 +9,7 @@ use crate::validate::fields::selectors;
 use crate::validate::limits;
 use pilotfish_model::ObjectMeta;
 
-/// The gateway that stands for sidecars.
+/// The gateway name for sidecars.
 const MESH: &str = "mesh";
 
 pub(in crate::validate) fn check(
@@ -54,7 +54,7 @@ pub(in crate::validate) fn check(
     selectors::export_to(&service.export_to, false, meta, &at.field("exportTo"), checker);
 }
 
-/// Whether the routes are for gateways alone: gateways are named and `mesh` is not among them.
+/// True if the routes apply to gateways only: `gateways` is set and does not include `mesh`.
 fn applies_to_gateways(service: &VirtualService) -> bool {
     !service.gateways.is_empty() && service.gateways.iter().all(|gateway| gateway != MESH)
 }
@@ -88,7 +88,7 @@ fn hosts(service: &VirtualService, for_gateways: bool, at: &Path<'_>, checker: &
     }
 }
 
-/// Why the text is no host of a VirtualService: a name with or without wildcard, or an IP address.
+/// Returns why the text is no host of a VirtualService: a name with or without wildcard, or an IP address.
 pub(super) fn host_problem(host: &str, for_generated_sni: bool) -> Option<String> {
     // The SNI of connections to AUTO_PASSTHROUGH gateways: `outbound_.80_._.reviews.shop.svc.cluster.local`.
     let generated = host.strip_prefix("outbound_.").and_then(|rest| rest.split_once("_."));
@@ -113,7 +113,7 @@ fn overlapping(hosts: &[String], at: &Path<'_>, checker: &mut Checker) {
     }
 }
 
-/// Names of gateways: `mesh`, `name` or `namespace/name`.
+/// Checks names of gateways: `mesh`, `name` or `namespace/name`.
 pub(super) fn gateways(gateways: &[String], at: &Path<'_>, checker: &mut Checker) {
     each(gateways, at, checker, |gateway, at, checker| gateway_name(gateway, at, checker));
 }
@@ -136,7 +136,7 @@ fn gateway_name(gateway: &str, at: &Path<'_>, checker: &mut Checker) {
     }
 }
 
-/// Where a route leads.
+/// Checks the destination of a route.
 pub(super) fn destination(destination: Option<&Destination>, at: &Path<'_>, checker: &mut Checker) {
     let Some(destination) = destination else { return };
     let host = at.field("host");
@@ -153,7 +153,7 @@ pub(super) fn destination(destination: Option<&Destination>, at: &Path<'_>, chec
     }
 }
 
-/// A destination that must be there.
+/// Checks a destination that is required.
 pub(super) fn required_destination(value: Option<&Destination>, at: &Path<'_>, checker: &mut Checker) {
     if value.is_none() {
         checker.error(at, "must be set");
@@ -161,7 +161,7 @@ pub(super) fn required_destination(value: Option<&Destination>, at: &Path<'_>, c
     destination(value, at, checker);
 }
 
-/// Weights of the destinations of one route.
+/// Checks the weights of the destinations of one route.
 pub(super) fn weights(weights: impl Iterator<Item = i32>, at: &Path<'_>, checker: &mut Checker) {
     let mut total = 0_i64;
     let mut count = 0;

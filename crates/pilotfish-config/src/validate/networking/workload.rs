@@ -9,14 +9,14 @@ use crate::validate::fields::values::{at_most_one, header_name, not_negative};
 use pilotfish_model::ObjectMeta;
 use std::collections::BTreeSet;
 
-/// What may be the address of a workload.
+/// Address types that a workload may have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Address {
     /// An IP address or a Unix domain socket.
     Ip,
     /// An IP address or a DNS name.
     Name,
-    /// Any of them.
+    /// Any of these types.
     Any,
 }
 
@@ -29,7 +29,7 @@ pub(in crate::validate) fn check_entry(
     endpoint(entry, Address::Any, None, at, checker);
 }
 
-/// A workload; `ports` are the names of its service's ports, where the service is known.
+/// Checks a workload. `ports` are the port names of its service, if the service is known.
 pub(super) fn endpoint(
     entry: &WorkloadEntry,
     allowed: Address,

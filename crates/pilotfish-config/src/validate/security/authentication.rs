@@ -63,7 +63,7 @@ pub(in crate::validate) fn jwt_rule(rule: &JwtRule, at: &Path<'_>, checker: &mut
     duration(rule.timeout, &at.field("timeout"), checker);
 }
 
-/// Which tokens the rule is for: their issuer, and where they are.
+/// Checks the tokens of the rule: their issuer and location.
 pub(in crate::validate) fn tokens(rule: &JwtRule, at: &Path<'_>, checker: &mut Checker) {
     if rule.issuer.is_empty() {
         checker.error(&at.field("issuer"), "must be set");
@@ -86,7 +86,8 @@ fn no_empty(field: &str, list: &[String], at: &Path<'_>, checker: &mut Checker) 
     });
 }
 
-/// True if the text is a key in JSON or a list of them, each with its type and what Envoy needs for that.
+/// True if the text is a JSON Web Key or a list of them, each with its type and the fields that Envoy needs
+/// for it.
 fn is_key_set(text: &str) -> bool {
     let Ok(value) = serde_json::from_str::<serde_json::Value>(text) else { return false };
     let is_key = |value: &serde_json::Value| {

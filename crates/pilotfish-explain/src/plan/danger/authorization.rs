@@ -1,15 +1,15 @@
-//! Policies of a listener that do less than before: by the names of the rules in its RBAC filters.
+//! Policies of a listener that are weakened, found by the names of the rules in its RBAC filters.
 
 use crate::resource::rule_name;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a policy's rules do.
+/// Effect of a policy's rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Effect {
     Denies,
     Allows,
-    /// Sends to an external authorizer.
+    /// Asks an external authorizer.
     Asks,
 }
 
@@ -23,15 +23,15 @@ impl Effect {
     }
 }
 
-/// The rules of a listener: by what they do and their policy, how many there are.
+/// Rules of a listener, by effect and policy.
 #[derive(Debug, Default)]
 struct Rules {
     of: BTreeMap<(Effect, String), BTreeSet<String>>,
-    /// Whether a filter refuses what no rule allows.
+    /// True if a filter denies requests that no rule allows.
     only_allowed: bool,
 }
 
-/// What is dangerous in a change of a listener's policies.
+/// Dangers in a change of a listener's policies.
 pub(super) fn dangers(name: &str, before: &Value, after: &Value) -> Vec<String> {
     let (mut old, mut new) = (Rules::default(), Rules::default());
     old.read(before);
@@ -41,7 +41,7 @@ pub(super) fn dangers(name: &str, before: &Value, after: &Value) -> Vec<String> 
         found.push(format!("listener {name} lets through what no policy allows"));
     }
     for ((effect, policy), rules) in &old.of {
-        // Where everything is let through, it does not matter that less is allowed.
+        // Fewer allow rules do not matter if all requests are allowed anyway.
         if *effect == Effect::Allows && !new.only_allowed {
             continue;
         }
@@ -57,7 +57,7 @@ pub(super) fn dangers(name: &str, before: &Value, after: &Value) -> Vec<String> 
 }
 
 impl Rules {
-    /// Collects the rules of all RBAC filters, wherever they are.
+    /// Collects the rules of all RBAC filters at any depth.
     fn read(&mut self, value: &Value) {
         match value {
             Value::Object(fields) => {
@@ -75,7 +75,7 @@ impl Rules {
 
     fn filter(&mut self, filter: &Value) {
         if let Some(rules) = filter.get("rules") {
-            // Proto JSON leaves out the first value of an enum.
+            // Proto JSON omits the first value of an enum.
             match rules.get("action").and_then(Value::as_str).unwrap_or("ALLOW") {
                 "DENY" => self.add(Effect::Denies, rules),
                 "ALLOW" => {
@@ -85,7 +85,7 @@ impl Rules {
                 _ => {}
             }
         }
-        // Rules that are only tried have another prefix.
+        // Dry-run rules have another prefix.
         let prefix = filter.get("shadow_rules_stat_prefix").and_then(Value::as_str).unwrap_or_default();
         if let Some(rules) = filter.get("shadow_rules").filter(|_| prefix == "istio_ext_authz_") {
             self.add(Effect::Asks, rules);

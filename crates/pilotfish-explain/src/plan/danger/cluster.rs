@@ -1,9 +1,9 @@
-//! Clusters that go, or that protect connections less than before.
+//! Clusters that are removed, or that protect connections less than before.
 
 use super::{cluster_words, is_tls, list};
 use serde_json::Value;
 
-/// What is dangerous in a change of a cluster.
+/// Dangers in a change of a cluster.
 pub(super) fn dangers(name: &str, before: &Value, after: &Value) -> Vec<String> {
     if before.is_null() {
         return Vec::new();
@@ -30,13 +30,13 @@ pub(super) fn dangers(name: &str, before: &Value, after: &Value) -> Vec<String> 
     found
 }
 
-/// What a cluster does for its connections, or for those to some of its endpoints.
+/// TLS properties of a cluster's connections, or of those to some of its endpoints.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tls {
     encrypts: bool,
-    /// Whether the client has a certificate of its own.
+    /// True if the client presents a certificate.
     shows_certificate: bool,
-    /// Whether the server's certificate must be of a known authority.
+    /// True if the server's certificate has to be of a configured authority.
     checks: bool,
 }
 

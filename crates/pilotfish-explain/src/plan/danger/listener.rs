@@ -1,10 +1,10 @@
-//! Listeners that go or lose a part, or that ask less of their clients than before.
+//! Listeners that are removed or lose a filter chain, or that require less of their clients than before.
 
 use super::{authorization, is_tls, list, text};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is dangerous in a change of a listener.
+/// Dangers in a change of a listener.
 pub(super) fn dangers(name: &str, before: &Value, after: &Value) -> Vec<String> {
     if before.is_null() {
         return Vec::new();
@@ -27,21 +27,21 @@ pub(super) fn dangers(name: &str, before: &Value, after: &Value) -> Vec<String> 
     found
 }
 
-/// What the filter chains of a port ask of clients.
+/// Kinds of connections that the filter chains of a port accept.
 #[derive(Clone, Copy, Debug, Default)]
 struct Takes {
     plaintext: bool,
     tls: bool,
-    /// Whether TLS is taken without a certificate of the client.
+    /// True if TLS is accepted without a client certificate.
     tls_without_certificate: bool,
 }
 
-/// Ports where less is asked of clients. The port is empty where the chains are for all ports that have none of their own.
+/// Ports that require less of clients. The port is empty for the chains of all ports without their own.
 fn tls(name: &str, before: &Value, after: &Value) -> Vec<String> {
     let (before, after) = (takes(before), takes(after));
     let mut found = Vec::new();
     for (port, old) in before.iter().filter(|(_, old)| old.tls) {
-        // A port without chains of its own is for those of the other ports.
+        // Connections to a port without own chains use those of the other ports.
         let Some(new) = after.get(port).or_else(|| after.get("")) else { continue };
         let port = if port.is_empty() { "all other ports" } else { port };
         let kind = if old.tls_without_certificate { "TLS" } else { "mutual TLS" };
@@ -63,7 +63,7 @@ fn takes(listener: &Value) -> BTreeMap<String, Takes> {
         let port = chain.pointer("/filter_chain_match/destination_port");
         let takes = all.entry(port.map_or_else(String::new, Value::to_string)).or_default();
         let Some(socket) = chain.get("transport_socket").filter(|socket| is_tls(socket)) else {
-            // TLS that somebody behind it terminates is no plaintext.
+            // TLS passthrough is not plaintext.
             takes.plaintext |= text(chain, "/filter_chain_match/transport_protocol") != "tls";
             continue;
         };
@@ -79,10 +79,11 @@ fn chains(listener: &Value) -> impl Iterator<Item = &Value> {
     list(listener, "/filter_chains").chain(listener.get("default_filter_chain"))
 }
 
-/// What a filter chain is for: a port, a range of addresses, a server name. How clients must speak to it is another question.
+/// Match of a filter chain: port, address range, server name. Transport requirements are not part of it.
 type Part = (String, String, String);
 
-/// Parts of a listener that have no filter chain any more. A port of a workload without chains of its own goes on with those of all others.
+/// Parts of a listener that lost their filter chain. A port of a workload without own chains falls back to
+/// those of the other ports.
 fn parts(name: &str, before: &Value, after: &Value) -> Vec<String> {
     let left = parts_of(after);
     let has_others = left.contains(&Part::default());
@@ -125,7 +126,7 @@ fn words((port, range, name): &Part) -> String {
     }
 }
 
-/// How many filters have a text in their names.
+/// Number of filters with `part` at the end of their name.
 fn count(value: &Value, part: &str) -> usize {
     match value {
         Value::Object(fields) => {

@@ -13,11 +13,11 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What is dangerous, each in one line.
+/// Dangers of a change, each as one line.
 pub(super) struct Dangers;
 
 impl Dangers {
-    /// What is dangerous in one change of a resource.
+    /// Dangers in one change of a resource.
     pub(super) fn of_change(section: Section, name: &str, before: &Value, after: &Value) -> Vec<String> {
         match section {
             Section::Endpoints => endpoints(name, before, after).into_iter().collect(),
@@ -28,7 +28,7 @@ impl Dangers {
         }
     }
 
-    /// Routes of one proxy that lead nowhere, and did not before.
+    /// Routes of one proxy that newly refer to a missing cluster.
     pub(super) fn of_references(before: &Held, after: &Held) -> Vec<String> {
         let then = dangling(before, &BTreeSet::new());
         dangling(after, &then)
@@ -38,7 +38,7 @@ impl Dangers {
     }
 }
 
-/// The clusters that routes send to and that the proxy does not have, but for some.
+/// Clusters that routes refer to and that the proxy does not have, except for those in `but`.
 fn dangling(held: &Held, but: &BTreeSet<(Arc<str>, Arc<str>)>) -> BTreeSet<(Arc<str>, Arc<str>)> {
     let (Some(routes), Some(clusters)) =
         (held.of.get(&ResourceType::Route), held.of.get(&ResourceType::Cluster))
@@ -54,7 +54,7 @@ fn dangling(held: &Held, but: &BTreeSet<(Arc<str>, Arc<str>)>) -> BTreeSet<(Arc<
     missing.filter(|missing| !but.contains(missing)).collect()
 }
 
-/// `outbound|80|v1|web.shop.svc` as people say it.
+/// Readable form of a cluster name such as `outbound|80|v1|web.shop.svc`.
 fn cluster_words(name: &str) -> String {
     let parts: Vec<&str> = name.split('|').collect();
     match parts.as_slice() {
@@ -65,12 +65,12 @@ fn cluster_words(name: &str) -> String {
 }
 
 fn endpoints(name: &str, before: &Value, after: &Value) -> Option<String> {
-    // Where the whole assignment goes, its cluster goes.
+    // If the whole assignment is removed, so is its cluster.
     (!after.is_null() && usable(before) > 0 && usable(after) == 0)
         .then(|| format!("{} loses its last endpoint", cluster_words(name)))
 }
 
-/// Endpoints that Envoy may send to.
+/// Number of endpoints that Envoy may send to.
 fn usable(assignment: &Value) -> usize {
     let localities = assignment.get("endpoints").and_then(Value::as_array).into_iter().flatten();
     let endpoints = localities.filter_map(|locality| locality.get("lb_endpoints")?.as_array()).flatten();
@@ -95,7 +95,7 @@ fn routes(name: &str, before: &Value, after: &Value) -> Vec<String> {
     gone.into_iter().collect()
 }
 
-/// The routes, as their host and what they match.
+/// Routes by host and match.
 fn rules(routes: &Value) -> BTreeSet<(String, String)> {
     let hosts = routes.get("virtual_hosts").and_then(Value::as_array).into_iter().flatten();
     hosts
@@ -107,17 +107,16 @@ fn rules(routes: &Value) -> BTreeSet<(String, String)> {
         .collect()
 }
 
-/// The elements of a list in a resource; none where there is none.
+/// Elements of a list in a resource; empty if it is missing.
 fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
     value.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// A text in a resource; empty where there is none.
+/// A string in a resource; empty if it is missing.
 fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether a transport socket is TLS.
 fn is_tls(socket: &Value) -> bool {
     text(socket, "/name").contains("tls")
 }

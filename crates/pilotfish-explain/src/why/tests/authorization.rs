@@ -1,4 +1,5 @@
-//! What policies of the destination and of gateways do with a request, as the resources that translation makes of them say.
+//! What policies of the destination and of gateways do with a request, as the resources that translation
+//! makes of them say.
 
 use super::*;
 

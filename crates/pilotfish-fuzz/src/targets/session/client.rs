@@ -1,4 +1,4 @@
-//! A client that keeps to the protocol, and what it knows.
+//! A client that follows the protocol, with its state.
 
 use super::source::{Memory, body, version};
 use super::{NAMES, TYPES};
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The message of a frame of gRPC.
+/// Message of a gRPC frame.
 pub(super) fn unframed(frame: &[u8]) -> &[u8] {
     let (head, body) = frame.split_at(5);
     let length = head.iter().skip(1).fold(0, |length, byte| length << 8 | usize::from(*byte));
@@ -23,7 +23,7 @@ pub(super) fn unframed(frame: &[u8]) -> &[u8] {
     body
 }
 
-/// A response, decoded.
+/// A decoded response.
 struct Got {
     ty: ResourceType,
     nonce: String,
@@ -38,11 +38,11 @@ pub(super) struct Honest {
     protocol: Protocol,
     now: Instant,
     is_first: bool,
-    /// Names subscribed to; `None` is everything.
+    /// Subscribed names; `None` for the wildcard.
     subscribed: BTreeMap<ResourceType, Option<BTreeSet<String>>>,
     have: BTreeMap<ResourceType, BTreeMap<String, String>>,
     nonces: BTreeMap<ResourceType, String>,
-    /// What may be sent again although it did not change.
+    /// Resources that may be sent again without a change.
     excused: Vec<(ResourceType, String)>,
 }
 
@@ -64,7 +64,7 @@ impl Honest {
         client
     }
 
-    /// The number that the source knows it by.
+    /// Number of the client in the source.
     pub(super) fn number(&self) -> ClientId {
         self.stream.lock().status().map_or(ClientId(u64::MAX), |status| status.client)
     }
@@ -135,7 +135,7 @@ impl Honest {
         assert!(done.is_ok(), "a good request: {done:?}");
     }
 
-    /// Subscribes to names, or no longer.
+    /// Subscribes to names, or unsubscribes.
     pub(super) fn ask(&mut self, ty: ResourceType, names: &[&str], keep: bool) {
         let Some(Some(subscribed)) = self.subscribed.get_mut(&ty) else { return };
         let before = subscribed.clone();
@@ -150,7 +150,7 @@ impl Honest {
         let gone: Vec<String> = before.difference(subscribed).cloned().collect();
         let nonce = self.nonces.get(&ty).cloned().unwrap_or_default();
         if self.protocol == Protocol::Sotw && nonce.is_empty() {
-            // Not answered yet: the names go with the first answer.
+            // Not answered yet: the names are part of the first response.
             self.excused.extend(subscribed.iter().map(|name| (ty, name.clone())));
         }
         let is_sotw = self.protocol == Protocol::Sotw;
@@ -167,7 +167,7 @@ impl Honest {
         self.send(ty, delta, self.names(ty));
     }
 
-    /// Takes a response, and acknowledges or refuses it, or does not answer. Returns whether there was one.
+    /// Handles a response by an ACK, a NACK, or no reply. Returns false if there was no response.
     pub(super) fn poll(&mut self, refuse: bool, answer: bool) -> bool {
         let Some(response) = self.stream.lock().poll_response(self.now) else { return false };
         let got = self.decode(unframed(&response.concat()));
@@ -238,11 +238,11 @@ impl Honest {
         }
     }
 
-    /// Lets the client catch up, and compares.
+    /// Lets the client catch up, and compares its resources with the source's.
     pub(super) fn finish(&mut self) {
         for _ in 0..8 {
             while self.poll(false, true) {}
-            // State of the world: what was requested with an old nonce is requested again.
+            // State of the world: names that were requested with an old nonce are requested again.
             if self.protocol == Protocol::Sotw {
                 for ty in [Endpoint, Route] {
                     self.ask(ty, &[], true);
@@ -268,7 +268,7 @@ impl Honest {
     }
 }
 
-/// The name of a resource of our source, and the version that it would have.
+/// Name of a resource of our source, and its expected version.
 fn named(resource: &Any) -> (String, String) {
     let hash = format!("{:016x}", version(&resource.encode_to_vec()));
     let name = if resource.type_url == Cluster.type_url() {

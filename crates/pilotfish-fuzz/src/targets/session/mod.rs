@@ -1,7 +1,9 @@
-//! Whole sessions of xDS against the state machine: a client of each protocol that keeps to the rules, beside one that keeps to none.
+//! Complete xDS sessions with the state machine: a client of each protocol that follows the rules, and one
+//! that does not.
 //!
-//! Whatever the third one does: the others end up with what the source has, get nothing that they did not subscribe to, and nothing twice
-//! without a reason; and once all are gone, nothing of them is left.
+//! Regardless of the third client, the others end up with the source's resources, receive nothing that they
+//! did not subscribe to, and nothing twice without a reason; and once all have disconnected, none of their
+//! state is left.
 
 mod client;
 mod source;
@@ -21,13 +23,13 @@ use std::time::{Duration, Instant};
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 const TYPES: [ResourceType; 4] = [Cluster, Endpoint, Listener, Route];
-/// Steps of one history.
+/// Maximum number of steps in one history.
 const MOST_STEPS: usize = 200;
 
 pub(super) fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let source = Arc::new(Memory::default());
-    // Without chance, so that an input that fails does so again.
+    // Without randomness, so that a failing input fails again.
     let environment = Environment { hash_seed: 1, ..Environment::default() };
     let fanout = Fanout::with_environment(
         Arc::clone(&source),
@@ -129,11 +131,11 @@ impl Hostile {
     }
 
     fn send(&mut self, message: &[u8]) {
-        // A server ends the stream for it.
+        // A server ends the stream on an error.
         self.has_ended = self.stream.lock().on_message(message, self.now).is_err();
     }
 
-    /// Reads some responses. One request is not answered without end.
+    /// Reads some responses. The responses to one request must end.
     fn take(&mut self, input: &mut Input<'_>) {
         let most = input.below(4);
         for count in 0.. {

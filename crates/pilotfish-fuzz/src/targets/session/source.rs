@@ -15,16 +15,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What exists: by view and name.
+/// Existing resources by view and name.
 #[derive(Clone, Default)]
 struct State {
     revision: u64,
     resources: BTreeMap<(ViewId, Arc<str>), Resource>,
-    /// The class of each client, which is a part of its views.
+    /// Class of each client, which is part of its views.
     classes: BTreeMap<ClientId, u32>,
 }
 
-/// Resources of two classes of clients, and what differs since they were published.
+/// Resources of two classes of clients, and changes since the last publication.
 #[derive(Default)]
 pub(super) struct Memory {
     state: Mutex<Arc<State>>,
@@ -56,7 +56,7 @@ pub(super) fn version(body: &[u8]) -> u64 {
     body.iter().fold(0xcbf2_9ce4_8422_2325, mix) | 1
 }
 
-/// The encoded resource of that content.
+/// Encoded resource with that content.
 pub(super) fn body(ty: ResourceType, name: &str, content: &str) -> Bytes {
     let packed = if ty == Cluster {
         any(&cluster::Cluster {
@@ -77,7 +77,7 @@ fn resource(ty: ResourceType, name: &str, content: &str, changed_at: u64) -> Res
 }
 
 impl Memory {
-    /// Sets a resource of a class, or takes it away.
+    /// Sets or removes a resource of a class.
     pub(super) fn set(&self, class: u32, ty: ResourceType, name: &str, content: Option<usize>) {
         let mut state = self.state.lock();
         let state = Arc::make_mut(&mut state);
@@ -99,7 +99,7 @@ impl Memory {
         self.pending.lock().view_changed.push(client);
     }
 
-    /// Ends a state; returns what differs from the last one.
+    /// Ends a state; returns its changes from the last one.
     pub(super) fn commit(&self) -> Publication {
         let mut state = self.state.lock();
         let state = Arc::make_mut(&mut state);
@@ -109,7 +109,7 @@ impl Memory {
         publication
     }
 
-    /// The versions of all resources of a client.
+    /// Versions of all resources of a client.
     pub(super) fn all(&self, client: ClientId, ty: ResourceType) -> BTreeMap<String, u64> {
         let state = self.state.lock();
         let view = view(state.classes.get(&client).copied().unwrap_or_default(), ty);
@@ -117,13 +117,12 @@ impl Memory {
         own.map(|((_, name), resource)| (name.to_string(), resource.version)).collect()
     }
 
-    /// Clients that were accepted and are not gone.
+    /// Number of accepted clients that have not disconnected.
     pub(super) fn connected(&self) -> u64 {
         self.clients.load(Ordering::SeqCst) - self.gone.load(Ordering::SeqCst)
     }
 }
 
-/// A state of the source.
 pub(super) struct Seen(Arc<State>);
 
 impl Snapshot<Client> for Seen {

@@ -1,11 +1,12 @@
-//! Addresses for hosts of ServiceEntries that have none, without IO: what is written into the status of each entry.
+//! Allocation of addresses for hosts of ServiceEntries without one, written into the status of each entry.
+//! Without IO.
 //!
-//! Addresses in a status count, whichever replica wrote them: this is how the next leader goes on where the last one ended, and how
-//! istiod's allocations are taken over. Only hosts without an address are given one, the next free one in turn, so that an
-//! address that was just given up is not at once another host's. Where two hosts have the same address the older entry keeps
-//! it; an address that people wrote into an entry is theirs.
+//! Addresses in a status are respected, whichever replica wrote them: so the next leader continues where the
+//! last one ended, and istiod's allocations are taken over. Only hosts without an address receive one, the
+//! next free one in ascending order, so that a released address is not reused at once. If two hosts have the
+//! same address, the older entry keeps it; addresses in the `spec` of an entry are never reassigned.
 //!
-//! Nothing is given before all entries are known.
+//! Nothing is allocated before all entries are known.
 
 #[cfg(test)]
 mod tests;
@@ -18,12 +19,10 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The ranges that addresses are taken from. The default is Istio's.
+/// Ranges of allocated addresses. The defaults are Istio's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressRanges {
-    /// For IPv4.
     pub v4: Ipv4Net,
-    /// For IPv6.
     pub v6: Ipv6Net,
 }
 
@@ -37,7 +36,8 @@ impl Default for AddressRanges {
 }
 
 impl AddressRanges {
-    /// A range for each family, in the form of `10.0.0.0/8`; `None` for what is none, or has no room for two addresses.
+    /// Parses a range for each family, such as `10.0.0.0/8`; `None` if it is malformed, or has no room for
+    /// two addresses.
     #[must_use]
     pub fn parse(v4: &str, v6: &str) -> Option<Self> {
         let (v4, v6): (Ipv4Net, Ipv6Net) = (v4.parse().ok()?, v6.parse().ok()?);
@@ -45,14 +45,14 @@ impl AddressRanges {
     }
 }
 
-/// The addresses of one family, all but the range's first.
+/// Addresses of one family, except for the first one of the range.
 #[derive(Debug)]
 struct Pool {
     first: IpAddr,
     last: IpAddr,
-    /// Where the search for a free one goes on.
+    /// Start of the next search for a free address.
     next: IpAddr,
-    /// How many are used.
+    /// Number of used addresses.
     used: u128,
 }
 
@@ -70,7 +70,7 @@ impl Pool {
         self.used <= number(self.last) - number(self.first)
     }
 
-    /// The next address that is not used.
+    /// Takes the next free address.
     fn take(&mut self, uses: &BTreeMap<IpAddr, Use>) -> Option<IpAddr> {
         if !self.has_room() {
             return None;
@@ -87,7 +87,7 @@ impl Pool {
         if address >= self.last { self.first } else { after(address) }
     }
 
-    /// Goes on behind the last address that is used: the last leader may just have given up those before.
+    /// Continues after the highest used address: the last leader may just have released lower ones.
     fn go_on(&mut self, uses: &BTreeMap<IpAddr, Use>) {
         if let Some((last, _)) = uses.range(self.first..=self.last).next_back() {
             self.next = self.following(*last);
@@ -109,26 +109,26 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// An entry by its age: the older one comes first.
+/// Order of entries by age, the oldest first.
 type Rank = (i64, ObjectKey);
 
-/// Who uses an address.
+/// Users of an address.
 #[derive(Debug, Default)]
 struct Use {
-    /// The hosts that are to have it; the oldest entry's has it.
+    /// Hosts that claim it; that of the oldest entry has it.
     claims: BTreeSet<(Rank, Hostname)>,
-    /// Entries in which people wrote it.
+    /// Number of entries whose `spec` has it.
     typed: usize,
-    /// Statuses that have it now: it is given to no other host before they are written.
+    /// Number of statuses that have it now: it is allocated to no other host before they are written.
     stored: usize,
 }
 
-/// An address that a host is to have.
+/// Address claimed by a host.
 #[derive(Clone, Debug, PartialEq)]
 struct Claim {
     host: Hostname,
     address: IpAddr,
-    /// As the status has it.
+    /// Notation in the status.
     written: HostAddress,
 }
 
@@ -141,22 +141,22 @@ impl Claim {
 #[derive(Debug, Default)]
 struct Entry {
     created: i64,
-    /// The hosts that take addresses, as they are written; `None` when the object cannot be read: it is left as it is.
+    /// Hosts that need addresses, as written; `None` if the object cannot be read: its status is not changed.
     hosts: Option<Vec<(Hostname, String)>>,
     typed: Vec<IpAddr>,
     stored: Vec<HostAddress>,
     claims: Vec<Claim>,
-    /// What was sent last.
+    /// Addresses that were last written.
     sent: Option<Vec<HostAddress>>,
 }
 
-/// See the module's description.
+/// State of all addresses, as described in the module.
 pub(super) struct Allocator {
     pools: [Pool; 2],
     entries: BTreeMap<ObjectKey, Entry>,
     uses: BTreeMap<IpAddr, Use>,
     dirty: BTreeSet<Rank>,
-    /// Entries that have a host for which no address was free.
+    /// Entries with a host without a free address.
     starving: BTreeSet<Rank>,
     listed: bool,
 }
@@ -173,7 +173,7 @@ impl Allocator {
         }
     }
 
-    /// All entries are known.
+    /// Called once all entries are known.
     pub(super) fn listed(&mut self) {
         if !std::mem::replace(&mut self.listed, true) {
             let Self { pools, uses, .. } = self;
@@ -181,12 +181,13 @@ impl Allocator {
         }
     }
 
-    /// The API server does not have the kind any more; should it come again, its entries must be known first.
+    /// Called when the API server no longer serves the kind. If it is served again, its entries have to be
+    /// listed first.
     pub(super) fn vanished(&mut self) {
         self.listed = false;
     }
 
-    /// The API server has this entry; `object` is `None` when it cannot be read.
+    /// Handles an entry of the API server; `object` is `None` if it cannot be read.
     pub(super) fn stored(&mut self, key: &ObjectKey, object: Option<&Object>, status: &Value) {
         let before = self.entries.remove(key).unwrap_or_default();
         self.release(key, &before);
@@ -195,7 +196,7 @@ impl Allocator {
             Some(entry) => (entry.meta().created, Some(hosts(&entry)), typed(&entry)),
             None => (before.created, None, before.typed),
         };
-        // The stored status counts where it changed. Until a write of ours is stored it has not.
+        // A changed stored status is respected. It is unchanged until one of our writes is stored.
         let (first, second) = match stored == before.stored {
             true => (before.claims, claims(&stored)),
             false => (claims(&stored), before.claims),
@@ -213,7 +214,7 @@ impl Allocator {
         self.entries.insert(key.clone(), entry);
     }
 
-    /// The API server no longer has this entry.
+    /// Handles the removal of an entry.
     pub(super) fn gone(&mut self, key: &ObjectKey) {
         if let Some(entry) = self.entries.remove(key) {
             self.release(key, &entry);
@@ -223,7 +224,7 @@ impl Allocator {
         }
     }
 
-    /// The addresses to write, of entries for which they differ from what was sent before.
+    /// Addresses to write, for entries whose addresses differ from those written before.
     pub(super) fn settle(&mut self) -> Vec<(ObjectKey, Vec<HostAddress>)> {
         let mut out = Vec::new();
         if !self.listed {
@@ -240,7 +241,7 @@ impl Allocator {
         out
     }
 
-    /// Gives up what is another host's and takes what is missing; returns the addresses if they changed.
+    /// Releases addresses of other hosts and allocates missing ones; returns the addresses if they changed.
     fn resolve(&mut self, key: &ObjectKey) -> Option<Vec<HostAddress>> {
         let mut entry = self.entries.remove(key)?;
         let addresses = entry.hosts.clone().map(|hosts| {
@@ -252,7 +253,7 @@ impl Allocator {
                     kept.push(claim);
                 } else {
                     tracing::info!(object = %key, host = %claim.host, address = %claim.address,
-                        "the address of this host is another's, it gets a new one");
+                        "address belongs to another host; allocating a new one");
                     self.unclaim(&rank, &claim);
                 }
             }
@@ -279,7 +280,7 @@ impl Allocator {
         owner.is_some_and(|(owner, host)| owner == rank && *host == claim.host)
     }
 
-    /// Takes an address of each family of which the host has none.
+    /// Allocates an address of each family that the host lacks.
     fn complete(&mut self, rank: &Rank, host: &Hostname, text: &str, claims: &mut Vec<Claim>) {
         for index in 0..self.pools.len() {
             let Some(pool) = self.pools.get_mut(index) else { continue };
@@ -289,7 +290,7 @@ impl Allocator {
             }
             let Some(address) = pool.take(&self.uses) else {
                 tracing::error!(object = %rank.1, %host, from = %pool.first, to = %pool.last,
-                    "all addresses are taken, the host gets none until there is one again");
+                    "address range exhausted; the host has no address until one is released");
                 self.starving.insert(rank.clone());
                 continue;
             };
@@ -339,7 +340,7 @@ impl Allocator {
         });
     }
 
-    /// Everybody who claims an address discoveries again whose it is, where that may have changed.
+    /// Rechecks all claims of an address whose owner may have changed.
     fn contest(&mut self, address: IpAddr) {
         let Some(uses) = self.uses.get(&address) else { return };
         if uses.claims.len() > 1 || uses.typed > 0 {
@@ -365,7 +366,7 @@ impl Allocator {
     }
 }
 
-/// The hosts of an entry that take addresses, each once.
+/// Hosts of an entry that need addresses, without duplicates.
 fn hosts(entry: &Typed<ServiceEntry>) -> Vec<(Hostname, String)> {
     let mut hosts: Vec<(Hostname, String)> = Vec::new();
     let mut known = BTreeSet::new();
@@ -378,7 +379,7 @@ fn hosts(entry: &Typed<ServiceEntry>) -> Vec<(Hostname, String)> {
     hosts
 }
 
-/// The single addresses that people wrote into an entry. Ranges are no addresses: proxies take the narrowest that fits.
+/// Single addresses in the `spec` of an entry. Ranges are ignored: proxies match the narrowest one.
 fn typed(entry: &ServiceEntry) -> Vec<IpAddr> {
     let single = |text: &String| {
         let range = text.parse::<IpNet>().ok();
@@ -388,7 +389,7 @@ fn typed(entry: &ServiceEntry) -> Vec<IpAddr> {
     entry.addresses.iter().filter_map(single).collect()
 }
 
-/// The addresses of a status, each once.
+/// Addresses of a status, without duplicates.
 fn claims(stored: &[HostAddress]) -> Vec<Claim> {
     let mut claims: Vec<Claim> = Vec::new();
     for written in stored {

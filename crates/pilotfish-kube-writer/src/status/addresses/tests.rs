@@ -278,7 +278,8 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// An API server, its watch, and a writer as the queue is one: a write names the version that was received last.
+/// An API server, its watch, and a writer as the queue is one: a write names the version that was received
+/// last.
 struct Cluster {
     entries: BTreeMap<&'static str, Stored>,
     version: u64,
@@ -449,8 +450,8 @@ fn check(cluster: &Cluster) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever people and other controllers do and however late it arrives: at rest every host has its addresses, no two
-    /// hosts share one, and a new leader has nothing to write.
+    /// Whatever people and other controllers do and however late it arrives: at rest every host has its
+    /// addresses, no two hosts share one, and a new leader has nothing to write.
     #[test]
     fn two_hosts_never_share(events in prop::collection::vec(event(), 0..60)) {
         let mut cluster = Cluster::new();

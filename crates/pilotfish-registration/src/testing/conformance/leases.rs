@@ -24,7 +24,7 @@ pub(super) async fn lapse_and_renewal(probe: &mut Probe) {
     assert_eq!(answers, [Ok(()), Err(RenewError::NotFound), Ok(())]);
     probe.until("a renewal", |probe| !probe.lapsed.contains(&short_key)).await;
     probe.until("another lapse", |probe| probe.lapsed.contains(&short_key)).await;
-    // Renewed in time, it does not lapse.
+    // A renewal in time prevents the lapse.
     assert_eq!(probe.store.renew(vec![short_key.clone()]).await, [Ok(())]);
     let end = tokio::time::Instant::now() + Duration::from_secs(5);
     while tokio::time::Instant::now() < end {

@@ -1,4 +1,4 @@
-//! What every store must do. A store's tests call [`conformance`] with a [`Subject`].
+//! Conformance tests of stores. A store's tests call [`conformance`] with a [`Subject`].
 
 #![allow(clippy::panic, reason = "what fails is a test")]
 
@@ -12,24 +12,22 @@ use futures::future::BoxFuture;
 use probe::Probe;
 use std::sync::Arc;
 
-/// A store that is tested: empty at first, it can be opened again and again with what was written.
+/// A store under test: empty at first, it can be opened repeatedly with its content.
 pub trait Subject: Send {
-    /// Opens it. What was opened before was dropped.
+    /// Opens the store. Earlier handles were dropped.
     fn open(&mut self) -> BoxFuture<'_, Opened>;
 }
 
-/// A store that was opened.
+/// An opened store.
 pub struct Opened {
-    /// The store.
     pub store: Arc<dyn Store>,
-    /// Its events.
     pub events: StoreEvents,
 }
 
 /// Runs the whole suite on one store. It takes some seconds, since leases lapse.
 ///
 /// # Panics
-/// Where the store does not do what it must.
+/// If the store violates the contract.
 pub async fn conformance(subject: &mut dyn Subject) {
     let mut probe = Probe::open(subject).await;
     assert!(probe.records.is_empty(), "empty at first");

@@ -1,4 +1,4 @@
-//! A store with what its events say.
+//! A store with the state according to its events.
 
 use super::{Opened, Subject};
 use crate::testing::put;
@@ -10,19 +10,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long events may take.
+/// Maximum time for events.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A store with what its events say, which must hold together.
+/// A store with the state according to its events; checks that they are consistent.
 pub(super) struct Probe {
     pub(super) store: Arc<dyn Store>,
     events: StoreEvents,
-    /// What there is, by the events.
+    /// Records according to the events.
     pub(super) records: BTreeMap<InstanceKey, Arc<Record>>,
-    /// Whose lease has lapsed, by the events.
+    /// Instances with a lapsed lease according to the events.
     pub(super) lapsed: BTreeSet<InstanceKey>,
     pub(super) revision: u64,
-    /// How many changes were told.
+    /// Number of changes received.
     pub(super) changes: usize,
 }
 
@@ -41,7 +41,8 @@ impl Probe {
         probe
     }
 
-    /// Reads events until they have told that. A store hands them on before it answers, so of writes nothing is waited for.
+    /// Reads events until the condition holds. A store sends events before it answers, so after writes this
+    /// does not wait.
     pub(super) async fn until(&mut self, what: &str, mut is_told: impl FnMut(&Self) -> bool) {
         let end = tokio::time::Instant::now() + DEADLINE;
         while !is_told(self) {
@@ -51,13 +52,13 @@ impl Probe {
         }
     }
 
-    /// One write, and its events.
+    /// Writes one record, and reads the events.
     pub(super) async fn write(&mut self, write: Write) -> Result<Written, WriteError> {
         let answers = self.write_all(vec![write]).await;
         answers.into_iter().next().expect("one answer for one write")
     }
 
-    /// Writes, and their events.
+    /// Writes records, and reads the events.
     pub(super) async fn write_all(&mut self, writes: Vec<Write>) -> Vec<Result<Written, WriteError>> {
         let count = writes.len();
         let answers = self.store.write(writes).await;
@@ -68,7 +69,7 @@ impl Probe {
         answers
     }
 
-    /// Writes an instance whatever is there; it succeeds.
+    /// Writes an instance unconditionally.
     pub(super) async fn put(&mut self, instance: Instance) -> Arc<Record> {
         let key = instance.key.clone();
         self.write(put(instance)).await.expect("written");
@@ -79,7 +80,7 @@ impl Probe {
         self.records.get(key).unwrap_or_else(|| panic!("{key} is there"))
     }
 
-    /// Nothing more is told for a while.
+    /// Checks that no changes arrive for a while.
     pub(super) async fn is_quiet(&mut self) {
         while let Ok(events) = tokio::time::timeout(Duration::from_millis(500), self.events.next()).await {
             let events = events.expect("the store is open");
@@ -132,7 +133,7 @@ impl Probe {
     }
 }
 
-/// An instance without a lease in a service of its own for each test.
+/// An instance without a lease; each test uses its own service.
 pub(super) fn instance(service: &str, id: &str) -> Instance {
     let registration = Registration {
         addresses: vec!["10.0.0.1".to_owned()],

@@ -1,4 +1,4 @@
-//! What is there when a store is opened again.
+//! Content of a store after it is opened again.
 
 use super::probe::{Probe, instance};
 use super::{Subject, probe};

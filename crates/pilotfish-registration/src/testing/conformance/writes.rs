@@ -64,7 +64,7 @@ pub(super) async fn what_is_there_already_is_no_write(probe: &mut Probe) {
     assert!(!answer.changed);
     probe.is_quiet().await;
     assert_eq!(probe.changes, changes);
-    // Owner and state are a part of what is there.
+    // Owner and state count for equality.
     let mut draining = put(instance("same", "a"));
     draining.value = Some(Value { state: RecordState::Draining, ..value(instance("same", "a")) });
     assert!(probe.write(draining.clone()).await.is_ok_and(|written| written.changed));
@@ -140,7 +140,7 @@ pub(super) async fn every_field_comes_back(probe: &mut Probe) {
     assert!(!answer.changed, "what comes back is what was written");
 }
 
-/// Eight clients count up one number; every success counts.
+/// Eight concurrent clients increment one number; every success counts.
 pub(super) async fn nobody_overwrites_what_he_did_not_see(probe: &mut Probe) {
     const CLIENTS: usize = 8;
     const EACH: usize = 20;
@@ -150,7 +150,7 @@ pub(super) async fn nobody_overwrites_what_he_did_not_see(probe: &mut Probe) {
         tokio::spawn(async move {
             let mut successes = 0;
             while successes < EACH {
-                // What each writes is its own: what is there already would be a success.
+                // Distinct values: an identical write would be a success.
                 let (weight, network) = (seen.instance.weight + 1, format!("client-{client}").into());
                 let next = Instance { weight, network, ..Instance::clone(&seen.instance) };
                 let write = Write { expected: Expected::Revision(seen.revision), ..put(next.clone()) };
@@ -187,7 +187,7 @@ pub(super) async fn a_write_that_nobody_waits_for(probe: &mut Probe) {
     let task = tokio::spawn(async move { store.write(vec![write]).await });
     tokio::task::yield_now().await;
     task.abort();
-    // It happened or not; the store goes on, and knows which.
+    // The write may have happened or not; the store stays usable and consistent.
     let _ = task.await;
     let answer = probe.write(put(instance("dropped", "a"))).await.expect("written");
     probe.until("the record", |probe| probe.records.contains_key(&key)).await;

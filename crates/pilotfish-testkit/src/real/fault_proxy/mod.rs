@@ -1,7 +1,8 @@
-//! A TCP proxy before any server that misbehaves as told: refuses, closes, hangs, delays, truncates, garbles.
+//! TCP proxy for any server with injected faults: refuses, closes, hangs, delays, truncates, garbles.
 //!
-//! It knows no protocol: an answer is what the server sends. Faults can be changed at any time and concern connections that are open as
-//! well as new ones. For faults of a Kubernetes API server, which need HTTP, see [`ApiServerProxy`](super::ApiServerProxy).
+//! It is independent of protocols: all bytes from the server are responses. Faults can be changed at any time
+//! and affect open as well as new connections. For faults of a Kubernetes API server, which need HTTP, see
+//! [`ApiServerProxy`](super::ApiServerProxy).
 
 use super::{LIMIT, free_port};
 use std::io;
@@ -16,29 +17,27 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-/// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
     None,
-    /// Connections are cut, and new ones refused: nothing listens.
+    /// Closes connections and the listener, so that new ones are refused.
     Refuse,
-    /// Connections are cut, and new ones closed as soon as they are accepted.
+    /// Closes connections, and new ones as soon as they are accepted.
     Close,
-    /// Connections stay, new ones are accepted, and nothing is forwarded: as from a stopped process. What was held back is forwarded when the
-    /// fault is over.
+    /// Keeps and accepts connections without forwarding anything, like a stopped process. Held back bytes are
+    /// forwarded when the fault ends.
     Hang,
-    /// Answers come so much later, whatever their size.
+    /// Delays responses, regardless of their size.
     Delay(Duration),
-    /// Each connection is cut after so many more bytes of answers.
+    /// Closes each connection after this number of further response bytes.
     Truncate(u64),
-    /// Of the bytes of a connection's answers, every so many-th has all its bits turned. 0 is as 1.
+    /// Inverts every nth byte of a connection's responses. 0 means 1.
     Garble(u64),
-    /// This byte of answers becomes that one: answers in a text format stay readable as HTTP and become wrong in what they say.
+    /// Replaces a byte value of responses by another one: text responses stay valid HTTP with wrong content.
     Replace(u8, u8),
 }
 
-/// What the tasks know: the fault and how often connections were cut.
+/// State of the tasks: the fault, and the number of forced closes.
 #[derive(Clone, Copy)]
 struct State {
     fault: Fault,
@@ -53,32 +52,32 @@ struct Counts {
     answered: AtomicU64,
 }
 
-/// See the module. Ends with its connections when dropped.
+/// A fault-injecting proxy. Ends with its connections on drop.
 pub struct FaultProxy {
     port: u16,
     target: watch::Sender<SocketAddr>,
     state: watch::Sender<State>,
-    /// What the accepting task has last seen of the fault.
+    /// Last fault that the accepting task has seen.
     seen: watch::Receiver<Fault>,
     counts: Arc<Counts>,
     task: JoinHandle<()>,
 }
 
 impl FaultProxy {
-    /// Starts one on a free port of loopback.
+    /// Starts a proxy on a free port of loopback.
     pub async fn start(target: SocketAddr) -> Self {
         Self::start_on(free_port(), target).await
     }
 
-    /// Starts one before a server on this port of loopback.
+    /// Starts a proxy for a server on this port of loopback.
     pub async fn before(port: u16) -> Self {
         Self::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await
     }
 
-    /// Starts one on a certain port, for products that compute one port from another.
+    /// Starts a proxy on a given port, for products that derive one port from another.
     ///
     /// # Panics
-    /// When the port is taken.
+    /// When the port is in use.
     pub async fn start_on(port: u16, target: SocketAddr) -> Self {
         let listener = listen(port).await.expect("the port is free");
         let (target, targets) = watch::channel(target);
@@ -89,10 +88,10 @@ impl FaultProxy {
         Self { port, target, state, seen, counts, task: tokio::spawn(door.run(listener)) }
     }
 
-    /// From now on this is wrong: when it returns, new connections are treated so.
+    /// Injects a fault, which applies to new connections once this returns.
     ///
     /// # Panics
-    /// When the port cannot be taken again after [`Fault::Refuse`].
+    /// When the port cannot be bound again after [`Fault::Refuse`].
     pub async fn set(&self, fault: Fault) {
         self.state.send_modify(|state| state.fault = fault);
         let mut seen = self.seen.clone();
@@ -100,41 +99,39 @@ impl FaultProxy {
         waited.expect("the port can be taken again").expect("the proxy runs");
     }
 
-    /// Cuts the connections that are open, once.
+    /// Closes the open connections, once.
     pub fn cut(&self) {
         self.state.send_modify(|state| state.cuts += 1);
     }
 
-    /// New connections lead to this server.
+    /// Sets the server of new connections.
     pub fn lead_to(&self, target: SocketAddr) {
         self.target.send_replace(target);
     }
 
-    /// The port on loopback.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// `127.0.0.1:PORT`.
     #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// How many connections were accepted so far.
+    /// Number of accepted connections so far.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.counts.accepted.load(Ordering::Relaxed)
     }
 
-    /// How many connections are open.
+    /// Number of open connections.
     #[must_use]
     pub fn open(&self) -> usize {
         self.counts.open.load(Ordering::Relaxed)
     }
 
-    /// The bytes that clients sent so far, and those that were forwarded to them.
+    /// Number of bytes received from clients, and of bytes forwarded to them.
     #[must_use]
     pub fn bytes(&self) -> (u64, u64) {
         (self.counts.asked.load(Ordering::Relaxed), self.counts.answered.load(Ordering::Relaxed))
@@ -151,7 +148,6 @@ async fn listen(port: u16) -> io::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await
 }
 
-/// The task that accepts.
 struct Door {
     port: u16,
     targets: watch::Receiver<SocketAddr>,
@@ -162,7 +158,7 @@ struct Door {
 
 impl Door {
     async fn run(mut self, mut listener: TcpListener) {
-        // Its connections end with it.
+        // The connections end with this task.
         let mut connections = JoinSet::new();
         loop {
             let fault = self.states.borrow_and_update().fault;
@@ -184,7 +180,7 @@ impl Door {
         }
     }
 
-    /// Listens again when that fault is over.
+    /// Listens again when that fault ends.
     async fn refuse(&mut self, listener: TcpListener) -> TcpListener {
         drop(listener);
         self.saw.send_replace(Fault::Refuse);
@@ -228,14 +224,14 @@ struct Connection {
 }
 
 impl Connection {
-    /// Carries bytes until either side fails, both have ended, or the connection is cut.
+    /// Forwards bytes until either side fails, both have ended, or the connection is closed by a fault.
     async fn run(self) {
         let cuts = self.states.borrow().cuts;
         let mut ends = self.states.clone();
         let cut =
             ends.wait_for(|state| state.cuts != cuts || matches!(state.fault, Fault::Refuse | Fault::Close));
         tokio::select! {
-            // How it ended is seen by both ends.
+            // Both ends see the result.
             _ = carry(self.client, self.target, self.states, &self.open.0) => {}
             _ = cut => {}
         }
@@ -287,10 +283,10 @@ async fn questions(
     }
 }
 
-/// Bytes and when they are due.
+/// Bytes with their due time.
 type Due = (Instant, Vec<u8>);
 
-/// Reads answers and gives each its time, so that a delay does not add up over the pieces of a long answer.
+/// Reads responses with their due times, so that a delay does not add up over the pieces of a long response.
 async fn answers(
     mut from: OwnedReadHalf,
     states: watch::Receiver<State>,
@@ -310,7 +306,7 @@ async fn answers(
     }
 }
 
-/// Writes answers when they are due, damaged as the fault wants it then. Empty bytes are the end.
+/// Writes responses when they are due, damaged by the current fault. Empty bytes mark the end.
 async fn deliver(
     mut due: mpsc::Receiver<Due>,
     mut to: OwnedWriteHalf,
@@ -334,7 +330,7 @@ async fn deliver(
     to.shutdown().await
 }
 
-/// What was done to a connection's answers since its fault began.
+/// Damage to a connection's responses since its fault began.
 #[derive(Default)]
 struct Damage {
     fault: Option<Fault>,
@@ -342,7 +338,7 @@ struct Damage {
 }
 
 impl Damage {
-    /// Damages the next bytes; whether the connection is cut after them.
+    /// Damages the next bytes; returns true if the connection has to be closed after them.
     fn apply(&mut self, fault: Fault, bytes: &mut Vec<u8>) -> bool {
         if self.fault != Some(fault) {
             *self = Self { fault: Some(fault), bytes: 0 };

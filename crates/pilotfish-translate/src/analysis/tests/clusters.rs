@@ -205,7 +205,8 @@ fn clusters_of(action: &RouteAction) -> Vec<String> {
     clusters
 }
 
-/// Adds what the route configuration has; of a sidecar, but for hosts that a service has without that port: no client asks for them there.
+/// Adds what the route configuration has; of a sidecar, but for hosts that a service has without that port:
+/// no client asks for them there.
 fn add_routes(body: &[u8], is_sidecar: bool, known: &BTreeSet<String>, named: &mut Named) {
     let config = RouteConfiguration::decode(&*Any::decode(body).unwrap().value).unwrap();
     for host in &config.virtual_hosts {
@@ -295,7 +296,8 @@ proptest! {
         let snapshot = translator.snapshot();
         let mut broken_ones = broken(&snapshot, &sidecar, &["80", "8080", "443", "9000"]);
         broken_ones.extend(broken(&snapshot, &router, &["http.80"]));
-        // Public VirtualServices are judged by the clients of their own namespace and of those that they name.
+        // Public VirtualServices are judged by the clients of their own namespace and of those that they
+        // name.
         let names_edge = |rule: &str| {
             let spec = text.lines().find(|line| line.contains(&format!("name: {rule},"))).unwrap_or_default();
             spec.contains("sourceNamespace: edge") || spec.contains("exportTo: [edge]")

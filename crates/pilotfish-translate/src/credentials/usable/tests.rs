@@ -1,4 +1,5 @@
-//! Pairs of every type of key, by table. The certificates of the recorded cases are X.509 version 1, those of `testdata` version 3.
+//! Pairs of every type of key, by table. The certificates of the recorded cases are X.509 version 1, those of
+//! `testdata` version 3.
 
 use super::{AuthoritiesIn, KeyPairIn, Unusable, pair};
 use crate::credentials::KeyPair;

@@ -1,12 +1,12 @@
-//! Who read something: weak, because readers may be dropped, which takes them off.
+//! Weak references to the readers of a node or fact. A reader that is dropped is removed.
 
 use super::Node;
 use super::table::fit;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-/// Readers by their ids. Nearly everything has one or two, for which a map is mostly empty space; a few things are read by
-/// everything, so that a list would be searched for ever.
+/// Readers by id. Nearly every node has one or two, for which a map would be mostly empty; a few nodes have
+/// very many, for which a list would be too slow.
 #[derive(Default)]
 pub(super) struct Readers(Kept);
 
@@ -20,7 +20,7 @@ enum Kept {
     Many(Box<HashMap<u64, Weak<Node>>>),
 }
 
-/// As many are searched as fast as a map is.
+/// Maximum length of the list: up to it, a linear search is as fast as a map.
 const FEW: usize = 8;
 
 impl Readers {
@@ -38,7 +38,7 @@ impl Readers {
                     known.1 = reader;
                 } else if list.len() < FEW {
                     if list.len() == list.capacity() {
-                        // Two are what most have; four and eight follow.
+                        // Most nodes have two readers; then capacities of four and eight follow.
                         list.reserve_exact(list.len().max(1));
                     }
                     list.push((id, reader));
@@ -79,7 +79,7 @@ impl Readers {
         matches!(self.0, Kept::None)
     }
 
-    /// Those that are still there.
+    /// Readers that still exist.
     pub(super) fn alive(&self) -> impl Iterator<Item = Arc<Node>> + '_ {
         let (list, map) = match &self.0 {
             Kept::None => (&[][..], None),

@@ -1,11 +1,11 @@
-//! What a computation read: while it runs, and as it is kept with its result.
+//! Facts and nodes that a computation reads: while it runs, and as they are stored with its result.
 
 use super::Node;
 use pilotfish_model::Fact;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// What a running computation has read so far.
+/// Reads of a running computation so far.
 #[derive(Default)]
 pub(crate) struct Reading {
     facts: BTreeSet<Fact>,
@@ -29,23 +29,23 @@ impl Reading {
     }
 }
 
-/// What a result depends on: as small as it can be, since there is one for each result.
+/// Dependencies of a result. Kept compact, because every result has them.
 #[derive(Default)]
 pub(super) struct Reads {
-    /// Sorted.
+    /// Sorted, for binary search.
     pub(super) facts: Box<[Fact]>,
     /// In the order in which they were read.
     pub(super) nodes: Box<[Arc<Node>]>,
 }
 
 impl Reads {
-    /// The facts that these reads have and others do not.
+    /// Returns the facts that are in these reads but not in the others.
     pub(super) fn facts_beside<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a Fact> {
         self.facts.iter().filter(|fact| other.facts.binary_search(fact).is_err())
     }
 
-    /// Both lists of nodes without what they begin and end with in common: mostly nothing is left, as a computation
-    /// reads what it read before.
+    /// Returns both lists of nodes without their common prefix and suffix. The rest is mostly empty, because
+    /// a computation usually repeats its reads.
     pub(super) fn different_nodes<'a>(&'a self, other: &'a Self) -> (&'a [Arc<Node>], &'a [Arc<Node>]) {
         let same = |(a, b): &(&Arc<Node>, &Arc<Node>)| Arc::ptr_eq(a, b);
         let (a, b) = (&self.nodes, &other.nodes);
@@ -56,7 +56,7 @@ impl Reads {
     }
 }
 
-/// The nodes of one list that are not in the other.
+/// Returns the nodes of one list that are not in the other.
 pub(super) fn beside<'a>(
     nodes: &'a [Arc<Node>],
     others: &[Arc<Node>],

@@ -1,7 +1,8 @@
-//! Dropping results that nothing needs any more: those that are no roots and that no result reads.
+//! Removal of unused results: those that are no roots and have no readers.
 //!
-//! They are known from where they are let go, so a sweep costs what there is to drop, however large the world is. It takes the read side
-//! of the world's lock for a few results at a time: others compute meanwhile, and the next world waits for those few at most.
+//! Nodes become candidates where they lose a reader, so the cost of a sweep depends on the number of unused
+//! results and not on the size of the world. It holds the read lock of the world for a few results at a time:
+//! other computations continue, and the next world waits for those few at most.
 
 use super::table::fit;
 use super::{Memo, Node, remove_reader};
@@ -11,19 +12,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Results that may not be needed any more. All that are not are among them; others may be.
+/// Results that may be unused. All unused results are among them.
 #[derive(Default)]
 pub(super) struct Candidates {
-    /// The oldest first.
+    /// Oldest first.
     nodes: Mutex<VecDeque<Arc<Node>>>,
-    /// Bytes of what is no root any more since all candidates were looked at.
+    /// Bytes of results that stopped being roots since the last complete sweep.
     weight: AtomicUsize,
-    /// Held by the sweep that is going on.
+    /// Held while a sweep runs.
     sweeping: Mutex<()>,
 }
 
 impl Candidates {
-    /// To be called after each change by which the node may be needed by nothing.
+    /// Adds a node if it is unused. Must be called after each change that may make it so.
     pub(super) fn add_if_unused(&self, node: &Arc<Node>) {
         if node.is_unused() {
             self.add(node);
@@ -50,7 +51,7 @@ impl Candidates {
         std::mem::take(&mut *self.nodes.lock())
     }
 
-    /// What was taken and not looked at.
+    /// Returns candidates that this sweep did not reach to the front of the queue.
     fn put_back(&self, left: VecDeque<Arc<Node>>) {
         if left.is_empty() {
             self.weight.store(0, Ordering::Relaxed);
@@ -69,8 +70,8 @@ impl Node {
 }
 
 impl Memo {
-    /// Drops results that nothing needs, once there may be a thousand of them, or large ones: some of them, as whoever calls this has more
-    /// to do. The others are dropped by the next calls.
+    /// Drops unused results, once there are about a thousand, or large ones. Limits its work, because callers
+    /// have other work to do; the next calls drop the rest.
     pub(crate) fn sweep_if_due(&self) {
         const SOME: usize = 1_024;
         if self.candidates.is_due() {
@@ -80,7 +81,7 @@ impl Memo {
         }
     }
 
-    /// Drops every result that nothing needs, if there are any.
+    /// Drops all unused results, if there are any.
     pub(crate) fn sweep_leftovers(&self) {
         if !self.candidates.nodes.lock().is_empty() {
             self.sweep_at_most(usize::MAX);
@@ -93,9 +94,9 @@ impl Memo {
         self.sweep_at_most(usize::MAX);
     }
 
-    /// Looks at so many candidates. If another thread is doing that, it is left to it.
+    /// Examines at most that many candidates. Returns at once if another thread is sweeping.
     fn sweep_at_most(&self, most: usize) {
-        /// How many the next world waits for.
+        /// Nodes swept under one read lock; a new world waits for at most that many.
         const AT_A_TIME: usize = 256;
         let Some(_sweeping) = self.candidates.sweeping.try_lock() else { return };
         let (began, before) = (Instant::now(), self.len());
@@ -103,14 +104,15 @@ impl Memo {
         let mut held = Vec::new();
         let mut looked_at = 0;
         while looked_at < most && !open.is_empty() {
-            // They are freed when the lock was given back: some are large.
+            // Freed after the lock is released, because some are large.
             let mut gone = Vec::with_capacity(AT_A_TIME);
-            // The read side: a world that comes asks for readers that are about to be gone.
+            // Excludes `advance`, which would upgrade references to readers that are about to be dropped.
             let _current = self.current.read();
             for _ in 0..AT_A_TIME {
                 let Some(node) = open.pop_front() else { break };
                 looked_at += 1;
-                // Before it is looked at: who lets it go afterwards makes it a candidate again.
+                // Cleared before the check: a thread that releases the node afterwards makes it a candidate
+                // again.
                 node.is_candidate.swap(false, Ordering::AcqRel);
                 if !node.is_unused() {
                     continue;
@@ -123,7 +125,7 @@ impl Memo {
                 }
             }
         }
-        // Somebody is computing them, or about to make them roots or readers of others.
+        // Another thread is computing them, or about to make them roots or readers.
         held.iter().for_each(|node| self.candidates.add_if_unused(node));
         let is_done = open.is_empty();
         self.candidates.put_back(open);
@@ -131,10 +133,10 @@ impl Memo {
             fit(&mut self.facts.lock());
             self.shared.tidy();
         }
-        tracing::debug!(before, kept = self.len(), time = ?began.elapsed(), "dropped results that nothing needs");
+        tracing::debug!(before, kept = self.len(), time = ?began.elapsed(), "dropped unused results");
     }
 
-    /// Takes a node, which nobody else has, off what it reads. What nothing else reads is to be dropped next.
+    /// Removes an unused node from the readers of what it read. Nodes without other readers are swept next.
     fn unlink(&self, node: &Node, open: &mut VecDeque<Arc<Node>>) {
         let reads = std::mem::take(&mut node.result.lock().reads);
         let mut facts = self.facts.lock();

@@ -15,7 +15,8 @@ pub(super) trait AnyQuery: Send + Sync + Debug {
     fn equal(&self, a: &Value, b: &Value) -> bool;
     fn reconcile(&self, old: Option<&Value>, new: Value, revision: u64) -> Value;
     fn as_any(&self) -> &dyn Any;
-    /// Takes the node of the query, which the caller has, out of its table if nobody else has it. To be called while no world comes.
+    /// Removes the node, of which the caller has a reference, from the table if nobody else has one. Must be
+    /// called under a lock of the world.
     fn forget(&self, memo: &Memo, node: &Arc<Node>) -> bool;
 }
 
@@ -68,7 +69,8 @@ impl<Q: Query> Table<Q> {
         /// The table's reference and the caller's.
         const OURS: usize = 2;
         let mut nodes = self.nodes.write();
-        // Whoever has it could pass it on; nobody else can get it while the table is locked and no world comes.
+        // Another holder of a reference could clone it; nobody else can obtain one while the table and the
+        // world are locked.
         let is_free = Arc::strong_count(node) <= OURS;
         if is_free {
             nodes.remove(query);
@@ -78,7 +80,7 @@ impl<Q: Query> Table<Q> {
     }
 }
 
-/// Gives back the room of a table of which most is gone: names that a client made up leave none behind.
+/// Shrinks a table that is mostly empty, so that names made up by clients do not occupy memory for ever.
 pub(super) fn fit<K: Eq + Hash, V>(table: &mut HashMap<K, V>) {
     const SMALL: usize = 1024;
     if table.capacity() > SMALL.max(4 * table.len()) {

@@ -293,7 +293,8 @@ fn readers_see_one_world_while_it_moves_on() {
     );
 }
 
-/// A graph of queries: each reads numbers and queries before it, some of them only if what it read so far is even.
+/// A graph of queries: each reads numbers and queries before it, some of them only if what it read so far is
+/// even.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Graph(Vec<Vec<Read>>);
 

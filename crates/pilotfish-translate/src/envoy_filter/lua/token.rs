@@ -1,8 +1,8 @@
-//! The words of Lua.
+//! Lexer for Lua.
 
 use std::fmt;
 
-/// A word.
+/// A token of Lua source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token<'a> {
     /// A name or a keyword.
@@ -31,7 +31,7 @@ const SYMBOLS: [&str; 27] = [
     "{", "}", "[", "]", ";", ":", ",", ".",
 ];
 
-/// Takes a script apart.
+/// Splits a script into tokens.
 #[derive(Clone)]
 pub(super) struct Lexer<'a> {
     all: &'a str,
@@ -43,16 +43,16 @@ impl<'a> Lexer<'a> {
         Self { all: script, rest: script }
     }
 
-    /// The line that is being read, counted from 1.
+    /// The current line, counted from 1.
     pub(super) fn line(&self) -> usize {
         let read = self.all.len() - self.rest.len();
         1 + self.all.as_bytes().iter().take(read).filter(|byte| **byte == b'\n').count()
     }
 
-    /// The next word.
+    /// Returns the next token.
     ///
     /// # Errors
-    /// What is none.
+    /// If the text is no token.
     pub(super) fn next(&mut self) -> Result<Token<'a>, String> {
         self.skip()?;
         let rest = self.rest;
@@ -61,7 +61,7 @@ impl<'a> Lexer<'a> {
         if first.is_ascii_digit() || first == '.' && second.is_ascii_digit() {
             return self.number();
         }
-        // LuaJIT takes every byte beyond ASCII as part of a name.
+        // LuaJIT treats every byte beyond ASCII as part of a name.
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || !c.is_ascii();
         if is_word(first) {
             return Ok(Token::Word(self.cut(rest.find(|c| !is_word(c)).unwrap_or(rest.len()))));
@@ -79,7 +79,7 @@ impl<'a> Lexer<'a> {
         Ok(Token::Symbol(symbol))
     }
 
-    /// Takes that many bytes.
+    /// Removes and returns that many bytes.
     fn cut(&mut self, length: usize) -> &'a str {
         let (cut, rest) = self.rest.split_at(length);
         self.rest = rest;
@@ -99,7 +99,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// What stands between long brackets.
+    /// Skips a long string or comment, to the closing bracket of the same level.
     fn long(&mut self, level: usize, what: &str) -> Result<(), String> {
         let close = format!("]{}]", "=".repeat(level));
         let body = self.rest.get(level + 2..).unwrap_or_default();
@@ -172,7 +172,8 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Whether it is a number, with LuaJIT's suffixes for numbers of 64 bits and imaginary ones.
+/// Returns true if the text is a number literal, including LuaJIT's suffixes for 64-bit and imaginary
+/// numbers.
 fn is_number(written: &str, is_hex: bool) -> bool {
     let lower = written.to_ascii_lowercase();
     let whole = lower.strip_suffix("ull").or_else(|| lower.strip_suffix("ll"));
@@ -196,7 +197,7 @@ fn is_number(written: &str, is_hex: bool) -> bool {
         && power.chars().all(|c| c.is_ascii_digit())
 }
 
-/// How many `=` an opening long bracket has.
+/// Returns the level (number of `=`) of an opening long bracket.
 fn long_bracket(rest: &str) -> Option<usize> {
     let after = rest.strip_prefix('[')?;
     let level = after.bytes().take_while(|byte| *byte == b'=').count();

@@ -9,7 +9,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The objects that a rule of many objects is said to come from: the first ones.
+/// The most objects in the provenance of a rule: the first ones.
 const MAX_PROVENANCE: usize = 64;
 
 /// One or several DestinationRules for one host, as one.
@@ -25,18 +25,17 @@ pub(crate) struct MergedDestinationRule {
     pub(super) made: Option<TrafficPolicy>,
     /// The subsets of all objects, the first one of each name.
     pub subsets: Vec<Subset>,
-    /// Where each of them is.
+    /// Indexes of the subsets by name.
     places: HashMap<String, usize>,
     /// Labels of the proxies that it is for; `None` for all.
     pub selector: Option<BTreeMap<String, String>>,
-    /// Who may see it.
     pub export_to: ExportTo,
-    /// Whether the TLS settings of an object cannot be used: nothing is sent to the host.
+    /// True if an object's TLS settings are unusable: no traffic is sent to the host.
     pub closed: bool,
     pub provenance: Vec<Origin>,
 }
 
-/// An object that rules are made of.
+/// An object from which rules are made.
 struct Source {
     host: Hostname,
     object: Typed<DestinationRule>,
@@ -45,7 +44,7 @@ struct Source {
 }
 
 impl Source {
-    /// `None` for a host that is none.
+    /// Returns `None` for an invalid host.
     fn written(cx: &Cx<'_>, object: Typed<DestinationRule>) -> Option<Self> {
         let host = Hostname::parse(&cx.domain().qualify(&object.host, object.namespace())).ok()?;
         let provenance = vec![reference(&object)];
@@ -72,7 +71,7 @@ impl MergedDestinationRule {
             made,
             subsets: Vec::new(),
             places: HashMap::new(),
-            // A rule for some workloads never leaves its namespace.
+            // A rule with a workload selector applies in its own namespace only.
             export_to: match selector {
                 Some(_) => ExportTo::parse(["."], &meta.key.namespace),
                 None => ExportTo::parse(object.export_to.iter().map(String::as_str), &meta.key.namespace),
@@ -85,7 +84,7 @@ impl MergedDestinationRule {
         rule
     }
 
-    /// Takes up another object for the same host.
+    /// Merges another object for the same host.
     fn merge(&mut self, source: &Source) {
         self.add_subsets(&source.object.subsets);
         let policy = if source.is_made { &mut self.made } else { &mut self.policy };
@@ -93,12 +92,12 @@ impl MergedDestinationRule {
             policy.clone_from(&source.object.traffic_policy);
         }
         self.closed |= source.object.closed;
-        // Each cluster of the host names them: as many for each of as many clusters would be too much.
+        // Every cluster of the host repeats the provenance, so it must be limited.
         let room = MAX_PROVENANCE.saturating_sub(self.provenance.len());
         self.provenance.extend(source.provenance.iter().take(room).cloned());
     }
 
-    /// Puts the written policy over that of BackendTLSPolicies, once all objects are merged.
+    /// Merges the written policy over that of BackendTLSPolicies, after all objects are merged.
     fn finish(mut self) -> Self {
         if let Some(made) = &self.made {
             self.policy = Some(over_made(self.policy.take().unwrap_or_default(), made));
@@ -122,7 +121,6 @@ impl MergedDestinationRule {
     }
 }
 
-/// Rules by host.
 type ByHost = BTreeMap<Hostname, Vec<Arc<MergedDestinationRule>>>;
 
 /// The rules of a namespace, by client namespace.
@@ -135,32 +133,32 @@ pub(crate) struct NamespaceDestinationRules {
     local: ByHost,
     exported: ByHost,
     root_private: ByHost,
-    /// `defaultDestinationRuleExportTo`, as the namespace's rules without `exportTo` have it.
+    /// `defaultDestinationRuleExportTo`, for rules of the namespace without `exportTo`.
     default_export: ExportTo,
 }
 
 impl NamespaceDestinationRules {
-    /// What clients of the namespace itself use.
+    /// Returns the rules for clients of the namespace itself.
     #[must_use]
     pub(crate) fn local(&self, host: &Hostname) -> Option<&[Arc<MergedDestinationRule>]> {
         most_specific(&self.local, host)
     }
 
-    /// What clients of the root namespace use of the namespace's rules before those of the service: rules that
-    /// were made for them alone, because the public ones there are defaults for all clients.
+    /// Returns the rules that clients of the root namespace prefer to those of the service's namespace: rules
+    /// that are exported to the root namespace alone, because its public rules are defaults for all clients.
     #[must_use]
     pub(crate) fn root_private(&self, host: &Hostname) -> Option<&[Arc<MergedDestinationRule>]> {
         most_specific(&self.root_private, host)
     }
 
-    /// Whether a rule for a host selects some of the clients of the namespace.
+    /// Returns true if a rule for the host has a workload selector for clients of the namespace.
     #[must_use]
     pub(crate) fn any_selects_clients(&self, host: &Hostname) -> bool {
         let lists = [self.local(host), self.root_private(host)];
         lists.into_iter().flatten().flatten().any(|rule| rule.selector.is_some())
     }
 
-    /// What clients of another namespace may use.
+    /// Returns the rules that are visible to clients of another namespace.
     #[must_use]
     pub(crate) fn exported(&self, host: &Hostname, client: &Namespace) -> Vec<Arc<MergedDestinationRule>> {
         let rules = most_specific(&self.exported, host).unwrap_or_default();
@@ -179,7 +177,8 @@ impl Query for DestinationRulesIn {
         let mut objects = cx.objects_in::<DestinationRule>(&self.0);
         objects.sort_by(|a, b| a.meta().precedence().cmp(&b.meta().precedence()));
         let (mut local, mut exported, mut root_private) = <(Lists, Lists, Lists)>::default();
-        // What is made of other kinds counts as older than what is written.
+        // Rules that are generated from other kinds take precedence over DestinationRule objects, as if they
+        // were older.
         let made = cx.get(&MadeRulesIn(self.0.clone()));
         let written = objects.into_iter().filter_map(|object| Source::written(cx, object));
         for source in made.iter().map(Source::made).chain(written) {
@@ -202,8 +201,8 @@ impl Query for DestinationRulesIn {
 /// Rules by host while they are merged.
 type Lists = BTreeMap<Hostname, Vec<MergedDestinationRule>>;
 
-/// Merges an object into the rule for the same host, clients and workloads, or appends it. TLS of a BackendTLSPolicy
-/// is for all clients of the host, so each rule for some of them has it below its own settings.
+/// Merges an object into the rule for the same host, clients and workloads, or appends it. TLS settings of a
+/// BackendTLSPolicy apply to all clients of the host, so rules with a workload selector inherit them.
 fn add(lists: &mut Lists, rule: &MergedDestinationRule, source: &Source) {
     let list = lists.entry(source.host.clone()).or_default();
     let same = |held: &&mut MergedDestinationRule| {

@@ -4,9 +4,10 @@
 //! objects of a namespace, BackendTLSPolicies ─▶ DestinationRulesIn(namespace) ─▶ DestinationRulesFor { client, service } ─▶ MergedDestinationRule ─▶ Policy of a port, of a subset
 //! ```
 //!
-//! Rules are looked up in the client's namespace, then among what the service's namespace exports, then among what the
-//! root namespace exports. In each place the most specific host wins, and only then is checked whether the client may see
-//! that rule: an exact rule that it may not see hides a visible wildcard beside it.
+//! Rules are looked up in the client's namespace, then among what the service's namespace exports, then among
+//! what the root namespace exports. In each place the most specific host wins, and only then is checked
+//! whether the client may see that rule: an exact rule that it may not see hides a visible wildcard beside
+//! it.
 
 mod merge;
 mod policy;
@@ -44,7 +45,8 @@ pub(crate) struct DestinationRules {
 }
 
 impl DestinationRules {
-    /// The rule for traffic out of a proxy with these labels: one that selects it, else the one for all proxies.
+    /// The rule for traffic out of a proxy with these labels: one that selects it, else the one for all
+    /// proxies.
     #[must_use]
     pub(crate) fn outbound(&self, labels: &Labels) -> Option<&Arc<MergedDestinationRule>> {
         let selects = |rule: &&Arc<MergedDestinationRule>| {
@@ -64,7 +66,7 @@ impl DestinationRules {
         self.list.iter().flat_map(|rule| &rule.subsets).map(|subset| subset.name.as_str())
     }
 
-    /// The rule for traffic into a proxy, where selectors do not count.
+    /// The rule for inbound traffic of a proxy: the one without a workload selector.
     #[must_use]
     pub(crate) fn inbound(&self) -> Option<&Arc<MergedDestinationRule>> {
         self.list.iter().rev().find(|rule| rule.selector.is_none())
@@ -99,7 +101,8 @@ impl Query for DestinationRulesFor {
     }
 }
 
-/// The rule of a client and service, without regard to workload selectors of others: for a proxy with these labels.
+/// Returns the rule of a client with these labels for a service. Workload selectors that do not match are
+/// ignored.
 #[must_use]
 pub(crate) fn destination_rule_for(
     cx: &Cx<'_>,
@@ -110,13 +113,14 @@ pub(crate) fn destination_rule_for(
     cx.get(&DestinationRulesFor::new(client, service.clone())).outbound(labels).cloned()
 }
 
-/// The facet of a proxy's labels that rules may select by: those of the workload selectors in its namespace that select it.
+/// Returns the labels on which rules depend: those in workload selectors of the namespace that match.
 #[must_use]
 pub(crate) fn selected_labels(cx: &Cx<'_>, namespace: &Namespace, labels: &Labels) -> Labels {
     Arc::new(cx.get(&SelectorsIn(namespace.clone())).of(labels))
 }
 
-/// Whether some rule for a host selects clients of a namespace: such a rule never leaves its namespace.
+/// Returns true if a rule for the host has a workload selector for clients of the namespace. Such a rule
+/// applies in its own namespace only.
 #[must_use]
 pub(crate) fn any_selects_clients(cx: &Cx<'_>, client: &Namespace, host: &Hostname) -> bool {
     !cx.get(&SelectorsIn(client.clone())).is_empty()

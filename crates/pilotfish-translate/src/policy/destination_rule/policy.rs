@@ -29,7 +29,8 @@ pub(crate) struct Policy<'a> {
 }
 
 impl<'a> Policy<'a> {
-    /// The settings of a traffic policy for a port. Settings of the port replace all others: nothing is inherited.
+    /// The settings of a traffic policy for a port. Settings of the port replace all others: nothing is
+    /// inherited.
     #[must_use]
     pub(crate) fn of(policy: &'a TrafficPolicy, port: u32) -> Self {
         match port_settings(policy, port) {
@@ -56,9 +57,9 @@ impl<'a> Policy<'a> {
         }
     }
 
-    /// The host's policy under that of a subset: parts of the subset replace whole parts of the host. Where the
-    /// subset has settings for the port, the four parts that such settings have all come from there, present or
-    /// not. A retry budget is inherited whatever else the subset sets.
+    /// The host's policy under that of a subset: parts of the subset replace whole parts of the host. Where
+    /// the subset has settings for the port, the four parts that such settings have all come from there,
+    /// present or not. A retry budget is inherited whatever else the subset sets.
     fn under(self, subset: &'a TrafficPolicy, port: u32) -> Self {
         let own = Self::of(subset, port);
         let merged = Self {
@@ -81,8 +82,8 @@ impl<'a> Policy<'a> {
 }
 
 impl<'a> Policy<'a> {
-    /// With the mesh's parts where there are none. Settings of a subset for the port leave out what they do not name, also the
-    /// mesh's.
+    /// With the mesh's parts where there are none. Settings of a subset for the port leave out what they do
+    /// not name, also the mesh's.
     #[must_use]
     pub(crate) fn over_mesh(self, default: Option<&'a DefaultTrafficPolicy>) -> Self {
         let Some(default) = default else { return self };
@@ -134,8 +135,8 @@ impl MergedDestinationRule {
         }
     }
 
-    /// The TLS mode that clients use for endpoints of a port and subset: that of the subset, else that of the host. In
-    /// both, a port without a mode of its own has the one for all ports.
+    /// The TLS mode that clients use for endpoints of a port and subset: that of the subset, else that of the
+    /// host. In both, a port without a mode of its own has the one for all ports.
     #[must_use]
     pub(crate) fn endpoint_tls_mode(&self, subset: &str, port: u32) -> Option<ClientTlsMode> {
         let subset = self.subset(subset).and_then(|subset| subset.traffic_policy.as_ref());
@@ -145,16 +146,17 @@ impl MergedDestinationRule {
         })
     }
 
-    /// True if the TLS settings of a port and subset come from a BackendTLSPolicy: connections without them must not
-    /// be made.
+    /// True if the TLS settings of a port and subset come from a BackendTLSPolicy: connections without them
+    /// must not be made.
     #[must_use]
     pub(crate) fn requires_tls(&self, subset: &str, port: u32) -> bool {
         let made = self.made.as_ref().and_then(|made| Policy::of(made, port).tls);
         made.is_some() && self.policy_of(subset, port).tls == made
     }
 
-    /// The keys of consistent hashing for requests to a port and subset: the most specific place that has any.
-    /// `None` as port stands for a destination that names none, for which settings of ports do not count.
+    /// The keys of consistent hashing for requests to a port and subset: the most specific place that has
+    /// any. `None` as port stands for a destination that names none, for which settings of ports do not
+    /// count.
     #[must_use]
     pub(crate) fn consistent_hash(&self, port: Option<u32>, subset: &str) -> Option<&ConsistentHashLb> {
         let own = self.subset(subset).and_then(|subset| subset.traffic_policy.as_ref());
@@ -179,7 +181,8 @@ pub(crate) fn parts(rule: &DestinationRule) -> impl Iterator<Item = Part<'_>> {
     })
 }
 
-/// Whether any rule spreads requests by their content. Mostly none does, and then no host needs a result of its own for it.
+/// Whether any rule spreads requests by their content. Mostly none does, and then no host needs a result of
+/// its own for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AnyConsistentHash;
 
@@ -193,8 +196,8 @@ impl Query for AnyConsistentHash {
     }
 }
 
-/// The policy of a written rule over one made of a BackendTLSPolicy: each field that is written wins as a whole,
-/// settings of ports field by field (Istio 1.31).
+/// The policy of a written rule over one made of a BackendTLSPolicy: each field that is written wins as a
+/// whole, settings of ports field by field (Istio 1.31).
 pub(super) fn over_made(written: TrafficPolicy, made: &TrafficPolicy) -> TrafficPolicy {
     let mut ports = written.port_level_settings;
     for below in &made.port_level_settings {

@@ -1,4 +1,5 @@
-//! RequestAuthentication: tokens are checked where there are any. Whether there must be one is for AuthorizationPolicies.
+//! RequestAuthentication: tokens are validated if present. AuthorizationPolicies decide if a token is
+//! required.
 
 use super::Subject;
 use crate::engine::{Cx, reference};
@@ -24,23 +25,23 @@ pub(super) const FILTER: &str = "envoy.filters.http.jwt_authn";
 /// Where the claims are in the metadata of a request.
 pub(super) const PAYLOAD: &str = "payload";
 
-/// How long keys may take to come, and how long they are kept.
+/// Timeout of a JWKS fetch, and lifetime of fetched keys.
 const FETCH: Duration = Duration { seconds: 5, nanos: 0 };
 const KEEP: Duration = Duration { seconds: 300, nanos: 0 };
 
-/// A key set by which no token is good: a point of the curve P-256 whose private half nobody can know. Its x is the SHA-256 of the
-/// text `Pilotfish: a key that nobody has, 0`, so it was not made from a private half; its y is the smaller one of the two
-/// that belong to it.
+/// A key set with which no token is valid: a point of the curve P-256 whose private key nobody can know. Its
+/// x is the SHA-256 of the text `Pilotfish: a key that nobody has, 0`, so it was not derived from a private
+/// key; its y is the smaller one of the two possible values.
 const NOBODYS_KEY: &str = concat!(
     r#"{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","use":"sig","#,
     r#""x":"DEN6v5rfw1siaPzRBxHB6apvtnqttWFtOrevhb2WLYg","y":"LMhbD_zU5-lGBVeeerrPo36gHCvMOBh5bcWsErZ2Nzs"}]}"#
 );
 
-/// The filter that checks the tokens of a subject, and the policies that it comes from.
+/// Returns the filter that validates the tokens of a subject, and the policies that it comes from.
 pub(super) fn of(cx: &Cx<'_>, subject: &Subject) -> (Option<HttpFilter>, Vec<Origin>) {
     let mut policies = subject.policies::<RequestAuthentication>(cx);
     let root = cx.mesh().root_namespace.clone();
-    // Of two rules for one issuer, that of the own namespace comes first.
+    // Of two rules for one issuer, that of the own namespace takes precedence.
     policies.sort_by_key(|policy| policy.namespace() == root.as_str());
     let unreadable = JwtRule { closed: true, ..JwtRule::default() };
     let closed = policies.iter().any(|policy| policy.closed);
@@ -110,18 +111,18 @@ fn provider(cx: &Cx<'_>, rule: &JwtRule, policy: &Namespace, subject: &Subject) 
                 ..Default::default()
             })
             .collect(),
-        // Routes of gateways may match claims, so the route is chosen again.
+        // Routes of gateways may match claims, so the route is selected again.
         clear_route_cache: subject.is_gateway,
         jwks_source_specifier: Some(keys(cx, rule, policy, &subject.namespace)),
         ..Default::default()
     }
 }
 
-/// The keys: written in the rule, or fetched by the proxy from a service of the mesh that the policy's namespace sees. Keys of an
-/// address that no service has, or several have, cannot be had here: a key that nobody has stands in, so that every token of the issuer
-/// is refused.
+/// Returns the keys: inline in the rule, or fetched by the proxy from a mesh service that the policy's
+/// namespace sees. If no service or several services have the address, a key that nobody has is used, so that
+/// every token of the issuer is rejected.
 fn keys(cx: &Cx<'_>, rule: &JwtRule, policy: &Namespace, proxies: &Namespace) -> JwksSourceSpecifier {
-    // Envoy refuses a set without keys, which refuses every token, too.
+    // Envoy rejects an empty key set as configuration. The substitute rejects every token, too.
     if rule.closed || is_empty_set(&rule.jwks) {
         return inline(NOBODYS_KEY.to_owned());
     }
@@ -172,8 +173,9 @@ fn address_of(uri: &str) -> Option<(&str, u32)> {
     }
 }
 
-/// A token is optional, but one that is there must be valid. With several issuers one valid token is enough, since they may read
-/// it from the same place; but for those whose rule cannot be used: a valid token makes up for none of theirs.
+/// Returns the requirement: a token is optional, but a present one must be valid. With several issuers one
+/// valid token is enough, because they may read it from the same place. This does not apply to issuers with
+/// an unusable rule, whose tokens always fail.
 fn requirement(rules: &[&JwtRule]) -> JwtRequirement {
     let (closed, usable): (Vec<usize>, Vec<usize>) = (0..rules.len()).partition(|index| rules[*index].closed);
     let of_usable = match usable.as_slice() {

@@ -1,4 +1,4 @@
-//! Who may send requests to a workload: AuthorizationPolicy and RequestAuthentication as filters.
+//! Access control of workloads: AuthorizationPolicy and RequestAuthentication as filters.
 //!
 //! ```text
 //! Subject (namespace, labels) ─▶ policies that select it ─▶ FiltersFor: for requests and for streams
@@ -30,13 +30,11 @@ pub(crate) struct FiltersFor(pub Subject);
 pub(crate) struct Filters {
     /// External authorization of requests (`CUSTOM`).
     pub external_http: Vec<HttpFilter>,
-    /// Checks tokens.
+    /// Validation of JWTs, if any RequestAuthentication applies.
     pub authenticate: Option<HttpFilter>,
-    /// RBAC of requests.
     pub decide_http: Vec<HttpFilter>,
     /// External authorization of connections (`CUSTOM`).
     pub external_tcp: Vec<Filter>,
-    /// RBAC of connections.
     pub decide_tcp: Vec<Filter>,
     pub provenance: Vec<Origin>,
 }

@@ -1,21 +1,22 @@
-//! Which policies concern a workload: those of the root namespace and of its own that select it.
+//! Selection of the policies of a workload: those of the root namespace and of its own namespace that match
+//! it.
 
 use crate::engine::Cx;
 use crate::policy::attachment::{Policy, concerns};
 use pilotfish_model::{Labels, Namespace, Typed};
 
-/// The workload that policies are about.
+/// The workload to which policies apply.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Subject {
     pub namespace: Namespace,
-    /// Its labels, as far as selectors name them.
+    /// The labels that selectors use.
     pub labels: Labels,
-    /// Whether it is a gateway.
     pub is_gateway: bool,
 }
 
 impl Subject {
-    /// The policies of a kind that concern the workload: of the root namespace, then of its own, each the oldest first.
+    /// The policies of a kind that concern the workload: of the root namespace, then of its own, each the
+    /// oldest first.
     pub(super) fn policies<T: Policy>(&self, cx: &Cx<'_>) -> Vec<Typed<T>> {
         let root: Namespace = cx.mesh().root_namespace.as_str().into();
         let mut out = self.selected::<T>(cx, &root);

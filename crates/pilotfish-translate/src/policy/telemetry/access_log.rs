@@ -1,4 +1,4 @@
-//! Access logs: where connections and requests are logged, by Telemetry, else by the mesh settings.
+//! Access logs of connections and requests, configured by Telemetry, or else by the mesh settings.
 
 use super::format;
 use crate::engine::Cx;
@@ -23,15 +23,15 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The access logs of one side of a proxy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AccessLogs {
-    /// Of requests.
+    /// Access logs of requests.
     pub http: Vec<AccessLog>,
-    /// Of connections.
+    /// Access logs of connections.
     pub tcp: Vec<AccessLog>,
-    /// Of connections that no filter chain takes.
+    /// Access logs of connections without a matching filter chain.
     pub listener: Vec<AccessLog>,
 }
 
-/// What the metadata exchange knows of the peers, for logs that are sent somewhere.
+/// Filter state of the metadata exchange about the peers, for access logs that are sent to a service.
 const PEERS: [&str; 2] = ["upstream_peer", "downstream_peer"];
 /// As above, with the names of older proxies.
 const PEERS_OF_ALL_VERSIONS: [&str; 6] = [
@@ -75,14 +75,15 @@ pub(crate) fn of(cx: &Cx<'_>, telemetries: &[Typed<Telemetry>], role: WorkloadMo
     AccessLogs { http: filtered(false), tcp: filtered(false), listener }
 }
 
-/// What is decided about one provider.
+/// Settings of one provider, merged from Telemetries.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Choice {
     disabled: bool,
     filter: Option<LogFilter>,
 }
 
-/// The providers that log, by name. An object that names providers for the role replaces those of objects before it.
+/// Returns the providers in use, by name. An object that names providers for the role replaces those of
+/// objects before it.
 fn choose(
     telemetries: &[Typed<Telemetry>],
     mesh: &MeshConfig,
@@ -143,7 +144,7 @@ fn log(name: &str, config: Any, mut filters: Vec<AccessLogFilter>) -> AccessLog 
     }
 }
 
-/// Connections that no filter chain takes.
+/// Matches connections without a matching filter chain.
 fn no_chain() -> AccessLogFilter {
     let flags = ResponseFlagFilter { flags: vec!["NR".to_owned()] };
     AccessLogFilter { filter_specifier: Some(FilterSpecifier::ResponseFlagFilter(flags)) }
@@ -158,7 +159,8 @@ fn expression(filter: &LogFilter) -> AccessLogFilter {
     AccessLogFilter { filter_specifier: Some(FilterSpecifier::ExtensionFilter(extension)) }
 }
 
-/// The name and configuration of a provider's log; `None` when it is no log, or its service is unknown.
+/// Returns the name and configuration of a provider's log; `None` if it is no log provider, or its service is
+/// unknown.
 fn of_provider(cx: &Cx<'_>, mesh: &MeshConfig, found: &ExtensionProvider) -> Option<(&'static str, Any)> {
     let or = |written: &str, default: &str| {
         if written.is_empty() { default.to_owned() } else { written.to_owned() }
@@ -167,7 +169,7 @@ fn of_provider(cx: &Cx<'_>, mesh: &MeshConfig, found: &ExtensionProvider) -> Opt
         if written.is_empty() { PEERS.map(str::to_owned).to_vec() } else { written.to_vec() }
     };
     if let Some(file) = &found.envoy_file_access_log {
-        // The provider that every mesh has follows the mesh settings, unless it was written with a format.
+        // The built-in provider follows the mesh settings, unless it has a format of its own.
         let plain = found.name == "envoy" && file.log_format.is_none() && !file.omit_empty_values;
         let format = if plain { format::of_mesh(mesh) } else { format::of_file(file) };
         return Some((FILE, any(&file_log(&or(&file.path, "/dev/stdout"), format))));

@@ -1,4 +1,4 @@
-//! Metrics: the filter `istio.stats`, with what Telemetry objects change of its metrics. Only Istio's Envoy has it.
+//! Metrics: the filter `istio.stats` with the overrides of Telemetry objects. Requires Istio's Envoy build.
 
 use super::applicable;
 use crate::engine::Cx;
@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The name of the filter, for HTTP and for TCP.
 pub(crate) const FILTER: &str = "istio.stats";
 
-/// The configurations of the metrics filters for a proxy's listeners of a class: one for each provider that proxies report to,
-/// by name.
+/// The configurations of the metrics filters for a proxy's listeners of a class: one for each provider that
+/// proxies report to, by name.
 #[must_use]
 pub(crate) fn filters(
     cx: &Cx<'_>,
@@ -51,7 +51,7 @@ impl Role {
     }
 }
 
-/// What is changed of one provider's metrics.
+/// Overrides of one provider's metrics.
 #[derive(Debug, Default)]
 struct Provider {
     /// By role and by metric, as Telemetry names it.
@@ -61,15 +61,15 @@ struct Provider {
     interval: Option<pilotfish_config::Duration>,
 }
 
-/// What is changed of one metric.
+/// Overrides of one metric.
 #[derive(Debug, Default)]
 struct Changed {
     disabled: bool,
     tags: BTreeMap<String, TagOverride>,
 }
 
-/// All metrics settings merged, by provider. Settings without providers have those of the settings before; those of
-/// providers that are not in use at the end are dropped.
+/// Merges all metrics settings, by provider. Settings without providers apply to those of the settings
+/// before; settings of providers that end up unused are dropped.
 fn merge(metrics: &[&Metrics], mesh: &MeshConfig) -> BTreeMap<String, Provider> {
     let names = |metrics: &Metrics| -> Vec<String> {
         metrics.providers.iter().map(|provider| provider.name.clone()).collect()
@@ -101,7 +101,7 @@ impl Provider {
                 self.silent.insert(*role);
                 continue;
             }
-            // Any later setting of a metric turns the filter on again.
+            // Any later setting of a metric enables the filter again.
             self.silent.remove(role);
             for metric in selected(&selector) {
                 let changed = self.changes.entry((*role, metric)).or_default();
@@ -112,7 +112,7 @@ impl Provider {
         }
     }
 
-    /// The filter's configuration for a class of listeners; `None` when it is left out.
+    /// Returns the filter's configuration for a class of listeners; `None` if it is left out.
     fn config(&self, class: TrafficClass) -> Option<PluginConfig> {
         let inbound = class == TrafficClass::Inbound;
         let role = if inbound { Role::Server } else { Role::Client };
@@ -121,7 +121,7 @@ impl Provider {
         }
         let changes = self.changes.iter().filter(|((of, _), _)| *of == role);
         Some(PluginConfig {
-            // Clients from outside choose the host header: it is no name for a metric.
+            // External clients choose the host header, so it must not become a metric label.
             disable_host_header_fallback: class != TrafficClass::Outbound,
             tcp_reporting_duration: self.interval.and_then(|interval| interval.0.try_into().ok()),
             metrics: changes.map(|((_, metric), changed)| changed.config(metric)).collect(),
@@ -149,7 +149,7 @@ fn is_all(selector: &MetricSelector) -> bool {
     selector.custom_metric.is_none() && matches!(selector.metric, None | Some(IstioMetric::AllMetrics))
 }
 
-/// The metrics that a selector stands for, as Telemetry names them.
+/// Returns the metrics of a selector, by their Telemetry names.
 fn selected(selector: &MetricSelector) -> Vec<String> {
     if let Some(custom) = &selector.custom_metric {
         return vec![custom.clone()];
@@ -159,12 +159,12 @@ fn selected(selector: &MetricSelector) -> Vec<String> {
     chosen.map(|(_, written, _)| (*written).to_owned()).collect()
 }
 
-/// The name under which the filter knows a metric.
+/// Returns the filter's name for a metric.
 fn reported_name(written: &str) -> &str {
     NAMES.iter().find(|(_, name, _)| *name == written).map_or(written, |(_, _, reported)| reported)
 }
 
-/// Istio's metrics: as Telemetry and as Prometheus name them.
+/// Istio's metrics, with their names in Telemetry and in Prometheus.
 const NAMES: [(IstioMetric, &str, &str); 10] = [
     (IstioMetric::RequestCount, "REQUEST_COUNT", "requests_total"),
     (IstioMetric::RequestDuration, "REQUEST_DURATION", "request_duration_milliseconds"),

@@ -1,9 +1,10 @@
-//! Telemetry: which Telemetry objects apply to a proxy, and the access logs, metrics and traces that they configure.
+//! Telemetry: which Telemetry objects apply to a proxy, and the access logs, metrics and traces that they
+//! configure.
 //!
 //! ```text
 //! Telemetry of the root namespace ─▶ of the proxy's namespace ─▶ those that select the proxy
 //! ```
-//! Later ones override earlier ones. Of several objects for a whole namespace the oldest counts.
+//! Later ones override earlier ones. Of several objects for a whole namespace, the oldest is used.
 
 pub(crate) mod access_log;
 mod format;
@@ -15,7 +16,8 @@ use crate::policy::attachment::{Policy, concerns};
 use pilotfish_config::telemetry::Telemetry;
 use pilotfish_model::{LabelMap, Namespace, Typed};
 
-/// The Telemetry objects that concern proxies of a namespace with these labels, in the order in which they override each other.
+/// Returns the Telemetry objects for proxies of a namespace with these labels; later ones override earlier
+/// ones.
 #[must_use]
 pub(crate) fn applicable(cx: &Cx<'_>, namespace: &Namespace, labels: &LabelMap) -> Vec<Typed<Telemetry>> {
     let root: Namespace = cx.mesh().root_namespace.as_str().into();
@@ -25,7 +27,7 @@ pub(crate) fn applicable(cx: &Cx<'_>, namespace: &Namespace, labels: &LabelMap) 
     if *namespace != root {
         found.extend(own.whole.iter().cloned());
     }
-    // Of those that select the proxy the oldest counts, too.
+    // If several select the proxy, the oldest one is used.
     let selecting = own.selecting.iter().find(|telemetry| concerns(telemetry, namespace, labels));
     found.extend(selecting.cloned());
     found
@@ -37,9 +39,9 @@ struct TelemetriesIn(Namespace);
 
 #[derive(Debug, Default, PartialEq)]
 struct Telemetries {
-    /// The one for all proxies of the namespace.
+    /// The object for all proxies of the namespace.
     whole: Option<Typed<Telemetry>>,
-    /// Those for some, by selector or because they are attached to them, the oldest first.
+    /// Objects with selectors or target references, the oldest first.
     selecting: Vec<Typed<Telemetry>>,
 }
 

@@ -1,4 +1,5 @@
-//! WasmPlugins: which ones a listener has, as filters whose configuration the proxy subscribes to by name (ECDS).
+//! WasmPlugins: which ones a listener has, as filters whose configuration the proxy subscribes to by name
+//! (ECDS).
 
 mod resource;
 
@@ -41,7 +42,8 @@ pub(crate) struct Traffic {
 }
 
 impl Plugins {
-    /// The plugins of a proxy: of the root namespace, then of its own; of each phase, those with the highest priority first.
+    /// The plugins of a proxy: of the root namespace, then of its own; of each phase, those with the highest
+    /// priority first.
     #[must_use]
     pub(crate) fn of(cx: &Cx<'_>, namespace: &Namespace, labels: &LabelMap, support: WasmSupport) -> Self {
         let root: Namespace = cx.mesh().root_namespace.as_str().into();
@@ -180,7 +182,8 @@ fn network_filter(plugin: &Typed<WasmPlugin>) -> Filter {
     }
 }
 
-/// Over the same stream as everything else. RBAC is what the agent puts in place of a module that it cannot fetch.
+/// Over the same stream as everything else. RBAC is what the agent puts in place of a module that it cannot
+/// fetch.
 fn discovery(kinds: [&str; 2]) -> ExtensionConfigSource {
     ExtensionConfigSource {
         config_source: Some(ConfigSource {

@@ -1,5 +1,5 @@
-//! The configuration of a plugin's filter: where the module is, and its settings. Istio's agent, which stands between, fetches
-//! the module and puts a local file in its place.
+//! The configuration of a plugin's filter: where the module is, and its settings. Istio's agent, which stands
+//! between, fetches the module and puts a local file in its place.
 
 use pilotfish_config::extensions::{
     EnvValueSource, FailStrategy, PluginType, PullPolicy, VmConfig as WrittenVm, WasmPlugin,
@@ -17,7 +17,8 @@ use pilotfish_proto::envoy::extensions::wasm::v3::{
 use pilotfish_proto::{Any, Duration, PREFIX, any};
 use prost::Message;
 
-/// Start of the names of plugins' filters; namespace, name and [`NAME_SUFFIX`] follow: plugins are made into TrafficExtensions.
+/// Start of the names of plugins' filters; namespace, name and [`NAME_SUFFIX`] follow: plugins are made into
+/// TrafficExtensions.
 pub(crate) const NAME_PREFIX: &str = "extensions.istio.io/trafficextension/";
 /// End of the names of filters whose TrafficExtension is made from a WasmPlugin.
 pub(crate) const NAME_SUFFIX: &str = "~istio-translated-wasmplugin";
@@ -31,7 +32,8 @@ pub(super) fn name_of(plugin: &Typed<WasmPlugin>) -> String {
     format!("{NAME_PREFIX}{}.{}{NAME_SUFFIX}", plugin.namespace(), plugin.name())
 }
 
-/// The configuration of a plugin's filter. `pull_secret`: the Docker configuration by which the agent may fetch the image.
+/// The configuration of a plugin's filter. `pull_secret`: the Docker configuration by which the agent may
+/// fetch the image.
 #[must_use]
 pub(crate) fn extension_config(
     plugin: &Typed<WasmPlugin>,

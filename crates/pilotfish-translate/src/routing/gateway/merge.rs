@@ -11,9 +11,9 @@ use std::sync::Arc;
 /// The servers of a router.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct MergedGateways {
-    /// By port, protocol and address, in the order in which they came.
+    /// By port, protocol and address, in the order of precedence.
     pub ports: Vec<PortServers>,
-    /// Those that route requests, by the name of their route configuration.
+    /// Servers that route requests, by the name of their route configuration.
     pub by_route: BTreeMap<Arc<str>, Vec<Arc<MergedServer>>>,
 }
 
@@ -28,12 +28,11 @@ pub(crate) struct PortServers {
     pub bind: Arc<str>,
     /// The route configuration that plain HTTP servers share; empty for others.
     pub route: Arc<str>,
-    /// In the order in which they came.
+    /// In the order of precedence.
     pub servers: Vec<Arc<MergedServer>>,
 }
 
 impl PortServers {
-    /// The protocol.
     #[must_use]
     pub(crate) fn protocol(&self) -> Protocol {
         Protocol::parse(&self.protocol)
@@ -68,9 +67,9 @@ struct Merging {
     out: MergedGateways,
     /// Positions in `out.ports` by port, protocol and address.
     places: BTreeMap<(u32, String, Arc<str>), usize>,
-    /// Ports that some server has.
+    /// Ports with a server.
     taken: BTreeSet<u32>,
-    /// The position of the plain server that was first on a port.
+    /// Position of the first server of a port, if it is plain.
     plain: BTreeMap<u32, usize>,
     /// The addresses of a port that has TLS servers, of all servers but its first.
     tls_binds: BTreeMap<u32, BTreeSet<Arc<str>>>,
@@ -102,7 +101,7 @@ impl Merging {
         }
     }
 
-    /// Adds a server, unless an older one is in its way.
+    /// Adds a server, unless it conflicts with an older one.
     fn add(&mut self, port: u32, server: MergedServer) {
         let bind: Arc<str> = server.spec.bind.as_str().into();
         if server.spec.tls.is_some() && self.has_tls_host(port, &bind, &server.hosts) {
@@ -118,7 +117,8 @@ impl Merging {
         }
     }
 
-    /// Whether some of the hosts is there already; if none is, they are noted.
+    /// Returns true if some of the hosts already has a TLS server at the port and address; otherwise records
+    /// the hosts.
     fn has_tls_host(&mut self, port: u32, bind: &Arc<str>, hosts: &[ServerHost]) -> bool {
         let known = self.tls_hosts.entry(port).or_default();
         let duplicate = hosts.iter().any(|host| known.get(host) == Some(bind));
@@ -138,7 +138,8 @@ impl Merging {
         self.push(port, bind, server);
     }
 
-    /// Beside a plain server: only plain HTTP beside plain HTTP, or another address.
+    /// Adds a server to a port that starts with a plain one: plain HTTP beside plain HTTP, or another
+    /// address.
     fn add_to_plain(&mut self, first: usize, port: u32, bind: &Arc<str>, server: &Arc<MergedServer>) {
         let Some(current) = self.out.ports.get_mut(first) else { return };
         if current.bind == *bind {
@@ -154,7 +155,8 @@ impl Merging {
         self.out.by_route.entry(server.route.clone()).or_default().push(server.clone());
     }
 
-    /// Beside a TLS server: others that SNI distinguishes, one plain server for what is not TLS, or another address.
+    /// Adds a server to a port that starts with a TLS one: TLS servers that SNI distinguishes, one plain
+    /// server for traffic without TLS, or another address.
     fn add_to_tls(&mut self, port: u32, bind: &Arc<str>, server: &Arc<MergedServer>) {
         let binds = self.tls_binds.entry(port).or_default();
         if server.spec.tls.is_none() && binds.contains(bind) {

@@ -1,4 +1,4 @@
-//! Gateways: what routers listen on.
+//! Gateways: servers of routers.
 //!
 //! ```text
 //! Gateway  ┐
@@ -7,9 +7,9 @@
 //! (Gateway API)
 //! ```
 //!
-//! A router has the gateways whose selector fits its labels, or (Gateway API) whose Service leads to it. Their servers are
-//! merged by port: several plain HTTP servers share a listener and a route, TLS servers are distinguished by SNI, and what cannot
-//! live together with an older server is left out.
+//! A router has the gateways whose selector matches its labels, or (Gateway API) whose Service selects it.
+//! Their servers are merged by port: several plain HTTP servers share a listener and a route, TLS servers are
+//! distinguished by SNI, and servers that conflict with older ones are left out.
 
 mod index;
 mod merge;

@@ -67,8 +67,9 @@ impl RouterGateways {
         Self { gateways, reached: all.into() }
     }
 
-    /// The ports of the router on which a server listens. Gateways of the Gateway API belong to Services, so that without
-    /// a port of one there is nothing; for others, the first Service with that port decides, or the number stands for itself.
+    /// The ports of the router on which a server listens. Gateways of the Gateway API belong to Services, so
+    /// that without a port of one there is nothing; for others, the first Service with that port decides, or
+    /// the number stands for itself.
     #[must_use]
     pub(super) fn ports(&self, number: u32, selection: Option<&[ServiceKey]>) -> Vec<u32> {
         let mut reached = self.reached.iter().filter(|reached| reached.port == number);
@@ -82,8 +83,8 @@ impl RouterGateways {
     }
 }
 
-/// The gateways of a router that may share it. Behind a Gateway whose routers its controller makes, those of Istio's own kind count
-/// only from the namespaces of such Gateways.
+/// The gateways of a router that may share it. Behind a Gateway whose routers its controller makes, those of
+/// Istio's own kind count only from the namespaces of such Gateways.
 fn strictly_merged(headers: &[&GatewayHeader]) -> Arc<[GatewayId]> {
     let managed: BTreeSet<&Namespace> =
         headers.iter().filter(|header| header.is_managed).map(|header| &header.id.namespace).collect();

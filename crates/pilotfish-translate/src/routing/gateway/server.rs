@@ -5,19 +5,19 @@ use pilotfish_config::networking::{Port, Server, ServerTlsMode, ServerTlsSetting
 use pilotfish_model::{Namespace, Origin, Protocol};
 use std::sync::Arc;
 
-/// The list of a VirtualService's routes that a server takes.
+/// The list of a VirtualService's routes that applies to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServerRoutes {
-    /// `http`: plain HTTP, or HTTPS that ends at the server.
+    /// `http`: plain HTTP, or HTTPS that is terminated by the server.
     Http,
-    /// `tls`: connections that pass through by their SNI.
+    /// `tls`: connections that are passed through by their SNI.
     Tls,
     /// `tcp`: all other connections.
     Tcp,
 }
 
 impl ServerRoutes {
-    /// The routes for a server; `None` where it takes none (AUTO_PASSTHROUGH).
+    /// Returns the list for a server; `None` for AUTO_PASSTHROUGH, which has no routes.
     #[must_use]
     pub(crate) fn of(port: &Port, tls: Option<&ServerTlsSettings>) -> Option<Self> {
         let protocol = Protocol::parse(&port.protocol);
@@ -31,7 +31,7 @@ impl ServerRoutes {
     }
 }
 
-/// A server with what is known of it after merging.
+/// A server after merging.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MergedServer {
     /// Its gateway as `namespace/name`.
@@ -56,26 +56,27 @@ impl MergedServer {
         Protocol::parse(&self.port.protocol)
     }
 
-    /// Whether connections pass through with their TLS.
+    /// Returns true if connections are passed through without ending TLS.
     #[must_use]
     pub(crate) fn passes_through(&self) -> bool {
         let mode = self.spec.tls.as_ref().map(|tls| tls.mode);
         matches!(mode, Some(ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough))
     }
 
-    /// Whether it terminates or passes TLS; not plain HTTP with a redirect to TLS.
+    /// Returns true if the server terminates TLS or passes it through; false for plain HTTP with a redirect
+    /// to HTTPS.
     #[must_use]
     pub(crate) fn is_tls(&self) -> bool {
         self.spec.tls.is_some() && !self.protocol().is_http()
     }
 
-    /// Whether it routes requests: plain HTTP, or HTTPS that ends here.
+    /// Returns true if the server routes requests: plain HTTP, or HTTPS that is terminated here.
     #[must_use]
     pub(crate) fn is_http(&self) -> bool {
         ServerRoutes::of(&self.port, self.spec.tls.as_ref()) == Some(ServerRoutes::Http)
     }
 
-    /// Whether plain requests are sent to HTTPS.
+    /// Returns true if plain HTTP requests are redirected to HTTPS.
     #[must_use]
     pub(crate) fn redirects(&self) -> bool {
         self.spec.tls.as_ref().is_some_and(|tls| tls.https_redirect)

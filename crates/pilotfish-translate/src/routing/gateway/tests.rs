@@ -18,7 +18,8 @@ fn world(servers: &[&str]) -> Arc<World> {
     world_of(objects)
 }
 
-/// The listeners of a router with all gateways: port, address and protocol with the gateways that are there, and the routes.
+/// The listeners of a router with all gateways: port, address and protocol with the gateways that are there,
+/// and the routes.
 fn merged(servers: &[&str]) -> (Vec<String>, Vec<String>) {
     let world = world(servers);
     let ids: Vec<GatewayId> = evaluate(&world, &AllGateways).iter().map(|header| header.id.clone()).collect();

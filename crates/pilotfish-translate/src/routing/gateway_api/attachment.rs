@@ -92,7 +92,8 @@ impl Attachment {
     }
 }
 
-/// What a route of a kind is attached to, in order of gateways. What does not accept it or is not served is left out.
+/// What a route of a kind is attached to, in order of gateways. What does not accept it or is not served is
+/// left out.
 pub(super) fn of(
     cx: &Cx<'_>,
     kind: Kind,
@@ -108,7 +109,8 @@ pub(super) fn of(
     out
 }
 
-/// The outcome of each parent of a route. Parents of other controllers, and Gateways that are not there, are left out.
+/// The outcome of each parent of a route. Parents of other controllers, and Gateways that are not there, are
+/// left out.
 pub(super) fn bindings(
     cx: &Cx<'_>,
     kind: Kind,

@@ -10,11 +10,12 @@ use std::sync::Arc;
 /// The group of ServiceImports.
 const MULTI_CLUSTER: &str = "multicluster.x-k8s.io";
 
-/// What makes the whole route useless: a Service without a port, a host name where a name belongs, a filter that there is not.
+/// Problem that invalidates the whole route: a Service without a port, a host name in place of a name, a
+/// filter that does not exist.
 #[derive(Debug)]
 pub(super) struct Malformed(pub(super) Problem);
 
-/// What is wrong with a reference, or with a rule: the reason in one word, and a message.
+/// Problem of a reference or a rule: the reason, as in a status condition, and a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     pub(super) reason: &'static str,
@@ -25,7 +26,7 @@ pub(super) struct Problem {
 enum Unusable {
     /// Requests for it are answered with an error.
     Alone(Problem),
-    /// The whole route goes with it.
+    /// The whole route is invalid.
     Route(Problem),
 }
 
@@ -34,23 +35,23 @@ impl Problem {
         Self { reason, message: message.into() }
     }
 
-    /// A filter that is not known, or not there.
+    /// A filter that is unknown or does not exist.
     pub(super) fn filter(message: impl Into<String>) -> Self {
         Self::new("InvalidFilter", message)
     }
 }
 
-/// Who refers to a backend.
+/// Route that refers to a backend.
 #[derive(Clone, Copy)]
 pub(super) struct Referrer<'a> {
     /// The kind of route.
     pub(super) kind: Kind,
     pub(super) namespace: &'a Namespace,
-    /// Whether backends of other namespaces must be granted: not to routes of sidecars.
+    /// True if backends in other namespaces need a ReferenceGrant; routes of sidecars need none.
     pub(super) needs_grant: bool,
 }
 
-/// A backend that outlives the object which names it.
+/// A backend reference that does not borrow from its object.
 pub(super) struct BackendView {
     group: String,
     kind: String,
@@ -75,8 +76,8 @@ where
     }
 }
 
-/// The destination of a backend. One that must not be referred to, or of an unknown kind, is a destination without host: requests for
-/// it are answered with an error. A Service that is not there keeps its name.
+/// Returns the destination of a backend. Without permission, or with an unknown kind, it is a destination
+/// without host, so that requests for it are answered with an error. A missing Service keeps its name.
 pub(super) fn destination(
     cx: &Cx<'_>,
     backend: &BackendView,
@@ -89,7 +90,7 @@ pub(super) fn destination(
     }
 }
 
-/// What is wrong with a backend, also when it is only that nothing is there.
+/// Returns the problem of a backend, including a missing Service.
 pub(super) fn problem(cx: &Cx<'_>, backend: &BackendView, referrer: Referrer<'_>) -> Option<Problem> {
     match present(cx, backend, referrer) {
         Ok(destination) => without_port(cx, backend, referrer, &destination),
@@ -114,7 +115,7 @@ fn without_port(
     (!services.iter().any(takes)).then(|| Problem::new("BackendNotFound", message))
 }
 
-/// The destination of a backend that may be referred to and is there.
+/// Returns the destination of a backend that is permitted and exists.
 pub(super) fn present(
     cx: &Cx<'_>,
     backend: &BackendView,
@@ -178,7 +179,7 @@ fn resolve(cx: &Cx<'_>, backend: &BackendView, referrer: Referrer<'_>) -> Result
     }
 }
 
-/// Weights of several backends; a lone one needs none.
+/// Returns the weights of several backends; a single backend needs none.
 pub(super) fn weights(backends: &[u32]) -> Vec<i32> {
     match backends {
         [_] => vec![0],
@@ -186,7 +187,7 @@ pub(super) fn weights(backends: &[u32]) -> Vec<i32> {
     }
 }
 
-/// Where connections go; to nothing where no backend has a weight.
+/// Returns the destinations of connections; none if no backend has a weight.
 pub(super) fn stream_destinations(
     cx: &Cx<'_>,
     backends: &[BackendRef],

@@ -133,8 +133,9 @@ fn rewrite(filter: &UrlRewriteFilter) -> Option<HttpRewrite> {
     (out != HttpRewrite::default()).then_some(out)
 }
 
-/// `None` for a share of nothing, and in an HTTPRoute for a backend that cannot be used or is not there: the route is served
-/// without this mirror, and its status says why. A GRPCRoute with such a mirror is not served.
+/// `None` for a share of nothing, and in an HTTPRoute for a backend that cannot be used or is not there: the
+/// route is served without this mirror, and its status says why. A GRPCRoute with such a mirror is not
+/// served.
 fn mirror(
     cx: &Cx<'_>,
     filter: &RequestMirrorFilter,

@@ -1,10 +1,11 @@
-//! ReferenceGrants: who may refer to objects of another namespace.
+//! ReferenceGrants: permissions to refer to objects of another namespace.
 
 use crate::engine::Cx;
 use pilotfish_config::gateway_api::{GROUP, ReferenceGrant};
 use pilotfish_model::Namespace;
 
-/// Whether objects of a kind of the Gateway API in namespace `from` may refer to an object in namespace `to`.
+/// Returns true if objects of a Gateway API kind in namespace `from` may refer to an object in namespace
+/// `to`: it is the same namespace, or a ReferenceGrant permits it.
 pub(crate) fn allows(
     cx: &Cx<'_>,
     (kind, from): (&str, &Namespace),

@@ -1,4 +1,4 @@
-//! GRPCRoute: what its rules have of their own.
+//! GRPCRoute: conversion of its rules.
 
 use super::backends::{Malformed, Problem};
 use super::request_rules::{RequestRule, RuleParts, values};

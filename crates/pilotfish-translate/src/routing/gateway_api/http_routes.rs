@@ -1,4 +1,4 @@
-//! HTTPRoute: what its rules have of their own.
+//! HTTPRoute: conversion of its rules.
 
 use super::backends::Malformed;
 use super::request_rules::{RequestRule, RuleParts, values};
@@ -29,7 +29,7 @@ impl RequestRule for HttpRouteRule {
     }
 }
 
-/// Connection errors are retried in any case, then the codes that are listed.
+/// Connection errors are always retried, in addition to the listed codes.
 fn retries(retry: &HttpRouteRetry) -> HttpRetry {
     let attempts = retry.attempts.unwrap_or(2);
     let codes = retry.codes.iter().map(ToString::to_string);

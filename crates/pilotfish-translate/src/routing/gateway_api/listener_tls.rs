@@ -1,7 +1,8 @@
-//! How a listener of a Gateway ends TLS, or passes it on: its certificates, and the authorities that clients are checked by.
+//! How a listener of a Gateway ends TLS, or passes it on: its certificates, and the authorities that clients
+//! are checked by.
 //!
-//! A listener whose certificate or authorities cannot be used is not served: one that is served asks of its clients what the
-//! Gateway asks of them.
+//! A listener whose certificate or authorities cannot be used is not served: one that is served asks of its
+//! clients what the Gateway asks of them.
 
 use super::listeners::Fault;
 use super::{REF_NOT_PERMITTED, grants};
@@ -21,8 +22,8 @@ const BAD_AUTHORITY: &str = "InvalidCACertificateRef";
 /// Certificates of one listener, as in Istio: one for each type of key.
 const MOST_CERTIFICATES: usize = 2;
 
-/// Sets whether clients need a certificate that the authorities know. The option of the listener counts before the mode of the
-/// validation, and then no certificate of others is taken.
+/// Sets whether clients need a certificate that the authorities know. The option of the listener counts
+/// before the mode of the validation, and then no certificate of others is taken.
 fn set_client_mode(option: &str, mode: FrontendValidationMode, out: &mut ServerTlsSettings) {
     if matches!(out.mode, ServerTlsMode::Mutual | ServerTlsMode::OptionalMutual) && !option.is_empty() {
         return;
@@ -88,7 +89,8 @@ pub(super) fn absent(protocol: &str) -> Fault {
     Fault::reference(BAD_CERTIFICATE, message)
 }
 
-/// Sets the certificates. One of two may be unusable: the other is served if it is the first of them, else the workload's.
+/// Sets the certificates. One of two may be unusable: the other is served if it is the first of them, else
+/// the workload's.
 fn certificates(
     cx: &Cx<'_>,
     object: &Typed<Gateway>,
@@ -128,8 +130,8 @@ fn certificates(
     }
 }
 
-/// How clients' certificates are checked: by the listener, else by the Gateway for its port, else for all ports. An entry for
-/// the port stands for the Gateway's default also where it demands nothing.
+/// How clients' certificates are checked: by the listener, else by the Gateway for its port, else for all
+/// ports. An entry for the port stands for the Gateway's default also where it demands nothing.
 fn client_validation<'a>(
     object: &'a Typed<Gateway>,
     listener: &Listener,
@@ -171,7 +173,8 @@ fn certificate(
     }
 }
 
-/// The name of the authorities' certificates, if they are there and the Gateway may use them. Like istiod, one reference is taken.
+/// The name of the authorities' certificates, if they are there and the Gateway may use them. Like istiod,
+/// one reference is taken.
 fn authority(
     cx: &Cx<'_>,
     object: &Typed<Gateway>,

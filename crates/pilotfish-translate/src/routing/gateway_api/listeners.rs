@@ -141,8 +141,8 @@ fn server(
     }
 }
 
-/// What is in place of a TLS listener that is not served where a listener for more hosts would get its connections, and perhaps ask
-/// less of clients: a server that refuses them.
+/// What is in place of a TLS listener that is not served where a listener for more hosts would get its
+/// connections, and perhaps ask less of clients: a server that refuses them.
 pub(super) fn refusing(cx: &Cx<'_>, object: &Typed<Gateway>, listener: &Listener) -> Option<Server> {
     let is_tls = |listener: &Listener| matches!(listener.protocol.as_str(), "HTTPS" | "TLS");
     let takes_over = |other: &Listener| {

@@ -1,4 +1,5 @@
-//! The parts of virtual services that one route object makes: for each listener or Service that it is attached to, and each host.
+//! The parts of virtual services that one route object makes: for each listener or Service that it is
+//! attached to, and each host.
 
 use super::attachment::{self, Attached, Attachment};
 use super::backends::{Malformed, Referrer};
@@ -13,11 +14,13 @@ use std::sync::Arc;
 /// Routes of one route object behind one gateway.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Part {
-    /// The name of the virtual service that it belongs to. Parts of several HTTPRoutes and GRPCRoutes may have one.
+    /// The name of the virtual service that it belongs to. Parts of several HTTPRoutes and GRPCRoutes may
+    /// have one.
     pub(super) name: Arc<str>,
     /// The namespace of the route.
     pub(super) namespace: Namespace,
-    /// One for requests; streams have all hosts of their route in one part, because they are one filter chain.
+    /// One for requests; streams have all hosts of their route in one part, because they are one filter
+    /// chain.
     pub(super) hosts: Vec<String>,
     /// The gateway as `namespace/name`, or `mesh`.
     pub(super) gateway: Arc<str>,
@@ -178,7 +181,8 @@ fn part(key: &ObjectKey, created: i64, provenance: Origin) -> Part {
     }
 }
 
-/// The part for some hosts of an attachment. A route for the Service of another namespace is for its own namespace alone.
+/// The part for some hosts of an attachment. A route for the Service of another namespace is for its own
+/// namespace alone.
 fn bound(base: &Part, attachment: &Attachment, hosts: Vec<String>, name: String) -> Part {
     let foreign = attachment.service.as_ref().is_some_and(|service| service.namespace != base.namespace);
     Part {

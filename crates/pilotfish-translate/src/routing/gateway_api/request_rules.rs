@@ -65,7 +65,8 @@ macro_rules! request_route {
 request_route!(Route, HttpRouteRule);
 request_route!(GrpcRoute, GrpcRouteRule);
 
-/// The routes of an object. One rule that cannot be read costs the whole object: what is left would not be what was meant.
+/// The routes of an object. One rule that cannot be read costs the whole object: what is left would not be
+/// what was meant.
 pub(super) fn routes<T: RequestRoute>(
     cx: &Cx<'_>,
     object: &Typed<T>,
@@ -88,8 +89,8 @@ pub(super) fn routes<T: RequestRoute>(
     Ok(out)
 }
 
-/// True if a redirect changes neither scheme, host nor port, and leaves the path of some match as it is: clients would
-/// follow it until they give up. The host is the same if it is the only one of the route.
+/// True if a redirect changes neither scheme, host nor port, and leaves the path of some match as it is:
+/// clients would follow it until they give up. The host is the same if it is the only one of the route.
 fn leads_back(to: &HttpRedirect, hostnames: &[String], requests: &[HttpMatchRequest]) -> bool {
     let is_own = |host: &String| host.eq_ignore_ascii_case(&to.authority);
     let keeps_host = to.authority.is_empty() || !hostnames.is_empty() && hostnames.iter().all(is_own);

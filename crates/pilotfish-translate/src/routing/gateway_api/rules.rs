@@ -1,4 +1,4 @@
-//! The virtual services of the Gateway API: the parts of all routes, those for one listener and host as one.
+//! Virtual services of the Gateway API: the parts of all routes, merged by listener and host.
 
 use super::parts::{Part, RouteParts};
 use super::sort::sort;
@@ -44,7 +44,7 @@ fn keys<T: KindSpec>(cx: &Cx<'_>) -> Vec<ObjectKey> {
     objects.iter().map(|object| object.key().clone()).collect()
 }
 
-/// One virtual service of parts with one name; it is where the oldest of them is.
+/// Merges parts with one name into a virtual service. Its namespace and name are those of the oldest part.
 fn merged(source: Kind, mut parts: Vec<Part>) -> Option<(VirtualServiceHeader, VirtualServiceIr)> {
     parts.sort_by_key(|part| part.created);
     let first = parts.first()?;

@@ -4,8 +4,9 @@ use pilotfish_config::StringMatch;
 use pilotfish_config::networking::{HttpMatchRequest, HttpRoute};
 use std::cmp::{Ordering, Reverse};
 
-/// Sorts routes: exact paths, then prefixes, then regular expressions; longer ones first; then those with a method, with more headers,
-/// with more query parameters. Else the order of the objects and rules stays. A route without conditions comes last.
+/// Sorts routes: exact paths, then prefixes, then regular expressions; longer ones first; then those with a
+/// method, with more headers, with more query parameters. Otherwise the order of objects and rules is kept. A
+/// route without conditions is last.
 pub(super) fn sort(routes: &mut [HttpRoute]) {
     routes.sort_by(|a, b| match (a.r#match.first(), b.r#match.first()) {
         (Some(a), Some(b)) => rank(a).cmp(&rank(b)),

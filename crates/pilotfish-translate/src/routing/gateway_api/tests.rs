@@ -192,7 +192,8 @@ fn made(world: &Arc<World>) -> Vec<String> {
     evaluate(world, &ApiVirtualServices).values().map(of).collect()
 }
 
-/// A world of lines of YAML, with the Services `web` and `api` of namespace `edge`, and `spy` of namespace `intel`.
+/// A world of lines of YAML, with the Services `web` and `api` of namespace `edge`, and `spy` of namespace
+/// `intel`.
 fn with_services(text: &str) -> Arc<World> {
     let services = [("web", "edge"), ("api", "edge"), ("spy", "intel")];
     let services = services.map(|(name, namespace)| crate::testing::service(name, namespace).update());

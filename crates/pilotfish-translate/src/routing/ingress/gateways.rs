@@ -36,7 +36,8 @@ impl Query for IngressGateways {
     }
 }
 
-/// The routers that serve Ingresses: by the mesh's selector, else named as its Service, else those of the usual installation.
+/// The routers that serve Ingresses: by the mesh's selector, else named as its Service, else those of the
+/// usual installation.
 pub(super) fn selector(mesh: &MeshConfig) -> BTreeMap<String, String> {
     let value = match (mesh.ingress_selector.as_str(), mesh.ingress_service.as_str()) {
         ("", "" | "istio-ingressgateway") => "ingressgateway",

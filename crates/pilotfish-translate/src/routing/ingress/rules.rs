@@ -29,7 +29,7 @@ impl Query for IngressVirtualServices {
             }
         }
         let finished = by_host.into_values().map(|(header, mut rule)| {
-            // Stable: of paths of one length, the older Ingress comes first.
+            // The sort is stable: of paths with equal length, the older Ingress comes first.
             rule.http.sort_by_key(|route| {
                 let (length, exact) = path_length(&route.whole());
                 (Reverse(length), !exact)
@@ -123,7 +123,7 @@ fn route(cx: &Cx<'_>, namespace: &Namespace, path: &HttpIngressPath) -> Option<H
     })
 }
 
-/// The number of a TCP port that is named; of an alias, of what is behind it.
+/// Returns the number of a named TCP port; for an alias, of the service that it leads to.
 fn named_port(cx: &Cx<'_>, namespace: &Namespace, host: &str, name: &str) -> Option<u32> {
     let host = Hostname::parse(host).ok()?;
     let port_of = |hostname: &Hostname, namespace: &Namespace| {
@@ -138,7 +138,8 @@ fn named_port(cx: &Cx<'_>, namespace: &Namespace, host: &str, name: &str) -> Opt
     }
 }
 
-/// What a path without a declared type means: a star at its end makes it a prefix, a star alone is no condition.
+/// Returns the match of a path without a path type: a star at its end makes it a prefix; a star alone matches
+/// every path.
 fn by_pattern(path: &str) -> Option<StringMatch> {
     if matches!(path, "" | "*" | "/*" | ".*") {
         return None;
@@ -150,7 +151,7 @@ fn by_pattern(path: &str) -> Option<StringMatch> {
     })
 }
 
-/// The length of a route's path, and whether it is the whole path.
+/// Returns the length of a route's path, and true if it is an exact path.
 fn path_length(route: &HttpRoute) -> (usize, bool) {
     match route.r#match.first().and_then(|request| request.uri.as_ref()) {
         Some(StringMatch::Exact(path)) => (path.len(), true),

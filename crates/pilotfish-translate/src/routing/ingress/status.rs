@@ -1,4 +1,4 @@
-//! The status of Ingresses: the addresses of the Service that they are reached by, else of the nodes of their routers.
+//! Status of Ingresses: the addresses of their Service, or else of the nodes of their routers.
 
 use super::gateways::selector;
 use super::ingresses;
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The Ingresses that are ours, and the status that all of them have.
+/// Query for our Ingresses, and the status that all of them have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct IngressStatus {
     /// The cluster that the Ingresses are in.
@@ -33,7 +33,8 @@ impl Query for IngressStatus {
     }
 }
 
-/// Where Ingresses are reached; `None` when it is not known: there is no such Service, and the status stays as it was.
+/// Query for the addresses of Ingresses; `None` if the Service does not exist, so that the status is left
+/// unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PointsOf {
     cluster: ClusterId,
@@ -54,7 +55,7 @@ impl Query for PointsOf {
 }
 
 impl PointsOf {
-    /// What the Service stands for, or its load balancer's addresses and external ones.
+    /// Returns the external name of the Service, or the addresses of its load balancer and its external IPs.
     fn of_service(&self, cx: &Cx<'_>, name: &str, namespace: Namespace) -> Option<Vec<Arc<str>>> {
         let hostname = Hostname::parse(&cx.domain().service(name, &namespace)).ok()?;
         let services = cx.services_of(&ServiceKey { hostname, namespace })?;
@@ -65,7 +66,8 @@ impl PointsOf {
         Some(attributes.external_addresses.get(&self.cluster).map(|found| found.to_vec()).unwrap_or_default())
     }
 
-    /// The external addresses of the nodes on which routers run, where no Service leads to them.
+    /// Returns the external addresses of the nodes on which routers run, for meshes without an ingress
+    /// Service.
     fn of_nodes(&self, cx: &Cx<'_>, mesh: &MeshConfig, namespace: &Namespace) -> BTreeSet<Arc<str>> {
         let wanted = selector(mesh);
         let pods = cx.pods_in(namespace).into_iter();

@@ -1,15 +1,15 @@
-//! Destinations: the cluster that a route leads to.
+//! Destinations of routes, and their clusters.
 
 use crate::envoy::outbound_name;
 use pilotfish_config::networking::Destination;
 use pilotfish_model::Service;
 use std::sync::Arc;
 
-/// The cluster of a destination, whether or not it exists. `host` is the destination's, or the one behind it
-/// where that is an alias. Without a port, a service with one port decides (`service` is what the caller
-/// knows of the host), else the port that is listened on.
+/// Returns the cluster name of a destination, whether or not the cluster exists. `host` is the destination's
+/// host, or the one that an alias leads to. Without a port, a service with a single port decides (`service`
+/// is the caller's view of the host), or else the listening port.
 ///
-/// `written` gives the host as its service was written, which is what the cluster is called by.
+/// `written` returns the host in the spelling of its service, which is part of the cluster name.
 #[must_use]
 pub(crate) fn destination_cluster(
     to: &Destination,
@@ -23,7 +23,7 @@ pub(crate) fn destination_cluster(
     outbound_name(destination_port(to, service, listener_port), &to.subset, &written(host))
 }
 
-/// The port that a destination leads to: its own, else the only one of the service behind it, else the one that is listened on.
+/// Returns the port of a destination: its own, or the only one of its service, or else the listening port.
 #[must_use]
 pub(crate) fn destination_port(to: &Destination, service: Option<&Service>, listener_port: u32) -> u32 {
     let only = || service?.only_tcp_port().map(|port| port.number);

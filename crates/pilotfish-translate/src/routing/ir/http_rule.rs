@@ -1,8 +1,8 @@
-//! A route of requests. One of a delegate is kept as the two routes that it is put together of, and not put together before it is read: a delegate
-//! under many routes would be there in full under each of them.
+//! A route of requests. A route of a delegate is stored as its two parts, root and delegate, and merged only
+//! when it is read: a delegate under many routes would otherwise be stored in full under each of them.
 //!
-//! Conditions are united: each of the delegate's must be a part of one of the root's, or the whole route is left out. What
-//! the delegate leaves open comes from the root.
+//! Conditions are merged: each condition of the delegate must be contained in one of the root's, or the whole
+//! route is left out. Fields that the delegate leaves unset come from the root.
 
 use pilotfish_config::StringMatch;
 use pilotfish_config::networking::{HttpMatchRequest, HttpRoute};
@@ -13,9 +13,9 @@ use std::sync::Arc;
 /// A route of requests, or one of a delegate under the route that leads to it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct HttpRule {
-    /// The route, or that of the delegate.
+    /// The route, or the delegate's route.
     leaf: Arc<HttpRoute>,
-    /// The route that leads to the delegate. Its conditions are known not to contradict those of the leaf.
+    /// The route that leads to the delegate. Its conditions do not contradict those of the leaf.
     root: Option<Arc<HttpRoute>>,
 }
 
@@ -26,14 +26,14 @@ impl From<HttpRoute> for HttpRule {
 }
 
 impl HttpRule {
-    /// The route of a delegate under one that leads to it, and how many conditions that has (one without conditions counts as
-    /// one); `None` where they contradict each other.
+    /// Combines a delegate's route with one that leads to it. Returns it with the number of its conditions
+    /// (at least one); `None` if they contradict each other.
     pub(crate) fn delegated(root: &Arc<HttpRoute>, leaf: Arc<HttpRoute>) -> Option<(Self, usize)> {
         let conditions = merged_conditions(&root.r#match, &leaf.r#match)?;
         Some((Self { leaf, root: Some(Arc::clone(root)) }, conditions))
     }
 
-    /// The route as it is in force.
+    /// Returns the merged route.
     pub(crate) fn whole(&self) -> Cow<'_, HttpRoute> {
         match &self.root {
             None => Cow::Borrowed(&self.leaf),
@@ -42,7 +42,8 @@ impl HttpRule {
     }
 }
 
-/// How many conditions there are when both are united, as [`merge_matches`] does.
+/// Returns the number of conditions that `merge_matches` would yield; `None` if a condition of the delegate
+/// fits none of the root.
 fn merged_conditions(root: &[HttpMatchRequest], leaf: &[HttpMatchRequest]) -> Option<usize> {
     if root.is_empty() || leaf.is_empty() {
         return Some(root.len().max(leaf.len()).max(1));
@@ -81,7 +82,7 @@ fn join_names(root: &str, leaf: &str) -> String {
     }
 }
 
-/// The conditions of both, of which those of the leaf are known to be parts of the root's.
+/// Merges the conditions of both. Those of the leaf must be contained in the root's.
 fn merge_matches<'a>(root: &'a [HttpMatchRequest], leaf: &'a [HttpMatchRequest]) -> Vec<HttpMatchRequest> {
     match (root, leaf) {
         ([], matches) | (matches, []) => matches.to_vec(),
@@ -125,7 +126,7 @@ fn union<V: Clone>(root: &BTreeMap<String, V>, leaf: &BTreeMap<String, V>) -> BT
     both.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// Whether a condition of the leaf cannot be a part of one of the root.
+/// Returns true if a condition of the delegate cannot be a part of one of the root.
 fn conflict(root: &HttpMatchRequest, leaf: &HttpMatchRequest) -> bool {
     let texts = [
         (&root.uri, &leaf.uri),
@@ -157,8 +158,8 @@ fn conflict(root: &HttpMatchRequest, leaf: &HttpMatchRequest) -> bool {
         || gateways_differ()
 }
 
-/// Whether the texts that the leaf takes are not all texts that the root takes. Of regular expressions this is not known,
-/// so beside one there must be nothing else.
+/// Returns true if the delegate's pattern is not contained in the root's. For regular expressions this is
+/// unknown, so they conflict with every other pattern.
 fn texts_conflict(root: Option<&StringMatch>, leaf: Option<&StringMatch>) -> bool {
     let (Some(root), Some(leaf)) = (root, leaf) else { return false };
     match (root, leaf) {

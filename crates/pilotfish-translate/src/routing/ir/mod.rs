@@ -1,8 +1,9 @@
-//! The common form (intermediate representation) of VirtualServices and gateways. Ingresses and the objects of the Gateway API are read
-//! into it, too, so that nothing behind it knows more than one kind of route or of gateway.
+//! The common form (intermediate representation) of VirtualServices and gateways. Ingresses and the objects
+//! of the Gateway API are read into it, too, so that nothing behind it knows more than one kind of route or
+//! of gateway.
 //!
-//! Headers (hosts, gateways, visibility) are apart from content (routes, servers), so that a change of some route does not
-//! recompute which rule serves a host.
+//! Headers (hosts, gateways, visibility) are apart from content (routes, servers), so that a change of some
+//! route does not recompute which rule serves a host.
 
 mod destination;
 mod gateway;

@@ -1,4 +1,4 @@
-//! Hosts of servers: a host, perhaps only for VirtualServices of one namespace.
+//! Hosts of servers, which may be restricted to VirtualServices of one namespace.
 
 use pilotfish_model::{Hostname, Namespace};
 
@@ -11,7 +11,7 @@ pub(crate) struct ServerHost {
 }
 
 impl ServerHost {
-    /// Reads a host; `own` stands for `.`. `None` for what is no host name.
+    /// Parses a host; `own` replaces `.`. Returns `None` for an invalid host name.
     #[must_use]
     pub(crate) fn parse(written: &str, own: &Namespace) -> Option<Self> {
         let (namespace, host) = match written.split_once('/') {
@@ -22,7 +22,7 @@ impl ServerHost {
         Some(Self { namespace, host: Hostname::parse(host).ok()? })
     }
 
-    /// Whether VirtualServices of a namespace may serve it.
+    /// Returns true if VirtualServices of the namespace may serve the host.
     #[must_use]
     pub(crate) fn is_for(&self, namespace: &Namespace) -> bool {
         self.namespace.as_ref().is_none_or(|own| own == namespace)

@@ -1,4 +1,5 @@
-//! Virtual services in their common form: the routes of some hosts behind some gateways, whatever kind of object they were made from.
+//! Virtual services in their common form: the routes of some hosts behind some gateways, whatever kind of
+//! object they were made from.
 
 use super::HttpRule;
 use pilotfish_config::networking::{TcpRoute, TlsRoute};
@@ -8,7 +9,8 @@ use std::sync::Arc;
 /// The gateway of sidecars.
 pub(crate) const MESH: &str = "mesh";
 
-/// Identifies a virtual service: the kind of object that it comes from, and the name of the VirtualService that it is, or would be in Istio.
+/// Identifies a virtual service: the kind of object that it comes from, and the name of the VirtualService
+/// that it is, or would be in Istio.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct VirtualServiceId {
     /// The kind of object that it comes from.
@@ -37,7 +39,8 @@ impl RouteDialect {
     }
 }
 
-/// What decides which proxies use a virtual service for which hosts; its routes are apart ([`VirtualServiceIr`]).
+/// What decides which proxies use a virtual service for which hosts; its routes are apart
+/// ([`VirtualServiceIr`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VirtualServiceHeader {
     /// Identifies it.
@@ -59,7 +62,8 @@ pub(crate) struct VirtualServiceHeader {
 }
 
 impl VirtualServiceHeader {
-    /// The order in which the first virtual service wins: virtual services without delegates first, then age, name and namespace.
+    /// The order in which the first virtual service wins: virtual services without delegates first, then age,
+    /// name and namespace.
     #[must_use]
     pub(crate) fn precedence(&self) -> (bool, i64, &str, &str) {
         (self.delegates, self.created, &self.id.name, self.id.namespace.as_str())

@@ -1,24 +1,25 @@
-//! Delegates: the routes of a VirtualService without hosts, put under a route of another, and how many they may be.
+//! Delegates: the routes of a VirtualService without hosts, merged into a route of another, and their limits.
 
 use crate::routing::ir::HttpRule;
 use pilotfish_config::networking::{HttpBody, HttpDirectResponse, HttpRoute, MAX_CONDITIONS};
 use std::sync::Arc;
 
-/// How many conditions a virtual service may get from its delegates, and what it may cost to find out.
+/// Remaining conditions, comparisons and bytes that a virtual service may use for routes of its delegates.
 pub(super) struct Allowance {
     conditions: usize,
     comparisons: usize,
     bytes: usize,
 }
 
-/// The most bytes that the routes of a virtual service may get from its delegates (limit `virtual-service-bytes`): each route of a
-/// delegate is there again under each route that leads to it.
+/// The most bytes of routes that a virtual service may get from its delegates (limit
+/// `virtual-service-bytes`): each route of a delegate is repeated under each route that leads to it.
 pub(crate) const MAX_VIRTUAL_SERVICE_BYTES: usize = 64 << 20;
 
-/// As many comparisons cost as much as a route that was put together for nothing.
+/// Comparisons that are charged for each merged route of a delegate that is refused, because it is thrown
+/// away.
 const WASTED: usize = 64;
 
-/// About how many bytes a route has.
+/// Returns the approximate size of a route in bytes.
 pub(super) fn weight(route: &HttpRoute) -> usize {
     serde_json::to_vec(route).map_or(usize::MAX, |text| text.len())
 }
@@ -32,13 +33,13 @@ impl Allowance {
         }
     }
 
-    /// A route of the root itself, which validation has limited.
+    /// Counts a route of the root itself, which validation has limited.
     pub(super) fn count_own(&mut self, route: &HttpRoute) {
         self.conditions = self.conditions.saturating_sub(route.conditions());
     }
 
-    /// The routes of a delegate, with their weights, under a route of the root, without those that contradict it. `None` when they would
-    /// be too many or too large: then none of them counts.
+    /// Merges the routes of a delegate, given with their sizes, with a route of the root, and leaves out
+    /// those that contradict it. Returns `None` if they exceed a limit: then none is used.
     pub(super) fn merge(
         &mut self,
         root: &Arc<HttpRoute>,
@@ -47,7 +48,7 @@ impl Allowance {
         let mut merged = Vec::new();
         let done = self.try_merge(root, leaves, &mut merged);
         if done.is_none() {
-            // Under each of many routes, a delegate that does not fit would be put together again and thrown away.
+            // Merging a delegate that exceeds the limit again under each of many routes would be wasted work.
             self.comparisons = self.comparisons.saturating_sub(WASTED.saturating_mul(merged.len()));
         }
         done.map(|()| merged)
@@ -72,7 +73,8 @@ impl Allowance {
         Some(())
     }
 
-    /// What answers the requests of a route whose delegate is refused: nothing else may.
+    /// Returns a route that answers with 503, in place of a route whose delegate is refused. No other route
+    /// may handle these requests.
     pub(super) fn refusal(&mut self, root: &HttpRoute) -> HttpRoute {
         self.count_own(root);
         let text = "the routes of a delegate are too many (limits virtual-service-conditions and virtual-service-bytes)";

@@ -1,4 +1,4 @@
-//! VirtualServices, read into the common form: names completed, delegates merged.
+//! VirtualServices, converted to the common form: names completed, delegates merged.
 
 mod delegate;
 mod names;

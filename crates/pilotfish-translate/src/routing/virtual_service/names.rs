@@ -1,4 +1,4 @@
-//! Short names in VirtualServices: of hosts, of gateways.
+//! Short names of hosts and gateways in VirtualServices.
 
 use crate::routing::ir::MESH;
 use pilotfish_config::networking::{Destination, HttpRoute, TcpRoute, TlsRoute};
@@ -6,7 +6,8 @@ use pilotfish_model::ClusterDomain;
 use pilotfish_model::Namespace;
 use std::sync::Arc;
 
-/// A gateway as `namespace/name`: written so, as `./name`, as `name` alone, or in the old form `name.namespace.svc...`.
+/// Returns a gateway as `namespace/name`: from that form, `./name`, `name`, or the old form
+/// `name.namespace.svc...`.
 pub(crate) fn gateway_name(written: &str, own: &Namespace) -> Arc<str> {
     if written == MESH {
         return MESH.into();

@@ -10,7 +10,7 @@ use pilotfish_model::{ExportTo, Hostname, Kind, Namespace, ObjectKey, Typed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The header of a VirtualService; one without hosts is a delegate and no virtual service.
+/// Returns the header of a VirtualService; `None` for one without hosts, which is a delegate.
 pub(crate) fn header(object: &Typed<VirtualService>, domain: &ClusterDomain) -> Option<VirtualServiceHeader> {
     let namespace = object.namespace();
     if object.hosts.is_empty() {
@@ -38,8 +38,8 @@ pub(crate) fn header(object: &Typed<VirtualService>, domain: &ClusterDomain) -> 
     })
 }
 
-/// Reads a VirtualService; routes to a delegate that is missing, hidden or contradicts are left out. Where the routes of a delegate
-/// would be too many, requests are answered with 503.
+/// Converts a VirtualService. Routes to a missing, hidden or contradicting delegate are left out. If the
+/// routes of a delegate exceed a limit, requests are answered with 503.
 pub(crate) fn read(cx: &Cx<'_>, object: &Typed<VirtualService>) -> VirtualServiceIr {
     let (namespace, domain) = (object.namespace(), cx.domain());
     let mut provenance = vec![reference(object)];
@@ -84,7 +84,8 @@ pub(crate) fn read(cx: &Cx<'_>, object: &Typed<VirtualService>) -> VirtualServic
     }
 }
 
-/// The delegates that are refused because their routes would be too many, with the VirtualServices that hand over to them.
+/// Query for delegates that are refused because their routes exceed a limit, with the VirtualServices that
+/// use them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RefusedDelegates;
 
@@ -106,7 +107,7 @@ impl Query for RefusedDelegates {
     }
 }
 
-/// The refused delegates of one VirtualService: its routes are not kept for that.
+/// Query for the refused delegates of one VirtualService, which does not keep its routes in memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct RefusedBy(ObjectKey);
 
@@ -124,7 +125,6 @@ impl Query for RefusedBy {
 pub struct RefusedDelegate {
     /// The VirtualService with hosts.
     pub root: ObjectKey,
-    /// The delegate.
     pub delegate: ObjectKey,
 }
 

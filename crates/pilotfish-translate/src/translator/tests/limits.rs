@@ -1,4 +1,5 @@
-//! Limits on what objects make together, reached by objects as users write them: what is beyond is left out, named, and comes back.
+//! Limits on what objects make together, reached by objects as users write them: what is beyond is left out,
+//! named, and comes back.
 
 use super::{NETWORKING, Plane, refused, resources};
 use crate::engine::{EncodedResource, Refusal};

@@ -1,4 +1,5 @@
-//! Which facets of a proxy its views hold: each facet is varied alone, in a world that makes no use of it and in worlds that do.
+//! Which facets of a proxy its views hold: each facet is varied alone, in a world that makes no use of it and
+//! in worlds that do.
 
 mod worlds;
 
@@ -11,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use worlds::*;
 
-/// Resource types by letter: `C`lusters, `E`ndpoints, `L`isteners, `R`outes, `S`ecrets, e`X`tensions, `N`ame table.
+/// Resource types by letter: `C`lusters, `E`ndpoints, `L`isteners, `R`outes, `S`ecrets, e`X`tensions, `N`ame
+/// table.
 const TYPES: [(char, ResourceType); 7] = [
     ('C', ResourceType::Cluster),
     ('E', ResourceType::Endpoint),
@@ -110,7 +112,8 @@ fn other(proxy: &Proxy) -> Proxy {
     }
 }
 
-/// The proxy with one facet varied, for every facet but its kind. A new field of [`Proxy`] does not compile until it is here.
+/// The proxy with one facet varied, for every facet but its kind. A new field of [`Proxy`] does not compile
+/// until it is here.
 fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
     #[rustfmt::skip]
     let Proxy {
@@ -150,8 +153,8 @@ fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
         .collect()
 }
 
-/// The types whose views hold a facet in a world that makes no special use of it: of a sidecar, a router and a gRPC client. A facet
-/// that is not listed is held by none.
+/// The types whose views hold a facet in a world that makes no special use of it: of a sidecar, a router and
+/// a gRPC client. A facet that is not listed is held by none.
 const HELD: [(&str, [&str; 3]); 24] = [
     ("family", ["CLRN", "CL", "LR"]),
     ("namespace", ["CELRXN", "CELRX", "CELR"]),
@@ -179,8 +182,8 @@ const HELD: [(&str, [&str; 3]); 24] = [
     ("TLS_CLIENT", ["C", "C", ""]),
 ];
 
-/// What makes a facet count: the facet, what is added to the world, and the types whose resources differ then: of a sidecar, a
-/// router and a gRPC client.
+/// What makes a facet count: the facet, what is added to the world, and the types whose resources differ
+/// then: of a sidecar, a router and a gRPC client.
 type Use = (&'static str, fn() -> Vec<Update>, [&'static str; 3]);
 
 #[rustfmt::skip]
@@ -253,7 +256,8 @@ impl Pair {
         Self { translator, clients }
     }
 
-    /// Whether both have one view, so that what is generated for the first is taken from the memo for the second.
+    /// Whether both have one view, so that what is generated for the first is taken from the memo for the
+    /// second.
     fn is_shared(&self, resource_type: ResourceType) -> bool {
         let snapshot = self.translator.snapshot();
         let [one, other] = self.clients.each_ref().map(|client| snapshot.view(client, resource_type));

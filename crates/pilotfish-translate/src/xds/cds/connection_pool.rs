@@ -135,8 +135,8 @@ fn http2_keepalive(settings: &Http2KeepAlive) -> Option<v3::KeepaliveSettings> {
     })
 }
 
-/// Upgrades to HTTP/2 where the rule demands it, on any port whose protocol is declared, else where the mesh does, on ports
-/// declared as HTTP. Where the protocol is the client's, it stays so.
+/// Upgrades to HTTP/2 where the rule demands it, on any port whose protocol is declared, else where the mesh
+/// does, on ports declared as HTTP. Where the protocol is the client's, it stays so.
 pub(super) fn apply_h2_upgrade(
     draft: &mut Draft,
     mesh: &MeshConfig,

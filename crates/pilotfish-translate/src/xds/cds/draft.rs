@@ -41,7 +41,7 @@ impl Draft {
         Self { cluster, http: None }
     }
 
-    /// How endpoints are found.
+    /// Returns the discovery type, if one is set.
     pub(super) fn kind(&self) -> Option<DiscoveryType> {
         match self.cluster.cluster_discovery_type {
             Some(ClusterDiscoveryType::Type(kind)) => DiscoveryType::try_from(kind).ok(),
@@ -61,7 +61,8 @@ impl Draft {
         self.http.get_or_insert_default()
     }
 
-    /// The protocol that the port was declared with; where it was not, that of the client, if the proxy sniffs.
+    /// Sets the declared protocol of the port; without one, the protocol of the downstream connection, if the
+    /// proxy detects it.
     pub(super) fn set_protocol(&mut self, protocol: Protocol, sniffs: bool, preserve_case: bool) {
         if protocol.is_http2() {
             self.set_http2();
@@ -80,13 +81,13 @@ impl Draft {
         }
     }
 
-    /// HTTP/2, whatever was chosen before.
+    /// Sets HTTP/2, overriding an earlier protocol.
     pub(super) fn set_http2(&mut self) {
         let http2 = ProtocolConfig::Http2ProtocolOptions(Http2ProtocolOptions::default());
         self.http().upstream_protocol_options = Some(explicit(http2));
     }
 
-    /// The protocol of the client's request; as HTTP/1 with the options that were chosen for it.
+    /// Uses the downstream protocol, and keeps the HTTP/1 options that were set.
     pub(super) fn use_downstream_protocol(&mut self) {
         let http1 = match self.http().upstream_protocol_options.take() {
             Some(UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {
@@ -97,7 +98,7 @@ impl Draft {
         self.http().upstream_protocol_options = Some(downstream_protocol(http1));
     }
 
-    /// Whether requests are sent in the protocol of the client.
+    /// Returns true if requests are sent upstream in the protocol of the downstream connection.
     pub(super) fn uses_downstream_protocol(&self) -> bool {
         let protocol = self.http.as_ref().and_then(|http| http.upstream_protocol_options.as_ref());
         matches!(protocol, Some(UpstreamProtocolOptions::UseDownstreamProtocolConfig(_)))
@@ -112,7 +113,7 @@ impl Draft {
         }
     }
 
-    /// Whether requests are sent as HTTP/2 whatever the client's protocol.
+    /// Returns true if requests are always sent as HTTP/2.
     pub(super) fn is_http2(&mut self) -> bool {
         self.http2_options().is_some()
     }
@@ -121,7 +122,7 @@ impl Draft {
         metadata::set_istio(&mut self.cluster.metadata, field, value);
     }
 
-    /// Endpoints come by ADS if the cluster is of that kind in the end.
+    /// Sets ADS as the source of endpoints, if the final discovery type is EDS.
     pub(super) fn set_eds(&mut self) {
         if self.kind() == Some(DiscoveryType::Eds) {
             self.cluster.eds_cluster_config =
@@ -134,7 +135,7 @@ impl Draft {
         self.cluster.filters.push(metadata_exchange());
     }
 
-    /// The finished cluster.
+    /// Returns the finished cluster message.
     pub(super) fn build(mut self) -> Cluster {
         if let Some(mut http) = self.http {
             // Envoy insists on a protocol as soon as there are any options.
@@ -158,7 +159,7 @@ fn downstream_protocol(http1: Http1ProtocolOptions) -> UpstreamProtocolOptions {
     })
 }
 
-/// The stream that clusters come by also brings their endpoints; they are waited for without limit.
+/// Clusters and endpoints come from the same stream; the wait for endpoints has no timeout.
 fn ads() -> ConfigSource {
     ConfigSource {
         initial_fetch_timeout: Some(Duration::default()),
@@ -183,12 +184,12 @@ fn metadata_exchange() -> Filter {
     }
 }
 
-/// A service as the metadata of its clusters names it.
+/// Returns the metadata that names a service in its clusters.
 pub(super) fn service_metadata(host: &str, name: &str, namespace: &str) -> Value {
     record([("host", text(host)), ("name", text(name)), ("namespace", text(namespace))])
 }
 
-/// How the endpoints of a service are found by sidecars and by routers.
+/// Returns the discovery type of a service's clusters for sidecars or routers.
 pub(super) fn discovery(service: &Service, is_router: bool) -> Option<DiscoveryType> {
     use pilotfish_model::Resolution;
     Some(match service.resolution {
@@ -203,11 +204,11 @@ pub(super) fn discovery(service: &Service, is_router: bool) -> Option<DiscoveryT
     })
 }
 
-/// Where a service of resolution NONE sends a connection, if not to the port that the client dialled.
+/// Returns the port to which a service of resolution NONE sends connections, if it is not the original port.
 pub(super) fn port_override(service: &Service, port: &Port) -> Option<cluster::LbConfig> {
     use pilotfish_model::TargetPort;
     let Some(TargetPort::Number(target)) = port.target_port else { return None };
-    // Where a service has addresses in a cluster, the cluster's network leads them to the target port.
+    // If a service has addresses in a cluster, the cluster's network maps them to the target port.
     let differs = service.addresses.is_empty() && target != 0 && target != port.number;
     differs.then(|| {
         cluster::LbConfig::OriginalDstLbConfig(cluster::OriginalDstLbConfig {

@@ -28,18 +28,18 @@ use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::{
 
 /// The certificate provider that Istio's agent writes into the bootstrap.
 const PROVIDER: &str = "default";
-/// The names under which it has the workload's certificate and the mesh's roots.
+/// Certificate names of the workload's certificate and of the mesh's root certificates at that provider.
 const CERTIFICATE: &str = "default";
 const ROOTS: &str = "ROOTCA";
 
-/// The largest ring that gRPC takes; Envoy's limit is the same.
+/// Largest ring that gRPC supports; Envoy's limit is the same.
 const MAX_RING_SIZE: u64 = 8 << 20;
 
-/// The cluster of that name; none for what is no name of a service's cluster.
+/// Returns the cluster with that name; none if it is not the name of a service's cluster.
 ///
-/// A client waits for each cluster of a route before it makes its first call to the host. So a cluster that a
-/// route may name is there, and without endpoints where calls to it have to fail: of a service that does not
-/// exist, of a subset that no rule has, or where a rule that cannot be used says how to encrypt.
+/// A client waits for each cluster of a route before its first call to the host. So every cluster that a
+/// route may name exists, and has no endpoints if calls to it must fail: the service does not exist, no rule
+/// has the subset, or an unusable rule sets the encryption.
 pub(super) fn clusters(cx: &Cx<'_>, view: &GrpcClusters, name: &str) -> Vec<EncodedResource> {
     let Some(parsed) = ClusterName::parse(name).filter(|parsed| !parsed.sni_dnat) else { return Vec::new() };
     let service = cx.get(&ServiceIn(view.scope.clone(), parsed.host.clone()));
@@ -62,7 +62,8 @@ pub(super) fn clusters(cx: &Cx<'_>, view: &GrpcClusters, name: &str) -> Vec<Enco
     if policy.tls.is_some()
         && rule.as_ref().is_some_and(|rule| rule.requires_tls(&parsed.subset, parsed.port))
     {
-        // gRPC takes no certificates from xDS, and a cluster without TLS would send what is to be protected in plaintext.
+        // gRPC takes no certificates from xDS, and a cluster without TLS would send protected traffic in
+        // plaintext.
         return failing(name, parsed.port, provenance);
     }
     let mut cluster = eds_cluster(name);
@@ -74,8 +75,8 @@ pub(super) fn clusters(cx: &Cx<'_>, view: &GrpcClusters, name: &str) -> Vec<Enco
     vec![EncodedResource::new(name, &cluster, provenance)]
 }
 
-/// The cluster of that name to which every call fails at once: its endpoints are those of a host that no
-/// service can have.
+/// Returns a cluster to which every call fails at once: its endpoints are those of a host that no service can
+/// have.
 fn failing(name: &str, port: u32, provenance: Vec<Origin>) -> Vec<EncodedResource> {
     let mut cluster = eds_cluster(name);
     if let Some(eds) = &mut cluster.eds_cluster_config {
@@ -98,7 +99,7 @@ fn eds_cluster(name: &str) -> Cluster {
     }
 }
 
-/// The balancers that gRPC has: by turns, by open requests, and rings of hashes.
+/// Sets the load balancing policy. gRPC supports round robin, least request and ring hash.
 fn apply_balancer(cluster: &mut Cluster, policy: &Policy<'_>, least_request: bool) {
     let Some(balancer) = policy.load_balancer else { return };
     if least_request && matches!(balancer.simple, Some(SimpleLb::LeastRequest | SimpleLb::LeastConn)) {
@@ -109,7 +110,7 @@ fn apply_balancer(cluster: &mut Cluster, policy: &Policy<'_>, least_request: boo
     }
 }
 
-/// How many requests may be open, the only limit that gRPC has.
+/// Sets the maximum number of concurrent requests, the only circuit breaker limit that gRPC supports.
 fn apply_limits(cluster: &mut Cluster, policy: &Policy<'_>) {
     let http = policy.connection_pool.and_then(|pool| pool.http.as_ref());
     let requests = http.and_then(|http| u32::try_from(http.http2_max_requests).ok()).filter(|n| *n > 0);
@@ -119,7 +120,7 @@ fn apply_limits(cluster: &mut Cluster, policy: &Policy<'_>) {
     });
 }
 
-/// gRPC has rings only, and refuses a cluster with another table or with too large a ring.
+/// gRPC supports ring hash only, and rejects a cluster with another hash table or with too large a ring.
 fn as_ring(hash: &ConsistentHashLb) -> ConsistentHashLb {
     let mut hash = ConsistentHashLb { maglev: None, ..hash.clone() };
     hash.minimum_ring_size = hash.minimum_ring_size.min(MAX_RING_SIZE);

@@ -26,8 +26,8 @@ use pilotfish_proto::envoy::config::endpoint::v3::{
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Never: hosts of a cluster that sends to the original destination would be forgotten again and again. The most that
-/// Envoy's clock holds.
+/// Never: hosts of a cluster that sends to the original destination would be forgotten again and again. The
+/// most that Envoy's clock holds.
 const NEVER: Duration = Duration { seconds: 9_223_372_035, nanos: 0 };
 
 /// What a Unix socket is written with.
@@ -200,7 +200,8 @@ impl Inbound<'_> {
             };
             draft.cluster.alt_stat_name = stat_name(&crate::envoy::stat_name::of(template, "", &names));
         }
-        // What the first service is decides on the whole port: one outside the mesh, and there is nothing to tell telemetry.
+        // What the first service is decides on the whole port: one outside the mesh, and there is nothing to
+        // tell telemetry.
         if self.targets.first().is_none_or(|first| first.mesh_external) {
             return;
         }

@@ -118,7 +118,8 @@ impl<'a> Locality<'a> {
     }
 }
 
-/// Weights of localities count only where they mean something: elsewhere they would distort the choice among endpoints.
+/// Weights of localities count only where they mean something: elsewhere they would distort the choice among
+/// endpoints.
 fn locality(draft: &mut Draft, setting: Locality<'_>) {
     let weighted = match setting {
         Locality::Off => false,

@@ -6,12 +6,13 @@
 //! targets of the workload ─▶ one cluster per workload port                              (inbound.rs)
 //! ```
 //!
-//! A view has parts: the clusters of the proxy's own ports, those that depend on the client's place or labels, and all others, which
-//! most proxies of a namespace share. What is made of a service and a rule is one result for all namespaces that see them alike.
+//! A view has parts: the clusters of the proxy's own ports, those that depend on the client's locality or
+//! labels, and all others, which most proxies of a namespace share. The clusters of a service and a rule are
+//! one result for all namespaces that see the same service and rule.
 //!
-//! A cluster is a [`draft::Draft`] first, to which the parts of a traffic policy are applied in Istio's order: HTTP/2
-//! upgrade, connection pool, outlier detection, load balancer, TLS, PROXY protocol. Later parts read what earlier ones
-//! did. At the end EnvoyFilters patch the finished cluster (finish.rs).
+//! A cluster is a [`draft::Draft`] first, to which the parts of a traffic policy are applied in Istio's
+//! order: HTTP/2 upgrade, connection pool, outlier detection, load balancer, TLS, PROXY protocol. Later parts
+//! read what earlier ones did. At the end EnvoyFilters patch the finished cluster (finish.rs).
 
 mod connection_pool;
 mod draft;
@@ -38,7 +39,8 @@ use crate::xds::eds::ClientLocality;
 use pilotfish_model::{Labels, Service, ServiceKey};
 
 impl ClusterView {
-    /// The batches of the part, in the order in which they are sent; `None` for clients that subscribe by name.
+    /// The batches of the part, in the order in which they are sent; `None` for clients that subscribe by
+    /// name.
     #[must_use]
     pub(crate) fn batch_keys(&self, cx: &Cx<'_>) -> Option<Vec<ResourceBatchKey>> {
         match self {

@@ -1,6 +1,7 @@
 //! Names of clusters in statistics.
 
-/// What stands between a cluster's name and the rest of a statistic's name, so that dots in the name do no harm.
+/// Separator between the cluster's name and the rest of a statistic's name, so that Envoy does not split the
+/// name at its dots.
 const STATISTICS_END: char = ';';
 
 /// The name in statistics.

@@ -90,7 +90,8 @@ pub(crate) fn has_cluster(
     !is_dns || has_endpoints("") && (passes || subset.is_empty() || has_endpoints(subset))
 }
 
-/// The clusters of a service by the rule for it, for all proxies that are equal as clients: whichever scopes they see it by.
+/// The clusters of a service by the rule for it, for all proxies that are equal as clients: whichever scopes
+/// they see it by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ServiceClusters {
     pub(super) proxy: Arc<ProxyFacets>,
@@ -123,7 +124,8 @@ impl Query for ServiceClusters {
     }
 }
 
-/// The most clusters of one service (limit `service-clusters`): subsets beyond it have none, so requests to them fail.
+/// The most clusters of one service (limit `service-clusters`): subsets beyond it have none, so requests to
+/// them fail.
 pub(crate) const MAX_SERVICE_CLUSTERS: usize = 10_000;
 /// The most bytes of them (limit `service-clusters-bytes`).
 pub(crate) const MAX_SERVICE_CLUSTERS_BYTES: usize = 64 << 20;
@@ -179,8 +181,8 @@ impl ClusterBudget {
 enum Mode {
     /// By routes.
     Plain,
-    /// By the SNI of mutual TLS that passes through: the client's TLS reaches the endpoint, so there is none of
-    /// our own.
+    /// By the SNI of mutual TLS that passes through: the client's TLS reaches the endpoint, so there is none
+    /// of our own.
     BySni,
 }
 
@@ -392,9 +394,9 @@ impl<'a> ServiceClusterBuilder<'a> {
         proxy_protocol::apply(draft, policy.proxy_protocol);
     }
 
-    /// Whether the mesh's mutual TLS is used without a rule (auto mTLS): not without certificates, not out of the
-    /// mesh, nor where a whole namespace has it switched off, nor where connections pass to endpoints of which
-    /// some cannot.
+    /// Whether the mesh's mutual TLS is used without a rule (auto mTLS): not without certificates, not out of
+    /// the mesh, nor where a whole namespace has it switched off, nor where connections pass to endpoints of
+    /// which some cannot.
     fn auto_mtls(&self, variant: &ClusterVariant<'_>) -> bool {
         if !self.proxy.agent || self.service.mesh_external || self.mesh.enable_auto_mtls == Some(false) {
             return false;
@@ -415,7 +417,8 @@ impl<'a> ServiceClusterBuilder<'a> {
         self.policies_against_mtls().is_empty()
     }
 
-    /// The policies by which the whole namespace of the service does without mutual TLS; none where it does not.
+    /// The policies by which the whole namespace of the service does without mutual TLS; none where it does
+    /// not.
     fn policies_against_mtls(&self) -> Vec<Origin> {
         let stated = self.cx.get(&StatedMtlsOf(self.service.namespace.clone()));
         if stated.mode == Some(MtlsMode::Disable) { stated.provenance.clone() } else { Vec::new() }

@@ -30,7 +30,8 @@ pub(super) fn apply(draft: &mut Draft, settings: Option<&OutlierDetection>) {
         enforcing_local_origin_success_rate: split.then_some(0),
         ..v3::OutlierDetection::default()
     });
-    // Envoy's panic (half of the endpoints gone) does not suit services with few pods: off unless a share is given.
+    // Envoy's panic (half of the endpoints gone) does not suit services with few pods: off unless a share is
+    // given.
     if settings.min_health_percent >= 0 {
         let value = f64::from(settings.min_health_percent);
         draft.common_lb().healthy_panic_threshold = Some(Percent { value });

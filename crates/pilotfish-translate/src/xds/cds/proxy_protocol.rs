@@ -9,7 +9,7 @@ use pilotfish_proto::envoy::config::core::v3::transport_socket::ConfigType;
 use pilotfish_proto::envoy::config::core::v3::{ProxyProtocolConfig, TransportSocket};
 use pilotfish_proto::envoy::extensions::transport_sockets::proxy_protocol::v3::ProxyProtocolUpstreamTransport;
 
-/// Applies the settings; comes after TLS.
+/// Applies the settings. Must be called after TLS is set.
 pub(super) fn apply(draft: &mut Draft, settings: Option<&ProxyProtocol>) {
     let Some(settings) = settings else { return };
     let version = match settings.version {

@@ -1,11 +1,12 @@
-//! Gateways that route mutual TLS by SNI without ending it: between networks, endpoints are reached through them.
+//! Gateways that route mutual TLS by SNI without ending it: between networks, endpoints are reached through
+//! them.
 
 use crate::engine::Cx;
 use crate::proxy::{Proxy, ProxyKind};
 use crate::routing::gateway::{MergedGatewaysOf, RouterGateways};
 use pilotfish_config::networking::ServerTlsMode;
 
-/// Whether a proxy is such a gateway.
+/// Returns true if the proxy is such a gateway (a server with `AUTO_PASSTHROUGH`).
 pub(super) fn is_used_by(cx: &Cx<'_>, proxy: &Proxy) -> bool {
     if proxy.kind != ProxyKind::Router {
         return false;

@@ -304,7 +304,8 @@ fn grpc_clusters_that_routes_may_name_in_vain_are_there_without_endpoints() {
     }
 }
 
-/// The hosts that the inbound clusters of a Pod name in their metadata, and whether they name a rule; `None` without metadata.
+/// The hosts that the inbound clusters of a Pod name in their metadata, and whether they name a rule; `None`
+/// without metadata.
 fn inbound(world: &Arc<World>) -> Vec<Option<(Vec<String>, bool)>> {
     let proxy = Proxy { cluster: "Kubernetes".into(), ..sidecar("web-0", "shop") };
     let batch = evaluate(world, &BatchOf(proxy, ResourceBatchKey::Inbound));

@@ -153,7 +153,8 @@ fn origination(
     let for_all_sidecars = facets.kind != ProxyKind::Router && !peer.rule_selects;
     let by_credential = !settings.credential_name.is_empty();
     let credential = settings.credential_name.as_str();
-    // What is unusable was meant to be TLS: plaintext instead, as from istiod, would send what was to be protected.
+    // What is unusable was meant to be TLS: plaintext instead, as from istiod, would send what was to be
+    // protected.
     let for_everybody = credential.starts_with(secrets::CONFIG_MAP) || credential == UNUSABLE;
     if by_credential && for_all_sidecars && !for_everybody {
         // Else every sidecar would wait for a secret that most may not read.
@@ -187,7 +188,8 @@ fn origination(
     })
 }
 
-/// Without an SNI, the host of each request is it; without names to check either, the certificate must have that host.
+/// Without an SNI, the host of each request is it; without names to check either, the certificate must have
+/// that host.
 fn check_host(draft: &mut Draft, settings: &ClientTlsSettings) {
     if !settings.sni.is_empty() {
         return;
@@ -248,7 +250,8 @@ pub(super) fn exact_names(names: &[String]) -> Vec<StringMatcher> {
     names.iter().map(exact).collect()
 }
 
-/// Versions, and for TLS out of the mesh curves and ciphers of the mesh config: its minimal version is for what is accepted.
+/// Versions, and for TLS out of the mesh curves and ciphers of the mesh config: its minimal version is for
+/// what is accepted.
 fn parameters(defaults: Option<&TlsConfig>) -> TlsParameters {
     TlsParameters {
         tls_minimum_protocol_version: EnvoyProtocol::TlSv12 as i32,
@@ -318,8 +321,8 @@ mod secrets {
         let source = match kind {
             // As from istiod.
             ProxyKind::Router => ads(),
-            // An Envoy that starts waits for the secrets of its clusters, and a policy of one namespace is in the
-            // clusters of every sidecar.
+            // An Envoy that starts waits for the secrets of its clusters, and a policy of one namespace is in
+            // the clusters of every sidecar.
             ProxyKind::Sidecar | ProxyKind::Grpc => {
                 ConfigSource { initial_fetch_timeout: Some(UNUSABLE_WAIT), ..ads() }
             }

@@ -1,4 +1,4 @@
-//! What a proxy's clusters are made of, and which facets of the proxy each part may depend on.
+//! Parts of a proxy's clusters, and the facets of the proxy on which each part may depend.
 
 use super::sni_dnat;
 use crate::engine::{ByContent, Cx, Query};
@@ -15,26 +15,25 @@ use pilotfish_config::networking::IstioIngressListener;
 use pilotfish_model::{Labels, Resolution, Service};
 use std::sync::Arc;
 
-/// A part of a proxy's clusters, with the facets that this part may depend on. Proxies of different workloads differ in the clusters of
-/// their own ports and share the others.
+/// A part of a proxy's clusters, with the facets that this part may depend on. Proxies of different workloads
+/// differ in the clusters of their own ports and share the others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ClusterView {
     /// The clusters of the ports of the proxy's own workload.
     Inbound(Arc<InboundClusters>),
-    /// Clusters of services that depend on more of the client than others do: see [`ClientClusters`].
+    /// Clusters of services that depend on additional facets of the client: see [`ClientClusters`].
     Client(Arc<ClientClusters>),
-    /// The clusters of all other services, those that every proxy has, and those that patches add.
+    /// The clusters of all other services, those of every proxy, and those that patches add.
     Outbound(Arc<ClusterFacets>),
     /// The clusters of a gRPC client, which subscribes to them by name.
     Grpc(Arc<GrpcClusters>),
 }
 
-/// What the clusters of a proxy's own ports depend on.
+/// Inputs of the clusters for the proxy's own ports.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct InboundClusters {
-    /// What all clusters depend on.
     pub facets: Arc<ClusterFacets>,
-    /// Whether redirected connections of both families reach it.
+    /// True if redirected connections of both IP families reach the proxy.
     pub both_redirected: bool,
     /// The ports of the proxy's own workload.
     pub targets: Arc<[Target]>,
@@ -42,61 +41,57 @@ pub(crate) struct InboundClusters {
     pub address: Arc<str>,
 }
 
-/// What the clusters depend on that hold their endpoints themselves, or that rules concern which select their clients.
+/// Inputs of the clusters that contain their endpoints, and of those with rules that select clients by label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClientClusters {
-    /// What all clusters depend on.
     pub facets: Arc<ClusterFacets>,
-    /// Those of the proxy's labels by which rules select it.
+    /// The labels of the proxy that rules match.
     pub labels: Labels,
-    /// Its locality and network, for the endpoints that clusters hold themselves; the default where no cluster does.
+    /// Locality and network, for endpoints within clusters; the default if no cluster contains endpoints.
     pub client_locality: ByContent<ClientLocality>,
 }
 
-/// What the clusters of a gRPC client depend on.
+/// Inputs of the clusters of a gRPC client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GrpcClusters {
-    /// Which services it sees.
     pub scope: Scope,
-    /// Those of its labels by which rules select it.
+    /// The labels of the client that rules match.
     pub labels: Labels,
-    /// Whether it balances by open requests.
+    /// True if the client balances by open requests (least request).
     pub least_request: bool,
 }
 
 /// The facets of a proxy that all of its clusters may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClusterFacets {
-    /// Which services it sees.
     pub scope: Scope,
-    /// What a cluster depends on, once it is known which service and rule it is made of.
     pub proxy: Arc<ProxyFacets>,
 }
 
-/// The facets of a proxy that a cluster depends on, once it is known which service and rule it is made of: the same for proxies of many
-/// namespaces.
+/// The facets of a proxy on which a cluster depends, for a given service and rule. They are equal for proxies
+/// of many namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ProxyFacets {
     /// The kind of the proxy.
     pub kind: ProxyKind,
     /// The IP families of its addresses.
     pub families: IpFamilies,
-    /// Whether it has the filters of Istio's own Envoy build.
+    /// True if the proxy has the filters of Istio's Envoy build.
     pub istio_filters: bool,
-    /// Whether an agent hands out workload certificates.
+    /// True if an agent provides workload certificates.
     pub agent: bool,
-    /// Whether it is a gateway that routes mutual TLS by SNI without ending it (AUTO_PASSTHROUGH).
+    /// True if it is a gateway that routes mutual TLS by SNI without terminating it (AUTO_PASSTHROUGH).
     pub by_sni: bool,
     /// The EnvoyFilter patches on its clusters.
     pub patches: Patches,
-    /// Certificate files that it brings along for mutual TLS.
+    /// Client certificate files for mutual TLS.
     pub certificates: Option<Certificates>,
-    /// Whether header names are sent as they were written.
+    /// True if the case of header names is preserved.
     pub preserve_case: bool,
 }
 
 impl ProxyFacets {
-    /// The context of its clusters, but for those of inbound traffic.
+    /// The traffic class of its clusters, except those for inbound traffic.
     pub(super) fn context(&self) -> TrafficClass {
         match self.kind {
             ProxyKind::Router => TrafficClass::Gateway,
@@ -122,7 +117,7 @@ impl Certificates {
 }
 
 impl ClusterView {
-    /// The parts of a proxy's clusters: what is its own first, what most proxies share last.
+    /// Returns the parts of a proxy's clusters: its own first, the most widely shared last.
     pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Vec<Self> {
         let scope = Scope::of(cx, proxy);
         let place = ProxyLocality::of(cx, proxy);
@@ -169,7 +164,7 @@ impl InboundClusters {
         }
         let sidecar = facets.scope.sidecar_object(cx);
         let ingress = sidecar.as_ref().map_or(&[][..], |sidecar| &sidecar.ingress);
-        // Where nothing is captured, only what a Sidecar declares is served on the workload's ports.
+        // If nothing is captured, the workload's ports serve only what a Sidecar declares.
         let captured = proxy.interception != InterceptionMode::None;
         if !captured && ingress.is_empty() {
             return None;
@@ -200,12 +195,12 @@ fn own_address(proxy: &Proxy, ingress: &[IstioIngressListener]) -> Arc<str> {
     }
 }
 
-/// Whether a service's clusters hold their endpoints themselves.
+/// Returns true if the clusters of a service contain their endpoints, for Envoy to resolve by DNS.
 fn is_inline(service: &Service) -> bool {
     matches!(service.resolution, Resolution::DNSLB | Resolution::DNSRoundRobin)
 }
 
-/// Whether any service has clusters that hold their endpoints themselves.
+/// True if any service has clusters that contain their endpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AnyInline;
 
@@ -217,12 +212,12 @@ impl Query for AnyInline {
     }
 }
 
-/// Whether the clusters of a service depend on who the client is beyond what [`ClusterFacets`] say.
+/// Returns true if the clusters of a service depend on more facets of the client than [`ClusterFacets`].
 pub(super) fn depends_on_client(cx: &Cx<'_>, scope: &Scope, service: &Service) -> bool {
     is_inline(service) || destination_rule::any_selects_clients(cx, &scope.namespace, &service.hostname)
 }
 
-/// Whether there are such services in a scope.
+/// True if a scope has services whose clusters depend on more facets of the client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AnyClientService(Scope);
 

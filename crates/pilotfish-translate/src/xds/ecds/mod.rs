@@ -1,4 +1,5 @@
-//! Extension configurations (ECDS): filters that listeners name and whose configuration proxies subscribe to by that name.
+//! Extension configurations (ECDS): filters that listeners name and whose configuration proxies subscribe to
+//! by that name.
 
 use crate::engine::{Cx, EncodedResource, Query, ResourceBatch, ResourceBatchKey, reference};
 use crate::policy::wasm::{NAME_PREFIX, NAME_SUFFIX, extension_config};
@@ -24,7 +25,8 @@ impl ExtensionView {
         if proxy.kind == ProxyKind::Grpc {
             return None;
         }
-        // As in istiod, these are for all proxies of the namespace: the plugin names them, and they open an image.
+        // As in istiod, these are for all proxies of the namespace: the plugin names them, and they open an
+        // image.
         let is_here = |identity: &&Identity| {
             proxy.secret_access != SecretAccess::Foreign && identity.is_of_mesh(&cx.mesh())
         };
@@ -57,8 +59,8 @@ impl ExtensionView {
         Some(EncodedResource::new(name.clone(), &config, provenance))
     }
 
-    /// The Docker configuration out of the plugin's pull secret, for a proxy that may read it. The secret is searched in the
-    /// plugin's namespace.
+    /// The Docker configuration out of the plugin's pull secret, for a proxy that may read it. The secret is
+    /// searched in the plugin's namespace.
     fn pull_secret(
         &self,
         cx: &Cx<'_>,

@@ -17,8 +17,8 @@ use pilotfish_proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, Locali
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The load assignment of a cluster, for all proxies that have the same rules for the service and whose locality differs in
-/// nothing that matters for it.
+/// The load assignment of a cluster, for all proxies that have the same rules for the service and whose
+/// locality differs in nothing that matters for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct AssignmentOf {
     pub(super) name: Arc<str>,
@@ -66,8 +66,8 @@ impl Query for AssignmentOf {
     }
 }
 
-/// The endpoints that a DNS cluster holds itself, and the objects that they are from. Empty when there are none. Priorities by
-/// labels do not apply to subsets.
+/// The endpoints that a DNS cluster holds itself, and the objects that they are from. Empty when there are
+/// none. Priorities by labels do not apply to subsets.
 #[must_use]
 pub(crate) fn inline_endpoints(
     cx: &Cx<'_>,
@@ -139,7 +139,8 @@ fn grouped<'a>(
     Grouped { groups: groups.collect(), provenance }
 }
 
-/// Whether clients use mutual TLS with an endpoint: a rule decides, else what the workload requires. Never with one that cannot.
+/// Whether clients use mutual TLS with an endpoint: a rule decides, else what the workload requires. Never
+/// with one that cannot.
 pub(super) fn has_mtls(cx: &Cx<'_>, endpoint: &Endpoint, stated: Option<ClientTlsMode>) -> bool {
     if endpoint.attributes.tls_mode != TlsMode::Istio {
         return false;

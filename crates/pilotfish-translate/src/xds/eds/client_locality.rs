@@ -1,4 +1,5 @@
-//! Where a client of endpoints is: cluster, network, node, locality and labels, each only where some configuration uses it.
+//! Where a client of endpoints is: cluster, network, node, locality and labels, each only where some
+//! configuration uses it.
 
 use super::service_rule::{Balance, ServiceRule};
 use crate::engine::{ByContent, Cx, Query};
@@ -138,8 +139,8 @@ pub(super) fn distribution_keys(distribution: TrafficDistribution) -> impl Itera
     KEYS.into_iter().take(count)
 }
 
-/// Which facets locality settings of DestinationRules and of the mesh use. Settings and outlier detection may meet from
-/// different levels of a rule, so what one could use in any combination counts.
+/// Which facets locality settings of DestinationRules and of the mesh use. Settings and outlier detection may
+/// meet from different levels of a rule, so what one could use in any combination counts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct FacetsUsedByRules;
 

@@ -1,4 +1,4 @@
-//! The endpoints of a service that a load assignment was made from, and why some of them are not in it: for those who ask.
+//! Endpoints of a service with the reasons why some are not in its load assignment, for diagnosis.
 
 use super::EndpointView;
 use super::assignment::{AssignmentOf, has_mtls};
@@ -8,11 +8,11 @@ use crate::services::networks::{Gateways, NetworkGatewaysOf};
 use pilotfish_model::Endpoint;
 use std::sync::Arc;
 
-/// The endpoints of the service of a cluster.
+/// Query for the endpoints of a cluster's service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConsideredFor(pub(crate) EndpointView, pub(crate) Arc<str>);
 
-/// One endpoint, and why it is not sent.
+/// An endpoint, and the reason why it is not sent.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Considered {
     pub(crate) endpoint: Arc<Endpoint>,
@@ -51,7 +51,7 @@ impl AssignmentOf {
             .or_else(|| self.unreached(cx, endpoint, gateways))
     }
 
-    /// Why an endpoint of another network is not reached.
+    /// Returns the reason why an endpoint in another network is unreachable.
     fn unreached(&self, cx: &Cx<'_>, endpoint: &Endpoint, gateways: &Gateways) -> Option<Unsent> {
         let own = &self.client_locality.network;
         let network = &endpoint.attributes.network;

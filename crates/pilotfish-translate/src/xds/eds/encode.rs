@@ -1,4 +1,4 @@
-//! Encodes load assignments: an endpoint after the other, so that a service of ten thousand never stands in memory as
+//! Encodes load assignments endpoint by endpoint, so that a service of ten thousand is never in memory as
 //! messages.
 
 use super::group::{Group, Member};
@@ -7,7 +7,8 @@ use pilotfish_proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, LbEndp
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len, message};
 
-/// The numbers of `ClusterLoadAssignment.endpoints`, `LocalityLbEndpoints.lb_endpoints` and `LbEndpoint.metadata`.
+/// The numbers of `ClusterLoadAssignment.endpoints`, `LocalityLbEndpoints.lb_endpoints` and
+/// `LbEndpoint.metadata`.
 const ENDPOINTS: u32 = 2;
 const LB_ENDPOINTS: u32 = 2;
 const METADATA: u32 = 3;
@@ -45,7 +46,8 @@ fn put(field: u32, parts: &[&[u8]], encoded: &mut Vec<u8>) {
     parts.iter().for_each(|part| encoded.extend_from_slice(part));
 }
 
-/// The encoded metadata of the endpoint before: that of the next one is mostly equal, as their workload is.
+/// Encoded metadata of the previous endpoint. The next one mostly has the same workload, and so the same
+/// metadata.
 #[derive(Default)]
 struct SharedMetadata {
     of: Option<Identity>,
@@ -66,7 +68,7 @@ impl SharedMetadata {
     }
 }
 
-/// The whole message of an endpoint, for what is not only sent.
+/// Returns the full message of an endpoint, for uses other than sending.
 pub(super) fn whole(member: &Member) -> LbEndpoint {
     LbEndpoint { metadata: Identity::of(member).metadata(), ..lb_endpoint::of(member) }
 }

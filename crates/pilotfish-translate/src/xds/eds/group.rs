@@ -22,16 +22,15 @@ pub(super) struct Group {
 pub(super) struct Member {
     /// The labels of its workload.
     pub(super) labels: Labels,
-    /// Whether clients speak mutual TLS with it.
+    /// True if clients use mutual TLS with it.
     pub(super) mtls: bool,
     pub(super) weight: u32,
     pub(super) host: Host,
 }
 
-/// What an endpoint of a group is.
+/// Target of an endpoint in a group.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Host {
-    /// A workload.
     Workload(Arc<Endpoint>),
     /// The gateway of another network, which stands for endpoints behind it.
     Gateway(NetworkGateway),
@@ -62,7 +61,7 @@ impl Group {
         }
     }
 
-    /// The whole message.
+    /// Returns the message with all endpoints.
     pub(super) fn into_message(self) -> LocalityLbEndpoints {
         LocalityLbEndpoints { lb_endpoints: self.members.iter().map(whole).collect(), ..self.head() }
     }

@@ -1,4 +1,4 @@
-//! One endpoint as Envoy has it: address, health, weight, and metadata for TLS and telemetry.
+//! An endpoint as an Envoy message: address, health, weight, and metadata for TLS and telemetry.
 
 use super::group::{Host, Member};
 use super::select::is_draining;
@@ -24,7 +24,7 @@ pub(super) fn of(member: &Member) -> LbEndpoint {
     LbEndpoint { health_status, load_balancing_weight: Some(member.weight), host_identifier, metadata: None }
 }
 
-/// What the metadata of an endpoint says: whether clients speak mutual TLS with it, and who it is in telemetry.
+/// Contents of an endpoint's metadata: mutual TLS, and the identity of the workload for telemetry.
 #[derive(Debug, PartialEq)]
 pub(super) struct Identity {
     mtls: bool,
@@ -87,8 +87,9 @@ fn metadata(mtls: bool, telemetry: &str) -> Option<Metadata> {
     metadata
 }
 
-/// The identity of an endpoint, for clients that cannot exchange metadata with its proxy: workload, namespace, canonical service and revision, cluster. The
-/// revision `latest`, which is the default, is left out.
+/// The identity of an endpoint, for clients that cannot exchange metadata with its proxy: workload,
+/// namespace, canonical service and revision, cluster. The revision `latest`, which is the default, is left
+/// out.
 fn telemetry(workload: &str, namespace: &str, labels: &LabelMap, cluster: &str) -> String {
     let first = |keys: &[&str]| keys.iter().find_map(|key| labels.get(key));
     let service = first(&["service.istio.io/canonical-name", "app.kubernetes.io/name", "app"]);

@@ -12,7 +12,8 @@ const DISTANCES: u32 = 5;
 /// Number of steps between regions: own, the one that takes over, any other.
 const REGION_STEPS: u32 = 3;
 
-/// Spreads groups over localities by the settings of a rule. With `by_labels`, priorities compare the labels of endpoints.
+/// Spreads groups over localities by the settings of a rule. With `by_labels`, priorities compare the labels
+/// of endpoints.
 pub(super) fn apply(
     groups: &mut Vec<Group>,
     balance: &Balance,
@@ -66,8 +67,8 @@ fn region_step(own: &Locality, other: &Locality, takes_over: &[(String, String)]
     if next.is_some_and(|(_, to)| **to == *other.region) { 1 } else { 2 }
 }
 
-/// Gives localities their share of 100, divided by weight where a share is for several. Localities without a share are left
-/// without endpoints.
+/// Gives localities their share of 100, divided by weight where a share is for several. Localities without a
+/// share are left without endpoints.
 fn distribute(groups: &mut [Group], shares: &[(String, BTreeMap<String, u32>)], own: &Locality) {
     let Some((_, to)) = shares.iter().find(|(from, _)| locality_matches(own, from)) else { return };
     let mut open: BTreeSet<usize> = (0..groups.len()).collect();
@@ -117,8 +118,9 @@ fn split_by_labels(group: &Group, labels: &[String], client_locality: &ClientLoc
     split.collect()
 }
 
-/// 0 when all labels agree; the earlier the first one that does not, the lower the priority. A network that stands first is
-/// preferred: endpoints of others come after all of its own, in the order of the other labels.
+/// 0 when all labels agree; the earlier the first one that does not, the lower the priority. A network that
+/// stands first is preferred: endpoints of others come after all of its own, in the order of the other
+/// labels.
 fn label_priority(member: &Member, labels: &[String], client_locality: &ClientLocality) -> u32 {
     let differs = |label: &String| {
         let (key, own) = match label.split_once('=') {
@@ -137,8 +139,8 @@ fn label_priority(member: &Member, labels: &[String], client_locality: &ClientLo
     u32::try_from(raised + compared.len() - first).unwrap_or(u32::MAX)
 }
 
-/// 0 for the same sub-zone, 1 for the same zone, 2 for the same region, 3 for others; 4 for regions that do not take over, where a
-/// region is named that does.
+/// 0 for the same sub-zone, 1 for the same zone, 2 for the same region, 3 for others; 4 for regions that do
+/// not take over, where a region is named that does.
 fn distance_of(own: &Locality, other: &Locality, regions: &[(String, String)]) -> u32 {
     if own.region != other.region {
         let takes_over = regions.iter().find(|(from, _)| **from == *own.region);

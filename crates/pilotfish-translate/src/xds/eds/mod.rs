@@ -5,9 +5,9 @@
 //!              ClientLocality, less what does not matter here ──┴▶ AssignmentOf: endpoints ─▶ groups ─▶ networks ─▶ priorities
 //! ```
 //!
-//! A load assignment depends on the endpoints of one service, on the DestinationRules for one port and subset, and on as little
-//! of the proxy as these rules match. So [`AssignmentOf`] is shared by all views for which these are equal, and an endpoint
-//! that changes costs one small result for each of them.
+//! A load assignment depends on the endpoints of one service, on the DestinationRules for one port and
+//! subset, and on the facets of the proxy that these rules match. So [`AssignmentOf`] is shared by all views
+//! in which these are equal, and a changed endpoint causes one small recomputation for each such group.
 
 mod assignment;
 mod client_locality;
@@ -41,7 +41,6 @@ use std::sync::Arc;
 /// The facets of a proxy that its load assignments may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct EndpointView {
-    /// Which services it sees.
     pub scope: Scope,
     /// The locality and network of the client.
     pub client_locality: ClientLocality,
@@ -71,12 +70,12 @@ impl EndpointView {
         }
     }
 
-    /// The load assignment of a cluster: empty, but never left out, when there is no such service or port.
+    /// Returns the load assignment of a cluster; an empty one if there is no such service or port.
     fn assignment(&self, cx: &Cx<'_>, name: &Arc<str>) -> EncodedResource {
         self.assignment_of(cx, name).map_or_else(|| empty(name), |query| cx.get(&query).0.clone())
     }
 
-    /// The names of the subsets that a host has: those of the rule that the client follows.
+    /// Returns the subsets of a host in the DestinationRule that applies to the client.
     #[must_use]
     pub(crate) fn subsets(&self, cx: &Cx<'_>, host: &Hostname) -> BTreeSet<String> {
         let service = cx.get(&ServiceIn(self.scope.clone(), host.clone()));
@@ -95,7 +94,8 @@ impl EndpointView {
         let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
         let rule = destination_rule_for(cx, &self.scope.namespace, &key, &self.selector_labels);
         let ruled = rule.map_or_else(Ruled::default, |rule| Ruled::of(&rule, &cluster.subset, cluster.port));
-        // A subset that no rule has is no cluster's: with all endpoints, names that a client makes up would be as large as they are many.
+        // No cluster has a subset without a rule. Returning all endpoints for it would let clients create
+        // large resources by inventing names.
         if !cluster.subset.is_empty() && !ruled.has_subset() {
             return None;
         }
@@ -112,7 +112,7 @@ impl EndpointView {
     }
 }
 
-/// The load assignment of a cluster that is not there.
+/// Returns the load assignment of a cluster that does not exist.
 pub(crate) fn empty(name: &Arc<str>) -> EncodedResource {
     let message = ClusterLoadAssignment { cluster_name: name.to_string(), ..Default::default() };
     EncodedResource::new(name.clone(), &message, Vec::new()).standing_in()

@@ -1,21 +1,20 @@
-//! Which endpoints of a service are sent to a proxy.
+//! Selection of the endpoints of a service that are sent to a proxy.
 
 use super::client_locality::ClientLocality;
 use super::service_rule::ServiceRule;
 use pilotfish_model::{Endpoint, HealthStatus, label_subset};
 use std::net::IpAddr;
 
-/// An endpoint label: the workload drains, whatever its state is otherwise.
+/// Label of an endpoint that drains, whatever its health.
 const DRAINING: &str = "istio.io/draining";
 
-/// Whether the endpoint is of a form that a load assignment can hold: an IP, a Unix socket (port 0), or no address at all when only a
-/// gateway reaches it.
+/// Returns true if a load assignment can contain the endpoint: its address is an IP, a Unix socket (port 0),
+/// or empty if only a gateway reaches it.
 pub(super) fn is_sendable(endpoint: &Endpoint) -> bool {
     let address = endpoint.address();
     address.is_empty() || endpoint.port == 0 || address.parse::<IpAddr>().is_ok()
 }
 
-/// Whether an endpoint is draining.
 pub(super) fn is_draining(endpoint: &Endpoint) -> bool {
     matches!(endpoint.health, HealthStatus::Draining | HealthStatus::Deregistering)
         || endpoint.attributes.labels.get(DRAINING).is_some_and(|value| !value.is_empty())
@@ -24,13 +23,13 @@ pub(super) fn is_draining(endpoint: &Endpoint) -> bool {
 /// Why a proxy does not get an endpoint of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unsent {
-    /// Its cluster keeps its endpoints to its own clients.
+    /// Its cluster does not export it to clients of other clusters.
     Confined,
     /// It belongs to a ServiceEntry that is not exported to the proxy's namespace.
     NotExported,
     /// It belongs to another port of the service.
     OtherPort,
-    /// Its address is a host name, which a load assignment cannot hold.
+    /// Its address is a host name, which a load assignment cannot contain.
     HostName,
     /// The service is for clients of the same node.
     OtherNode,
@@ -42,19 +41,19 @@ pub enum Unsent {
     Terminating,
     /// It is not ready.
     Unready,
-    /// It drains.
     Draining,
     /// It has no address, and no network has a gateway.
     NoAddress,
-    /// It has not the labels of the subset.
+    /// Its labels do not match the subset.
     NotInSubset,
-    /// It is in a network with gateways, which it is reached through by mutual TLS only, and it has none.
+    /// It is in a network whose gateways accept mutual TLS only, and it does not use mutual TLS.
     GatewayNeedsMtls,
-    /// It is in another network, and no gateway to it has an address that the proxy can use.
+    /// It is in another network, whose gateways have no address that the proxy can use.
     NoGateway,
 }
 
-/// Whether a proxy gets an endpoint. `networks`: whether there are gateways between networks.
+/// Returns true if the endpoint is sent to the proxy. `networks` is true if there are gateways between
+/// networks.
 pub(super) fn is_wanted(
     endpoint: &Endpoint,
     rule: &ServiceRule,
@@ -64,7 +63,8 @@ pub(super) fn is_wanted(
     unsent(endpoint, rule, client_locality, networks).is_none()
 }
 
-/// Why a proxy does not get an endpoint, as far as that is decided endpoint by endpoint; `None` when it does.
+/// Returns the reason for not sending an endpoint, as far as the endpoint alone determines it; `None` if it
+/// is sent.
 pub(super) fn unsent(
     endpoint: &Endpoint,
     rule: &ServiceRule,
@@ -96,7 +96,7 @@ pub(super) fn unsent(
     (!label_subset(&rule.subset, &endpoint.attributes.labels)).then_some(Unsent::NotInSubset)
 }
 
-/// Whether the endpoint's network is among those of the proxy's network view.
+/// Returns true if the endpoint's network is in the proxy's network view, or either of them is unset.
 fn is_visible(endpoint: &Endpoint, client_locality: &ClientLocality) -> bool {
     client_locality.network_view.is_empty()
         || endpoint.attributes.network.is_empty()

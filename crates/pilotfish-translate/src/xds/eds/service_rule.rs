@@ -1,4 +1,5 @@
-//! What services and DestinationRules lay down for the endpoints of one port and subset: which are sent, and how traffic is spread.
+//! What services and DestinationRules lay down for the endpoints of one port and subset: which are sent, and
+//! how traffic is spread.
 
 use super::client_locality::distribution_keys;
 use crate::engine::{Cx, Query};
@@ -67,8 +68,8 @@ pub(super) enum Balance {
     Even,
     /// By shares of localities, for clients of some localities: `from` and the percentages by `to`.
     Shares(Vec<(String, BTreeMap<String, u32>)>),
-    /// By priorities: labels that are compared in order, then (or if there are none) the distance from the client, with the
-    /// regions that take over from another.
+    /// By priorities: labels that are compared in order, then (or if there are none) the distance from the
+    /// client, with the regions that take over from another.
     Priorities {
         /// Label keys, or `key=value`.
         labels: Vec<String>,
@@ -77,8 +78,8 @@ pub(super) enum Balance {
         /// Regions that take over, as `(from, to)`.
         regions: Vec<(String, String)>,
     },
-    /// By priorities of regions, within which Envoy prefers its own zone: labels that are compared first, and regions that take
-    /// over, as `(from, to)`.
+    /// By priorities of regions, within which Envoy prefers its own zone: labels that are compared first, and
+    /// regions that take over, as `(from, to)`.
     Regions { labels: Vec<String>, takes_over: Vec<(String, String)> },
 }
 
@@ -194,7 +195,8 @@ pub(super) fn for_service(cx: &Cx<'_>, service: &Service, ruled: Ruled) -> Servi
         subset: ruled.subset,
         tls: ruled.tls,
         balance,
-        // In panic Envoy would send requests to them. Priorities go by the share of healthy endpoints, so with them all must be seen.
+        // In panic Envoy would send requests to them. Priorities go by the share of healthy endpoints, so
+        // with them all must be seen.
         unready: distributed || !ruled.panics,
         draining: service.labels.get(PERSISTENT_SESSION).is_some_and(|value| !value.is_empty()),
         cluster_local: cx.get(&ClusterLocalHosts).contains(&service.hostname),

@@ -1,4 +1,5 @@
-//! Several networks (split horizon): endpoints of another network are replaced by the gateways that lead to it.
+//! Several networks (split horizon): endpoints of another network are replaced by the gateways that lead to
+//! it.
 
 use super::client_locality::ClientLocality;
 use super::group::{Group, Host, Member};
@@ -25,8 +26,8 @@ impl Routed {
     }
 }
 
-/// Splits a group into what is reached directly and the gateways for the rest. All weights grow by one factor, so that they
-/// divide evenly among gateways.
+/// Splits a group into what is reached directly and the gateways for the rest. All weights grow by one
+/// factor, so that they divide evenly among gateways.
 pub(super) fn split(
     group: Group,
     routes: &[Routed],
@@ -63,7 +64,8 @@ pub(super) fn split(
     group
 }
 
-/// True for an endpoint of the client's network, or of none. A client without a network is in none of those that endpoints name.
+/// True for an endpoint of the client's network, or of none. A client without a network is in none of those
+/// that endpoints name.
 fn is_near(endpoint: &NetworkId, client: &NetworkId) -> bool {
     endpoint.is_empty() || endpoint == client
 }

@@ -31,14 +31,14 @@ pub(crate) fn of(bind: &str, port: u32) -> Address {
     Address { address: Some(address) }
 }
 
-/// Where a listener for redirected traffic binds, besides the first of its addresses.
+/// Returns the additional addresses of a listener for redirected traffic.
 pub(super) fn other_redirected(base: &ListenerBase, port: u32) -> Vec<AdditionalAddress> {
     let others = if base.both_redirected { base.families.wildcards() } else { &[] };
     let others = others.iter().skip(1);
     others.map(|bind| AdditionalAddress { address: Some(of(bind, port)), ..Default::default() }).collect()
 }
 
-/// How long listener filters may wait for the client's first bytes.
+/// Returns the timeout of listener filters that wait for the first bytes of a client.
 pub(crate) fn detection_timeout(cx: &Cx<'_>) -> Option<Duration> {
     cx.mesh().protocol_detection_timeout.map(duration)
 }

@@ -1,18 +1,19 @@
-//! How many bytes the filters of a listener may have, all its chains together: each has the policies of its workload again.
+//! Limits on the size of the filters in a listener, over all its chains: each chain repeats the policies of
+//! its workload.
 
 use crate::engine::Refusal;
 use pilotfish_model::Origin;
 use pilotfish_proto::envoy::config::listener::v3::Filter;
 use prost::Message;
 
-/// The most bytes of filters (limit `listener-bytes`). Chains beyond it close what they take.
+/// The most bytes of filters (limit `listener-bytes`). Chains beyond it close their connections.
 pub(crate) const MAX_LISTENER_BYTES: usize = 64 << 20;
 
-/// The most bytes of filters of all listeners for traffic out on one port (limit `port-listeners-bytes`). Services beyond it have no
-/// listener of their own there.
+/// The most bytes of filters of all outbound listeners on one port (limit `port-listeners-bytes`). Services
+/// beyond it have no listener of their own there.
 pub(crate) const MAX_PORT_LISTENERS_BYTES: usize = 64 << 20;
 
-/// What the listeners of a port may still have.
+/// Remaining bytes for the filters of all listeners of a port.
 pub(super) struct PortBudget {
     bytes: usize,
     refused: Vec<Refusal>,
@@ -25,7 +26,7 @@ impl Default for PortBudget {
 }
 
 impl PortBudget {
-    /// Whether there is room for another service; if there is none, it is noted.
+    /// Returns true if any bytes remain for another service; otherwise records a refusal, once.
     pub(super) fn has_room(&mut self, service: &Origin, port: u32) -> bool {
         if self.bytes == 0 && self.refused.is_empty() {
             let fault = format!(
@@ -37,18 +38,17 @@ impl PortBudget {
         self.bytes > 0
     }
 
-    /// Takes what a service has.
+    /// Subtracts the size of a service's filters.
     pub(super) fn take(&mut self, filters: &[Filter]) {
         self.bytes = self.bytes.saturating_sub(filters.iter().map(Message::encoded_len).sum());
     }
 
-    /// What was left out.
     pub(super) fn into_refused(self) -> Vec<Refusal> {
         self.refused
     }
 }
 
-/// What the chains of a listener may still have.
+/// Remaining bytes for the filters of a listener's chains.
 pub(super) struct ListenerBudget {
     bytes: usize,
     is_over: bool,
@@ -61,7 +61,7 @@ impl Default for ListenerBudget {
 }
 
 impl ListenerBudget {
-    /// Takes the filters of a chain; `false` when they are too much.
+    /// Subtracts the filters of a chain. Returns false if they exceed the budget.
     pub(super) fn take(&mut self, filters: &[Filter]) -> bool {
         let left = self.bytes.checked_sub(filters.iter().map(Message::encoded_len).sum());
         self.bytes = left.unwrap_or(self.bytes);
@@ -69,7 +69,8 @@ impl ListenerBudget {
         left.is_some()
     }
 
-    /// What is told of objects of which these chains were made: of the first ones.
+    /// Returns refusals for the first of the objects from which the chains were made, if the limit was
+    /// exceeded.
     pub(super) fn refused(&self, objects: &[Origin]) -> Vec<Refusal> {
         const NAMED: usize = 16;
         if !self.is_over {

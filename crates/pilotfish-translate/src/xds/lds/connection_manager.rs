@@ -1,4 +1,5 @@
-//! The HTTP connection manager: what all have in common, and what differs between both directions of sidecars and routers.
+//! The HTTP connection manager: what all have in common, and what differs between both directions of sidecars
+//! and routers.
 
 use super::connection_settings;
 use super::tcp_proxy::written_duration;
@@ -117,7 +118,8 @@ impl Manager<'_> {
         }
     }
 
-    /// The filters in the order of Istio: who the peer is, who may pass, what is measured, what routes switch on.
+    /// The filters in the order of Istio: who the peer is, who may pass, what is measured, what routes switch
+    /// on.
     fn http_filters(&self, headers: Option<&ProxyHeaders>) -> Vec<HttpFilter> {
         let mut list = Vec::with_capacity(8);
         if self.base.istio_filters {
@@ -151,7 +153,8 @@ impl Manager<'_> {
     }
 }
 
-/// What only managers of routers have: the name of the server, and how far headers of the client about itself are trusted.
+/// What only managers of routers have: the name of the server, and how far headers of the client about itself
+/// are trusted.
 fn apply_gateway(config: &ProxyConfig, manager: &mut HttpConnectionManager) {
     apply_server_name(config.proxy_headers.as_ref(), manager);
     let topology = config.gateway_topology.as_ref();

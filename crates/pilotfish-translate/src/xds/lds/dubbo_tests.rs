@@ -33,7 +33,8 @@ fn with_filter() -> Proxy {
     Proxy { dubbo_proxy: true, ..client() }
 }
 
-/// `INTERFACE GROUP VERSION > CLUSTERS` for each route of the listener's last filter, or the filter's name where it is another.
+/// `INTERFACE GROUP VERSION > CLUSTERS` for each route of the listener's last filter, or the filter's name
+/// where it is another.
 fn routes(listener: &Listener) -> Vec<String> {
     assert_eq!((listener.filter_chains.len(), &listener.default_filter_chain), (1, &None));
     let filter = listener.filter_chains[0].filters.last().unwrap();

@@ -1,7 +1,7 @@
-//! Listeners of gRPC clients and servers without a proxy.
+//! Listeners of proxyless gRPC clients and servers.
 //!
-//! A client subscribes to `host:port` and gets the name of its routes; a server to a name that holds its address and gets
-//! one filter chain, with mutual TLS or without.
+//! A client subscribes to `host:port` and receives a listener with the name of its routes. A server
+//! subscribes to a name that contains its address and receives one filter chain, with or without mutual TLS.
 
 use super::view::{Side, policy_labels};
 use crate::engine::{Cx, EncodedResource};
@@ -40,30 +40,29 @@ use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::DownstreamTl
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What the name of a server's listener begins with; its address follows.
+/// Prefix of the name of a server's listener; its address follows.
 const INBOUND: &str = "xds.istio.io/grpc/lds/inbound/";
-/// The label of a workload that takes the mesh's TLS.
+/// The label that declares that a workload accepts Istio's mutual TLS.
 const TLS_MODE: &str = "security.istio.io/tlsMode";
 
-/// What the listeners of a gRPC client or server depend on.
+/// Inputs of the listeners of a gRPC client or server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GrpcView {
-    /// Which services it sees.
     pub scope: Scope,
-    /// Which addresses of services it uses.
     pub addresses: AddressView,
     /// The domain in which it completes short names.
     pub dns_domain: Arc<str>,
-    /// What its workload serves, by workload port.
+    /// Ports of its workload, by workload port.
     pub served: Arc<BTreeMap<u32, ServedPort>>,
-    /// Its labels, as far as the selector of some policy names them.
+    /// The labels that selectors of policies match.
     pub labels: Labels,
 }
 
 /// One port of the workload.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ServedPort {
-    /// Whether clients must use mutual TLS. gRPC cannot distinguish it from plain text, so there is no permissive mode.
+    /// True if clients must use mutual TLS. gRPC cannot distinguish it from plain text, so there is no
+    /// permissive mode.
     pub mutual_tls: bool,
     /// The services and policies that it comes from.
     pub provenance: Arc<[Origin]>,
@@ -74,7 +73,7 @@ impl GrpcView {
     #[must_use]
     pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
         let served = served(cx, proxy);
-        // Policies are for servers.
+        // Policies apply to servers only.
         let labels = match served.is_empty() {
             true => Labels::default(),
             false => policy_labels(cx, &proxy.namespace, &workload::labels_of(cx, proxy), Side::Server),
@@ -88,7 +87,7 @@ impl GrpcView {
         }
     }
 
-    /// The listener of that name; `None` for a host, port or address that is not known.
+    /// Returns the listener of that name; `None` for an unknown host, port or address.
     #[must_use]
     pub(super) fn listener(&self, cx: &Cx<'_>, name: &Arc<str>) -> Option<EncodedResource> {
         match name.strip_prefix(INBOUND) {
@@ -124,12 +123,13 @@ impl GrpcView {
         Some(EncodedResource::new(name.clone(), &listener, vec![service.provenance.clone()]))
     }
 
-    /// The service of a host, which may be short: its first labels in the client's own namespace.
+    /// Returns the service of a host, which may be a short name in the client's own namespace.
     fn find(&self, cx: &Cx<'_>, host: &str) -> Option<Arc<Service>> {
         let find = |host: &Hostname| Option::clone(&cx.get(&ServiceIn(self.scope.clone(), host.clone())));
         let of = |name: &str| alias::behind(cx, name, find).1;
         let written = of(host);
-        // As in domains of virtual hosts: a live registry's host does not take the short form of a service.
+        // As in domains of virtual hosts, a live registry's host does not take precedence over the short name
+        // of a service.
         if written.as_ref().is_some_and(|service| service.provenance.as_object().is_some()) {
             return written;
         }
@@ -170,8 +170,8 @@ impl GrpcView {
     }
 }
 
-/// The ports of the proxy's own workload, with the modes of PeerAuthentications there. Where both TLS and plain text are allowed, a workload
-/// whose label promises TLS gets TLS, any other plain text.
+/// Returns the ports of the proxy's own workload, with the modes of PeerAuthentications. If both TLS and
+/// plain text are allowed, a workload whose label declares mutual TLS uses it, and any other uses plain text.
 fn served(cx: &Cx<'_>, proxy: &Proxy) -> BTreeMap<u32, ServedPort> {
     let targets = cx.get(&TargetsOf(Identity::of(proxy)));
     if targets.is_empty() {

@@ -1,7 +1,8 @@
 //! Listeners (LDS).
 //!
-//! A sidecar has listeners for traffic out of its workload, one batch for each port, and one set for traffic to it. A router has
-//! listeners for the servers of its gateways, a batch for each port. A gRPC client subscribes to listeners by name.
+//! A sidecar has listeners for traffic out of its workload, one batch for each port, and one set for traffic
+//! to it. A router has listeners for the servers of its gateways, a batch for each port. A gRPC client
+//! subscribes to listeners by name.
 
 mod address;
 mod budget;
@@ -96,7 +97,8 @@ impl ListenerView {
     }
 }
 
-/// The listeners that do not come from services: the explicit HTTP proxy, and where redirected traffic arrives.
+/// The listeners that do not come from services: the explicit HTTP proxy, and where redirected traffic
+/// arrives.
 fn own_listeners(cx: &Cx<'_>, view: &OutboundView) -> Vec<EncodedResource> {
     let proxy = http_proxy::listener(cx, view);
     proxy.into_iter().chain(virtual_outbound::listener(cx, view)).collect()

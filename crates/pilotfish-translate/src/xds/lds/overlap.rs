@@ -1,5 +1,6 @@
-//! Filter chains of one listener that would match the same connections. Envoy refuses a listener with such chains as a whole; here
-//! the first one wins, and a later one keeps what only it matches.
+//! Filter chains of one listener that would match the same connections. Envoy rejects a listener with such
+//! chains as a whole; here the first one takes precedence, and a later one keeps the conditions that only it
+//! has.
 
 use crate::engine::Refusal;
 use pilotfish_model::Origin;
@@ -12,11 +13,12 @@ use std::net::IpAddr;
 /// One condition of a chain, in full: the conditions that are no lists, address range, protocol, server name.
 type Key = (Vec<u8>, String, String, String);
 
-/// The most server names times address ranges of a chain (limit `chain-conditions`). A chain with more is left out.
+/// The most server names times address ranges of a chain (limit `chain-conditions`). A chain with more is
+/// left out.
 pub(crate) const MAX_CHAIN_CONDITIONS: usize = 100_000;
 
-/// The chains of a listener, each with the objects that made it, without what earlier ones match; and what is told of those that have
-/// too many conditions.
+/// Returns the chains of a listener without the conditions that earlier ones match, and refusals for chains
+/// with too many conditions. Each chain is given with the objects that it comes from.
 pub(super) fn first_wins(
     chains: impl IntoIterator<Item = (FilterChain, Vec<Origin>)>,
 ) -> (Vec<FilterChain>, Vec<Refusal>) {
@@ -37,7 +39,7 @@ pub(super) fn first_wins(
     (kept, refused)
 }
 
-/// How many server names times address ranges times protocols it has.
+/// Returns the number of server names times address ranges times protocols.
 fn conditions(condition: &FilterChainMatch) -> usize {
     let all = [&condition.server_names, &condition.application_protocols].map(|list| list.len().max(1));
     all.into_iter().fold(condition.prefix_ranges.len().max(1), usize::saturating_mul)
@@ -51,7 +53,8 @@ fn refusal(object: Origin) -> Refusal {
     Refusal { object, field: String::new(), fault }
 }
 
-/// Takes what is taken out of the condition; returns whether something is left.
+/// Removes the conditions in `taken` from `condition`, and adds the rest to `taken`. Returns true if any are
+/// left.
 fn keep_new(condition: &mut FilterChainMatch, taken: &mut BTreeSet<Key>) -> bool {
     let rest = FilterChainMatch {
         prefix_ranges: Vec::new(),
@@ -102,12 +105,12 @@ fn keep_new(condition: &mut FilterChainMatch, taken: &mut BTreeSet<Key>) -> bool
     true
 }
 
-/// A list without items does not restrict.
+/// An empty list does not restrict.
 fn or_any(list: Vec<String>) -> Vec<String> {
     if list.is_empty() { vec![String::new()] } else { list }
 }
 
-/// The range with the bits zeroed that do not count.
+/// Returns the range with its host bits zeroed.
 fn range_text(range: &CidrRange) -> String {
     let length = range.prefix_len.unwrap_or_default();
     match range.address_prefix.parse() {

@@ -1,4 +1,4 @@
-//! What policies put into listeners: who may pass, what is logged, measured and traced.
+//! Policies in listeners: access control, access logs, metrics and tracing.
 
 use super::view::ListenerBase;
 use crate::engine::{Cx, Query, Refusal, reference};
@@ -26,9 +26,7 @@ pub(crate) struct Policies {
     metrics: Vec<Any>,
     /// Where requests and connections are logged.
     pub(crate) logs: AccessLogs,
-    /// How requests are traced.
     pub(crate) traced: Traced,
-    /// What made them.
     pub(crate) provenance: Vec<Origin>,
     /// Plugins that the proxy cannot run.
     pub(crate) refused: Vec<Refusal>,
@@ -54,7 +52,7 @@ impl Query for PoliciesOf {
         let telemetries = applicable(cx, namespace, labels);
         let config = cx.get(&EffectiveProxyConfig(base.proxy_config.clone()));
         let plugins = Plugins::of(cx, namespace, labels, base.wasm);
-        // Only Istio's Envoy measures.
+        // Only Istio's Envoy build has the metrics filter.
         let metrics = match base.istio_filters {
             true => metrics::filters(cx, namespace, labels, *class),
             false => Vec::new(),
@@ -76,7 +74,7 @@ impl Query for PoliciesOf {
 }
 
 impl Policies {
-    /// The filters that requests to a port pass before those that every listener has.
+    /// Returns the HTTP filters for a port that precede those of every listener.
     pub(crate) fn http(&self, port: u32) -> Vec<HttpFilter> {
         let plugins = |phase| self.plugins.http(phase, self.traffic(port));
         let security = &*self.security;
@@ -90,12 +88,12 @@ impl Policies {
         out
     }
 
-    /// The filters that measure requests.
+    /// Returns the metrics filters for requests.
     pub(crate) fn http_metrics(&self) -> impl Iterator<Item = HttpFilter> + '_ {
         self.metrics.iter().map(|config| filters::http_any(metrics::FILTER, config.clone()))
     }
 
-    /// The filters that a stream to a port passes before its protocol's own filters.
+    /// Returns the network filters for a port that precede those of the protocol.
     pub(crate) fn tcp(&self, port: u32) -> Vec<Filter> {
         let plugins = |phase| self.plugins.network(phase, self.traffic(port));
         let security = &*self.security;
@@ -109,7 +107,7 @@ impl Policies {
         out
     }
 
-    /// The filters that measure streams.
+    /// Returns the metrics filters for TCP streams.
     pub(crate) fn tcp_metrics(&self) -> impl Iterator<Item = Filter> + '_ {
         self.metrics.iter().map(|config| filters::network_any(metrics::FILTER, config.clone()))
     }

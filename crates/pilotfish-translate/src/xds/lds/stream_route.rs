@@ -1,4 +1,4 @@
-//! Routes of VirtualServices for streams of bytes: the TCP proxy to their destinations.
+//! Routes of VirtualServices for TCP streams: the TCP proxy to their destinations.
 
 use super::tcp_proxy::{Stream, TcpDestination};
 use super::view::ListenerBase;
@@ -14,7 +14,7 @@ use pilotfish_proto::envoy::config::accesslog::v3::AccessLog;
 use pilotfish_proto::envoy::config::listener::v3::Filter;
 use std::sync::Arc;
 
-/// What all routes of one port have in common.
+/// Shared inputs of all routes of one port.
 pub(crate) struct StreamRoutes<'a> {
     pub(crate) cx: &'a Cx<'a>,
     pub(crate) base: &'a ListenerBase,
@@ -27,7 +27,7 @@ pub(crate) struct StreamRoutes<'a> {
 }
 
 impl StreamRoutes<'_> {
-    /// The network filters of a rule's route, and what made them.
+    /// Returns the network filters of a rule's route, and the objects that they come from.
     pub(crate) fn filters(
         &self,
         rule: &VirtualServiceIr,
@@ -64,7 +64,7 @@ impl StreamRoutes<'_> {
         destination_rule_for(self.cx, &self.base.scope.namespace, &key, &self.base.labels)
     }
 
-    /// Where a route leads.
+    /// Returns the clusters of a route.
     pub(crate) fn destination(&self, route: &[RouteDestination]) -> TcpDestination {
         let [only] = route else { return TcpDestination::Weighted(self.weighted(route)) };
         let destination = only.destination.clone().unwrap_or_default();
@@ -102,7 +102,7 @@ impl StreamRoutes<'_> {
         destination_cluster(to, (&host, service.as_deref()), self.port.number, written)
     }
 
-    /// The host and the service that a destination's host leads to.
+    /// Returns the host and the service of a destination's host, which may be an alias.
     fn target(&self, host: &str) -> (Arc<str>, Option<Arc<Service>>) {
         let find =
             |host: &Hostname| Option::clone(&self.cx.get(&ServiceIn(self.base.scope.clone(), host.clone())));

@@ -1,4 +1,4 @@
-//! The TCP proxy: where a stream of bytes is sent, and for how long.
+//! The TCP proxy filter: destination and timeouts of a TCP stream.
 
 use crate::envoy::dubbo::CallDestination;
 use crate::envoy::{BLACK_HOLE, duration, filters};
@@ -15,12 +15,10 @@ use pilotfish_proto::envoy::extensions::filters::network::tcp_proxy::v3::tcp_pro
 use pilotfish_proto::envoy::r#type::v3::{HashPolicy, hash_policy};
 use std::net::Ipv6Addr;
 
-/// Where a stream goes.
+/// Destination of a TCP stream.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum TcpDestination {
-    /// To one cluster.
     Cluster(String),
-    /// To several, by weight.
     Weighted(Vec<(String, u32)>),
 }
 
@@ -33,10 +31,9 @@ impl From<TcpDestination> for CallDestination {
     }
 }
 
-/// A stream's way through the proxy.
+/// Settings of a TCP stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream<'a> {
-    /// Where it goes.
     pub(crate) destination: TcpDestination,
     /// The prefix of its statistics.
     pub(crate) stat_prefix: String,
@@ -48,11 +45,11 @@ pub(crate) struct Stream<'a> {
     pub(crate) rule: Option<&'a MergedDestinationRule>,
     /// The subset of the destination.
     pub(crate) subset: &'a str,
-    /// Where it is logged.
+    /// Access logs of the stream.
     pub(crate) access_log: &'a [AccessLog],
 }
 
-/// A duration of a proxy's metadata, as Go writes durations; `None` for none, or for what is no duration.
+/// Parses a duration in proxy metadata, in Go's syntax. Returns `None` if it is empty or invalid.
 pub(crate) fn written_duration(text: &str) -> Option<Duration> {
     Written::parse(text).ok().map(duration)
 }
@@ -96,7 +93,8 @@ fn cluster_specifier(destination: &TcpDestination) -> ClusterSpecifier {
     }
 }
 
-/// Applies the settings of a DestinationRule for streams: limits of time by the host's policy, hashing and tunnels also by the subset's.
+/// Applies the settings of a DestinationRule for TCP: timeouts from the host's policy, and also hashing and
+/// tunnels from the subset's.
 fn apply(rule: &MergedDestinationRule, subset: &str, proxy: &mut TcpProxy) {
     let host = rule.policy.as_ref();
     let own = rule.subset(subset).and_then(|subset| subset.traffic_policy.as_ref());
@@ -141,8 +139,8 @@ pub(crate) fn black_hole(access_log: &[AccessLog]) -> Vec<Filter> {
     stream.filters()
 }
 
-/// The filter chain for traffic to the port of a virtual listener itself, which would go round for ever: it ends in a cluster
-/// without endpoints. `before` are the filters in front of the TCP proxy.
+/// Returns the filter chain for traffic to the port of a virtual listener itself, which would loop: it leads
+/// to a cluster without endpoints. `before` are the filters in front of the TCP proxy.
 pub(crate) fn loop_guard(listener: &str, port: u32, before: impl Iterator<Item = Filter>) -> FilterChain {
     FilterChain {
         name: format!("{listener}-blackhole"),

@@ -287,8 +287,8 @@ pub(crate) enum Side {
     Gateway,
 }
 
-/// The facet of a proxy's labels that listeners may depend on: those of the selectors of policies and of the conditions of routes that
-/// hold for it.
+/// The facet of a proxy's labels that listeners may depend on: those of the selectors of policies and of the
+/// conditions of routes that hold for it.
 fn selected_labels(cx: &Cx<'_>, proxy: &Proxy, labels: &Labels, side: Side) -> Labels {
     let policies = policy_labels(cx, &proxy.namespace, labels, side);
     let rules = || destination_rule::selected_labels(cx, &proxy.namespace, labels);

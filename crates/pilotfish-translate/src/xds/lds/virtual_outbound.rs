@@ -1,4 +1,4 @@
-//! The listener where redirected traffic out of a workload arrives, and what happens to traffic that no other listener takes.
+//! The listener for redirected outbound traffic, with the policy for traffic without another listener.
 
 use super::address;
 use super::outbound::unknown_destination;
@@ -14,10 +14,10 @@ use pilotfish_proto::envoy::config::listener::v3::{FilterChain, Listener};
 
 const NAME: &str = "virtualOutbound";
 
-/// Connections that Envoy accepts at once: more would be unfair among its threads.
+/// Connections accepted per socket event: more would distribute them unevenly over Envoy's threads.
 pub(super) const ACCEPT_AT_ONCE: u32 = 1;
 
-/// The listener; `None` where nothing is redirected.
+/// Returns the listener; `None` if no traffic is redirected.
 pub(super) fn listener(cx: &Cx<'_>, view: &OutboundView) -> Option<EncodedResource> {
     if view.base.interception == InterceptionMode::None {
         return None;

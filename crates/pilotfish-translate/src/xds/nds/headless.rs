@@ -1,11 +1,12 @@
-//! The names of a headless service: its own, which stands for all its endpoints, and one for each pod that has a host name.
+//! Names of a headless service: its own, with the addresses of all endpoints, and one for each Pod with a
+//! host name.
 
 use crate::engine::{Cx, Query};
 use pilotfish_model::{ClusterId, Endpoint, HealthStatus, NetworkId, ServiceKey};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The client's place, for the addresses of a headless service.
+/// Network and cluster of the client, which decide on the addresses of a headless service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct HeadlessView {
     pub(super) cluster: ClusterId,
@@ -13,7 +14,7 @@ pub(super) struct HeadlessView {
 }
 
 impl HeadlessView {
-    /// An unknown network is any network.
+    /// An empty network matches every network.
     fn has_network(&self, endpoint: &Endpoint) -> bool {
         self.network.is_empty()
             || endpoint.attributes.network.is_empty()
@@ -21,13 +22,14 @@ impl HeadlessView {
     }
 }
 
-/// The names of a headless service. Only endpoints that are reached directly count: those of the proxy's cluster and network.
+/// Query for the names of a headless service. Only directly reachable endpoints are included: those of the
+/// proxy's cluster and network.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct NamesOf {
     pub(super) service: ServiceKey,
-    /// Whether unready endpoints count.
+    /// True if endpoints that are not ready are included.
     pub(super) unready: bool,
-    /// The ServiceEntries whose endpoints count, where that makes a difference.
+    /// The ServiceEntries whose endpoints are included, if not all are.
     pub(super) entries: BTreeSet<Arc<str>>,
     pub(super) view: HeadlessView,
 }

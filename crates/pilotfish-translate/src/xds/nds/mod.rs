@@ -1,4 +1,5 @@
-//! The name table (NDS): from what Istio's agent answers the DNS queries of a workload. One resource, without a name.
+//! The name table (NDS): from what Istio's agent answers the DNS queries of a workload. One resource, without
+//! a name.
 
 mod headless;
 
@@ -167,7 +168,8 @@ impl Table {
         }
     }
 
-    /// A pod of a headless service, under the name that Kubernetes gives it. Where two clusters have it, the proxy's own one counts.
+    /// A pod of a headless service, under the name that Kubernetes gives it. Where two clusters have it, the
+    /// proxy's own one counts.
     fn add_pod(&mut self, service: &Service, pod: &headless::Pod) {
         let Some((_, domain)) = service.hostname.as_str().split_once('.') else { return };
         let info = NameInfo {

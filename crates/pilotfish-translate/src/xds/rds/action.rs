@@ -1,4 +1,4 @@
-//! Where a route sends requests: clusters by weight, rewrites, mirrors, timeouts.
+//! Actions of routes: clusters by weight, rewrites, mirrors, timeouts.
 
 use super::convert::{percent, whole_percent};
 use super::hash_policy::hash_policy;
@@ -29,7 +29,7 @@ use pilotfish_proto::envoy::config::route::v3::{Route, RouteAction, WeightedClus
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// What is known of the destinations of routes.
+/// Services and hash policies for the destinations of routes.
 pub(super) struct Destinations<'a, 'c> {
     cx: &'a Cx<'c>,
     facets: &'a RouteFacets,
@@ -49,12 +49,13 @@ impl<'a, 'c> Destinations<'a, 'c> {
         self.used.borrow().clone()
     }
 
-    /// The host and the service that a destination's host leads to.
+    /// Returns the host and the service of a destination's host, which may be an alias.
     fn target(&self, host: &str) -> (Arc<str>, Option<Arc<Service>>) {
         alias::behind(self.cx, host, |host| self.service(host))
     }
 
-    /// What the client knows of a host. To a router, the service in the rule's own namespace comes first.
+    /// Returns the service of a host that the client sees. For a router, the service in the rule's own
+    /// namespace takes precedence.
     fn service(&self, host: &Hostname) -> Option<Arc<Service>> {
         if self.facets.scope.kind == ProxyKind::Router {
             let router = &self.facets.scope.namespace;
@@ -65,7 +66,8 @@ impl<'a, 'c> Destinations<'a, 'c> {
         Option::clone(&self.cx.get(&ServiceIn(self.facets.scope.clone(), host.clone())))
     }
 
-    /// The name of the cluster of a destination. Gateways know every port of a service, sidecars only the one that is listened on.
+    /// Returns the cluster name of a destination. Gateways know every port of a service, sidecars only the
+    /// listening port.
     fn cluster(&self, to: &Destination) -> String {
         let (host, service) = self.target(&to.host);
         let written = |host: &str| cluster_host(self.cx, &self.facets.scope, host);
@@ -74,7 +76,7 @@ impl<'a, 'c> Destinations<'a, 'c> {
         destination_cluster(to, (&host, service), self.port, written)
     }
 
-    /// How requests to a destination are hashed.
+    /// Returns the hash policy for requests to a destination, from its DestinationRule.
     fn hash(&self, to: &Destination) -> Option<HashPolicy> {
         let service = self.target(&to.host).1?;
         let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
@@ -86,7 +88,8 @@ impl<'a, 'c> Destinations<'a, 'c> {
     }
 }
 
-/// The action of a route that passes requests on. Headers of a single destination become those of the route.
+/// Returns the action of a route that forwards requests. Header operations of a single destination become
+/// those of the route.
 pub(super) fn route_action(
     destinations: &Destinations<'_, '_>,
     dialect: RouteDialect,
@@ -119,7 +122,7 @@ pub(super) fn route_action(
     Some(Action::Route(action))
 }
 
-/// No timeout is none at all, not Envoy's default.
+/// A route without a timeout gets none, instead of Envoy's default.
 fn set_timeout(action: &mut RouteAction, http: &HttpRoute, grpc: bool) {
     let timeout = duration(http.timeout.unwrap_or_default());
     action.timeout = Some(timeout);
@@ -162,7 +165,7 @@ fn set_single(
     let to = single.destination.clone().unwrap_or_default();
     action.cluster_specifier = Some(ClusterSpecifier::Cluster(destinations.cluster(&to)));
     action.hash_policy = destinations.hash(&to).into_iter().collect();
-    // Requests with one key go to one endpoint, also when they are tried again.
+    // Requests with the same hash key go to the same endpoint, including retries.
     action.retry_policy = retries.policy(!action.hash_policy.is_empty());
     let operations = Operations::of(single.headers.as_ref());
     if authority.is_empty() {
@@ -200,7 +203,7 @@ fn set_weighted(
     action.retry_policy = retries.policy(false);
 }
 
-/// Mirrors with a share of more than nothing.
+/// Returns the mirrors with a share above zero.
 fn mirrors(destinations: &Destinations<'_, '_>, http: &HttpRoute) -> Vec<RequestMirrorPolicy> {
     let policy = |to: &Destination, share: RuntimeFractionalPercent| RequestMirrorPolicy {
         cluster: destinations.cluster(to),
@@ -221,7 +224,7 @@ fn mirrors(destinations: &Destinations<'_, '_>, http: &HttpRoute) -> Vec<Request
     first.into_iter().chain(more).collect()
 }
 
-/// Everything where no share is given, nothing at all for a share of zero.
+/// Returns the share of mirrored requests: all by default, `None` for zero.
 fn share_of(share: Option<Percent>) -> Option<RuntimeFractionalPercent> {
     match share {
         None => Some(runtime(whole_percent(100))),

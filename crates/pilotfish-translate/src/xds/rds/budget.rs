@@ -1,4 +1,5 @@
-//! How much a route configuration may have, however many hosts share routes: checked before they are copied.
+//! Limits on the size of a route configuration, however many hosts share routes: checked before routes are
+//! copied.
 
 use crate::engine::Refusal;
 use crate::routing::VirtualServiceId;
@@ -8,21 +9,22 @@ use pilotfish_proto::envoy::config::route::v3::route::Action;
 use pilotfish_proto::envoy::config::route::v3::route_match::PathSpecifier;
 use pilotfish_proto::envoy::config::route::v3::{DirectResponseAction, Route, RouteMatch, VirtualHost};
 
-/// The most routes of a route configuration (limit `route-configuration-routes`). A virtual host that would be beyond it has one
-/// route instead, which refuses.
+/// The most routes of a route configuration (limit `route-configuration-routes`). A virtual host beyond it
+/// has a single route, which answers with an error.
 pub(crate) const MAX_ROUTES: usize = 100_000;
 /// The most bytes of its routes and domains (limit `route-configuration-bytes`).
 pub(crate) const MAX_ROUTE_BYTES: usize = 64 << 20;
-/// The most virtual hosts (limit `route-configuration-hosts`). What is beyond it is refused by one virtual host for all hosts.
+/// The most virtual hosts (limit `route-configuration-hosts`). One virtual host with domain `*` answers
+/// requests for hosts beyond the limit with an error.
 pub(crate) const MAX_VIRTUAL_HOSTS: usize = 100_000;
 
-/// What a route configuration may still get.
+/// Remaining routes, bytes and hosts of a route configuration.
 pub(super) struct RouteBudget {
     routes: usize,
     bytes: usize,
     hosts: usize,
     refused: Vec<Refusal>,
-    /// The first virtual service whose hosts are not there.
+    /// The first virtual service with hosts that are left out.
     hidden: Option<VirtualServiceId>,
 }
 
@@ -37,7 +39,8 @@ impl RouteBudget {
         }
     }
 
-    /// Whether a virtual host may have so many routes of so many bytes; then they are taken. Else it is noted whose they are.
+    /// Reserves space for the routes of a virtual host. Returns false, and records a refusal, if it is not
+    /// available.
     pub(super) fn take(&mut self, routes: usize, bytes: usize, rule: &VirtualServiceId) -> bool {
         let (left, left_bytes) = (self.routes.checked_sub(routes), self.bytes.checked_sub(bytes));
         let limit = match (left, left_bytes) {
@@ -54,7 +57,8 @@ impl RouteBudget {
         false
     }
 
-    /// Whether there may be one more virtual host, with so many bytes of domains.
+    /// Reserves space for one more virtual host with domains of that size in bytes. Returns false, and
+    /// records a refusal, if it is not available.
     pub(super) fn take_host(&mut self, bytes: usize, rule: Option<&VirtualServiceId>) -> bool {
         let left = self.hosts.checked_sub(1).zip(self.bytes.checked_sub(bytes));
         if let Some((hosts, bytes)) = left {
@@ -72,7 +76,7 @@ impl RouteBudget {
         false
     }
 
-    /// The virtual host for all hosts that are not there, if some are missing.
+    /// Returns a virtual host for the hosts that are left out, if there are any.
     pub(super) fn instead_of_missing(&self) -> Option<VirtualHost> {
         let rule = self.hidden.as_ref()?;
         Some(VirtualHost {
@@ -83,7 +87,7 @@ impl RouteBudget {
         })
     }
 
-    /// What was refused, each virtual service once for each reason.
+    /// Returns the refusals; each virtual service occurs once for each reason.
     pub(super) fn into_refused(self) -> Vec<Refusal> {
         self.refused
     }
@@ -92,15 +96,15 @@ impl RouteBudget {
         let key = ObjectKey::new(rule.source, rule.namespace.clone(), rule.name.clone());
         let object = Origin::object(key, ClusterId::default());
         let refusal = Refusal { object, field: field.to_owned(), fault };
-        // The hosts of one virtual service come one after the other.
+        // The hosts of a virtual service are adjacent.
         if self.refused.last() != Some(&refusal) {
             self.refused.push(refusal);
         }
     }
 }
 
-/// The one route of a virtual host whose routes would be too many: it answers every request with 503, as another host's routes must
-/// not, and says why.
+/// Returns the only route of a virtual host with too many routes: it answers every request with 503 and the
+/// reason, so that no route of another host handles it.
 pub(super) fn refusal(rule: &VirtualServiceId) -> Route {
     let VirtualServiceId { source, namespace, name } = rule;
     let text = format!(

@@ -1,4 +1,4 @@
-//! The virtual host for everything that no service has.
+//! The virtual host for all hosts without a service.
 
 use super::view::RouteView;
 use crate::engine::Cx;
@@ -12,7 +12,7 @@ use pilotfish_proto::envoy::config::route::v3::{
     DirectResponseAction, Route, RouteAction, RouteMatch, VirtualHost,
 };
 
-/// Passes requests on, or refuses them, by the policy of the scope.
+/// Forwards or rejects requests, by the outbound traffic policy of the scope.
 pub(super) fn virtual_host(cx: &Cx<'_>, view: &RouteView) -> VirtualHost {
     let pass = |cluster: String| {
         Action::Route(RouteAction {

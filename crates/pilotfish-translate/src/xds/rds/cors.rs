@@ -22,7 +22,7 @@ pub(super) fn cors(policy: &Policy) -> Any {
         allow_methods: policy.allow_methods.join(","),
         allow_headers: policy.allow_headers.join(","),
         expose_headers: policy.expose_headers.join(","),
-        // Whole seconds: browsers know no fractions.
+        // Fractions are dropped: `Access-Control-Max-Age` is in whole seconds.
         max_age: policy.max_age.map_or_else(String::new, |age| age.0.as_secs().to_string()),
         allow_credentials: policy.allow_credentials,
         filter_enabled: Some(RuntimeFractionalPercent {

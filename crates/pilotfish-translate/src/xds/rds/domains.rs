@@ -1,4 +1,5 @@
-//! The domains under which a host is found: its full name, the short forms that a client may use, its addresses.
+//! The domains under which a host is found: its full name, the short forms that a client may use, its
+//! addresses.
 
 use super::sidecar::{bracketed, host_port};
 use super::view::RouteView;

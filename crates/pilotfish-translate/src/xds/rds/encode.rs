@@ -1,4 +1,4 @@
-//! Encodes route configurations in which many virtual hosts have the same routes: these are encoded once.
+//! Encodes route configurations: routes that many virtual hosts share are encoded once.
 
 use super::encoded_routes::decode;
 use bytes::Bytes;
@@ -12,14 +12,14 @@ const VIRTUAL_HOSTS: u32 = 2;
 /// A virtual host, whose routes may be shared with others.
 #[derive(Clone, Debug)]
 pub(super) struct Host {
-    /// Without the routes that are shared.
+    /// The virtual host without shared routes.
     pub(super) own: VirtualHost,
-    /// The others, encoded, in order.
+    /// Encoded shared routes, in order.
     pub(super) shared: Vec<Bytes>,
 }
 
 impl Host {
-    /// One with all of its routes.
+    /// Returns the virtual host with all of its routes.
     pub(super) fn into_whole(self) -> VirtualHost {
         let mut host = self.own;
         host.routes.extend(self.shared.iter().flat_map(|fields| decode(fields)));

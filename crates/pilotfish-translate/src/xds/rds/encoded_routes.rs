@@ -1,4 +1,5 @@
-//! Routes that are encoded as they are made: as messages they have ten times as many bytes, and a virtual service may have very many of them.
+//! Routes that are encoded when they are generated: as messages they take ten times the memory, and a virtual
+//! service may have very many.
 
 use super::budget::MAX_ROUTE_BYTES;
 use super::matches::takes_everything;
@@ -11,25 +12,25 @@ use prost::encoding::message;
 /// The number of `VirtualHost.routes`.
 const ROUTES: u32 = 3;
 
-/// The routes of a virtual service, up to the first that takes every request.
+/// The routes of a virtual service, up to the first that matches every request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct EncodedRoutes {
-    /// Fields of a `VirtualHost`, one after the other. Shared by the clients that they are equal for.
+    /// Concatenated `VirtualHost` fields. Shared by the clients for which they are equal.
     fields: Bytes,
     count: usize,
-    /// Where the one begins that takes every request, if there is one: it is the last.
+    /// Offset of the route that matches every request, if there is one: it is the last.
     open: Option<usize>,
-    /// Whether they are more than any route configuration may have. Then none of them is kept.
+    /// True if they exceed the size limit of a route configuration. Then no routes are stored.
     is_too_large: bool,
 }
 
 impl EncodedRoutes {
-    /// How many there are.
+    /// Number of the routes.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// Bytes of them, more than there may be where they are too large.
+    /// Size in bytes; `usize::MAX` if they are too large.
     pub(super) fn bytes(&self) -> usize {
         if self.is_too_large { usize::MAX } else { self.fields.len() }
     }
@@ -39,19 +40,19 @@ impl EncodedRoutes {
         self.fields.clone()
     }
 
-    /// All but the one that takes every request, and that one.
+    /// Returns the routes without the one that matches every request, and that one.
     pub(super) fn split(&self) -> (Bytes, Bytes) {
         let open = self.open.unwrap_or(self.fields.len());
         (self.fields.slice(..open), self.fields.slice(open..))
     }
 
-    /// The same, as one allocation with all that are equal.
+    /// Shares the allocation with equal routes.
     pub(super) fn shared(self, shared: &Shared) -> Self {
         Self { fields: shared.routes(self.fields), ..self }
     }
 }
 
-/// Takes one route after the other.
+/// Encodes routes one by one.
 #[derive(Debug, Default)]
 pub(super) struct RoutesEncoder {
     fields: Vec<u8>,
@@ -61,7 +62,8 @@ pub(super) struct RoutesEncoder {
 }
 
 impl RoutesEncoder {
-    /// Adds a route. Returns whether one behind it could be used: not where it takes every request, or nothing has room for them any more.
+    /// Adds a route. Returns false if later routes are useless: this one matches every request, or the size
+    /// limit is exceeded.
     pub(super) fn add(&mut self, route: &Route) -> bool {
         let start = self.fields.len();
         message::encode(ROUTES, route, &mut self.fields);

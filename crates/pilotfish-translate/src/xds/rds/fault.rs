@@ -1,4 +1,4 @@
-//! Faults on purpose.
+//! Fault injection.
 
 use super::convert::{percent, whole_percent};
 use crate::envoy::duration;

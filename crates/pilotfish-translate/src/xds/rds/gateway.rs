@@ -1,7 +1,7 @@
 //! Route configurations of routers: one for the plain HTTP servers of a port, one for each HTTPS server.
 //!
-//! Each host that a server and a virtual service have in common becomes a virtual host with the routes of all virtual services that have it.
-//! Virtual hosts with the very same routes become one.
+//! Each common host of a server and a virtual service becomes a virtual host with the routes of all virtual
+//! services that have it. Virtual hosts with equal routes are merged.
 
 use super::budget::{RouteBudget, refusal};
 use super::encode::Host;
@@ -19,7 +19,7 @@ use pilotfish_proto::envoy::config::route::v3::{Route, RouteConfiguration, Virtu
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The route configuration of that name; an empty one for a route that no server has (any more).
+/// Returns the route configuration of that name; an empty one for a name that no server uses (any more).
 pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>) -> EncodedResource {
     let merged = cx.get(&MergedGatewaysOf(view.gateways.clone()));
     let Some(servers) = merged.by_route.get(name) else {
@@ -49,22 +49,22 @@ pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>
     finish(config, &hosts, building.provenance).without(building.refused)
 }
 
-/// The virtual host of servers that nothing is routed for: every request is answered with 404.
+/// Returns a virtual host without routes, which answers every request with 404.
 fn black_hole(port: u32) -> VirtualHost {
     VirtualHost { name: format!("blackhole:{port}"), domains: vec!["*".to_owned()], ..Default::default() }
 }
 
-/// Which routes: of that virtual service behind that gateway.
+/// Source of routes: a virtual service behind a gateway.
 type Source = (Arc<str>, VirtualServiceId);
 
-/// A virtual host while servers add to it.
+/// Draft of a virtual host, to which servers add routes.
 struct Draft {
     name: String,
-    /// Where its routes come from, in order.
+    /// Sources of its routes, in order.
     sources: Vec<Source>,
     /// The Ingresses among them.
     ingresses: BTreeSet<VirtualServiceId>,
-    /// Whether plain requests are sent to HTTPS.
+    /// True if plain HTTP requests are redirected to HTTPS.
     redirects: bool,
 }
 
@@ -97,7 +97,7 @@ impl Building<'_, '_> {
         }
     }
 
-    /// The routes of a virtual service behind the server's gateway; `None` when none of them concerns it.
+    /// Returns the routes of a virtual service behind the server's gateway; `None` if none of them applies.
     fn source(&mut self, server: &MergedServer, header: &VirtualServiceHeader) -> Option<Source> {
         let source = (server.gateway.clone(), header.id.clone());
         if !self.rules.contains_key(&source) {
@@ -123,7 +123,7 @@ impl Building<'_, '_> {
             ingresses: BTreeSet::new(),
             redirects: false,
         });
-        // The gateways of several Ingresses share a virtual service for each host: once is enough.
+        // The gateways of several Ingresses share a virtual service for each host, which must be added once.
         let mut is_new =
             |(_, rule): &Source| rule.source != Kind::Ingress || draft.ingresses.insert(rule.clone());
         if let Some(source) = source.filter(|source| is_new(source)) {
@@ -132,7 +132,8 @@ impl Building<'_, '_> {
         draft.redirects |= server.redirects();
     }
 
-    /// The virtual hosts. Those with the same routes become one, under the name of the most specific host.
+    /// Returns the virtual hosts. Those with equal routes are merged, under the name of the most specific
+    /// host.
     fn collapse(&mut self) -> Vec<Host> {
         let mut drafts: Vec<(Hostname, Draft)> = std::mem::take(&mut self.hosts).into_iter().collect();
         drafts.sort_by_key(|(host, _)| {
@@ -190,7 +191,8 @@ impl Building<'_, '_> {
         if !budget.take(routes, bytes, rule) {
             return (vec![refusal(rule)], Vec::new());
         }
-        // What takes every request comes last, so that it hides no other virtual service's routes.
+        // Routes that match every request come last, so that they do not hide routes of other virtual
+        // services.
         let (first, last): (Vec<Bytes>, Vec<Bytes>) = rules().map(|rules| rules.routes.split()).unzip();
         (Vec::new(), first.into_iter().chain(last).collect())
     }

@@ -1,8 +1,8 @@
-//! Route configurations of gRPC clients without a proxy: named like the cluster of a service port, with the virtual hosts that
-//! its host meets. gRPC matches the host with its port, and does not know a catch-all.
+//! Route configurations of gRPC clients without a proxy: named like the cluster of a service port, with the
+//! virtual hosts that its host meets. gRPC matches the host with its port, and does not know a catch-all.
 //!
-//! A client refuses routes as a whole when one of them has something that its library does not know. So that is written in other
-//! words where it can be, and otherwise left out.
+//! A client refuses routes as a whole when one of them has something that its library does not know. So that
+//! is written in other words where it can be, and otherwise left out.
 
 use super::encode::Host;
 use super::fault;
@@ -39,7 +39,8 @@ pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>
     Some(EncodedResource::new(name.clone(), &config, provenance).without(refused))
 }
 
-/// True if a domain of a virtual host, perhaps with a wildcard or a port, is for requests to that host and port.
+/// True if a domain of a virtual host, perhaps with a wildcard or a port, is for requests to that host and
+/// port.
 fn meets(domain: &str, host: &str, port: u32) -> bool {
     let own_port = format!(":{port}");
     let name = domain.strip_suffix(own_port.as_str()).unwrap_or(domain);
@@ -59,8 +60,8 @@ fn can_match(route: &Route) -> bool {
 fn adapt(route: &mut Route, port: u32) {
     // Cross-origin rules are for browsers; faults are the one filter that clients have.
     route.typed_per_filter_config.retain(|filter, _| filter == fault::FILTER);
-    // There are no redirects and no answers without a server: such a call fails. Node's library refuses all other actions or
-    // fails as a whole.
+    // There are no redirects and no answers without a server: such a call fails. Node's library refuses all
+    // other actions or fails as a whole.
     if matches!(route.action, Some(Action::Redirect(_) | Action::DirectResponse(_))) {
         let cluster = ClusterSpecifier::Cluster(outbound_name(port, "", NOWHERE));
         route.action =

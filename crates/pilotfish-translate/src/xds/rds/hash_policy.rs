@@ -1,4 +1,4 @@
-//! Hash policies: which part of a request decides on the endpoint.
+//! Hash policies: the part of a request that selects the endpoint.
 
 use crate::envoy::duration;
 use pilotfish_config::networking::{ConsistentHashLb, HttpCookie};

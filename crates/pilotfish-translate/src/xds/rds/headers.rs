@@ -6,7 +6,7 @@ use pilotfish_proto::envoy::config::core::v3::{HeaderValue, HeaderValueOption};
 use pilotfish_proto::envoy::config::route::v3::Route;
 use std::collections::BTreeMap;
 
-/// Header operations in Envoy's form. The host is no header to Envoy, so it is apart.
+/// Header operations in Envoy's form. The host is separate, because Envoy does not treat it as a header.
 #[derive(Debug, Default)]
 pub(super) struct Operations {
     pub(super) request_add: Vec<HeaderValueOption>,
@@ -39,7 +39,7 @@ impl Operations {
     }
 }
 
-/// Headers that Envoy refuses to change.
+/// Returns true for headers that Envoy refuses to change.
 fn is_reserved(name: &str) -> bool {
     name.starts_with(':') || name.eq_ignore_ascii_case("host")
 }

@@ -15,7 +15,7 @@ use pilotfish_proto::envoy::r#type::matcher::v3::{
     value_matcher,
 };
 
-/// What a header name begins with that stands for a claim of the request's token.
+/// Prefix of header names that refer to claims of the request's JWT.
 const CLAIMS: &str = "@request.auth.claims";
 
 /// The condition of a route; without any, every request.
@@ -47,7 +47,7 @@ pub(super) fn route_match(dialect: RouteDialect, request: Option<&HttpMatchReque
     out
 }
 
-/// Whether the condition holds for every request, so that no later route is ever reached.
+/// Returns true if the condition matches every request, so that later routes are unreachable.
 pub(super) fn takes_everything(condition: &RouteMatch) -> bool {
     let path = match &condition.path_specifier {
         Some(PathSpecifier::Prefix(path) | PathSpecifier::PathSeparatedPrefix(path)) => path == "/",
@@ -59,7 +59,8 @@ pub(super) fn takes_everything(condition: &RouteMatch) -> bool {
         && condition.dynamic_metadata.is_empty()
 }
 
-/// True for a condition of a VirtualService that holds for every request of the clients and ports that it is for.
+/// Returns true if a condition of a VirtualService matches every request of the clients and ports to which it
+/// applies.
 pub(crate) fn takes_every_request(request: &HttpMatchRequest) -> bool {
     takes_everything(&route_match(RouteDialect::VirtualService, Some(request)))
 }
@@ -88,7 +89,7 @@ fn add_header(out: &mut RouteMatch, name: &str, text: &StringMatch, without: boo
     let mut matcher = header(name, text);
     if without {
         matcher.invert_match = true;
-        // A header that is not there does not have the value.
+        // A missing header does not match the value.
         matcher.treat_missing_header_as_empty = !is_presence(text);
     }
     out.headers.push(matcher);
@@ -110,7 +111,8 @@ fn parameter(name: &str, text: &StringMatch) -> QueryParameterMatcher {
     QueryParameterMatcher { name: name.to_owned(), query_parameter_match_specifier: Some(specifier) }
 }
 
-/// An unset match, or a lone `*` (which is no regular expression), means that the header must be there.
+/// Returns true for an unset match, or a lone `*` (not a valid regular expression), which match if the header
+/// is present.
 fn is_presence(text: &StringMatch) -> bool {
     match text {
         StringMatch::Unset => true,
@@ -119,8 +121,8 @@ fn is_presence(text: &StringMatch) -> bool {
     }
 }
 
-/// A condition on a claim of the request's token: `@request.auth.claims.group` or `@request.auth.claims[a][b]`. The claim may be
-/// a text or a list.
+/// A condition on a claim of the request's token: `@request.auth.claims.group` or
+/// `@request.auth.claims[a][b]`. The claim may be a text or a list.
 fn claim(name: &str, text: &StringMatch) -> Option<MetadataMatcher> {
     let names = claim_names(name)?;
     let matcher = string_matcher(text)?;

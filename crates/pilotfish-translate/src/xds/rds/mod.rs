@@ -4,8 +4,8 @@
 //! name ─▶ port ─▶ PlanOf: which virtual service serves which hosts ─▶ RoutesOf { rule } | HashingOf { host } ─▶ virtual hosts with domains
 //! ```
 //!
-//! The routes of one virtual service, and the hashing of one service that no virtual service serves, are results of their own: a change of one of
-//! them computes no other again.
+//! The routes of a virtual service, and the hash policy of a service without one, are separate results: a
+//! change of one does not recompute the others.
 #![allow(
     deprecated,
     reason = "Envoy's newer field for gRPC timeouts has other semantics, so Istio's proxies are sent the older one"
@@ -60,14 +60,14 @@ impl RouteView {
 }
 
 impl RouteView {
-    /// Whether a name means no route configuration, whatever the world is.
+    /// Returns true if no route configuration can have the name, in any world.
     #[must_use]
     pub(crate) fn is_meaningless(&self, name: &str) -> bool {
         self.facets.scope.kind == ProxyKind::Sidecar && sidecar::is_meaningless(name)
     }
 }
 
-/// The route configuration of a name that means nothing.
+/// Returns the route configuration for a name that has none.
 pub(crate) fn empty(name: &Arc<str>) -> EncodedResource {
     let config =
         RouteConfiguration { name: name.to_string(), validate_clusters: Some(false), ..Default::default() };
@@ -77,7 +77,7 @@ pub(crate) fn empty(name: &Arc<str>) -> EncodedResource {
 /// The largest body of a direct response, in bytes.
 const MAX_DIRECT_RESPONSE_BODY: u32 = 1 << 20;
 
-/// Adds what every route configuration has, and encodes it with its virtual hosts.
+/// Adds the settings of every route configuration, and encodes it with its virtual hosts.
 fn finish(mut config: RouteConfiguration, hosts: &[Host], provenance: Vec<Origin>) -> EncodedResource {
     config.validate_clusters = Some(false);
     config.max_direct_response_body_size_bytes = Some(MAX_DIRECT_RESPONSE_BODY);

@@ -1,5 +1,5 @@
-//! Replacing the matched prefix of a path, as routes of the Gateway API do (`ReplacePrefixMatch`): joining the new prefix
-//! with the rest of the path neither loses nor doubles a slash.
+//! Replacing the matched prefix of a path, as routes of the Gateway API do (`ReplacePrefixMatch`): joining
+//! the new prefix with the rest of the path neither loses nor doubles a slash.
 
 use pilotfish_proto::envoy::config::route::v3::route_match::PathSpecifier;
 use pilotfish_proto::envoy::r#type::matcher::v3::{RegexMatchAndSubstitute, RegexMatcher};
@@ -14,8 +14,8 @@ pub(super) enum PathReplacement {
 }
 
 impl PathReplacement {
-    /// Replaces the prefix that `matched` names by `replacement`. Slashes at the end of the replacement do not count,
-    /// so an empty one takes the prefix away.
+    /// Replaces the prefix that `matched` names by `replacement`. Slashes at the end of the replacement are
+    /// ignored, so an empty one removes the prefix.
     pub(super) fn new(matched: Option<&PathSpecifier>, replacement: &str) -> Self {
         let matched = match matched {
             Some(PathSpecifier::PathSeparatedPrefix(prefix)) => prefix.as_str(),
@@ -24,7 +24,7 @@ impl PathReplacement {
         match replacement.trim_end_matches('/') {
             // Without the prefix, the path must neither be empty nor begin with two slashes.
             "" => Self::Regex(regex(format!("^{}(/?)(.*)", quote(matched)), "/\\2".to_owned())),
-            // The slash of `/` is what Envoy replaces, and the rest of the path has no other.
+            // Envoy replaces the slash of `/`, and the rest of the path has no other.
             new if matched.is_empty() => Self::Prefix(format!("{new}/")),
             new => Self::Prefix(new.to_owned()),
         }

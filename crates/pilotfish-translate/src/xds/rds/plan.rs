@@ -1,4 +1,4 @@
-//! Which virtual service serves which hosts of a port.
+//! Assignment of a port's hosts to the virtual services that serve them.
 
 use super::services::{ServicesOn, is_routed};
 use crate::engine::{Cx, Query};
@@ -16,7 +16,7 @@ pub(super) struct Planned {
     pub(super) port: u32,
     /// Services that the virtual service names.
     pub(super) services: Vec<Arc<Service>>,
-    /// Hosts of the virtual service that no service of the port has.
+    /// Hosts of the virtual service without a service on the port.
     pub(super) other_hosts: Vec<Hostname>,
 }
 
@@ -33,12 +33,12 @@ pub(super) struct PlanOf {
 pub(super) struct Plan {
     /// By virtual service, in order of precedence.
     pub(super) ruled: Vec<Planned>,
-    /// Every service port whose requests are routed: what no virtual service serves gets a default route.
+    /// Every service port whose requests are routed: services without a virtual service get a default route.
     pub(super) services: Vec<(u32, Arc<Service>)>,
 }
 
 impl Plan {
-    /// What concerns one service alone.
+    /// Returns the part of the plan for one service.
     pub(super) fn only(&self, host: &str) -> Self {
         let is_it = |service: &&Arc<Service>| service.hostname.as_str() == host;
         let ruled = self.ruled.iter().filter_map(|planned| {
@@ -55,7 +55,7 @@ impl Plan {
     }
 }
 
-/// The port on which hosts that no service has are routed.
+/// The port on which hosts without a service are routed.
 const PLAIN_HTTP: u32 = 80;
 
 impl Query for PlanOf {
@@ -70,7 +70,7 @@ impl Query for PlanOf {
         let routed = |service: &Arc<Service>| -> Vec<(u32, Arc<Service>)> {
             ports(service, *port).map(|number| (number, service.clone())).collect()
         };
-        // An alias is answered for by the service behind it.
+        // Requests to an alias are handled by the service that it leads to.
         let services = services.iter().filter(|service| service.resolution != Resolution::Alias);
         Plan { ruled, services: services.flat_map(routed).collect() }
     }
@@ -83,12 +83,13 @@ fn ports(service: &Service, port: u32) -> impl Iterator<Item = u32> {
     ports.map(|port| port.number)
 }
 
-/// Which virtual service serves which service.
+/// Assignment of services to the virtual services that serve them.
 struct Served<'a> {
     by_host: BTreeMap<&'a Hostname, &'a Arc<Service>>,
     /// The hosts of all services.
     hosts: HostIndex,
-    /// The hosts of the services that a virtual service serves: of several above one host, the most specific one does.
+    /// The hosts of the services that each virtual service serves: if several match a host, the most specific
+    /// one.
     own: BTreeMap<&'a VirtualServiceId, HostIndex>,
 }
 
@@ -96,7 +97,7 @@ impl<'a> Served<'a> {
     fn of(services: &'a [Arc<Service>], rules: &'a MeshVirtualServices) -> Self {
         let by_host: BTreeMap<_, _> = services.iter().map(|service| (&service.hostname, service)).collect();
         let (mut hosts, mut own) = (HostIndex::default(), BTreeMap::<_, HostIndex>::new());
-        // Only wildcards ask for these.
+        // Needed for wildcard hosts only.
         let wild = rules.list.iter().any(|header| header.hosts.iter().any(Hostname::is_wildcard));
         for host in by_host.keys().filter(|_| wild) {
             hosts.add(host, 0);
@@ -107,7 +108,8 @@ impl<'a> Served<'a> {
         Self { by_host, hosts, own }
     }
 
-    /// The services that a wildcard meets and that the virtual service serves, in order of their hosts.
+    /// Returns the services that overlap with a wildcard and that the virtual service serves, ordered by
+    /// host.
     fn meeting(&self, wildcard: &Hostname, rule: &VirtualServiceId) -> Vec<&'a Arc<Service>> {
         let Some(own) = self.own.get(rule) else { return Vec::new() };
         let met = own.above(wildcard).chain(own.below(wildcard));
@@ -116,19 +118,19 @@ impl<'a> Served<'a> {
         hosts.into_iter().filter_map(|host| self.by_host.get(host).copied()).collect()
     }
 
-    /// Whether a wildcard meets some service, whoever serves it.
+    /// Returns true if a wildcard overlaps with the host of any service.
     fn meets(&self, wildcard: &Hostname) -> bool {
         self.hosts.meets(wildcard)
     }
 }
 
-/// What one virtual service serves on each port.
+/// Returns the hosts and services that a virtual service serves, for each port.
 fn planned(header: &VirtualServiceHeader, served: &Served<'_>, port: u32) -> Vec<Planned> {
     let mut services: Vec<Arc<Service>> = Vec::new();
     let mut other_hosts = Vec::new();
     let mut any = false;
-    // A route of the Gateway API is for the services of its hosts alone: not for those below a wildcard, nor for hosts that no service
-    // of the port has.
+    // A route of the Gateway API applies to the services of its hosts alone: not to services that a wildcard
+    // covers, nor to hosts without a service on the port.
     let services_only = header.dialect == RouteDialect::GatewayApi;
     for host in header.hosts.iter().filter(|host| !host.is_wildcard()) {
         match served.by_host.get(host) {

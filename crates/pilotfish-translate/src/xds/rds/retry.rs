@@ -10,9 +10,9 @@ use pilotfish_proto::envoy::config::route::v3::retry_policy::{
 use pilotfish_proto::envoy::extensions::retry::host::previous_hosts::v3::PreviousHostsPredicate;
 use pilotfish_proto::envoy::extensions::retry::priority::previous_priorities::v3::PreviousPrioritiesConfig;
 
-/// What a request is tried again for, unless the route sets something else.
+/// Default retry conditions of a route.
 const RETRY_ON: &str = "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes";
-/// The condition without which Envoy ignores status codes.
+/// The condition without which Envoy ignores retriable status codes.
 const STATUS_CODES: &str = "retriable-status-codes";
 
 /// The retry settings of a route.
@@ -21,12 +21,13 @@ pub(super) struct Retries {
 }
 
 impl Retries {
-    /// Settings as written; `None` for the default ones.
+    /// Parses the settings; `None` for the default ones.
     pub(super) fn of(settings: Option<&HttpRetry>) -> Self {
         Self { settings: settings.cloned() }
     }
 
-    /// The policy; `None` when requests are not tried again. With a hash policy a retry may go to the endpoint that failed.
+    /// Returns the policy; `None` if requests are not retried. With a hash policy, a retry may go to the
+    /// endpoint that failed.
     pub(super) fn policy(&self, hashed: bool) -> Option<RetryPolicy> {
         let default = RetryPolicy {
             num_retries: Some(2),
@@ -73,7 +74,7 @@ fn previous_priorities() -> RetryPriority {
     }
 }
 
-/// Conditions and status codes, which are written in one list.
+/// Splits a list into conditions and status codes.
 fn conditions(list: &str) -> (String, Vec<u32>) {
     let mut names = Vec::new();
     let mut codes = Vec::new();
@@ -91,7 +92,7 @@ fn conditions(list: &str) -> (String, Vec<u32>) {
     (retry_on, codes)
 }
 
-/// Whether the number is a registered HTTP status code.
+/// Returns true if the number is a registered HTTP status code.
 fn is_status(code: u32) -> bool {
     matches!(code,
         100..=103 | 200..=208 | 226 | 300..=305 | 307 | 308 | 400..=418 | 421..=426 | 428 | 429 | 431 | 451

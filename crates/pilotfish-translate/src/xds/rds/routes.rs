@@ -26,11 +26,11 @@ use std::sync::Arc;
 pub(super) struct RoutesOf {
     pub(super) rule: VirtualServiceId,
     pub(super) facets: RouteFacets,
-    /// The gateways that the client is, sorted.
+    /// Gateways of the client, sorted.
     pub(super) gateways: Arc<[Arc<str>]>,
-    /// The port that is listened on; 0 for all.
+    /// The listening port; 0 for all.
     pub(super) port: u32,
-    /// Whether requests come in by TLS.
+    /// True if requests arrive over TLS.
     pub(super) tls: bool,
 }
 
@@ -68,8 +68,8 @@ struct Making<'a, 'c> {
 }
 
 impl Making<'_, '_> {
-    /// One route for each condition of each HTTP route, up to the first that takes every request, or that makes them more than a
-    /// route configuration may have: each condition has all that is done with its requests again.
+    /// Returns a route for each condition of each HTTP route, until a route matches every request or the size
+    /// limit of a route configuration is exceeded: each condition repeats the whole action.
     fn routes(&self) -> EncodedRoutes {
         let mut routes = RoutesEncoder::default();
         for http in self.rule.http.iter().map(HttpRule::whole) {
@@ -89,7 +89,7 @@ impl Making<'_, '_> {
         routes.finish()
     }
 
-    /// `None` where the condition can never hold for this client and port.
+    /// Returns `None` if the condition can never match for this client and port.
     fn route(&self, http: &HttpRoute, request: Option<&HttpMatchRequest>) -> Option<Route> {
         let RoutesOf { facets, gateways, port, tls, .. } = self.query;
         let source = Source {
@@ -137,7 +137,8 @@ impl Making<'_, '_> {
         }
     }
 
-    /// What traces call the route: its one destination, else the virtual service, with the port and the path.
+    /// Returns the operation name for traces: the only destination of the route, or else the virtual service,
+    /// with the port and the path.
     fn operation(&self, route: &Route) -> String {
         let path = match route.r#match.as_ref().and_then(|m| m.path_specifier.as_ref()) {
             Some(PathSpecifier::Prefix(prefix)) => format!("{prefix}*"),
@@ -168,8 +169,8 @@ fn name(http: &HttpRoute, request: Option<&HttpMatchRequest>) -> String {
     }
 }
 
-/// How the requests to a service that no virtual service serves are spread by their content. The route itself is not kept, as there
-/// is one for every service and it is quickly made.
+/// Query for the hash policy of a service without a virtual service. The route itself is not cached, because
+/// there is one for every service and it is cheap to build.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct HashingOf {
     pub(super) facets: ByContent<RouteFacets>,
@@ -246,7 +247,6 @@ pub(super) fn default_route(
     }
 }
 
-/// Whether a client is gRPC without a proxy.
 pub(super) fn is_grpc(facets: &RouteFacets) -> bool {
     facets.scope.kind == ProxyKind::Grpc
 }

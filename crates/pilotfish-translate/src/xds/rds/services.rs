@@ -6,33 +6,33 @@ use pilotfish_model::{Hostname, Protocol, Service};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How the name of the route of a Unix socket begins.
+/// Prefix of the route names of Unix sockets.
 pub(super) const UNIX_SOCKET: &str = "unix://";
 
-/// The egress listener that a route belongs to: the one of its port (or of its Unix socket, for port 0), else the first
-/// without a port.
+/// The egress listener that a route belongs to: the one of its port (or of its Unix socket, for port 0), else
+/// the first without a port.
 pub(super) fn listener_of(cx: &Cx<'_>, scope: &Scope, port: u32, route: &str) -> Option<usize> {
     cx.get(&EgressOf(scope.clone())).iter().position(|listener| match &listener.port {
-        // A socket is that of one listener: to any other path, all there is would be the answer.
+        // A Unix socket belongs to one listener. For any other path, the response would contain all services.
         None => !route.starts_with(UNIX_SOCKET),
         Some(own) => own.number == port && (port != 0 || *listener.bind == *route),
     })
 }
 
-/// Whether an egress listener is an explicit HTTP proxy.
+/// Returns true if an egress listener is an explicit HTTP proxy.
 pub(super) fn is_http_proxy(cx: &Cx<'_>, scope: &Scope, listener: usize) -> bool {
     let listeners = cx.get(&EgressOf(scope.clone()));
     let port = listeners.get(listener).and_then(|listener| listener.port.as_ref());
     port.is_some_and(|port| port.protocol == Protocol::HttpProxy)
 }
 
-/// Requests of these ports are routed: HTTP, or what may turn out to be.
+/// Returns true for ports whose requests are routed: HTTP, or protocols that may be detected as HTTP.
 pub(super) fn is_routed(protocol: Protocol) -> bool {
     protocol.is_http() || protocol.is_unsupported()
 }
 
-/// The services of an egress listener by port, one per host and in order of their hosts. Where several share a host, the last one
-/// stands for it.
+/// The services of an egress listener by port, one per host, ordered by host. If several share a host, the
+/// last one is used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ByPort(Scope, usize);
 

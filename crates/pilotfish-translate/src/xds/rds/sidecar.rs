@@ -1,4 +1,5 @@
-//! Route configurations of sidecars: one for each port, one for each sniffed port of a service, one for the explicit proxy.
+//! Route configurations of sidecars: one for each port, one for each sniffed port of a service, one for the
+//! explicit proxy.
 
 use super::budget::{RouteBudget, refusal};
 use super::domains::Domains;
@@ -43,13 +44,12 @@ fn parse(name: &str) -> Option<Name> {
     }
 }
 
-/// Whether a name means no route configuration, whatever the world is.
+/// Returns true if no route configuration can have the name, in any world.
 pub(super) fn is_meaningless(name: &str) -> bool {
     parse(name).is_none()
 }
 
-/// The route configuration of that name; one that stands in for it for a name that means nothing or a port
-/// without hosts.
+/// Returns the route configuration of that name; a placeholder for an invalid name or a port without hosts.
 pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>) -> EncodedResource {
     let mut is_there = true;
     let Hosts { hosts, provenance, refused } = match parse(name) {
@@ -71,7 +71,7 @@ pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>
     if is_there { config } else { config.standing_in() }
 }
 
-/// Adds what becomes of requests for other hosts, unless some virtual service has all hosts.
+/// Adds the virtual host for all other hosts, unless a virtual service has all hosts.
 fn with_catch_all(view: &RouteView, cx: &Cx<'_>, mut all: Hosts) -> Hosts {
     if !all.hosts.iter().any(|host| host.own.domains.iter().any(|domain| domain == "*")) {
         all.hosts.push(catch_all::virtual_host(cx, view).into());
@@ -79,7 +79,8 @@ fn with_catch_all(view: &RouteView, cx: &Cx<'_>, mut all: Hosts) -> Hosts {
     all
 }
 
-/// The one virtual host of a sniffed port: the connection's address has decided on the service, so every host is its.
+/// Returns the only virtual host of a detected port: the connection's address has selected the service, so it
+/// matches every host.
 fn sniffed(view: &RouteView, cx: &Cx<'_>, port: u32, name: &str) -> Hosts {
     let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
     let Some(listener) = listener_of(cx, &view.facets.scope, port, name) else { return Default::default() };
@@ -94,7 +95,7 @@ fn sniffed(view: &RouteView, cx: &Cx<'_>, port: u32, name: &str) -> Hosts {
 /// The virtual hosts of a port, by name; of all ports for 0.
 pub(super) fn virtual_hosts(view: &RouteView, cx: &Cx<'_>, port: u32, route: &str) -> Hosts {
     let Some(listener) = listener_of(cx, &view.facets.scope, port, route) else { return Default::default() };
-    // A listener that is an explicit HTTP proxy gets requests for hosts of any port.
+    // A listener that is an explicit HTTP proxy receives requests for hosts of any port.
     let port = if is_http_proxy(cx, &view.facets.scope, listener) { 0 } else { port };
     let plan = cx.get(&PlanOf { scope: view.facets.scope.clone(), listener, port });
     planned_hosts(view, cx, port, &plan)
@@ -102,7 +103,8 @@ pub(super) fn virtual_hosts(view: &RouteView, cx: &Cx<'_>, port: u32, route: &st
 
 fn planned_hosts(view: &RouteView, cx: &Cx<'_>, port: u32, plan: &Plan) -> Hosts {
     let mut building = Building::new(view, cx, port);
-    // What a virtual service serves is known first, so that a short form of one host never hides the full name of another.
+    // Services of virtual services are collected first, so that a short form of one host never hides the full
+    // name of another.
     let planned: Vec<(&Planned, Arc<Rules>)> =
         plan.ruled.iter().filter_map(|planned| Some((planned, building.routes(planned)?))).collect();
     let served: BTreeSet<_> =
@@ -123,7 +125,7 @@ fn planned_hosts(view: &RouteView, cx: &Cx<'_>, port: u32, plan: &Plan) -> Hosts
     building.finish()
 }
 
-/// Virtual hosts, what made them and what is left out of them.
+/// Virtual hosts, with the objects that they come from and the parts that are left out.
 #[derive(Default)]
 pub(super) struct Hosts {
     pub(super) hosts: Vec<Host>,
@@ -133,7 +135,7 @@ pub(super) struct Hosts {
 
 /// The routes of a virtual host.
 enum Routes<'r> {
-    /// Those that a virtual service makes.
+    /// Routes of a virtual service.
     Of(&'r VirtualServiceId, &'r Arc<Rules>),
     /// The one route of a service without a virtual service, encoded.
     Default(Bytes),
@@ -141,12 +143,12 @@ enum Routes<'r> {
 
 struct Building<'a, 'c> {
     view: &'a RouteView,
-    /// The view's, as part of queries.
+    /// Interned facets of the view.
     facets: ByContent<RouteFacets>,
     cx: &'a Cx<'c>,
     /// The port that is listened on; 0 for all.
     port: u32,
-    /// Whether any rule spreads requests by their content.
+    /// True if any rule has a hash policy.
     hashes: bool,
     retries: Arc<Option<RetryPolicy>>,
     domains: Domains<'a>,
@@ -173,7 +175,8 @@ impl<'a, 'c> Building<'a, 'c> {
         }
     }
 
-    /// The routes of a virtual service; `None` when none of them concerns this proxy, so that the virtual service counts for nothing.
+    /// Returns the routes of a virtual service; `None` if none applies to this proxy, so that the virtual
+    /// service is ignored.
     fn routes(&self, planned: &Planned) -> Option<Arc<Rules>> {
         let rules = self.cx.get(&RoutesOf {
             rule: planned.rule.clone(),
@@ -225,7 +228,7 @@ impl<'a, 'c> Building<'a, 'c> {
         self.domains.of_service(service, &aliases, port)
     }
 
-    /// Adds a virtual host, unless another has its name or all its domains. Returns whether it was added.
+    /// Adds a virtual host, unless its name or all its domains are taken. Returns true if it was added.
     fn add(&mut self, host: &str, port: u32, domains: Vec<String>, routes: Routes<'_>) -> bool {
         let name = host_port(host, port);
         if !self.names.insert(name.clone()) {

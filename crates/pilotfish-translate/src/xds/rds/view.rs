@@ -1,4 +1,4 @@
-//! The view of routes: what of a proxy its routes may depend on.
+//! The view of routes: the facets of a proxy on which its routes may depend.
 
 use crate::engine::Cx;
 use crate::policy::destination_rule::selected_labels;
@@ -17,22 +17,20 @@ pub(crate) struct RouteView {
     pub facets: RouteFacets,
     /// The domain in which it completes short names.
     pub dns_domain: Arc<str>,
-    /// Which addresses of services it uses.
     pub addresses: AddressView,
-    /// Whether requests carry the number of their attempt (`x-envoy-attempt-count`).
+    /// True if requests carry their attempt number (`x-envoy-attempt-count`).
     pub attempt_count: bool,
     /// The gateways of a router.
     pub gateways: RouterGateways,
 }
 
-/// What the routes themselves depend on, apart from the domains under which they are found.
+/// Inputs of the routes themselves, apart from the domains of their virtual hosts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RouteFacets {
-    /// Which services it sees.
     pub scope: Scope,
-    /// Those of its labels that some rule matches.
+    /// The labels that some rule matches.
     pub labels: Labels,
-    /// Whether the host that a rewrite replaces is kept in a header.
+    /// True if a host rewrite keeps the original host in a header.
     pub forwarded_host: bool,
 }
 
@@ -62,7 +60,7 @@ impl RouteView {
     }
 }
 
-/// A router's hosts are those of its gateways: no address of a service is among them.
+/// A router's hosts are those of its gateways, without addresses of services.
 fn addresses(cx: &Cx<'_>, proxy: &Proxy) -> AddressView {
     match proxy.kind {
         ProxyKind::Sidecar | ProxyKind::Grpc => AddressView::of(cx, proxy),
@@ -75,7 +73,8 @@ fn addresses(cx: &Cx<'_>, proxy: &Proxy) -> AddressView {
     }
 }
 
-/// The labels that VirtualServices match in their source, and that DestinationRules select clients by.
+/// Returns the labels that VirtualServices match in their source, and by which DestinationRules select
+/// clients.
 fn labels(cx: &Cx<'_>, proxy: &Proxy, scope: &Scope) -> Labels {
     let all = workload::labels_of(cx, proxy);
     let by_rules = selected_labels(cx, &scope.namespace, &all);
@@ -83,7 +82,7 @@ fn labels(cx: &Cx<'_>, proxy: &Proxy, scope: &Scope) -> Labels {
     Arc::new(cx.get(&SourceLabels::Requests).of(&all).with(by_rules))
 }
 
-/// The gateway that sidecars are.
+/// The gateway of all sidecars, `mesh`.
 pub(super) fn mesh_gateway() -> Arc<[Arc<str>]> {
     Arc::from([Arc::from(MESH)])
 }

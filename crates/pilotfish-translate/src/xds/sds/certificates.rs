@@ -1,4 +1,4 @@
-//! Certificates and keys out of Secrets and ConfigMaps.
+//! Certificates and keys from Secrets and ConfigMaps.
 
 use super::SecretRef;
 use super::reference::without_ca_suffix;
@@ -17,7 +17,8 @@ pub(super) struct FoundSecret {
     pub(super) provenance: Vec<Origin>,
 }
 
-/// What a name leads to, if the Secret of that name may be read; `None` when it is not there or has no certificate.
+/// Returns the secret with a name, if its Secret may be read; `None` if it does not exist or has no
+/// certificate.
 pub(super) fn find(
     cx: &Cx<'_>,
     resource: &str,
@@ -27,7 +28,7 @@ pub(super) fn find(
     let (content, object) = match wanted {
         SecretRef::Secret { namespace, name, is_ca }
         | SecretRef::GatewaySecret { namespace, name, is_ca } => {
-            // A CA's certificate stands in the Secret of that name, else in the one that holds the key as well.
+            // A CA certificate is in the Secret of that name, or else in the one with the key.
             let names = [Some(name.as_str()), is_ca.then(|| without_ca_suffix(name))];
             let secret = names
                 .into_iter()

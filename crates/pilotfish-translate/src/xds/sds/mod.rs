@@ -1,4 +1,5 @@
-//! Secrets (SDS): certificates and keys out of Kubernetes Secrets and ConfigMaps, for proxies that may read them.
+//! Secrets (SDS): certificates and keys out of Kubernetes Secrets and ConfigMaps, for proxies that may read
+//! them.
 //!
 //! ```text
 //! kubernetes://[NAMESPACE/]NAME[-cacert]         a Secret of the proxy's own namespace, if its account may read it
@@ -6,8 +7,9 @@
 //! configmap://NAMESPACE/NAME[-cacert]            certificates alone, for every client with an identity
 //! ```
 //!
-//! The identity of a proxy is what its connection proved and never what its node claims: without proof it is served no secrets at
-//! all, and so it is until its rights are known. What is denied or not there is left out of the answer.
+//! The identity of a proxy is the one that its connection proved, never the one that its node claims. Without
+//! proof, and while its rights are unknown, it is served no secrets. Denied and missing secrets are left out
+//! of the response.
 
 mod certificates;
 mod reference;
@@ -36,21 +38,22 @@ pub(crate) struct SecretView {
     gateways: Arc<[GatewayId]>,
 }
 
-/// Which Secrets of its namespace a proxy may read.
+/// Right of a proxy to read Secrets of its namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Right {
     /// All that may be served: its account may list them anyway.
     All,
-    /// Those that the configuration in force names.
+    /// Secrets that Gateways and DestinationRules refer to.
     Named,
-    /// Certificates of authorities.
+    /// CA certificates, but no key pairs.
     Authorities,
     /// None, and none that Gateways name either.
     Nothing,
 }
 
 impl SecretView {
-    /// The view of a proxy; `None` when it is not served this type, or it is not known yet what it may read.
+    /// Returns the view of a proxy; `None` if it is not served this type, or its right to read Secrets is not
+    /// known yet.
     #[must_use]
     pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
         let identity = proxy.identity.as_ref()?;
@@ -83,7 +86,7 @@ impl SecretView {
         Some(EncodedResource::new(name.clone(), &secret, provenance))
     }
 
-    /// Whether it may read the Secret, which the wanted one leads to.
+    /// Returns true if the proxy may read `object`, the Secret to which `wanted` leads.
     fn may_read(&self, cx: &Cx<'_>, wanted: &SecretRef, object: &Typed<Secret>) -> bool {
         let is_named = || {
             let by_gateway =

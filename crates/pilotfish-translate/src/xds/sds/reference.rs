@@ -1,9 +1,9 @@
-//! Names of secrets, and where they lead.
+//! Names of secrets, and the objects that they refer to.
 
 use crate::credentials::CA_SUFFIX;
 use pilotfish_model::Namespace;
 
-/// Where the name of a secret leads.
+/// Object that the name of a secret refers to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum SecretRef {
     /// A Secret of the proxy's namespace, unless another is written.
@@ -11,7 +11,7 @@ pub(crate) enum SecretRef {
         namespace: Namespace,
         /// Its name, with the suffix of a CA.
         name: String,
-        /// Whether only the CA's certificate is meant.
+        /// True if only the CA certificate is requested.
         is_ca: bool,
     },
     /// A Secret that a Gateway refers to.
@@ -19,7 +19,7 @@ pub(crate) enum SecretRef {
         namespace: Namespace,
         /// Its name, with the suffix of a CA.
         name: String,
-        /// Whether only the CA's certificate is meant.
+        /// True if only the CA certificate is requested.
         is_ca: bool,
     },
     /// A ConfigMap with a CA's certificate.
@@ -31,7 +31,8 @@ pub(crate) enum SecretRef {
 }
 
 impl SecretRef {
-    /// Reads the name of a secret. `own` is the namespace of names that have none. `None` for names that lead to the agent or nowhere.
+    /// Parses the name of a secret. `own` is the default namespace. Returns `None` for names of the agent's
+    /// secrets and for invalid names.
     #[must_use]
     pub(crate) fn parse(name: &str, own: &Namespace) -> Option<Self> {
         let (scheme, path) = name.split_once("://")?;

@@ -1,4 +1,4 @@
-//! Which secrets the configuration in force names.
+//! References to secrets in the configuration.
 
 use super::SecretRef;
 use crate::credentials::CA_SUFFIX;
@@ -10,8 +10,8 @@ use pilotfish_model::{Kind, Namespace};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The secrets that gateways name, for a router of a namespace. Those in other namespaces, and those that name their namespace as the
-/// Gateway API does, only by Gateways of its own.
+/// Query for the secrets that gateways refer to, for a router of a namespace. Secrets in other namespaces,
+/// and references in the form of the Gateway API, count only if a Gateway of the router's namespace has them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct NamedByGateways {
     pub(super) namespace: Namespace,
@@ -35,7 +35,7 @@ impl Query for NamedByGateways {
     }
 }
 
-/// The secrets that DestinationRules name, for a proxy of a namespace.
+/// Query for the secrets that DestinationRules refer to, for a proxy of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct NamedByRules(pub(super) Namespace);
 
@@ -48,7 +48,7 @@ impl Query for NamedByRules {
     }
 }
 
-/// The names in all DestinationRules: few of them have any.
+/// Query for the credential names in all DestinationRules, of which few have any.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct RuleCredentials;
 
@@ -78,7 +78,7 @@ fn names_of(tls: &ServerTlsSettings) -> impl Iterator<Item = String> {
     single.into_iter().chain(&tls.credential_names).filter(|name| !name.is_empty()).cloned()
 }
 
-/// The secrets that a proxy of a namespace may ask for because of a name: the one of that name, and the authorities beside it.
+/// Returns the secrets that a credential name permits: the one of that name, and its CA certificates.
 fn secrets(name: &str, own: &Namespace) -> impl Iterator<Item = SecretRef> + use<> {
     let name = if name.contains("://") { name.to_owned() } else { format!("kubernetes://{name}") };
     let authorities = (!name.ends_with(CA_SUFFIX)).then(|| format!("{name}{CA_SUFFIX}"));

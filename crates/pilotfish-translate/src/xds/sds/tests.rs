@@ -72,7 +72,8 @@ fn reviewed(text: &str, allowed: Option<bool>) -> Arc<World> {
     world(yaml(text).into_iter().chain(verdicts))
 }
 
-/// What a proxy gets under a name: the certificate with its key, or the CA with its revocations. `Err` while it is not answered.
+/// What a proxy gets under a name: the certificate with its key, or the CA with its revocations. `Err` while
+/// it is not answered.
 fn ask(world: &Arc<World>, proxy: &Proxy, name: &str) -> Result<Option<String>, &'static str> {
     let translator = Translator::new();
     translator.publish(world.clone(), &ChangeSet { facts: [Fact::Kind(Kind::Secret)].into() });

@@ -1,4 +1,4 @@
-//! The flags of `pilotfish register`.
+//! Flags of `pilotfish register`.
 
 use clap::Args;
 use std::ffi::OsString;
@@ -12,7 +12,8 @@ pub(crate) struct Register {
     /// The service: a short name (web is web.NAMESPACE.svc.cluster.local), or a host name with a dot
     #[arg(long, env = "PILOTFISH_SERVICE", value_name = "NAME")]
     pub(super) service: String,
-    /// Where the program listens; it gets the variable PORT with this number. Registered once a connection is accepted there
+    /// Where the program listens; it gets the variable PORT with this number. Registered once a connection is
+    /// accepted there
     #[arg(long, env = "PILOTFISH_PORT", value_name = "PORT")]
     pub(super) port: NonZeroU16,
     /// The port that clients of the service connect to, the same for all of its instances
@@ -67,7 +68,8 @@ pub(crate) struct Register {
 /// How the registration API is reached.
 #[derive(Args, Debug)]
 pub(crate) struct ServerArgs {
-    /// Pilotfish's --registration-address, with https:// where it has a certificate; several are tried in turn
+    /// Pilotfish's --registration-address, with https:// where it has a certificate; several are tried in
+    /// turn
     #[arg(
         long = "server",
         env = "PILOTFISH_REGISTRATION_SERVER",

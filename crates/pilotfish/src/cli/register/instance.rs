@@ -1,4 +1,4 @@
-//! The instance that the flags describe.
+//! Instance that the flags of `pilotfish register` describe.
 
 use super::args::{Register, ServerArgs};
 use anyhow::{Result, bail};
@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// An address to check the other flags with.
+/// Placeholder address for checking the other flags.
 const EXAMPLE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
-/// Flags by the fields of an instance that they fill.
+/// Flags by the fields of an instance that they set.
 const FLAGS: [(&str, &str); 15] = [
     ("ports[0].number", "--port"),
     ("ports[0].service_port", "--service-port"),
@@ -34,10 +34,10 @@ const FLAGS: [(&str, &str); 15] = [
 ];
 
 impl Register {
-    /// Checks what can be checked without the server: that refuses the rest.
+    /// Checks the flags without the server, which checks the rest.
     ///
     /// # Errors
-    /// With all flags that are wrong.
+    /// With all wrong flags.
     pub(super) fn check(&self) -> Result<()> {
         let instance = self.instance(self.address.unwrap_or(EXAMPLE))?;
         // The server's domain is not known here; in a full name it stands behind the namespace.
@@ -50,7 +50,7 @@ impl Register {
         bail!(lines.collect::<Vec<_>>().join("\n"))
     }
 
-    /// The instance, at that address.
+    /// Returns the instance at an address.
     pub(super) fn instance(&self, address: IpAddr) -> Result<Instance> {
         let host = std::env::var("HOSTNAME").ok().or_else(host_name).unwrap_or_else(|| address.to_string());
         let checks: Result<Vec<Check>> = self.checks.iter().map(|text| check_of(text)).collect();
@@ -95,13 +95,13 @@ fn pairs(given: &[(String, String)]) -> BTreeMap<String, String> {
     given.iter().cloned().collect()
 }
 
-/// What the system calls this machine.
+/// Returns the host name of this machine.
 fn host_name() -> Option<String> {
     let name = rustix::system::uname().nodename().to_str().ok()?.to_owned();
     (!name.is_empty()).then_some(name)
 }
 
-/// `tcp`, `http:/healthz` or `grpc[:SERVICE]`.
+/// Parses `tcp`, `http:/healthz` or `grpc[:SERVICE]`.
 fn check_of(text: &str) -> Result<Check> {
     let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
     let kind = match kind {

@@ -17,18 +17,18 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How often the program's port is tried until it answers.
+/// Interval between connection attempts to the program's port until it answers.
 const TRY_PORT: Duration = Duration::from_millis(50);
-/// How long one such try may take.
+/// Timeout of an attempt.
 const TRY_TIME: Duration = Duration::from_secs(1);
 /// Time until the log says that the port does not answer, and between repetitions.
 const SAY: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(10)];
-/// The exit code for a program that was never registered, in place of its own 0.
+/// Exit code for a program that was never registered, in place of its own 0.
 const NEVER_REGISTERED: u8 = 1;
-/// How long a deregistration may take; then the lease ends by itself.
+/// Timeout of a deregistration, after which the lease is left to expire.
 const GOODBYE: Duration = Duration::from_secs(3);
 
-/// What ended a wait.
+/// Event that ended a wait.
 enum Event {
     Ended(ExitStatus),
     Signal(Signal),
@@ -52,14 +52,16 @@ impl Register {
         match before(&mut program, &mut signals, port).await? {
             Some(status) => {
                 let name = program.name();
-                tracing::warn!("{name} ended and was never registered: nothing answered at {port} (--port)");
+                tracing::warn!(
+                    "{name} ended and was never registered: port {port} never accepted a connection (--port)"
+                );
                 Ok(failed(status).into())
             }
             None => serve(&client, instance, program, signals, self.drain).await,
         }
     }
 
-    /// Where others reach the program.
+    /// Returns the address at which others reach the program.
     async fn address(&self, client: &Client) -> Result<IpAddr> {
         match self.address {
             Some(address) => Ok(address),
@@ -68,7 +70,7 @@ impl Register {
     }
 }
 
-/// Waits until the program's port answers. `Some` when it ended before.
+/// Waits until the program's port answers. Returns `Some` if the program ended before.
 async fn before(
     program: &mut Program,
     signals: &mut Signals,
@@ -100,7 +102,10 @@ async fn answers(port: SocketAddr, program: String) {
         }
         if said.elapsed() >= wait {
             (said, wait) = (Instant::now(), again);
-            tracing::warn!(program, %port, "nothing answers at the program's port yet; it is registered as soon as something does");
+            tracing::warn!(
+                program, %port,
+                "the program's port does not accept connections yet; the program is registered once it does"
+            );
         }
         sleep(TRY_PORT).await;
     }
@@ -139,7 +144,7 @@ async fn serve(
         }
         pass_on(&program, signal);
         if ends(signal) {
-            // What it gets from now on is its own matter.
+            // The service is deregistered, so further signals are only passed on.
             let status = to_the_end(&mut program, &mut signals).await?;
             return Ok(code(&name, status, was_registered).into());
         }
@@ -148,7 +153,7 @@ async fn serve(
     Ok(code(&name, status, was_registered).into())
 }
 
-/// The exit code for how the program ended, which fails where it was never registered.
+/// Returns the exit code for the program's end, which is a failure if it was never registered.
 fn code(name: &str, status: ExitStatus, was_registered: bool) -> u8 {
     if was_registered {
         return exit_code(status);
@@ -157,7 +162,7 @@ fn code(name: &str, status: ExitStatus, was_registered: bool) -> u8 {
     failed(status)
 }
 
-/// The program's exit code, or the one for a failure where that is 0.
+/// Returns the program's exit code, or [`NEVER_REGISTERED`] if that is 0.
 fn failed(status: ExitStatus) -> u8 {
     match exit_code(status) {
         0 => NEVER_REGISTERED,
@@ -172,7 +177,8 @@ async fn changed(state: &mut watch::Receiver<State>) {
     }
 }
 
-/// Logs how the registration is. An error when the server refuses what it has never taken: then the command is wrong.
+/// Logs the state of the registration. Returns an error if the server refuses an instance that it never
+/// accepted, because then the flags are wrong.
 fn tell(name: &str, state: &State, was_registered: &mut bool) -> Option<Error> {
     match state {
         State::Registered { revision } => {
@@ -191,7 +197,8 @@ fn tell(name: &str, state: &State, was_registered: &mut bool) -> Option<Error> {
     None
 }
 
-/// Waits while proxies see the instance draining. `Some` when the program ended, which a second signal hurries.
+/// Waits while proxies see the instance as draining. A second signal ends the wait early. Returns `Some` if
+/// the program ended.
 async fn draining(
     program: &mut Program,
     signals: &mut Signals,

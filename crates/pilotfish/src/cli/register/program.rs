@@ -1,4 +1,4 @@
-//! The program that runs as a registered service: started, sent the signals that we get, and waited for.
+//! Child process of `pilotfish register`: start, signals and exit.
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal};
@@ -9,24 +9,25 @@ use std::process::ExitStatus;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind};
 
-/// What a shell adds to the number of the signal that ended a program, to make an exit code of it.
+/// Offset that shells add to the number of a fatal signal for the exit code.
 const ENDED_BY_SIGNAL: i32 = 128;
 
-/// The signals that are passed on.
+/// Signals that are passed on to the program.
 const PASSED_ON: [Signal; 6] =
     [Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP, Signal::USR1, Signal::USR2];
 
-/// A program that runs.
+/// Child process of the command.
 pub(super) struct Program {
     name: String,
     child: Child,
 }
 
 impl Program {
-    /// Starts a command with our own input and outputs, and the variable `PORT`. It is killed where we end without having waited for it.
+    /// Starts a command that inherits standard input and outputs, with the variable `PORT`. Dropping the
+    /// value kills it.
     ///
     /// # Errors
-    /// When there is no such command, or it cannot be run.
+    /// When the command does not exist or cannot be run.
     pub(super) fn start(command: &[OsString], port: u16) -> Result<Self> {
         let (program, arguments) = command.split_first().context("no command was given")?;
         let name = program.to_string_lossy().into_owned();
@@ -35,20 +36,20 @@ impl Program {
         Ok(Self { child: child.with_context(|| format!("starting {name}"))?, name })
     }
 
-    /// What it is called in messages.
+    /// Returns its name for messages.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Waits for its end. May be dropped and called again.
+    /// Waits for the program's end. Cancel-safe.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// When waiting for the process fails.
     pub(super) async fn ended(&mut self) -> Result<ExitStatus> {
         self.child.wait().await.with_context(|| format!("waiting for {}", self.name))
     }
 
-    /// Sends it a signal; nothing happens when it has ended.
+    /// Sends a signal to the program, unless it has ended.
     pub(super) fn signal(&self, signal: Signal) {
         let pid = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let Some(pid) = pid else { return };
@@ -58,17 +59,17 @@ impl Program {
     }
 }
 
-/// The exit code that stands for how a program ended: its own, or 128 and the number of the signal, as shells have it.
+/// Returns the program's exit code, or 128 plus the number of the fatal signal, as shells do.
 pub(super) fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|number| ENDED_BY_SIGNAL + number));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
-/// The signals that we get, in order.
+/// Handlers of the signals that this process receives.
 pub(super) struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
-    /// Listens for all of them.
+    /// Installs the handlers.
     ///
     /// # Errors
     /// When the system refuses.
@@ -80,7 +81,7 @@ impl Signals {
         PASSED_ON.into_iter().map(listen).collect::<Result<_>>().map(Self)
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     pub(super) async fn next(&mut self) -> Signal {
         let waiting = self.0.iter_mut().map(|(signal, stream)| {
             let signal = *signal;
@@ -96,12 +97,13 @@ impl Signals {
     }
 }
 
-/// Whether a signal ends programs, so that the service is to leave.
+/// True for signals that end programs, before which the service must be deregistered.
 pub(super) fn ends(signal: Signal) -> bool {
     matches!(signal, Signal::TERM | Signal::INT | Signal::QUIT | Signal::HUP)
 }
 
-/// Whether a terminal has sent the program the same signal already: those of its keys go to all of its foreground processes.
+/// True if a terminal has sent the program the same signal already: signals of keys are sent to all
+/// foreground processes.
 pub(super) fn is_sent_by_terminal(signal: Signal) -> bool {
     let stdin = std::io::stdin();
     matches!(signal, Signal::INT | Signal::QUIT)

@@ -1,4 +1,5 @@
-//! Active checks of what is registered: the registrar says what there is, and hears what checks say.
+//! Active health checks of registered instances: passes instances to the checks, and results to the
+//! registrar.
 
 use pilotfish_identity::LogLimit;
 use pilotfish_registration::{CheckResult, InstanceKey, Registrar, ServiceKey, ServicesChanged};
@@ -7,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Tells the checks what is registered, until it is dropped.
+/// Feed of registered instances to the checks; ends when dropped.
 pub(super) struct CheckFeed {
     registrar: Registrar,
     checks: CheckHandle,
-    /// Instances with checks that were told, by service.
+    /// Instances with checks that were passed on, by service.
     told: BTreeMap<ServiceKey, BTreeSet<Arc<str>>>,
 }
 
@@ -52,7 +53,8 @@ impl CheckFeed {
     }
 }
 
-/// What a check says, as the registrar takes it. Logged a bounded number of times: clients cause any number of them.
+/// Converts the verdict of a check for the registrar. Logging is rate-limited, because clients can cause any
+/// number of verdicts.
 pub(super) fn result(verdict: Verdict, log: &LogLimit) -> CheckResult {
     if let Some(left_out) = log.allow(Instant::now()) {
         match &verdict.failure {

@@ -1,4 +1,4 @@
-//! What a registered service is in the model.
+//! Mapping of registered services to the catalog.
 
 use pilotfish_model::{HealthStatus, SpiffeId};
 use pilotfish_registration::{Health, Instance, InstanceView, Port, ServiceKey, TextMap};
@@ -6,17 +6,18 @@ use pilotfish_registry::{CatalogInstance, CatalogPort, CatalogService, InstanceP
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What names and identities are made with.
+/// Domains for names and identities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mapping {
-    /// The domain of short names: `web` in `shop` is `web.shop.svc.DOMAIN`.
+    /// Domain of short names: `web` in `shop` is `web.shop.svc.DOMAIN`.
     pub(super) domain: Arc<str>,
-    /// The trust domain of identities.
+    /// Trust domain of identities.
     pub(super) trust_domain: Arc<str>,
 }
 
 impl Mapping {
-    /// A service with its instances, each with what its client, its lease and its checks say together.
+    /// Converts a service and its instances. The health of each combines its client's, its lease's and its
+    /// checks'.
     pub(super) fn service(&self, key: &ServiceKey, instances: &[InstanceView]) -> CatalogService {
         let host = key.host(&self.domain);
         let mut service = CatalogService::new(key.to_string(), host, &*key.namespace);
@@ -48,7 +49,7 @@ impl Mapping {
     }
 }
 
-/// What leaves goes on serving what it has until its grace time ends.
+/// Converts the health of an instance. A leaving instance drains until its grace time ends.
 fn health(health: Health) -> HealthStatus {
     match health {
         Health::Healthy | Health::Preserved => HealthStatus::Healthy,

@@ -1,5 +1,4 @@
-//! The mesh as registration sees it: what else there is of a service, which namespaces and trust domains are
-//! the mesh's.
+//! Mesh facts for registration: other owners of a service, namespaces and trust domains.
 
 use crate::control::shared::Shared;
 use crate::serve::tls::with_mesh;
@@ -24,14 +23,14 @@ impl Mesh for PublishedMesh {
     }
 }
 
-/// True for a namespace that has an object or a Pod. Services of other registries are not looked through: there may
-/// be many, and a client can ask for each request.
+/// True for a namespace that has an object or a Pod. Services of other registries are not searched, because
+/// there may be many, and every request of a client can cause a search.
 fn has_objects(world: &World, namespace: &Namespace) -> bool {
     world.pods_in(namespace).next().is_some()
         || Kind::ALL.iter().any(|kind| world.objects_in(*kind, namespace).next().is_some())
 }
 
-/// The first object that makes a service of the host, in whatever namespace.
+/// Returns the first object with a service of the host, in any namespace.
 fn owner_of(world: &World, host: &str) -> Option<String> {
     let host = Hostname::parse(host).ok()?;
     let services = world.services_of_host(&host).flat_map(|(_, services)| services.iter());

@@ -1,4 +1,4 @@
-//! Services that register themselves: the store, the registrar, its listener, and the registry that tells the world.
+//! Registration of services by their clients: the store, the registrar, its listener, and the live registry.
 //!
 //! ```text
 //! clients ─▶ RegistrationServer ─▶ Registrar ─▶ Store ─ events ─▶ Registrar ─▶ live registry `registration` ─▶ control loop
@@ -35,7 +35,7 @@ use pilotfish_registration_server::{
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Registration that has its address and its store, and does not serve yet.
+/// Registration with its bound address and open store that does not serve yet.
 pub(super) struct Registration {
     bound: Bound,
     registrar: Registrar,
@@ -45,7 +45,7 @@ pub(super) struct Registration {
 }
 
 impl Registration {
-    /// Opens the store and takes the address; `None` where services do not register themselves.
+    /// Opens the store and binds the address; `None` if registration is disabled.
     ///
     /// # Errors
     /// When the store cannot be opened, a file cannot be used, or the address is taken.
@@ -66,7 +66,8 @@ impl Registration {
         })?;
         let (tls, reload) = tls_of(own, metrics)?.unzip();
         let limits = ServerLimits::default();
-        // Beside both ports of xDS: what connects here must not take the files of proxies.
+        // One of three ports beside both of xDS: registering clients must not use up the open files of
+        // proxies.
         let connections = descriptors::connections(None, limits.connections, 3);
         let limits = ServerLimits {
             connections,
@@ -90,24 +91,24 @@ impl Registration {
         Ok(Some(Self { bound, registrar, driver, checks, reload }))
     }
 
-    /// Where services register.
+    /// Returns the bound address.
     pub(super) fn address(&self) -> SocketAddr {
         self.bound.local_addr()
     }
 
-    /// What is registered, for the admin API.
+    /// Returns the registrar, for the admin API.
     pub(super) fn registrar(&self) -> Registrar {
         self.registrar.clone()
     }
 
-    /// Its tasks.
+    /// Returns the subsystems of registration.
     pub(super) fn subsystems(self) -> impl Iterator<Item = Subsystem> {
         let Self { bound, registrar, driver, checks: (handle, runner), reload } = self;
         let server = Subsystem::new("the registration server", StopOrder::First).task(|stop| async {
             bound.run(stop.requested()).await;
             Ok(())
         });
-        // It goes on until nobody registers any more.
+        // The driver runs until all registrars are dropped.
         let follower = Subsystem::new("the registrar", StopOrder::Abort).task(|_| async {
             driver.run().await;
             Ok(())
@@ -131,7 +132,7 @@ async fn open_store(settings: &StoreSettings) -> Result<(Arc<dyn Store>, StoreEv
     match settings {
         StoreSettings::File(folder) => {
             let folder = folder.clone();
-            // It reads the whole file.
+            // Opening reads the whole file, which blocks.
             let opened = tokio::task::spawn_blocking(move || RedbStore::open(&folder)).await?;
             let OpenStore { store, events } = opened.context("--data-dir")?;
             Ok((Arc::new(store), events))

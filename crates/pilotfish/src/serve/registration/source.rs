@@ -1,4 +1,4 @@
-//! The registry `registration`: what is registered with this process, as a live source.
+//! Live source of the registry `registration`: services registered with this process.
 
 use super::mapping::Mapping;
 use crate::control::shared::Shared;
@@ -12,18 +12,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
-/// How often trouble of the store and the mesh's trust domain are looked at.
+/// Polling interval for failures of the store and the mesh's trust domain.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What is registered, for the world.
+/// Live source of registered services.
 struct Registered {
     registrar: Registrar,
     shared: Arc<Shared>,
     domain: Arc<str>,
 }
 
-/// The source of the shard. Nothing of it is guarded against mass change: what is gone was deregistered or has expired, and
-/// the registrar itself does not believe leases that lapse together.
+/// Returns the source of the shard. It has no guard against mass loss: removed instances were deregistered or
+/// have expired, and the registrar itself guards against leases that expire together.
 pub(super) fn source(
     registrar: Registrar,
     shared: Arc<Shared>,
@@ -41,7 +41,7 @@ impl Registered {
     }
 
     fn service(&self, mapping: &Mapping, key: &ServiceKey) -> Option<CatalogService> {
-        // An earlier version, or another one on the same store, accepted names that are another service's.
+        // Another version on the same store may have accepted names that belong to other services.
         if let Err(reason) = check_host(key, &self.domain) {
             tracing::debug!(service = %key, reason, "a registered service is not served");
             return None;
@@ -71,7 +71,7 @@ impl Registered {
 }
 
 impl Product for Registered {
-    /// Ends only with the process: a store that cannot be reached is trouble of the session.
+    /// Runs until the process ends. Failures of the store are reported within the session.
     async fn session(&mut self, catalog: &mut CatalogWriter) -> Result<Infallible, SessionError> {
         let mut changes = self.registrar.service_changes();
         let mut mapping = self.mapping();
@@ -91,7 +91,7 @@ impl Product for Registered {
 }
 
 impl Registered {
-    /// Reports trouble of the store. What it has is told anew when identities have another trust domain.
+    /// Reports failures of the store. Returns all services if the trust domain of identities has changed.
     fn look(&self, mapping: &mut Mapping, catalog: &mut CatalogWriter) -> Option<ServicesChanged> {
         match self.registrar.store().trouble {
             Some(trouble) => catalog.failing(SessionError::new(trouble)),

@@ -1,9 +1,9 @@
-//! What the admin API shows of registration.
+//! Registration in the admin API.
 
 use pilotfish_api as api;
 use pilotfish_registration::{Health, Registrar, RegistrarStats};
 
-/// What is registered, and how that goes.
+/// Returns the numbers of registered services, and the state of the registrar and its store.
 pub(crate) fn view(registrar: &Registrar) -> api::Registration {
     let stats = registrar.stats();
     let store = registrar.store();

@@ -1,4 +1,4 @@
-//! The files of a secure listener: read whole, compared, and put in force when they are good.
+//! Certificate files of a secure listener: polled, compared, and put in force if they are valid.
 
 use crate::settings::CertificateSource;
 use anyhow::{Context, Result};
@@ -6,18 +6,18 @@ use pilotfish_identity::{Authorities, Pem, ServerCertificate};
 use pilotfish_source::SecretFile;
 use std::path::{Path, PathBuf};
 
-/// The largest file, in bytes. A bundle of all public authorities has a quarter of that.
+/// Size limit of a file in bytes. A bundle of all public authorities has a quarter of that.
 const LARGEST: u64 = 1 << 20;
 
-/// Where they are.
+/// Paths of the files of a listener.
 #[derive(Clone)]
 pub(crate) struct Files {
-    /// Chain and key.
+    /// Paths of certificate chain and key.
     certificate: Option<(PathBuf, PathBuf)>,
     authorities: Vec<PathBuf>,
 }
 
-/// What is in them. It holds a key, so it is not shown.
+/// Contents of the files. Without `Debug`, because they include a private key.
 #[derive(PartialEq, Eq)]
 pub(super) struct Texts {
     certificate: Option<(Text, Text)>,
@@ -31,7 +31,7 @@ struct Text {
 }
 
 impl Files {
-    /// The files of a listener.
+    /// Returns the files of a listener.
     pub(crate) fn of(certificate: &CertificateSource, authorities: &[PathBuf]) -> Self {
         let certificate = match certificate {
             CertificateSource::Files { certificate, key } => Some((certificate.clone(), key.clone())),
@@ -64,7 +64,7 @@ impl Text {
 }
 
 impl Texts {
-    /// As TLS takes it; `kept` is the certificate where no files are named for it.
+    /// Converts the contents for TLS; `kept` is the certificate if no files are configured for it.
     pub(super) fn material(
         &self,
         kept: Option<&ServerCertificate>,
@@ -79,37 +79,37 @@ impl Texts {
     }
 }
 
-/// What came of reading the files again.
+/// Result of a poll of the files.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Nothing that is new, or to report.
+    /// Nothing changed, or nothing must be reported yet.
     Unchanged,
-    /// New ones are in force.
+    /// New contents are in force.
     Reloaded,
-    /// They cannot be used, and why.
+    /// The files cannot be used, with the reason.
     Failed(String),
 }
 
-/// What is known of the files.
+/// State of the files across polls.
 pub(super) struct State {
     in_force: Texts,
-    /// They could not be used the last time; inside, the reason that was reported.
+    /// Set if the files could not be used at the last poll; inside, the reason if it was reported.
     failure: Option<Option<String>>,
 }
 
 impl State {
-    /// Those are in force.
+    /// Returns the state with contents in force.
     pub(super) fn new(in_force: Texts) -> Self {
         Self { in_force, failure: None }
     }
 
-    /// Whether the files cannot be used, for longer than it takes to write them.
+    /// True if the files could not be used for two polls, which is longer than it takes to write them.
     pub(super) fn is_failing(&self) -> bool {
         matches!(self.failure, Some(Some(_)))
     }
 
-    /// Compares what was read with what is in force. A failure is reported when it lasts until the next time: while certificate and key
-    /// are written one after the other, they do not match for a moment.
+    /// Compares the contents read with those in force. A failure is reported only if it lasts until the next
+    /// poll, because certificate and key do not match while they are written one after the other.
     pub(super) fn step(
         &mut self,
         read: Result<Texts, String>,

@@ -1,4 +1,5 @@
-//! Listeners with TLS: the certificate in force, from files or from the webhooks, and tokens that API servers review.
+//! Listeners with TLS: their certificates, from files or from the webhooks, and tokens that API servers
+//! review.
 
 mod files;
 
@@ -25,13 +26,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often files are polled. Certificates are replaced long before they end, so this need not be quick; it costs reading a few
-/// thousand bytes, and works where notifications do not (mounts that are swapped, network file systems).
+/// Polling interval of files. Certificates are replaced long before they expire, so it need not be short. A
+/// poll reads a few thousand bytes, and works where notifications do not (swapped mounts, network file
+/// systems).
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What keeps the TLS of a listener up to date.
+/// Reloading of the certificates of a listener.
 pub(crate) struct Reload {
-    /// What is served there, for logs.
+    /// Name of the listener, for logs.
     listener: &'static str,
     files: Files,
     state: State,
@@ -41,7 +43,7 @@ pub(crate) struct Reload {
     kept: Option<ServerCertificate>,
 }
 
-/// TLS as files say it. `kept` is the certificate where they have none.
+/// Returns TLS with the files. `kept` is the certificate if none is configured in files.
 ///
 /// # Errors
 /// When the files cannot be used.
@@ -58,7 +60,7 @@ pub(crate) fn of_files(
     Ok((tls.clone(), Reload { listener, files, state: State::new(texts), tls, refused, kept }))
 }
 
-/// The secure listener, where it is wanted, with what keeps its certificates.
+/// Returns the secure listener, if it is enabled, with the reloading of its certificates.
 ///
 /// # Errors
 /// When the files cannot be used.
@@ -97,7 +99,7 @@ fn authenticators(
     vec![Arc::new(TokenAuthenticator { reviewer, shared: shared.clone(), recorder })]
 }
 
-/// Authenticates by tokens of service accounts, which API servers review.
+/// Authenticator by tokens of service accounts, which API servers review.
 struct TokenAuthenticator {
     reviewer: TokenReviewer,
     shared: Arc<Shared>,
@@ -132,7 +134,7 @@ impl Authenticator for TokenAuthenticator {
     }
 }
 
-/// The token of an `authorization` header.
+/// Returns the bearer token of an `authorization` header.
 fn bearer(value: &str) -> Option<&str> {
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
@@ -143,7 +145,7 @@ pub(crate) fn trust_domain(world: &World) -> String {
     if written.is_empty() { MeshConfig::default().trust_domain } else { written }
 }
 
-/// Reads the mesh's settings, or their defaults.
+/// Calls `read` with the MeshConfig of the world, or with its defaults.
 pub(crate) fn with_mesh<T>(world: &World, read: impl FnOnce(&MeshConfig) -> T) -> T {
     match world.object(&MeshFile::Config.key()).and_then(|object| object.typed::<MeshConfig>()) {
         Some(config) => read(&config),
@@ -152,7 +154,7 @@ pub(crate) fn with_mesh<T>(world: &World, read: impl FnOnce(&MeshConfig) -> T) -
 }
 
 impl Reload {
-    /// Reloads until the process ends.
+    /// Returns the subsystem that reloads until the process ends.
     pub(crate) fn subsystem(self) -> Subsystem {
         let name = format!("reloading TLS files of {}", self.listener);
         Subsystem::new(name, StopOrder::Abort).task(|_| async {
@@ -161,7 +163,7 @@ impl Reload {
         })
     }
 
-    /// Polls the files, and puts in force what is good. Does not end.
+    /// Polls the files, and puts valid contents in force. Does not return.
     async fn run(self) {
         let Self { listener, files, mut state, tls, refused, kept } = self;
         let reader = FileReader::default();

@@ -1,15 +1,15 @@
-//! The words of CEL.
+//! Tokens of CEL.
 
 use std::fmt;
 
-/// A word.
+/// A token of a CEL expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token<'a> {
     Name(&'a str),
     /// A name between backticks.
     Quoted(&'a str),
     Number,
-    /// What is between the quotes, escapes as they are written.
+    /// The characters between the quotes, with escapes as they are written.
     Text(&'a str),
     Symbol(&'a str),
 }
@@ -31,10 +31,10 @@ const SYMBOLS: [&str; 24] = [
     "[", "]", "{", "}",
 ];
 
-/// Takes a text apart.
+/// Splits an expression into tokens.
 ///
 /// # Errors
-/// What is no word.
+/// If it has text that is no token.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, String> {
     let mut out = Vec::new();
     let mut rest = skip_space(text);
@@ -46,7 +46,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, String> {
     Ok(out)
 }
 
-/// Without blanks and comments at the beginning.
+/// Skips white space and comments.
 fn skip_space(text: &str) -> &str {
     let mut rest = text.trim_start_matches([' ', '\t', '\r', '\n', '\u{c}']);
     while let Some(comment) = rest.strip_prefix("//") {
@@ -79,7 +79,7 @@ fn token(rest: &str) -> Result<(Token<'_>, &str), String> {
     Ok((Token::Symbol(symbol), rest.strip_prefix(symbol).unwrap_or_default()))
 }
 
-/// Prefix, quotes, and what follows them, where a text begins.
+/// Splits a string literal into prefix, quotes and the rest; `None` if there is none.
 fn opening(rest: &str) -> Option<(&str, &str, &str)> {
     let body = rest.trim_start_matches(['r', 'R', 'b', 'B']);
     let (prefix, _) = rest.split_at(rest.len() - body.len());
@@ -106,7 +106,7 @@ fn text<'a>(prefix: &str, quote: &str, body: &'a str) -> Result<(Token<'a>, &'a 
     }
 }
 
-/// The length of an escape.
+/// Length of an escape sequence.
 fn escape(rest: &str) -> Result<usize, String> {
     let unknown = || format!("{:?} is no escape", rest.chars().take(2).collect::<String>());
     let kind = rest.chars().nth(1).ok_or_else(unknown)?;
@@ -156,7 +156,7 @@ fn number(rest: &str) -> Result<(Token<'_>, &str), String> {
     whole(value, after).ok_or_else(|| too_large(written))
 }
 
-/// A whole number; a `u` behind it makes it one without sign.
+/// An integer; a trailing `u` makes it unsigned.
 fn whole(value: u64, after: &str) -> Option<(Token<'_>, &str)> {
     match after.strip_prefix(['u', 'U']) {
         Some(after) => Some((Token::Number, after)),

@@ -1,4 +1,5 @@
-//! Conditions on one attribute of a request or connection: about what is done (permissions) or by whom (principals).
+//! Conditions on one attribute of a request or connection: about what is done (permissions) or by whom
+//! (principals).
 
 use super::identity;
 use super::matchers;
@@ -88,7 +89,8 @@ impl Untested {
         if self == Self::DropsRule { Match::Excludes } else { Match::Admits }
     }
 
-    /// The tests of alternatives; none when they are no condition. What is excluded is excluded by all of them or without regard to any.
+    /// The tests of alternatives; none when they are no condition. What is excluded is excluded by all of
+    /// them or without regard to any.
     fn each<T>(
         self,
         values: &[String],

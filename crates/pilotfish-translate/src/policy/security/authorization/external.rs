@@ -1,4 +1,5 @@
-//! External authorization (`CUSTOM`): Envoy's ext_authz filters, for extension providers of the mesh settings.
+//! External authorization (`CUSTOM`): Envoy's ext_authz filters, for extension providers of the mesh
+//! settings.
 
 use super::matchers;
 use super::rbac::{HTTP, MARKED, TCP, TCP_STATS};
@@ -47,8 +48,8 @@ pub(super) struct Authorizer {
 }
 
 impl Authorizer {
-    /// The authorizer of a provider; `None` when there is no such provider, it is no authorizer, its name is no label of DNS, or
-    /// its service is unknown.
+    /// The authorizer of a provider; `None` when there is no such provider, it is no authorizer, its name is
+    /// no label of DNS, or its service is unknown.
     pub(super) fn find(cx: &Cx<'_>, name: &str) -> Option<Self> {
         let mesh = cx.mesh();
         let provider = mesh.extension_provider(name).filter(|_| is_usable_name(name))?;

@@ -1,4 +1,4 @@
-//! AuthorizationPolicy for gRPC servers without a proxy, which know filters that deny or allow, and nothing else.
+//! AuthorizationPolicy for proxyless gRPC servers, which support only filters that deny or allow.
 
 use super::condition::Untested;
 use super::rbac::HTTP;
@@ -16,8 +16,8 @@ use pilotfish_proto::envoy::extensions::filters::network::http_connection_manage
 use pilotfish_proto::envoy::extensions::path::r#match::uri_template::v3::UriTemplateMatchConfig;
 use prost::Message;
 
-/// The filters of the policies that concern a server, and the policies. Identities stand for themselves alone, whatever aliases
-/// the trust domain has; a policy on trial counts like any other.
+/// Returns the filters for a server, and the policies that they come from. Trust domain aliases are ignored;
+/// a dry-run policy is enforced.
 pub(in crate::policy::security) fn of(cx: &Cx<'_>, subject: &Subject) -> (Vec<HttpFilter>, Vec<Origin>) {
     let policies = subject.policies::<AuthorizationPolicy>(cx);
     let with = |action| policies.iter().filter(move |policy| policy.action == action);
@@ -50,7 +50,7 @@ fn filter<'a>(
     used.then(|| filters::http(name, &config))
 }
 
-/// gRPC refuses the listener as a whole for a template of a path; as a regular expression it understands it.
+/// gRPC rejects the whole listener for a path template, but supports regular expressions.
 fn write_out_templates(permission: &mut Permission) {
     match &mut permission.rule {
         Some(Rule::AndRules(set) | Rule::OrRules(set)) => set.rules.iter_mut().for_each(write_out_templates),
@@ -65,7 +65,7 @@ fn write_out_templates(permission: &mut Permission) {
     }
 }
 
-/// `*` stands for one element of the path, `**` for any number.
+/// `*` matches one element of the path, `**` any number.
 fn regex_of_template(template: &str) -> String {
     let element = |element: &str| match element {
         "*" => "[^/]+".to_owned(),

@@ -1,4 +1,5 @@
-//! Identities of clients: SPIFFE URIs of their certificates. Texts of policies mean themselves in expressions: a dot is a dot.
+//! Identities of clients: SPIFFE URIs of their certificates. Texts of policies mean themselves in
+//! expressions: a dot is a dot.
 
 use super::matchers::{any_text, exact, prefix, regex};
 use pilotfish_proto::envoy::r#type::matcher::v3::StringMatcher;

@@ -21,7 +21,6 @@ pub(super) fn regex(regex: impl Into<String>) -> StringMatcher {
     pattern(MatchPattern::SafeRegex(RegexMatcher { regex: regex.into(), ..Default::default() }))
 }
 
-/// Exactly this text.
 pub(super) fn exact(text: impl Into<String>) -> StringMatcher {
     pattern(MatchPattern::Exact(text.into()))
 }

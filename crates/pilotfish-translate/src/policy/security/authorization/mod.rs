@@ -1,5 +1,5 @@
-//! AuthorizationPolicy as filters. Policies with an external authorizer come first, then what is only logged, what is denied,
-//! what is allowed.
+//! AuthorizationPolicy as filters. Policies with an external authorizer come first, then what is only logged,
+//! what is denied, what is allowed.
 
 mod condition;
 mod external;
@@ -44,8 +44,8 @@ pub(super) fn of(cx: &Cx<'_>, subject: &Subject) -> Filters {
     filters
 }
 
-/// Policies with an external authorizer (`CUSTOM`), by provider. Their rules only mark requests for it. Without such a provider,
-/// or with several for one workload, the marked requests are denied.
+/// Policies with an external authorizer (`CUSTOM`), by provider. Their rules only mark requests for it.
+/// Without such a provider, or with several for one workload, the marked requests are denied.
 fn external_authorization(
     cx: &Cx<'_>,
     policies: &[&Typed<AuthorizationPolicy>],

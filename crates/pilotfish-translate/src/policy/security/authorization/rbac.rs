@@ -12,24 +12,22 @@ use pilotfish_proto::envoy::extensions::filters::http::rbac::v3::Rbac as HttpRba
 use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 use pilotfish_proto::envoy::extensions::filters::network::rbac::v3::Rbac as TcpRbac;
 
-/// The names of the filters, under which others find what they decided.
+/// Names of the filters, which other filters use to read their decisions.
 pub(super) const HTTP: &str = "envoy.filters.http.rbac";
 /// As above, for streams.
 pub(super) const TCP: &str = "envoy.filters.network.rbac";
-/// The prefix of statistics on streams.
+/// Prefix of statistics on streams.
 pub(super) const TCP_STATS: &str = "tcp.";
-/// The prefix of the results of rules with an external authorizer.
+/// Prefix of the results of rules with an external authorizer.
 pub(super) const MARKED: &str = "istio_ext_authz_";
 
-/// The annotation by which a policy is tried without being enforced.
+/// Annotation of a dry-run policy, which is evaluated and not enforced.
 const DRY_RUN: &str = "istio.io/dry-run";
 
-/// What the rules are about.
+/// Protocol of the traffic that rules match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
-    /// Requests.
     Http,
-    /// Streams of bytes.
     Tcp,
 }
 
@@ -37,9 +35,9 @@ pub(super) enum Protocol {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rules {
     enforced: Option<Rbac>,
-    /// Evaluated without effect.
+    /// Shadow rules, evaluated without effect.
     tried: Option<Rbac>,
-    /// The prefix of what the tried ones found.
+    /// Prefix of shadow results.
     prefix: &'static str,
 }
 
@@ -64,12 +62,12 @@ impl Rules {
         rules
     }
 
-    /// Rules whose matches are only noted, for the ext_authz filter.
+    /// Makes all rules shadow rules, for the ext_authz filter.
     pub(super) fn marking(self) -> Self {
         Self { enforced: None, tried: self.enforced, prefix: MARKED }
     }
 
-    /// Rules that deny what would go to a missing authorizer.
+    /// Denies requests for a missing external authorizer.
     pub(super) fn without_authorizer(self) -> Self {
         let mut denied = self.enforced.unwrap_or_default();
         denied.action = Action::Deny.into();
@@ -108,7 +106,7 @@ fn is_on_trial(policy: &Typed<AuthorizationPolicy>) -> bool {
     matches!(written, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }
 
-/// The rules of one policy by name; rules that cannot be tested are left out.
+/// Returns the rules of one policy by name, without rules that cannot be evaluated.
 fn of_policy(
     policy: &Typed<AuthorizationPolicy>,
     action: Action,

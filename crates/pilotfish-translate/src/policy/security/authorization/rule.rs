@@ -16,7 +16,8 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Reads a rule of a policy of that namespace; `None` when a condition is about an unknown attribute and must not be left out.
+    /// Reads a rule of a policy of that namespace; `None` when a condition is about an unknown attribute and
+    /// must not be left out.
     pub(super) fn read(
         rule: &Rule,
         namespace: &Namespace,

@@ -6,10 +6,12 @@
 //!                                                                    └─▶ a DestinationRule for each host of a target
 //! ```
 //!
-//! The rules go where those that are written go (`policy::destination_rule`), and count as older than all of them, as in istiod.
+//! The rules go where those that are written go (`policy::destination_rule`), and count as older than all of
+//! them, as in istiod.
 //!
-//! A policy whose authorities cannot be used still makes a rule, with the credential [`UNUSABLE`]: nobody serves it, so no
-//! connection succeeds. istiod does so for gateways, and gives sidecars plaintext, which is what the policy was to prevent.
+//! A policy whose authorities cannot be used still makes a rule, with the credential [`UNUSABLE`]: nobody
+//! serves it, so no connection succeeds. istiod does so for gateways, and gives sidecars plaintext, which is
+//! what the policy was to prevent.
 
 mod outcome;
 mod target;

@@ -1,4 +1,4 @@
-//! What a policy is for: Services and ServiceEntries of its own namespace.
+//! Targets of a BackendTLSPolicy: Services and ServiceEntries of its own namespace.
 
 use crate::engine::Cx;
 use crate::routing::gateway_api::backends::Problem;
@@ -6,17 +6,17 @@ use pilotfish_config::gateway_api::PolicyTargetReference;
 use pilotfish_config::networking::ServiceEntry;
 use pilotfish_model::{Hostname, Namespace, Resolution, ServiceKey};
 
-/// The reason for a target, or a port of it, that is not there.
+/// Reason for a missing target or port of a target.
 const NOT_FOUND: &str = "TargetNotFound";
 
-/// Which object of the policy's namespace.
+/// Name of a target in the policy's namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TargetId {
     Service(String),
     ServiceEntry(String),
 }
 
-/// An object that policies may be for.
+/// A target of policies.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Target {
     pub(super) id: TargetId,
@@ -24,10 +24,10 @@ pub(super) struct Target {
     pub(super) hosts: Vec<String>,
 }
 
-/// The target of a reference, and the number of the port that it names; `None` for all ports.
+/// Returns the target of a reference, and the number of the referenced port; `None` for all ports.
 ///
 /// # Errors
-/// When nothing is there, or no such port: then the policy makes no difference, as in istiod.
+/// If the target or the port does not exist: then the policy has no effect, as in istiod.
 pub(super) fn resolve(
     cx: &Cx<'_>,
     namespace: &Namespace,
@@ -59,10 +59,11 @@ fn not_found(message: String) -> Problem {
 /// Names and numbers of ports.
 type Ports = Vec<(String, u32)>;
 
-/// A Service of Kubernetes, in whichever cluster.
+/// Returns a Kubernetes Service, of any cluster.
 ///
 /// # Errors
-/// For one that is another name for something else: there are no clusters of it, connections go to that by its own rules.
+/// If the Service is an alias: it has no clusters, and connections follow the rules of the service that it
+/// leads to.
 fn service(cx: &Cx<'_>, namespace: &Namespace, name: &str) -> Result<Option<(Target, Ports)>, Problem> {
     let host = cx.domain().service(name, namespace);
     let key =

@@ -1,4 +1,4 @@
-//! Whose certificates a policy accepts, as the TLS settings of a DestinationRule.
+//! CA certificates of a BackendTLSPolicy, as TLS settings of a DestinationRule.
 
 use crate::credentials::{AuthoritiesIn, Unusable};
 use crate::engine::Cx;
@@ -8,11 +8,12 @@ use pilotfish_config::gateway_api::{BackendTlsPolicy, SYSTEM_AUTHORITIES};
 use pilotfish_config::networking::{ClientTlsMode, ClientTlsSettings};
 use pilotfish_model::{Kind, Typed};
 
-/// The credential of a policy whose authorities cannot be used. No secret has this name: a proxy with it waits, and its
-/// connections fail with `Secret is not supplied by SDS`.
+/// Credential of a policy with unusable CA certificates. No secret has this name: a proxy with it waits, and
+/// its connections fail with `Secret is not supplied by SDS`.
 pub(crate) const UNUSABLE: &str = "invalid://";
 
-/// The settings of a policy; with a credential that nobody serves where its authorities cannot be used.
+/// Returns the TLS settings of a policy. If its CA certificates are unusable, their credential does not
+/// exist.
 pub(super) fn settings(cx: &Cx<'_>, policy: &Typed<BackendTlsPolicy>) -> ClientTlsSettings {
     let validation = &policy.spec.validation;
     let name = |name: &pilotfish_config::gateway_api::SubjectAltName| match name.r#type.as_str() {
@@ -28,10 +29,10 @@ pub(super) fn settings(cx: &Cx<'_>, policy: &Typed<BackendTlsPolicy>) -> ClientT
     }
 }
 
-/// The name of the authorities' certificates; empty for those that the proxy's system trusts.
+/// Returns the credential name of the CA certificates; empty for those of the proxy's system.
 ///
 /// # Errors
-/// Why none can be used: a fault of the policy, or of what it refers to.
+/// If they are unusable, with the fault of the policy or of the referenced object.
 pub(super) fn credential(cx: &Cx<'_>, policy: &Typed<BackendTlsPolicy>) -> Result<String, Fault> {
     let invalid = |message: String| Fault { condition: ACCEPTED, reason: "Invalid", message };
     if let Some(reason) = &policy.refused {
@@ -40,7 +41,7 @@ pub(super) fn credential(cx: &Cx<'_>, policy: &Typed<BackendTlsPolicy>) -> Resul
     let validation = &policy.spec.validation;
     match validation.well_known_ca_certificates.as_deref().filter(|name| !name.is_empty()) {
         Some(SYSTEM_AUTHORITIES) => return Ok(String::new()),
-        // istiod goes on with those of the system: other ones than were asked for.
+        // istiod falls back to the system's CA certificates here, although the policy asks for others.
         Some(other) => {
             return Err(invalid(format!(
                 "the authorities {other:?} are not known, only {SYSTEM_AUTHORITIES:?}"
@@ -65,7 +66,8 @@ pub(super) fn credential(cx: &Cx<'_>, policy: &Typed<BackendTlsPolicy>) -> Resul
         Err(unusable @ (Unusable::Absent | Unusable::NoAuthorities)) => {
             fault("InvalidCACertificateRef", format!("ConfigMap {namespace}/{name} {unusable}"))
         }
-        // What is no certificate is sent all the same, as from istiod: the proxy refuses it and goes on waiting.
+        // Invalid certificates are sent as well, as by istiod: the proxy rejects them and keeps waiting for
+        // valid ones.
         Ok(()) | Err(_) => Ok(format!("configmap://{namespace}/{name}")),
     }
 }

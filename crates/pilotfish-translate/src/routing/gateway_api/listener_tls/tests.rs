@@ -71,7 +71,8 @@ fn reasons(world: &Arc<World>) -> [String; 2] {
     })
 }
 
-/// Checks one listener: the settings if it is served, else the reason of ResolvedRefs. `fault` is the reason of one that is served.
+/// Checks one listener: the settings if it is served, else the reason of ResolvedRefs. `fault` is the reason
+/// of one that is served.
 fn check(text: &str, expected: Result<&str, &str>, fault: Option<&str>) {
     let world = with(text);
     let servers = served(&world);

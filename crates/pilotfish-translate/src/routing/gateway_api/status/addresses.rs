@@ -1,4 +1,4 @@
-//! Where a Gateway is reached: the services that it belongs to, their ports and the addresses that they have outside.
+//! Addresses of a Gateway: its services, their ports and their external addresses.
 
 use crate::engine::{Cx, Query};
 use crate::routing::gateway_api::gateways;
@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// See the module's description. A query of its own, as it reads endpoints: its result rarely changes with them.
+/// Query for the addresses of a Gateway. Separate, because it reads endpoints, with which its result rarely
+/// changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ReachOf {
     pub(super) namespace: Namespace,
@@ -16,16 +17,16 @@ pub(super) struct ReachOf {
     pub(super) cluster: ClusterId,
 }
 
-/// Where a Gateway is reached.
+/// Services and addresses of a Gateway.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Reach {
     /// `HOST:PORT` of the services that have endpoints.
     pub(super) serving: Vec<String>,
-    /// The services' addresses outside, else their hosts.
+    /// External addresses of the services, or else their hosts.
     pub(super) addresses: Vec<GatewayAddress>,
-    /// What is missing.
+    /// Messages about missing services, endpoints and addresses.
     pub(super) missing: Vec<String>,
-    /// Whether nothing else is missing than addresses that are still to come.
+    /// True if nothing is missing except external addresses that may still be assigned.
     pub(super) is_pending: bool,
 }
 
@@ -63,7 +64,7 @@ impl Query for ReachOf {
     }
 }
 
-/// The service of a host: of the Gateway's own namespace, else of any.
+/// Returns the service of a host: of the Gateway's own namespace, or else of any.
 fn service(cx: &Cx<'_>, own: &Namespace, host: &Hostname) -> Option<(ServiceKey, Arc<Service>)> {
     let others = cx.namespaces_of(host);
     let namespaces = std::iter::once(own).chain(others.iter());
@@ -72,7 +73,7 @@ fn service(cx: &Cx<'_>, own: &Namespace, host: &Hostname) -> Option<(ServiceKey,
         .find_map(|key| Some((key.clone(), cx.services_of(&key)?.first()?.clone())))
 }
 
-/// The ports of a service that lead somewhere; whether one is missing.
+/// Adds the ports of a service that have endpoints. Returns true if a port is missing.
 fn serve(cx: &Cx<'_>, key: &ServiceKey, service: &Service, ports: &BTreeSet<u16>, reach: &mut Reach) -> bool {
     let host = &key.hostname;
     let mut is_broken = false;
@@ -93,7 +94,7 @@ fn serve(cx: &Cx<'_>, key: &ServiceKey, service: &Service, ports: &BTreeSet<u16>
         if has_endpoint {
             reach.serving.push(format!("{host}:{number}"));
         } else {
-            reach.missing.push(format!("there is nobody behind port {number} of service {host}"));
+            reach.missing.push(format!("port {number} of service {host} has no endpoints"));
             is_broken = true;
         }
     }

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 const PROGRAMMED: &str = "Programmed";
 const CONFLICTED: &str = "Conflicted";
 
-/// `None` for a Gateway of another controller's class.
+/// Returns `None` for a Gateway of another controller's class.
 pub(super) fn status(cx: &Cx<'_>, key: &ObjectKey, of: &StatusView) -> Option<Status> {
     let object = cx.object::<Gateway>(&key.namespace, &key.name)?;
     gateways::controller(cx, &object).filter(|controller| of.includes(controller))?;
@@ -45,14 +45,15 @@ pub(super) fn status(cx: &Cx<'_>, key: &ObjectKey, of: &StatusView) -> Option<St
         }
     });
     Some(Status::Gateway {
-        // An address that was there stays when its service is away for a moment.
+        // Existing addresses are kept while a service is temporarily missing.
         addresses: programmed.status.then(|| reach.addresses.clone()),
         conditions: vec![accepted, programmed],
         listeners: listeners.collect(),
     })
 }
 
-/// Whether the Gateway's addresses are of a kind that is known: one to be given, or hosts of services.
+/// Returns the `Accepted` condition: true if the types of the Gateway's addresses are supported, which are
+/// host names of services or a single IP address.
 fn accepted(object: &Typed<Gateway>) -> Condition {
     let given = |kind: &str| kind == "IPAddress" && object.spec.addresses.len() == 1;
     let strange =
@@ -86,9 +87,9 @@ fn conditions(
     vec![
         of(ACCEPTED, "Accepted", "the listener can be served"),
         match conflict {
-            // This condition is about something bad: it should not hold.
+            // This condition has negative polarity: it is true if there is a conflict.
             Some(conflict) => Condition::good(CONFLICTED, conflict.reason(), conflict.message()),
-            None => Condition::bad(CONFLICTED, "NoConflicts", "no other listener is in its way"),
+            None => Condition::bad(CONFLICTED, "NoConflicts", "no other listener conflicts with it"),
         },
         if is_served {
             Condition::good(PROGRAMMED, PROGRAMMED, "proxies have the listener")
@@ -99,7 +100,8 @@ fn conditions(
     ]
 }
 
-/// Kinds of routes that the listener's protocol does not have. The supported ones are served.
+/// Returns a fault for route kinds that the listener's protocol does not support. The supported ones are
+/// served.
 fn strange_kinds(listener: &Listener) -> Option<Fault> {
     let known = kinds(listener);
     let strange = listener.allowed_routes.kinds.iter().find(|kind| !known.contains(kind))?;
@@ -113,7 +115,7 @@ fn kinds(listener: &Listener) -> Vec<RouteGroupKind> {
     kinds.map(|kind| RouteGroupKind { group: GROUP.to_owned(), kind: kind.name().to_owned() }).collect()
 }
 
-/// What is in a listener's way.
+/// Conflict of a listener with an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Conflict {
     Protocol,
@@ -136,7 +138,8 @@ impl Conflict {
     }
 }
 
-/// What can share a port: plain HTTP with plain HTTP, TLS with TLS; plain TCP has its port for itself.
+/// Group of protocols that can share a port: plain HTTP with plain HTTP, and TLS with TLS. Plain TCP does not
+/// share.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Layer {
     Http,
@@ -152,7 +155,7 @@ fn layer(listener: &Listener) -> Layer {
     }
 }
 
-/// The listeners that others are in the way of. The first by name has the port, as it is when gateways are merged.
+/// Returns the listeners that conflict with others. The first by name has the port, as in merged gateways.
 fn conflicts(object: &Gateway) -> BTreeMap<&str, Conflict> {
     let mut by_port: BTreeMap<u16, Vec<&Listener>> = BTreeMap::new();
     for listener in &object.spec.listeners {

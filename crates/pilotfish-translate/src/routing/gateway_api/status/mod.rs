@@ -1,4 +1,4 @@
-//! The status of objects of the Gateway API: what the code that serves them finds out, in the words of conditions.
+//! Status of Gateway API objects: results of the code that serves them, as conditions.
 
 mod addresses;
 mod gateway;
@@ -30,11 +30,11 @@ pub(crate) const KINDS: [Kind; 7] = [
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ApiStatus {
     pub(crate) key: ObjectKey,
-    /// What it depends on.
+    /// Settings on which the status depends.
     pub(crate) of: StatusView,
 }
 
-/// What statuses depend on beside the world.
+/// Settings on which statuses depend, in addition to the world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct StatusView {
     /// The cluster that the objects are in.

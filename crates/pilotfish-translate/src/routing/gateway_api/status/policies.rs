@@ -9,10 +9,10 @@ use pilotfish_config::status::{Condition, Controllers, ParentStatus, Status};
 use pilotfish_model::{Namespace, ObjectKey};
 use std::collections::BTreeMap;
 
-/// The reason for a policy whose authorities cannot be used.
+/// Reason for a policy with unusable CA certificates.
 const NO_AUTHORITY: &str = "NoValidCACertificate";
 
-/// Targets come first, and Gateways after them: where there is no room for all, targets count, as in istiod.
+/// Targets come first, then Gateways: if the list is full, targets take precedence, as in istiod.
 pub(super) fn status(cx: &Cx<'_>, key: &ObjectKey, ours: Controllers) -> Option<Status> {
     let outcome = cx.get(&PolicyOutcomeOf { namespace: key.namespace.clone(), name: key.name.clone() });
     let outcome = Option::as_ref(&outcome)?;
@@ -37,7 +37,7 @@ pub(super) fn status(cx: &Cx<'_>, key: &ObjectKey, ours: Controllers) -> Option<
     Some(Status::Policy { ours, ancestors })
 }
 
-/// The Gateways whose routes lead to a target where the policy is in force, each once.
+/// Returns the Gateways whose routes lead to a target with the policy, each once.
 fn at_gateways(
     cx: &Cx<'_>,
     own: &Namespace,

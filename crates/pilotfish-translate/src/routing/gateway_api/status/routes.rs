@@ -1,4 +1,4 @@
-//! The status of routes: for each parent whether it accepts the route, and whether everything is there that the route leads to.
+//! Status of routes: for each parent, acceptance of the route and resolution of its references.
 
 use crate::engine::{Cx, Query};
 use crate::routing::gateway_api::attachment::{self, Binding};
@@ -13,7 +13,7 @@ use pilotfish_model::{Hostname, Kind, KindSpec, Namespace, ObjectKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The outcome of each parent of a route.
+/// Query for the result of each parent of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct BindingsOf(ObjectKey);
 
@@ -44,7 +44,7 @@ impl Query for BindingsOf {
     }
 }
 
-/// How many routes are attached to each gateway, as `namespace/name` of what a listener becomes.
+/// Query for the number of attached routes by gateway (`namespace/name` of the gateway made of a listener).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct AttachedRoutes;
 
@@ -56,7 +56,7 @@ impl Query for AttachedRoutes {
         for key in all_keys(cx) {
             let bindings = cx.get(&BindingsOf(key));
             let attached = bindings.iter().filter_map(|binding| binding.result.as_ref().ok()).flatten();
-            // A route that names a listener twice is attached once.
+            // A route that names a listener twice counts once.
             let gateways: BTreeSet<&Arc<str>> = attached.map(|to| &to.gateway).collect();
             for gateway in gateways {
                 *out.entry(gateway.clone()).or_insert(0) += 1;
@@ -66,7 +66,7 @@ impl Query for AttachedRoutes {
     }
 }
 
-/// A Gateway that routes are attached to.
+/// A Gateway with attached routes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct AttachedGateway {
     pub(super) namespace: Namespace,
@@ -112,7 +112,6 @@ impl Query for GatewaysByHost {
     }
 }
 
-/// Every route.
 fn all_keys(cx: &Cx<'_>) -> Vec<ObjectKey> {
     [keys::<HttpRoute>(cx), keys::<GrpcRoute>(cx), keys::<TcpRoute>(cx), keys::<TlsRoute>(cx)].concat()
 }
@@ -121,8 +120,8 @@ fn keys<T: KindSpec>(cx: &Cx<'_>) -> Vec<ObjectKey> {
     cx.objects::<T>().map(|object| object.key().clone()).collect()
 }
 
-/// The status of a route at those of its parents that are ours. Services have no controller of their own: the status at them
-/// has one of our names.
+/// Returns the status of a route at the parents of our controllers. Services have no controller: the status
+/// at them has one of our controller names.
 pub(super) fn status(cx: &Cx<'_>, key: &ObjectKey, ours: Controllers) -> Option<Status> {
     let bindings = cx.get(&BindingsOf(key.clone()));
     let mut of_gateways = None;
@@ -169,8 +168,8 @@ fn resolved(problem: Option<&Problem>) -> Condition {
     }
 }
 
-/// What is wrong with what a route leads to: what costs the whole route first, what is merely not there last. `None` when
-/// the route itself is gone.
+/// Returns the most severe problem of a route's references: first those that invalidate the whole route, last
+/// missing backends. The outer `None` means that the route does not exist.
 fn unresolved(cx: &Cx<'_>, key: &ObjectKey, needs_grant: bool) -> Option<Option<Problem>> {
     let ObjectKey { kind, namespace, name } = key;
     let referrer = Referrer { kind: *kind, namespace, needs_grant };
@@ -196,7 +195,7 @@ fn unresolved(cx: &Cx<'_>, key: &ObjectKey, needs_grant: bool) -> Option<Option<
     Some(problems.into_iter().next())
 }
 
-/// Everything that a route leads to, mirrors included; `None` when it is gone.
+/// Returns all backends of a route, including mirrors; `None` if the route does not exist.
 fn backends_of(cx: &Cx<'_>, key: &ObjectKey) -> Option<Vec<BackendView>> {
     let ObjectKey { kind, namespace, name } = key;
     Some(match kind {
@@ -211,7 +210,8 @@ fn fault<T>(routes: Result<T, Malformed>) -> Option<Problem> {
     routes.err().map(|Malformed(problem)| problem)
 }
 
-/// What costs a route of requests as a whole, if anything does.
+/// Returns the problem that invalidates a whole HTTPRoute or GRPCRoute, if any. The outer `None` means that
+/// it does not exist.
 fn malformed<T: RequestRoute>(
     cx: &Cx<'_>,
     key: &ObjectKey,
@@ -221,7 +221,7 @@ fn malformed<T: RequestRoute>(
     Some(fault(request_rules::routes(cx, &route, referrer)))
 }
 
-/// Everything that rules lead to, mirrors included.
+/// Returns all backends of the rules, including mirrors.
 fn of_rules<T: RequestRule>(rules: &[T]) -> Vec<BackendView> {
     let mut out = Vec::new();
     for RuleParts { backends, filters, .. } in rules.iter().map(RequestRule::parts) {

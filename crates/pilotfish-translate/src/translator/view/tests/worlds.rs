@@ -1,4 +1,5 @@
-//! The worlds of the tests of views: one that makes no use of single proxies' facets, and what makes use of one.
+//! The worlds of the tests of views: one that makes no use of single proxies' facets, and what makes use of
+//! one.
 
 use crate::testing::{endpoint, line, mesh, pod, service, yaml};
 use pilotfish_config::mesh::{

@@ -1,4 +1,5 @@
-//! AUTO_PASSTHROUGH: connections of the mesh's mutual TLS from other networks, sent on by their SNI, which names the cluster.
+//! AUTO_PASSTHROUGH: mutual TLS connections from other networks, forwarded to the cluster that their SNI
+//! names.
 
 use super::Builder;
 use super::chain::Chain;
@@ -13,7 +14,8 @@ use pilotfish_model::{Hostname, Port, Service, ServiceKey};
 /// The ALPN protocols of the mesh's mutual TLS.
 const MESH_ALPN: [&str; 5] = ["istio", "istio-peer-exchange", "istio-http/1.0", "istio-http/1.1", "istio-h2"];
 
-/// A chain for each port of each service of the mesh that the server's hosts cover, and for each of its subsets.
+/// Returns a chain for each port of each mesh service that the server's hosts cover, and for each of its
+/// subsets.
 pub(super) fn chains(builder: &Builder<'_>, server: &MergedServer) -> Vec<Chain> {
     let services = builder.cx.get(&ServicesOf(builder.view.base.scope.clone()));
     let covered = |host: &Hostname| {
@@ -61,7 +63,7 @@ fn chain(
         access_log: &builder.policies.logs.tcp,
     };
     let of_rule = rule.iter().flat_map(|rule| rule.provenance.iter().cloned());
-    // Who may connect is decided where the connection ends.
+    // Access is checked by the proxy that terminates the connection.
     Chain {
         server_names: vec![cluster],
         protocols: MESH_ALPN.map(str::to_owned).to_vec(),

@@ -1,4 +1,4 @@
-//! Servers that route requests: plain HTTP, and HTTPS that ends at the router.
+//! Servers that route requests: plain HTTP, and HTTPS that is terminated at the router.
 
 use super::chain::Chain;
 use super::{Builder, tls};
@@ -20,7 +20,7 @@ pub(super) fn plain(builder: &Builder<'_>, bind: &str, servers: &PortServers) ->
 pub(super) fn secure(builder: &Builder<'_>, bind: &str, port: u32, server: &MergedServer) -> Chain {
     let prefix = match server.spec.name.as_str() {
         "" => stat_prefix(bind, port),
-        // As it was written: nothing marks its end.
+        // As written in the object, without a suffix.
         name => name.to_owned(),
     };
     Chain {

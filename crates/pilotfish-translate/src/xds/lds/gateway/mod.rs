@@ -180,7 +180,8 @@ impl Builder<'_> {
         connection_settings::of(&config, true)?.buffer_limit()
     }
 
-    /// The PROXY protocol where the router's settings have it, and the inspector that distinguishes TLS connections.
+    /// The PROXY protocol where the router's settings have it, and the inspector that distinguishes TLS
+    /// connections.
     fn listener_filters(&self, chains: &[Chain]) -> Vec<ListenerFilter> {
         let config = self.cx.get(&EffectiveProxyConfig(self.view.base.proxy_config.clone()));
         let topology = config.gateway_topology.as_ref();

@@ -31,7 +31,8 @@ fn closed(builder: &Builder<'_>, server: &MergedServer) -> Chain {
     Chain { server_names: server.sni_hosts(), filters, ..Chain::default() }
 }
 
-/// The virtual services with routes for streams that have a host in common with a server, in order of precedence.
+/// The virtual services with routes for streams that have a host in common with a server, in order of
+/// precedence.
 fn rules(builder: &Builder<'_>, server: &MergedServer) -> Vec<Arc<VirtualServiceIr>> {
     let namespace = builder.view.base.scope.namespace.clone();
     let visible = VirtualServicesFor { namespace, gateway: server.gateway.clone() };
@@ -42,13 +43,15 @@ fn rules(builder: &Builder<'_>, server: &MergedServer) -> Vec<Arc<VirtualService
     ids.filter_map(|id| Option::clone(&builder.cx.get(&id))).collect()
 }
 
-/// Whether a condition's port and gateways are those of the server. Conditions on the source do not concern gateways.
+/// Whether a condition's port and gateways are those of the server. Conditions on the source do not concern
+/// gateways.
 fn is_for(server: &MergedServer, port: u32, gateways: &[String]) -> bool {
     (port == 0 || port == server.port.number)
         && (gateways.is_empty() || gateways.iter().any(|gateway| **gateway == *server.gateway))
 }
 
-/// TCP, or TLS that ends here: the first route for the server. Where TLS ends, a TLS route counts too, and not by its names.
+/// TCP, or TLS that ends here: the first route for the server. Where TLS ends, a TLS route counts too, and
+/// not by its names.
 fn by_port(builder: &Builder<'_>, server: &MergedServer) -> Option<Chain> {
     for rule in rules(builder, server) {
         if let Some(route) = stream_route(server, &rule) {

@@ -1,4 +1,5 @@
-//! TLS that ends at a router: certificates by credential name, of the workload, or from files; and who may connect.
+//! TLS that ends at a router: certificates by credential name, of the workload, or from files; and who may
+//! connect.
 #![allow(
     deprecated,
     reason = "istiod writes the older field for names, and proxies of any version understand it"
@@ -129,8 +130,8 @@ fn from_files(settings: &ServerTlsSettings, server: &str, context: &mut CommonTl
     }
 }
 
-/// The file with the authorities of clients: the server's, else that of the first certificate that has one. Envoy takes one for all
-/// certificates of a chain.
+/// The file with the authorities of clients: the server's, else that of the first certificate that has one.
+/// Envoy takes one for all certificates of a chain.
 fn ca_file(settings: &ServerTlsSettings) -> &str {
     let of_certificates = settings.tls_certificates.iter().map(|files| &files.ca_certificates);
     let mut files = std::iter::once(&settings.ca_certificates).chain(of_certificates);
@@ -179,9 +180,9 @@ fn combined(by_names: CertificateValidationContext, roots: SdsSecretConfig) -> V
     })
 }
 
-/// A secret that the control plane hands out, or the workload's own from the agent. A name without a scheme is that of a
-/// Kubernetes Secret beside the router.
-/// A secret by the name of a credential. `sds://NAME` is of the first server of secrets that the mesh config has.
+/// A secret that the control plane hands out, or the workload's own from the agent. A name without a scheme
+/// is that of a Kubernetes Secret beside the router. A secret by the name of a credential. `sds://NAME` is of
+/// the first server of secrets that the mesh config has.
 fn credential(cx: &Cx<'_>, name: &str) -> SdsSecretConfig {
     let Some(external) = name.strip_prefix(EXTERNAL) else { return from_control_plane(name) };
     let mesh = cx.mesh();

@@ -15,7 +15,7 @@ use pilotfish_proto::envoy::config::listener::v3::{Filter, FilterChain, FilterCh
 /// The filter chains of an inbound port.
 pub(super) fn of(builder: &Builder<'_>, inbound_port: &InboundPort) -> Vec<FilterChain> {
     let mode = match builder.mtls.port(inbound_port.port) {
-        // Without certificates there is only the plaintext half.
+        // Without certificates, only plaintext is possible.
         MtlsMode::Permissive if !builder.view.base.agent => MtlsMode::Disable,
         mode => mode,
     };
@@ -91,7 +91,7 @@ fn streams(builder: &Builder<'_>, inbound_port: &InboundPort) -> Vec<Filter> {
     exchange(builder).chain(builder.policies.tcp(inbound_port.port)).chain(stream.filters()).collect()
 }
 
-/// Ends traffic to the port of the listener itself.
+/// Returns the filter chain that closes connections to the port of the listener itself.
 pub(super) fn loop_guard(builder: &Builder<'_>, port: u32) -> FilterChain {
     tcp_proxy::loop_guard(NAME, port, exchange(builder).chain(builder.policies.tcp_metrics()))
 }

@@ -39,7 +39,8 @@ pub(super) struct InboundPort {
     pub(super) provenance: Vec<Origin>,
 }
 
-/// The inbound ports of a proxy by port: of its Sidecar where that declares any, else of the services that lead to it.
+/// The inbound ports of a proxy by port: of its Sidecar where that declares any, else of the services that
+/// lead to it.
 pub(super) fn all(cx: &Cx<'_>, view: &InboundView) -> Vec<InboundPort> {
     let mut by_port: BTreeMap<u32, InboundPort> = BTreeMap::new();
     match ingress_of(cx, &view.base.scope) {
@@ -120,7 +121,8 @@ fn of_ingress(
     })
 }
 
-/// What takes the traffic that no inbound port takes: all ports together, and ports with a TLS mode of their own.
+/// What takes the traffic that no inbound port takes: all ports together, and ports with a TLS mode of their
+/// own.
 pub(super) fn passthrough(mtls: &WorkloadMtls, inbound_ports: &[InboundPort]) -> Vec<InboundPort> {
     let own = mtls
         .ports

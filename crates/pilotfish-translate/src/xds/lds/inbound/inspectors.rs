@@ -1,4 +1,4 @@
-//! Listener filters: what has to be found out about an inbound connection before a chain can be chosen.
+//! Listener filters that detect the properties by which inbound filter chains are selected.
 
 use crate::envoy::filters::{self, PLAINTEXT_HTTP10, TLS};
 use crate::proxy::InterceptionMode;
@@ -9,7 +9,7 @@ use pilotfish_proto::envoy::config::listener::v3::{
 use pilotfish_proto::envoy::r#type::v3::Int32Range;
 use std::collections::BTreeMap;
 
-/// What is needed at a port.
+/// Inspectors that a port needs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Needs {
     tls: bool,
@@ -42,7 +42,8 @@ pub(super) fn of(chains: &[FilterChain], interception: InterceptionMode, bound: 
     out
 }
 
-/// Where the TLS inspector is off. If unknown ports need it, single ports are excluded; otherwise single ports are included.
+/// Returns the predicate for ports where the TLS inspector is disabled. If unknown ports need the inspector,
+/// the predicate lists single ports; otherwise it is the negation of a list.
 fn without_tls(needs: &BTreeMap<u32, Needs>) -> Option<Predicate> {
     let by_default = needs.get(&0).is_some_and(|needs| needs.tls);
     let listed = any_of(&ports(needs, |port, needs| port != 0 && needs.tls != by_default))?;

@@ -1,14 +1,14 @@
-//! Which connections a port of a workload takes, by the mode of mutual TLS and the protocol.
+//! Connections that a port of a workload accepts, by mutual TLS mode and protocol.
 
 use crate::envoy::filters::{PLAINTEXT_HTTP, RAW_BUFFER, TLS};
 use crate::policy::peer_authentication::MtlsMode;
 use pilotfish_model::Protocol;
 
-/// Requests between proxies, as the client's proxy marks them.
+/// ALPN protocols of HTTP requests between proxies.
 const MUTUAL_HTTP: &[&str] = &["istio-http/1.0", "istio-http/1.1", "istio-h2"];
-/// Streams between proxies.
+/// ALPN protocols of TCP streams between proxies.
 const MUTUAL_TCP: &[&str] = &["istio-peer-exchange", "istio"];
-/// Everything between proxies.
+/// ALPN protocols of all traffic between proxies.
 const MUTUAL: &[&str] = &["istio", "istio-peer-exchange", "istio-http/1.0", "istio-http/1.1", "istio-h2"];
 
 /// One kind of connection, and how it is served.
@@ -18,9 +18,9 @@ pub(super) struct Match {
     pub(super) alpn: &'static [&'static str],
     /// The transport protocol; empty for any.
     pub(super) transport: &'static str,
-    /// Whether TLS is terminated.
+    /// True if TLS is terminated.
     pub(super) terminates: bool,
-    /// Whether it is served as HTTP.
+    /// True if the traffic is handled as HTTP.
     pub(super) http: bool,
 }
 
@@ -35,10 +35,10 @@ const fn plain(alpn: &'static [&'static str], http: bool) -> Match {
 /// TLS that the workload itself terminates.
 const FOREIGN_TLS: Match = Match { alpn: &[], transport: TLS, terminates: false, http: false };
 
-/// What a port takes, in the order of the filter chains.
+/// Returns the connections that a port accepts, in the order of the filter chains.
 pub(super) fn of(mode: MtlsMode, protocol: Protocol) -> Vec<Match> {
     use MtlsMode::{Disable, Permissive, Strict};
-    // UDP has no proxy of its own here: what arrives by TCP is passed on.
+    // UDP has no listeners; TCP connections to such a port are passed through.
     let (http, sniffed) = (protocol.is_http(), protocol.is_unsupported());
     match mode {
         Permissive if sniffed => vec![

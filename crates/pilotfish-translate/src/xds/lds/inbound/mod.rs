@@ -4,8 +4,8 @@
 //! targets, or the ports of a Sidecar ─▶ Inlet: one per workload port ─▶ matches by mTLS mode and protocol ─▶ filter chains
 //! ```
 //!
-//! Redirected traffic arrives at one listener, whose filter chains match ports, TLS and protocols. Ports that are
-//! really bound have a listener each.
+//! Redirected traffic arrives at one listener, whose filter chains match ports, TLS and protocols. Ports that
+//! are really bound have a listener each.
 
 mod chains;
 mod inbound_port;
@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 const NAME: &str = "virtualInbound";
 
-/// What all inbound filter chains of a proxy are built with.
+/// Shared inputs of all inbound filter chains of a proxy.
 struct Builder<'a> {
     cx: &'a Cx<'a>,
     view: &'a InboundView,

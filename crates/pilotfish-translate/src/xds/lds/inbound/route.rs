@@ -1,4 +1,4 @@
-//! The one route of an inbound port: everything goes to its cluster.
+//! The route of an inbound port, which sends everything to its cluster.
 
 use super::inbound_port::InboundPort;
 use pilotfish_model::Protocol;
@@ -54,7 +54,7 @@ fn route(inbound_port: &InboundPort) -> Route {
     }
 }
 
-/// A workload may close a connection just when a request is sent. gRPC clients try again themselves.
+/// A workload may close a connection while a request is being sent. gRPC clients retry themselves.
 fn retries(protocol: Protocol) -> Option<RetryPolicy> {
     (!protocol.is_grpc()).then(|| RetryPolicy {
         retry_on: "reset-before-request".to_owned(),

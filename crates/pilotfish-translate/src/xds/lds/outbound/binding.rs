@@ -1,4 +1,4 @@
-//! Listener bindings: which service ports an egress listener has on a port, and at which addresses.
+//! Listener bindings: the service ports of an egress listener by port, and their addresses.
 
 use crate::engine::{Cx, Query};
 use crate::proxy::InterceptionMode;
@@ -14,20 +14,19 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ListenerBinding {
     pub(super) service: Arc<Service>,
-    /// The port that is listened on: of the service, or of the egress listener.
+    /// The listening port: of the service, or of the egress listener.
     pub(super) port: Port,
     /// Addresses, the primary one first; empty until it is placed.
     pub(super) binds: Vec<Arc<str>>,
     /// Ranges of the service that only a filter chain can match.
     pub(super) ranges: Vec<String>,
-    /// Whether the listener really binds the port.
+    /// True if the listener binds the port, instead of taking redirected connections.
     pub(super) bind_to_port: bool,
-    /// Whether the address is that of an endpoint, which clients connect to directly.
+    /// True if the address is that of an endpoint to which clients connect directly.
     pub(super) direct: bool,
 }
 
 impl ListenerBinding {
-    /// The primary address.
     pub(super) fn bind(&self) -> &str {
         self.binds.first().map_or("", |bind| bind)
     }
@@ -80,7 +79,8 @@ impl Query for ListenerBindingsOn {
     }
 }
 
-/// Finds the addresses of a service port on an egress listener and hands over one binding for each listener that it needs.
+/// Determines the addresses of a service port on an egress listener, and passes one binding for each required
+/// listener to the callback.
 pub(super) fn place(
     cx: &Cx<'_>,
     view: &OutboundView,
@@ -130,14 +130,14 @@ pub(super) fn place(
     add(&binding);
 }
 
-/// Whether listeners bind their ports, because nothing is redirected to them.
+/// Returns true if listeners bind their ports, because no traffic is redirected to them.
 fn binds_port(view: &OutboundView, egress: &Egress) -> bool {
     view.base.interception == InterceptionMode::None
         || egress.capture == CaptureMode::None
         || egress.bind.starts_with("unix://")
 }
 
-/// The address that the Sidecar names, or loopback where ports are bound.
+/// Returns the bind address in the Sidecar, or loopback if ports are bound.
 fn written_bind(view: &OutboundView, egress: &Egress, bind_to_port: bool) -> Vec<Arc<str>> {
     if !egress.bind.is_empty() {
         return vec![egress.bind.clone()];
@@ -165,7 +165,7 @@ fn find_bind(view: &OutboundView, binding: &mut ListenerBinding) {
     }
 }
 
-/// Whether the proxy may and should listen there.
+/// Returns true if the proxy can bind the port, and the port is not reserved on the wildcard address.
 fn may_bind(
     cx: &Cx<'_>,
     view: &OutboundView,
@@ -191,15 +191,15 @@ fn service_key(service: &Service) -> ServiceKey {
     ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() }
 }
 
-/// The addresses of the endpoints behind one port of a service that clients connect to directly, sorted; whatever their health.
-/// With a cluster, those of its shards only.
+/// Query for the addresses of the endpoints of a service port to which clients connect directly, sorted,
+/// regardless of health. With a cluster, only those of its shards.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct DirectAddresses {
     service: ServiceKey,
     /// The name of the port.
     port: Arc<str>,
     cluster: Option<ClusterId>,
-    /// The ServiceEntries whose endpoints count, where that makes a difference.
+    /// The ServiceEntries whose endpoints are included, if not all are.
     entries: BTreeSet<Arc<str>>,
 }
 
@@ -213,7 +213,7 @@ impl Query for DirectAddresses {
         let on_port = shards
             .flat_map(|(_, list)| list.iter())
             .filter(|endpoint| endpoint.service_port == self.port && endpoint.is_of(&self.entries));
-        // Only IP addresses can be listened on: entries may have host names here.
+        // A listener needs an IP address; endpoints of ServiceEntries may have host names.
         let valid = on_port.filter(|endpoint| endpoint.address().parse::<IpAddr>().is_ok());
         let set: BTreeSet<Vec<Arc<str>>> = valid.map(|endpoint| endpoint.addresses.to_vec()).collect();
         set.into_iter().collect()

@@ -1,4 +1,4 @@
-//! A filter chain of an outbound listener, before it is known which others it shares the listener with.
+//! A filter chain of an outbound listener, before chains are merged into listeners.
 
 use crate::envoy::dubbo::{self, Call};
 use crate::envoy::filters::{PLAINTEXT_HTTP, PLAINTEXT_HTTP10, RAW_BUFFER};
@@ -10,43 +10,44 @@ use pilotfish_proto::envoy::config::listener::v3::{Filter, FilterChain, FilterCh
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// What a chain takes: whether HTTP only, the server names, the addresses.
+/// Match conditions of a chain: HTTP only, server names, address ranges.
 pub(super) type Conditions = (bool, BTreeSet<String>, BTreeSet<String>);
 
-/// A filter chain, and what it takes.
+/// A filter chain with its match conditions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Chain {
-    /// Whether it takes clear-text HTTP only.
+    /// True if the chain matches clear-text HTTP only.
     pub(super) http: bool,
-    /// The addresses and ranges that it is for; empty for all.
+    /// Matched addresses and ranges; empty for all.
     pub(super) ranges: Vec<String>,
-    /// The server names that it is for; empty for all.
+    /// Matched server names; empty for all.
     pub(super) server_names: Vec<String>,
     pub(super) filters: Vec<Filter>,
-    /// Where calls of Dubbo go, by their interface: then this is what the filters do, after those that are there.
+    /// Destinations of Dubbo calls by interface. If not empty, a Dubbo proxy follows the filters.
     pub(super) calls: Vec<Call>,
     /// The VirtualService that it comes from.
     pub(super) metadata: Option<Metadata>,
-    /// What made it, besides the service.
+    /// Objects that it comes from, besides the service.
     pub(super) provenance: Vec<Origin>,
 }
 
-/// How long a TLS handshake, or the wait for the first bytes, may take.
+/// Timeout of a TLS handshake, and of the wait for the first bytes.
 const CONNECT_TIMEOUT_SECONDS: i64 = 15;
 
 impl Chain {
-    /// What it takes. Envoy refuses two chains for exactly the same connections.
+    /// Match conditions of the chain. Envoy rejects a listener with two chains that have the same ones.
     pub(super) fn conditions(&self) -> Conditions {
         let set = |list: &[String]| list.iter().cloned().collect();
         (self.http, set(&self.server_names), set(&self.ranges))
     }
 
-    /// Whether it matches SNI, which needs the TLS inspector.
+    /// Returns true if the chain matches SNI, which needs the TLS inspector.
     pub(super) fn needs_sni(&self) -> bool {
         !self.server_names.is_empty()
     }
 
-    /// The chain as Envoy has it. `unknown` is the cluster for calls of Dubbo that no service takes.
+    /// Converts the chain to its Envoy message. `unknown` is the cluster for Dubbo calls of unknown
+    /// interfaces.
     pub(super) fn build(mut self, http10: bool, unknown: Option<&str>) -> FilterChain {
         if !self.calls.is_empty() {
             let calls = std::mem::take(&mut self.calls);
@@ -63,7 +64,7 @@ impl Chain {
 
     fn matches(&self, http10: bool) -> Option<FilterChainMatch> {
         let mut found = FilterChainMatch::default();
-        // A name that stands for every host is no condition.
+        // `*` matches every host, so it is no condition.
         if !self.server_names.iter().any(|name| name == "*") {
             found.server_names.clone_from(&self.server_names);
             found.server_names.sort();
@@ -80,7 +81,8 @@ impl Chain {
     }
 }
 
-/// An address or range as a condition; `None` for one that covers everything (`0.0.0.0`, `::/0`), and for a text that is none.
+/// Returns an address or range as a condition; `None` if it covers everything (`0.0.0.0`, `::/0`) or is
+/// invalid.
 fn condition(text: &str) -> Option<CidrRange> {
     let covers_all = |range: &CidrRange| {
         let is_unspecified = range.address_prefix.parse().is_ok_and(|ip: IpAddr| ip.is_unspecified());

@@ -1,4 +1,4 @@
-//! From the chains of an address and port to a listener.
+//! Conversion of the chains of an address and port to a listener.
 
 use super::{Builder, ListenerDraft};
 use crate::engine::{Cx, EncodedResource};
@@ -14,7 +14,7 @@ use pilotfish_proto::envoy::config::listener::v3::{
     AdditionalAddress, FilterChain, FilterChainMatch, Listener, ListenerFilter,
 };
 
-/// Finishes a listener.
+/// Builds and encodes the listener.
 pub(super) fn encode(
     cx: &Cx<'_>,
     view: &OutboundView,
@@ -45,7 +45,7 @@ pub(super) fn encode(
         connection_balance_config: address::exact_balance(view.exact_balance),
         ..Default::default()
     };
-    // A listener that really binds its port has no destination that its clients wanted.
+    // Connections to a bound port have no original destination.
     let unknown = (!entry.bind_to_port).then_some(builder.passthrough.as_str());
     let chains = entry.chains.into_iter().map(|mut chain| {
         let objects = std::mem::take(&mut chain.provenance);
@@ -59,7 +59,7 @@ pub(super) fn encode(
     EncodedResource::new(name, &listener, provenance).without(refused)
 }
 
-/// A chain without conditions beside others is the default one.
+/// A chain without conditions becomes the default filter chain, if there are others.
 fn split(chains: Vec<FilterChain>) -> (Vec<FilterChain>, Option<FilterChain>) {
     if chains.len() < 2 {
         return (chains, None);
@@ -75,7 +75,7 @@ fn takes_everything(listener: &Listener) -> bool {
         || listener.filter_chains.iter().any(|chain| chain.filter_chain_match.is_none())
 }
 
-/// Where traffic goes that no service's chain takes.
+/// Returns the filter chain for traffic that no service's chain matches.
 fn passthrough(builder: &Builder<'_>) -> FilterChain {
     let stream = Stream {
         destination: TcpDestination::Cluster(builder.passthrough.clone()),
@@ -94,7 +94,7 @@ fn passthrough(builder: &Builder<'_>) -> FilterChain {
     }
 }
 
-/// What must be found out about a connection before a chain can be chosen.
+/// Returns the listener filters that detect the properties by which chains are selected.
 fn inspectors(entry: &ListenerDraft) -> Vec<ListenerFilter> {
     let sni = entry.chains.iter().any(super::Chain::needs_sni).then(filters::tls_inspector);
     let http = entry.chains.iter().any(|chain| chain.http).then(filters::http_inspector);

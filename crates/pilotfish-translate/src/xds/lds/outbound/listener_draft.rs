@@ -1,7 +1,8 @@
-//! Listeners in the making: what happens when several services want the same address and port.
+//! Drafts of listeners, in which services with the same address and port are merged.
 //!
-//! HTTP joins HTTP, since routes distinguish hosts. HTTP and TCP become one listener that sniffs. TCP joins TCP where the
-//! connections can be distinguished by SNI or address range; otherwise the first one has it.
+//! HTTP services share a chain, because routes distinguish their hosts. HTTP and TCP share a listener that
+//! detects the protocol. TCP services share a listener if SNI or address range distinguish their connections;
+//! otherwise the first one takes precedence.
 
 use super::binding::ListenerBinding;
 use super::chain::{Chain, Conditions};
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What a listener is for.
+/// Protocol handling of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Http,
@@ -18,7 +19,7 @@ enum Kind {
     Sniffed,
 }
 
-/// One listener in the making.
+/// Draft of a listener.
 #[derive(Clone, Debug)]
 pub(super) struct ListenerDraft {
     kind: Kind,
@@ -26,17 +27,16 @@ pub(super) struct ListenerDraft {
     pub(super) binds: Vec<Arc<str>>,
     /// The port; 0 for a Unix socket.
     pub(super) port: u32,
-    /// Whether it really binds the port.
+    /// True if it binds the port, instead of taking redirected connections.
     pub(super) bind_to_port: bool,
-    /// Whether it is there only for endpoints at its address.
+    /// True if it exists only for endpoints at its address.
     direct: bool,
     pub(super) chains: Vec<Chain>,
-    /// The first chain of each conditions, for so many of the chains.
+    /// Index of the first chain with given conditions, for the first `placed` chains.
     places: BTreeMap<Conditions, usize>,
     placed: usize,
-    /// What made it.
     pub(super) provenance: Vec<Origin>,
-    /// Whether egress listeners that come later leave it alone.
+    /// True if later egress listeners must not change it.
     locked: bool,
 }
 
@@ -56,12 +56,12 @@ impl ListenerDraft {
         }
     }
 
-    /// The endpoint that it is for, where it is for one.
+    /// Returns the address of the endpoint, if the listener is for one endpoint.
     pub(super) fn endpoint(&self) -> Option<IpAddr> {
         self.binds.first().filter(|_| self.direct)?.parse().ok()
     }
 
-    /// Where the first chain with these conditions is.
+    /// Returns the index of the first chain with these conditions.
     fn place(&mut self, conditions: &Conditions) -> Option<usize> {
         for (place, chain) in self.chains.iter().enumerate().skip(self.placed) {
             self.places.entry(chain.conditions()).or_insert(place);
@@ -70,19 +70,19 @@ impl ListenerDraft {
         self.places.get(conditions).copied()
     }
 
-    /// Has these chains from now on.
     fn replace(&mut self, chains: Vec<Chain>) {
         (self.chains, self.places, self.placed) = (chains, BTreeMap::new(), 0);
     }
 
-    /// Adds those chains that match other connections than the chains that are there.
+    /// Adds the chains whose conditions no existing chain has.
     fn merge(&mut self, binding: &ListenerBinding, chains: Vec<Chain>) {
         for chain in chains {
             let provenance = binding.service.provenance.clone();
             let held = self.place(&chain.conditions());
             match held.and_then(|place| self.chains.get_mut(place)) {
                 None => self.chains.push(chain),
-                // Calls of Dubbo are told apart by their interface, so they go before a stream that would take all of them.
+                // Dubbo calls are matched by their interface, so they come before a stream that would match
+                // all of them.
                 Some(held) if held.calls.is_empty() && !chain.calls.is_empty() => *held = chain,
                 Some(held) if !chain.calls.is_empty() => held.calls.extend(chain.calls),
                 Some(_) => continue,
@@ -97,12 +97,12 @@ impl ListenerDraft {
 pub(super) struct ListenerDrafts(BTreeMap<Arc<str>, ListenerDraft>);
 
 impl ListenerDrafts {
-    /// From now on what is there stays as it is.
+    /// Locks all listeners against further changes.
     pub(super) fn lock(&mut self) {
         self.0.values_mut().for_each(|entry| entry.locked = true);
     }
 
-    /// Adds an HTTP service. Its chain is built only where there is none yet.
+    /// Adds an HTTP service. Builds its chain only if the listener has none yet.
     pub(super) fn add_http(&mut self, binding: &ListenerBinding, chain: impl FnOnce() -> Chain) {
         let Some(entry) = self.0.get_mut(binding.bind()) else {
             self.insert(binding, Kind::Http, vec![chain()]);
@@ -140,7 +140,7 @@ impl ListenerDrafts {
         }
     }
 
-    /// Adds the chains of a service whose protocol is not declared.
+    /// Adds the chains of a service without a declared protocol.
     pub(super) fn add_sniffed(&mut self, binding: &ListenerBinding, http: Chain, streams: Vec<Chain>) {
         let chains = || std::iter::once(http).chain(streams).collect();
         let Some(entry) = self.0.get_mut(binding.bind()) else {

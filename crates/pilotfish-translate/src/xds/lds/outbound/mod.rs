@@ -4,9 +4,9 @@
 //! egress listeners ─▶ Bindings: (service, port, address) by port ─▶ Entry per address: filter chains, merged ─▶ Listener
 //! ```
 //!
-//! HTTP services of a port share one listener on the wildcard address and are distinguished by routes. A TCP service has a
-//! listener on its own address; without one it is on the wildcard address too, distinguished by SNI or address range. What is on
-//! different ports never meets, so each port is generated on its own.
+//! HTTP services of a port share one listener on the wildcard address and are distinguished by routes. A TCP
+//! service has a listener on its own address; without one it is on the wildcard address too, distinguished by
+//! SNI or address range. Listeners on different ports never conflict, so each port is generated on its own.
 
 mod binding;
 mod chain;
@@ -49,15 +49,15 @@ impl Query for PortsOf {
     }
 }
 
-/// The outbound listeners of a sidecar on one port. Traffic of a workload to its own endpoint does not pass its proxy, so there is
-/// no listener for it.
+/// Returns the outbound listeners of a sidecar on one port. Traffic of a workload to its own endpoint
+/// bypasses its proxy, so there is no listener for it.
 pub(super) fn listeners(
     cx: &Cx<'_>,
     view: &Arc<OutboundView>,
     own_endpoint: Option<IpAddr>,
     port: u32,
 ) -> Vec<EncodedResource> {
-    // Only requests are traced: without them, listeners are the same for all workloads.
+    // Only requests are traced: without them, listeners are equal for all workloads.
     let has_requests = *cx.get(&HasRequests(view.base.scope.clone(), port));
     let view = if has_requests { view.clone() } else { OutboundView::untagged(view) };
     let all = cx.get(&ListenersOn(view, port));
@@ -65,7 +65,7 @@ pub(super) fn listeners(
     all.iter().filter(|listener| !own(listener)).map(|listener| listener.resource.clone()).collect()
 }
 
-/// Whether the outbound listeners on a port may have requests pass.
+/// True if an outbound listener on the port may handle HTTP requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct HasRequests(Scope, u32);
 
@@ -81,15 +81,15 @@ impl Query for HasRequests {
     }
 }
 
-/// The outbound listeners on one port, for all workloads alike.
+/// Query for the outbound listeners on one port, which is independent of the workload.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ListenersOn(Arc<OutboundView>, u32);
 
-/// One listener, and whose traffic does not pass it.
+/// A listener, and the workload that does not need it.
 #[derive(Clone, Debug, PartialEq)]
 struct Outbound {
     resource: EncodedResource,
-    /// The address of the endpoint that it is for, where it is for one.
+    /// The address of the endpoint, if the listener is for one endpoint.
     endpoint: Option<IpAddr>,
 }
 
@@ -133,13 +133,13 @@ impl Query for ListenersOn {
     }
 }
 
-/// What all listeners of one port are built with.
+/// Shared inputs of all listeners of one port.
 struct Builder<'a> {
     cx: &'a Cx<'a>,
     view: &'a OutboundView,
     policies: Arc<Policies>,
     passthrough: String,
-    /// What all listeners of the port may still have.
+    /// Remaining bytes for all listeners of the port.
     budget: RefCell<PortBudget>,
 }
 
@@ -166,7 +166,7 @@ impl<'a> Builder<'a> {
             return;
         }
         if protocol == Protocol::Dubbo && self.view.dubbo_proxy {
-            // An application's own port takes calls of many interfaces, each of which has a service.
+            // Calls of many interfaces, each with a service of its own, arrive at the port of an application.
             if let Some(interface) = &binding.service.dubbo {
                 entries.add_tcp(binding, vec![streams::calls(self, listener, binding, interface)]);
             }
@@ -181,7 +181,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The filter chain for HTTP. On the wildcard address, and where the protocol is not declared, other traffic goes another way.
+    /// Returns the filter chain for HTTP. On the wildcard address, and without a declared protocol, it
+    /// matches HTTP alone.
     fn http(&self, binding: &ListenerBinding, wildcard: bool, sniffed: bool) -> Chain {
         let name = match binding.port.number {
             0 => binding.bind().to_owned(),
@@ -207,7 +208,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// The cluster for traffic to hosts that no service has.
+/// Returns the cluster for traffic to hosts without a service.
 pub(super) fn unknown_destination(cx: &Cx<'_>, view: &OutboundView) -> String {
     match &*cx.get(&OutboundPolicyOf(view.base.scope.clone())) {
         EgressPolicy::AllowAny => PASSTHROUGH.to_owned(),

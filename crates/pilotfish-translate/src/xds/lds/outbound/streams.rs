@@ -1,4 +1,4 @@
-//! Filter chains for streams of bytes: routed by VirtualServices, else to the service itself.
+//! Filter chains for TCP streams: routes of VirtualServices, or else the service itself.
 
 use super::Builder;
 use super::binding::ListenerBinding;
@@ -31,8 +31,8 @@ pub(super) fn chains(builder: &Builder<'_>, listener: usize, binding: &ListenerB
     }
 }
 
-/// The chain for the calls of an interface of Dubbo: by the first route of VirtualServices that takes every address, else to the
-/// service itself. It joins those of other interfaces at the address.
+/// Returns the chain for calls of a Dubbo interface: by the first route of VirtualServices that matches every
+/// address, or else to the service itself. It is merged with those of other interfaces at the address.
 pub(super) fn calls(
     builder: &Builder<'_>,
     listener: usize,
@@ -77,7 +77,7 @@ fn by_sni(
     for rule in rules {
         for route in &rule.tls {
             for attributes in route.r#match.iter().filter(|m| source.fits_tls(m, port)) {
-                // Of two with the same conditions for Envoy, the second would never be reached.
+                // Envoy rejects two chains with the same conditions, so the first route is used.
                 if !seen.insert(conditions(attributes)) {
                     continue;
                 }
@@ -144,7 +144,7 @@ fn config_of(rule: &VirtualServiceIr) -> Option<Metadata> {
     metadata::of_config(&rule.config_key())
 }
 
-/// Whether only the SNI distinguishes the service from others at the same address.
+/// Returns true if only the SNI distinguishes the service from others at the same address.
 fn needs_name(builder: &Builder<'_>, binding: &ListenerBinding) -> bool {
     if !binding.ranges.is_empty() {
         return true;
@@ -155,7 +155,7 @@ fn needs_name(builder: &Builder<'_>, binding: &ListenerBinding) -> bool {
     own.is_empty() || unspecified && binding.bind() == wildcard
 }
 
-/// The service's host, and the names of services that are aliases of it.
+/// Returns the service's host, and the names of its aliases.
 fn own_names(builder: &Builder<'_>, service: &Service) -> Vec<String> {
     let domain = builder.cx.domain().of_namespace(&builder.view.base.scope.namespace);
     let mut names = vec![service.hostname.to_string()];
@@ -200,7 +200,8 @@ fn default(builder: &Builder<'_>, binding: &ListenerBinding) -> Chain {
 /// The service's own port, host and cluster.
 fn own_cluster(builder: &Builder<'_>, binding: &ListenerBinding) -> (u32, Arc<str>, String) {
     let service = &binding.service;
-    // An egress listener may have another port than the service: then a service with one port is reached on that.
+    // The port of an egress listener may differ from the service's: then a service with a single port is
+    // reached on that.
     let port = service.only_tcp_port().map_or(binding.port.number, |only| only.number);
     let host = cluster_host(builder.cx, &builder.view.base.scope, service.hostname.as_str());
     let cluster = outbound_name(port, "", &host);
