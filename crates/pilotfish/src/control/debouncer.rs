@@ -1,37 +1,38 @@
-//! Debounce of changes. A single change passes at once, a burst is collected, and a busy namespace delays no
-//! other.
+//! Debounce: when changes go out. A lone change goes at once, a burst is gathered, and a busy namespace
+//! delays no other.
 //!
 //! A bucket is a namespace and a class: endpoints are gathered for milliseconds, configuration for tens of
-//! milliseconds, each with a ceiling. Due updates of a namespace go out in slices. Updates of one host that
-//! arrived together stay together, and so do all that arrived together if they are no more than a slice.
-//! Pure: time comes in.
+//! milliseconds, each with a ceiling. Due updates of a namespace go out in slices; updates that arrived
+//! together stay together. Pure: time comes in.
 
-use pilotfish_model::{Namespace, ServiceKey, Update};
+use pilotfish_model::{Namespace, Update};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Class of a change: endpoints are urgent and cheap to apply, configuration is neither.
+/// What a change is about: endpoints are urgent and cheap, configuration is neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Class {
+    /// Endpoints and workloads.
     Endpoints,
     /// Services and configuration objects.
     Config,
 }
 
-/// Debounce times of a class.
+/// How long a class is gathered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// A change within this time of the bucket's last one is delayed.
+    /// A change within this time of the bucket's last one waits for more to come.
     pub quiet: Duration,
-    /// Maximum delay of a change.
+    /// No change waits longer than this.
     pub ceiling: Duration,
 }
 
-/// Debounce times of each class.
+/// How long each class is gathered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
+    /// For endpoints.
     pub endpoints: Window,
-    /// Window for services and configuration objects.
+    /// For configuration.
     pub config: Window,
 }
 
@@ -45,13 +46,10 @@ impl Default for Windows {
     }
 }
 
-/// Cost of the updates of one namespace after which the rest of it waits for the next publication, as
-/// [`cost`] counts it.
+/// Updates of one namespace after which the rest of it waits for the next publication.
 const SLICE: usize = 500;
-/// Cost of the updates of all namespaces after which the others wait for the next publication.
+/// Updates of all namespaces after which the others wait for the next publication.
 const STEP: usize = 1_000;
-/// Endpoints that cost as much as an update without any.
-const ENDPOINTS_OF_AN_UPDATE: usize = 10;
 
 /// Changes of one bucket that arrived together.
 #[derive(Debug)]
@@ -64,12 +62,12 @@ struct Group {
 #[derive(Debug, Default)]
 struct Bucket {
     groups: VecDeque<Group>,
-    /// Arrival of the newest change, waiting or not.
+    /// When the newest change came, waiting or not.
     last: Option<Instant>,
     due: Option<Instant>,
 }
 
-/// Queue of changes until they are due.
+/// Changes that wait for their moment.
 #[derive(Debug)]
 pub(crate) struct Debouncer {
     windows: Windows,
@@ -85,15 +83,9 @@ impl Debouncer {
         Self { windows, buckets: BTreeMap::new(), pushes: 0 }
     }
 
-    /// Adds changes that arrived together.
+    /// Takes in changes that arrived together.
     pub(crate) fn push(&mut self, updates: Vec<Update>, now: Instant) {
-        for part in parts(updates) {
-            self.pushes += 1;
-            self.push_together(part, now);
-        }
-    }
-
-    fn push_together(&mut self, updates: Vec<Update>, now: Instant) {
+        self.pushes += 1;
         for update in updates {
             let (namespace, class) = bucket_of(&update);
             let window = match class {
@@ -106,13 +98,13 @@ impl Debouncer {
         }
     }
 
-    /// Time at which the next change is due; `None` if none waits.
+    /// When the next change is due; `None` when nothing waits.
     #[must_use]
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.all().filter_map(|bucket| bucket.due).min()
     }
 
-    /// Arrival of the oldest waiting change; `None` if none waits.
+    /// Since when the oldest change waits; `None` when nothing does.
     #[must_use]
     pub(crate) fn oldest(&self) -> Option<Instant> {
         self.all().filter_map(Bucket::first).min()
@@ -122,8 +114,7 @@ impl Debouncer {
         self.buckets.values().flat_map(BTreeMap::values)
     }
 
-    /// Removes slices of due changes until the publication is full. Returns them with the arrival of the
-    /// oldest.
+    /// Takes out slices of what is due until the publication is full, and since when the oldest of it waited.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<(Vec<Update>, Instant)> {
         let (mut updates, mut step) = (Vec::new(), 0);
         let mut oldest: Option<Instant> = None;
@@ -134,16 +125,15 @@ impl Debouncer {
             let Some(buckets) = self.buckets.get_mut(&namespace) else { continue };
             let mut due: Vec<&mut Bucket> =
                 buckets.values_mut().filter(|bucket| bucket.is_due(now)).collect();
-            let mut spent = 0;
+            let already = updates.len();
             // Updates that arrived together are of both classes and go together.
-            while spent < SLICE
+            while updates.len() - already < SLICE
                 && let Some(number) =
                     due.iter().filter_map(|bucket| Some(bucket.groups.front()?.number)).min()
             {
                 for bucket in &mut due {
                     if let Some(group) = bucket.groups.pop_front_if(|group| group.number == number) {
                         oldest = Some(oldest.map_or(group.arrived, |oldest| oldest.min(group.arrived)));
-                        spent += group.updates.iter().map(cost).sum::<usize>();
                         updates.extend(group.updates);
                     }
                 }
@@ -152,34 +142,34 @@ impl Debouncer {
                 bucket.due = None;
             }
             // A group that is larger takes nothing from other namespaces.
-            step += spent.min(SLICE);
+            step += (updates.len() - already).min(SLICE);
         }
         self.forget_quiet(now);
         oldest.map(|oldest| (updates, oldest))
     }
 
-    /// The namespaces of what is due: the one that has waited longest, then the others by the cost of their
+    /// The namespaces of what is due: the one that has waited longest, then the others by the number of
     /// updates.
     fn in_turn(&self, now: Instant) -> Vec<Namespace> {
         let due = |(namespace, buckets): (&Namespace, &BTreeMap<Class, Bucket>)| {
             let due = || buckets.values().filter(|bucket| bucket.is_due(now));
             let since = due().filter_map(Bucket::first).min()?;
-            let updates = due().flat_map(|bucket| &bucket.groups).flat_map(|group| &group.updates);
-            Some((namespace.clone(), since, updates.map(cost).sum::<usize>()))
+            let groups = due().flat_map(|bucket| &bucket.groups);
+            Some((namespace.clone(), since, groups.map(|group| group.updates.len()).sum::<usize>()))
         };
         let mut all: Vec<(Namespace, Instant, usize)> = self.buckets.iter().filter_map(due).collect();
         let first = all.iter().min_by_key(|(_, since, _)| *since).map(|(namespace, ..)| namespace.clone());
-        all.sort_by_key(|(namespace, _, cost)| (Some(namespace) != first.as_ref(), *cost));
+        all.sort_by_key(|(namespace, _, updates)| (Some(namespace) != first.as_ref(), *updates));
         all.into_iter().map(|(namespace, ..)| namespace).collect()
     }
 
-    /// Removes everything, due or not: at the end of the first lists, and at the end of the process.
+    /// Takes out everything, due or not: at the end of the first lists, and at the end.
     pub(crate) fn take_all(&mut self) -> Vec<Update> {
         let buckets = std::mem::take(&mut self.buckets).into_values().flat_map(BTreeMap::into_values);
         buckets.flat_map(|bucket| bucket.groups).flat_map(|group| group.updates).collect()
     }
 
-    /// Drops buckets that have been quiet for long enough to be equal to new ones.
+    /// A bucket that has been quiet for a while is as good as new.
     fn forget_quiet(&mut self, now: Instant) {
         let windows = self.windows;
         let long = windows.config.quiet.max(windows.endpoints.quiet);
@@ -195,8 +185,8 @@ impl Debouncer {
 }
 
 impl Bucket {
-    /// Records a change: due at once in a quiet bucket, else when the burst pauses, at the latest at the
-    /// ceiling.
+    /// Notes that a change came: due at once in a quiet bucket, else when the burst pauses, at the latest at
+    /// the ceiling.
     fn arrive(&mut self, window: Window, now: Instant) {
         let together = self.last == Some(now) && self.due == Some(now);
         let busy =
@@ -221,44 +211,6 @@ impl Bucket {
     fn first(&self) -> Option<Instant> {
         self.groups.front().map(|group| group.arrived)
     }
-}
-
-/// Estimated work of an update: what it makes proxies' resources be computed again.
-fn cost(update: &Update) -> usize {
-    match update {
-        Update::Endpoints(_, _, endpoints) => 1 + endpoints.len() / ENDPOINTS_OF_AN_UPDATE,
-        _ => 1,
-    }
-}
-
-/// Changes that arrived together, in parts of about a slice where they are more. A host is in one part;
-/// objects and workloads are in the first.
-fn parts(updates: Vec<Update>) -> Vec<Vec<Update>> {
-    if updates.iter().map(cost).sum::<usize>() <= SLICE {
-        return vec![updates];
-    }
-    let mut by_host: BTreeMap<Option<ServiceKey>, Vec<Update>> = BTreeMap::new();
-    for update in updates {
-        let key = match &update {
-            Update::Services(key, _) | Update::Endpoints(key, ..) | Update::RemoveShard(key, _) => {
-                Some(key.clone())
-            }
-            _ => None,
-        };
-        by_host.entry(key).or_default().push(update);
-    }
-    let (mut parts, mut spent) = (vec![Vec::new()], 0);
-    for updates in by_host.into_values() {
-        if spent >= SLICE {
-            parts.push(Vec::new());
-            spent = 0;
-        }
-        spent += updates.iter().map(cost).sum::<usize>();
-        if let Some(part) = parts.last_mut() {
-            part.extend(updates);
-        }
-    }
-    parts
 }
 
 /// The bucket of a change. Workloads and gateways between networks matter to everyone, so they share one
@@ -359,12 +311,12 @@ mod tests {
     }
 
     #[test]
-    fn much_of_a_namespace_goes_in_slices() {
+    fn much_of_a_namespace_goes_in_slices_that_keep_together_what_arrived_together() {
         let start = Instant::now();
         let mut debouncer = Debouncer::new(Windows::default());
-        for _ in 0..15 {
+        for _ in 0..5 {
             let group: Vec<Update> =
-                (0..200).flat_map(|_| [config("busy"), endpoint("busy")].concat()).collect();
+                (0..600).flat_map(|_| [config("busy"), endpoint("busy")].concat()).collect();
             debouncer.push(group, start);
         }
         let mut slices = Vec::new();
@@ -376,53 +328,13 @@ mod tests {
             let busy = |update: &&Update| bucket_of(update).0 == "busy";
             slices.push(updates.iter().filter(busy).count());
             if slices.len() == 1 {
-                assert_eq!(updates.len(), 801, "the other one does not wait");
+                assert_eq!(updates.len(), 1_201, "the other one does not wait");
             }
             if slices.iter().sum::<usize>() == 6_000 {
                 break;
             }
         }
-        assert_eq!(slices, [800, 800, 800, 800, 800, 800, 800, 400], "groups are whole");
-    }
-
-    #[test]
-    fn large_object_goes_out_by_its_hosts_in_the_cost_of_their_endpoints() {
-        use pilotfish_model::{ClusterId, Endpoint, EndpointAttributes, Origin, Provider, ShardKey};
-        let shard = ShardKey::new(Provider::new(1, "test"), "c");
-        let attributes = EndpointAttributes::of(ClusterId::from("c"), Origin::registered(shard.clone(), "a"));
-        let endpoint = std::sync::Arc::new(Endpoint {
-            addresses: std::sync::Arc::from([std::sync::Arc::<str>::from("10.0.0.1")]),
-            port: 80,
-            service_port: std::sync::Arc::default(),
-            service_port_id: None,
-            health: pilotfish_model::HealthStatus::Healthy,
-            attributes: std::sync::Arc::new(attributes),
-        });
-        let endpoints: std::sync::Arc<[_]> = vec![endpoint; 480].into();
-        let key = |n: usize| ServiceKey {
-            hostname: pilotfish_model::Hostname::parse(&format!("h{n}.io")).unwrap(),
-            namespace: "busy".into(),
-        };
-        let services = (0..100).map(|n| Update::Services(key(n), std::sync::Arc::from([])));
-        let lists = (0..100).map(|n| Update::Endpoints(key(n), shard.clone(), endpoints.clone()));
-        let start = Instant::now();
-        let mut debouncer = Debouncer::new(Windows::default());
-        debouncer.push(config("busy").into_iter().chain(services).chain(lists).collect(), start);
-        let (mut slices, mut now) = (Vec::new(), start);
-        while let Some(due) = debouncer.next_due() {
-            now = now.max(due);
-            let (updates, _) = debouncer.take_due(now).unwrap();
-            let hosts = |update: &Update| match update {
-                Update::Services(key, _) | Update::Endpoints(key, ..) => Some(key.clone()),
-                _ => None,
-            };
-            let of_hosts: Vec<ServiceKey> = updates.iter().filter_map(hosts).collect();
-            let distinct: std::collections::BTreeSet<&ServiceKey> = of_hosts.iter().collect();
-            assert_eq!(of_hosts.len(), 2 * distinct.len(), "a host goes out whole");
-            slices.push(distinct.len());
-        }
-        assert_eq!(slices.iter().sum::<usize>(), 100);
-        assert!(slices.len() >= 9 && slices.iter().all(|hosts| *hosts <= 11), "{slices:?}");
+        assert_eq!(slices, [1_200; 5]);
     }
 
     #[test]

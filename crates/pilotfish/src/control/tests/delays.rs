@@ -133,16 +133,29 @@ fn arrivals(start: Instant, round: &Round) -> VecDeque<Arrival> {
     (0..CHANGES).flat_map(pair).collect()
 }
 
-/// A step of the loop as [`Control::run`] makes it, and the time that it takes.
-fn step(case: &mut Case, messages: Vec<Vec<SourceEvent>>) -> (Option<Instant>, Duration) {
-    let began = cpu_time();
+/// A step of the loop, with the longest time of its parts: messages, backlog, publication, what is left.
+fn step(
+    case: &mut Case,
+    messages: Vec<Vec<SourceEvent>>,
+    parts: &mut [Duration; 4],
+) -> (Option<Instant>, Duration) {
+    let mut times = vec![cpu_time()];
     for events in messages {
         let batch = SourceBatch { events, problems: None };
         case.control
             .handle(ControlMessage::Batch { feed: FEED.into(), source: FILES.into(), batch }, case.now);
     }
+    times.push(cpu_time());
+    case.control.work(case.now.instant);
+    times.push(cpu_time());
+    case.control.publish(case.now.instant);
+    times.push(cpu_time());
     let next = case.control.step(None, case.now);
-    (next, cpu_time().saturating_sub(began))
+    times.push(cpu_time());
+    for (part, pair) in parts.iter_mut().zip(times.windows(2)) {
+        *part = (*part).max(pair[1].saturating_sub(pair[0]));
+    }
+    (next, times[4].saturating_sub(times[0]))
 }
 
 fn measure(title: &str, first: Vec<SourceEvent>, round: &Round) {
@@ -156,7 +169,7 @@ fn measure(title: &str, first: Vec<SourceEvent>, round: &Round) {
     let (mut proxy, mut other) = (Proxy::connect(&case, 0, HONEST), Proxy::connect(&case, 1, TENANT));
     case.after(1_000);
     let mut arrivals = arrivals(case.now.instant, round);
-    let (mut steps, mut latencies) = (Vec::new(), Vec::new());
+    let (mut steps, mut latencies, mut parts) = (Vec::new(), Vec::new(), [Duration::ZERO; 4]);
     let mut waiting: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
     let mut next: Option<Instant> = None;
     while let Some(at) = arrivals.front().map(|arrival| arrival.at).into_iter().chain(next).min() {
@@ -168,7 +181,7 @@ fn measure(title: &str, first: Vec<SourceEvent>, round: &Round) {
             messages.push(events);
             waiting.extend(text.map(|text| (at, text)));
         }
-        let (due, took) = step(&mut case, messages);
+        let (due, took) = step(&mut case, messages, &mut parts);
         next = due;
         steps.push(took);
         case.now.instant += took;
@@ -183,8 +196,12 @@ fn measure(title: &str, first: Vec<SourceEvent>, round: &Round) {
         other.exchange(case.now.instant, |_| None);
     }
     assert_eq!(latencies.len(), CHANGES, "all changes came");
-    let count = steps.len();
-    println!("{title:34} {} |{} |{count:6}", figures(latencies), figures(steps));
+    println!(
+        "{title:34} {} |{} |{:6} | {parts:.1?}",
+        figures(latencies),
+        figures(steps.clone()),
+        steps.len()
+    );
 }
 
 /// A namespace with so many entries, of which ten get other endpoints and hosts.
@@ -208,7 +225,10 @@ fn tenant(
 #[ignore = "measures: cargo test -p pilotfish --lib delays -- --ignored --nocapture"]
 fn delays_of_an_honest_namespace() {
     let only = std::env::var("DELAYS").unwrap_or_default();
-    println!("{:34} {:>26} |{:>26} | steps", "", "change p50/p99/max ms", "step p50/p99/max ms");
+    println!(
+        "{:34} {:>26} |{:>26} | steps | longest messages, backlog, publication, rest",
+        "", "change p50/p99/max ms", "step p50/p99/max ms"
+    );
     let case = |title: &str, (first, round): (Vec<SourceEvent>, Round)| {
         if title.contains(&only) {
             measure(title, first, &round);
