@@ -445,7 +445,7 @@ async fn one_pass_and_a_dry_run_print_what_they_do() {
     assert!(code == Some(1) && text.contains("POST /naming/v1/instances ["), "{text}");
     assert_eq!(instances(&world.polaris), Vec::<String>::new());
     let (code, text) = run(&["--once"]).await;
-    assert!(code == Some(0) && text.contains("create instances            1 in 1 calls"), "{text}");
+    assert!(code == Some(0) && text.contains("create instances            1 in 1 call"), "{text}");
     let (code, text) = run(&["--dry-run", "-o", "json"]).await;
     let dry: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((code, &dry["dryRun"]), (Some(0), &json!([])));
