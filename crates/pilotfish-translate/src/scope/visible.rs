@@ -4,6 +4,7 @@ use crate::engine::{Cx, Query};
 use pilotfish_config::kubernetes::Namespace as NamespaceObject;
 use pilotfish_config::mesh::{EntryVisibility, ServiceEntryMatchingRule};
 use pilotfish_model::{ExportTo, Hostname, Kind, LabelMap, Namespace, Service, ServiceKey};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -20,19 +21,19 @@ impl Query for DefaultServiceExport {
     }
 }
 
-/// Whether a namespace may see a service.
+/// True if a namespace may see a service.
 #[must_use]
 pub(crate) fn is_visible(cx: &Cx<'_>, service: &Service, from: &Namespace) -> bool {
     effective_export(cx, service).visible_to(from, &ExportTo::Public)
 }
 
-/// Who sees a service: by itself, else by the mesh's default, and for those of ServiceEntries not farther
-/// than the mesh lets the entries of their namespace be seen.
-fn effective_export(cx: &Cx<'_>, service: &Service) -> ExportTo {
+/// Returns the visibility of a service: its own, else the mesh's default. A ServiceEntry's is cut down to the
+/// mesh's `serviceEntryVisibility` for its namespace.
+fn effective_export<'a>(cx: &Cx<'_>, service: &'a Service) -> Cow<'a, ExportTo> {
     let home = &service.namespace;
     let export_to = match &service.export_to {
-        ExportTo::Unset => with_home(&cx.get(&DefaultServiceExport), home),
-        written => written.clone(),
+        ExportTo::Unset => Cow::Owned(with_home(&cx.get(&DefaultServiceExport), home)),
+        written => Cow::Borrowed(written),
     };
     let is_entry = service.provenance.as_object().is_some_and(|key| key.object.kind == Kind::ServiceEntry);
     if !is_entry {
@@ -41,9 +42,9 @@ fn effective_export(cx: &Cx<'_>, service: &Service) -> ExportTo {
     match *cx.get(&EntryVisibilityOf(home.clone())) {
         EntryVisibility::Unspecified | EntryVisibility::Public => export_to,
         EntryVisibility::Namespace if export_to.visible_to(home, &ExportTo::Public) => {
-            ExportTo::Namespaces([home.clone()].into())
+            Cow::Owned(ExportTo::Namespaces([home.clone()].into()))
         }
-        EntryVisibility::Namespace | EntryVisibility::None => ExportTo::Nobody,
+        EntryVisibility::Namespace | EntryVisibility::None => Cow::Owned(ExportTo::Nobody),
     }
 }
 
@@ -115,7 +116,7 @@ impl Visibility {
         let mut hidden_at_home: BTreeMap<Namespace, Vec<Arc<Service>>> = BTreeMap::new();
         for service in all {
             let home = &service.namespace;
-            match effective_export(cx, &service) {
+            match effective_export(cx, &service).into_owned() {
                 ExportTo::Unset | ExportTo::Public => public.push(service),
                 ExportTo::Nobody => hidden_at_home.entry(home.clone()).or_default().push(service),
                 ExportTo::Namespaces(to) => {

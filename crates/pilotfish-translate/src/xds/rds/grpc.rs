@@ -42,13 +42,18 @@ pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>
 /// True if a domain of a virtual host, perhaps with a wildcard or a port, is for requests to that host and
 /// port.
 fn meets(domain: &str, host: &str, port: u32) -> bool {
-    let own_port = format!(":{port}");
-    let name = domain.strip_suffix(own_port.as_str()).unwrap_or(domain);
+    let name = match domain.rsplit_once(':') {
+        Some((name, own)) if own.parse() == Ok(port) => name,
+        _ => domain,
+    };
     let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-    let (name, host) = (name.to_ascii_lowercase(), host.to_ascii_lowercase());
     match name.strip_prefix('*') {
-        Some(suffix) => host.len() > suffix.len() && host.ends_with(suffix),
-        None => name == host,
+        Some(suffix) => {
+            let start = host.len().checked_sub(suffix.len()).filter(|start| *start > 0);
+            let end = start.and_then(|start| host.get(start..));
+            end.is_some_and(|end| end.eq_ignore_ascii_case(suffix))
+        }
+        None => name.eq_ignore_ascii_case(host),
     }
 }
 
