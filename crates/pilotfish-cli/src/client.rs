@@ -71,7 +71,7 @@ impl Address {
 }
 
 impl Client {
-    /// The same settings for another address.
+    /// Returns these settings with another address.
     #[must_use]
     pub(crate) fn at(&self, address: &str) -> Self {
         Self { to: Tcp::to(address), timeout: self.timeout }

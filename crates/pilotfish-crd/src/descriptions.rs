@@ -1,4 +1,4 @@
-//! What fields mean, for `kubectl explain`.
+//! Descriptions of fields, for `kubectl explain`.
 //!
 //! A description is found by the end of a field's path, the longest one that there is: `destination.host`
 //! stands for that field wherever a destination is. Names of lists and maps stand for what is in them, too.

@@ -1,4 +1,4 @@
-//! What validation checks in single fields, as far as a schema can express it.
+//! Checks of single fields by validation, as far as a schema can express them.
 //!
 //! A path names fields from the object down; `[]` stands for the items of a list, `{}` for the values of a
 //! map, and `**` at the beginning for any place. Every limit here is one that `validate` has, never a further

@@ -2,8 +2,8 @@
 //!
 //! A type's `Deserialize` requests what it wants: this field as a whole number, that one as one of these
 //! names. The tracer notes the requests and answers with any value. So the shape is by construction what the
-//! reader of files takes, and nothing has to be derived or declared a second time. Of a oneof, one field is
-//! answered in each pass.
+//! reader of files takes, and nothing has to be derived or declared a second time. Each pass answers one
+//! field of a oneof.
 
 use serde::de::value::Error;
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Error as _, IntoDeserializer, Visitor};
@@ -199,7 +199,7 @@ fn alias_of<'a>(name: &str, fields: &'a [(&'static str, Shape)]) -> Option<&'a S
     named.find(|(field, _)| field.eq_ignore_ascii_case(&camel_case)).map(|(_, shape)| shape)
 }
 
-/// Whether a field has its proto name, which is only ever an alias, or the one name that is written in two
+/// True if a field has its proto name, which is always an alias, or the one name that is written in two
 /// ways.
 fn is_alias(name: &str) -> bool {
     name.contains('_') || name == "meshMtls"

@@ -1,7 +1,7 @@
 //! Compiles the `.proto` files of Istio's API: the kinds that go over MCP.
 //!
-//! They come from the Go module `istio.io/api`, which Go's own client brings. Of the files only what the wire
-//! needs is kept: names, numbers and types.
+//! They come from the Go module `istio.io/api`, which Go's own client brings. Only what the wire needs
+//! is kept of the files: names, numbers and types.
 
 use crate::{Sources, compile};
 use anyhow::{Context, Result, ensure};

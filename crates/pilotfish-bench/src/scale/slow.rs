@@ -19,7 +19,7 @@ use crate::session::Session;
 
 const SERVICES: usize = 500;
 const PROXIES: usize = 190;
-/// Number of proxies that read 10 KB per second. As many others ([`DEAF`]) stop reading after the first
+/// Number of proxies that read 10 KB per second. [`DEAF`] further ones stop reading after the first
 /// bytes.
 const SLOW: usize = 5;
 const DEAF: usize = 5;

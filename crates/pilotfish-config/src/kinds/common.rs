@@ -307,7 +307,7 @@ impl LabelSelector {
 /// The label that the API server gives every namespace.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
-/// Whether a namespace takes part in the mesh, by the mesh's `discoverySelectors`: one of them must match.
+/// True if a namespace takes part in the mesh: one of the mesh's `discoverySelectors` must match.
 /// Without any, all do.
 #[must_use]
 pub fn takes_part(selectors: &[LabelSelector], namespace: &str, labels: Option<&LabelMap>) -> bool {

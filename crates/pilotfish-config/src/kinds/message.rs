@@ -1,4 +1,4 @@
-//! How API messages are declared: every field may be absent, names are written in camelCase, enums in upper
+//! Declaration of API messages: every field may be absent, names are written in camelCase, enums in upper
 //! case.
 
 /// Declares API messages: structs whose fields are all optional and named in camelCase.

@@ -1,5 +1,5 @@
-//! How much one object may ask for. What multiplies (hosts by ports by endpoints, rules by values) is counted
-//! here, before anything is made of it; what several objects make together is counted where it is made.
+//! Limits of one object. Products (hosts by ports by endpoints, rules by values) are counted
+//! here, before anything is built from them; what several objects make together is counted where it is made.
 
 use crate::kubernetes::EndpointSlice;
 use crate::networking::{EnvoyFilter, Gateway, ServiceEntry, Sidecar, VirtualService};

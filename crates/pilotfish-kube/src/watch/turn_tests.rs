@@ -1,4 +1,4 @@
-//! Which requests a watch sends, and when, to API servers that fail in the same way for ever. Time is
+//! Requests of a watch, and their times, to API servers that keep failing in one way. Time is
 //! virtual.
 
 use super::{Change, NoopObserver, Reader, Resource, Watch, WatchTarget, WatchUpdate};

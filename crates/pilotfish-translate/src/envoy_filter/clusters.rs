@@ -42,8 +42,8 @@ fn apply(
     patched: &mut Patched,
 ) -> Option<Cluster> {
     let mut removed = false;
-    // What is merged together: neither a transport socket, which has rules of its own, nor the name, by which
-    // later patches match.
+    // Patches that are merged together: without a transport socket, which has rules of its own, and the name,
+    // by which later patches match.
     let mut plain: Vec<(&DynamicMessage, Lists)> = Vec::new();
     for patch in patches {
         let is_meant = is_for(patch.matches.context, context)

@@ -86,8 +86,8 @@ pub(crate) fn added_listeners(
     added.collect()
 }
 
-/// Whether a patch means the listener. In the ones that stand for all ports, a port means chains, unless the
-/// patch is on the listener.
+/// True if a patch matches the listener. In listeners for all ports, a port matches chains, unless the patch
+/// is on the listener.
 pub(super) fn listener_matches(listener: &Listener, patch: &Patch) -> bool {
     let Some(matches) = &patch.matches.listener else { return true };
     if !matches.name.is_empty() && matches.name != listener.name {

@@ -8,7 +8,7 @@ use pilotfish_proto::Any;
 use prost::{Message, Name};
 use prost_reflect::{DynamicMessage, ReflectMessage, Value};
 
-/// What becomes of lists that both a message and its patch have.
+/// Treatment of lists that both a message and its patch have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lists {
     /// The patch's entries follow.

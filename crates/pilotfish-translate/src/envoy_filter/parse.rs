@@ -91,8 +91,8 @@ fn effective(operation: PatchOperation, apply_to: ApplyTo) -> PatchOperation {
     }
 }
 
-/// What makes patches of an EnvoyFilter do nothing: values that Envoy does not know or refuses, expressions
-/// that do not compile. Each costs its patch alone, so these are warnings.
+/// Reasons for patches of an EnvoyFilter to have no effect: values that Envoy does not know or refuses,
+/// expressions that do not compile. Each costs its patch alone, so these are warnings.
 #[must_use]
 pub fn check_object(object: &Object) -> Vec<Problem> {
     let Some(filter) = object.typed::<EnvoyFilter>() else { return Vec::new() };

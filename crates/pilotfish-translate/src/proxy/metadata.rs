@@ -2,7 +2,7 @@
 //!
 //! A node may hold half a MiB of metadata, and every stream has one. Few keys are read by name. Any other key
 //! can only be compared, where an EnvoyFilter names it with a value (`match.proxy.metadata`), and for that a
-//! hash does. Whoever makes two values with one hash gets what they would get by sending the other value.
+//! hash does. A client that constructs two values with one hash gains nothing: it could send the other value.
 
 use std::hash::Hash;
 use xxhash_rust::xxh3::xxh3_64;

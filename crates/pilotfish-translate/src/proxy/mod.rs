@@ -1,5 +1,4 @@
-//! What is known of one proxy: its node ([`Proxy`]), and what the registries know of the workload that it
-//! belongs to.
+//! Facts about one proxy: its node ([`Proxy`]), and its workload in the registries.
 
 mod ip_families;
 pub(crate) mod locality;

@@ -69,11 +69,11 @@ pub struct Proxy {
     pub wasm: WasmSupport,
     /// Whether it says that it has Envoy's filter for calls of Dubbo.
     pub dubbo_proxy: bool,
-    /// Whether Istio's agent is beside it (it sets `ISTIO_VERSION`), which hands out workload certificates
+    /// True if Istio's agent runs beside it (it sets `ISTIO_VERSION`), which serves workload certificates
     /// under the cluster name `sds-grpc`. Without it, an Envoy would wait for a certificate for ever, so
     /// mutual TLS is used only where a rule configures it.
     pub agent: bool,
-    /// Whether a gRPC library that says what it is (`user_agent_name`) refuses clusters with `LEAST_REQUEST`:
+    /// True for a gRPC library, known by `user_agent_name`, that refuses clusters with `LEAST_REQUEST`:
     /// those in C and for Node.js do, the ones in Go and Java balance by open requests.
     pub refuses_least_request: bool,
     /// The metadata whose value is a text, number or bool.
@@ -475,13 +475,13 @@ fn span_service(metadata: Option<&Struct>) -> Arc<str> {
     annotations.get("resource.opentelemetry.io/service.name").map(String::as_str).unwrap_or_default().into()
 }
 
-/// The ports of its Pod by the text of `POD_PORTS`. A text that cannot be read is as good as none.
+/// Returns the ports of a proxy's Pod from `POD_PORTS`. Unreadable text counts as none.
 fn pod_ports(json: &str) -> Arc<[PodPort]> {
     if json.is_empty() {
         return Arc::default();
     }
     let ports: Vec<serde_json::Value> = serde_json::from_str(json).unwrap_or_else(|error| {
-        tracing::warn!(%error, "POD_PORTS of a node cannot be read: the names of its ports are unknown");
+        tracing::warn!(%error, "cannot read POD_PORTS of a node; the names of its ports are unknown");
         Vec::new()
     });
     let port = |port: &serde_json::Value| {

@@ -29,8 +29,8 @@ impl Query for EffectiveProxyConfig {
     }
 }
 
-/// Of the settings that a proxy brings along, those of these names. None at all stay none: then the mesh's
-/// count.
+/// Returns those of a proxy's own settings that have these names. A text that is not a JSON
+/// object is returned as it is.
 #[must_use]
 pub(crate) fn narrowed(own: &Arc<str>, names: &[&str]) -> Arc<str> {
     match serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(own) {

@@ -269,7 +269,7 @@ impl Query for Selecting {
     }
 }
 
-/// Which ports a service has at each address, in the shards of some registries. Cut out so that a proxy reads
+/// Ports of a service by address, in the shards of some registries. A query of its own, so that a proxy reads
 /// only its own address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PortsByAddress(ServiceKey, Registries);

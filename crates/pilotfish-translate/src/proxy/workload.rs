@@ -58,8 +58,8 @@ impl Identity {
     }
 
     /// Its instance in a registry that has no objects: one of its cluster and namespace that has its first
-    /// address. Where several do, the one of its name, else the first. Whether it is ready does not count:
-    /// one that is not keeps the policies that its labels select.
+    /// address. Where several do, the one of its name, else the first. Readiness does not matter: an
+    /// unready one keeps the policies that its labels select.
     #[must_use]
     pub(crate) fn registered(&self, cx: &Cx<'_>) -> Option<Arc<Workload>> {
         let instances = self.at_first_address(cx, |kind| matches!(kind, WorkloadKind::Registered(_)));

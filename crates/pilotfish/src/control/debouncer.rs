@@ -9,30 +9,28 @@ use pilotfish_model::{Namespace, Update};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// What a change is about: endpoints are urgent and cheap, configuration is neither.
+/// Class of a change: endpoints are urgent and cheap to apply, configuration is neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Class {
-    /// Endpoints and workloads.
     Endpoints,
     /// Services and configuration objects.
     Config,
 }
 
-/// How long a class is gathered.
+/// Debounce times of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// A change within this time of the bucket's last one waits for more to come.
+    /// A change within this time of the bucket's last one is delayed.
     pub quiet: Duration,
-    /// No change waits longer than this.
+    /// Maximum delay of a change.
     pub ceiling: Duration,
 }
 
-/// How long each class is gathered.
+/// Debounce times of each class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
-    /// For endpoints.
     pub endpoints: Window,
-    /// For configuration.
+    /// Window for services and configuration objects.
     pub config: Window,
 }
 
@@ -62,12 +60,12 @@ struct Group {
 #[derive(Debug, Default)]
 struct Bucket {
     groups: VecDeque<Group>,
-    /// When the newest change came, waiting or not.
+    /// Arrival of the newest change, waiting or not.
     last: Option<Instant>,
     due: Option<Instant>,
 }
 
-/// Changes that wait for their moment.
+/// Queue of changes until they are due.
 #[derive(Debug)]
 pub(crate) struct Debouncer {
     windows: Windows,
@@ -83,7 +81,7 @@ impl Debouncer {
         Self { windows, buckets: BTreeMap::new(), pushes: 0 }
     }
 
-    /// Takes in changes that arrived together.
+    /// Adds changes that arrived together.
     pub(crate) fn push(&mut self, updates: Vec<Update>, now: Instant) {
         self.pushes += 1;
         for update in updates {
@@ -98,13 +96,13 @@ impl Debouncer {
         }
     }
 
-    /// When the next change is due; `None` when nothing waits.
+    /// Time at which the next change is due; `None` if none waits.
     #[must_use]
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.all().filter_map(|bucket| bucket.due).min()
     }
 
-    /// Since when the oldest change waits; `None` when nothing does.
+    /// Arrival of the oldest waiting change; `None` if none waits.
     #[must_use]
     pub(crate) fn oldest(&self) -> Option<Instant> {
         self.all().filter_map(Bucket::first).min()
@@ -114,7 +112,8 @@ impl Debouncer {
         self.buckets.values().flat_map(BTreeMap::values)
     }
 
-    /// Takes out slices of what is due until the publication is full, and since when the oldest of it waited.
+    /// Removes slices of due changes until the publication is full. Returns them with the arrival of the
+    /// oldest.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<(Vec<Update>, Instant)> {
         let (mut updates, mut step) = (Vec::new(), 0);
         let mut oldest: Option<Instant> = None;
@@ -163,13 +162,13 @@ impl Debouncer {
         all.into_iter().map(|(namespace, ..)| namespace).collect()
     }
 
-    /// Takes out everything, due or not: at the end of the first lists, and at the end.
+    /// Removes everything, due or not: at the end of the first lists, and at the end of the process.
     pub(crate) fn take_all(&mut self) -> Vec<Update> {
         let buckets = std::mem::take(&mut self.buckets).into_values().flat_map(BTreeMap::into_values);
         buckets.flat_map(|bucket| bucket.groups).flat_map(|group| group.updates).collect()
     }
 
-    /// A bucket that has been quiet for a while is as good as new.
+    /// Drops buckets that have been quiet for long enough to be equal to new ones.
     fn forget_quiet(&mut self, now: Instant) {
         let windows = self.windows;
         let long = windows.config.quiet.max(windows.endpoints.quiet);
@@ -213,8 +212,8 @@ impl Bucket {
     }
 }
 
-/// The bucket of a change. Workloads and gateways between networks matter to everyone, so they share one
-/// bucket.
+/// Returns the bucket of a change. Gateways between networks concern all namespaces and have one bucket
+/// without a namespace.
 fn bucket_of(update: &Update) -> (Namespace, Class) {
     match update {
         Update::Endpoints(key, ..) | Update::RemoveShard(key, _) => (key.namespace.clone(), Class::Endpoints),

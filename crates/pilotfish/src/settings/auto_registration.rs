@@ -11,14 +11,14 @@ use std::time::Duration;
 #[command(next_help_heading = "Auto-registration")]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct AutoRegistrationArgs {
-    /// What connected workloads may do with WorkloadEntries: all, auto-registration (create their own from a
+    /// Rights of connected workloads on WorkloadEntries: all, auto-registration (create their own from a
     /// WorkloadGroup), health-checks (report their health to existing ones), off [default: all]
     #[arg(long, env = "PILOTFISH_WORKLOAD_ENTRIES", value_name = "MODE")]
     pub(crate) workload_entries: Option<String>,
     /// How long such a WorkloadEntry is kept after its workload disconnected [default: 10s]
     #[arg(long, env = "PILOTFISH_WORKLOAD_ENTRY_GRACE_PERIOD", value_name = "DURATION")]
     pub(crate) workload_entry_grace_period: Option<String>,
-    /// Which address a registered workload gets: claimed (the first of its node, if it can be a workload's
+    /// Address of a registered workload: claimed (the first of its node, if it can be a workload's
     /// own), peer (only the one that it connects from) [default: claimed]
     #[arg(long, env = "PILOTFISH_WORKLOAD_ENTRY_ADDRESS", value_name = "RULE")]
     pub(crate) workload_entry_address: Option<String>,

@@ -24,7 +24,7 @@ pub(crate) struct MultiClusterArgs {
     /// tokenFile, certificateAuthority, insecureSkipTLSVerify, gcp, azure, openstack [default: none]
     #[arg(long, env = "PILOTFISH_INSECURE_KUBECONFIG_OPTIONS", value_name = "OPTION", value_delimiter = ',')]
     pub(crate) insecure_kubeconfig_options: Vec<String>,
-    /// What ServiceExports and ServiceImports do: off (nothing), discovery (endpoints of Services that are
+    /// Effect of ServiceExports and ServiceImports: off (nothing), discovery (endpoints of Services that are
     /// not exported stay in their cluster), hosts (also: imported Services have a host below
     /// clusterset.local), cluster-local (also: only that host crosses clusters) [default: off]
     #[arg(long, env = "PILOTFISH_MULTI_CLUSTER_SERVICES", value_name = "MODE")]

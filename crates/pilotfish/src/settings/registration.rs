@@ -58,7 +58,7 @@ pub(crate) struct RegistrationArgs {
     /// is on loopback]
     #[arg(long, env = "PILOTFISH_REGISTRATION_CHECK_NETWORKS", value_name = "CIDR[,CIDR...]")]
     pub(crate) registration_check_networks: Option<String>,
-    /// How long an instance whose lease has lapsed stays, marked unhealthy
+    /// Time that an instance with a lapsed lease stays, marked unhealthy
     /// [default: twice its TTL, at least 10s]
     #[arg(long, env = "PILOTFISH_REGISTRATION_REMOVE_AFTER", value_name = "DURATION")]
     pub(crate) registration_remove_after: Option<String>,

@@ -29,7 +29,7 @@ pub(crate) struct RegistriesArgs {
     /// Kubernetes,ServiceEntry, then the others]
     #[arg(long, env = "PILOTFISH_REGISTRY_ORDER", value_name = "NAME", value_delimiter = ',')]
     pub(crate) registry_order: Vec<String>,
-    /// What to do with a service that several registries have: union (the first describes it, endpoints of
+    /// Handling of a service that several registries have: union (the first describes it, endpoints of
     /// all count), first (only the first counts), refuse (as first, and an error at /ready) [default: union]
     #[arg(long, env = "PILOTFISH_MERGE_SERVICES", value_name = "POLICY")]
     pub(crate) merge_services: Option<String>,

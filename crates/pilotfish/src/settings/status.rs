@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[command(next_help_heading = "Status and addresses")]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct StatusArgs {
-    /// Which objects get a status, written by one replica: off (none), gateway-api (and Ingress), all (also
+    /// Objects that get a status, written by one replica: off (none), gateway-api (and Ingress), all (also
     /// Istio's kinds: what is wrong with them) [default: gateway-api]
     #[arg(long, env = "PILOTFISH_WRITE_STATUS", value_name = "MODE")]
     pub(crate) write_status: Option<String>,
@@ -19,8 +19,8 @@ pub(crate) struct StatusArgs {
     /// [default: istio.io/gateway-controller,pilotfish.io/gateway-controller]
     #[arg(long, env = "PILOTFISH_STATUS_CONTROLLERS", value_name = "NAME", value_delimiter = ',')]
     pub(crate) status_controllers: Vec<String>,
-    /// How hosts of ServiceEntries without an address get one: status (one replica writes them to the
-    /// entries' status, as istiod does), name (each process computes them from the names), off (only
+    /// Allocation of addresses for hosts of ServiceEntries without one: status (one replica writes them to
+    /// the entries' status, as istiod does), name (each process computes them from the names), off (only
     /// addresses that a status already has count) [default: status where status is written, else name]
     #[arg(long, env = "PILOTFISH_ALLOCATE_ADDRESSES", value_name = "MODE")]
     pub(crate) allocate_addresses: Option<String>,

@@ -24,7 +24,7 @@ pub(crate) struct XdsArgs {
     /// authentication: the proxy then gets the secrets of that namespace. Needs --xds-address on loopback
     #[arg(long, env = "PILOTFISH_TRUST_NODES")]
     pub(crate) trust_nodes: bool,
-    /// Which clients may read the configuration itself, as MCP over xDS: namespaces (all their identities),
+    /// Clients that may read the configuration itself, as MCP over xDS: namespaces (all their identities),
     /// identities, `anyone` (also without TLS), or `nobody` [default: the root namespace]
     #[arg(long, env = "PILOTFISH_SERVE_CONFIGURATION", value_name = "CLIENT,...")]
     pub(crate) serve_configuration: Option<String>,
@@ -40,7 +40,7 @@ pub(crate) struct XdsArgs {
     /// Most connections of each of the two ports [default: 50000, or what the limit of open files allows]
     #[arg(long, env = "PILOTFISH_MAX_CONNECTIONS", value_name = "N")]
     pub(crate) max_connections: Option<String>,
-    /// How long a connection with TLS may last: then its client connects and authenticates again
+    /// Maximum duration of a connection with TLS: then its client connects and authenticates again
     /// [default: 30m]
     #[arg(long, env = "PILOTFISH_MAX_IDENTITY_AGE", value_name = "DURATION")]
     pub(crate) max_identity_age: Option<String>,
@@ -56,7 +56,7 @@ pub(crate) struct XdsArgs {
     /// for all clients that have none, and a sixteenth for one address of these [default: 536870912]
     #[arg(long, env = "PILOTFISH_MAX_ALL_NODE_BYTES", value_name = "N")]
     pub(crate) max_all_node_bytes: Option<String>,
-    /// How long a burst of endpoint changes of one namespace is gathered: pause and ceiling
+    /// Debounce of endpoint changes of one namespace: pause and ceiling
     /// [default: 3ms,30ms]
     #[arg(long, env = "PILOTFISH_ENDPOINT_WINDOW", value_name = "PAUSE,CEILING")]
     pub(crate) endpoint_window: Option<String>,

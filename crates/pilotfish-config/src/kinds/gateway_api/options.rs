@@ -31,7 +31,7 @@ impl ListenerTls {
     }
 }
 
-/// Whether a listener of a Gateway with these labels sends connections of the mesh on by their SNI
+/// True if a listener of a Gateway with these labels forwards connections of the mesh by their SNI
 /// (AUTO_PASSTHROUGH), for other networks: by its option, or by its port if the Gateway has the label of a
 /// network.
 #[must_use]

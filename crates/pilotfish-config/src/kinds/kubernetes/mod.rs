@@ -2,8 +2,8 @@
 //!
 //! The types have the fields and JSON forms of <https://kubernetes.io/docs/reference/kubernetes-api/>; fields
 //! that nothing here reads are left out and ignored on reading. In what is written by hand, Services,
-//! EndpointSlices and Ingresses, they are [`Unread`](crate::Unread), so that a typing error is told from
-//! them.
+//! EndpointSlices and Ingresses, they are [`Unread`](crate::Unread), so that a typing error is distinguished
+//! from them.
 #![allow(
     missing_docs,
     reason = "fields carry the names and the meaning of Kubernetes' API reference, linked above"

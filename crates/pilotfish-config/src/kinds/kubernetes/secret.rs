@@ -87,7 +87,7 @@ impl Secret {
         }
     }
 
-    /// Whether a Secret with that metadata is one of a control plane, in a mesh with that root namespace: it
+    /// True if a Secret with that metadata belongs to a control plane, in a mesh with that root namespace: it
     /// is served to nobody.
     #[must_use]
     pub fn is_of_control_plane(meta: &ObjectMeta, root_namespace: &str) -> bool {

@@ -66,7 +66,7 @@ pub struct ServiceSpec {
     pub health_check_node_port: Unread,
 }
 
-/// Whether an annotation of a Service may mean something: those of Istio do, and those of the sync with
+/// True if an annotation of a Service is read: those of Istio are, and those of the sync with
 /// Polaris.
 fn is_read(key: &str) -> bool {
     key.split('/').next().is_some_and(|domain| domain.ends_with("istio.io") || domain == "polarismesh.cn")

@@ -233,7 +233,7 @@ pub struct SdsProvider {
 }
 
 enumeration! {
-/// What the service of a span is named after.
+/// Source of the service name of a span.
 pub enum ServiceAttributeEnrichment {
     /// The cluster of the proxy's node.
     #[default]

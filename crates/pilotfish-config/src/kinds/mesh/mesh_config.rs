@@ -157,7 +157,7 @@ impl MeshConfig {
         self.trust_domain_aliases.dedup();
     }
 
-    /// Whether a trust domain is the mesh's, or an alias of it: namespaces of other domains are others,
+    /// True if a trust domain is the mesh's, or an alias of it: namespaces of other domains are others,
     /// whoever signed.
     #[must_use]
     pub fn has_trust_domain(&self, domain: &str) -> bool {
@@ -276,7 +276,7 @@ pub struct ServiceScopeConfig {
 }
 
 enumeration! {
-/// Who sees the ServiceEntries of a namespace at most.
+/// Widest visibility of the ServiceEntries of a namespace.
 pub enum EntryVisibility {
     /// Everybody.
     #[default]

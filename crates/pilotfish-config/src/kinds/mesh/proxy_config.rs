@@ -257,7 +257,7 @@ pub enum ConnectionProfile {
     Edge,
 }
 
-/// What becomes of requests with an underscore in the name of a header.
+/// Action for requests with an underscore in the name of a header.
 pub enum HeadersWithUnderscoresAction {
     #[default]
     HeadersWithUnderscoresAllow,
@@ -265,7 +265,7 @@ pub enum HeadersWithUnderscoresAction {
     HeadersWithUnderscoresDropHeader,
 }
 
-/// What becomes of slashes in paths that are written `%2F`.
+/// Action for slashes in paths that are written `%2F`.
 pub enum PathWithEscapedSlashesAction {
     #[default]
     KeepUnchanged,

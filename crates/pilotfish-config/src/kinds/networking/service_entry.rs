@@ -66,7 +66,7 @@ pub enum Resolution {
 }
 
 impl ServiceEntry {
-    /// Whether a host of the entry is given addresses, so that those in the entry's status count: not where
+    /// True if a host of the entry is given addresses, so that those in the entry's status count: not where
     /// the entry has its own, opts out by a label, or has no resolution that could honour them; and no
     /// wildcard, unless proxies resolve what it stands for.
     #[must_use]

@@ -12,7 +12,7 @@ pub struct PeerAuthentication {
     pub selector: Option<WorkloadSelector>,
     pub mtls: Option<MutualTls>,
     pub port_level_mtls: BTreeMap<u32, MutualTls>,
-    /// Set on what stands in for a policy whose workloads or ports cannot be told: all that it could be for
+    /// Set in the closed form of a policy with unreadable workloads or ports: all that it could be for
     /// ask for mutual TLS.
     #[serde(skip)]
     pub closed: bool,

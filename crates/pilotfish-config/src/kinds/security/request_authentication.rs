@@ -12,7 +12,7 @@ pub struct RequestAuthentication {
     pub target_ref: Option<PolicyTargetReference>,
     pub target_refs: Vec<PolicyTargetReference>,
     pub jwt_rules: Vec<JwtRule>,
-    /// Set on what stands in for a policy of which it cannot be told which tokens it is about: every request
+    /// Set in the closed form of a policy with unreadable issuers or token locations: every request
     /// is refused.
     #[serde(skip)]
     pub closed: bool,

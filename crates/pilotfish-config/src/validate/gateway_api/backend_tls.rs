@@ -23,7 +23,7 @@ pub(in crate::validate) fn check(
 ) {
     let at = at.field("spec");
     targets(&policy.spec.target_refs, &at.field("targetRefs"), checker);
-    // What stands for a refused policy has no settings.
+    // The closed form of a refused policy has no settings.
     if policy.refused.is_none() {
         validation(&policy.spec.validation, &at.field("validation"), checker);
     }

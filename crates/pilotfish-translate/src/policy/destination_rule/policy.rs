@@ -181,8 +181,8 @@ pub(crate) fn parts(rule: &DestinationRule) -> impl Iterator<Item = Part<'_>> {
     })
 }
 
-/// Whether any rule spreads requests by their content. Mostly none does, and then no host needs a result of
-/// its own for it.
+/// True if any rule balances requests by their content. If none does, as in most meshes, no host needs a
+/// result of its own for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AnyConsistentHash;
 

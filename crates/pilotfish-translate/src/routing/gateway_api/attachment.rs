@@ -92,8 +92,8 @@ impl Attachment {
     }
 }
 
-/// What a route of a kind is attached to, in order of gateways. What does not accept it or is not served is
-/// left out.
+/// Returns the attachments of a route of a kind, in order of gateways. Gateways that do not accept it or are
+/// not served are omitted.
 pub(super) fn of(
     cx: &Cx<'_>,
     kind: Kind,

@@ -1,5 +1,5 @@
-//! How a listener of a Gateway ends TLS, or passes it on: its certificates, and the authorities that clients
-//! are checked by.
+//! TLS of a listener of a Gateway, terminated or passed through: its certificates, and the authorities that
+//! clients are checked against.
 //!
 //! A listener whose certificate or authorities cannot be used is not served: one that is served asks of its
 //! clients what the Gateway asks of them.
@@ -130,8 +130,8 @@ fn certificates(
     }
 }
 
-/// How clients' certificates are checked: by the listener, else by the Gateway for its port, else for all
-/// ports. An entry for the port stands for the Gateway's default also where it demands nothing.
+/// Returns the validation of clients' certificates: of the listener, else of the Gateway for its port, else
+/// for all ports. An entry for the port replaces the Gateway's default even if it demands nothing.
 fn client_validation<'a>(
     object: &'a Typed<Gateway>,
     listener: &Listener,

@@ -141,8 +141,8 @@ fn server(
     }
 }
 
-/// What is in place of a TLS listener that is not served where a listener for more hosts would get its
-/// connections, and perhaps ask less of clients: a server that refuses them.
+/// Returns a server that refuses connections, in place of a TLS listener that is not served: otherwise a
+/// listener for more hosts would get them, and perhaps demand less of clients.
 pub(super) fn refusing(cx: &Cx<'_>, object: &Typed<Gateway>, listener: &Listener) -> Option<Server> {
     let is_tls = |listener: &Listener| matches!(listener.protocol.as_str(), "HTTPS" | "TLS");
     let takes_over = |other: &Listener| {

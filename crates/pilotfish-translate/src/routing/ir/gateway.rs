@@ -5,8 +5,7 @@ use pilotfish_model::{Hostname, Kind, Namespace, Origin};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Which gateway: the kind of object that it comes from, and the name of the Gateway that it is, or would be
-/// in Istio.
+/// Name of a gateway: the kind of its object, and the name of the Gateway that it is, or would be in Istio.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct GatewayId {
     /// The kind of object that it comes from.

@@ -39,8 +39,8 @@ impl RouteDialect {
     }
 }
 
-/// What decides which proxies use a virtual service for which hosts; its routes are apart
-/// ([`VirtualServiceIr`]).
+/// Hosts, gateways and visibility of a virtual service, which decide on its proxies; its routes are in
+/// [`VirtualServiceIr`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VirtualServiceHeader {
     /// Identifies it.

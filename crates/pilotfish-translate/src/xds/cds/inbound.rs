@@ -200,8 +200,8 @@ impl Inbound<'_> {
             };
             draft.cluster.alt_stat_name = stat_name(&crate::envoy::stat_name::of(template, "", &names));
         }
-        // What the first service is decides on the whole port: one outside the mesh, and there is nothing to
-        // tell telemetry.
+        // The first service decides on the whole port: for one outside the mesh, there is no telemetry
+        // metadata.
         if self.targets.first().is_none_or(|first| first.mesh_external) {
             return;
         }

@@ -394,9 +394,9 @@ impl<'a> ServiceClusterBuilder<'a> {
         proxy_protocol::apply(draft, policy.proxy_protocol);
     }
 
-    /// Whether the mesh's mutual TLS is used without a rule (auto mTLS): not without certificates, not out of
-    /// the mesh, nor where a whole namespace has it switched off, nor where connections pass to endpoints of
-    /// which some cannot.
+    /// True if the mesh's mutual TLS is used without a rule (auto mTLS): not without certificates, not
+    /// outside the mesh, not in a namespace that disables it, and not if some endpoints of connections that
+    /// are passed on do not support it.
     fn auto_mtls(&self, variant: &ClusterVariant<'_>) -> bool {
         if !self.proxy.agent || self.service.mesh_external || self.mesh.enable_auto_mtls == Some(false) {
             return false;

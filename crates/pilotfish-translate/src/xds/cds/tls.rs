@@ -153,8 +153,8 @@ fn origination(
     let for_all_sidecars = facets.kind != ProxyKind::Router && !peer.rule_selects;
     let by_credential = !settings.credential_name.is_empty();
     let credential = settings.credential_name.as_str();
-    // What is unusable was meant to be TLS: plaintext instead, as from istiod, would send what was to be
-    // protected.
+    // An unusable credential was meant for TLS: plaintext instead, as from istiod, would expose protected
+    // data.
     let for_everybody = credential.starts_with(secrets::CONFIG_MAP) || credential == UNUSABLE;
     if by_credential && for_all_sidecars && !for_everybody {
         // Else every sidecar would wait for a secret that most may not read.

@@ -139,8 +139,8 @@ fn grouped<'a>(
     Grouped { groups: groups.collect(), provenance }
 }
 
-/// Whether clients use mutual TLS with an endpoint: a rule decides, else what the workload requires. Never
-/// with one that cannot.
+/// True if clients use mutual TLS with an endpoint: by a rule, else by the workload's requirement. False for
+/// an endpoint that does not support it.
 pub(super) fn has_mtls(cx: &Cx<'_>, endpoint: &Endpoint, stated: Option<ClientTlsMode>) -> bool {
     if endpoint.attributes.tls_mode != TlsMode::Istio {
         return false;

@@ -139,7 +139,7 @@ pub(super) fn distribution_keys(distribution: TrafficDistribution) -> impl Itera
     KEYS.into_iter().take(count)
 }
 
-/// Which facets locality settings of DestinationRules and of the mesh use. Settings and outlier detection may
+/// Facets that locality settings of DestinationRules and of the mesh use. Settings and outlier detection may
 /// meet from different levels of a rule, so what one could use in any combination counts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct FacetsUsedByRules;

@@ -1,5 +1,5 @@
-//! What services and DestinationRules lay down for the endpoints of one port and subset: which are sent, and
-//! how traffic is spread.
+//! Rules of services and DestinationRules for the endpoints of one port and subset: selection and load
+//! balancing.
 
 use super::client_locality::distribution_keys;
 use crate::engine::{Cx, Query};
@@ -151,7 +151,7 @@ pub(super) struct Ruled {
     /// The rule's own setting by zones.
     zones: Option<ZoneAwareLoadBalancerSetting>,
     outlier: bool,
-    /// Whether outlier detection asks for a share of healthy endpoints, below which Envoy panics.
+    /// True if outlier detection sets a minimum share of healthy endpoints, below which Envoy panics.
     panics: bool,
     provenance: Vec<Origin>,
 }

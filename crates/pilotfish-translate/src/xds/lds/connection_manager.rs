@@ -153,8 +153,8 @@ impl Manager<'_> {
     }
 }
 
-/// What only managers of routers have: the name of the server, and how far headers of the client about itself
-/// are trusted.
+/// Applies the settings of routers only: the name of the server, and the trust in headers that clients send
+/// about themselves.
 fn apply_gateway(config: &ProxyConfig, manager: &mut HttpConnectionManager) {
     apply_server_name(config.proxy_headers.as_ref(), manager);
     let topology = config.gateway_topology.as_ref();

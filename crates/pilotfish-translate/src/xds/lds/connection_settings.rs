@@ -23,7 +23,7 @@ pub(super) fn of(config: &ProxyConfig, is_gateway: bool) -> Option<Effective> {
 pub(super) struct Effective(ConnectionSettings);
 
 impl Effective {
-    /// The most bytes that a connection may have waiting.
+    /// Maximum number of bytes that a connection may buffer.
     pub(super) fn buffer_limit(&self) -> Option<u32> {
         self.0.listener_per_connection_buffer_limit_bytes.and_then(positive)
     }
@@ -53,7 +53,7 @@ fn over_edge(written: &ConnectionSettings) -> ConnectionSettings {
     }
 }
 
-/// A number above zero; others are as good as none.
+/// Returns a number above zero; others count as not set.
 fn positive(number: i32) -> Option<u32> {
     u32::try_from(number).ok().filter(|number| *number > 0)
 }

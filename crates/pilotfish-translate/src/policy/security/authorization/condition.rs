@@ -11,7 +11,7 @@ use pilotfish_proto::envoy::config::rbac::v3::principal::{self, Authenticated, I
 use pilotfish_proto::envoy::config::rbac::v3::{Permission, Principal};
 use pilotfish_proto::envoy::r#type::matcher::v3::{StringMatcher, ValueMatcher};
 
-/// What a match leads to.
+/// Effect of a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Match {
     /// More is let through.
@@ -89,8 +89,8 @@ impl Untested {
         if self == Self::DropsRule { Match::Excludes } else { Match::Admits }
     }
 
-    /// The tests of alternatives; none when they are no condition. What is excluded is excluded by all of
-    /// them or without regard to any.
+    /// Returns the tests of alternatives; none if they are no condition. If one exclusion cannot be
+    /// tested, all of them are dropped, or the rule is.
     fn each<T>(
         self,
         values: &[String],

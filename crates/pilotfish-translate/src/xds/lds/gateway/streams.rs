@@ -43,7 +43,7 @@ fn rules(builder: &Builder<'_>, server: &MergedServer) -> Vec<Arc<VirtualService
     ids.filter_map(|id| Option::clone(&builder.cx.get(&id))).collect()
 }
 
-/// Whether a condition's port and gateways are those of the server. Conditions on the source do not concern
+/// True if a condition's port and gateways are those of the server. Conditions on the source do not concern
 /// gateways.
 fn is_for(server: &MergedServer, port: u32, gateways: &[String]) -> bool {
     (port == 0 || port == server.port.number)

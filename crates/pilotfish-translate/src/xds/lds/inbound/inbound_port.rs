@@ -121,8 +121,8 @@ fn of_ingress(
     })
 }
 
-/// What takes the traffic that no inbound port takes: all ports together, and ports with a TLS mode of their
-/// own.
+/// Returns the ports for traffic that no inbound port takes: one for all ports, and those with a TLS mode of
+/// their own.
 pub(super) fn passthrough(mtls: &WorkloadMtls, inbound_ports: &[InboundPort]) -> Vec<InboundPort> {
     let own = mtls
         .ports
