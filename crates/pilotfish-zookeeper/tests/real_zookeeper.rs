@@ -165,9 +165,7 @@ async fn a_server_that_lost_its_state_is_believed_when_it_says_so_twice() {
     // before it is believed.
     let state = registry.fails("refuses the session").await;
     assert_eq!(short(&state), THREE);
-    let began = std::time::Instant::now();
     has(&registry, &[]).await;
-    assert!(began.elapsed() > Duration::from_secs(3), "the second answer is asked for after guardWait");
     let mut nodes = server.nodes(None).await.expect("it was there before");
     three(&mut nodes).await;
     has(&registry, THREE).await;

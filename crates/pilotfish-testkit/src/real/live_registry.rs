@@ -58,6 +58,8 @@ impl RegistryState {
 struct Seen {
     state: RegistryState,
     failures: usize,
+    /// Failing states since the last state that a test waited for, each once in a row.
+    failing: Vec<RegistryState>,
     least: Option<usize>,
     world: Arc<World>,
 }
@@ -128,8 +130,12 @@ impl LiveRegistry {
     /// On a timeout, with the state.
     pub async fn until(&self, what: &str, wanted: impl Fn(&RegistryState) -> bool) -> RegistryState {
         eventually(what, || async {
-            let state = self.state();
-            if wanted(&state) { Ok(state) } else { Err(state) }
+            let mut seen = self.seen();
+            if !wanted(&seen.state) {
+                return Err(seen.state.clone());
+            }
+            seen.failing.clear();
+            Ok(seen.state.clone())
         })
         .await
     }
@@ -143,13 +149,23 @@ impl LiveRegistry {
         self.until(&format!("the world has {lines:#?}"), wanted).await
     }
 
-    /// Waits until it fails with a reason that contains this text.
+    /// Waits for a failure with a reason that contains this text, and returns the state of that moment.
+    ///
+    /// A failure that has already ended counts if it began after the last state that the test waited for: a
+    /// test that restarts a server may look only when the registry has recovered.
     ///
     /// # Panics
     /// On a timeout, with the state.
     pub async fn fails(&self, reason: &str) -> RegistryState {
-        self.until(&format!("it fails: {reason}"), |state| {
-            state.failure.as_ref().is_some_and(|failure| failure.contains(reason))
+        let wanted = |state: &RegistryState| state.failure.as_ref().is_some_and(|text| text.contains(reason));
+        eventually(&format!("it fails: {reason}"), || async {
+            let mut seen = self.seen();
+            if wanted(&seen.state) {
+                seen.failing.clear();
+                return Ok(seen.state.clone());
+            }
+            let Some(at) = seen.failing.iter().position(wanted) else { return Err(seen.state.clone()) };
+            Ok(seen.failing.drain(..=at).next_back().expect("it has the failure at its end"))
         })
         .await
     }
@@ -220,6 +236,9 @@ impl Seen {
             failure: status.sync.failure().map(|failure| failure.reason.to_string()),
             lines: lines(&self.world, shard),
         };
+        if self.state.failure.is_some() && self.failing.last() != Some(&self.state) {
+            self.failing.push(self.state.clone());
+        }
         if self.state.synced {
             let now = self.state.endpoints().len();
             self.least = Some(self.least.map_or(now, |least| least.min(now)));
@@ -351,6 +370,22 @@ mod tests {
         let failing = LiveRegistry::start(&STEPS, "here?steps=10.0.0.1,!it is gone");
         let state = failing.fails("is gone").await;
         assert_eq!((state.addresses(), failing.failures()), (vec!["10.0.0.1:8080"], 1));
+    }
+
+    #[tokio::test]
+    async fn a_failure_that_ended_before_the_test_looked_is_found() {
+        let registry = LiveRegistry::start(&STEPS, "here?steps=10.0.0.1,!it is gone,!it is slow,10.0.0.2");
+        eventually("the last is there", || async {
+            let state = registry.state();
+            if state.addresses() == ["10.0.0.2:8080"] { Ok(()) } else { Err(state) }
+        })
+        .await;
+        let gone = registry.fails("is gone").await;
+        assert_eq!(gone.addresses(), ["10.0.0.1:8080"]);
+        registry.fails("is slow").await;
+        let waited = registry.until("the last is there", |state| state.failure.is_none()).await;
+        assert_eq!(waited.addresses(), ["10.0.0.2:8080"]);
+        assert_eq!(registry.seen().failing, [], "what was waited for ends what was before");
     }
 
     #[tokio::test]
