@@ -5,7 +5,7 @@
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use pilotfish_testkit::cases::Case;
-use pilotfish_testkit::compare::{Comparison, Difference, KINDS, without_numbers};
+use pilotfish_testkit::compare::{Comparison, KINDS};
 use pilotfish_testkit::live;
 use pilotfish_testkit::oracle::{self, Found, Known, Scores, Way};
 use pilotfish_testkit::real::{ApiServer, ApiServerOptions};
@@ -172,36 +172,17 @@ fn print_kinds(scores: &Scores) {
     }
 }
 
-/// Differences with the same path.
-struct Row<'a> {
-    count: usize,
-    known: usize,
-    place: String,
-    example: &'a Difference,
-}
-
 fn print_ranking(scores: &Scores, known: &Known, way: Way, args: &Args) {
-    let mut forms: BTreeMap<String, Row<'_>> = BTreeMap::new();
-    for (place, difference) in scores.differences() {
-        let form = match (difference.field.as_str(), &difference.got) {
-            ("", None) => format!("{}: missing", difference.kind),
-            ("", Some(_)) => format!("{}: extra", difference.kind),
-            (field, _) => format!("{}: {}", difference.kind, without_numbers(field)),
-        };
-        let is_known = usize::from(known.has(&place, difference, way));
-        let row = forms.entry(form).or_insert(Row { count: 0, known: 0, place, example: difference });
-        (row.count, row.known) = (row.count + 1, row.known + is_known);
-    }
-    let mut rows: Vec<_> = forms.into_iter().filter(|(form, _)| form.starts_with(&args.kind)).collect();
-    rows.sort_by(|a, b| b.1.count.cmp(&a.1.count).then(a.0.cmp(&b.0)));
-    let show = |value: &Option<serde_json::Value>| match value {
-        None => "(absent)".to_owned(),
-        Some(value) => value.to_string().chars().take(300).collect(),
-    };
-    for (form, row) in rows.iter().take(args.most) {
-        println!("  {:5} x {form} ({} known)", row.count, row.known);
-        println!("          e.g. {} {}", row.place, row.example.resource);
-        println!("          want {}\n          got  {}", show(&row.example.want), show(&row.example.got));
+    let mut rows = oracle::by_form(scores);
+    rows.retain(|(form, _)| form.starts_with(&args.kind));
+    for (form, alike) in rows.iter().take(args.most) {
+        let listed = alike.iter().filter(|(place, difference)| known.has(place, difference, way)).count();
+        println!("  {:5} x {form} ({listed} known)", alike.len());
+        if let Some((place, example)) = alike.first() {
+            println!("          e.g. {place} {}", example.resource);
+            let [want, got] = [&example.want, &example.got].map(|value| oracle::shown(value.as_ref()));
+            println!("          want {want}\n          got  {got}");
+        }
     }
     if rows.len() > args.most {
         println!("  (+{} more forms)", rows.len() - args.most);

@@ -11,6 +11,7 @@
 mod judge;
 mod known;
 mod page;
+mod recordings;
 mod score;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ mod update;
 pub use judge::Verdict;
 pub use known::{Known, Way};
 pub use page::{check_pages, write_pages};
+pub use recordings::{Alike, Recordings, by_form, shown};
 pub use score::{CaseScore, Found, Scores, dumps, dumps_of_files, score};
 
 use std::path::{Path, PathBuf};
