@@ -410,6 +410,33 @@ fn deletions_of_a_watch_take_effect_at_once() {
     assert_eq!(list(&mut reflector, 0..0, 40, now), ["-s20"], "the rest is a loss of one");
 }
 
+/// What Kubernetes says of readiness is never held back, not even of all endpoints at once.
+#[test]
+fn endpoints_that_are_all_unready_take_effect_at_once() {
+    let slice = |n: u64, version: u64, ready: bool| {
+        format!(
+            r#"{{"metadata":{{"name":"s{n}","namespace":"shop","resourceVersion":"{version}"}},"addressType":"IPv4",
+            "endpoints":[{{"addresses":["10.0.0.{n}"],"conditions":{{"ready":{ready}}}}}],"ports":[{{"port":80}}]}}"#
+        )
+        .replace('\n', "")
+    };
+    let mut reflector = Reflector::new(Reader::Object(Kind::EndpointSlice), "cluster test".into());
+    reflector.set_guard(GuardSettings::default());
+    let mut list = |version: u64, ready: bool| {
+        reflector.list_started();
+        let slices = (0..20).map(|n| event("ADDED", &slice(n, version, ready)));
+        let applied: Vec<_> = slices
+            .chain([bookmark(version, true)])
+            .flat_map(|line| handle_line(&mut reflector, &line).0)
+            .collect();
+        (applied.len(), reflector.held())
+    };
+    assert_eq!(list(1, true), (20, None));
+    assert_eq!(list(2, false), (20, None));
+    let (applied, _) = handle_line(&mut reflector, &event("MODIFIED", &slice(0, 3, true)));
+    assert_eq!(applied, ["+s0"]);
+}
+
 #[test]
 fn version_that_goes_back_lists_again_and_reads_every_object() {
     type Step = fn(&mut Reflector, Instant) -> bool;
