@@ -5,6 +5,8 @@
 //! collisions, and the place becomes an address of the reserved range 240.240.0.0/16 (never with 0 or 255 at
 //! the end), with an IPv6 twin.
 
+use pilotfish_model::ServiceKey;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const PLACES: u32 = 256 * 254;
@@ -12,40 +14,95 @@ const PLACES: u32 = 256 * 254;
 const STEP_PRIME: u32 = 65011;
 
 /// IPv4 and IPv6 address of a host.
-pub(crate) type AddressPair = [Arc<str>; 2];
+pub(super) type AddressPair = [Arc<str>; 2];
 
-/// Allocates a pair of addresses for each name (`<namespace>/<host>`). Colliding names take places in the
-/// given order, so pass them sorted; a repeated name has one pair. `None` if all places are taken.
-#[must_use]
-pub(crate) fn allocate<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<(&'a str, Option<AddressPair>)> {
-    let mut taken: std::collections::BTreeMap<u32, usize> = std::collections::BTreeMap::new();
-    let mut known: std::collections::HashMap<&str, ()> = std::collections::HashMap::new();
-    let mut result: Vec<(&str, Option<AddressPair>)> = Vec::new();
-    for name in names {
-        if known.insert(name, ()).is_some() {
-            continue;
-        }
-        if taken.len() < PLACES as usize {
-            taken.insert(free_place(name, |place| taken.contains_key(&place)), result.len());
-        }
-        result.push((name, None));
-    }
-    // Places are counted from 1; an occupied place that would end in 0 shifts itself and all later ones by
-    // one.
-    let mut moved = 0;
-    for (place, index) in taken {
-        if (place + 1 + moved) % 255 == 0 {
-            moved += 1;
-        }
-        let count = place + 1 + moved;
-        if let Some((_, pair)) = result.get_mut(index) {
-            *pair = Some(addresses(count / 255, count % 255));
-        }
-    }
-    result
+/// Number of an address in the reserved range, from 1; `None` if all are taken.
+type Number = Option<u32>;
+
+/// Hosts that take an address, with their addresses. Of colliding hosts, older ones take their place first,
+/// then those that sort first.
+#[derive(Clone, Default)]
+pub(super) struct Allocation {
+    created: BTreeMap<ServiceKey, i64>,
+    numbers: BTreeMap<(i64, ServiceKey), Number>,
+    /// True if hosts have changed since the numbers were computed.
+    is_stale: bool,
 }
 
-fn addresses(third: u32, fourth: u32) -> AddressPair {
+impl Allocation {
+    /// Sets the creation time of a host that takes an address; `None` removes it.
+    pub(super) fn set(&mut self, key: &ServiceKey, created: Option<i64>) {
+        let old = match created {
+            Some(created) => self.created.insert(key.clone(), created),
+            None => self.created.remove(key),
+        };
+        if old == created {
+            return;
+        }
+        self.is_stale = true;
+        if let Some(old) = old {
+            self.numbers.remove(&(old, key.clone()));
+        }
+        if let Some(created) = created {
+            self.numbers.insert((created, key.clone()), None);
+        }
+    }
+
+    /// Computes the addresses again if hosts have changed: each may depend on all names. Returns the hosts
+    /// with another address.
+    pub(super) fn settle(&mut self) -> Vec<ServiceKey> {
+        if !std::mem::take(&mut self.is_stale) {
+            return Vec::new();
+        }
+        let new = allocate(self.numbers.keys().map(|(_, key)| hash(key)));
+        let pairs = self.numbers.iter_mut().zip(new);
+        let differing = pairs.filter(|((_, known), new)| *known != new);
+        differing
+            .map(|(((_, key), known), new)| {
+                *known = new;
+                key.clone()
+            })
+            .collect()
+    }
+
+    /// Returns the addresses of a host.
+    pub(super) fn address(&self, key: &ServiceKey) -> Option<AddressPair> {
+        let created = *self.created.get(key)?;
+        self.numbers.get(&(created, key.clone())).copied().flatten().map(addresses)
+    }
+}
+
+/// Returns the hash of a host's name, `<namespace>/<host>`.
+fn hash(key: &ServiceKey) -> u32 {
+    let parts = [key.namespace.as_str(), "/", key.hostname.as_str()];
+    fnv1a(parts.into_iter().flat_map(str::bytes))
+}
+
+/// Allocates a number for each hash. Colliding hashes take places in the given order.
+fn allocate(hashes: impl Iterator<Item = u32>) -> Vec<Number> {
+    let mut names: Vec<Option<usize>> = vec![None; PLACES as usize];
+    let mut numbers: Vec<Number> = Vec::new();
+    for hash in hashes {
+        if numbers.len() < names.len() {
+            let place = free_place(hash, |place| names[place as usize].is_some());
+            names[place as usize] = Some(numbers.len());
+        }
+        numbers.push(None);
+    }
+    // An occupied place whose address would end in 0 shifts itself and all later ones by one.
+    let mut moved = 0;
+    for (number, name) in (1..).zip(names) {
+        let Some(of_name) = name.and_then(|name| numbers.get_mut(name)) else { continue };
+        if (number + moved) % 255 == 0 {
+            moved += 1;
+        }
+        *of_name = Some(number + moved);
+    }
+    numbers
+}
+
+fn addresses(number: u32) -> AddressPair {
+    let (third, fourth) = (number / 255, number % 255);
     let v4 = format!("240.240.{third}.{fourth}");
     let v6 = if third == 0 {
         format!("2001:2::f0f0:{fourth:x}")
@@ -55,9 +112,8 @@ fn addresses(third: u32, fourth: u32) -> AddressPair {
     [v4.into(), v6.into()]
 }
 
-/// Returns a free place for a name, if there is one.
-fn free_place(name: &str, taken: impl Fn(u32) -> bool) -> u32 {
-    let hash = fnv1a(name.as_bytes());
+/// Returns a free place for a hash, if there is one.
+fn free_place(hash: u32, taken: impl Fn(u32) -> bool) -> u32 {
     let first = hash % PLACES;
     if !taken(first) {
         return first;
@@ -71,19 +127,28 @@ fn free_place(name: &str, taken: impl Fn(u32) -> bool) -> u32 {
 }
 
 /// Computes the 32-bit FNV-1a hash.
-fn fnv1a(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+fn fnv1a(bytes: impl IntoIterator<Item = u8>) -> u32 {
+    bytes.into_iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pilotfish_model::Hostname;
 
     fn of(names: &[&str]) -> Vec<String> {
-        allocate(names.iter().copied())
+        allocate(names.iter().map(|name| fnv1a(name.bytes())))
             .into_iter()
-            .map(|(_, pair)| pair.map_or_else(String::new, |[v4, _]| v4.to_string()))
+            .map(|number| number.map_or_else(String::new, |number| addresses(number)[0].to_string()))
             .collect()
+    }
+
+    fn key(namespace: &str, host: &str) -> ServiceKey {
+        ServiceKey { hostname: Hostname::parse(host).unwrap(), namespace: namespace.into() }
+    }
+
+    fn shown(allocation: &Allocation, key: &ServiceKey) -> Option<String> {
+        allocation.address(key).map(|[v4, _]| v4.to_string())
     }
 
     #[test]
@@ -106,18 +171,36 @@ mod tests {
         for (name, want) in table {
             assert_eq!(of(&[name]), [want], "{name}");
         }
-        let pairs = allocate(["/foo.com"]);
-        assert_eq!(pairs[0].1.as_ref().map(|pair| &*pair[1]), Some("2001:2::f0f0:e351"));
+        let numbers = allocate([fnv1a("/foo.com".bytes())].into_iter());
+        assert_eq!(&*addresses(numbers[0].unwrap())[1], "2001:2::f0f0:e351");
     }
 
     #[test]
     fn colliding_names_take_different_places() {
-        assert_eq!(of(&["/a17061.example.com", "/a44155.example.com"]), ["240.240.25.11", "240.240.31.17"]);
+        let place = &of(&["n/h841.com"])[0];
+        assert_eq!(of(&["n/h78.com"]), [place.as_str()]);
+        let both = of(&["n/h78.com", "n/h841.com"]);
+        assert_eq!(both[0], *place);
+        assert_ne!(both[1], *place);
     }
 
     #[test]
-    fn a_name_given_twice_has_one_pair() {
-        assert_eq!(allocate(["/a.com", "/a.com"]).len(), 1);
+    fn older_of_two_colliding_hosts_has_the_place_and_the_other_one_follows_it() {
+        let [first, second] = ["h78.com", "h841.com"].map(|host| key("n", host));
+        let mut allocation = Allocation::default();
+        allocation.set(&first, Some(2));
+        assert_eq!(allocation.settle(), vec![first.clone()]);
+        let place = shown(&allocation, &first);
+        assert!(place.is_some());
+        allocation.set(&second, Some(1));
+        assert_eq!(allocation.settle(), [second.clone(), first.clone()], "the older one takes the place");
+        assert_eq!(shown(&allocation, &second), place);
+        assert_ne!(shown(&allocation, &first), place);
+        allocation.set(&second, Some(1));
+        assert!(allocation.settle().is_empty(), "nothing differs");
+        allocation.set(&second, None);
+        assert_eq!(allocation.settle(), vec![first.clone()]);
+        assert_eq!((shown(&allocation, &second), shown(&allocation, &first)), (None, place));
     }
 
     #[test]

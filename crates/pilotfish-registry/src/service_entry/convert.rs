@@ -10,6 +10,7 @@ use pilotfish_model::{
     TargetPort, TlsMode, Typed, Workload,
 };
 use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -40,15 +41,16 @@ fn resolution(written: Written) -> Resolution {
     }
 }
 
-/// Services of an entry by host.
-pub(super) type Hosts = Vec<(Hostname, Vec<Arc<Service>>)>;
+/// Services of an entry by host, one for each of the entry's addresses. Their names have the first spelling
+/// of the host.
+pub(super) type Hosts = Arc<BTreeMap<Hostname, Vec<Arc<Service>>>>;
 
-/// Returns the services of an entry by host, one for each of its addresses. Addresses in the entry's status
-/// are included, addresses computed from the name are not.
+/// Returns the services of an entry. Addresses in the entry's status are included, addresses computed from
+/// the name are not.
 pub(super) fn services(object: &Typed<ServiceEntry>, context: &Context<'_>) -> Hosts {
-    let mut hosts: Hosts = Vec::new();
     let addresses = addresses(&object.addresses);
-    let ports: Arc<[Port]> = object.ports.iter().map(port).collect();
+    let common = Common::of(object);
+    let mut hosts = BTreeMap::new();
     for host in &object.hosts {
         let hostname = match Hostname::parse(host) {
             Ok(hostname) => hostname,
@@ -60,17 +62,13 @@ pub(super) fn services(object: &Typed<ServiceEntry>, context: &Context<'_>) -> H
                 continue;
             }
         };
-        if hosts.iter().any(|(known, _)| *known == hostname) {
-            continue;
-        }
-        let name = written(host, &hostname);
-        let services = addresses
-            .iter()
-            .map(|address| Arc::new(service(object, context, (&hostname, &name), address.clone(), &ports)))
-            .collect();
-        hosts.push((hostname, services));
+        let Entry::Vacant(new) = hosts.entry(hostname) else { continue };
+        let service = service(object, context, &common, (new.key(), written(host, new.key())));
+        let at =
+            |address: &Arc<str>| Arc::new(Service { default_address: address.clone(), ..service.clone() });
+        new.insert(addresses.iter().map(at).collect());
     }
-    hosts
+    Arc::new(hosts)
 }
 
 /// Returns a host in its original spelling, without the trailing dot.
@@ -89,21 +87,43 @@ pub fn endpoint_count(entry: &ServiceEntry, selected: usize) -> usize {
         .fold(1, |product, count| product.saturating_mul(count.max(1)))
 }
 
+/// Values that all services of an entry share.
+struct Common {
+    ports: Arc<[Port]>,
+    selector: Labels,
+    service_accounts: Arc<[Arc<str>]>,
+    export_to: ExportTo,
+    /// Addresses in the status by host.
+    of_status: BTreeMap<Hostname, [Arc<str>; 2]>,
+}
+
+impl Common {
+    fn of(entry: &Typed<ServiceEntry>) -> Self {
+        let selector = entry.workload_selector.as_ref();
+        Self {
+            ports: entry.ports.iter().map(port).collect(),
+            selector: selector.map(|it| Arc::new(LabelMap::from(&it.labels))).unwrap_or_default(),
+            service_accounts: entry.subject_alt_names.iter().map(|name| name.as_str().into()).collect(),
+            export_to: ExportTo::parse(entry.export_to.iter().map(String::as_str), entry.namespace()),
+            of_status: status_addresses(entry),
+        }
+    }
+}
+
+/// Returns the service of a host without its address.
 fn service(
     object: &Typed<ServiceEntry>,
     context: &Context<'_>,
-    (hostname, name): (&Hostname, &Arc<str>),
-    address: Arc<str>,
-    ports: &Arc<[Port]>,
+    common: &Common,
+    (hostname, name): (&Hostname, Arc<str>),
 ) -> Service {
     let meta = object.meta();
-    let selector =
-        object.workload_selector.as_ref().map(|selector| Arc::new(LabelMap::from(&selector.labels)));
-    let auto_addresses = status_addresses(object, hostname);
+    let takes_addresses = object.takes_addresses(&meta.labels, hostname);
+    let auto_addresses = common.of_status.get(hostname).filter(|_| takes_addresses);
     Service {
         hostname: hostname.clone(),
         namespace: object.namespace().clone(),
-        name: name.clone(),
+        name,
         object_name: meta.key.name.clone(),
         provider: context.provider,
         inbound: InboundBy::Address,
@@ -111,18 +131,18 @@ fn service(
         headless: false,
         names_for_tls: true,
         resolution: resolution(object.resolution),
-        ports: ports.clone(),
+        ports: common.ports.clone(),
         addresses: ClusterAddresses::new(),
-        auto_addresses_stored: auto_addresses.iter().any(|address| !address.is_empty()),
+        auto_addresses_stored: auto_addresses.is_some(),
         dubbo: None,
-        auto_addresses,
-        default_address: address,
+        auto_addresses: auto_addresses.cloned().unwrap_or_default(),
+        default_address: Arc::default(),
         mesh_external: object.location == Location::MeshExternal,
-        export_to: ExportTo::parse(object.export_to.iter().map(String::as_str), object.namespace()),
+        export_to: common.export_to.clone(),
         entries: BTreeSet::new(),
         labels: meta.labels.clone(),
-        selector: selector.unwrap_or_default(),
-        service_accounts: object.subject_alt_names.iter().map(|name| name.as_str().into()).collect(),
+        selector: common.selector.clone(),
+        service_accounts: common.service_accounts.clone(),
         traffic_distribution: labels::traffic_distribution(&meta.annotations, context.namespace_distribution),
         race_first_tcp_connect: meta
             .annotations
@@ -169,23 +189,20 @@ fn addresses(written: &[String]) -> Vec<Arc<str>> {
         .collect()
 }
 
-/// Returns the IPv4 and IPv6 addresses in the status for a host. They count only while the entry is eligible
-/// for addresses.
-fn status_addresses(entry: &Typed<ServiceEntry>, hostname: &Hostname) -> [Arc<str>; 2] {
-    let mut pair: [Arc<str>; 2] = [Arc::default(), Arc::default()];
-    if !entry.takes_addresses(&entry.meta().labels, hostname) {
-        return pair;
-    }
+/// Returns the first IPv4 and IPv6 address in the status by host.
+fn status_addresses(entry: &ServiceEntry) -> BTreeMap<Hostname, [Arc<str>; 2]> {
+    let mut hosts: BTreeMap<Hostname, [Arc<str>; 2]> = BTreeMap::new();
     for address in &entry.status.addresses {
-        let is_for_host = Hostname::parse(&address.host).is_ok_and(|host| host == *hostname);
-        let [v4, v6] = &mut pair;
-        match address.value.parse::<IpAddr>() {
-            Ok(IpAddr::V4(_)) if is_for_host && v4.is_empty() => *v4 = address.value.as_str().into(),
-            Ok(IpAddr::V6(_)) if is_for_host && v6.is_empty() => *v6 = address.value.as_str().into(),
-            _ => {}
+        let (Ok(host), Ok(ip)) = (Hostname::parse(&address.host), address.value.parse::<IpAddr>()) else {
+            continue;
+        };
+        let [v4, v6] = hosts.entry(host).or_default();
+        let known = if ip.is_ipv4() { v4 } else { v6 };
+        if known.is_empty() {
+            *known = address.value.as_str().into();
         }
     }
-    pair
+    hosts
 }
 
 /// True if the host of a service without an address may get one that is derived from its name.
@@ -200,18 +217,16 @@ pub(super) fn is_own_endpoint(entry: &ServiceEntry) -> bool {
     entry.endpoints.is_empty() && entry.workload_selector.is_none() && resolves_names(entry)
 }
 
-/// Returns the endpoints of an entry without a selector, which are equal for each of its addresses.
+/// Returns the endpoints of an entry without a selector, which are equal for each of its addresses. `host` is
+/// the host in its original spelling.
 pub(super) fn endpoints(
     object: &Typed<ServiceEntry>,
-    hostname: &Hostname,
+    host: &str,
     context: &Context<'_>,
 ) -> Vec<Arc<Endpoint>> {
     let provenance = Origin::object(object.key().clone(), context.settings.cluster.clone());
     if is_own_endpoint(object) {
-        let is_it = |host: &&String| Hostname::parse(host).is_ok_and(|host| host == *hostname);
-        let address =
-            object.hosts.iter().find(is_it).map_or_else(|| hostname.text(), |host| written(host, hostname));
-        let host = WorkloadEntry { address: address.as_ref().to_owned(), ..WorkloadEntry::default() };
+        let host = WorkloadEntry { address: host.to_owned(), ..WorkloadEntry::default() };
         return of_inline(object, &host, object.name().into(), &provenance, context);
     }
     let name = |position| format!("{}-{position}", object.name()).into();

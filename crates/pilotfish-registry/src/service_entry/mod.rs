@@ -17,14 +17,14 @@ use crate::registry::{
 };
 use crate::selector::SelectorIndex;
 use crate::settings::RegistrySettings;
-use addresses::AddressPair;
+use addresses::Allocation;
 use budget::Budget;
 pub use budget::NAMESPACE_ENDPOINTS;
 pub use convert::endpoint_count;
 use pilotfish_config::networking::{ServiceEntry, WorkloadEntry};
 use pilotfish_model::{
-    ClusterId, Endpoint, ExportTo, Hostname, Kind, LabelMap, Namespace, Object, PortId, Provider, Resolution,
-    Service, ServiceKey, ShardKey, Typed, Workload, WorkloadKey, WorkloadKind, label_subset,
+    ClusterId, Endpoint, ExportTo, Kind, LabelMap, Namespace, Object, PortId, Provider, Resolution, Service,
+    ServiceKey, ShardKey, Typed, Workload, WorkloadKey, WorkloadKind, label_subset,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -87,8 +87,6 @@ struct Dirty {
     /// Entries whose services must be rebuilt.
     converted: BTreeSet<Name>,
     hosts: BTreeSet<ServiceKey>,
-    /// True if the set of hosts with an address derived from their name may have changed.
-    allocation: bool,
 }
 
 /// Registry of ServiceEntries and WorkloadEntries.
@@ -105,7 +103,7 @@ pub struct ServiceEntryRegistry {
     workload_entries: BTreeMap<Name, WorkloadEntryState>,
     candidates: BTreeMap<Candidate, Arc<Workload>>,
     selecting: SelectorIndex<Name>,
-    allocated: BTreeMap<ServiceKey, AddressPair>,
+    allocation: Allocation,
     offered: BTreeMap<ServiceKey, Offered>,
     budget: Budget,
     refused: Arc<[RefusedObject]>,
@@ -138,7 +136,7 @@ impl ServiceEntryRegistry {
             workload_entries: BTreeMap::new(),
             candidates: BTreeMap::new(),
             selecting: SelectorIndex::default(),
-            allocated: BTreeMap::new(),
+            allocation: Allocation::default(),
             offered: BTreeMap::new(),
             budget: Budget::default(),
             refused: Arc::default(),
@@ -275,16 +273,9 @@ impl ServiceEntryRegistry {
             let is_gone = state.object.is_none();
             let object = state.object.clone().filter(|_| !self.budget.refuses(&name));
             let old = (state.created, state.hosts.clone());
-            let new = object.as_ref().map_or((0, Vec::new()), |object| {
+            let new = object.as_ref().map_or_else(Default::default, |object| {
                 (object.meta().created, convert::services(object, &self.context(&name.namespace)))
             });
-            let allocated = |(created, hosts): &(i64, convert::Hosts)| {
-                let asking = |(host, services): &(Hostname, Vec<Arc<Service>>)| {
-                    services.iter().any(|service| convert::takes_address(service)).then(|| host.clone())
-                };
-                (*created, hosts.iter().filter_map(asking).collect::<Vec<_>>())
-            };
-            self.dirty.allocation |= allocated(&old) != allocated(&new);
             self.file(&name, &old, &new);
             if is_gone {
                 self.entries.remove(&name);
@@ -334,40 +325,23 @@ impl ServiceEntryRegistry {
             .collect()
     }
 
-    /// Allocates addresses for hosts without one, by their names. The scheme depends on all names, so all are
-    /// computed; only hosts whose address differs are updated.
+    /// Allocates addresses for the changed hosts without one, and finds the others whose address changes.
     fn settle_allocation(&mut self) {
-        if !std::mem::take(&mut self.dirty.allocation) || !self.settings.allocate_addresses {
+        if !self.settings.allocate_addresses {
             return;
         }
-        let mut names: Vec<(i64, &ServiceKey)> = Vec::new();
-        for (key, entries) in &self.entries_of_host {
-            let oldest = entries.iter().find(|(_, name)| {
-                let services = self.services_of(name, key);
-                services.iter().any(|service| convert::takes_address(service))
+        for key in &self.dirty.hosts {
+            let oldest = self.entries_of_host.get(key).into_iter().flatten().find(|(_, name)| {
+                self.services_of(name, key).iter().any(|service| convert::takes_address(service))
             });
-            names.extend(oldest.map(|(created, _)| (*created, key)));
+            self.allocation.set(key, oldest.map(|(created, _)| *created));
         }
-        names.sort();
-        let texts: Vec<String> =
-            names.iter().map(|(_, key)| format!("{}/{}", key.namespace, key.hostname)).collect();
-        let pairs = addresses::allocate(texts.iter().map(String::as_str));
-        let new: BTreeMap<ServiceKey, AddressPair> = names
-            .iter()
-            .zip(pairs)
-            .filter_map(|((_, key), (_, pair))| Some(((*key).clone(), pair?)))
-            .collect();
-        for key in new.keys().chain(self.allocated.keys()) {
-            if new.get(key) != self.allocated.get(key) {
-                self.dirty.hosts.insert(key.clone());
-            }
-        }
-        self.allocated = new;
+        self.dirty.hosts.extend(self.allocation.settle());
     }
 
     fn services_of(&self, entry: &Name, key: &ServiceKey) -> &[Arc<Service>] {
-        let hosts = self.entries.get(entry).map_or(&[][..], |state| &state.hosts);
-        hosts.iter().find(|(host, _)| *host == key.hostname).map_or(&[], |(_, services)| services)
+        let hosts = self.entries.get(entry).map(|state| &state.hosts);
+        hosts.and_then(|hosts| hosts.get(&key.hostname)).map_or(&[], Vec::as_slice)
     }
 
     fn settle_hosts(&mut self, out: &mut RegistryOutput) {
@@ -404,12 +378,12 @@ impl ServiceEntryRegistry {
         services
             .map(|service| {
                 let takes = !service.auto_addresses_stored && convert::takes_address(service);
-                let pair = self.allocated.get(key).filter(|_| takes);
+                let pair = takes.then(|| self.allocation.address(key)).flatten();
                 if pair.is_none() && !exported_apart {
                     return service.clone();
                 }
                 let mut service = Service::clone(service);
-                service.auto_addresses = pair.cloned().unwrap_or(service.auto_addresses);
+                service.auto_addresses = pair.unwrap_or(service.auto_addresses);
                 service.entries.extend(exported_apart.then(|| service.object_name.clone()));
                 Arc::new(service)
             })
@@ -463,7 +437,8 @@ impl ServiceEntryRegistry {
         if let Some(known) = known.list.as_ref().filter(|_| !known.is_stale) {
             return known.clone();
         }
-        let inline = convert::endpoints(object, &key.hostname, &self.context(&name.namespace));
+        let host = self.services_of(name, key).first().map_or(key.hostname.as_str(), |service| &service.name);
+        let inline = convert::endpoints(object, host, &self.context(&name.namespace));
         let selected = state
             .selected
             .iter()
@@ -506,11 +481,8 @@ fn can_use(entry: &ServiceEntry, workload: &Workload) -> bool {
     convert::resolves_names(entry) || !workload.is_dns_only()
 }
 
-fn keys_of<'a>(
-    namespace: &'a Namespace,
-    hosts: &'a [(Hostname, Vec<Arc<Service>>)],
-) -> impl Iterator<Item = ServiceKey> + 'a {
-    hosts.iter().map(|(hostname, _)| ServiceKey { hostname: hostname.clone(), namespace: namespace.clone() })
+fn keys_of<'a>(namespace: &'a Namespace, hosts: &'a convert::Hosts) -> impl Iterator<Item = ServiceKey> + 'a {
+    hosts.keys().map(|hostname| ServiceKey { hostname: hostname.clone(), namespace: namespace.clone() })
 }
 
 impl Registry for ServiceEntryRegistry {
