@@ -345,10 +345,10 @@ impl Shared {
         self.problems.lock().values().map(|problems| problems.shown.clone()).collect()
     }
 
-    /// Number of error reports on objects in all sources.
+    /// Number of objects with errors in all sources. An object counts once for each source.
     #[must_use]
     pub fn rejected(&self) -> i64 {
-        let count: usize = self.problems.lock().values().map(|problems| problems.shown.errors()).sum();
+        let count: usize = self.source_problems().iter().map(|problems| rejected_objects(problems)).sum();
         i64::try_from(count).unwrap_or(i64::MAX)
     }
 
@@ -522,6 +522,16 @@ fn read_by(revision: &Revision, problems: &Arc<SourceProblems>) -> Arc<SourcePro
     Arc::new(SourceProblems { reports, ignored: problems.ignored.clone() })
 }
 
+/// Number of objects with errors; a document in which no object is recognised counts as one.
+fn rejected_objects(problems: &SourceProblems) -> usize {
+    let errors = problems.reports.iter().filter(|report| report.severity == Severity::Error);
+    let object = |report: &'_ ProblemReport| match &report.object {
+        Some(key) => (Some(key.clone()), None),
+        None => (None, Some((report.file.clone(), report.document))),
+    };
+    errors.map(object).collect::<HashSet<_>>().len()
+}
+
 /// Reports that are new. A source sends all of its problems when one changes, so comparing them must not be
 /// quadratic.
 fn new_reports<'a>(
@@ -586,7 +596,7 @@ mod tests {
         ProblemReport {
             severity: Severity::Error,
             file: "a.yaml".into(),
-            document: 1,
+            document: line,
             line,
             object: None,
             revision: None,
@@ -622,6 +632,30 @@ mod tests {
         assert_eq!(shared.rejected(), 2);
         shared.remove_problems("cluster");
         assert_eq!(shared.problems(), [report("b", 2)]);
+    }
+
+    #[test]
+    fn object_with_many_errors_is_rejected_once() {
+        let shared = Shared::default();
+        let of = |name: &str, document, severity| ProblemReport {
+            severity,
+            document,
+            object: (!name.is_empty()).then(|| ObjectKey::new(Kind::VirtualService, "shop", name)),
+            ..report("mistake", 1)
+        };
+        let files = vec![
+            of("a", 1, Severity::Error),
+            of("a", 1, Severity::Error),
+            of("a", 2, Severity::Error),
+            of("b", 3, Severity::Warning),
+            of("", 4, Severity::Error),
+            of("", 4, Severity::Error),
+            of("", 5, Severity::Error),
+        ];
+        shared.set_problems("files", &Arc::new(problems(files)));
+        assert_eq!(shared.rejected(), 3, "the object, and two documents without a recognised one");
+        shared.set_problems("cluster", &Arc::new(problems(vec![of("a", 1, Severity::Error)])));
+        assert_eq!(shared.rejected(), 4);
     }
 
     #[test]
