@@ -282,10 +282,12 @@ const RULES: &[Rule] = &[
         never: &["tokio", "hyper", "axum", "pilotfish-api", "pilotfish-model"],
         never_named: &[],
     },
+    // Compares JSON, without knowledge of its origin.
+    Rule { name: "pilotfish-compare", may: &[], never: NETWORK, never_named: &["tokio", "prost"] },
     // A client: it knows the API and not the server.
     Rule {
         name: "pilotfish-cli",
-        may: &["pilotfish-api"],
+        may: &["pilotfish-api", "pilotfish-compare"],
         never: &["axum", "tonic", "prost", "kube", "notify", "envoy-types", "pilotfish-model"],
         never_named: &["h2"],
     },
@@ -362,6 +364,7 @@ const RULES: &[Rule] = &[
         name: "pilotfish-testkit",
         may: &[
             "pilotfish-api",
+            "pilotfish-compare",
             "pilotfish-config",
             "pilotfish-crd",
             "pilotfish-kube",

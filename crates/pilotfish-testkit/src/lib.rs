@@ -2,7 +2,6 @@
 //! network; and real servers and clients on loopback.
 
 pub mod cases;
-pub mod compare;
 #[allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 pub mod consul;
 pub mod dump;

@@ -8,9 +8,9 @@ mod mixture;
 
 use history::{Dice, Run};
 use mixture::{Footprint, Party, beyond_what_is_seen};
+use pilotfish_compare::{Comparison, Difference};
 use pilotfish_model::Object;
 use pilotfish_testkit::cases::{Case, translator};
-use pilotfish_testkit::compare::{Comparison, Difference};
 use pilotfish_testkit::oracle::{cases_folder, dumps};
 use pilotfish_translate::Proxy;
 use serde_json::Value;

@@ -4,8 +4,8 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
+use pilotfish_compare::{Comparison, KINDS, by_form};
 use pilotfish_testkit::cases::Case;
-use pilotfish_testkit::compare::{Comparison, KINDS};
 use pilotfish_testkit::live;
 use pilotfish_testkit::oracle::{self, Found, Known, Scores, Way};
 use pilotfish_testkit::real::{ApiServer, ApiServerOptions};
@@ -173,7 +173,7 @@ fn print_kinds(scores: &Scores) {
 }
 
 fn print_ranking(scores: &Scores, known: &Known, way: Way, args: &Args) {
-    let mut rows = oracle::by_form(scores);
+    let mut rows = by_form(scores.differences());
     rows.retain(|(form, _)| form.starts_with(&args.kind));
     for (form, alike) in rows.iter().take(args.most) {
         let listed = alike.iter().filter(|(place, difference)| known.has(place, difference, way)).count();

@@ -1,7 +1,7 @@
 //! List of known differences.
 
-use crate::compare::Difference;
 use anyhow::{Context, Result, bail};
+use pilotfish_compare::Difference;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -21,7 +21,7 @@ mod update;
 pub use judge::Verdict;
 pub use known::{Known, Way};
 pub use page::{check_pages, write_pages};
-pub use recordings::{Alike, Recordings, by_form, shown};
+pub use recordings::{Recordings, shown};
 pub use score::{CaseScore, Found, Scores, dumps, dumps_of_files, score};
 
 use std::path::{Path, PathBuf};

@@ -2,8 +2,8 @@
 
 use super::{CaseScore, Found, Scores, score, threads};
 use crate::cases::Case;
-use crate::compare::{Difference, without_numbers};
 use anyhow::Result;
+use pilotfish_compare::by_form;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -42,30 +42,6 @@ impl Recordings {
     }
 }
 
-/// Differences with one form, each with its place `CASE/PROXY`.
-pub type Alike<'a> = Vec<(String, &'a Difference)>;
-
-/// Differences grouped by kind and field, without indexes of entries; the most frequent form first.
-#[must_use]
-pub fn by_form(scores: &Scores) -> Vec<(String, Alike<'_>)> {
-    let mut forms: BTreeMap<String, Alike<'_>> = BTreeMap::new();
-    for (place, difference) in scores.differences() {
-        forms.entry(form(difference)).or_default().push((place, difference));
-    }
-    let mut rows: Vec<_> = forms.into_iter().collect();
-    // A stable sort: equally frequent forms stay in the order of their names.
-    rows.sort_by_key(|(_, alike)| std::cmp::Reverse(alike.len()));
-    rows
-}
-
-fn form(difference: &Difference) -> String {
-    match (difference.field.as_str(), &difference.got) {
-        ("", None) => format!("{}: missing", difference.kind),
-        ("", Some(_)) => format!("{}: extra", difference.kind),
-        (field, _) => format!("{}: {}", difference.kind, without_numbers(field)),
-    }
-}
-
 /// A value in at most 300 characters.
 #[must_use]
 pub fn shown(value: Option<&Value>) -> String {
@@ -79,7 +55,7 @@ impl Recordings {
     }
 
     fn write(&self, f: &mut fmt::Formatter<'_>, most: usize) -> fmt::Result {
-        for (form, alike) in by_form(&self.scores) {
+        for (form, alike) in by_form(self.scores.differences()) {
             let cases: BTreeSet<&str> =
                 alike.iter().filter_map(|(place, _)| place.split('/').next()).collect();
             writeln!(f, "{form}: {} in {} cases", alike.len(), cases.len())?;

@@ -1,9 +1,9 @@
 //! Parallel comparison of many cases.
 
 use crate::cases::{Case, CaseObjects, translator};
-use crate::compare::{Comparison, Difference};
 use crate::dump::dump_also;
 use anyhow::Result;
+use pilotfish_compare::{Comparison, Difference};
 use pilotfish_translate::{Proxy, Translator};
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 
 use super::known::Known;
 use super::{CaseScore, Scores, Way};
-use crate::compare::Comparison;
+use pilotfish_compare::Comparison;
 use serde_json::{Value, json};
 
 /// A score of the case `a-case` with one proxy, `web`, to which `got` is sent.

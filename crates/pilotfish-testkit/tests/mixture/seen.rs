@@ -1,7 +1,7 @@
 //! What a proxy may get more of because of services that it sees, and nothing else.
 
 use super::Footprint;
-use pilotfish_testkit::compare::{Comparison, Difference};
+use pilotfish_compare::{Comparison, Difference};
 use serde_json::Value;
 
 /// What differs between what a proxy gets alone and with others beside it, beyond:

@@ -1,7 +1,6 @@
 //! `pilotfish config PROXY --diff`: compares the resources that a proxy was sent with those on its own admin
 //! port.
 
-mod plain;
 mod sent;
 
 use crate::client::Client;
@@ -10,12 +9,11 @@ use crate::output::{Colour, Screen};
 use crate::words::is_or_are;
 use pilotfish_api::counted;
 use pilotfish_api::v1::{ProxyConfig, Section};
-use plain::plain;
+use pilotfish_compare::{Held, KINDS, held, plain};
 pub(super) use sent::whole;
 use serde::Serialize;
 use serde_json::Value;
 use similar::TextDiff;
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -49,25 +47,6 @@ pub(super) struct Difference {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) diff: String,
 }
-
-/// A resource in an Envoy's dump.
-#[derive(Debug, Default)]
-struct Held {
-    version: String,
-    resource: Value,
-    /// Reason of the refusal of the newest version.
-    error: String,
-    /// True if it waits for referenced resources and is not in use yet.
-    is_warming: bool,
-}
-
-/// Sections that Envoy dumps with their lists, the field of a resource in them, and the field of its state.
-const DUMPED: [(Section, &str, &str); 4] = [
-    (Section::Clusters, "dynamic_active_clusters", "cluster"),
-    (Section::Endpoints, "dynamic_endpoint_configs", "endpoint_config"),
-    (Section::Listeners, "dynamic_listeners", "listener"),
-    (Section::Routes, "dynamic_route_configs", "route_config"),
-];
 
 /// Filter for the compared resources.
 #[derive(Clone, Copy, Debug, Default)]
@@ -103,13 +82,17 @@ pub(super) async fn compare(
     Ok(difference(sent, asked, &held(&dump)))
 }
 
-fn difference(sent: &ProxyConfig, asked: Asked<'_>, held: &BTreeMap<(Section, String), Held>) -> ConfigDiff {
+fn difference(
+    sent: &ProxyConfig,
+    asked: Asked<'_>,
+    held: &BTreeMap<(&'static str, String), Held>,
+) -> ConfigDiff {
     let mut answer =
         ConfigDiff { proxy: sent.proxy.clone(), revision: sent.revision, ..ConfigDiff::default() };
-    let is_dumped = |section: Section| DUMPED.iter().any(|(dumped, ..)| *dumped == section);
-    let mut known = BTreeMap::new();
+    let is_dumped = |section: Section| KINDS.contains(&section.as_str());
+    let mut known = BTreeSet::new();
     for resource in sent.resources.iter().filter(|resource| is_dumped(resource.section)) {
-        let key = (resource.section, resource.name.clone());
+        let key = (resource.section.as_str(), resource.name.clone());
         let one = |what, error: &str, diff| Difference {
             section: resource.section,
             name: resource.name.clone(),
@@ -134,72 +117,22 @@ fn difference(sent: &ProxyConfig, asked: Asked<'_>, held: &BTreeMap<(Section, St
                 diff => answer.differences.push(one("differs", "", diff)),
             },
         }
-        known.insert(key, ());
+        known.insert(key);
     }
-    for ((section, name), _) in held.iter().filter(|(key, _)| !known.contains_key(*key)) {
-        if asked.is_meant(*section, name, sent) {
+    for (kind, name) in held.keys().filter(|key| !known.contains(*key)) {
+        let Some(section) = Section::parse(kind) else { continue };
+        if asked.is_meant(section, name, sent) {
             let what = "only in Envoy";
             let (error, diff) = (String::new(), String::new());
-            answer.differences.push(Difference { section: *section, name: name.clone(), what, error, diff });
+            answer.differences.push(Difference { section, name: name.clone(), what, error, diff });
         }
     }
     answer
 }
 
-/// Dynamic resources of a dump.
-fn held(dump: &Value) -> BTreeMap<(Section, String), Held> {
-    let configs = || dump.get("configs").and_then(Value::as_array).into_iter().flatten();
-    let entries = |list: &'static str| {
-        configs().flat_map(move |config| config.get(list).and_then(Value::as_array).into_iter().flatten())
-    };
-    let mut all = BTreeMap::new();
-    for entry in entries("dynamic_warming_clusters") {
-        let (name, held) = one(Section::Clusters, "cluster", entry);
-        all.insert((Section::Clusters, name), Held { is_warming: true, ..held });
-    }
-    let mut by_eds = BTreeSet::new();
-    for (section, list, field) in DUMPED {
-        for entry in entries(list) {
-            let (name, held) = one(section, field, entry);
-            // A listener that is only draining counts as removed.
-            if held.resource.is_null() && held.error.is_empty() {
-                continue;
-            }
-            if held.resource.get("type").is_some_and(|discovery| discovery == "EDS") {
-                by_eds.insert(name.clone());
-            }
-            // Endpoints of other clusters are part of their clusters, and are not sent.
-            if section == Section::Endpoints && !by_eds.contains(&name) {
-                continue;
-            }
-            match all.entry((section, name)) {
-                Entry::Occupied(mut before) if held.resource.is_null() => before.get_mut().error = held.error,
-                Entry::Occupied(mut before) => drop(before.insert(held)),
-                Entry::Vacant(place) => drop(place.insert(held)),
-            }
-        }
-    }
-    all
-}
-
-/// One resource of a dump, with its name.
-fn one(section: Section, field: &str, entry: &Value) -> (String, Held) {
-    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
-    let active = if section == Section::Listeners { entry.get("active_state") } else { Some(entry) };
-    let state = active.or_else(|| entry.get("warming_state"));
-    let resource = state.and_then(|state| state.get(field)).cloned().unwrap_or_default();
-    let name = resource.get(if section == Section::Endpoints { "cluster_name" } else { "name" });
-    // A refused resource may have a second entry without a name.
-    let refused = || entry.pointer("/error_state/failed_configuration/name");
-    let name = text(name.or_else(|| entry.get("name")).or_else(refused));
-    let version = text(state.and_then(|state| state.get("version_info")));
-    let error = text(entry.pointer("/error_state/details"));
-    (name, Held { version, resource, error, is_warming: active.is_none() })
-}
-
 /// Unified diff of two normalised resources in YAML.
 fn unified(section: Section, sent: &Value, held: &Value) -> String {
-    let (sent, held) = (plain(section, sent), plain(section, held));
+    let (sent, held) = (plain(section.as_str(), sent), plain(section.as_str(), held));
     if sent == held {
         return String::new();
     }

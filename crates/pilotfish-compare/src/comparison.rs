@@ -82,16 +82,6 @@ impl Comparison {
     }
 }
 
-/// Path without the indexes of list entries: equal for similar differences.
-#[must_use]
-pub fn without_numbers(field: &str) -> String {
-    let mut parts = field.split('[');
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |out, part| {
-        out + "[" + part.trim_start_matches(|c: char| c.is_ascii_digit() || c == '+')
-    })
-}
-
 fn keys<'a>(a: &'a Map<String, Value>, b: &'a Map<String, Value>) -> BTreeSet<&'a String> {
     a.keys().chain(b.keys()).collect()
 }
@@ -271,10 +261,5 @@ mod tests {
     #[test]
     fn an_entry_that_stands_twice_differs_from_one_that_stands_once() {
         assert_eq!(fields(&json!({"domains": ["a", "a"]}), &json!({"domains": ["a"]})).len(), 1);
-    }
-
-    #[test]
-    fn numbers_of_entries_are_left_out_of_the_general_path() {
-        assert_eq!(without_numbers("a[0].b[+12].c.d"), "a[].b[].c.d");
     }
 }
