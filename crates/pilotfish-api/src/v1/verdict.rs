@@ -7,6 +7,9 @@ use std::fmt;
 /// Maximum number of causes in a verdict; further ones are counted.
 const CAUSES: usize = 20;
 
+/// Summary without causes. It says nothing of the health of services, which is no fault of the control plane.
+const WELL: &str = "ready: no refusals, no failing sources, no invalid objects";
+
 /// State of the control plane, and its top causes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -46,6 +49,9 @@ pub struct Cause {
     pub message: String,
     /// Number of problems that the cause stands for.
     pub count: usize,
+    /// Object that it is about, such as `VirtualService shop/web`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
 }
 
 /// Kinds of causes, the worst first.
@@ -88,7 +94,7 @@ impl Cause {
     /// A cause for a single problem.
     #[must_use]
     pub fn new(kind: CauseKind, subject: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { kind, subject: subject.into(), message: message.into(), count: 1 }
+        Self { kind, subject: subject.into(), message: message.into(), count: 1, object: None }
     }
 }
 
@@ -114,7 +120,7 @@ impl PlaneVerdict {
         let state = match level {
             PlaneLevel::NotReady => "not ready",
             PlaneLevel::Degraded => "ready, and not all is well",
-            PlaneLevel::Well => "ready, all is well",
+            PlaneLevel::Well => WELL,
         };
         let kinds = causes.chunk_by(|a, b| a.kind == b.kind).filter_map(|same| {
             let count = same.iter().map(|cause| cause.count).sum();
@@ -145,7 +151,7 @@ mod tests {
     fn a_verdict_is_well_only_without_any_cause() {
         use CauseKind::{Object, Refusal, Registry, SilentSource, UnusableEntries};
         let cases = [
-            (true, vec![], PlaneLevel::Well, "ready, all is well"),
+            (true, vec![], PlaneLevel::Well, WELL),
             (false, vec![], PlaneLevel::NotReady, "not ready"),
             (
                 true,

@@ -16,10 +16,10 @@ pub(super) const EXAMPLES: &str = "Examples:
   pilotfish status --watch
   pilotfish status -o json | jq '.refused[].madeBy[0]'
 
-The exit code is 0 when all is well, 1 when it is not ready, or something is refused, unreadable or
-not in force.";
+The exit code is 1 when it is not ready, or something is refused, unreadable or not in force, and
+else 0.";
 
-/// Shows whether all is well.
+/// Shows what does not work.
 #[derive(Args, Clone, Debug)]
 pub struct Status {
     #[command(flatten)]
@@ -41,7 +41,7 @@ fn text(status: &v1::Status, screen: &Screen) -> String {
     let (word, colour) = match (status.ready, status.is_well()) {
         (false, _) => ("not ready", Colour::Bad),
         (true, false) => ("ready, and not all is well", Colour::Doubtful),
-        (true, true) => ("ready, all is well", Colour::Good),
+        (true, true) => ("ready", Colour::Good),
     };
     // Older servers send no verdict.
     let summary = Some(status.verdict.summary.as_str()).filter(|summary| !summary.is_empty());
@@ -114,7 +114,7 @@ mod tests {
     fn what_is_well_is_said_in_four_lines() {
         assert_eq!(
             text(&well(), &Screen::plain()),
-            "pilotfish-0  ready, all is well\n  version   1.2.3\n  revision  43\n  proxies   12 connected, 0 pending, 0 rejected\n"
+            "pilotfish-0  ready\n  version   1.2.3\n  revision  43\n  proxies   12 connected, 0 pending, 0 rejected\n"
         );
         assert_eq!(code(&well()), ExitCode::SUCCESS);
     }

@@ -68,7 +68,11 @@ fn not_in_force<'a>(reports: impl Iterator<Item = &'a ProblemReport>) -> Vec<Cau
     let mut seen = BTreeSet::new();
     let errors = reports.filter(|report| report.severity == Severity::Error);
     let first = errors.filter(|report| seen.insert((&report.file, report.document, &report.object)));
-    first.map(|report| Cause::new(CauseKind::Object, "", report.to_string())).collect()
+    let cause = |report: &ProblemReport| Cause {
+        object: report.object.as_ref().map(ToString::to_string),
+        ..Cause::new(CauseKind::Object, "", report.to_string())
+    };
+    first.map(cause).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! The ways from trouble to its cause: the verdict, the search, links of names, commands, pictures.
 
 use super::pages::shop;
+use crate::Dashboard;
 use crate::refusing::refusing;
+use pilotfish_testkit::real::Pilotfish;
 
 /// A host that is routed to subsets of itself, with names longer than any box.
 const LOOPS: &str = "apiVersion: networking.istio.io/v1
@@ -104,6 +106,52 @@ async fn overview_names_the_cause_first_and_leads_to_it() {
     dashboard.browser.press("Enter").await;
     dashboard.browser.until("location.hash.startsWith('#/proxies')").await;
     dashboard.shows("refuser.shop").await;
+}
+
+/// An object that is refused, and a service whose only endpoint is not healthy.
+const BROKEN: &str = "apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: broken, namespace: shop}
+spec:
+  hosts: [web]
+  http: [{timeout: soon, route: [{destination: {host: web}}]}]
+";
+
+const DOWN: &str = "apiVersion: v1
+kind: Service
+metadata: {name: down, namespace: shop}
+spec: {ports: [{name: http, port: 80}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: down-1, namespace: shop, labels: {kubernetes.io/service-name: down}}
+addressType: IPv4
+ports: [{name: http, port: 80}]
+endpoints: [{addresses: [10.9.9.9], conditions: {ready: false}}]
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn overview_has_the_verdict_of_the_control_plane() {
+    let pilotfish = Pilotfish::start(env!("CARGO_BIN_EXE_pilotfish"), &[("down.yaml", DOWN)]).await;
+    let Some(mut dashboard) = Dashboard::of(&pilotfish).await else { return };
+    dashboard.open("").await;
+    dashboard
+        .browser
+        .until("[...document.querySelectorAll('.causes a')].some(({innerText}) => innerText.includes('none of them healthy'))")
+        .await;
+    // The health of services is shown beside the verdict, and is no part of it.
+    let verdict = pilotfish.json("/api/v1/overview").await["verdict"].clone();
+    assert_eq!(verdict["level"], "well", "{verdict:#}");
+    dashboard
+        .browser
+        .until("document.querySelector('.state.good .summary').innerText.includes('no refusals')")
+        .await;
+    dashboard.is_well("an overview with a service that is down").await;
+    pilotfish.write("broken.yaml", BROKEN);
+    dashboard.shows("1 object is not in force").await;
+    dashboard.tab_until("element.matches('.causes a') && element.innerText.includes('broken')").await;
+    dashboard.browser.press("Enter").await;
+    dashboard.browser.until("location.hash === '#/objects/VirtualService%2Fshop%2Fbroken'").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

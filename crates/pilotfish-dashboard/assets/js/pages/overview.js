@@ -5,6 +5,7 @@ import * as live from "../live.js";
 import * as format from "../format.js";
 import { badge, figure, section } from "../parts.js";
 import { copyCommand } from "../command.js";
+import { objectAddress } from "../names.js";
 import { link } from "../router.js";
 import { shareHealth } from "../health.js";
 import { charts } from "../charts.js";
@@ -39,33 +40,20 @@ const CAUSE_PAGES = {
   silentSource: () => "#/problems",
   refusal: ({ subject }) => (subject ? link(["proxies", subject]) : "#/proxies?state=rejected"),
   registry: () => "#/registries",
-  object: () => "#/problems?severity=error",
+  object: ({ object }) => objectAddress(object) ?? "#/problems?severity=error",
   conflict: () => "#/problems",
   unusableEntries: () => "#/registries",
 };
 
-/** The verdict of the control plane, and the services that nobody can reach: level, summary, and causes with where each leads. */
+/** The verdict of the control plane as it is, and what is in doubt beside it: level, summary, and causes with where each leads. */
 function verdict(numbers) {
-  const { level, summary, causes = [], more = 0 } = numbers.verdict ?? fromNumbers(numbers);
+  const { level, summary, causes = [], more = 0 } = numbers.verdict;
   const all = causes.map((one) => ({ text: [one.subject, one.message].filter(Boolean).join(": "), href: (CAUSE_PAGES[one.kind] ?? CAUSE_PAGES.conflict)(one), how: one.kind === "unusableEntries" || one.kind === "conflict" ? "doubt" : "bad" }));
   if (more > 0) all.push({ text: `${format.number(more)} more`, href: "#/problems", how: "doubt" });
   if (numbers.servicesUnhealthy > 0) {
     all.push({ text: `${format.count(numbers.servicesUnhealthy, "service has", "services have")} endpoints, none of them healthy`, href: "#/services?health=unhealthy", how: shareHealth(numbers.servicesUnhealthy, numbers.services - numbers.servicesEmpty) === "good" ? "doubt" : "bad" });
   }
-  if (level === "well" && all.length > 0) return { level: "degraded", summary: "the control plane is well, services are not", all };
   return { level, summary, all };
-}
-
-/** The verdict of a control plane whose overview has none: from its numbers. */
-function fromNumbers(n) {
-  const causes = [
-    ...(n.ready ? [] : n.waitingFor.map((what) => ({ kind: "notReady", message: `waits for ${what}` }))),
-    n.proxiesRejected > 0 && { kind: "refusal", message: `${format.count(n.proxiesRejected, "proxy refuses", "proxies refuse")} something` },
-    n.registriesWell < n.registries && { kind: "registry", message: `${format.count(n.registries - n.registriesWell, "registry is", "registries are")} in trouble` },
-    n.errors > 0 && { kind: "object", message: `${format.count(n.errors, "object has", "objects have")} errors` },
-  ].filter(Boolean);
-  const level = !n.ready ? "notReady" : causes.length > 0 ? "degraded" : "well";
-  return { level, summary: { notReady: "not ready", degraded: "ready, and not all is well", well: "ready, all is well" }[level], causes };
 }
 
 /** The state in one line, and below it what is wrong, the worst first, each with the way to it. */

@@ -24,7 +24,7 @@ export function open({ root, signal, title }) {
     { name: "namespace", label: "Namespace", hint: "shop" },
     { name: "name", label: "Object or message contains", hint: "VirtualService" },
   ], () => load(0));
-  form.append(copyCommand(() => ["problems", values.namespace && ["-n", values.namespace]].flat()));
+  form.append(copyCommand(() => ["problems", values.namespace && ["-n", values.namespace], values.severity === "error" && "--errors"].flat()));
   replace(root, h("h1", {}, title), form, note, list, more);
 
   async function load(offset) {

@@ -33,5 +33,5 @@ const FIELDS = [
 ];
 
 export function open(page) {
-  list.open(page, { path: "services", caption: "Services", noun: ["service", "services"], command: ({ host, namespace, registry }) => ["services", host, namespace && ["-n", namespace], registry && ["--registry", registry]], fields: FIELDS, columns: COLUMNS, state: (numbers) => numbers.revision });
+  list.open(page, { path: "services", caption: "Services", noun: ["service", "services"], command: ({ host, namespace, registry, health: state }) => ["services", host, namespace && ["-n", namespace], registry && ["--registry", registry], ["unhealthy", "empty"].includes(state) && "--without-endpoints"], fields: FIELDS, columns: COLUMNS, state: (numbers) => numbers.revision });
 }
