@@ -22,7 +22,7 @@ pub use around::{
 };
 pub use config::{ConfigResource, ProxyConfig, Section};
 pub use failure::{Failure, FailureKind};
-pub use history::{Change, Changed, History, Outcome};
+pub use history::{Change, Changed, History, Outcome, Refusals};
 pub use live::{ChangeProgress, Latency, Overview, Sample};
 pub use plan::{Danger, Impact, Plan, PlanChange, PlanFile, PlanRequest, Severity};
 pub use process::{GuardAcceptance, LogFilter, Memory, MemoryKind, Profile, ThreadTime};

@@ -48,15 +48,29 @@ pub struct Change {
     /// Proxies that have not acknowledged it, with their messages; in the response for one revision.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing_proxies: Vec<NotAcknowledged>,
+    #[serde(flatten)]
+    pub refusals: Refusals,
+}
+
+/// Refusals of a change, and what became of it at the refusing proxies.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Refusals {
     /// Number of proxies that refused it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub refused: usize,
     /// Some of the refusing proxies, by connection, with the refused type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused_by: Vec<String>,
-    /// Revision that superseded it at the refusing proxies.
+    /// Revision that superseded it at the refusing proxies: it never was in force there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superseded_by: Option<u64>,
+    /// Later revision with which the refusing proxies accepted it: it is in force there since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted_with: Option<u64>,
+    /// True if the refusing proxies have disconnected.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gone: bool,
 }
 
 fn is_zero(count: &usize) -> bool {
@@ -74,8 +88,8 @@ pub enum Outcome {
     InForce,
     /// Some proxies have not acknowledged it within seconds.
     Late,
-    /// Some proxies refused it, and have disconnected or acknowledged a later revision since: it was never in
-    /// force there.
+    /// Some proxies refused it, and no connected proxy has accepted it since: they have disconnected, or a
+    /// later revision replaced it.
     Refused,
     /// Unknown: too many changes came at once.
     NotWatched,

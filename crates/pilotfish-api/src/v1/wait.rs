@@ -26,6 +26,12 @@ pub struct Acknowledgement {
     /// Proxies that have not acknowledged it, at most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<NotAcknowledged>,
+    /// Outcome of the revision, as in the history; `None` while `missing` names proxies, and for revisions
+    /// that are no longer kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<super::Outcome>,
+    #[serde(flatten)]
+    pub refusals: super::Refusals,
     /// State of the object, if the query names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<WaitedObject>,

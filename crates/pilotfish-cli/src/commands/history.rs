@@ -7,7 +7,7 @@ use crate::table::{Cell, Table};
 use crate::time::about;
 use clap::Args;
 use pilotfish_api::counted;
-use pilotfish_api::v1::{Change, Changed, History as Answer, Outcome};
+use pilotfish_api::v1::{Change, Changed, History as Answer, Outcome, Refusals};
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -98,8 +98,12 @@ fn sources(change: &Change) -> String {
     }
 }
 
-fn in_force(change: &Change) -> Cell {
+/// Outcome of a change in a table.
+pub(super) fn in_force(change: &Change) -> Cell {
     match (change.outcome, change.in_force_seconds) {
+        (Outcome::InForce, _) if change.refusals.refused > 0 => {
+            Cell::coloured(format!("refused by {} first", change.refusals.refused), Colour::Doubtful)
+        }
         (Outcome::InForce, Some(seconds)) if seconds < 1.0 => {
             Cell::coloured(format!("after {:.0} ms", seconds * 1_000.0), Colour::Good)
         }
@@ -108,7 +112,9 @@ fn in_force(change: &Change) -> Cell {
         }
         (Outcome::InForce, None) => "yes".into(),
         (Outcome::Late, _) => Cell::coloured(format!("not at {}", change.missing), Colour::Bad),
-        (Outcome::Refused, _) => Cell::coloured(format!("refused by {}", change.refused), Colour::Bad),
+        (Outcome::Refused, _) => {
+            Cell::coloured(format!("refused by {}", change.refusals.refused), Colour::Bad)
+        }
         (other, _) => Cell::coloured(other.as_str(), Colour::Doubtful),
     }
 }
@@ -122,10 +128,13 @@ fn one_text(change: &Change, screen: &Screen) -> String {
     let mut out =
         format!("revision {} at {}: {}", change.revision, change.at, counted(change.proxies, "proxy"));
     let _ = match (change.outcome, change.in_force_seconds) {
+        (Outcome::InForce, _) if change.refusals.refused > 0 => {
+            writeln!(out, ", in force; refused at first by {}", refused_by(&change.refusals))
+        }
         (Outcome::InForce, Some(seconds)) => writeln!(out, ", in force after {:.3} s", seconds),
         (Outcome::InForce, None) => writeln!(out, ", in force"),
         (Outcome::Late, _) => writeln!(out, ", {} have not acknowledged it", change.missing),
-        (Outcome::Refused, _) => writeln!(out, ", refused by {}", refused_by(change)),
+        (Outcome::Refused, _) => writeln!(out, ", refused by {}", refused_by(&change.refusals)),
         (other, _) => writeln!(out, ", {}", other.as_str()),
     };
     for missing in &change.missing_proxies {
@@ -145,18 +154,20 @@ fn one_text(change: &Change, screen: &Screen) -> String {
     out
 }
 
-/// Refusing proxies of a change, and the revision that superseded it.
-fn refused_by(change: &Change) -> String {
-    let mut text = change.refused_by.join(", ");
-    let more = change.refused.saturating_sub(change.refused_by.len());
-    if change.refused_by.is_empty() {
-        text = change.refused.to_string();
+/// Refusing proxies of a change, and what became of it there.
+pub(super) fn refused_by(refusals: &Refusals) -> String {
+    let mut text = refusals.refused_by.join(", ");
+    let more = refusals.refused.saturating_sub(refusals.refused_by.len());
+    if refusals.refused_by.is_empty() {
+        text = counted(refusals.refused, "proxy");
     } else if more > 0 {
         text.push_str(&format!(" and {more} more"));
     }
-    match change.superseded_by {
-        Some(revision) => text + &format!("; superseded there by revision {revision}"),
-        None => text + "; gone since",
+    match (refusals.superseded_by, refusals.accepted_with) {
+        (Some(revision), _) => text + &format!("; superseded there by revision {revision}"),
+        (None, Some(revision)) => text + &format!("; accepted there with revision {revision}"),
+        (None, None) if refusals.gone => text + "; gone since",
+        (None, None) => text,
     }
 }
 
@@ -226,9 +237,12 @@ mod tests {
         let refused = Change {
             outcome: Outcome::Refused,
             in_force_seconds: None,
-            refused: 2,
-            refused_by: vec!["web-0.shop (lds)".into()],
-            superseded_by: Some(45),
+            refusals: Refusals {
+                refused: 2,
+                refused_by: vec!["web-0.shop (lds)".into()],
+                superseded_by: Some(45),
+                ..Refusals::default()
+            },
             ..change()
         };
         let text = one_text(&refused, &Screen::plain());
@@ -237,6 +251,29 @@ mod tests {
         let page = Page { items: vec![refused], total: 1, ..Page::default() };
         let text = super::text(&Answer { page, current: 45, ..Answer::default() }, &Screen::plain());
         assert!(text.contains("  2        refused by 2\n"), "{text}");
+    }
+
+    #[test]
+    fn change_that_was_accepted_after_a_refusal_is_in_force_and_tells_both() {
+        let refusals = |accepted_with, gone| Refusals {
+            refused: 1,
+            refused_by: vec!["web-0.shop (lds)".into()],
+            accepted_with,
+            gone,
+            ..Refusals::default()
+        };
+        for (refusals, expected) in [
+            (refusals(Some(45), false), "web-0.shop (lds); accepted there with revision 45"),
+            (refusals(None, false), "web-0.shop (lds)"),
+            (refusals(None, true), "web-0.shop (lds); gone since"),
+        ] {
+            let change = Change { in_force_seconds: None, refusals, ..change() };
+            let text = one_text(&change, &Screen::plain());
+            assert!(
+                text.contains(&format!(": 2 proxies, in force; refused at first by {expected}\n")),
+                "{text}"
+            );
+        }
     }
 
     #[test]

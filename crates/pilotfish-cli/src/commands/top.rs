@@ -2,6 +2,7 @@
 
 mod keys;
 
+use super::history::in_force;
 use crate::client::{Client, Connection};
 use crate::error::CliError;
 use crate::output::{Colour, Screen};
@@ -11,7 +12,7 @@ use crate::time::{about, parse_duration};
 use clap::Args;
 use keys::{Keys, quits};
 use pilotfish_api::counted;
-use pilotfish_api::v1::{History, Memory, Outcome, Overview, Page, Profile, Proxy, State};
+use pilotfish_api::v1::{History, Memory, Overview, Page, Profile, Proxy, State};
 use pilotfish_api::{Problem, Registry};
 use std::fmt::Write;
 use std::io::{IsTerminal, Write as _};
@@ -192,22 +193,13 @@ impl View {
     fn changes(&self, screen: &Screen, out: &mut String) {
         let mut table = Table::new(["revision", "at", "change", "proxies", "in force"]);
         for change in self.history.page.items.iter().take(ROWS) {
-            let (word, colour) = match (change.outcome, change.in_force_seconds) {
-                (Outcome::InForce, Some(seconds)) => {
-                    (format!("after {:.0} ms", seconds * 1_000.0), Colour::Good)
-                }
-                (Outcome::InForce, None) => ("yes".to_owned(), Colour::Good),
-                (Outcome::Late, _) => (format!("not at {}", change.missing), Colour::Bad),
-                (Outcome::Refused, _) => (format!("refused by {}", change.refused), Colour::Bad),
-                (other, _) => (other.as_str().to_owned(), Colour::Doubtful),
-            };
             let summary: String = change.summary.chars().take(80).collect();
             table.row([
                 change.revision.to_string().into(),
                 change.at.as_str().into(),
                 summary.into(),
                 change.proxies.to_string().into(),
-                Cell::coloured(word, colour),
+                in_force(change),
             ]);
         }
         let _ = write!(out, "\n{}", table.text(screen));

@@ -1,5 +1,6 @@
 //! `pilotfish wait`.
 
+use super::history::refused_by;
 use crate::client::{Address, Client};
 use crate::error::CliError;
 use crate::output::{Colour, Output, Screen};
@@ -7,7 +8,7 @@ use crate::time::{about, parse_duration};
 use crate::words::is_or_are;
 use clap::Args;
 use pilotfish_api::counted;
-use pilotfish_api::v1::{Acknowledgement, State};
+use pilotfish_api::v1::{Acknowledgement, Outcome, State};
 use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -27,7 +28,9 @@ Of several replicas, the one that is asked answers, for the proxies that are con
 name is in the answer.
 
 The exit code is 0 when all have acknowledged, 1 when some have not within the time: they are named,
-with what they say. It is also 1 while the newest version of the object is invalid.";
+with what they say. It is also 1 while the newest version of the object is invalid, and for a
+revision that never was in force at proxies that refused it: they have left, or a later revision
+replaced it there. `pilotfish history` says the same.";
 
 /// Waits until a change is in force.
 #[derive(Args, Clone, Debug)]
@@ -63,7 +66,7 @@ impl Wait {
         let began = Instant::now();
         let mut answer = self.first(&client).await?;
         let mut pause = FIRST;
-        while !self.is_over(&answer) && began.elapsed() < self.timeout {
+        while !self.is_over(&answer) && !is_replaced(&answer) && began.elapsed() < self.timeout {
             tokio::time::sleep(pause.min(self.timeout.saturating_sub(began.elapsed()))).await;
             pause = (pause * 2).min(LONGEST);
             answer = self.next(&client, answer).await?;
@@ -74,7 +77,7 @@ impl Wait {
     }
 
     fn is_over(&self, answer: &Acknowledgement) -> bool {
-        is_read(answer, self.generation) && answer.missing.is_empty()
+        is_read(answer, self.generation) && is_in_force(answer)
     }
 
     async fn first(&self, client: &Client) -> Result<Acknowledgement, CliError> {
@@ -104,6 +107,26 @@ impl Wait {
     }
 }
 
+/// True if all proxies have what is waited for. Older servers name no outcome.
+fn is_in_force(answer: &Acknowledgement) -> bool {
+    answer.missing.is_empty()
+        && !is_replaced(answer)
+        && match answer.outcome {
+            Some(Outcome::Pending) => false,
+            // The revision is that of the newest version of the object, so only another part of it was
+            // replaced.
+            Some(Outcome::Refused) => answer.refusals.superseded_by.is_some(),
+            _ => true,
+        }
+}
+
+/// True if proxies refused the revision and a later one replaced it there, so that it never will be in force.
+fn is_replaced(answer: &Acknowledgement) -> bool {
+    answer.outcome == Some(Outcome::Refused)
+        && answer.refusals.superseded_by.is_some()
+        && answer.object.is_none()
+}
+
 /// True if the object is in force in the version that is waited for: a generation, or the newest that was
 /// read.
 fn is_read(answer: &Acknowledgement, generation: Option<i64>) -> bool {
@@ -122,6 +145,19 @@ fn text(answer: &Acknowledgement, generation: Option<i64>, took: Duration, scree
     }
     let Acknowledgement { revision, proxies, concerned, missing, replica, .. } = answer;
     let mut out = String::new();
+    if missing.is_empty() && !is_in_force(answer) {
+        let refused_by = refused_by(&answer.refusals);
+        let line = match answer.outcome {
+            Some(Outcome::Refused) => {
+                format!("revision {revision} is not in force on {replica}: refused by {refused_by}")
+            }
+            _ => format!(
+                "revision {revision} is not in force on {replica} after {took}: a refusal has just come"
+            ),
+        };
+        let _ = writeln!(out, "{}", screen.paint(&line, Colour::Bad));
+        return out;
+    }
     if missing.is_empty() {
         let who = match (*proxies, *concerned) {
             (0, _) => "no proxy is connected".to_owned(),
@@ -135,7 +171,12 @@ fn text(answer: &Acknowledgement, generation: Option<i64>, took: Duration, scree
                 is_or_are(*proxies)
             ),
         };
-        let line = format!("revision {revision} is in force on {replica}: {who}, after {took}");
+        let refusals = &answer.refusals;
+        let refused = match refusals.refused {
+            0 => String::new(),
+            _ => format!("; refused at first by {}", refused_by(refusals)),
+        };
+        let line = format!("revision {revision} is in force on {replica}: {who}, after {took}{refused}");
         let _ = writeln!(out, "{}", screen.paint(&line, Colour::Good));
         return out;
     }
@@ -186,7 +227,7 @@ fn not_read(answer: &Acknowledgement, generation: Option<i64>, took: &str) -> (S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pilotfish_api::v1::{NotAcknowledged, WaitedObject};
+    use pilotfish_api::v1::{NotAcknowledged, Refusals, WaitedObject};
 
     fn done() -> Acknowledgement {
         Acknowledgement {
@@ -235,6 +276,61 @@ mod tests {
             "revision 4: 1 of 2 proxies that it concerns on pilotfish-0 has it after 30 s; these have not:\n  web-0.shop \
              refuses listeners since 2026-01-01T00:00:00Z: no such filter\n"
         );
+    }
+
+    #[test]
+    fn refused_revision_is_in_force_only_where_it_was_accepted_later() {
+        let refusals = |superseded_by, accepted_with, gone| Refusals {
+            refused: 1,
+            refused_by: vec!["web-0.shop (lds)".into()],
+            superseded_by,
+            accepted_with,
+            gone,
+        };
+        let object = Some(WaitedObject { known: true, ..WaitedObject::default() });
+        let accepted = "is in force on pilotfish-0: each of 2 proxies that it concerns has it, of 3 that are connected, after 0.1 s; \
+                        refused at first by web-0.shop (lds)";
+        let never = "is not in force on pilotfish-0: refused by web-0.shop (lds)";
+        let cases = [
+            (
+                Outcome::InForce,
+                refusals(None, Some(6), false),
+                None,
+                true,
+                format!("{accepted}; accepted there with revision 6"),
+            ),
+            (Outcome::InForce, refusals(None, None, true), None, true, format!("{accepted}; gone since")),
+            (
+                Outcome::Refused,
+                refusals(Some(6), None, false),
+                None,
+                false,
+                format!("{never}; superseded there by revision 6"),
+            ),
+            (Outcome::Refused, refusals(None, None, true), None, false, format!("{never}; gone since")),
+            (
+                Outcome::Refused,
+                refusals(None, None, true),
+                object.clone(),
+                false,
+                format!("{never}; gone since"),
+            ),
+            // Another object of the revision was replaced.
+            (
+                Outcome::Refused,
+                refusals(Some(6), None, false),
+                object,
+                true,
+                format!("{accepted}; superseded there by revision 6"),
+            ),
+        ];
+        for (outcome, refusals, object, is_in_force, expected) in cases {
+            let answer = Acknowledgement { outcome: Some(outcome), refusals, object, ..done() };
+            assert_eq!(super::is_in_force(&answer), is_in_force, "{expected}");
+            assert_eq!(shown(&answer, 0.12), format!("revision 4 {expected}\n"));
+        }
+        let pending = Acknowledgement { outcome: Some(Outcome::Pending), ..done() };
+        assert!(!super::is_in_force(&pending));
     }
 
     #[test]

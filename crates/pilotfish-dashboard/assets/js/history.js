@@ -9,11 +9,17 @@ import { timeRange } from "./timerange.js";
 
 const OUTCOMES = { "in-force": ["good", "in force"], pending: ["busy", "pending"], late: ["bad", "late"], refused: ["bad", "refused"], "not-watched": ["none", "not watched"] };
 
+/** Colour and words for the outcome of a change; one that was accepted after a refusal says both. */
+function became(row) {
+  if (row.outcome === "in-force" && row.refused) return ["busy", "in force, refused at first"];
+  return OUTCOMES[row.outcome] ?? ["none", row.outcome];
+}
+
 const COLUMNS = [
   { name: "Revision", class: "word", cell: (row) => row.revision },
   { name: "When", class: "word", cell: (row) => h("time", { datetime: row.at, title: format.time(row.at) }, format.ago(row.at)) },
   { name: "What", cell: (row) => row.summary },
-  { name: "Became", class: "word", cell: (row) => badge(...(OUTCOMES[row.outcome] ?? ["none", row.outcome])) },
+  { name: "Became", class: "word", cell: (row) => badge(...became(row)) },
   { name: "Proxies", class: "right opt", cell: (row) => format.number(row.proxies) },
 ];
 

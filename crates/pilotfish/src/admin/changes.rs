@@ -1,6 +1,6 @@
 //! Progress of the last changes towards the proxies.
 
-use crate::history::{Change, History, Outcome};
+use crate::history::{Change, History, Outcome, Resolution};
 use pilotfish_admin::millis;
 use pilotfish_api::v1::ChangeProgress;
 
@@ -20,13 +20,14 @@ fn progress(change: &Change) -> ChangeProgress {
     }
     let proxies = change.concerned.len();
     let mut lacking = *change.lacking.lock();
-    let after = match &*change.outcome.lock() {
-        Some(Outcome::InForce(after)) => Some(*after),
+    let (is_complete, after) = match &*change.outcome.lock() {
+        Some(Outcome::InForce(after)) => (true, Some(*after)),
+        Some(Outcome::Refused { resolution: Resolution::Accepted(_), .. }) => (true, None),
         Some(Outcome::Refused { by, .. }) => {
             (lacking.missing, lacking.refusing) = (by.count(), by.count());
-            None
+            (false, None)
         }
-        Some(Outcome::Late { .. } | Outcome::Unwatched) | None => None,
+        Some(Outcome::Late { .. } | Outcome::Unwatched) | None => (false, None),
     };
     // A change that concerned no client, or whose clients have all disconnected, has no duration.
     let seconds = after.filter(|after| !after.is_zero());
@@ -38,7 +39,7 @@ fn progress(change: &Change) -> ChangeProgress {
         proxies,
         acknowledged: proxies.saturating_sub(lacking.missing),
         rejected: lacking.refusing,
-        complete: after.is_some(),
+        complete: is_complete,
         seconds: seconds.map(|after| (after.as_secs_f64() * 10_000.0).round() / 10_000.0),
     }
 }
@@ -68,6 +69,13 @@ mod tests {
         assert!(told[0].complete && told[0].seconds.is_none(), "it concerns nobody");
     }
 
+    /// Progress of a change; 0 is the newest.
+    fn told(case: &Case, place: usize) -> (usize, usize, usize, bool, Option<f64>) {
+        let ChangeProgress { proxies, acknowledged, rejected, complete, seconds, .. } =
+            newest(&case.history).remove(place);
+        (proxies, acknowledged, rejected, complete, seconds)
+    }
+
     #[test]
     fn a_change_tells_who_has_it_and_who_refuses_it() {
         let mut case = Case::default();
@@ -75,23 +83,30 @@ mod tests {
         let change = case.publish(vec![object("a", "one")], &[1, 2, 3]);
         let mut tracker = Tracker::default();
         tracker.add(change);
-        let told = |case: &Case| {
-            let ChangeProgress { proxies, acknowledged, rejected, complete, seconds, .. } =
-                newest(&case.history).remove(0);
-            (proxies, acknowledged, rejected, complete, seconds)
-        };
-        assert_eq!(told(&case), (3, 0, 0, false, None));
+        assert_eq!(told(&case, 0), (3, 0, 0, false, None));
         let (has, lacks) = (acknowledged(1, 2, None, 0.02), acknowledged(2, 2, Some(1), 0.0));
         let refuses = refuses(3, pilotfish_proto::ResourceType::Cluster, 1, 2);
         tracker.settle(&[has, lacks, refuses], at(2) + Duration::from_millis(50));
-        assert_eq!(told(&case), (3, 1, 1, false, None));
-        let mended = acknowledged(3, 2, None, 0.06);
+        assert_eq!(told(&case, 0), (3, 1, 1, false, None));
+        // The third one refused it, and a later change replaced it there.
+        tracker.add(case.publish(vec![object("a", "two")], &[3]));
+        let mended = acknowledged(3, 3, None, 0.06);
         tracker.settle(&[has, acknowledged(2, 2, None, 0.04), mended], at(2) + Duration::from_millis(80));
-        assert_eq!(
-            told(&case),
-            (3, 2, 1, false, None),
-            "what the third one refused never was in force there"
-        );
+        assert_eq!(told(&case, 1), (3, 2, 1, false, None), "it never was in force there");
+    }
+
+    #[test]
+    fn a_change_that_is_accepted_after_a_refusal_is_complete() {
+        let mut case = Case::default();
+        case.publish(vec![object("a", "start")], &[]);
+        let mut tracker = Tracker::default();
+        tracker.add(case.publish(vec![object("a", "one")], &[1]));
+        let refuses = refuses(1, pilotfish_proto::ResourceType::Cluster, 1, 2);
+        tracker.settle(&[refuses], at(2) + Duration::from_millis(50));
+        assert_eq!(told(&case, 0), (1, 0, 1, false, None));
+        tracker.add(case.publish(vec![object("b", "one")], &[1]));
+        tracker.settle(&[acknowledged(1, 3, None, 0.06)], at(3));
+        assert_eq!(told(&case, 1), (1, 1, 0, true, None));
     }
 
     #[test]

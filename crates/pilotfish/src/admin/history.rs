@@ -4,9 +4,10 @@ use super::AdminState;
 use super::operations::object_key;
 use super::plan::subject;
 use super::proxies::{find, not_acknowledged};
+use super::standing::{Standing, Standings};
 use super::waiting::check_known;
 use crate::control::shared::time;
-use crate::history::{Change, Item, ItemKind, NotKept, Outcome};
+use crate::history::{Change, Item, ItemKind, NotKept};
 use pilotfish_admin::HistoryQuery;
 use pilotfish_api::v1::{self as api, Changed, Failure, FailureKind, History, NotAcknowledged, Page};
 use pilotfish_explain::{Held, held, unified};
@@ -53,7 +54,8 @@ pub(super) fn changes(state: &AdminState, query: &HistoryQuery) -> Result<Histor
         check_known(state, object)?;
     }
     let Page { items, total, next, .. } = Page::of(list, query.offset, query.limit);
-    let items = items.iter().map(|change| shown(change)).collect();
+    let standings = Standings::new(state);
+    let items = items.iter().map(|change| shown(change, &standings)).collect();
     let page = Page { items, total, next, replica: replica_name() };
     let (oldest, current) = state.shared.history().span();
     let (bytes, most_bytes) = state.shared.history().bytes();
@@ -63,7 +65,7 @@ pub(super) fn changes(state: &AdminState, query: &HistoryQuery) -> Result<Histor
 /// Returns a change with its diffs, and with the proxies that have not acknowledged it.
 pub(super) fn change(state: &AdminState, revision: u64) -> Result<api::Change, Failure> {
     let change = state.shared.history().change(revision)?;
-    let mut answer = shown(&change);
+    let mut answer = shown(&change, &Standings::new(state));
     if !change.is_first {
         let before = state.shared.history().world_at(revision.saturating_sub(1))?;
         let after = state.shared.history().world_at(revision)?;
@@ -113,36 +115,21 @@ fn object(object: Option<&Object>) -> Value {
     shown
 }
 
-fn shown(change: &Change) -> api::Change {
-    let mut answer = api::Change {
+fn shown(change: &Arc<Change>, standings: &Standings) -> api::Change {
+    let Standing { outcome, after, missing, refusals } = standings.of(change);
+    api::Change {
         revision: change.revision,
         at: time(change.at),
         summary: change.summary(),
         changes: change.items.iter().map(changed).collect(),
         more: change.more,
         proxies: change.concerned.len(),
-        ..api::Change::default()
-    };
-    match &*change.outcome.lock() {
-        None => answer.outcome = api::Outcome::Pending,
-        Some(Outcome::InForce(after)) => {
-            answer.outcome = api::Outcome::InForce;
-            answer.in_force_seconds = (answer.proxies > 0).then_some(after.as_secs_f64());
-        }
-        Some(Outcome::Late { missing, .. }) => {
-            answer.outcome = api::Outcome::Late;
-            answer.missing = *missing;
-        }
-        Some(Outcome::Refused { by, superseded }) => {
-            answer.outcome = api::Outcome::Refused;
-            answer.refused = by.count();
-            let name = |(connection, ty): &(Arc<str>, ResourceType)| format!("{connection} ({})", ty.short());
-            answer.refused_by = by.connections.iter().map(name).collect();
-            answer.superseded_by = *superseded;
-        }
-        Some(Outcome::Unwatched) => answer.outcome = api::Outcome::NotWatched,
+        outcome,
+        in_force_seconds: after.filter(|_| !change.concerned.is_empty()).map(|after| after.as_secs_f64()),
+        missing,
+        missing_proxies: Vec::new(),
+        refusals,
     }
-    answer
 }
 
 fn changed(item: &Item) -> Changed {

@@ -10,6 +10,7 @@ mod overview;
 pub(crate) mod plan;
 mod proxies;
 mod refusals;
+mod standing;
 mod verdict;
 mod waiting;
 

@@ -3,6 +3,7 @@
 use super::AdminState;
 use super::operations::{is_of_registries, object_key, slashed};
 use super::proxies::not_acknowledged;
+use super::standing::{Standing, Standings, types_of};
 use crate::control::ControlMessage;
 use crate::history::{Change, ItemKind};
 use pilotfish_admin::WaitFor;
@@ -12,7 +13,7 @@ use pilotfish_kube_writer::lease::replica_name;
 use pilotfish_model::{Kind, ObjectKey, ObjectMeta, Origin, World};
 use pilotfish_proto::ResourceType;
 use pilotfish_registry::ReadObject;
-use pilotfish_xds::{ConnectionStatus, TypeStatus, Types};
+use pilotfish_xds::{ConnectionStatus, TypeStatus};
 use std::collections::BTreeSet;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -38,7 +39,9 @@ pub(super) fn acknowledgement(state: &AdminState, what: &WaitFor) -> Result<Ackn
         WaitFor::Object { object, generation } => Some(read_object(state, object, *generation)?),
         _ => None,
     };
-    let (current, connections) = state.fanout.acknowledgements();
+    let standings = Standings::new(state);
+    let current = state.fanout.revision();
+    let connections = standings.connections();
     let waited = match (what, &object) {
         (WaitFor::Newest { up_to }, _) => Waited::UpTo(known(up_to.unwrap_or(current), current)?),
         (WaitFor::Revision(revision), _) => Waited::Revision(known(*revision, current)?),
@@ -46,9 +49,17 @@ pub(super) fn acknowledgement(state: &AdminState, what: &WaitFor) -> Result<Ackn
         (WaitFor::Object { .. }, None) => Waited::UpTo(current),
     };
     let answer = match waited {
-        Waited::UpTo(revision) => up_to(&connections, revision),
+        Waited::UpTo(revision) => up_to(connections, revision),
         Waited::Revision(revision) => {
-            of_change(&connections, revision, state.shared.history().change(revision).ok().as_deref())
+            let change = state.shared.history().change(revision).ok();
+            let answer = of_change(connections, revision, change.as_deref());
+            match change {
+                Some(change) if answer.missing.is_empty() => {
+                    let Standing { outcome, refusals, .. } = standings.of(&change);
+                    Acknowledgement { outcome: Some(outcome), refusals, ..answer }
+                }
+                _ => answer,
+            }
         }
     };
     Ok(Acknowledgement {
@@ -94,12 +105,7 @@ fn of_change(connections: &[ConnectionStatus], revision: u64, change: Option<&Ch
         ..Acknowledgement::default()
     };
     for connection in connections {
-        let types = match change {
-            // The proxy connected after the revision, so its first resources have it.
-            _ if connection.began >= revision => Types::ALL,
-            Some(change) => change.types_of(connection.client),
-            None => Types::ALL,
-        };
+        let types = types_of(connection, revision, change);
         answer.concerned += usize::from(!types.is_empty() && connection.concerned >= revision);
         add(&mut answer, connection, connection.missing(revision, types));
     }
@@ -283,7 +289,7 @@ impl Made {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::history::tests::{Case, object};
     use pilotfish_proto::envoy::config::core::v3::Node;
@@ -291,7 +297,12 @@ mod tests {
     use std::time::SystemTime;
 
     /// A proxy that has acknowledged what is before `concerned`, and lacks it where a type is given.
-    fn proxy(id: u64, began: u64, concerned: u64, lacks: Option<ResourceType>) -> ConnectionStatus {
+    pub(crate) fn proxy(
+        id: u64,
+        began: u64,
+        concerned: u64,
+        lacks: Option<ResourceType>,
+    ) -> ConnectionStatus {
         let status = |ty: ResourceType| TypeStatus {
             view: ViewId(0),
             names: Names::Wildcard,

@@ -1,6 +1,6 @@
 //! Tracking of acknowledgements until all clients that a change concerns have it: a state machine without IO.
 
-use super::{Change, Refusal, RefusedBy};
+use super::{Change, Refusal, RefusedBy, Resolution};
 use pilotfish_xds::{ClientId, Progress, Types};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -31,16 +31,21 @@ pub(crate) enum Outcome {
         /// First of these clients.
         clients: Vec<ClientId>,
     },
-    /// No client lacks the change any more, but some refused it, so it never was in force there.
+    /// No client lacks the change any more, but some refused it at first.
     Refused {
         /// Clients that refused the change.
         by: RefusedBy,
-        /// Revision of the next change of the refused resources; `None` if these clients have all
-        /// disconnected.
-        superseded: Option<u64>,
+        resolution: Resolution,
     },
     /// There were too many changes to track.
     Unwatched,
+}
+
+impl Outcome {
+    /// True if the change is in force at all concerned clients, be it after a refusal.
+    pub(crate) fn is_in_force(&self) -> bool {
+        matches!(self, Self::InForce(_) | Self::Refused { resolution: Resolution::Accepted(_), .. })
+    }
 }
 
 /// Numbers of clients that lack a change, as far as known.
@@ -58,6 +63,8 @@ pub(crate) struct Tracker {
     waiting: VecDeque<Arc<Change>>,
     /// Newest revision that was added.
     newest: u64,
+    /// Newest revision that clients may have acknowledged.
+    published: u64,
     /// Refusals of responses with changes that have not been added yet.
     early: Vec<Refusal>,
 }
@@ -89,18 +96,10 @@ impl Tracker {
         }
     }
 
-    /// Returns the superseding change for each refused one: the next change of the refused resources.
-    fn superseding(&self) -> HashMap<u64, u64> {
-        let refused = self.waiting.iter().filter_map(|change| {
-            let by = change.refused_by.lock().clone();
-            (!by.is_empty()).then_some((change.revision, by))
-        });
-        let next = |(revision, by): (u64, RefusedBy)| {
-            let later = self.waiting.iter().filter(|later| later.revision > revision);
-            let of_same = later.filter(|later| by.is_concerned(|client| later.types_of(client)));
-            Some((revision, of_same.map(|later| later.revision).min()?))
-        };
-        refused.filter_map(next).collect()
+    /// Notes the newest published revision. Must be read after the progress of clients. Clients may
+    /// acknowledge a revision before its change is added.
+    pub(crate) fn published(&mut self, revision: u64) {
+        self.published = revision;
     }
 
     /// True if changes are tracked.
@@ -130,7 +129,8 @@ impl Tracker {
     pub(crate) fn settle(&mut self, progress: &[Progress], now: SystemTime) -> Vec<Arc<Change>> {
         let by_client: HashMap<ClientId, &Progress> =
             progress.iter().map(|progress| (progress.client, progress)).collect();
-        let superseding = self.superseding();
+        let all: Vec<Arc<Change>> = self.waiting.iter().cloned().collect();
+        let is_behind = self.newest < self.published;
         let mut told = Vec::new();
         self.waiting.retain(|change| {
             let age = now.duration_since(change.at).unwrap_or_default();
@@ -150,8 +150,13 @@ impl Tracker {
             *change.lacking.lock() = Lacking { missing: missing.len(), refusing };
             let by = change.refused_by.lock().clone();
             if missing.is_empty() && !by.is_empty() {
-                let superseded = superseding.get(&change.revision).copied();
-                *change.outcome.lock() = Some(Outcome::Refused { by, superseded });
+                let later = all.iter().map(|later| &**later).filter(|later| later.revision > change.revision);
+                let resolution = by.resolution(change, later, |client| by_client.contains_key(&client));
+                if is_behind && resolution == Resolution::Accepted(None) {
+                    // The change that was accepted has not been added yet.
+                    return true;
+                }
+                *change.outcome.lock() = Some(Outcome::Refused { by, resolution });
                 told.push(change.clone());
                 return false;
             }

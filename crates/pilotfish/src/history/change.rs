@@ -211,6 +211,18 @@ impl Change {
         }
     }
 
+    /// True if this later change may have replaced something of `change`. Endpoints count only where nothing
+    /// else changed.
+    pub(crate) fn may_replace(&self, change: &Self) -> bool {
+        let counts = |item: &&Item| item.is_configuration() || !change.is_configuration();
+        // Configuration is listed first, so endpoints in a list show that no configuration was cut off.
+        let is_cut = |one: &Self| one.more > 0 && one.items.iter().all(Item::is_configuration);
+        let is_same = |item: &Item| self.items.iter().any(|later| later.what == item.what);
+        let may_be_cut =
+            (is_cut(self) && change.is_configuration()) || (is_cut(change) && self.is_configuration());
+        may_be_cut || change.items.iter().filter(counts).any(is_same)
+    }
+
     /// Returns at most `most` names of changed objects, and the number of further ones. A change without
     /// objects returns the items made by registries and sources.
     pub(crate) fn named(&self, most: usize) -> (Vec<&str>, usize) {

@@ -19,7 +19,7 @@ mod size;
 pub(crate) use acknowledged::{Lacking, Outcome, Tracker};
 pub(crate) use change::{Change, Item, ItemKind};
 pub(crate) use lines::{ChangeLog, Line, Many};
-pub(crate) use refusals::{Refusal, RefusedBy};
+pub(crate) use refusals::{Refusal, RefusedBy, Resolution};
 
 use parking_lot::{Mutex, MutexGuard};
 use pilotfish_model::{ChangeSet, Fact, Kind, Update, World, WorldWriter};
@@ -185,6 +185,13 @@ impl History {
     /// Takes the refusals since the last call.
     pub(crate) fn refusals(&self) -> VecDeque<Refusal> {
         self.refusals.lock().take()
+    }
+
+    /// Returns the clients that refused a change, and true if further refusals are queued for the tracker.
+    /// Must be called after reading the progress of clients, so that no earlier refusal is missed.
+    pub(crate) fn refused_by(&self, change: &Change) -> (RefusedBy, bool) {
+        let is_queued = self.refusals.lock().has(change);
+        (change.refused_by.lock().clone(), is_queued)
     }
 
     /// Processes queued publications. The cost is proportional to the number of changed objects and shards of

@@ -1,6 +1,7 @@
-//! Refusals of changes: a refused change never was in force at that client, even if the client acknowledges a
-//! later change.
+//! Refusals of changes. A refused change is in force at that client once the client accepts a later response
+//! that still contains it, and never if a later change replaced it before.
 
+use super::Change;
 use pilotfish_proto::ResourceType;
 use pilotfish_xds::{ClientId, Nack, Types};
 use std::collections::{BTreeSet, VecDeque};
@@ -64,6 +65,11 @@ impl Inbox {
     pub(super) fn take(&mut self) -> VecDeque<Refusal> {
         std::mem::take(&mut self.0)
     }
+
+    /// True if a refusal is of the change.
+    pub(super) fn has(&self, change: &Change) -> bool {
+        self.0.iter().any(|refusal| refusal.is_of(change.revision, change.types_of(refusal.client)))
+    }
 }
 
 /// Clients that refused a change.
@@ -80,7 +86,7 @@ impl RefusedBy {
     }
 
     /// Adds a client; its connection, where that is known.
-    pub(super) fn add(&mut self, client: ClientId, ty: ResourceType, connection: Option<&Arc<str>>) {
+    pub(crate) fn add(&mut self, client: ClientId, ty: ResourceType, connection: Option<&Arc<str>>) {
         let is_new = self.clients.insert((client, ty));
         if let Some(connection) = connection.filter(|_| is_new && self.connections.len() < NAMED) {
             self.connections.push((connection.clone(), ty));
@@ -94,8 +100,47 @@ impl RefusedBy {
         clients.len()
     }
 
-    /// True if one of the clients that `types_of` says a change concerns refused a type by which it does.
-    pub(super) fn is_concerned(&self, types_of: impl Fn(ClientId) -> Types) -> bool {
-        self.clients.iter().any(|(client, ty)| types_of(*client).contains(*ty))
+    /// Returns what became of a change that no connected client lacks any more. `later` are the later
+    /// changes, in order of their revisions.
+    pub(crate) fn resolution<'a>(
+        &self,
+        change: &Change,
+        later: impl Iterator<Item = &'a Change> + Clone,
+        is_there: impl Fn(ClientId) -> bool,
+    ) -> Resolution {
+        let mut refusing: Vec<_> = self.clients.iter().filter(|(client, _)| is_there(*client)).collect();
+        if refusing.is_empty() {
+            return Resolution::Left;
+        }
+        let mut accepted = None;
+        for next in later.clone() {
+            let refused_by = next.refused_by.lock();
+            let before = refusing.len();
+            refusing.retain(|one| !next.types_of(one.0).contains(one.1) || refused_by.clients.contains(*one));
+            if refusing.len() < before {
+                accepted = Some(next.revision);
+            }
+            if refusing.is_empty() {
+                break;
+            }
+        }
+        let until = accepted.unwrap_or(change.revision);
+        let mut until_then = later.take_while(|next| next.revision <= until);
+        match accepted.filter(|_| until_then.any(|next| next.may_replace(change))) {
+            Some(revision) => Resolution::Superseded(revision),
+            None => Resolution::Accepted(accepted),
+        }
     }
+}
+
+/// State of a refused change that no connected client lacks any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resolution {
+    /// The refusing clients accepted it as part of a later revision; `None` if they were sent the same one
+    /// again.
+    Accepted(Option<u64>),
+    /// A later change, accepted with this revision, replaced some of it: it never was in force there.
+    Superseded(u64),
+    /// The refusing clients have disconnected.
+    Left,
 }

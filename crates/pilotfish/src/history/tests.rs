@@ -316,10 +316,10 @@ fn a_change_that_somebody_lacks_is_late_once_and_in_force_when_it_is_acknowledge
 }
 
 /// What became of a change that proxies 1 and 2 were sent, and that proxy 1 refused.
-fn refused(superseded: Option<u64>) -> Outcome {
+fn refused(resolution: Resolution) -> Outcome {
     let mut by = RefusedBy::default();
     by.add(ClientId(1), ResourceType::Listener, Some(&"web-0".into()));
-    Outcome::Refused { by, superseded }
+    Outcome::Refused { by, resolution }
 }
 
 fn refusal(client: u64, ty: ResourceType, after: u64, until: u64) -> Refusal {
@@ -349,12 +349,61 @@ fn refused_change_is_never_in_force() {
         }
         let told = tracker.settle(&[progress(1, 4, None, 0.02), progress(2, 4, None, 0.02)], soon);
         assert_eq!(told.len(), 3);
-        assert_eq!(*bad.outcome.lock(), Some(refused(Some(4))));
+        assert_eq!(*bad.outcome.lock(), Some(refused(Resolution::Superseded(4))));
         for in_force in [&routes, &mended] {
             assert!(matches!(*in_force.outcome.lock(), Some(Outcome::InForce(_))));
         }
         assert!(!tracker.is_waiting());
     }
+}
+
+#[test]
+fn refused_change_is_in_force_once_it_is_accepted_with_another_one() {
+    use ResourceType::Listener;
+    let (a, b) = (|host| vec![object("a", host)], |host| vec![object("b", host)]);
+    let cases = [
+        // The next response has the change as it was refused.
+        (vec![b("other")], vec![2], Resolution::Accepted(Some(3))),
+        // The next response was refused as well.
+        (vec![b("other"), b("mended")], vec![2, 3], Resolution::Accepted(Some(4))),
+        // A response in between replaced the change, and was refused as well.
+        (vec![a("worse"), b("other")], vec![2, 3], Resolution::Superseded(4)),
+        // What is changed after it was accepted does not count.
+        (vec![b("other"), a("later")], vec![2], Resolution::Accepted(Some(3))),
+        // The same response was sent again.
+        (vec![], vec![2], Resolution::Accepted(None)),
+    ];
+    for (later, refused_until, expected) in cases {
+        let mut case = Case::default();
+        case.publish(a("one"), &[]);
+        let bad = case.publish_by(a("two"), &[(1, Listener)]);
+        let mut tracker = Tracker::default();
+        tracker.add(bad.clone());
+        let mut newest = 2;
+        for update in later {
+            newest += 1;
+            tracker.add(case.publish_by(update, &[(1, Listener)]));
+        }
+        tracker.refused(refused_until.into_iter().map(|until| refusal(1, Listener, 1, until)));
+        tracker.settle(&[progress(1, newest, None, 0.02)], at(newest));
+        assert_eq!(*bad.outcome.lock(), Some(refused(expected)));
+    }
+}
+
+#[test]
+fn refused_change_waits_for_the_accepted_one_that_is_not_tracked_yet() {
+    use ResourceType::Listener;
+    let mut case = Case::default();
+    case.publish(vec![object("a", "one")], &[]);
+    let bad = case.publish_by(vec![object("a", "two")], &[(1, Listener)]);
+    let mut tracker = Tracker::default();
+    tracker.add(bad.clone());
+    tracker.refused([refusal(1, Listener, 1, 2)]);
+    tracker.published(3);
+    assert!(tracker.settle(&[progress(1, 3, None, 0.02)], at(3)).is_empty());
+    tracker.add(case.publish_by(vec![object("a", "three")], &[(1, Listener)]));
+    tracker.settle(&[progress(1, 3, None, 0.02)], at(3));
+    assert_eq!(*bad.outcome.lock(), Some(refused(Resolution::Superseded(3))));
 }
 
 #[test]
@@ -368,7 +417,7 @@ fn refused_change_is_not_in_force_when_the_refusing_client_leaves() {
     let refusing = [refuses(1, ResourceType::Listener, 1, 2)];
     assert!(tracker.settle(&refusing, at(2) + Duration::from_secs(1)).is_empty());
     assert_eq!(tracker.settle(&[], at(2) + Duration::from_secs(2)).len(), 1);
-    assert_eq!(*change.outcome.lock(), Some(refused(None)));
+    assert_eq!(*change.outcome.lock(), Some(refused(Resolution::Left)));
 }
 
 #[test]
@@ -396,7 +445,7 @@ fn a_refused_change_has_a_line_of_its_own() {
     let mut case = Case::default();
     case.publish(vec![object("a", "one")], &[]);
     let change = case.publish(vec![object("a", "two")], &[1]);
-    *change.outcome.lock() = Some(refused(Some(3)));
+    *change.outcome.lock() = Some(refused(Resolution::Superseded(3)));
     let (mut log, now) = (ChangeLog::default(), Instant::now());
     assert!(matches!(log.add(&change, now), Some(Line::One(_))));
     while matches!(log.add(&change, now), Some(Line::One(_))) {}

@@ -4,7 +4,7 @@ use super::looks::Looks;
 use super::subsystem::{StopOrder, Subsystem};
 use super::traces;
 use crate::control::Shared;
-use crate::history::{Change, ChangeLog, Line, Many, Outcome, RefusedBy, Tracker};
+use crate::history::{Change, ChangeLog, Line, Many, Outcome, RefusedBy, Resolution, Tracker};
 use crate::resources::Resources;
 use pilotfish_admin::Metrics;
 use pilotfish_otlp::Traces;
@@ -61,6 +61,7 @@ impl Watcher {
             let began = Instant::now();
             if self.tracker.is_waiting() && looks.next() <= began {
                 let progress = self.fanout.progress_of(&self.tracker.concerned());
+                self.tracker.published(self.fanout.revision());
                 looks.looked(began, Instant::now());
                 self.tracker.refused(self.shared.history().refusals());
                 for change in self.tracker.settle(&progress, SystemTime::now()) {
@@ -159,7 +160,7 @@ impl Watcher {
                     "some proxies have not acknowledged a change"
                 );
             }
-            Some(Outcome::Refused { by, superseded }) => write_refused(change, &by, superseded),
+            Some(Outcome::Refused { by, resolution }) => write_refused(change, &by, resolution),
             Some(Outcome::Unwatched) | None => {
                 tracing::info!(
                     revision,
@@ -173,25 +174,40 @@ impl Watcher {
     }
 }
 
-fn write_refused(change: &Change, by: &RefusedBy, superseded_by: Option<u64>) {
+fn write_refused(change: &Change, by: &RefusedBy, resolution: Resolution) {
     let (revision, what, source) = (change.revision, change.summary(), change.sources());
     let (proxies, refused, names) = (change.concerned.len(), by.count(), refused_by(by));
-    let superseded = superseded_by.is_some();
-    tracing::warn!(
-        revision,
-        what,
-        source,
-        proxies,
-        refused,
-        names,
-        superseded_by,
-        "{}",
-        if superseded {
+    match resolution {
+        Resolution::Accepted(accepted_with) => tracing::info!(
+            revision,
+            what,
+            source,
+            proxies,
+            refused,
+            names,
+            accepted_with,
+            "in force at last: the proxies that refused the change have accepted it with a later response"
+        ),
+        Resolution::Superseded(superseded_by) => tracing::warn!(
+            revision,
+            what,
+            source,
+            proxies,
+            refused,
+            names,
+            superseded_by,
             "superseded: some proxies refused the change, and it never was in force there"
-        } else {
+        ),
+        Resolution::Left => tracing::warn!(
+            revision,
+            what,
+            source,
+            proxies,
+            refused,
+            names,
             "the proxies that refused the change have left; it never was in force there"
-        }
-    );
+        ),
+    }
 }
 
 fn write_many(many: &Many) {

@@ -1,7 +1,7 @@
 //! Traces of changes, from the first event to the last acknowledgement.
 
 use super::subsystem::{StopOrder, Subsystem};
-use crate::history::{Change, Outcome};
+use crate::history::{Change, Outcome, Resolution};
 use crate::recorder::PrometheusRecorder;
 use crate::settings::TelemetrySettings;
 use anyhow::{Context, Result};
@@ -53,7 +53,7 @@ pub(super) fn of_change(change: &Change, outcome: &Outcome, names: Option<String
         ("pilotfish.revision", Value::Number(change.revision)),
         ("pilotfish.change", Value::Text(change.summary())),
         ("pilotfish.proxies", Value::Number(change.concerned.len() as u64)),
-        ("pilotfish.in_force", Value::Flag(matches!(outcome, Outcome::InForce(_)))),
+        ("pilotfish.in_force", Value::Flag(outcome.is_in_force())),
     ];
     let sources = Some(change.sources()).filter(|sources| !sources.is_empty());
     root.attributes.extend(sources.map(|sources| ("pilotfish.source", Value::Text(sources))));
@@ -76,18 +76,23 @@ pub(super) fn of_change(change: &Change, outcome: &Outcome, names: Option<String
         Outcome::Late { missing, .. } => {
             Some(("have not acknowledged", ["pilotfish.missing", "pilotfish.missing.names"], *missing, None))
         }
-        Outcome::Refused { by, superseded } => {
-            Some(("refused", ["pilotfish.refused", "pilotfish.refused.names"], by.count(), *superseded))
+        Outcome::Refused { by, resolution } => {
+            let later = match resolution {
+                Resolution::Accepted(revision) => revision.map(|by| ("pilotfish.accepted_with", by)),
+                Resolution::Superseded(revision) => Some(("pilotfish.superseded_by", *revision)),
+                Resolution::Left => None,
+            };
+            Some(("refused", ["pilotfish.refused", "pilotfish.refused.names"], by.count(), later))
         }
         Outcome::InForce(_) | Outcome::Unwatched => None,
     };
-    if let Some((did, [key, key_of_names], count, superseded)) = failure {
+    if let Some((did, [key, key_of_names], count, later)) = failure {
         let error = format!("{count} of {} proxies {did} it", change.concerned.len());
         root.error = Some(error.clone());
         deliver.error = Some(error);
         deliver.attributes.push((key, Value::Number(count as u64)));
         deliver.attributes.extend(names.map(|names| (key_of_names, Value::Text(names))));
-        deliver.attributes.extend(superseded.map(|by| ("pilotfish.superseded_by", Value::Number(by))));
+        deliver.attributes.extend(later.map(|(key, revision)| (key, Value::Number(revision))));
     }
     let parts = if matches!(outcome, Outcome::Unwatched) {
         vec![wait, compute]

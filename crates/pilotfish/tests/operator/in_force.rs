@@ -1,6 +1,6 @@
 //! Whether what was written is in force, what proxies refuse, and what was before.
 
-use super::refusing::refusing;
+use super::refusing::{refusal, refusing};
 use super::{Operator, ROUTE, SHOP, with_proxies};
 use pilotfish_testkit::real::eventually;
 
@@ -67,7 +67,7 @@ async fn wait_waits_for_a_generation_that_is_not_read_yet() {
     };
     let (code, text) = wait("1", "200ms").await.unwrap();
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("generation 1 of VirtualService n0/web was not read within 0.2 s"), "{text}");
+    assert!(text.contains("generation 1 of VirtualService n0/web was not read within "), "{text}");
     // Asked for before it is there.
     let waiting = wait("3", "20s");
     pilotfish.write("route.yaml", &route(3, "3s"));
@@ -213,6 +213,85 @@ async fn the_most_suspect_object_of_a_refusal_is_named_wherever_it_is_told() {
         (&"refuser.n0".into(), &words.into()),
         "{status:#}"
     );
+}
+
+/// Reads the next response, and accepts it, or refuses it with these words.
+async fn respond(connection: &mut pilotfish_bench::connection::Connection, words: Option<&str>) {
+    use pilotfish_proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+    use prost::Message;
+    let response = DiscoveryResponse::decode(connection.next().await.unwrap().unwrap()).unwrap();
+    let accepts = |response: &DiscoveryResponse| DiscoveryRequest {
+        type_url: response.type_url.clone(),
+        version_info: response.version_info.clone(),
+        response_nonce: response.nonce.clone(),
+        ..DiscoveryRequest::default()
+    };
+    let request = words.map_or_else(|| accepts(&response).encode_to_vec(), |words| refusal(&response, words));
+    connection.send(&request).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wait_history_and_log_agree_on_a_change_that_is_accepted_after_a_refusal() {
+    const RULE: &str = "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: web, namespace: n0}\n\
+                        spec: {host: web, trafficPolicy: {connectionPool: {tcp: {maxConnections: 9}}}}\n";
+    const FILTER_NAME: &str = "EnvoyFilter/n0/zz-slow";
+    let (pilotfish, _fleet, operator) = with_proxies(1).await;
+    let mut refuser = refusing(&pilotfish, "n0", "all is bad").await;
+    let newest = || operator.json(&["history", FILTER_NAME])["items"][0]["revision"].as_u64();
+    let operator = &operator;
+    let until = |outcome: &'static str, revision: u64| {
+        eventually("the change has its outcome", move || async move {
+            let change = operator.json(&["history", "--revision", &revision.to_string()]);
+            if change["outcome"] == outcome && change["refused"] == 1 { Ok(change) } else { Err(change) }
+        })
+    };
+
+    pilotfish.write("filter.yaml", FILTER);
+    respond(&mut refuser, Some("the filter is bad")).await;
+    eventually("the proxy refuses the filter", || async {
+        let (code, text) = operator.ask(&["wait", FILTER_NAME, "--for", "1ms"]);
+        if code == Some(1) && text.contains("the filter is bad") { Ok(()) } else { Err(text) }
+    })
+    .await;
+    let first = newest().unwrap();
+    pilotfish.write("rule.yaml", RULE);
+    respond(&mut refuser, None).await;
+    let change = until("in-force", first).await;
+    assert!(change["acceptedWith"].as_u64() > Some(first), "{change:#}");
+    let accepted = format!("accepted there with revision {}", change["acceptedWith"]);
+    for what in [&[FILTER_NAME][..], &["--revision", &first.to_string()]] {
+        let (code, text) = operator.ask(&[&["wait", "--for", "1ms"], what].concat());
+        assert_eq!(code, Some(0), "{text}");
+        assert!(text.contains("is in force on") && text.contains(&accepted), "{text}");
+    }
+    assert!(operator.ask(&["history", "--revision", &first.to_string()]).1.contains(&accepted));
+
+    pilotfish.write("filter.yaml", &FILTER.replace("7s", "8s"));
+    respond(&mut refuser, Some("the filter is worse")).await;
+    let second = eventually("the filter is read", || async {
+        newest().filter(|revision| *revision > first).ok_or(())
+    })
+    .await;
+    pilotfish.write("filter.yaml", &FILTER.replace("7s", "9s"));
+    respond(&mut refuser, None).await;
+    let change = until("refused", second).await;
+    let superseded = format!("superseded there by revision {}", change["supersededBy"]);
+    let (code, text) = operator.ask(&["wait", "--revision", &second.to_string()]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("is not in force on") && text.contains(&superseded), "{text}");
+    let (code, text) = operator.ask(&["wait", FILTER_NAME]);
+    assert!(code == Some(0) && !text.contains("refused"), "the newest version is accepted: {text}");
+    eventually("the log says the same", || async {
+        let printed = pilotfish.printed();
+        let has = |revision: u64, words: &str| {
+            let field = format!("revision={revision} ");
+            printed.lines().any(|line| line.contains(&field) && line.contains(words))
+        };
+        let is_so = has(first, "in force at last: the proxies that refused the change have accepted it")
+            && has(second, "superseded: some proxies refused the change");
+        if is_so { Ok(()) } else { Err(printed) }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -17,18 +17,23 @@ pub(crate) async fn refusing(pilotfish: &Pilotfish, namespace: &str, words: &str
     let type_url = "type.googleapis.com/envoy.config.cluster.v3.Cluster".to_owned();
     let id = format!("sidecar~10.0.0.9~refuser.{namespace}~{namespace}.svc.cluster.local");
     let node = Some(Node { id, ..Node::default() });
-    let first = DiscoveryRequest { node, type_url: type_url.clone(), ..DiscoveryRequest::default() };
+    let first = DiscoveryRequest { node, type_url, ..DiscoveryRequest::default() };
     let first = vec![Bytes::from(first.encode_to_vec())];
     let mut connection = Connection::open_with(target, SOTW, &[], first).await.unwrap();
     let response = DiscoveryResponse::decode(connection.next().await.unwrap().unwrap()).unwrap();
+    connection.send(&refusal(&response, words)).unwrap();
+    connection
+}
+
+/// Request that refuses a response with a short message.
+pub(crate) fn refusal(response: &DiscoveryResponse, words: &str) -> Vec<u8> {
+    let (type_url, response_nonce) = (response.type_url.clone(), response.nonce.clone());
     let mut refusal =
-        DiscoveryRequest { type_url, response_nonce: response.nonce, ..DiscoveryRequest::default() }
-            .encode_to_vec();
+        DiscoveryRequest { type_url, response_nonce, ..DiscoveryRequest::default() }.encode_to_vec();
     // A google.rpc.Status with these words, which are short.
     let length = u8::try_from(words.len()).unwrap();
     assert!(length < 120, "lengths are one byte");
     refusal.extend([0x32, length + 2, 0x12, length]);
     refusal.extend(words.as_bytes());
-    connection.send(&refusal).unwrap();
-    connection
+    refusal
 }
