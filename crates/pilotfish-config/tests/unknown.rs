@@ -162,7 +162,7 @@ const EXAMPLES: &[Example] = &[
         unknown: "{hosts: [a], http: [{match: [{uri: {prefix: /x}}], redirect: {suffixRewrite: /y, redirectCode: 302}}, {route: [{destination: {host: web}}]}]}",
         has: &[r#""status":500"#, "/x", "web"], has_not: &["302"] },
     Example { says: "the mesh's default is in force", kind: "MeshConfig",
-        unknown: "{outboundTrafficPolicy: {mode: ALLOW_ANY_DYNAMIC_DNS}}",
+        unknown: "{outboundTrafficPolicy: {mode: ALLOW_FUTURE}}",
         has: &[r#""outboundTrafficPolicy":{"mode":"ALLOW_ANY"}"#], has_not: &[] },
     Example { says: "the strictest one is in force", kind: "MeshConfig",
         unknown: "{pathNormalization: {normalization: FUTURE}}",

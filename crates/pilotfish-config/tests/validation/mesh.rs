@@ -32,6 +32,16 @@ fn mesh_config() {
             ),
             ("rootNamespace: a.b", "rootNamespace: \"a.b\" is not a namespace", "rootNamespace: a-b"),
             (
+                "outboundTrafficPolicy: {mode: ALLOW_ANY, tls: {mode: SIMPLE}}",
+                "warning: outboundTrafficPolicy.tls: has no effect, mode is not ALLOW_ANY_DYNAMIC_DNS",
+                "outboundTrafficPolicy: {mode: ALLOW_ANY_DYNAMIC_DNS, tls: {mode: SIMPLE, sni: a.b}}",
+            ),
+            (
+                "outboundTrafficPolicy: {mode: ALLOW_ANY_DYNAMIC_DNS, tls: {mode: SIMPLE, credentialName: x}}",
+                "warning: outboundTrafficPolicy.tls.credentialName: is not handed out to sidecars: requests to unknown hosts go out in plaintext",
+                "outboundTrafficPolicy: {mode: ALLOW_ANY_DYNAMIC_DNS, tls: {mode: SIMPLE, credentialName: \"configmap://x\"}}",
+            ),
+            (
                 "serviceSettings: [{hosts: [\"a*b\"]}]",
                 "serviceSettings[0].hosts[0]: \"a*b\" is not a host name: \"a*b\" is not a DNS label or a wildcard",
                 "serviceSettings: [{hosts: [\"*.a\"]}]",

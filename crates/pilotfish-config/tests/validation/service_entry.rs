@@ -108,12 +108,12 @@ fn service_entries() {
             ),
             (
                 "hosts: [\"*.b\"], resolution: DYNAMIC_DNS, addresses: [1.1.1.1]",
-                "spec.addresses: must not be set for resolution DYNAMIC_DNS",
+                "warning: spec.addresses: are not needed for resolution DYNAMIC_DNS, Istio refuses the object",
                 "hosts: [\"*.b\"], resolution: DYNAMIC_DNS",
             ),
             (
                 "hosts: [\"*.b\"], resolution: DYNAMIC_DNS, ports: [{number: 443, name: x, protocol: TCP}]",
-                "spec.ports[0].protocol: must be HTTP, HTTP2, GRPC or TLS for resolution DYNAMIC_DNS",
+                "warning: spec.ports[0].protocol: is not HTTP, HTTP2, GRPC or TLS, as resolution DYNAMIC_DNS needs: connections are closed, Istio refuses the object",
                 "hosts: [\"*.b\"], resolution: DYNAMIC_DNS, ports: [{number: 443, name: x, protocol: GRPC}]",
             ),
             (

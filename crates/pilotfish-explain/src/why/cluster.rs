@@ -16,6 +16,9 @@ pub(super) const NOWHERE: &str = "503 or a closed connection: there is no addres
 /// Cluster for connections to destinations without a service.
 pub(super) const PASSTHROUGH: &str = "PassthroughCluster";
 
+/// Cluster for requests to hosts without a service, which the proxy looks up.
+pub(super) const ALLOW_ANY_DYNAMIC_DNS: &str = "AllowAnyDynamicDNSCluster";
+
 /// Parts of a cluster name such as `outbound|80|v1|web.shop.svc.cluster.local`.
 pub(super) struct Parts<'a> {
     pub(super) port: &'a str,
@@ -58,6 +61,11 @@ impl Walk<'_> {
             PASSTHROUGH => {
                 let text =
                     "not known to the mesh: the connection goes on to its original address, without policies";
+                answer.steps.push(step("cluster", Verdict::Doubtful, name, text));
+                return Next::On(());
+            }
+            ALLOW_ANY_DYNAMIC_DNS => {
+                let text = "not known to the mesh: the proxy looks up the host of the request (ALLOW_ANY_DYNAMIC_DNS)";
                 answer.steps.push(step("cluster", Verdict::Doubtful, name, text));
                 return Next::On(());
             }
@@ -127,6 +135,7 @@ impl Walk<'_> {
 /// Description of a cluster's endpoint discovery and TLS.
 fn connects(cluster: &Value) -> String {
     let kind = match text(cluster, "/type") {
+        _ if looks_up_hosts(cluster) => "the host that the request names, by DNS",
         "EDS" => "endpoints from the control plane",
         "STRICT_DNS" | "LOGICAL_DNS" => "endpoints by DNS",
         "ORIGINAL_DST" => "the address that the application connects to",
@@ -134,6 +143,11 @@ fn connects(cluster: &Value) -> String {
         other => other,
     };
     format!("{kind}, {}", tls_of(cluster).words())
+}
+
+/// True if the proxy looks up the host that a request names.
+pub(super) fn looks_up_hosts(cluster: &Value) -> bool {
+    text(cluster, "/cluster_type/name") == "envoy.clusters.dynamic_forward_proxy"
 }
 
 /// TLS mode of a cluster's connections.

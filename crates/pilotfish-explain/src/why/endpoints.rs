@@ -1,6 +1,6 @@
 //! Endpoints of a cluster, and endpoints of its host that are left out.
 
-use super::cluster::{NO_ORIGINAL_ADDRESS, NOWHERE, Parts};
+use super::cluster::{NO_ORIGINAL_ADDRESS, NOWHERE, Parts, looks_up_hosts};
 use super::{Found, Next, Walk, Way, dropped, list, number, origin, step, text};
 use pilotfish_api::counted;
 use pilotfish_api::v1::{Dropped, Step, Verdict, Why};
@@ -68,6 +68,7 @@ impl Walk<'_> {
                 return Next::End(NOWHERE.to_owned());
             }
             "ORIGINAL_DST" => return Next::On(()),
+            _ if looks_up_hosts(cluster) => return Next::On(()),
             _ => (cluster.get("load_assignment").cloned().unwrap_or_default(), Vec::new()),
         };
         let members = members(&assignment);

@@ -29,7 +29,7 @@ pub use request::Request;
 pub(crate) use service::unseen;
 
 use crate::resource::json;
-use cluster::PASSTHROUGH;
+use cluster::{ALLOW_ANY_DYNAMIC_DNS, PASSTHROUGH};
 use pilotfish_api::Registry;
 use pilotfish_api::v1::{Dropped, Failure, Step, Verdict, Why};
 use pilotfish_model::{ObjectKey, Origin, PortId, Service, World};
@@ -187,17 +187,25 @@ impl Walk<'_> {
     }
 }
 
+/// The destination of a cluster for unknown hosts.
+fn goes_on(step: &Step) -> Option<&'static str> {
+    match step.chosen.as_str() {
+        PASSTHROUGH => Some("its original address, without policies"),
+        ALLOW_ANY_DYNAMIC_DNS => Some("the address that DNS has for its host, without policies"),
+        _ => None,
+    }
+}
+
 /// Verdict of a walk: true if the request reaches a service or may leave the mesh, and the sentence for it.
-/// A request without a service that goes through `PassthroughCluster` reaches none.
+/// A request without a service that goes through a cluster for unknown hosts reaches none.
 fn verdict(next: Next<()>, way: &Way, answer: &Why) -> (bool, String) {
-    let passes = answer.steps.iter().any(|step| step.step == "cluster" && step.chosen == PASSTHROUGH);
+    let goes_on = answer.steps.iter().filter(|step| step.step == "cluster").find_map(goes_on);
     match (next, &way.missed) {
         (Next::End(outcome), Some(missed)) => (false, format!("{outcome}; {missed}")),
         (Next::End(outcome), None) => (false, outcome),
-        (Next::On(()), Some(missed)) if passes => (
-            false,
-            format!("it reaches no service: {missed}; it goes on to its original address, without policies"),
-        ),
+        (Next::On(()), Some(missed)) if goes_on.is_some() => {
+            (false, format!("it reaches no service: {missed}; it goes on to {}", goes_on.unwrap_or_default()))
+        }
         (Next::On(()), _) => {
             let doubts = answer.steps.iter().filter(|step| step.verdict == Verdict::Doubtful).count();
             let doubts = match doubts {

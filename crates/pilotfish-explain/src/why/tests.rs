@@ -505,3 +505,43 @@ fn an_object_names_those_that_it_reaches_or_the_reasons_of_those_that_it_does_no
         "{answer:?}"
     );
 }
+
+/// Hosts that the proxy looks up: those of an entry, and all others by the mesh config.
+const LOOKED_UP: &str = "
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: buckets, namespace: shop}
+spec:
+  hosts: ['*.buckets.example']
+  resolution: DYNAMIC_DNS
+  ports: [{number: 80, name: http, protocol: HTTP}, {number: 443, name: tls, protocol: TLS}]
+";
+
+#[test]
+fn hosts_that_the_proxy_looks_up_need_no_endpoint() {
+    for (to, cluster) in [
+        ("one.buckets.example", "outbound|80||*.buckets.example"),
+        ("tls://one.buckets.example:443", "outbound|443||*.buckets.example"),
+    ] {
+        let answer = ask(&[SHOP, LOOKED_UP], to, "/");
+        let said = said(&answer);
+        assert!(answer.reaches && answer.outcome.starts_with("it leaves as it is"), "{said}");
+        let at = answer.steps.iter().find(|step| step.step == "cluster").unwrap();
+        assert_eq!(at.chosen, cluster, "{said}");
+        assert_eq!(at.text, "the host that the request names, by DNS, in plaintext", "{said}");
+    }
+}
+
+#[test]
+fn requests_to_unknown_hosts_may_be_looked_up() {
+    let mut scene = Scene::new();
+    scene.apply(SHOP).unwrap();
+    scene.set_mesh("outboundTrafficPolicy: {mode: ALLOW_ANY_DYNAMIC_DNS}").unwrap();
+    // On a port with a listener, and on one without.
+    for to in ["other.example:80", "other.example:8088"] {
+        let answer = ask_in(scene.world(), to, "/", |_| ());
+        let said = said(&answer);
+        assert!(!answer.reaches, "{said}");
+        assert!(answer.outcome.contains("goes on to the address that DNS has for its host"), "{said}");
+    }
+}

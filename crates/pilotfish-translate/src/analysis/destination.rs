@@ -152,8 +152,10 @@ impl Destined<'_, '_> {
             return Missing::new(".host", message, None);
         }
         if service.resolution == Resolution::DynamicDns {
-            let message =
-                format!("{host} has resolution DYNAMIC_DNS, for which no cluster is made; requests get 503");
+            let message = format!(
+                "port {port} of {host} has no cluster, as resolution DYNAMIC_DNS is for HTTP, HTTP2, GRPC and TLS; \
+                 requests get 503"
+            );
             return Missing::new(".host", message, None);
         }
         let (field, of) = match subset {

@@ -7,6 +7,8 @@ use pilotfish_model::Hostname;
 pub(crate) const BLACK_HOLE: &str = "BlackHoleCluster";
 /// Cluster for traffic to its original destination.
 pub(crate) const PASSTHROUGH: &str = "PassthroughCluster";
+/// Cluster for requests to hosts without a service, which the proxy looks up.
+pub(crate) const ALLOW_ANY_DYNAMIC_DNS: &str = "AllowAnyDynamicDNSCluster";
 /// Cluster for traffic to ports of the workload without a service.
 pub(crate) const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
 

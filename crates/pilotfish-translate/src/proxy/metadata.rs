@@ -8,12 +8,13 @@ use std::hash::Hash;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The keys that are read by name, in order.
-const READ: [&str; 27] = [
+const READ: [&str; 28] = [
     "APP_CONTAINERS",
     "AUTO_REGISTER_GROUP",
     "CLUSTER_ID",
     "DNS_AUTO_ALLOCATE",
     "DNS_CAPTURE",
+    "DNS_PROXY_ADDR",
     "DUAL_STACK",
     "ENABLE_HBONE",
     "ENVOY_PROMETHEUS_PORT",

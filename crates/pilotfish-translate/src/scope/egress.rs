@@ -2,10 +2,11 @@
 
 use super::{Scope, ServiceIn, cluster_host};
 use crate::engine::{Cx, Query};
-use crate::envoy::outbound_name;
-use crate::proxy::ProxyKind;
+use crate::envoy::{DnsCache, outbound_name};
+use crate::proxy::{Proxy, ProxyKind};
 use crate::services::alias;
 use crate::services::host_index::HostIndex;
+use pilotfish_config::mesh;
 use pilotfish_config::networking::{
     CaptureMode, IstioEgressListener, OutboundTrafficPolicyMode, Port as ListenerPort,
 };
@@ -154,6 +155,8 @@ fn port(port: &ListenerPort) -> EgressPort {
 pub(crate) enum EgressPolicy {
     /// Traffic is passed to its original destination.
     AllowAny,
+    /// Hosts of requests are looked up by the proxy; other traffic is passed to its original destination.
+    AllowAnyDynamicDns,
     /// Traffic to such hosts is dropped.
     RegistryOnly,
     /// Traffic is sent to a service.
@@ -188,22 +191,34 @@ impl Query for OutboundPolicyOf {
     type Output = EgressPolicy;
 
     fn compute(&self, cx: &Cx<'_>) -> EgressPolicy {
-        let of_mode = |mode| match mode {
-            OutboundTrafficPolicyMode::AllowAny => EgressPolicy::AllowAny,
-            OutboundTrafficPolicyMode::RegistryOnly => EgressPolicy::RegistryOnly,
-        };
         let sidecar = if self.0.kind == ProxyKind::Router { None } else { self.0.sidecar_object(cx) };
         let policy = sidecar.as_ref().and_then(|sidecar| sidecar.outbound_traffic_policy.as_ref());
-        let Some(policy) = policy else { return of_mode(cx.mesh().outbound_traffic_policy.mode) };
+        let Some(policy) = policy else { return of_mesh(cx.mesh().outbound_traffic_policy.mode) };
         match (&policy.egress_proxy, policy.mode) {
             (Some(proxy), OutboundTrafficPolicyMode::AllowAny) => EgressPolicy::Proxy(EgressProxy {
                 host: proxy.host.as_str().into(),
                 subset: proxy.subset.as_str().into(),
                 port: proxy.port.as_ref().map_or(0, |port| port.number),
             }),
-            (_, mode) => of_mode(mode),
+            (None, OutboundTrafficPolicyMode::AllowAny) => EgressPolicy::AllowAny,
+            (_, OutboundTrafficPolicyMode::RegistryOnly) => EgressPolicy::RegistryOnly,
         }
     }
+}
+
+fn of_mesh(mode: mesh::OutboundTrafficPolicyMode) -> EgressPolicy {
+    use mesh::OutboundTrafficPolicyMode as Mode;
+    match mode {
+        Mode::AllowAny => EgressPolicy::AllowAny,
+        Mode::AllowAnyDynamicDns => EgressPolicy::AllowAnyDynamicDns,
+        Mode::RegistryOnly => EgressPolicy::RegistryOnly,
+    }
+}
+
+/// The DNS cache of a sidecar for hosts without a service; `None` unless it looks them up.
+pub(crate) fn cache_of_unknown_hosts(cx: &Cx<'_>, scope: &Scope, proxy: &Proxy) -> Option<Arc<DnsCache>> {
+    let looks_up = || *cx.get(&OutboundPolicyOf(scope.clone())) == EgressPolicy::AllowAnyDynamicDns;
+    (proxy.kind == ProxyKind::Sidecar && looks_up()).then(|| Arc::new(DnsCache::of_unknown_hosts(proxy)))
 }
 
 #[cfg(test)]

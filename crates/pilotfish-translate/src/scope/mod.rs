@@ -13,7 +13,7 @@ mod services;
 mod virtual_services;
 mod visible;
 
-pub(crate) use egress::{Egress, EgressOf, EgressPolicy, OutboundPolicyOf};
+pub(crate) use egress::{Egress, EgressOf, EgressPolicy, OutboundPolicyOf, cache_of_unknown_hosts};
 pub(crate) use services::{
     ListenerServicesOf, ServiceIn, ServicesOf, cluster_host, own_service_seen, service_listened_for,
     service_seen,

@@ -4,8 +4,8 @@ use super::{EnvoyFileAccessLogProvider, ExtensionProvider, ProxyConfig};
 use super::{PrometheusMetricsProvider, StackdriverProvider};
 use crate::kinds::message::{enumeration, kind, message};
 use crate::networking::{
-    ClientTlsSettings, ConnectionPoolSettings, HttpRetry, LocalityLoadBalancerSetting,
-    OutboundTrafficPolicyMode, OutlierDetection, ZoneAwareLoadBalancerSetting,
+    ClientTlsSettings, ConnectionPoolSettings, HttpRetry, LocalityLoadBalancerSetting, OutlierDetection,
+    ZoneAwareLoadBalancerSetting,
 };
 use crate::networking::{TcpKeepalive, TlsProtocol};
 use crate::{Duration, LabelSelector};
@@ -92,7 +92,10 @@ impl Default for MeshConfig {
             enable_envoy_access_log_service: false,
             disable_envoy_listener_log: false,
             default_config: ProxyConfig::default(),
-            outbound_traffic_policy: OutboundTrafficPolicy { mode: OutboundTrafficPolicyMode::AllowAny },
+            outbound_traffic_policy: OutboundTrafficPolicy {
+                mode: OutboundTrafficPolicyMode::AllowAny,
+                tls: None,
+            },
             inbound_traffic_policy: InboundTrafficPolicy::default(),
             config_sources: Vec::new(),
             enable_auto_mtls: Some(true),
@@ -201,6 +204,8 @@ pub struct DefaultTrafficPolicy {
 /// What happens to traffic for unknown hosts.
 pub struct OutboundTrafficPolicy {
     pub mode: OutboundTrafficPolicyMode,
+    /// TLS towards hosts that the proxy looks up (mode `ALLOW_ANY_DYNAMIC_DNS`).
+    pub tls: Option<ClientTlsSettings>,
 }
 
 /// Where inbound traffic is sent.
@@ -276,6 +281,15 @@ pub struct ServiceScopeConfig {
 }
 
 enumeration! {
+/// Whether traffic for unknown hosts passes.
+pub enum OutboundTrafficPolicyMode {
+    #[default]
+    RegistryOnly,
+    AllowAny,
+    /// The proxy looks up the hosts of requests; other traffic passes.
+    AllowAnyDynamicDns,
+}
+
 /// Widest visibility of the ServiceEntries of a namespace.
 pub enum EntryVisibility {
     /// Everybody.

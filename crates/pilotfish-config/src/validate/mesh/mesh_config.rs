@@ -4,8 +4,8 @@ use super::extension_provider;
 use crate::Duration;
 use crate::mesh::{
     AccessLogEncoding, AuthenticationPolicy, ConnectionSettings, IstioNetworkGateway, KeyProvider,
-    MeshConfig, MeshNetworks, NetworkEndpoints, ProxyConfig, RemoteService, ServiceEntryVisibility,
-    TlsConfig, Tracing,
+    MeshConfig, MeshNetworks, NetworkEndpoints, OutboundTrafficPolicy, OutboundTrafficPolicyMode,
+    ProxyConfig, RemoteService, ServiceEntryVisibility, TlsConfig, Tracing,
 };
 use crate::path::Path;
 use crate::problem::Checker;
@@ -53,6 +53,7 @@ pub(in crate::validate) fn check(mesh: &MeshConfig, at: &Path<'_>, _: &ObjectMet
         });
     });
     scopes(mesh, at, checker);
+    outbound_policy(&mesh.outbound_traffic_policy, &at.field("outboundTrafficPolicy"), checker);
     if let Some(retry) = &mesh.default_http_retry_policy {
         http_route::retries(retry, &at.field("defaultHttpRetryPolicy"), checker);
     }
@@ -135,6 +136,20 @@ fn trust_domain(domain: &str, at: &Path<'_>, checker: &mut Checker) {
     let labels = domain.strip_suffix('.').unwrap_or(domain);
     if !labels.split('.').all(is_dns_label) {
         checker.error(at, format!("{} is not a trust domain, it must be a DNS name", quoted(domain)));
+    }
+}
+
+fn outbound_policy(policy: &OutboundTrafficPolicy, at: &Path<'_>, checker: &mut Checker) {
+    let Some(settings) = &policy.tls else { return };
+    let at = at.field("tls");
+    tls::client(settings, &at, checker);
+    if policy.mode != OutboundTrafficPolicyMode::AllowAnyDynamicDns {
+        checker.warning(&at, "has no effect, mode is not ALLOW_ANY_DYNAMIC_DNS");
+    }
+    let for_everybody = settings.credential_name.starts_with("configmap://");
+    if !settings.credential_name.is_empty() && !for_everybody {
+        let message = "is not handed out to sidecars: requests to unknown hosts go out in plaintext";
+        checker.warning(&at.field("credentialName"), message);
     }
 }
 

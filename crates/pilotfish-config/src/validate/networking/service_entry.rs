@@ -57,7 +57,7 @@ fn hosts(entry: &ServiceEntry, at: &Path<'_>, checker: &mut Checker) {
 
 fn addresses(entry: &ServiceEntry, at: &Path<'_>, checker: &mut Checker) {
     if entry.resolution == Resolution::DynamicDns && !entry.addresses.is_empty() {
-        checker.error(at, "must not be set for resolution DYNAMIC_DNS");
+        checker.warning(at, "are not needed for resolution DYNAMIC_DNS, Istio refuses the object");
     }
     let blocks = matches!(entry.resolution, Resolution::None | Resolution::Static);
     each(&entry.addresses, at, checker, |address, at, checker| {
@@ -81,8 +81,9 @@ fn ports(entry: &ServiceEntry, at: &Path<'_>, checker: &mut Checker) {
         }
         let named = matches!(protocol, Protocol::Http | Protocol::Http2 | Protocol::Grpc | Protocol::Tls);
         if entry.resolution == Resolution::DynamicDns && !named {
-            checker
-                .error(&at.field("protocol"), "must be HTTP, HTTP2, GRPC or TLS for resolution DYNAMIC_DNS");
+            let message = "is not HTTP, HTTP2, GRPC or TLS, as resolution DYNAMIC_DNS needs: connections are closed, \
+                           Istio refuses the object";
+            checker.warning(&at.field("protocol"), message);
         }
     });
     unique(&entry.ports, at, "name", checker, |port| Some(&port.name));

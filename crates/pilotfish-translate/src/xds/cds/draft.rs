@@ -1,10 +1,11 @@
 //! A cluster while it is built.
 
+use crate::envoy::DnsCache;
 use crate::envoy::header_case;
 use crate::envoy::metadata::{self, record, text};
 use pilotfish_model::{Port, Protocol, Service};
 use pilotfish_proto::envoy::config::cluster::v3::cluster::{
-    self, ClusterDiscoveryType, CommonLbConfig, DiscoveryType, EdsClusterConfig,
+    self, ClusterDiscoveryType, CommonLbConfig, DiscoveryType, EdsClusterConfig, LbPolicy,
 };
 use pilotfish_proto::envoy::config::cluster::v3::{Cluster, Filter};
 use pilotfish_proto::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
@@ -26,6 +27,10 @@ const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptio
 pub(super) struct Draft {
     pub(super) cluster: Cluster,
     pub(super) http: Option<HttpProtocolOptions>,
+    /// The DNS cache of a dynamic forward proxy; such a cluster has no discovery type.
+    dns_cache: Option<DnsCache>,
+    /// True if a dynamic forward proxy may use TLS without checking the host of the request.
+    pub(super) insecure: bool,
 }
 
 impl Draft {
@@ -38,7 +43,23 @@ impl Draft {
             common_lb_config: Some(CommonLbConfig::default()),
             ..Cluster::default()
         };
-        Self { cluster, http: None }
+        Self { cluster, ..Self::default() }
+    }
+
+    /// A dynamic forward proxy of that name.
+    pub(super) fn dynamic(name: String, cache: DnsCache) -> Self {
+        let cluster = Cluster {
+            alt_stat_name: super::names::stat_name(&name),
+            name,
+            lb_policy: LbPolicy::ClusterProvided as i32,
+            ..Cluster::default()
+        };
+        Self { cluster, dns_cache: Some(cache), ..Self::default() }
+    }
+
+    /// Returns true if the host of each request is looked up.
+    pub(super) fn is_dynamic(&self) -> bool {
+        self.dns_cache.is_some()
     }
 
     /// Returns the discovery type, if one is set.
@@ -143,6 +164,10 @@ impl Draft {
             http.upstream_protocol_options.get_or_insert(explicit(http1));
             self.cluster.typed_extension_protocol_options.insert(HTTP_OPTIONS.to_owned(), any(&http));
         }
+        if let Some(cache) = self.dns_cache {
+            self.cluster.cluster_discovery_type =
+                Some(ClusterDiscoveryType::ClusterType(cache.cluster_type(self.insecure)));
+        }
         self.cluster
     }
 }
@@ -189,7 +214,14 @@ pub(super) fn service_metadata(host: &str, name: &str, namespace: &str) -> Value
     record([("host", text(host)), ("name", text(name)), ("namespace", text(namespace))])
 }
 
-/// Returns the discovery type of a service's clusters for sidecars or routers.
+/// Returns true if a port of a service has a cluster that looks up the hosts of requests.
+pub(super) fn is_dynamic(service: &Service, port: &Port) -> bool {
+    let names_hosts =
+        matches!(port.protocol, Protocol::Http | Protocol::Http2 | Protocol::Grpc | Protocol::Tls);
+    service.resolution == pilotfish_model::Resolution::DynamicDns && names_hosts
+}
+
+/// Returns the discovery type of a service's clusters for sidecars or routers; `None` where they have none.
 pub(super) fn discovery(service: &Service, is_router: bool) -> Option<DiscoveryType> {
     use pilotfish_model::Resolution;
     Some(match service.resolution {

@@ -4,12 +4,15 @@ use super::connection_pool;
 use super::draft::Draft;
 use super::finish::finish;
 use super::names::stat_name;
+use super::tls::{self, Peer};
 use super::view::{InboundClusters, ProxyFacets};
 use crate::engine::{Cx, EncodedResource};
-use crate::envoy::{BLACK_HOLE, INBOUND_PASSTHROUGH, PASSTHROUGH, TrafficClass, duration};
+use crate::envoy::{
+    ALLOW_ANY_DYNAMIC_DNS, BLACK_HOLE, DnsCache, INBOUND_PASSTHROUGH, PASSTHROUGH, TrafficClass, duration,
+};
 use crate::proxy::{IpFamilies, ProxyKind};
 use pilotfish_config::mesh::MeshConfig;
-use pilotfish_config::networking::ConnectionPoolSettings;
+use pilotfish_config::networking::{ClientTlsMode, ConnectionPoolSettings};
 use pilotfish_model::Protocol;
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::cluster::v3::cluster::{DiscoveryType, LbPolicy};
@@ -32,9 +35,12 @@ pub(super) fn clusters(cx: &Cx<'_>, facets: &ProxyFacets) -> Vec<EncodedResource
         if facets.istio_filters {
             outbound.exchange_metadata();
         }
+        let unknown_hosts = facets.unknown_hosts.as_deref().map(|cache| dynamic(facets, &mesh, cache));
         let mut inbound = passthrough(facets, &mesh, INBOUND_PASSTHROUGH);
         inbound.cluster.upstream_bind_config = Some(own_sources(facets.families));
-        drafts.extend([(TrafficClass::Outbound, outbound), (TrafficClass::Inbound, inbound)]);
+        drafts.push((TrafficClass::Outbound, outbound));
+        drafts.extend(unknown_hosts.map(|draft| (TrafficClass::Outbound, draft)));
+        drafts.push((TrafficClass::Inbound, inbound));
     }
     let encode = |(context, mut draft): (TrafficClass, Draft)| {
         draft.cluster.connect_timeout = draft.cluster.connect_timeout.or(mesh.connect_timeout.map(duration));
@@ -53,16 +59,36 @@ fn passthrough(facets: &ProxyFacets, mesh: &MeshConfig, name: &str) -> Draft {
     draft.cluster.lb_policy = LbPolicy::ClusterProvided as i32;
     draft.cluster.alt_stat_name = stat_name(PASSTHROUGH);
     connection_pool::apply_to_streams(&mut draft, mesh, default_pool(mesh));
+    pass_on(&mut draft, facets);
+    draft
+}
+
+/// The cluster for requests to hosts that the proxy looks up.
+fn dynamic(facets: &ProxyFacets, mesh: &MeshConfig, cache: &DnsCache) -> Draft {
+    let mut draft = Draft::dynamic(ALLOW_ANY_DYNAMIC_DNS.to_owned(), cache.clone());
+    connection_pool::apply_to_streams(&mut draft, mesh, None);
+    pass_on(&mut draft, facets);
+    let tls = mesh.outbound_traffic_policy.tls.as_ref();
+    // Envoy wants TLS for any options, or an explicit permission.
+    draft.insecure = tls.is_none_or(|tls| tls.mode == ClientTlsMode::Disable);
+    tls::apply(&mut draft, facets, mesh, tls, &Peer::default());
+    if facets.istio_filters {
+        draft.exchange_metadata();
+    }
+    draft
+}
+
+/// Applies the HTTP settings of clusters that pass requests on.
+fn pass_on(draft: &mut Draft, facets: &ProxyFacets) {
     draft.set_protocol(Protocol::Unsupported, true, facets.preserve_case);
     let common = draft.http().common_http_protocol_options.get_or_insert_default();
     common.idle_timeout = Some(Duration { seconds: IDLE_SECONDS, nanos: 0 });
-    draft
 }
 
 /// The source address of connections to the proxy's own workload: by it they are not captured again.
 pub(super) fn own_source(view: &InboundClusters) -> BindConfig {
     let families = view.facets.proxy.families;
-    if view.both_redirected { own_sources(families) } else { first_source(families) }
+    if view.facets.proxy.both_redirected { own_sources(families) } else { first_source(families) }
 }
 
 fn first_source(families: IpFamilies) -> BindConfig {

@@ -90,4 +90,6 @@ fn service_keys(cx: &Cx<'_>, scope: &Scope, depends_on_client: bool) -> Vec<Reso
 }
 
 #[cfg(test)]
+mod dynamic_dns_tests;
+#[cfg(test)]
 mod tests;

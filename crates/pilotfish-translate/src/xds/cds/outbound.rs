@@ -9,7 +9,7 @@ use super::{connection_pool, load_balancer, outlier_detection, proxy_protocol};
 use crate::engine::{ByContent, Cx, EncodedResource, Query, Refusal, ResourceBatch, Shared};
 use crate::envoy::metadata::{config_path, flag, list, text};
 use crate::envoy::stat_name::Names;
-use crate::envoy::{duration, outbound_name, sni_name};
+use crate::envoy::{DnsCache, duration, outbound_name, sni_name};
 use crate::policy::destination_rule::{MergedDestinationRule, Policy, destination_rule_for};
 use crate::policy::peer_authentication::{MtlsMode, StatedMtlsOf};
 use crate::proxy::{IpFamilies, ProxyKind};
@@ -73,6 +73,9 @@ pub(crate) fn has_cluster(
     let Some(port) = service.port(PortId::tcp(port)) else { return false };
     if rule.is_some_and(|rule| rule.closed) {
         return false;
+    }
+    if draft::is_dynamic(service, port) {
+        return subset.is_empty();
     }
     let found = rule.and_then(|rule| rule.subset(subset));
     let Some(discovery) = draft::discovery(service, kind == ProxyKind::Router) else { return false };
@@ -266,7 +269,7 @@ impl<'a> ServiceClusterBuilder<'a> {
             // Envoy has the SNI of a connection in small letters.
             Mode::BySni => sni_name(port, subset, self.key.hostname.as_str()),
         };
-        let mut draft = Draft::new(name, self.kind(variant)?);
+        let mut draft = self.draft(name, variant)?;
         let mut provenance = self.provenance();
         provenance.extend(self.discover(&mut draft, variant)?);
         if variant.policy.tls.is_none() {
@@ -288,6 +291,17 @@ impl<'a> ServiceClusterBuilder<'a> {
         finish(self.cx, self.proxy, self.proxy.context(), cluster, &[], provenance)
     }
 
+    /// The draft of a cluster. Those that look up the hosts of requests have no subsets.
+    fn draft(&self, name: String, variant: &ClusterVariant<'_>) -> Option<Draft> {
+        if !draft::is_dynamic(self.service, variant.port) {
+            return Some(Draft::new(name, self.kind(variant)?));
+        }
+        let (families, both) = (self.proxy.families, self.proxy.both_redirected);
+        let cache = DnsCache::of_host(self.service.written_host(), families, both);
+        let is_default = variant.mode == Mode::Plain && variant.subset.is_none();
+        is_default.then(|| Draft::dynamic(name, cache))
+    }
+
     /// How endpoints are found. A subset whose rule has PASSTHROUGH never has any of its own.
     fn kind(&self, variant: &ClusterVariant<'_>) -> Option<DiscoveryType> {
         let kind = draft::discovery(self.service, self.proxy.kind == ProxyKind::Router)?;
@@ -301,6 +315,9 @@ impl<'a> ServiceClusterBuilder<'a> {
 
     /// What the cluster needs to find endpoints. `None` for a DNS cluster without any.
     fn discover(&self, draft: &mut Draft, variant: &ClusterVariant<'_>) -> Option<Vec<Origin>> {
+        if draft.is_dynamic() {
+            return Some(Vec::new());
+        }
         match draft.kind()? {
             DiscoveryType::StrictDns | DiscoveryType::LogicalDns => {
                 self.set_dns(draft);
@@ -379,13 +396,16 @@ impl<'a> ServiceClusterBuilder<'a> {
         connection_pool::apply_h2_upgrade(draft, &self.mesh, port, policy.connection_pool);
         connection_pool::apply(draft, &self.mesh, policy.connection_pool, policy.retry_budget);
         outlier_detection::apply(draft, policy.outlier_detection);
-        load_balancer::apply(draft, &self.mesh, self.service, policy.load_balancer);
+        if !draft.is_dynamic() {
+            load_balancer::apply(draft, &self.mesh, self.service, policy.load_balancer);
+        }
         if variant.mode == Mode::BySni {
             return;
         }
+        let own_name = || sni_name(port.number, variant.subset_name(), self.service.written_host());
         let peer = Peer {
             accounts: &self.accounts,
-            sni: sni_name(port.number, variant.subset_name(), self.service.written_host()),
+            sni: if draft.is_dynamic() { String::new() } else { own_name() },
             auto_mtls: self.auto_mtls(variant),
             accounts_for_tls: self.service.names_for_tls,
             rule_selects: self.rule.is_some_and(|rule| rule.selector.is_some()),
@@ -427,9 +447,11 @@ impl<'a> ServiceClusterBuilder<'a> {
     /// Metadata, and what else telemetry and sessions need.
     fn describe(&self, draft: &mut Draft, variant: &ClusterVariant<'_>) {
         let service = self.service;
-        let described =
-            draft::service_metadata(service.written_host(), &service.name, service.namespace.as_str());
-        draft.set_istio("services", list(vec![described]));
+        if !draft.is_dynamic() {
+            let described =
+                draft::service_metadata(service.written_host(), &service.name, service.namespace.as_str());
+            draft.set_istio("services", list(vec![described]));
+        }
         if let Some(rule) = self.rule {
             let key = ObjectKey::new(Kind::DestinationRule, rule.namespace.clone(), rule.name.clone());
             draft.set_istio("config", text(&config_path(&key)));
@@ -449,7 +471,7 @@ impl<'a> ServiceClusterBuilder<'a> {
             draft.set_istio("external", flag(true));
         }
         let has_label = |label: &&str| service.labels.get(label).is_some_and(|name| !name.is_empty());
-        if PERSISTENT_SESSION.iter().any(has_label) {
+        if !draft.is_dynamic() && PERSISTENT_SESSION.iter().any(has_label) {
             draft.common_lb().override_host_status = Some(session_statuses());
         }
     }

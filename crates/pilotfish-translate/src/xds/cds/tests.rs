@@ -152,7 +152,6 @@ fn the_kind_follows_resolution_and_rule() {
         (Resolution::DNSRoundRobin, vec![DiscoveryType::LogicalDns]),
         (Resolution::Passthrough, vec![DiscoveryType::OriginalDst]),
         (Resolution::Alias, vec![]),
-        (Resolution::DynamicDns, vec![]),
     ] {
         assert_eq!(kinds(resolution), want, "{resolution:?}");
     }

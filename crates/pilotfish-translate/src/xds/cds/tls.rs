@@ -35,6 +35,7 @@ pub(super) const RAW_BUFFER: &str = "envoy.transport_sockets.raw_buffer";
 const CA_SUFFIX: &str = "-cacert";
 
 /// What is known of the other side of a cluster.
+#[derive(Default)]
 pub(super) struct Peer<'a> {
     /// Identities of its endpoints.
     pub(super) accounts: &'a [String],
@@ -121,6 +122,9 @@ fn with_certificates(own: &Certificates, names: &[String], sni: &str) -> ClientT
 
 /// Mutual TLS of the mesh.
 fn istio_mutual(draft: &mut Draft, names: &[String], sni: &str) -> UpstreamTlsContext {
+    if draft.is_dynamic() {
+        name_host(draft, sni.is_empty(), true);
+    }
     let mut alpn = vec!["istio-peer-exchange".to_owned(), "istio".to_owned()];
     if draft.is_http2() {
         alpn.push("h2".to_owned());
@@ -189,14 +193,24 @@ fn origination(
 }
 
 /// Without an SNI, the host of each request is it; without names to check either, the certificate must have
-/// that host.
+/// that host. Where hosts are looked up, it must have that host in any case.
 fn check_host(draft: &mut Draft, settings: &ClientTlsSettings) {
-    if !settings.sni.is_empty() {
+    let verify = settings.insecure_skip_verify != Some(true);
+    if draft.is_dynamic() {
+        name_host(draft, settings.sni.is_empty(), verify);
+    } else if settings.sni.is_empty() {
+        name_host(draft, true, verify && settings.subject_alt_names.is_empty());
+    }
+}
+
+/// Takes the SNI, and the name that the certificate must have, from the host of each request.
+fn name_host(draft: &mut Draft, sni: bool, verify: bool) {
+    draft.insecure |= draft.is_dynamic() && !(sni && verify);
+    if !sni && !verify {
         return;
     }
-    let verify = settings.insecure_skip_verify != Some(true) && settings.subject_alt_names.is_empty();
     let options = draft.http().upstream_http_protocol_options.get_or_insert_default();
-    options.auto_sni = true;
+    options.auto_sni |= sni;
     options.auto_san_validation |= verify;
 }
 

@@ -2,14 +2,14 @@
 
 use super::sni_dnat;
 use crate::engine::{ByContent, Cx, Query};
-use crate::envoy::TrafficClass;
+use crate::envoy::{DnsCache, TrafficClass};
 use crate::envoy_filter::{Patches, Subject};
 use crate::policy::destination_rule;
 use crate::proxy::locality::ProxyLocality;
 use crate::proxy::targets::{Target, TargetsOf};
 use crate::proxy::workload::Identity;
 use crate::proxy::{InterceptionMode, IpFamilies, Proxy, ProxyKind, proxy_config};
-use crate::scope::{Scope, ServicesOf};
+use crate::scope::{Scope, ServicesOf, cache_of_unknown_hosts};
 use crate::xds::eds::ClientLocality;
 use pilotfish_config::networking::IstioIngressListener;
 use pilotfish_model::{Labels, Resolution, Service};
@@ -33,8 +33,6 @@ pub(crate) enum ClusterView {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct InboundClusters {
     pub facets: Arc<ClusterFacets>,
-    /// True if redirected connections of both IP families reach the proxy.
-    pub both_redirected: bool,
     /// The ports of the proxy's own workload.
     pub targets: Arc<[Target]>,
     /// The proxy's own address, where a Sidecar sends inbound traffic to it; else empty.
@@ -76,6 +74,10 @@ pub(crate) struct ProxyFacets {
     pub kind: ProxyKind,
     /// The IP families of its addresses.
     pub families: IpFamilies,
+    /// True if redirected connections of both IP families reach it.
+    pub both_redirected: bool,
+    /// The DNS cache for hosts without a service, if the proxy looks them up.
+    pub unknown_hosts: Option<Arc<DnsCache>>,
     /// True if the proxy has the filters of Istio's Envoy build.
     pub istio_filters: bool,
     /// True if an agent provides workload certificates.
@@ -126,7 +128,7 @@ impl ClusterView {
             let least_request = !proxy.refuses_least_request;
             return vec![Self::Grpc(Arc::new(GrpcClusters { scope, labels, least_request }))];
         }
-        let facets = Arc::new(ClusterFacets { proxy: Arc::new(ProxyFacets::of(cx, proxy)), scope });
+        let facets = Arc::new(ClusterFacets { proxy: Arc::new(ProxyFacets::of(cx, &scope, proxy)), scope });
         let inbound = InboundClusters::of(cx, proxy, &facets).map(|view| Self::Inbound(Arc::new(view)));
         let client = (*cx.get(&AnyClientService(facets.scope.clone()))).then(|| {
             let inline = *cx.get(&AnyInline);
@@ -142,10 +144,12 @@ impl ClusterView {
 }
 
 impl ProxyFacets {
-    fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+    fn of(cx: &Cx<'_>, scope: &Scope, proxy: &Proxy) -> Self {
         Self {
             kind: proxy.kind,
             families: IpFamilies::of(proxy),
+            both_redirected: IpFamilies::both_redirected(proxy),
+            unknown_hosts: cache_of_unknown_hosts(cx, scope, proxy),
             istio_filters: proxy.istio_filters,
             agent: proxy.agent,
             by_sni: sni_dnat::is_used_by(cx, proxy),
@@ -171,7 +175,6 @@ impl InboundClusters {
         }
         Some(Self {
             facets: facets.clone(),
-            both_redirected: IpFamilies::both_redirected(proxy),
             targets: Arc::clone(&*cx.get(&TargetsOf(Identity::of(proxy)))),
             address: own_address(proxy, ingress),
         })

@@ -5,7 +5,7 @@ use super::connection_settings;
 use super::tcp_proxy::written_duration;
 use super::view::ListenerBase;
 use crate::engine::Cx;
-use crate::envoy::{TrafficClass, filters, header_case};
+use crate::envoy::{DnsCache, TrafficClass, filters, header_case};
 use crate::proxy::proxy_config::EffectiveProxyConfig;
 use pilotfish_config::mesh::{
     ForwardClientCertDetails as Forward, MetadataExchangeMode, NormalizationType, ProxyConfig, ProxyHeaders,
@@ -43,6 +43,8 @@ pub(crate) struct Manager<'a> {
     pub(crate) http1: Option<Http1ProtocolOptions>,
     /// The port of the listener; to a workload, the workload's port.
     pub(crate) port: u32,
+    /// The DNS cache of the listener's service, if its hosts are looked up.
+    pub(crate) hosts: Option<DnsCache>,
     /// What policies put in.
     pub(crate) policies: &'a super::policies::Policies,
 }
@@ -134,6 +136,8 @@ impl Manager<'_> {
         }
         list.extend([filters::fault(), filters::cors()]);
         list.extend(self.policies.http_metrics());
+        list.extend(self.hosts.iter().map(DnsCache::http_filter));
+        list.extend(self.base.unknown_hosts.iter().map(|cache| cache.http_filter()));
         let quiet = headers
             .and_then(|headers| headers.envoy_debug_headers.as_ref())
             .is_some_and(|header| header.disabled == Some(true));

@@ -33,6 +33,7 @@ pub(super) fn listener(cx: &Cx<'_>, view: &OutboundView) -> Option<EncodedResour
         protocol: Protocol::HttpProxy,
         http1: Some(Http1ProtocolOptions { allow_absolute_url: Some(true), ..Default::default() }),
         port,
+        hosts: None,
         policies: &policies,
     };
     let more = loopbacks

@@ -107,4 +107,6 @@ fn own_listeners(cx: &Cx<'_>, view: &OutboundView) -> Vec<EncodedResource> {
 #[cfg(test)]
 mod dubbo_tests;
 #[cfg(test)]
+mod dynamic_dns_tests;
+#[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! What the listeners of a sidecar depend on.
 
 use crate::engine::{Cx, Query};
+use crate::envoy::DnsCache;
 use crate::policy::attachment::Policy;
 use crate::policy::destination_rule;
 use crate::policy::selectors::Selectors;
@@ -9,7 +10,7 @@ use crate::proxy::targets::{Target, TargetsOf};
 use crate::proxy::workload::{self, Identity};
 use crate::proxy::{InterceptionMode, IpFamilies, Proxy, ProxyKind, WasmSupport, proxy_config};
 use crate::routing::SourceLabels;
-use crate::scope::Scope;
+use crate::scope::{Scope, cache_of_unknown_hosts};
 use crate::services::service_address::AddressView;
 use pilotfish_config::extensions::WasmPlugin;
 use pilotfish_config::mesh::{ExtensionProvider, ServiceAttributeEnrichment};
@@ -28,6 +29,8 @@ pub(crate) struct ListenerBase {
     pub families: IpFamilies,
     /// Whether redirected connections of both families reach it.
     pub both_redirected: bool,
+    /// The DNS cache for hosts without a service, if the proxy looks them up.
+    pub unknown_hosts: Option<Arc<DnsCache>>,
     /// How traffic reaches it.
     pub interception: InterceptionMode,
     /// Whether it has the filters that only Istio's build of Envoy has.
@@ -100,8 +103,12 @@ impl ListenerBase {
         let labels = workload::labels_of(cx, proxy);
         // Nothing is captured for a router, and its certificates are those of its servers.
         let is_router = side == Side::Gateway;
+        let scope = Scope::of(cx, proxy);
+        let unknown_hosts =
+            if side == Side::Client { cache_of_unknown_hosts(cx, &scope, proxy) } else { None };
         Self {
-            scope: Scope::of(cx, proxy),
+            scope,
+            unknown_hosts,
             families: IpFamilies::of(proxy),
             both_redirected: IpFamilies::both_redirected(proxy),
             interception: if is_router { InterceptionMode::default() } else { proxy.interception },

@@ -35,6 +35,7 @@ mod sidecar;
 mod view;
 
 pub(crate) use budget::{MAX_ROUTE_BYTES, MAX_ROUTES, MAX_VIRTUAL_HOSTS};
+pub(crate) use catch_all::of_unknown_addresses;
 pub(crate) use matches::takes_every_request;
 pub(crate) use view::RouteView;
 
@@ -77,10 +78,18 @@ pub(crate) fn empty(name: &Arc<str>) -> EncodedResource {
 /// The largest body of a direct response, in bytes.
 const MAX_DIRECT_RESPONSE_BODY: u32 = 1 << 20;
 
+/// Adds the settings that every route configuration has.
+fn with_common_settings(config: RouteConfiguration) -> RouteConfiguration {
+    RouteConfiguration {
+        validate_clusters: Some(false),
+        max_direct_response_body_size_bytes: Some(MAX_DIRECT_RESPONSE_BODY),
+        ..config
+    }
+}
+
 /// Adds the settings of every route configuration, and encodes it with its virtual hosts.
-fn finish(mut config: RouteConfiguration, hosts: &[Host], provenance: Vec<Origin>) -> EncodedResource {
-    config.validate_clusters = Some(false);
-    config.max_direct_response_body_size_bytes = Some(MAX_DIRECT_RESPONSE_BODY);
+fn finish(config: RouteConfiguration, hosts: &[Host], provenance: Vec<Origin>) -> EncodedResource {
+    let config = with_common_settings(config);
     let encoded = encode::encode(&config, hosts);
     EncodedResource::of_encoded::<RouteConfiguration>(config.name.as_str(), encoded, provenance)
 }

@@ -50,6 +50,7 @@ fn filters(
         port,
         protocol,
         http1: None,
+        hosts: None,
         policies: &builder.policies,
     };
     let mut filters = builder.policies.before_http(port);

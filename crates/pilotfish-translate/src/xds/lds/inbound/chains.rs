@@ -60,6 +60,7 @@ fn http(builder: &Builder<'_>, inbound_port: &InboundPort) -> Vec<Filter> {
         protocol: inbound_port.protocol,
         http1: None,
         port: inbound_port.port,
+        hosts: None,
         policies: &builder.policies,
     };
     let before = builder.policies.before_http(inbound_port.port);

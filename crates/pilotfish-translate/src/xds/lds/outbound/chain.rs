@@ -23,6 +23,8 @@ pub(super) struct Chain {
     /// Matched server names; empty for all.
     pub(super) server_names: Vec<String>,
     pub(super) filters: Vec<Filter>,
+    /// True if a filter looks up the SNI.
+    pub(super) looks_up_sni: bool,
     /// Destinations of Dubbo calls by interface. If not empty, a Dubbo proxy follows the filters.
     pub(super) calls: Vec<Call>,
     /// The VirtualService that it comes from.
@@ -41,9 +43,9 @@ impl Chain {
         (self.http, set(&self.server_names), set(&self.ranges))
     }
 
-    /// Returns true if the chain matches SNI, which needs the TLS inspector.
+    /// Returns true if the chain matches or looks up the SNI, which needs the TLS inspector.
     pub(super) fn needs_sni(&self) -> bool {
-        !self.server_names.is_empty()
+        !self.server_names.is_empty() || self.looks_up_sni
     }
 
     /// Converts the chain to its Envoy message. `unknown` is the cluster for Dubbo calls of unknown

@@ -19,12 +19,12 @@ use super::connection_manager::{Manager, by_name};
 use super::policies::{Policies, PoliciesOf};
 use super::view::OutboundView;
 use crate::engine::{Cx, EncodedResource, Query, Shared};
-use crate::envoy::{BLACK_HOLE, PASSTHROUGH, TrafficClass};
+use crate::envoy::{BLACK_HOLE, DnsCache, PASSTHROUGH, TrafficClass};
 use crate::scope::{EgressOf, EgressPolicy, OutboundPolicyOf, Scope};
 use binding::{ListenerBinding, ListenerBindingsOf, ListenerBindingsOn};
 use chain::Chain;
 use listener_draft::{ListenerDraft, ListenerDrafts};
-use pilotfish_model::{Protocol, Resolution};
+use pilotfish_model::{Protocol, Resolution, Service};
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -181,6 +181,13 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Returns the DNS cache of a service whose hosts the proxy looks up.
+    fn cache_of(&self, service: &Service) -> Option<DnsCache> {
+        let base = &self.view.base;
+        let cache = || DnsCache::of_host(service.written_host(), base.families, base.both_redirected);
+        (service.resolution == Resolution::DynamicDns).then(cache)
+    }
+
     /// Returns the filter chain for HTTP. On the wildcard address, and without a declared protocol, it
     /// matches HTTP alone.
     fn http(&self, binding: &ListenerBinding, wildcard: bool, sniffed: bool) -> Chain {
@@ -197,6 +204,7 @@ impl<'a> Builder<'a> {
             protocol: binding.port.protocol,
             http1: None,
             port: binding.port.number,
+            hosts: self.cache_of(&binding.service),
             policies: &self.policies,
         };
         let before = self.policies.before_http(binding.port.number).into_iter();
@@ -211,7 +219,7 @@ impl<'a> Builder<'a> {
 /// Returns the cluster for traffic to hosts without a service.
 pub(super) fn unknown_destination(cx: &Cx<'_>, view: &OutboundView) -> String {
     match &*cx.get(&OutboundPolicyOf(view.base.scope.clone())) {
-        EgressPolicy::AllowAny => PASSTHROUGH.to_owned(),
+        EgressPolicy::AllowAny | EgressPolicy::AllowAnyDynamicDns => PASSTHROUGH.to_owned(),
         EgressPolicy::RegistryOnly => BLACK_HOLE.to_owned(),
         EgressPolicy::Proxy(proxy) => proxy.cluster(cx, &view.base.scope),
     }

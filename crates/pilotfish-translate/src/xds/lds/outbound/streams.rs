@@ -12,7 +12,7 @@ use crate::services::short_name;
 use crate::xds::lds::stream_route::StreamRoutes;
 use crate::xds::lds::tcp_proxy::{Stream, TcpDestination};
 use pilotfish_config::networking::{RouteDestination, TlsMatchAttributes};
-use pilotfish_model::{DubboInterface, Service};
+use pilotfish_model::{DubboInterface, Resolution, Service};
 use pilotfish_proto::envoy::config::core::v3::Metadata;
 use pilotfish_proto::envoy::config::listener::v3::Filter;
 use std::collections::BTreeSet;
@@ -144,9 +144,10 @@ fn config_of(rule: &VirtualServiceIr) -> Option<Metadata> {
     metadata::of_config(&rule.config_key())
 }
 
-/// Returns true if only the SNI distinguishes the service from others at the same address.
+/// Returns true if only the SNI distinguishes the service from others at the same address, or if it is looked
+/// up.
 fn needs_name(builder: &Builder<'_>, binding: &ListenerBinding) -> bool {
-    if !binding.ranges.is_empty() {
+    if !binding.ranges.is_empty() || binding.service.resolution == Resolution::DynamicDns {
         return true;
     }
     let wildcard = builder.view.base.families.wildcards().first().copied().unwrap_or_default();
@@ -189,9 +190,11 @@ fn default(builder: &Builder<'_>, binding: &ListenerBinding) -> Chain {
         subset: "",
         access_log: &builder.policies.logs.tcp,
     };
+    let lookup = builder.cache_of(service).map(|cache| cache.sni_filter(port));
     Chain {
         ranges: binding.ranges.clone(),
-        filters: with_policies(builder, binding, stream.filters()),
+        looks_up_sni: lookup.is_some(),
+        filters: with_policies(builder, binding, lookup.into_iter().chain(stream.filters()).collect()),
         provenance: rule.iter().flat_map(|rule| rule.provenance.iter().cloned()).collect(),
         ..Chain::default()
     }
