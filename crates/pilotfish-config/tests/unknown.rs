@@ -8,6 +8,11 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "unknown/access.rs"]
+mod access;
+#[path = "unknown/properties.rs"]
+mod properties;
+
 use pilotfish_config::{
     Limits, MeshFile, ReadFile, UNKNOWN_RULES, UnknownRule, read, read_mesh_file, spec_json,
 };
@@ -100,22 +105,39 @@ const EXAMPLES: &[Example] = &[
     Example { says: "it is ignored: it restricts no client", kind: "Gateway",
         unknown: "{servers: [{port: {number: 443, name: https, protocol: HTTPS}, hosts: [a.example], tls: {mode: MUTUAL, credentialName: c, ecdhCurves: [P-256], alpnProtocols: [h2]}}]}",
         has: &[r#""credentialName":"c""#], has_not: &[] },
+    Example { says: "it is ignored: it restricts no client", kind: "Sidecar",
+        unknown: "{ingress: [{port: {number: 443, protocol: HTTPS}, tls: {mode: MUTUAL, serverCertificate: a, privateKey: b, caCertificates: c, \
+            ecdhCurves: [P-256], alpnProtocols: [h2]}}]}",
+        has: &[r#""mode":"MUTUAL""#, r#""caCertificates":"c""#], has_not: &["verifyCertificateHash"] },
     Example { says: "the server refuses connections", kind: "Gateway",
         unknown: "{servers: [{port: {number: 443, name: https, protocol: HTTPS}, hosts: [a.example], tls: {mode: FUTURE, credentialName: c}}]}",
         has: &["a.example"], has_not: &["credentialName"] },
     Example { says: "TLS 1.3 is required", kind: "Gateway",
         unknown: "{servers: [{port: {number: 443, name: https, protocol: HTTPS}, hosts: [a.example], tls: {mode: SIMPLE, credentialName: c, minProtocolVersion: TLSV1_4}}]}",
         has: &[r#""minProtocolVersion":"TLSV1_3""#, "credentialName"], has_not: &[] },
-    Example { says: "TLS 1.3 is required by the mesh", kind: "MeshConfig",
+    Example { says: "TLS 1.3 is required", kind: "Sidecar",
+        unknown: "{ingress: [{port: {number: 443, protocol: HTTPS}, tls: {mode: SIMPLE, serverCertificate: a, privateKey: b, minProtocolVersion: TLSV1_4}}]}",
+        has: &[r#""minProtocolVersion":"TLSV1_3""#, r#""serverCertificate":"a""#], has_not: &[] },
+    Example { says: "TLS 1.3 is required", kind: "MeshConfig",
+        unknown: "{meshMTLS: {minProtocolVersion: TLSV1_4}}",
+        has: &[r#""minProtocolVersion":"TLSV1_3""#], has_not: &["tlsDefaults"] },
+    Example { says: "TLS 1.3 is required", kind: "MeshConfig",
         unknown: "{tlsDefaults: {minProtocolVersion: TLSV1_4}}",
         has: &[r#""minProtocolVersion":"TLSV1_3""#], has_not: &[] },
     Example { says: "a server that checks certificates of clients refuses connections", kind: "Gateway",
         unknown: "{servers: [{port: {number: 443, name: https, protocol: HTTPS}, hosts: [a.example], tls: {mode: MUTUAL, credentialName: c, verifyFuture: 7}}, \
             {port: {number: 444, name: other, protocol: HTTPS}, hosts: [b.example], tls: {mode: SIMPLE, credentialName: d, future: 7}}]}",
         has: &["a.example", r#""credentialName":"d""#], has_not: &[r#""credentialName":"c""#] },
+    Example { says: "of an unknown protocol, a server that checks certificates of clients refuses connections", kind: "Gateway",
+        unknown: "{servers: [{port: {number: 443, name: https, protocol: FUTURE}, hosts: [a.example], tls: {mode: MUTUAL, credentialName: c}}, \
+            {port: {number: 444, name: other, protocol: FUTURE}, hosts: [b.example], tls: {mode: SIMPLE, credentialName: d}}]}",
+        has: &["a.example", r#""protocol":"TLS""#], has_not: &["credentialName", "b.example"] },
     Example { says: "the listener refuses connections", kind: "Sidecar",
         unknown: "{ingress: [{port: {number: 443, protocol: HTTPS}, tls: {mode: FUTURE, serverCertificate: a, privateKey: b, caCertificates: c}}]}",
         has: &[r#""mode":"MUTUAL""#, "verifyCertificateHash"], has_not: &[] },
+    Example { says: "the listener refuses connections", kind: "Sidecar",
+        unknown: "{ingress: [{port: {number: 443, protocol: HTTPS}, tls: {mode: FUTURE, serverCertificate: a, privateKey: b}}]}",
+        has: &[r#""mode":"MUTUAL""#, "verifyCertificateHash", r#""caCertificates":"a""#], has_not: &[] },
     Example { says: "a listener that checks certificates of clients refuses connections", kind: "Sidecar",
         unknown: "{ingress: [{port: {number: 443, protocol: HTTPS}, tls: {mode: OPTIONAL_MUTUAL, serverCertificate: a, privateKey: b, caCertificates: c, future: 7}}]}",
         has: &[r#""mode":"MUTUAL""#, "verifyCertificateHash"], has_not: &[] },
@@ -138,16 +160,63 @@ const EXAMPLES: &[Example] = &[
         unknown: "{gatewayClassName: istio, tls: {frontend: {default: {validation: {caCertificateRefs: [{kind: ConfigMap, name: c}], future: 7}}}}, \
             listeners: [{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: t}]}}]}",
         has: &[r#""name":"unknown""#, r#""name":"t""#], has_not: &[r#""name":"c""#] },
-    Example { says: "listeners that check clients by it are not served by port", kind: "KubernetesGateway",
+    Example { says: "listeners that check clients by it are not served", kind: "KubernetesGateway",
         unknown: "{gatewayClassName: istio, tls: {frontend: {perPort: [{port: 443, tls: {validation: {caCertificateRefs: [{kind: ConfigMap, name: c}], future: 7}}}]}}, \
             listeners: [{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: t}]}}]}",
         has: &[r#""name":"unknown""#, r#""name":"t""#], has_not: &[r#""name":"c""#] },
+    Example { says: "listeners that check clients by it are not served", kind: "KubernetesGateway",
+        unknown: "{gatewayClassName: istio, listeners: [{name: a, port: 443, protocol: HTTPS, \
+            tls: {certificateRefs: [{name: t}], frontendValidation: {caCertificateRefs: [{kind: ConfigMap, name: c}], future: 7}}}]}",
+        has: &[r#""name":"unknown""#, r#""name":"t""#], has_not: &[r#""name":"c""#] },
+    Example { says: "beside a validation of clients, listeners that it is for are not served", kind: "KubernetesGateway",
+        unknown: "{gatewayClassName: istio, tls: {frontend: {default: {requiredSpiffe: x, validation: {caCertificateRefs: [{kind: ConfigMap, name: c}]}}, \
+            perPort: [{port: 444, tls: {validation: {caCertificateRefs: [{kind: ConfigMap, name: d}]}}}]}}, \
+            listeners: [{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: t}]}}]}",
+        has: &[r#""name":"unknown""#, r#""name":"t""#, r#""name":"d""#], has_not: &[r#""name":"c""#] },
+    Example { says: "beside a validation of clients, listeners that it is for are not served", kind: "KubernetesGateway",
+        unknown: "{gatewayClassName: istio, tls: {frontend: {default: {validation: {caCertificateRefs: [{kind: ConfigMap, name: c}]}}, \
+            perPort: [{port: 444, tls: {validaton: {caCertificateRefs: [{kind: ConfigMap, name: d}]}}}]}}, \
+            listeners: [{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: t}]}}]}",
+        has: &[r#""name":"unknown""#, r#""name":"t""#, r#""name":"c""#, r#""port":444"#], has_not: &[r#""name":"d""#] },
+    Example { says: "it is ignored: it restricts no client", kind: "KubernetesGateway",
+        unknown: "{gatewayClassName: istio, tls: {backend: {future: 7}, frontend: {default: {future: 7, validation: null}, \
+            perPort: [{port: 444, tls: {future: {a: 1}}}]}}, listeners: [{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: t}]}}]}",
+        has: &[r#""name":"t""#], has_not: &["unknown"] },
+    Example { says: "beside a validation of clients, listeners that terminate TLS are not served", kind: "KubernetesGateway",
+        unknown: "{gatewayClassName: istio, tls: {frontend: {perHost: [{validation: {}}], default: {validation: {caCertificateRefs: [{kind: ConfigMap, name: c}]}}, \
+            perPort: [{port: 444, tls: {}}]}}, listeners: [{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: t}]}}]}",
+        has: &[r#""name":"unknown""#, r#""name":"t""#], has_not: &[r#""name":"c""#, "444"] },
+    Example { says: "a listener that checks certificates of clients is not served", kind: "KubernetesGateway",
+        unknown: "{gatewayClassName: istio, tls: {frontend: {default: {validation: {caCertificateRefs: [{kind: ConfigMap, name: c}]}}}}, \
+            listeners: [{name: a, port: 443, protocol: HTTPS, tls: {clientPolicy: 7, certificateRefs: [{name: t}]}}, \
+                {name: b, port: 443, protocol: TLS, tls: {mode: Passthrough, future: 7}}]}",
+        has: &[r#""name":"unknown""#, r#""name":"c""#, r#""mode":"Passthrough""#], has_not: &[r#""name":"t""#] },
+    Example { says: "a listener that checks certificates of clients is not served", kind: "KubernetesGateway",
+        unknown: "{gatewayClassName: istio, listeners: [{name: a, port: 443, protocol: HTTPS, tls: {future: 7, certificateRefs: [{name: t}], \
+                options: {gateway.istio.io/tls-terminate-mode: MUTUAL}}}, \
+            {name: b, port: 443, protocol: HTTPS, hostname: b.example, tls: {future: 7, certificateRefs: [{name: u}]}}]}",
+        has: &[r#""name":"unknown""#, r#""name":"u""#], has_not: &[r#""name":"t""#] },
     Example { says: "the listener accepts no routes", kind: "KubernetesGateway",
         unknown: "{gatewayClassName: istio, listeners: [{name: a, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: Future}}}]}",
         has: &[r#""from":"None""#], has_not: &[] },
     Example { says: "the item grants nothing", kind: "ReferenceGrant",
         unknown: "{from: [{group: '', kind: A, namespace: n, labels: 7}, {group: '', kind: B, namespace: n}], to: [{group: '', kind: Secret}]}",
         has: &[r#""kind":"B""#], has_not: &[r#""kind":"A""#] },
+    Example { says: "the listener accepts no routes", kind: "KubernetesGateway",
+        unknown: "{gatewayClassName: istio, listeners: [{name: a, port: 80, protocol: HTTP, allowedRoutes: {future: 7, namespaces: {from: All}}}]}",
+        has: &[r#""from":"None""#], has_not: &["All"] },
+    Example { says: "the item grants nothing", kind: "ReferenceGrant",
+        unknown: "{from: [{group: '', kind: A, namespace: n}], to: [{group: '', kind: Secret, labels: 7}, {group: '', kind: Service}]}",
+        has: &[r#""kind":"Service""#], has_not: &["Secret"] },
+    Example { says: "requests of the rule, or for the backend, get 500", kind: "HTTPRoute",
+        unknown: "{rules: [{backendRefs: [{name: b, port: 80, filters: [{type: Future, future: {}}]}]}]}",
+        has: &[r#""type":"ExtensionRef""#], has_not: &[] },
+    Example { says: "requests of the rule, or for the backend, get 500", kind: "GRPCRoute",
+        unknown: "{rules: [{filters: [{type: Future}], backendRefs: [{name: b, port: 80, filters: [{type: Other}]}]}]}",
+        has: &[r#""kind":"Future""#, r#""kind":"Other""#], has_not: &[] },
+    Example { says: "the match is left out", kind: "GRPCRoute",
+        unknown: "{rules: [{matches: [{method: {type: Glob, service: a}}, {method: {service: b}}], backendRefs: [{name: b, port: 80}]}]}",
+        has: &[r#""service":"b""#], has_not: &[r#""service":"a""#] },
     Example { says: "requests of the rule, or for the backend, get 500", kind: "HTTPRoute",
         unknown: "{rules: [{filters: [{type: Future, future: {}}], backendRefs: [{name: b, port: 80}]}]}",
         has: &[r#""type":"ExtensionRef""#], has_not: &[] },
@@ -187,6 +256,9 @@ const EXAMPLES: &[Example] = &[
     Example { says: "the port is left out", kind: "Service",
         unknown: "{ports: [{name: a, port: 80, protocol: QUIC}, {name: b, port: 81}]}",
         has: &[r#""name":"b""#], has_not: &[r#""name":"a""#] },
+    Example { says: "the port is left out", kind: "EndpointSlice",
+        unknown: "addressType: IPv4\nendpoints: []\nports: [{name: a, port: 80, protocol: QUIC}, {name: b, port: 81}]",
+        has: &[r#""name":"b""#], has_not: &[r#""name":"a""#] },
     Example { says: "the slice is invalid", kind: "EndpointSlice",
         unknown: "addressType: IPv8\nendpoints: []", has: &["refused"], has_not: &["endpoints"] },
 ];
@@ -204,7 +276,6 @@ fn each_row_has_its_consequence() {
         let file = read_one(kind, unknown);
         let reported = file.objects.iter().flat_map(|object| &object.warnings);
         let reported = reported.chain(file.rejected.iter().flat_map(|rejected| &rejected.problems));
-        let says = says.trim_end_matches(" by the mesh").trim_end_matches(" by port");
         let told = |problem: &pilotfish_config::Problem| {
             problem.to_string().contains("unknown to this version: ")
                 && problem.message.contains(says)
@@ -214,20 +285,39 @@ fn each_row_has_its_consequence() {
     }
 }
 
+/// Pattern of paths as a regular expression for the path of something unknown in the structure.
+fn expression(pattern: &str) -> regex::Regex {
+    let escaped = regex::escape(pattern).replace(r"\[\*\]", r"\[[^\]]*\]").replace(r"\.\*\*", r"(\..*)?");
+    regex::Regex::new(&format!(r"^{escaped}($|[.\[])")).unwrap()
+}
+
+/// Each kind of each row has an example for each pattern, by what is reported of the example.
 #[test]
 fn each_row_has_an_example() {
-    for (index, rule) in UNKNOWN_RULES.iter().enumerate() {
-        let has_example = EXAMPLES.iter().any(|example| {
-            rule.says.starts_with(
-                example
-                    .says
-                    .trim_end_matches(" by the mesh")
-                    .trim_end_matches(" by port")
-                    .trim_end_matches(" by port"),
-            )
-        });
-        assert!(has_example, "row {index} has no example: {}", rule.says);
+    let mut missing: Vec<(usize, pilotfish_model::Kind, &str)> = Vec::new();
+    for (row, rule) in UNKNOWN_RULES.iter().enumerate() {
+        missing.extend(rule.kinds.iter().flat_map(|kind| rule.at.iter().map(move |at| (row, *kind, *at))));
     }
+    let all = missing.len();
+    for Example { kind, unknown, .. } in EXAMPLES {
+        let file = read_one(kind, unknown);
+        let of_objects = file.objects.iter().map(|read| (read.object.key().kind, &read.warnings));
+        let of_rejected =
+            file.rejected.iter().filter_map(|read| Some((read.key.as_ref()?.kind, &read.problems)));
+        for (kind, problem) in
+            of_objects.chain(of_rejected).flat_map(|(kind, all)| all.iter().map(move |one| (kind, one)))
+        {
+            missing.retain(|(row, of, at)| {
+                let is_of = problem.message.ends_with(UNKNOWN_RULES[*row].says) && *of == kind;
+                !(is_of && expression(at).is_match(&problem.path.to_string()))
+            });
+        }
+    }
+    let missing: Vec<String> = missing
+        .iter()
+        .map(|(row, kind, at)| format!("row {row}, {kind} {at}: {}", UNKNOWN_RULES[*row].says))
+        .collect();
+    assert!(all > UNKNOWN_RULES.len() && missing.is_empty(), "without an example:\n{}", missing.join("\n"));
 }
 
 /// The rows as `docs/validation.md` has them.
@@ -712,21 +802,6 @@ fn objects_of_kinds_that_are_not_served_are_named() {
     assert_eq!(problems.ignored.values().sum::<usize>(), 4);
 }
 
-#[path = "../../pilotfish-crd/tests/support/schema.rs"]
-#[allow(dead_code, reason = "shared with the tests of definitions")]
-mod schema;
-
-/// The objects of the recorded cases.
-fn recorded() -> Vec<Value> {
-    let cases = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracle/cases");
-    let mut cases: Vec<_> = std::fs::read_dir(cases).unwrap().map(|entry| entry.unwrap().path()).collect();
-    cases.sort();
-    cases
-        .iter()
-        .flat_map(|case| schema::documents(&std::fs::read_to_string(case.join("config.yaml")).unwrap()))
-        .collect()
-}
-
 /// What is told of unknown parts in the YAML files of a folder, by file.
 fn unknown_in_files(folder: &std::path::Path, out: &mut Vec<String>) {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -749,147 +824,4 @@ fn recorded_cases_and_examples_have_nothing_unknown() {
         unknown_in_files(&root.join(folder), &mut told);
     }
     assert!(told.is_empty(), "{told:#?}");
-}
-
-/// The places of objects with fields.
-fn places(value: &Value, pointer: &str, out: &mut Vec<String>) {
-    match value {
-        Value::Object(fields) => {
-            out.push(pointer.to_owned());
-            for (name, inner) in fields {
-                places(inner, &format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1")), out);
-            }
-        }
-        Value::Array(items) => {
-            for (index, inner) in items.iter().enumerate() {
-                places(inner, &format!("{pointer}/{index}"), out);
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Numbers that look like chance, the same in each run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(self.0 >> 33).unwrap() % sides.max(1)
-    }
-}
-
-fn read_value(object: &Value) -> ReadFile {
-    read("a.json", object.to_string().as_bytes(), &Limits::default())
-}
-
-/// A name that no version has, far from every name that one has.
-const FIELD: &str = "qqqUnknownToEveryVersionQqq";
-
-/// True for kinds of the Gateway API and Kubernetes of which every field is known.
-fn is_complete(kind: pilotfish_model::Kind) -> bool {
-    use pilotfish_model::Kind;
-    matches!(kind, Kind::Service | Kind::EndpointSlice | Kind::Ingress | Kind::IngressClass)
-        || kind.group() == "gateway.networking.k8s.io"
-}
-
-/// True for a place in a field that is known and not read.
-fn is_unread(place: &str) -> bool {
-    ["/spec/allowedListeners", "/spec/sessionAffinityConfig"].iter().any(|field| place.starts_with(field))
-}
-
-#[test]
-fn unknown_fields_at_random_places_change_nothing_outside_of_the_table() {
-    let mut dice = Dice(7);
-    let (mut ignored, mut restricted, mut of_kubernetes) = (0, 0, 0);
-    for object in recorded() {
-        let before = read_value(&object);
-        let Some(whole) = before.objects.first().filter(|_| before.rejected.is_empty()) else { continue };
-        let mut found = Vec::new();
-        places(&object["spec"], "/spec", &mut found);
-        if found.is_empty() {
-            continue;
-        }
-        for _ in 0..6 {
-            let place = &found[dice.roll(found.len())];
-            let mut changed = object.clone();
-            let Some(Value::Object(fields)) = changed.pointer_mut(place) else { continue };
-            let values = [serde_json::json!(7), serde_json::json!({"a": ["b"]}), serde_json::json!("c")];
-            fields.insert(FIELD.to_owned(), values[dice.roll(values.len())].clone());
-            let after = read_value(&changed);
-            // In a map with free keys, or in a value of any form, it is known.
-            let told: Vec<String> = warnings(&after)
-                .into_iter()
-                .filter(|text| text.contains("unknown to this version"))
-                .collect();
-            let is_invalid = !after.rejected.is_empty();
-            let is_map = told.is_empty()
-                && (is_invalid || spec_json(&after.objects[0].object) != spec_json(&whole.object));
-            if is_map {
-                continue;
-            }
-            let kind = whole.object.key().kind;
-            if is_complete(kind) && !is_unread(place) {
-                assert!(!told.is_empty(), "{kind}: {place} is not told\n{changed}");
-                of_kubernetes += 1;
-            }
-            assert!(!is_invalid, "{place}: {:?}\n{changed}", after.rejected);
-            if told.iter().all(|text| text.ends_with("unknown to this version: it is ignored")) {
-                ignored += 1;
-                assert_eq!(
-                    spec_json(&after.objects[0].object),
-                    spec_json(&whole.object),
-                    "{place}\n{changed}"
-                );
-            } else {
-                restricted += 1;
-            }
-        }
-    }
-    assert!(ignored > 1_000 && restricted > 50, "{ignored} ignored, {restricted} in the table");
-    assert!(of_kubernetes > 500, "{of_kubernetes} of the Gateway API and Kubernetes");
-}
-
-#[test]
-fn a_start_with_the_last_version_equals_its_whole_history() {
-    use pilotfish_config::file::{FileChange, FileContent, FileRole, FileState};
-    let change = |object: &Value| FileChange {
-        path: std::path::Path::new("a.yaml").into(),
-        name: "a.yaml".into(),
-        role: FileRole::Objects,
-        content: FileContent::Bytes(object.to_string().into_bytes()),
-    };
-    let mut dice = Dice(11);
-    let mut tried = 0;
-    for object in recorded() {
-        if read_value(&object).objects.is_empty() {
-            continue;
-        }
-        let mut found = Vec::new();
-        places(&object["spec"], "/spec", &mut found);
-        if found.is_empty() {
-            continue;
-        }
-        let mut running = FileState::new(Limits::default());
-        let mut last = object.clone();
-        running.apply(vec![change(&last)]);
-        for _ in 0..4 {
-            last = object.clone();
-            for _ in 0..=dice.roll(3) {
-                let place = &found[dice.roll(found.len())];
-                if let Some(Value::Object(fields)) = last.pointer_mut(place) {
-                    fields.insert(FIELD.to_owned(), serde_json::json!({"a": 7}));
-                }
-            }
-            // What is invalid as a whole keeps its last good version.
-            if read_value(&last).rejected.is_empty() {
-                running.apply(vec![change(&last)]);
-                let mut fresh = FileState::new(Limits::default());
-                fresh.apply(vec![change(&last)]);
-                assert_eq!(running.objects(), fresh.objects(), "{last}");
-                tried += 1;
-            }
-        }
-    }
-    assert!(tried > 2_000, "only {tried} versions were tried");
 }

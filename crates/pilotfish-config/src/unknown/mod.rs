@@ -17,6 +17,7 @@ mod rules;
 mod stray;
 mod texts;
 
+pub(crate) use rules::checks_clients_of_unknown_protocol;
 pub use rules::{About, UNKNOWN_RULES, UnknownRule};
 
 use crate::kinds::content::{Content, Place};

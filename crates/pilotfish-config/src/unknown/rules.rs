@@ -1,9 +1,10 @@
 //! Table of effects of unknown fields and values, for parts where ignoring them would be wrong.
 
 use super::pattern;
+use crate::gateway_api::TERMINATE_MODE;
 use crate::path::Segment;
 use crate::yaml::{Entry, Node, NodeValue, Unknown, UnknownPart};
-use pilotfish_model::Kind;
+use pilotfish_model::{Kind, Protocol};
 
 /// A row of the table of unknown parts: a structure, and the effect of something unknown in it. The first
 /// matching row applies.
@@ -27,7 +28,7 @@ impl UnknownRule {
     pub fn actions(&self) -> &'static [&'static str] {
         match self.only_if {
             Condition::Action(actions) => actions,
-            Condition::Always | Condition::Structure(_) | Condition::Near(_) => &[],
+            _ => &[],
         }
     }
 }
@@ -64,6 +65,8 @@ pub(super) enum Condition {
     Always,
     /// The function returns true for the structure.
     Structure(fn(&Node) -> bool),
+    /// The function returns true for the object and the structure.
+    Object(fn(&Node, &Node) -> bool),
     /// One of these actions of a policy.
     Action(&'static [&'static str]),
     /// The field is spelled nearly like one of these, or is a stray one with `tls` below it.
@@ -228,6 +231,14 @@ pub static UNKNOWN_RULES: &[UnknownRule] = &[
         effect: Narrow,
         says: "a server that checks certificates of clients refuses connections; for others the field is ignored",
     },
+    UnknownRule {
+        kinds: &[Kind::Gateway],
+        at: &["spec.servers[*]"],
+        about: Values,
+        only_if: Condition::Structure(checks_clients_of_unknown_protocol),
+        effect: Narrow,
+        says: "of an unknown protocol, a server that checks certificates of clients refuses connections",
+    },
     row(
         &[Kind::Sidecar],
         &["spec.ingress[*].tls.mode"],
@@ -284,9 +295,40 @@ pub static UNKNOWN_RULES: &[UnknownRule] = &[
         &[Kind::KubernetesGateway],
         &["spec.listeners[*].tls.frontendValidation", "spec.tls.frontend.**.validation"],
         Fields,
-        Replace(without_authority),
+        Replace(|validation, _| without_authority(validation)),
         "listeners that check clients by it are not served",
     ),
+    UnknownRule {
+        kinds: &[Kind::KubernetesGateway],
+        at: &["spec.tls.frontend.default", "spec.tls.frontend.perPort[*].tls"],
+        about: Fields,
+        only_if: Condition::Structure(validates_clients),
+        effect: Replace(|_, _| closed_settings()),
+        says: "beside a validation of clients, listeners that it is for are not served",
+    },
+    row(
+        &[Kind::KubernetesGateway],
+        &["spec.tls.backend", "spec.tls.frontend.default", "spec.tls.frontend.perPort[*].tls"],
+        Fields,
+        Ignore,
+        "it is ignored: it restricts no client",
+    ),
+    UnknownRule {
+        kinds: &[Kind::KubernetesGateway],
+        at: &["spec.tls"],
+        about: Fields,
+        only_if: Condition::Structure(validates_clients),
+        effect: Replace(|tls, _| with(tls, [("frontend", fields([("default", closed_settings())]))])),
+        says: "beside a validation of clients, listeners that terminate TLS are not served",
+    },
+    UnknownRule {
+        kinds: &[Kind::KubernetesGateway],
+        at: &["spec.listeners[*].tls"],
+        about: Fields,
+        only_if: Condition::Object(listener_checks_clients),
+        effect: Replace(|tls, _| without_certificate(tls)),
+        says: "a listener that checks certificates of clients is not served; for others the field is ignored",
+    },
     row(
         &[Kind::KubernetesGateway],
         &["spec.listeners[*].allowedRoutes"],
@@ -370,13 +412,8 @@ pub static UNKNOWN_RULES: &[UnknownRule] = &[
         "the override is left out, as it would apply to other metrics",
     ),
     row(&[Kind::EnvoyFilter], &["spec.configPatches[*]"], Values, Remove, "the patch is left out"),
-    row(
-        &[Kind::Service, Kind::EndpointSlice],
-        &["spec.ports[*]", "ports[*]"],
-        Values,
-        Remove,
-        "the port is left out",
-    ),
+    row(&[Kind::Service], &["spec.ports[*]"], Values, Remove, "the port is left out"),
+    row(&[Kind::EndpointSlice], &["ports[*]"], Values, Remove, "the port is left out"),
     row(
         &[Kind::EndpointSlice],
         &["addressType"],
@@ -405,6 +442,9 @@ pub(super) fn find<'a>(
         let holds = match rule.only_if {
             Condition::Always => true,
             Condition::Structure(holds) => path.get(..length).and_then(&at).is_some_and(holds),
+            Condition::Object(holds) => {
+                at(&[]).zip(path.get(..length).and_then(&at)).is_some_and(|(root, part)| holds(root, part))
+            }
             Condition::Action(actions) => actions.contains(&action(&at)),
             Condition::Near(names) => match unknown.part {
                 UnknownPart::Stray { holds_tls } => holds_tls,
@@ -427,6 +467,41 @@ fn checks_clients(tls: &Node) -> bool {
         None => tls.get("httpsRedirect").is_none_or(Node::is_null),
         Some(mode) => matches!(mode, "MUTUAL" | "OPTIONAL_MUTUAL" | "ISTIO_MUTUAL"),
     }
+}
+
+/// True for a server of an unknown protocol that asks clients for certificates, or may be meant to.
+pub(crate) fn checks_clients_of_unknown_protocol(server: &Node) -> bool {
+    let protocol = server.get("port").and_then(|port| port.get("protocol")).and_then(Node::text);
+    let may_check = |tls: &Node| match tls.get("mode").and_then(Node::text) {
+        Some("SIMPLE" | "PASSTHROUGH" | "AUTO_PASSTHROUGH") => false,
+        Some(_) => true,
+        None => checks_clients(tls),
+    };
+    protocol.is_some_and(|protocol| Protocol::parse(protocol).is_unsupported())
+        && server.get("tls").is_some_and(may_check)
+}
+
+/// Keys of validations of clients in the Gateway API, and of authorities below a mistyped one.
+const VALIDATION: &[&str] = &["validation", "frontendValidation", "caCertificateRefs"];
+
+/// True for a structure of a Gateway of the Gateway API with a validation of clients in it.
+fn validates_clients(part: &Node) -> bool {
+    let holds = |entry: &Entry| {
+        !entry.value.is_null() && VALIDATION.contains(&&*entry.key) || validates_clients(&entry.value)
+    };
+    part.entries().iter().any(holds) || part.items().iter().any(validates_clients)
+}
+
+/// True for TLS settings of a listener of the Gateway API that terminates TLS and asks clients for
+/// certificates: by a validation of its own, by one of its Gateway, or by an option.
+fn listener_checks_clients(root: &Node, tls: &Node) -> bool {
+    if tls.get("mode").and_then(Node::text) == Some("Passthrough") {
+        return false;
+    }
+    let of_gateway = root.get("spec").and_then(|spec| spec.get("tls"));
+    let mode = tls.get("options").and_then(|options| options.get(TERMINATE_MODE)).and_then(Node::text);
+    [Some(tls), of_gateway].into_iter().flatten().any(validates_clients)
+        || mode.is_some_and(|mode| matches!(mode, "MUTUAL" | "OPTIONAL_MUTUAL" | "ISTIO_MUTUAL"))
 }
 
 /// True for a redirect to where it comes from, as far as it is known.
@@ -460,9 +535,14 @@ fn with<'a>(node: &Node, changed: impl IntoIterator<Item = (&'a str, Node)>) -> 
     Node { line: node.line, value: NodeValue::Mapping(entries) }
 }
 
-/// TLS settings by which no certificate of a client is accepted: none has this hash.
+/// TLS settings by which no certificate of a client is accepted: none has this hash. The mode needs
+/// authorities, of which any do.
 fn without_clients(tls: &Node) -> Node {
-    with(tls, [("mode", text("MUTUAL")), ("verifyCertificateHash", list([text(&"0".repeat(64))]))])
+    let is_set = |field: &str| tls.get(field).filter(|node| !node.is_null());
+    let authorities = is_set("caCertificates").or_else(|| is_set("serverCertificate"));
+    let authorities = authorities.map(|files| ("caCertificates", files.clone()));
+    let closed = [("mode", text("MUTUAL")), ("verifyCertificateHash", list([text(&"0".repeat(64))]))];
+    with(tls, closed.into_iter().chain(authorities))
 }
 
 /// TLS of a listener of the Gateway API whose certificate cannot be found.
@@ -472,9 +552,14 @@ fn without_certificate(tls: &Node) -> Node {
 }
 
 /// A check of certificates of clients whose authority cannot be found.
-fn without_authority(validation: &Node, _: &Unknown) -> Node {
+fn without_authority(validation: &Node) -> Node {
     let nothing = fields([("group", text("unknown")), ("kind", text("Unknown")), ("name", text("unknown"))]);
     with(validation, [("caCertificateRefs", list([nothing])), ("mode", text("AllowValidOnly"))])
+}
+
+/// Settings of a Gateway's frontend by which no certificate of a client is accepted.
+fn closed_settings() -> Node {
+    fields([("validation", without_authority(&fields([])))])
 }
 
 /// A filter of a type that is not served.

@@ -4,7 +4,7 @@ use super::{Refused, Trust, is_sound, items, known_part, plain};
 use crate::networking::{Gateway, Port, Server, ServerTlsSettings};
 use crate::path::Path;
 use crate::problem::Checker;
-use crate::unknown::narrows;
+use crate::unknown::{checks_clients_of_unknown_protocol, narrows};
 use crate::validate::limits;
 use crate::validate::networking::gateway::{place, server};
 use crate::yaml::Node;
@@ -39,8 +39,13 @@ fn known_of<T: DeserializeOwned + Default>(node: Option<&Node>) -> Option<T> {
 
 /// Returns a server for the same connections that refuses them; `None` if they are unknown, or not TLS.
 fn refusing(node: &Node) -> Option<Server> {
+    let mut port = known_of::<Option<Port>>(node.get("port"))?;
+    if let Some(port) = port.as_mut().filter(|_| checks_clients_of_unknown_protocol(node)) {
+        // Its connections must not reach a server of the port for wider hosts.
+        "TLS".clone_into(&mut port.protocol);
+    }
     let server = Server {
-        port: known_of::<Option<Port>>(node.get("port"))?,
+        port,
         bind: known_of(node.get("bind"))?,
         hosts: known_of(node.get("hosts"))?,
         tls: Some(ServerTlsSettings::default()),
