@@ -30,7 +30,7 @@ impl Drop for Process {
 }
 
 async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + Duration::from_secs(60);
     while !condition() {
         assert!(Instant::now() < until, "{what}");
         tokio::time::sleep(Duration::from_millis(20)).await;

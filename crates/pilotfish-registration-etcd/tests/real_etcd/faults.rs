@@ -48,26 +48,24 @@ async fn goes_on(fault: impl AsyncFnOnce(&mut Etcd, usize)) {
     let (proxies, address) = proxies(&etcd).await;
     let (near, far) = (Followed::open(&address).await, Followed::open(&address).await);
     let of_near = connected(&proxies).unwrap();
-    let instance = leased("renewed", 10);
+    let instance = leased("renewed", 20);
     near.put(instance.clone()).await;
     let _heartbeat = heartbeat(&[&near, &far], &instance);
     for n in 0..20 {
         near.put(leased(&format!("before-{n}"), 600)).await;
     }
     fault(&mut etcd, of_near).await;
-    let began = Instant::now();
     for n in 0..20 {
         let store = if n % 2 == 0 { &near } else { &far };
         store.write_at_last(put(leased(&format!("after-{n}"), 600))).await;
     }
-    assert!(began.elapsed() < Duration::from_secs(45), "{:?}", began.elapsed());
     for store in [&near, &far] {
         store
             .until("everything is there", |told| told.records.len() == 41 && told.disconnected.is_none())
             .await;
         assert_eq!((store.told().lapses, store.told().resets), (0, 1));
     }
-    sleep(Duration::from_secs(9)).await;
+    sleep(Duration::from_secs(19)).await;
     assert_eq!([near.told().lapses, far.told().lapses], [0, 0]);
 }
 
@@ -95,7 +93,7 @@ async fn a_member_that_is_stopped_costs_nothing() {
 async fn while_etcd_is_gone_nothing_lapses() {
     let Some(mut etcd) = Etcd::start().await else { return };
     let store = Followed::open(&format!("http://127.0.0.1:{}", etcd.port(0))).await;
-    let instance = leased("a", 3);
+    let instance = leased("a", 10);
     store.put(instance.clone()).await;
     store.put(leased("silent", 600)).await;
     etcd.program(0).kill().await;
@@ -103,7 +101,7 @@ async fn while_etcd_is_gone_nothing_lapses() {
     let answer = store.write(put(leased("b", 3))).await;
     assert!(matches!(answer, Err(WriteError::Unavailable(_))), "{answer:?}");
     let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(7) {
+    while began.elapsed() < Duration::from_secs(14) {
         let answer = store.renew("a").await;
         assert!(matches!(answer, Err(RenewError::Unavailable(_))), "{answer:?}");
         sleep(Duration::from_millis(500)).await;
@@ -125,7 +123,7 @@ async fn who_renews_with_a_store_that_is_cut_off_is_not_dropped() {
     let Some(etcd) = Etcd::start().await else { return };
     let proxy = FaultProxy::before(etcd.port(0)).await;
     let cut = Followed::open(&format!("http://{}", proxy.address())).await;
-    let (instance, dead) = (leased("renewed", 4), leased("dead", 4));
+    let (instance, dead) = (leased("renewed", 10), leased("dead", 10));
     cut.put(instance.clone()).await;
     cut.put(dead.clone()).await;
     let other = Followed::open(&format!("http://127.0.0.1:{}", etcd.port(0))).await;
@@ -146,17 +144,17 @@ async fn who_renews_with_a_store_that_is_cut_off_is_not_dropped() {
     cut.write(remove(dead.key.clone())).await.unwrap();
     cut.put(dead.clone()).await;
     let lapses = cut.told().lapses;
-    sleep(Duration::from_secs(6)).await;
+    cut.until("it lapses", |told| told.lapses == lapses + 1).await;
     cut.renew("dead").await.unwrap();
     proxy.set(Fault::Refuse).await;
     cut.until("it says so", |told| told.disconnected.is_some()).await;
-    sleep(Duration::from_secs(8)).await;
+    sleep(Duration::from_secs(14)).await;
     proxy.set(Fault::None).await;
     let began = Instant::now();
     cut.until("it is back", |told| told.disconnected.is_none()).await;
-    assert_eq!(cut.told().lapses, lapses + 1, "it lapsed before, when it was not renewed for 6 s");
+    assert_eq!(cut.told().lapses, lapses + 1, "it lapsed before, when it was not renewed");
     cut.until("it lapses again, after its time", |told| told.lapses == lapses + 2).await;
-    assert!(began.elapsed() > Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(began.elapsed() > Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
 /// What was missed is gone from the history: everything is read again.
@@ -193,7 +191,7 @@ async fn bad_connections_take_nothing_away() {
     let Some(etcd) = Etcd::start().await else { return };
     let proxy = FaultProxy::before(etcd.port(0)).await;
     let store = Followed::open(&format!("http://{}", proxy.address())).await;
-    let instance = leased("renewed", 6);
+    let instance = leased("renewed", 20);
     store.put(instance.clone()).await;
     let _heartbeat = heartbeat(&[&store], &instance);
     for (n, fault) in

@@ -27,7 +27,7 @@ impl Pilotfish {
     async fn start(address: &str) -> Self {
         let (store, events) = EtcdStore::open(settings(address));
         let store = Arc::new(store);
-        let liveness = LivenessSettings { remove_after: Some(Duration::from_secs(3)), ..Default::default() };
+        let liveness = LivenessSettings { remove_after: Some(Duration::from_secs(8)), ..Default::default() };
         let registrar_settings = RegistrarSettings { liveness, ..Default::default() };
         let (registrar, driver) = Registrar::new(store.clone(), events, registrar_settings);
         let this = Self { store, registrar, driver: tokio::spawn(driver.run()) };
@@ -53,7 +53,7 @@ async fn what_falls_silent_is_marked_and_removed_everywhere() {
     let Some(etcd) = Etcd::start().await else { return };
     let address = format!("http://127.0.0.1:{}", etcd.port(0));
     let (a, b) = (Pilotfish::start(&address).await, Pilotfish::start(&address).await);
-    let writes = ["renewed", "silent"].map(|id| put(leased(id, 2)));
+    let writes = ["renewed", "silent"].map(|id| put(leased(id, 6)));
     assert!(a.store.write(writes.to_vec()).await.iter().all(Result::is_ok));
     let renewing = b.store.clone();
     let heartbeat = tokio::spawn(async move {
@@ -72,7 +72,7 @@ async fn what_falls_silent_is_marked_and_removed_everywhere() {
     }
     // One of them dies; the client goes on with the other.
     drop(a);
-    sleep(Duration::from_secs(4)).await;
+    sleep(Duration::from_secs(9)).await;
     assert_eq!(b.health("renewed"), Some(Health::Healthy));
     assert!(!heartbeat.is_finished());
     heartbeat.abort();

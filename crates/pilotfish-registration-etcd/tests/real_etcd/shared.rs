@@ -13,7 +13,7 @@ async fn what_one_writes_all_see_and_any_renews() {
     let address = format!("http://127.0.0.1:{}", etcd.port(0));
     let (a, b, c) =
         (Followed::open(&address).await, Followed::open(&address).await, Followed::open(&address).await);
-    let instance = leased("a", 3);
+    let instance = leased("a", 10);
     let revision = a.put(instance.clone()).await;
     for store in [&a, &b, &c] {
         store.until("it is there", |told| told.records.contains_key(&key("a"))).await;
@@ -25,7 +25,7 @@ async fn what_one_writes_all_see_and_any_renews() {
     // One client renews with b and c only, longer than its lease.
     {
         let _heartbeat = heartbeat(&[&b, &c], &instance);
-        sleep(Duration::from_secs(9)).await;
+        sleep(Duration::from_secs(14)).await;
         assert_eq!([a.told().lapses, b.told().lapses, c.told().lapses], [0, 0, 0]);
     }
     for store in [&a, &b, &c] {
@@ -77,7 +77,7 @@ async fn a_lapsed_instance_is_removed_once_and_not_when_it_was_renewed() {
     let address = format!("http://127.0.0.1:{}", etcd.port(0));
     let (a, b) = (Followed::open(&address).await, Followed::open(&address).await);
     for id in ["dead", "back"] {
-        a.put(leased(id, 1)).await;
+        a.put(leased(id, 5)).await;
     }
     for store in [&a, &b] {
         store.until("both lapse", |told| told.lapsed.len() == 2).await;
@@ -128,8 +128,9 @@ async fn leases_begin_anew_when_no_store_was_open() {
     .await;
     let store = Followed::open(&address).await;
     let told = store.told();
-    assert_eq!((told.records.len(), told.lapsed.len()), (200, 0));
-    store.until("they lapse now", |told| told.lapsed.len() == 200).await;
+    // On a busy machine some may have lapsed since.
+    assert_eq!((told.records.len(), told.lapsed.len() - told.lapses), (200, 0));
+    store.until("they lapse now", |told| told.lapses == 200).await;
     // A second one that opens while the first is there believes what it sees.
     let other = Followed::open(&address).await;
     assert_eq!(other.told().lapsed.len(), 200);
