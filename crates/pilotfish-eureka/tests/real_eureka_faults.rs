@@ -43,6 +43,7 @@ async fn a_server_that_is_gone_or_silent_takes_nothing_away() {
         if source.held.as_ref().is_some_and(|held| held.after == 0) { Ok(()) } else { Err(source) }
     })
     .await;
+    assert_eq!(registry.fewest_endpoints(), 4, "never fewer");
     register(&server).await;
     server.register(&EurekaInstance::up("C", "1", "10.0.0.5")).await;
     has(&registry, 5).await;

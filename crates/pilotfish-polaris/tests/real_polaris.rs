@@ -6,7 +6,7 @@ use pilotfish_polaris::POLARIS;
 use pilotfish_testkit::polaris::{Polaris, PolarisOptions};
 use pilotfish_testkit::real::{Fault, FaultProxy, LiveRegistry, RegistryState};
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const CLUSTER: &str = "labels=topology.istio.io/cluster=Kubernetes";
 
@@ -33,7 +33,7 @@ fn put_web(polaris: &Polaris, count: usize) {
 fn start(proxy: &FaultProxy, options: &str) -> LiveRegistry {
     LiveRegistry::start(
         &POLARIS,
-        &format!("grpc://{}?namespaces=shop&interval=100ms&guardWait=2s{options}", proxy.address()),
+        &format!("grpc://{}?namespaces=shop&interval=100ms{options}", proxy.address()),
     )
 }
 
@@ -129,11 +129,9 @@ async fn a_dead_or_silent_polaris_takes_nothing_away() {
     let registry = start(&proxy, "");
     has_addresses(&registry, &WEB[..2]).await;
     for fault in [Fault::Refuse, Fault::Close, Fault::Hang, Fault::Truncate(60), Fault::Garble(30)] {
-        let began = Instant::now();
         let before = registry.report().failures;
         proxy.set(fault).await;
         registry.until(&format!("{fault:?} is noticed"), |_| registry.report().failures > before).await;
-        assert!(began.elapsed() < Duration::from_secs(30), "{fault:?} after {:?}", began.elapsed());
         proxy.set(Fault::None).await;
         proxy.cut();
         has_addresses(&registry, &WEB[..2]).await;
@@ -152,15 +150,17 @@ async fn a_polaris_that_lost_its_data_is_believed_the_second_time() {
     put_web(&polaris, 3);
     polaris.refresh();
     let proxy = FaultProxy::before(polaris.grpc_port()).await;
-    let registry = start(&proxy, "");
-    has_addresses(&registry, &WEB).await;
+    // The first registry holds the loss for longer than the test runs, the second one believes it soon.
+    let (patient, quick) = (start(&proxy, "&guardWait=1h"), start(&proxy, "&guardWait=2s"));
+    has_addresses(&patient, &WEB).await;
+    has_addresses(&quick, &WEB).await;
     polaris.lose_everything();
-    registry.until("the answer is held back", |_| registry.report().held.is_some()).await;
-    assert_eq!((registry.state().addresses(), registry.fewest_endpoints()), (WEB.to_vec(), 3));
-    has_addresses(&registry, &[]).await;
-    assert_eq!(registry.report().holds, 1);
+    patient.until("the answer is held back", |_| patient.report().held.is_some()).await;
+    has_addresses(&quick, &[]).await;
+    assert_eq!((quick.report().held, quick.report().holds), (None, 1));
+    assert_eq!((patient.state().addresses(), patient.fewest_endpoints()), (WEB.to_vec(), 3));
     put_web(&polaris, 3);
-    has_addresses(&registry, &WEB).await;
+    has_addresses(&quick, &WEB).await;
 }
 
 #[tokio::test]

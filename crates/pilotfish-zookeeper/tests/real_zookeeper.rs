@@ -223,12 +223,14 @@ async fn a_bad_network_takes_nothing_away() {
         has(&registry, THREE).await;
         assert_eq!(registry.fewest_endpoints(), 3, "{fault:?}");
     }
-    // Slow is not broken.
-    let before = registry.failures();
+    // Slow is not broken: a session of the usual length bears a second, also on a busy machine.
+    drop(registry);
+    let patient = LiveRegistry::start(&ZOOKEEPER, &format!("zk://{}", proxy.address()));
+    has(&patient, THREE).await;
     proxy.set(Fault::Delay(Duration::from_secs(1))).await;
     nodes.run(&format!("put {}", provider("10.0.0.4:20880", ""))).await;
-    registry.until("the change arrives", has_addresses(4)).await;
-    assert_eq!(registry.failures(), before);
+    patient.until("the change arrives", has_addresses(4)).await;
+    assert_eq!(patient.failures(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

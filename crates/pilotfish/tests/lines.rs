@@ -69,7 +69,7 @@ const IN_FORCE: [&str; 4] = [
 
 /// A Pilotfish that has nothing but the example's registry.
 fn launch(port: u16, more: &[&str]) -> Pilotfish {
-    let registry = format!("lines=127.0.0.1:{port}?port=80&guardWait=1s");
+    let registry = format!("lines=127.0.0.1:{port}?port=80&guardWait=10s");
     Pilotfish::launch(&example(), &[&["--registry", &registry], more].concat())
 }
 

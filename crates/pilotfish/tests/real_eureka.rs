@@ -17,7 +17,8 @@ async fn an_envoy_reaches_an_application_while_its_server_comes_and_goes() {
     for number in 1..=3 {
         server.register(&EurekaInstance::up("Other", &number.to_string(), "10.0.0.9")).await;
     }
-    let registry = format!("eureka={}&port={port}&guardWait=2s", server.address());
+    // Longer than an application takes to register again with a server that has lost everything.
+    let registry = format!("eureka={}&port={port}&guardWait=20s", server.address());
     let pilotfish = Pilotfish::launch(env!("CARGO_BIN_EXE_pilotfish"), &["--registry", &registry]);
     let Some(_envoy) = Envoy::start(&pilotfish, &EnvoyOptions::sidecar("delta")).await else { return };
     let answers = async || get(port, "greeter.eureka", &[]).await;

@@ -51,7 +51,7 @@ async fn a_server_that_comes_back_with_nothing_is_believed_when_it_says_so_twice
         consul.register(&instance("churn", 1000 + number));
         consul.deregister(&gone("churn", 1000 + number));
     }
-    let registry = registry(&consul, "guardWait=2s");
+    let registry = registry(&consul, "guardWait=8s");
     in_sync(&registry).await;
     consul.kill().await;
     consul.forget();
@@ -184,7 +184,7 @@ async fn without_a_leader_nothing_is_taken_away() {
 async fn an_empty_answer_is_believed_when_it_is_said_twice() {
     let consul = some().await;
     (10..13).for_each(|number| consul.register(&instance("web", number)));
-    let registry = registry(&consul, "wait=1s&guardWait=1s");
+    let registry = registry(&consul, "wait=1s&guardWait=8s");
     registry.until("it is in sync", |state| state.synced && state.addresses().len() == 6).await;
     consul.fail("/v1/health/service", ConsulFault::Empty);
     consul.register(&instance("web", 4));

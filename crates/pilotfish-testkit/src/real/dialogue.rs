@@ -1,7 +1,9 @@
 //! Programs that answer each input line with one output line.
 
 use super::LIMIT;
+use super::java::START;
 use std::process::Stdio;
+use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
@@ -24,7 +26,7 @@ impl Dialogue {
         let input = child.stdin.take().expect("it is piped");
         let output = BufReader::new(child.stdout.take().expect("it is piped")).lines();
         let mut dialogue = Self { _child: child, input, output };
-        while dialogue.line().await != "ready" {}
+        while dialogue.line(START).await != "ready" {}
         dialogue
     }
 
@@ -34,11 +36,11 @@ impl Dialogue {
     /// When there is none in time.
     pub async fn ask(&mut self, line: &str) -> String {
         self.input.write_all(format!("{line}\n").as_bytes()).await.expect("the program reads");
-        self.line().await
+        self.line(LIMIT).await
     }
 
-    async fn line(&mut self) -> String {
-        let line = timeout(LIMIT, self.output.next_line()).await.expect("the program answers in time");
+    async fn line(&mut self, limit: Duration) -> String {
+        let line = timeout(limit, self.output.next_line()).await.expect("the program answers in time");
         line.expect("its output can be read").expect("it goes on")
     }
 }

@@ -161,6 +161,12 @@ impl Etcd {
         answer.unwrap_or_else(|error| panic!("etcdctl {arguments:?}: {error}"))
     }
 
+    /// Starts etcdctl, which runs until the program is dropped.
+    #[must_use]
+    pub fn start_ctl(&self, arguments: &[&str]) -> Program {
+        Program::start(&mut self.command(arguments), self.folder.path().join("etcdctl.log"))
+    }
+
     /// Runs puts and deletes in a transaction, so that all have one revision. A key without a value is
     /// deleted.
     ///

@@ -200,9 +200,9 @@ pub fn eureka_application(
         "--eureka.instance.prefer-ip-address=true",
         "--eureka.instance.ip-address=127.0.0.1",
         "--eureka.instance.metadata-map.zone=z1",
-        // Short intervals, so that changes propagate quickly in both directions.
+        // A short interval, so that it registers soon after a restart of the server. Its lease is the usual
+        // one: a JVM on a loaded machine may be silent for seconds.
         "--eureka.instance.lease-renewal-interval-in-seconds=1",
-        "--eureka.instance.lease-expiration-duration-in-seconds=3",
     ]);
     let log = folder.join(format!("{instance}.log"));
     Some(Program::start(command.current_dir(folder), log))

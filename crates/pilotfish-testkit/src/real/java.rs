@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::process::Command;
 
 /// Timeout of a program's start: a JVM compiles much on a loaded machine.
-const START: Duration = LIMIT.saturating_mul(3);
+pub(super) const START: Duration = LIMIT.saturating_mul(3);
 
 /// A compiled project with its programs.
 #[derive(Clone, Debug)]

@@ -119,9 +119,9 @@ impl ZooKeeper {
     /// A value of its `mntr` command.
     ///
     /// # Panics
-    /// When there is no such value.
+    /// When it does not respond, or there is no such value.
     pub async fn figure(&self, name: &str) -> f64 {
-        let text = self.command("mntr").await.expect("it serves");
+        let text = eventually("ZooKeeper shows its figures", || self.command("mntr")).await;
         let found = text.lines().filter_map(|line| line.split_once('\t')).find(|(key, _)| *key == name);
         found
             .and_then(|(_, value)| value.trim().parse().ok())

@@ -41,6 +41,9 @@ import org.apache.zookeeper.data.Id;
  * </pre>
  */
 public final class Nodes {
+    /** Milliseconds: a JVM on a loaded machine may be silent for seconds. */
+    private static final int SESSION = 10_000;
+
     private final ZooKeeper zooKeeper;
     private final String server;
     private final String secret;
@@ -58,7 +61,7 @@ public final class Nodes {
 
     public static void main(String[] arguments) throws Exception {
         CountDownLatch connected = new CountDownLatch(1);
-        ZooKeeper zooKeeper = new ZooKeeper(arguments[0], 2_000, (WatchedEvent event) -> {
+        ZooKeeper zooKeeper = new ZooKeeper(arguments[0], SESSION, (WatchedEvent event) -> {
             if (event.getState() == Watcher.Event.KeeperState.SyncConnected) {
                 connected.countDown();
             }
