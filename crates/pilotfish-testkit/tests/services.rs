@@ -1,12 +1,13 @@
 //! Services whose ports, addresses, names and entries overlap, from objects to what proxies are sent.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use pilotfish_model::{ChangeSet, Fact, Kind};
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::{Struct, Value, ValueKind};
-use pilotfish_registry::testing::objects;
+use pilotfish_registry::testing::{objects, world_from_yaml};
 use pilotfish_testkit::cases::translator;
 use pilotfish_testkit::dump::dump;
-use pilotfish_translate::Proxy;
+use pilotfish_translate::{Proxy, Translator};
 use serde_json::Value as Json;
 
 /// A proxy with metadata; gateways have the label `app: gateway`.
@@ -371,6 +372,50 @@ fn private_entry_adds_nothing_to_the_public_service_of_its_host() {
     assert_eq!(of(entry("right")), ["10.0.0.1:80"]);
     assert_eq!(of(entry("left")), ["10.0.0.1:80", "10.0.0.2:80"]);
     assert_eq!(of(entry("'*'")), ["10.0.0.1:80", "10.0.0.2:80"]);
+}
+
+#[test]
+fn mesh_default_hides_endpoints_of_an_entry_behind_a_public_service() {
+    let host = "web.shop.svc.cluster.local";
+    let entry = |export: &str| {
+        let spec = format!(
+            "{{hosts: [{host}], {export}ports: [{{number: 80, name: http, protocol: HTTP}}], resolution: STATIC, endpoints: [{{address: 10.0.0.2}}]}}"
+        );
+        istio("ServiceEntry", "a", &spec)
+    };
+    let web = service("web", "10.1.0.1", "10.0.0.1", &[("http", 80, 80, "TCP")]).replacen(
+        "name: web,",
+        "name: web, annotations: {networking.istio.io/exportTo: '*'},",
+        1,
+    );
+    assert!(web.contains("exportTo"), "{web}");
+    let only_here = "defaultServiceExportTo: ['.']";
+    let capped = "serviceEntryVisibility: {applyToSidecars: true, defaultVisibility: NAMESPACE}";
+    let (one, both) = (vec!["10.0.0.1:80"], vec!["10.0.0.1:80", "10.0.0.2:80"]);
+    for (setting, export, elsewhere, at_home) in [
+        (only_here, "", &one, &both),
+        (only_here, "exportTo: ['*'], ", &both, &both),
+        (only_here, "exportTo: [left], ", &both, &one),
+        (only_here, "exportTo: [right], ", &one, &one),
+        ("defaultServiceExportTo: [left]", "", &both, &one),
+        ("defaultServiceExportTo: [right]", "", &one, &one),
+        ("defaultServiceExportTo: ['*']", "", &both, &both),
+        (capped, "", &one, &both),
+        (capped, "exportTo: ['*'], ", &one, &both),
+        ("serviceEntryVisibility: {defaultVisibility: NAMESPACE}", "", &both, &both),
+    ] {
+        let text = web.clone() + &entry(export);
+        let world = world_from_yaml(&text, Some(setting), None).unwrap();
+        let translator = Translator::new();
+        translator.publish(world, &ChangeSet { facts: [Fact::Kind(Kind::MeshConfig)].into() });
+        let of = |namespace: &str| {
+            let client = translator.connect(proxy("sidecar", namespace, "10.0.99.1", &[]));
+            let dump = dump(&translator.snapshot(), &client, None).unwrap();
+            endpoints(&dump, &format!("outbound|80||{host}"))
+        };
+        assert_eq!(of("left"), *elsewhere, "{setting} {export}");
+        assert_eq!(of("shop"), *at_home, "{setting} {export}");
+    }
 }
 
 #[test]

@@ -21,6 +21,7 @@ use addresses::Allocation;
 use budget::Budget;
 pub use budget::NAMESPACE_ENDPOINTS;
 pub use convert::endpoint_count;
+use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::networking::{ServiceEntry, WorkloadEntry};
 use pilotfish_model::{
     ClusterId, Endpoint, ExportTo, Kind, LabelMap, Namespace, Object, PortId, Provider, Resolution, Service,
@@ -89,6 +90,36 @@ struct Dirty {
     hosts: BTreeSet<ServiceKey>,
 }
 
+/// Visibility that the mesh gives to entries, as far as it decides which entries clients may tell apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct ExportDefaults {
+    /// True if entries without `exportTo` are not public.
+    private: bool,
+    /// True if the mesh may hide entries whatever their `exportTo`.
+    restricted: bool,
+}
+
+impl ExportDefaults {
+    fn of(mesh: &MeshConfig) -> Self {
+        let default = mesh.default_service_export_to.iter().map(String::as_str);
+        let default = ExportTo::parse(default, &Namespace::default());
+        let settings = mesh.service_entry_visibility.as_ref();
+        Self {
+            private: !matches!(default, ExportTo::Unset | ExportTo::Public),
+            restricted: settings.is_some_and(|settings| settings.apply_to_sidecars),
+        }
+    }
+
+    fn is_public(self, export_to: &ExportTo) -> bool {
+        !self.restricted
+            && match export_to {
+                ExportTo::Unset => !self.private,
+                ExportTo::Public => true,
+                ExportTo::Nobody | ExportTo::Namespaces(_) => false,
+            }
+    }
+}
+
 /// Registry of ServiceEntries and WorkloadEntries.
 #[derive(Clone)]
 pub struct ServiceEntryRegistry {
@@ -96,6 +127,7 @@ pub struct ServiceEntryRegistry {
     settings: RegistrySettings,
     kinds: &'static [Kind],
     trust_domain: Arc<str>,
+    defaults: ExportDefaults,
     distributions: BTreeMap<Namespace, String>,
     entries: BTreeMap<Name, EntryState>,
     /// Entries of a host by creation time, then name.
@@ -130,6 +162,7 @@ impl ServiceEntryRegistry {
             settings,
             kinds,
             trust_domain: Mesh::default().trust_domain(),
+            defaults: ExportDefaults::default(),
             distributions: BTreeMap::new(),
             entries: BTreeMap::new(),
             entries_of_host: BTreeMap::new(),
@@ -395,8 +428,8 @@ impl ServiceEntryRegistry {
     fn exported_apart(&self, key: &ServiceKey) -> bool {
         let mut services = self.entries_of(key).flat_map(|name| self.services_of(name, key));
         let Some(first) = services.next() else { return false };
-        let is_public = matches!(first.export_to, ExportTo::Unset | ExportTo::Public);
-        !is_public || services.any(|service| service.export_to != first.export_to)
+        !self.defaults.is_public(&first.export_to)
+            || services.any(|service| service.export_to != first.export_to)
     }
 
     /// Builds the endpoints of all entries of a host, repeated for each address of an entry. Hosts with the
@@ -539,6 +572,11 @@ impl Registry for ServiceEntryRegistry {
             self.trust_domain = trust_domain;
             self.dirty.entries.extend(self.entries.keys().cloned());
             self.dirty.workload_entries.extend(self.workload_entries.keys().cloned());
+        }
+        let defaults = mesh.config.as_deref().map(ExportDefaults::of).unwrap_or_default();
+        if defaults != self.defaults {
+            self.defaults = defaults;
+            self.dirty.hosts.extend(self.entries_of_host.keys().cloned());
         }
     }
 
