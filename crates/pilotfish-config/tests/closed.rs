@@ -197,3 +197,58 @@ fn only_destination_rules_with_tls_close_their_host() {
         assert!(closed_object::<DestinationRule>(&text).is_none(), "{spec}");
     }
 }
+
+#[test]
+fn unknown_tls_settings_close_the_policy_that_has_them() {
+    let mode = "tls: {mode: FUTURE}";
+    let port = |number: u32, settings: &str| format!("{{port: {{number: {number}}}, {settings}}}");
+    let good = "{name: v2, trafficPolicy: {tls: {mode: SIMPLE}}}";
+    for (spec, wanted) in [
+        (format!("trafficPolicy: {{{mode}}}"), "host"),
+        (
+            format!("trafficPolicy: {{{mode}, portLevelSettings: [{}]}}", port(80, "tls: {mode: SIMPLE}")),
+            "host",
+        ),
+        (
+            format!(
+                "trafficPolicy: {{portLevelSettings: [{}, {}]}}",
+                port(80, "connectionPool: {}"),
+                port(81, mode)
+            ),
+            "host:81",
+        ),
+        (format!("subsets: [{good}, {{name: v1, trafficPolicy: {{{mode}}}}}]"), "v1"),
+        (
+            format!(
+                "subsets: [{{name: v1, trafficPolicy: {{portLevelSettings: [{}]}}}}, {good}]",
+                port(80, mode)
+            ),
+            "v1:80",
+        ),
+        (format!("trafficPolicy: {{{mode}}}, subsets: [{{name: v1, trafficPolicy: {{{mode}}}}}]"), "host v1"),
+        ("subsets: [{name: v1, trafficPolicy: {tls: {profile: FUTURE}}}]".to_owned(), "v1"),
+        (format!("subsets: [{{name: v1, trafficPolicy: {{tlss: {{mode: SIMPLE}}}}}}, {good}]"), "v1"),
+        (format!("subsets: [{{name: v1, traficPolicy: {{tls: {{mode: SIMPLE}}}}}}, {good}]"), "v1"),
+        (format!("subset: [{{name: v1, trafficPolicy: {{{mode}}}}}]"), "all"),
+    ] {
+        let kind = "networking.istio.io/v1\nkind: DestinationRule";
+        let rule: Typed<DestinationRule> = closed(kind, &format!("{{host: a.example, {spec}}}"));
+        assert!(rule.closes_anything(), "{spec}");
+        assert_eq!(closed_parts(&rule).join(" "), wanted, "{spec}");
+    }
+}
+
+/// Names of the parts of a rule that are closed: `host:81`, `v1`.
+fn closed_parts(rule: &DestinationRule) -> Vec<String> {
+    let subsets = rule.subsets.iter().map(|subset| (subset.name.as_str(), subset.traffic_policy.as_ref()));
+    let policies = std::iter::once(("host", rule.traffic_policy.as_ref())).chain(subsets);
+    let mut out: Vec<String> = rule.closed.then(|| "all".to_owned()).into_iter().collect();
+    for (name, policy) in policies {
+        let Some(policy) = policy else { continue };
+        out.extend(policy.tls.as_ref().is_some_and(|tls| tls.closed).then(|| name.to_owned()));
+        let ports =
+            policy.port_level_settings.iter().filter(|port| port.tls.as_ref().is_some_and(|tls| tls.closed));
+        out.extend(ports.map(|port| format!("{name}:{}", port.port.as_ref().map_or(0, |port| port.number))));
+    }
+    out
+}

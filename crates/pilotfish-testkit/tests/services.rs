@@ -437,3 +437,40 @@ fn listeners_for_endpoints_are_of_exported_entries_only() {
     assert_eq!(listeners("left"), ["10.9.9.9_80"]);
     assert_eq!(listeners("right"), ["10.9.9.8_80"]);
 }
+
+#[test]
+fn unknown_tls_mode_takes_the_clusters_of_its_port_or_subset_alone() {
+    let stock =
+        service("stock", "10.1.0.1", "10.0.0.1", &[("http", 80, 80, "TCP"), ("http-b", 81, 81, "TCP")]);
+    let unknown = "tls: {mode: FUTURE}";
+    let of_port = format!("portLevelSettings: [{{port: {{number: 81}}, {unknown}}}]");
+    let subsets = |policy: &str| {
+        format!(
+            "subsets: [{{name: v1, labels: {{app: stock}}, trafficPolicy: {{{policy}}}}}, {{name: v2, labels: {{app: stock}}}}]"
+        )
+    };
+    let all = ["80||", "80|v1|", "80|v2|", "81||", "81|v1|", "81|v2|"];
+    for (spec, closed) in [
+        (subsets("connectionPool: {}"), &[][..]),
+        (subsets(unknown), &["80|v1|", "81|v1|"]),
+        (subsets(&of_port), &["81|v1|"]),
+        (
+            format!("trafficPolicy: {{{of_port}}}, {}", subsets("connectionPool: {}")),
+            &["81||", "81|v1|", "81|v2|"],
+        ),
+        (format!("trafficPolicy: {{{of_port}}}, {}", subsets("tls: {mode: SIMPLE}")), &["81||", "81|v2|"]),
+        (format!("trafficPolicy: {{{unknown}}}, {}", subsets("connectionPool: {}")), &all),
+        (
+            format!("trafficPolicy: {{{unknown}}}, {}", subsets("tls: {mode: SIMPLE}")),
+            &["80||", "80|v2|", "81||", "81|v2|"],
+        ),
+    ] {
+        let rule = istio("DestinationRule", "stock", &format!("{{host: stock, {spec}}}"));
+        let dump = sent(&(stock.clone() + &rule), client());
+        let is_there = |part: &&&str| {
+            dump["clusters"].get(format!("outbound|{part}stock.shop.svc.cluster.local")).is_some()
+        };
+        let missing: Vec<&str> = all.iter().filter(|part| !is_there(part)).copied().collect();
+        assert_eq!(missing, closed, "{spec}");
+    }
+}

@@ -49,7 +49,7 @@ fn is_closed(object: &Object) -> bool {
     let peers = object.typed::<security::PeerAuthentication>();
     let requests = object.typed::<security::RequestAuthentication>();
     gateway.is_some_and(|gateway| gateway.servers.iter().any(|server| server.closed))
-        || rule.is_some_and(|rule| rule.closed)
+        || rule.is_some_and(|rule| rule.closes_anything())
         || peers.is_some_and(|peers| peers.closed)
         || requests
             .is_some_and(|requests| requests.closed || requests.jwt_rules.iter().any(|rule| rule.closed))

@@ -83,7 +83,8 @@ pub(crate) fn settle<T: Content>(root: &Node, check: impl Fn(&mut T) -> Vec<Prob
         let tree = verdict.edits.apply();
         let null = Node::null(root.line);
         let spec = tree.get("spec").unwrap_or(&null);
-        value = T::closed(&Refused { spec, trust: Trust::Parts, reason });
+        let narrowed: Vec<FieldPath> = verdict.narrowed.into_iter().map(|(_, path)| path).collect();
+        value = T::closed(&Refused { spec, trust: Trust::Parts, reason, narrowed: &narrowed });
     }
     Settled { value, problems }
 }
@@ -97,12 +98,18 @@ pub(crate) fn prepared<T: Content>(root: &Node) -> Node {
 /// True if an unknown field or value in a part of an object requires the closed form. `at` is the part's
 /// path.
 pub(crate) fn narrows<T: DeserializeOwned>(kind: Kind, at: &FieldPath, part: &Node) -> bool {
-    decode::<T>(part, Mode::Complete, &[]).unknown.into_iter().any(|unknown| {
+    !narrowing(kind, at, part, decode::<T>(part, Mode::Complete, &[]).unknown).is_empty()
+}
+
+/// Paths, within a part of an object, of those of its unknown fields and values that require the closed form.
+pub(crate) fn narrowing(kind: Kind, at: &FieldPath, part: &Node, unknown: Vec<Unknown>) -> Vec<FieldPath> {
+    let requires = |unknown: &Unknown| {
         let path: Vec<Segment> = [at.segments(), unknown.path.segments()].concat();
         let within = |path: &[Segment]| part.at(path.get(at.segments().len()..)?);
-        let rule = rules::find(kind, within, &Unknown { path: FieldPath::new(path), ..unknown });
+        let rule = rules::find(kind, within, &Unknown { path: FieldPath::new(path), ..unknown.clone() });
         rule.is_some_and(|(rule, _)| matches!(rule.effect, Effect::Narrow))
-    })
+    };
+    unknown.into_iter().filter(requires).map(|unknown| unknown.path).collect()
 }
 
 /// Unknown parts that are reported: not the fields of Kubernetes' kinds that are merely not used, and strays

@@ -259,7 +259,7 @@ pub static UNKNOWN_RULES: &[UnknownRule] = &[
         &["spec.**.tls.mode"],
         Values,
         Narrow,
-        "nothing is sent to the host: it may have been meant to be encrypted",
+        "nothing is sent to the host, port or subset that it is for: it may have been meant to be encrypted",
     ),
     UnknownRule {
         kinds: &[Kind::DestinationRule],
@@ -267,7 +267,7 @@ pub static UNKNOWN_RULES: &[UnknownRule] = &[
         about: Fields,
         only_if: Condition::Structure(|tls| tls.get("mode").is_none_or(Node::is_null)),
         effect: Narrow,
-        says: "without a mode beside it, nothing is sent to the host",
+        says: "without a mode beside it, nothing is sent to the host, port or subset that it is for",
     },
     UnknownRule {
         kinds: &[Kind::DestinationRule],
@@ -275,7 +275,7 @@ pub static UNKNOWN_RULES: &[UnknownRule] = &[
         about: Fields,
         only_if: Condition::Near(HOLDING_TLS),
         effect: Narrow,
-        says: "spelled nearly like a field that holds TLS settings, or written beside `spec` with some: nothing is sent to the host",
+        says: "spelled nearly like a field that holds TLS settings, or written beside `spec` with some: nothing is sent to the host, port or subset that it is for",
     },
     row(
         &[Kind::BackendTlsPolicy],

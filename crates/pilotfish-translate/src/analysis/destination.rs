@@ -147,7 +147,7 @@ impl Destined<'_, '_> {
             };
             return Missing::new(".subset", message, did_you_mean(subset, names.into_iter()));
         }
-        if rules.all().iter().all(|rule| rule.closed) && !rules.all().is_empty() {
+        if rules.all().iter().all(|rule| rule.closes(subset, port)) && !rules.all().is_empty() {
             let message = format!("the DestinationRule for {host} cannot be used; requests get 503");
             return Missing::new(".host", message, None);
         }

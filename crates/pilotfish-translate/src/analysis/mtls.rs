@@ -157,7 +157,7 @@ fn refused(
     }
     each_endpoint(cx, service, |port, endpoint| {
         let labels: &LabelMap = &endpoint.attributes.labels;
-        let Some(tls) = Policy::of(policy, port.number).tls else { return };
+        let Some(tls) = Policy::of(policy, port.number).tls.filter(|tls| !tls.closed) else { return };
         if found.is_some() || !label_subset(wanted, labels) {
             return;
         }

@@ -216,7 +216,23 @@ pub struct ClientTlsSettings {
     pub sni: String,
     pub insecure_skip_verify: Option<bool>,
     pub ca_crl: String,
+    /// True for settings that cannot be used: nothing is sent by the policy.
+    #[serde(skip)]
+    pub closed: bool,
 }
+}
+
+impl DestinationRule {
+    /// True if nothing is sent to the host, or to a port or subset of it.
+    #[must_use]
+    pub fn closes_anything(&self) -> bool {
+        let is_closed = |tls: &Option<ClientTlsSettings>| tls.as_ref().is_some_and(|tls| tls.closed);
+        let subsets = self.subsets.iter().filter_map(|subset| subset.traffic_policy.as_ref());
+        self.closed
+            || self.traffic_policy.iter().chain(subsets).any(|policy| {
+                is_closed(&policy.tls) || policy.port_level_settings.iter().any(|port| is_closed(&port.tls))
+            })
+    }
 }
 
 enumeration! {

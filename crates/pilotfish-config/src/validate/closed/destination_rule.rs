@@ -1,16 +1,22 @@
 //! DestinationRule.
 
 use super::{Refused, has_only, items, part, plain};
-use crate::networking::DestinationRule;
+use crate::networking::{ClientTlsSettings, DestinationRule, TrafficPolicy};
+use crate::path::{FieldPath, Segment};
+use crate::unknown::narrowing;
 use crate::validate::fields::names::wildcard_host;
-use crate::yaml::Node;
+use crate::yaml::{Mode, Node, decode};
+use pilotfish_model::Kind;
 
 impl DestinationRule {
     /// Returns a rule that sends nothing to the host: traffic that was to be encrypted, or sent to a verified
-    /// server only, must not be sent otherwise. `None` for rules that clearly have no TLS settings, whose
-    /// loss opens nothing.
+    /// server only, must not be sent otherwise. If only TLS settings of a policy are unknown, nothing is sent
+    /// by that policy. `None` for rules that clearly have no TLS settings, whose loss opens nothing.
     pub(crate) fn closed(refused: &Refused<'_>) -> Option<Self> {
         let spec = refused.spec;
+        if let Some(rule) = closed_partly(refused) {
+            return Some(rule);
+        }
         if is_without_tls(spec) {
             return None;
         }
@@ -24,6 +30,49 @@ impl DestinationRule {
             closed: true,
             ..Self::default()
         })
+    }
+}
+
+/// Returns the rule with those policies closed whose TLS settings are unknown. `None` if more than that is
+/// unusable.
+fn closed_partly(refused: &Refused<'_>) -> Option<DestinationRule> {
+    let is_of_policy = |path: &FieldPath| match path.segments() {
+        [Segment::Field(spec), Segment::Field(field), _, ..] => {
+            **spec == *"spec" && matches!(&**field, "trafficPolicy" | "subsets")
+        }
+        _ => false,
+    };
+    if refused.narrowed.is_empty() || !refused.narrowed.iter().all(is_of_policy) {
+        return None;
+    }
+    let decoded = decode::<DestinationRule>(refused.spec, Mode::Complete, &[]);
+    let at = FieldPath::new(vec![Segment::Field("spec".into())]);
+    let narrowed = narrowing(Kind::DestinationRule, &at, refused.spec, decoded.unknown);
+    let mut rule = decoded.value.filter(|_| !narrowed.is_empty())?;
+    for path in &narrowed {
+        settings_at(&mut rule, path.segments())?.get_or_insert_default().closed = true;
+    }
+    Some(rule)
+}
+
+/// Returns the TLS settings of the policy that a path leads into: of the host, a subset, or a port of either.
+fn settings_at<'r>(
+    rule: &'r mut DestinationRule,
+    path: &[Segment],
+) -> Option<&'r mut Option<ClientTlsSettings>> {
+    let (policy, path): (&mut Option<TrafficPolicy>, _) = match path {
+        [Segment::Field(field), Segment::Index(index), path @ ..] if **field == *"subsets" => {
+            (&mut rule.subsets.get_mut(*index)?.traffic_policy, path.get(1..).unwrap_or_default())
+        }
+        [Segment::Field(field), path @ ..] if **field == *"trafficPolicy" => (&mut rule.traffic_policy, path),
+        _ => return None,
+    };
+    let policy = policy.get_or_insert_default();
+    match path {
+        [Segment::Field(field), Segment::Index(index), ..] if **field == *"portLevelSettings" => {
+            policy.port_level_settings.get_mut(*index).map(|port| &mut port.tls)
+        }
+        _ => Some(&mut policy.tls),
     }
 }
 

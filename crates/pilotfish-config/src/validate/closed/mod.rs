@@ -15,7 +15,7 @@ mod destination_rule;
 mod gateway;
 
 use crate::kinds::content::{closed, prepared};
-use crate::path::Path;
+use crate::path::{FieldPath, Path};
 use crate::problem::{Checker, Problem};
 use crate::read::metadata::{ReadMetadata, read_metadata};
 use crate::validate::annotations;
@@ -42,6 +42,8 @@ pub(crate) struct Refused<'a> {
     pub(crate) trust: Trust,
     /// The first error of the object.
     pub(crate) reason: String,
+    /// Paths of the unknown parts that must not be ignored, if the object is valid otherwise.
+    pub(crate) narrowed: &'a [FieldPath],
 }
 
 /// Returns the closed form of a rejected object; `None` if leaving it out opens nothing, or if even its name
@@ -67,7 +69,7 @@ pub(crate) fn closed_object(
     let spec = tree.get("spec").unwrap_or(&null);
     let reason =
         problems.iter().find(|problem| problem.is_error()).map(Problem::to_string).unwrap_or_default();
-    closed(kind, &Refused { spec, trust, reason }, meta)
+    closed(kind, &Refused { spec, trust, reason, narrowed: &[] }, meta)
 }
 
 fn has_good_annotations(meta: &ObjectMeta) -> bool {

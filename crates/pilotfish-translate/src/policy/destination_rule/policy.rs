@@ -47,6 +47,12 @@ impl<'a> Policy<'a> {
         }
     }
 
+    /// True if its TLS settings are unusable: nothing is sent.
+    #[must_use]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.tls.is_some_and(|tls| tls.closed)
+    }
+
     fn of_port(settings: &'a PortTrafficPolicy) -> Self {
         Self {
             load_balancer: settings.load_balancer.as_ref(),
@@ -100,6 +106,12 @@ impl MergedDestinationRule {
     #[must_use]
     pub(crate) fn policy(&self, port: u32) -> Policy<'_> {
         self.policy.as_ref().map_or_else(Policy::default, |policy| Policy::of(policy, port))
+    }
+
+    /// True if nothing is sent to a port and subset (empty for the host as a whole).
+    #[must_use]
+    pub(crate) fn closes(&self, subset: &str, port: u32) -> bool {
+        self.closed || self.policy_of(subset, port).is_closed()
     }
 
     /// The policy of a port of a subset.

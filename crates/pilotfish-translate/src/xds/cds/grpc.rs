@@ -52,7 +52,7 @@ pub(super) fn clusters(cx: &Cx<'_>, view: &GrpcClusters, name: &str) -> Vec<Enco
     let rule = destination_rule_for(cx, &view.scope.namespace, &key, &view.labels);
     let of_rule = rule.iter().flat_map(|rule| rule.provenance.iter().cloned());
     let provenance: Vec<Origin> = std::iter::once(service.provenance.clone()).chain(of_rule).collect();
-    let is_closed = rule.as_deref().is_some_and(|rule| rule.closed);
+    let is_closed = rule.as_deref().is_some_and(|rule| rule.closes(&parsed.subset, parsed.port));
     let is_subset = |rule: &MergedDestinationRule| rule.subset(&parsed.subset).is_some();
     if is_closed || (!parsed.subset.is_empty() && !rule.as_deref().is_some_and(is_subset)) {
         return failing(name, parsed.port, provenance);

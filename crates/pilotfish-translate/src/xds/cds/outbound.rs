@@ -71,7 +71,7 @@ pub(crate) fn has_cluster(
     (port, subset): (u32, &str),
 ) -> bool {
     let Some(port) = service.port(PortId::tcp(port)) else { return false };
-    if rule.is_some_and(|rule| rule.closed) {
+    if rule.is_some_and(|rule| rule.closes(subset, port.number)) {
         return false;
     }
     if draft::is_dynamic(service, port) {
@@ -250,13 +250,18 @@ impl<'a> ServiceClusterBuilder<'a> {
         let policy = rule.map_or_else(Policy::default, |rule| rule.policy(port.number)).over_mesh(of_mesh);
         let default = self.cluster(&ClusterVariant { mode, port, subset: None, policy });
         let Some(default) = default else { return };
-        clusters.extend(budget.taken(self.finished(default)));
+        if !policy.is_closed() {
+            clusters.extend(budget.taken(self.finished(default)));
+        }
         let subsets = rule.into_iter().flat_map(|rule| rule.subsets.iter().map(move |subset| (rule, subset)));
         for (position, (rule, subset)) in subsets.enumerate() {
             if !budget.has_subset(position) {
                 return;
             }
             let policy = rule.subset_policy_over_mesh(subset, port.number, of_mesh);
+            if policy.is_closed() {
+                continue;
+            }
             let made = self.cluster(&ClusterVariant { mode, port, subset: Some(subset), policy });
             clusters.extend(budget.taken(made.and_then(|made| self.finished(made))));
         }
