@@ -23,6 +23,8 @@ const PLAIN_HTTP: u32 = 80;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Ports {
     pub(super) http: BTreeSet<u32>,
+    /// The ports of `http` on which requests arrive over TLS.
+    pub(super) https: BTreeSet<u32>,
     pub(super) tls: BTreeSet<u32>,
     pub(super) tcp: BTreeSet<u32>,
 }
@@ -43,6 +45,7 @@ impl Ports {
 
     fn extend(&mut self, other: &Self) {
         self.http.extend(&other.http);
+        self.https.extend(&other.https);
         self.tls.extend(&other.tls);
         self.tcp.extend(&other.tcp);
     }
@@ -326,7 +329,12 @@ fn router_ports(gateway: &Typed<Gateway>, header: &VirtualServiceHeader, host: &
         let mut met = hosts.filter(|server| server.is_for(&header.id.namespace) && server.host.matches(host));
         let Some(port) = server.port.as_ref().filter(|_| met.next().is_some()) else { continue };
         match ServerRoutes::of(port, server.tls.as_ref()) {
-            Some(ServerRoutes::Http) => ports.http.insert(port.number),
+            Some(ServerRoutes::Http) => {
+                if server.tls.is_some() && !Protocol::parse(&port.protocol).is_http() {
+                    ports.https.insert(port.number);
+                }
+                ports.http.insert(port.number)
+            }
             Some(ServerRoutes::Tls) => ports.tls.insert(port.number),
             Some(ServerRoutes::Tcp) => ports.tcp.insert(port.number),
             None => continue,

@@ -122,6 +122,8 @@ codes! {
     WeightsAreNoPercentages = "PLF0004", Warning;
     /// Clients send plaintext although mutual TLS is required, or the other way round.
     MutualTlsDisagrees = "PLF0005", Warning;
+    /// A redirect leads back to itself: clients follow it until they give up.
+    RedirectLoop = "PLF0006", Warning;
 }
 
 impl fmt::Display for Code {

@@ -31,6 +31,7 @@ mod mtls;
 mod namespaced;
 mod namespaces;
 mod policies;
+mod redirects;
 mod services;
 mod shadow;
 #[cfg(test)]
@@ -337,6 +338,10 @@ impl FindingsOf {
             }),
             Kind::MeshConfig => {
                 self.with::<MeshConfig>(report, |report, object| mesh::check(report, known, object));
+            }
+            Kind::HttpRoute => {
+                conditions::check(report, &self.setting.status);
+                redirects::check_http_route(report);
             }
             _ => conditions::check(report, &self.setting.status),
         }

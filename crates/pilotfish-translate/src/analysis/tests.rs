@@ -5,6 +5,7 @@
 
 mod clusters;
 mod effect;
+mod redirects;
 
 use super::*;
 use crate::testing::{credentials, endpoint, line, pod, service, world, yaml};

@@ -3,7 +3,7 @@
 use super::clients::{Client, Clients, Ports};
 use super::destination::{Destined, RouteList};
 use super::finding::{Report, listed};
-use super::{Code, Known, effect, hosts, namespaces};
+use super::{Code, Known, effect, hosts, namespaces, redirects};
 use crate::engine::{Cx, Query};
 use crate::routing::ir::{MESH, ServerHost};
 use crate::routing::{VirtualServiceHeader, delegate_key, gateway_name, header_of};
@@ -33,8 +33,12 @@ pub(super) fn check(report: &mut Report<'_, '_>, known: Known, object: &Typed<Vi
     };
     let uses = Uses { known, object, clients: &clients };
     uses.check_destinations(report);
-    if let Some(header) = &header {
-        effect::check(report, object, header, &clients);
+    match &header {
+        Some(header) => {
+            effect::check(report, object, header, &clients);
+            redirects::check(report, object, header, &clients);
+        }
+        None => check_redirects_of_delegate(report, known, object),
     }
     check_weights(report, object);
     check_exports(report, &object.export_to);
@@ -56,6 +60,25 @@ fn clients_of_delegate(report: &mut Report<'_, '_>, known: Known) -> Clients {
         clients.list.push(Client::unknown(report.namespace()));
     }
     clients
+}
+
+/// Reports redirects of a delegate that lead back to themselves under a route that delegates to it.
+fn check_redirects_of_delegate(report: &mut Report<'_, '_>, known: Known, object: &Typed<VirtualService>) {
+    if object.http.iter().all(|route| route.redirect.is_none()) {
+        return;
+    }
+    let roots = report.cx.get(&RootsOf(report.key().clone()));
+    for root in roots.iter() {
+        let Some(root) = report.cx.object::<VirtualService>(&root.namespace, &root.name) else { continue };
+        let Some(header) = header_of(&root, report.cx.domain()) else { continue };
+        let clients = Clients::of(report, known, &root, &header);
+        for (position, route) in root.http.iter().enumerate() {
+            let leads = |to: &Delegate| delegate_key(to, root.namespace()) == *report.key();
+            if route.delegate.as_ref().is_some_and(leads) {
+                redirects::check_delegated(report, object, (&root, position), &header, &clients);
+            }
+        }
+    }
 }
 
 /// The VirtualServices that delegate to one.

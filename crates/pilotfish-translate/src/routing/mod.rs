@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Dependencies go one way: `virtual_service`, `ingress` and `gateway_api` (the producers) use `ir` and never
-//! one another; `index` and `gateway` use the producers. The module `scope`, which uses this one, selects the
+//! one another; `redirect_loop` judges redirects for them and for the analysis; `index` and `gateway` use the
+//! producers. The module `scope`, which uses this one, selects the
 //! virtual services that a sidecar imports.
 
 pub(crate) mod gateway;
@@ -16,6 +17,7 @@ pub(crate) mod gateway_api;
 mod index;
 pub(crate) mod ingress;
 pub(crate) mod ir;
+pub(crate) mod redirect_loop;
 mod source;
 mod virtual_service;
 

@@ -5,10 +5,12 @@ use super::gateways::ParentsOf;
 use super::listeners::Parent;
 use crate::engine::Cx;
 use crate::routing::ir::MESH;
+use crate::routing::redirect_loop::Arrival;
 use pilotfish_config::gateway_api::{GROUP, ParentReference};
 use pilotfish_config::networking::ServiceEntry;
 use pilotfish_config::status::CONTROLLERS;
 use pilotfish_model::{Hostname, Kind, Namespace, ServiceKey};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The reason for a parent, or a part of it, that is not there.
@@ -27,8 +29,12 @@ pub(super) struct Attachment {
     hostname: String,
     /// The hosts of other listeners with the same port and protocol.
     others: Vec<String>,
+    /// The listener's name; empty for Services.
+    pub(super) listener: Arc<str>,
+    /// Addresses of its requests: of the listener, or the ports of the Service that the route is for.
+    pub(super) arrivals: Vec<Arrival>,
     /// Whether the listener becomes a server.
-    is_served: bool,
+    pub(super) is_served: bool,
 }
 
 /// The outcome of one parent that a route names.
@@ -207,6 +213,8 @@ fn to_listener(listener: &Parent, all: &[Parent]) -> Attachment {
         service: None,
         hostname: listener.hostname.clone(),
         others: all.iter().filter(beside).map(|other| other.hostname.clone()).collect(),
+        listener: listener.section.clone(),
+        arrivals: vec![Arrival { port: listener.port.into(), tls: &*listener.protocol != "HTTP" }],
         is_served: listener.is_served,
     }
 }
@@ -217,28 +225,36 @@ fn to_service(
     namespace: Namespace,
 ) -> Result<Vec<Attachment>, Problem> {
     let host = cx.domain().service(&parent.name, &namespace);
-    let service = Hostname::parse(&host)
+    let services = Hostname::parse(&host)
         .ok()
         .and_then(|hostname| cx.services_of(&ServiceKey { hostname, namespace: namespace.clone() }));
-    if service.is_none() {
+    let Some(services) = services else {
         return Err(Problem::new(NO_PARENT, format!("there is no Service {namespace}/{}", parent.name)));
-    }
-    Ok(of_mesh(Attached { hosts: vec![host], namespace, port: parent.port }))
+    };
+    let ports: BTreeSet<u32> =
+        services.iter().flat_map(|service| service.tcp_ports()).map(|port| port.number).collect();
+    Ok(of_mesh(Attached { hosts: vec![host], namespace, port: parent.port }, ports))
 }
 
 fn to_entry(cx: &Cx<'_>, parent: &ParentReference, namespace: Namespace) -> Result<Vec<Attachment>, Problem> {
-    match cx.object::<ServiceEntry>(&namespace, &parent.name) {
-        Some(entry) => Ok(of_mesh(Attached { hosts: entry.hosts.clone(), namespace, port: parent.port })),
-        None => Err(Problem::new(NO_PARENT, format!("there is no ServiceEntry {namespace}/{}", parent.name))),
-    }
+    let Some(entry) = cx.object::<ServiceEntry>(&namespace, &parent.name) else {
+        let message = format!("there is no ServiceEntry {namespace}/{}", parent.name);
+        return Err(Problem::new(NO_PARENT, message));
+    };
+    let ports = entry.ports.iter().map(|port| port.number).collect();
+    Ok(of_mesh(Attached { hosts: entry.hosts.clone(), namespace, port: parent.port }, ports))
 }
 
-fn of_mesh(service: Attached) -> Vec<Attachment> {
+/// Returns the attachment to a service with these ports.
+fn of_mesh(service: Attached, ports: BTreeSet<u32>) -> Vec<Attachment> {
+    let is_meant = |port: &u32| service.port.is_none_or(|meant| u32::from(meant) == *port);
     vec![Attachment {
         gateway: MESH.into(),
+        arrivals: ports.into_iter().filter(is_meant).map(|port| Arrival { port, tls: false }).collect(),
         service: Some(service),
         hostname: String::new(),
         others: Vec::new(),
+        listener: "".into(),
         is_served: true,
     }]
 }
@@ -254,6 +270,8 @@ mod tests {
             service: None,
             hostname: hostname.to_owned(),
             others: others.iter().map(|other| (*other).to_owned()).collect(),
+            listener: "".into(),
+            arrivals: Vec::new(),
             is_served: true,
         };
         let wide = listener("", &["*.example.com", "a.example.com"]);

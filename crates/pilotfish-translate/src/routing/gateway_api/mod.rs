@@ -22,6 +22,7 @@ mod http_routes;
 mod listener_tls;
 mod listeners;
 mod parts;
+mod redirects;
 mod request_rules;
 mod rules;
 mod sort;
@@ -32,7 +33,7 @@ pub(crate) use backend_tls::{MadeRule, MadeRulesIn, UNUSABLE};
 pub(crate) use gateways::ApiGateways;
 pub(crate) use grants::allows as grant_allows;
 pub(crate) use rules::ApiVirtualServices;
-pub(crate) use status::{ApiStatus, KINDS, StatusView};
+pub(crate) use status::{ApiStatus, KINDS, StatusView, partial_loops};
 
 /// Condition type: the object is accepted by its parent or target.
 const ACCEPTED: &str = "Accepted";

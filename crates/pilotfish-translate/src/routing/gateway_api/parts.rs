@@ -58,7 +58,7 @@ fn requests<T: RequestRoute>(cx: &Cx<'_>, key: &ObjectKey) -> Option<Vec<Part>> 
     let hostnames = object.hostnames();
     let attachments = attachment::of(cx, key.kind, &key.namespace, object.parents(), hostnames);
     let base = part(key, object.meta().created, reference(&object));
-    let routes = |referrer: Referrer<'_>| request_rules::routes(cx, &object, referrer);
+    let routes = |referrer: Referrer<'_>| request_rules::routes(cx, &object, referrer, &attachments);
     Some(request_parts(&base, &attachments, hostnames, key.kind, routes))
 }
 
@@ -138,7 +138,7 @@ fn referrer<'a>(kind: Kind, namespace: &'a Namespace, service: Option<&Attached>
 }
 
 /// The hosts of a route that are served at an attachment.
-fn served(attachment: &Attachment, hostnames: &[String]) -> Vec<String> {
+pub(super) fn served(attachment: &Attachment, hostnames: &[String]) -> Vec<String> {
     let service = attachment.service.as_ref();
     let mut hosts = hosts(service, hostnames);
     hosts.retain(|host| service.is_some() || attachment.serves(host));

@@ -1,18 +1,18 @@
 //! Rules of HTTPRoute and GRPCRoute as routes of a VirtualService, one for each match.
 
+use super::attachment::Attachment;
 use super::backends::{BackendView, Malformed, Problem, Referrer, destination, weights};
 use super::filters;
+use super::redirects::{self, Loop};
 use crate::engine::Cx;
 use pilotfish_config::StringMatch;
 use pilotfish_config::gateway_api::{
     GrpcRoute, GrpcRouteRule, HttpBackendRef, HttpRoute as Route, HttpRouteRule, MatchType, ParentReference,
     RouteFilter, ValueMatch,
 };
-use pilotfish_config::networking::{
-    HttpDirectResponse, HttpMatchRequest, HttpRedirect, HttpRoute, HttpRouteDestination,
-};
+use pilotfish_config::networking::{HttpDirectResponse, HttpMatchRequest, HttpRoute, HttpRouteDestination};
 use pilotfish_model::{KindSpec, Typed};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A kind of route whose rules are for requests.
 pub(super) trait RequestRoute: KindSpec {
@@ -66,11 +66,12 @@ request_route!(Route, HttpRouteRule);
 request_route!(GrpcRoute, GrpcRouteRule);
 
 /// The routes of an object. One rule that cannot be read costs the whole object: what is left would not be
-/// what was meant.
+/// what was meant. A redirect that leads back to itself wherever the route is attached is refused.
 pub(super) fn routes<T: RequestRoute>(
     cx: &Cx<'_>,
     object: &Typed<T>,
     referrer: Referrer<'_>,
+    attachments: &[Attachment],
 ) -> Result<Vec<HttpRoute>, Malformed> {
     let mut out = Vec::new();
     for (position, rule) in object.rules().iter().enumerate() {
@@ -80,8 +81,9 @@ pub(super) fn routes<T: RequestRoute>(
         rule.limit(&mut route);
         set_backends(cx, parts.backends, referrer, &mut route)?;
         let requests = rule.requests()?;
-        if route.redirect.as_ref().is_some_and(|to| leads_back(to, object.hostnames(), &requests)) {
-            let message = format!("rules[{position}]: the redirect leads to the URL that was asked for");
+        let found = redirects::find(cx, &route, &requests, object.hostnames(), attachments);
+        if found == Some(Loop::Everywhere) {
+            let message = format!("rules[{position}]: the redirect leads back to itself");
             return Err(Malformed(Problem::filter(message)));
         }
         out.extend(one_per_match(route, requests));
@@ -89,24 +91,30 @@ pub(super) fn routes<T: RequestRoute>(
     Ok(out)
 }
 
-/// True if a redirect changes neither scheme, host nor port, and leaves the path of some match as it is:
-/// clients would follow it until they give up. The host is the same if it is the only one of the route.
-fn leads_back(to: &HttpRedirect, hostnames: &[String], requests: &[HttpMatchRequest]) -> bool {
-    let is_own = |host: &String| host.eq_ignore_ascii_case(&to.authority);
-    let keeps_host = to.authority.is_empty() || !hostnames.is_empty() && hostnames.iter().all(is_own);
-    if !keeps_host || !to.scheme.is_empty() || to.port.is_some() {
-        return false;
+/// Returns the listeners at which redirects of a route lead back to themselves, by the position of the rule.
+/// There are others at which they do not.
+pub(super) fn partial_loops<T: RequestRoute>(
+    cx: &Cx<'_>,
+    object: &Typed<T>,
+    attachments: &[Attachment],
+) -> Vec<(usize, BTreeSet<String>)> {
+    let referrer = Referrer { kind: T::KIND, namespace: object.namespace(), needs_grant: true };
+    let mut out = Vec::new();
+    for (position, rule) in object.rules().iter().enumerate() {
+        let parts = rule.parts();
+        if parts.filters.iter().all(|filter| filter.request_redirect.is_none()) {
+            continue;
+        }
+        let mut route = HttpRoute::default();
+        let Ok(()) = filters::apply(cx, parts.filters, referrer, &mut route) else { continue };
+        let Ok(requests) = rule.requests() else { continue };
+        if let Some(Loop::At(places)) =
+            redirects::find(cx, &route, &requests, object.hostnames(), attachments)
+        {
+            out.push((position, places));
+        }
     }
-    let any = [HttpMatchRequest::default()];
-    let requests = if requests.is_empty() { &any } else { requests };
-    let path =
-        |request: &HttpMatchRequest| request.uri.clone().unwrap_or(StringMatch::Prefix("/".to_owned()));
-    requests.iter().any(|request| match (&to.prefix_rewrite, path(request)) {
-        (Some(new), StringMatch::Prefix(old)) => new.trim_end_matches('/') == old.trim_end_matches('/'),
-        (None, StringMatch::Exact(path)) => to.uri.is_empty() || to.uri == path,
-        (None, _) => to.uri.is_empty(),
-        (Some(_), _) => false,
-    })
+    out
 }
 
 /// A route for each match of its rule; without any, the one route for all requests.
@@ -165,46 +173,4 @@ pub(super) fn values(list: &[ValueMatch]) -> BTreeMap<String, StringMatch> {
         out.entry(value.name.clone()).or_insert(text);
     }
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn redirect_leads_back_if_some_match_gets_its_own_url() {
-        let prefix = |path: &str| HttpMatchRequest {
-            uri: Some(StringMatch::Prefix(path.to_owned())),
-            ..HttpMatchRequest::default()
-        };
-        let to = |uri: &str, authority: &str, scheme: &str| HttpRedirect {
-            uri: uri.to_owned(),
-            authority: authority.to_owned(),
-            scheme: scheme.to_owned(),
-            ..HttpRedirect::default()
-        };
-        let replaced = |prefix: &str| HttpRedirect {
-            prefix_rewrite: Some(prefix.to_owned()),
-            ..HttpRedirect::default()
-        };
-        for (redirect, hosts, matches, expected) in [
-            (to("", "", ""), &[][..], vec![], true),
-            (to("", "", "https"), &[], vec![], false),
-            (to("", "a.com", ""), &["a.com"], vec![], true),
-            (to("", "A.com", ""), &["a.com"], vec![], true),
-            (to("", "a.com", ""), &["a.com", "www.a.com"], vec![], false),
-            (to("", "a.com", ""), &[], vec![], false),
-            (to("", "a.com", "https"), &["a.com"], vec![], false),
-            (to("/new", "a.com", ""), &["a.com"], vec![prefix("/old")], false),
-            (replaced("/old/"), &[], vec![prefix("/new"), prefix("/old")], true),
-            (replaced("/new"), &[], vec![prefix("/old")], false),
-        ] {
-            let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
-            assert_eq!(
-                leads_back(&redirect, &hosts, &matches),
-                expected,
-                "{redirect:?} {hosts:?} {matches:?}"
-            );
-        }
-    }
 }

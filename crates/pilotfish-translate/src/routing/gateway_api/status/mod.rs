@@ -7,6 +7,8 @@ mod routes;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use routes::partial_loops;
+
 use super::ACCEPTED;
 use super::gateways::class_controller;
 use crate::engine::{Cx, Query};

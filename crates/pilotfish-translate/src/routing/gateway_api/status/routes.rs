@@ -1,7 +1,7 @@
 //! Status of routes: for each parent, acceptance of the route and resolution of its references.
 
 use crate::engine::{Cx, Query};
-use crate::routing::gateway_api::attachment::{self, Binding};
+use crate::routing::gateway_api::attachment::{self, Attachment, Binding};
 use crate::routing::gateway_api::backends::{self, BackendView, Malformed, Problem, Referrer};
 use crate::routing::gateway_api::request_rules::{self, RequestRoute, RequestRule, RuleParts};
 use crate::routing::gateway_api::{ACCEPTED, RESOLVED_REFS, stream_routes};
@@ -218,7 +218,21 @@ fn malformed<T: RequestRoute>(
     referrer: Referrer<'_>,
 ) -> Option<Option<Problem>> {
     let route = cx.object::<T>(&key.namespace, &key.name)?;
-    Some(fault(request_rules::routes(cx, &route, referrer)))
+    Some(fault(request_rules::routes(cx, &route, referrer, &attachments(cx, key))))
+}
+
+/// Returns the served listeners and services that a route is attached to.
+fn attachments(cx: &Cx<'_>, key: &ObjectKey) -> Vec<Attachment> {
+    let bindings = cx.get(&BindingsOf(key.clone()));
+    let attached = bindings.iter().filter_map(|binding| binding.result.as_ref().ok()).flatten();
+    attached.filter(|attachment| attachment.is_served).cloned().collect()
+}
+
+/// Returns the listeners at which redirects of an HTTPRoute lead back to themselves, by the position of the
+/// rule. Redirects that do so everywhere are omitted: they are in the status.
+pub(crate) fn partial_loops(cx: &Cx<'_>, key: &ObjectKey) -> Vec<(usize, BTreeSet<String>)> {
+    let route = cx.object::<HttpRoute>(&key.namespace, &key.name);
+    route.map_or_else(Vec::new, |route| request_rules::partial_loops(cx, &route, &attachments(cx, key)))
 }
 
 /// Returns all backends of the rules, including mirrors.

@@ -513,3 +513,101 @@ fn gateways_whose_routes_lead_to_a_target_are_ancestors() {
         format!("{policy}{}{}", gateway(LISTENERS), route.replace("name: gw}", "name: gw, sectionName: x}"));
     assert_eq!(of_policy(&text, Controllers::Both).len(), 1);
 }
+
+#[test]
+fn redirects_that_lead_back_everywhere_are_refused() {
+    let certificate = format!(
+        "---\n{{apiVersion: v1, kind: Secret, metadata: {{name: cert, namespace: shop}}, {}}}\n",
+        tls_secret()
+    );
+    let tls = |name: &str, port: u16| {
+        format!("{{name: {name}, port: {port}, protocol: HTTPS, tls: {{certificateRefs: [{{name: cert}}]}}}}")
+    };
+    let (http, https) = ("{name: http, port: 80, protocol: HTTP}".to_owned(), tls("https", 443));
+    let both = format!("{http}, {https}");
+    let for_b = "{name: http, port: 80, protocol: HTTP, hostname: b.com}".to_owned();
+    let refused = ["Accepted:Accepted !ResolvedRefs:InvalidFilter"];
+    let accepted = ["Accepted:Accepted ResolvedRefs:ResolvedRefs"];
+    let a = "matches: [{path: {value: /a}}], ";
+    let full = "path: {type: ReplaceFullPath, replaceFullPath: /a}";
+    let prefix = |new: &str| format!("path: {{type: ReplacePrefixMatch, replacePrefixMatch: {new}}}");
+    let web = "{matches: [{path: {type: Exact, value: /a}}], backendRefs: [{name: web, port: 80}]}";
+    for (listeners, hosts, matches, to, beside, wanted) in [
+        (&http, "", a, full, "", refused),
+        (&http, "", a, full, web, accepted),
+        (&http, "", "matches: [{path: {value: /b}}], ", full, "", accepted),
+        (&http, "", "", full, "", refused),
+        (
+            &http,
+            "",
+            "",
+            full,
+            "{matches: [{path: {value: /a}}], backendRefs: [{name: web, port: 80}]}",
+            accepted,
+        ),
+        (&http, "", a, &prefix("/a/"), "", refused),
+        (&http, "", "matches: [{path: {value: /b}}, {path: {value: /a}}], ", full, "", refused),
+        (&http, "", a, &prefix("/a/b"), "", refused),
+        (&http, "", a, &prefix("/b"), "", accepted),
+        (&http, "", "", "scheme: https", "", accepted),
+        (&https, "", "", "scheme: https", "", refused),
+        (&both, "", "", "scheme: https", "", accepted),
+        (&https, "", "", "scheme: https, port: 443", "", refused),
+        (&https, "", "", "scheme: https, port: 8443", "", accepted),
+        (&tls("https", 8443), "", "", "port: 8443", "", refused),
+        (&tls("https", 8443), "", "", "scheme: https", "", refused),
+        (&http, "", "", "port: 80", "", refused),
+        (&http, "", "", "port: 8080", "", accepted),
+        (&http, "", "", "hostname: a.com", "", accepted),
+        (&http, "hostnames: [a.com]", "", "hostname: a.com", "", refused),
+        (&http, "hostnames: [a.com]", "", "hostname: a.com, scheme: http, port: 80", "", refused),
+        (&http, "hostnames: [a.com]", "", "hostname: b.com", "", accepted),
+        (&http, "hostnames: [a.com, www.a.com]", "", "hostname: a.com", "", accepted),
+        (&for_b, "", "", "hostname: b.com", "", refused),
+        (&http, "", "matches: [{method: POST}], ", "statusCode: 302, port: 80", "", accepted),
+        (&http, "", "matches: [{method: GET}], ", "statusCode: 302, port: 80", "", refused),
+    ] {
+        let redirect =
+            format!("{{{matches}filters: [{{type: RequestRedirect, requestRedirect: {{{to}}}}}]}}");
+        let hosts = if hosts.is_empty() { String::new() } else { format!("{hosts}, ") };
+        let rest = format!("{hosts}rules: [{redirect}, {beside}]").replace(", ]", "]");
+        let text = [gateway(listeners), certificate.clone(), route("HTTPRoute", "{name: gw}", &rest)];
+        let found = of_route(&with(&text.concat()), Kind::HttpRoute);
+        assert_eq!(found, wanted, "{listeners} {rest}");
+    }
+}
+
+#[test]
+fn redirects_whose_target_another_route_takes_are_accepted() {
+    let redirect = "rules: [{filters: [{type: RequestRedirect, requestRedirect: {path: {type: ReplaceFullPath, replaceFullPath: /app/start}}}]}]";
+    for (hosts, path, wanted) in [
+        ("a.com", "/app", "Accepted:Accepted ResolvedRefs:ResolvedRefs"),
+        ("a.com", "/app/other", "Accepted:Accepted !ResolvedRefs:InvalidFilter"),
+        ("a.com", "/", "Accepted:Accepted !ResolvedRefs:InvalidFilter"),
+        ("b.com", "/app", "Accepted:Accepted !ResolvedRefs:InvalidFilter"),
+    ] {
+        let other = format!(
+            "{{parentRefs: [{{name: gw}}], hostnames: [{hosts}], rules: [{{matches: [{{path: {{value: {path}}}}}], backendRefs: [{{name: web, port: 80}}]}}]}}"
+        );
+        let text = [
+            gateway(LISTENERS),
+            route("HTTPRoute", "{name: gw}", &format!("hostnames: [a.com], {redirect}")),
+            line(API, "HTTPRoute", "shop", "other", &other),
+        ];
+        assert_eq!(of_route(&with(&text.concat()), Kind::HttpRoute), [wanted], "{hosts} {path}");
+    }
+}
+
+#[test]
+fn redirect_of_a_service_to_its_own_port_is_refused() {
+    let parent = "{group: '', kind: Service, name: web}";
+    for (to, wanted) in [
+        ("port: 80", "Accepted:Accepted !ResolvedRefs:InvalidFilter"),
+        ("hostname: web", "Accepted:Accepted !ResolvedRefs:InvalidFilter"),
+        ("scheme: https", "Accepted:Accepted ResolvedRefs:ResolvedRefs"),
+    ] {
+        let rest = format!("rules: [{{filters: [{{type: RequestRedirect, requestRedirect: {{{to}}}}}]}}]");
+        let found = of_route(&with(&route("HTTPRoute", parent, &rest)), Kind::HttpRoute);
+        assert_eq!(found, [wanted], "{to}");
+    }
+}
