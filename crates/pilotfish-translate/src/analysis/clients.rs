@@ -10,9 +10,9 @@ use crate::proxy::ProxyKind;
 use crate::routing::gateway::ServerRoutes;
 use crate::routing::ir::{MESH, ServerHost};
 use crate::routing::{VirtualServiceHeader, gateway_name};
-use crate::scope::{service_listened_for, service_seen};
+use crate::scope::{Scope, ServiceIn, service_listened_for, service_seen};
 use pilotfish_config::networking::{Gateway, HttpMatchRequest, VirtualService};
-use pilotfish_model::{ExportTo, Hostname, Namespace, Protocol, Resolution, Service, Typed};
+use pilotfish_model::{ExportTo, Hostname, Namespace, Protocol, Resolution, Service, Typed, label_subset};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -65,12 +65,17 @@ pub(super) struct Client {
     pub(super) ports: Ports,
     /// False if the ports are unknown.
     pub(super) knows_ports: bool,
+    /// The scope, if a Sidecar narrows it.
+    pub(super) scope: Option<Scope>,
+    /// True if it is one of several that may have the routes, but nothing says that they are used there.
+    pub(super) is_guess: bool,
 }
 
 impl Client {
     fn new(kind: ProxyKind, namespace: Namespace, gateway: Arc<str>, rule: Namespace) -> Self {
         let (by_host, ports) = (Vec::new(), Ports::default());
-        Self { kind, namespace, gateway, rule, by_host, ports, knows_ports: true }
+        let (scope, is_guess) = (None, false);
+        Self { kind, namespace, gateway, rule, by_host, ports, knows_ports: true, scope, is_guess }
     }
 
     /// Returns a client with unknown ports, which sees the services of a namespace.
@@ -87,7 +92,10 @@ impl Client {
 
     /// The service that the proxies see for a host.
     pub(super) fn service(&self, cx: &Cx<'_>, host: &Hostname) -> Option<Arc<Service>> {
-        service_seen(cx, self.kind, &self.namespace, host)
+        match &self.scope {
+            Some(scope) => Option::clone(&cx.get(&ServiceIn(scope.clone(), host.clone()))),
+            None => service_seen(cx, self.kind, &self.namespace, host),
+        }
     }
 
     /// Returns true if requests of these proxies can match the condition, regardless of its port.
@@ -120,6 +128,8 @@ pub(super) struct Clients {
     pub(super) all_known: bool,
     /// Namespaces whose proxies would have the routes if the object were exported there.
     pub(super) left_out: BTreeSet<Namespace>,
+    /// The Sidecars that keep the routes from all sidecars that it is exported to; empty if some have them.
+    pub(super) hidden_by: BTreeSet<String>,
 }
 
 impl Clients {
@@ -152,21 +162,44 @@ impl Clients {
         header: &VirtualServiceHeader,
     ) {
         let cx = report.cx;
-        let own = &header.id.namespace;
-        let hosts: Vec<&Hostname> = header.hosts.iter().collect();
-        let is_known = hosts.iter().all(|host| {
+        let is_known = header.hosts.iter().all(|host| {
             !services_of(cx, host).is_empty() || !matches!(hosts::look_up(cx, known, host), Lookup::Unknown)
         });
-        for namespace in sidecar_namespaces(cx, object, header) {
-            if !report.may_compare(hosts.len()) {
-                self.all_known = false;
-                return;
-            }
-            let by_host = hosts.iter().map(|host| sidecar_ports(cx, &namespace, host)).collect();
-            let client = Client::new(ProxyKind::Sidecar, namespace, MESH.into(), own.clone());
-            self.list.push(Client { knows_ports: is_known, ..client.with_ports(by_host) });
-        }
         self.all_known &= is_known;
+        let mut hidden_by = BTreeSet::new();
+        let named = named_namespaces(cx, object, header);
+        let mut find = |namespaces: BTreeSet<Namespace>, is_guess: bool| {
+            let before = self.list.len();
+            for namespace in namespaces {
+                for scope in scopes(cx, &namespace) {
+                    if scope.as_ref().is_some_and(|scope| !scope.imports(cx, header)) {
+                        hidden_by.extend(
+                            scope.and_then(|scope| scope.sidecar).map(|(of, name)| format!("{of}/{name}")),
+                        );
+                        continue;
+                    }
+                    if !report.may_compare(header.hosts.len()) {
+                        self.all_known = false;
+                        return true;
+                    }
+                    let client = sidecar(cx, header, namespace.clone(), scope);
+                    self.list.push(Client { knows_ports: is_known, is_guess, ..client });
+                }
+            }
+            self.list.len() > before
+        };
+        if find(with_workloads(cx, &named), false) {
+            return;
+        }
+        let (others, are_all) = other_namespaces(cx, header, &named);
+        if !find(others, true) && are_all {
+            self.hidden_by = hidden_by;
+        }
+        if self.list.is_empty() && self.hidden_by.is_empty() {
+            for namespace in named {
+                self.list.push(Client { knows_ports: is_known, ..sidecar(cx, header, namespace, None) });
+            }
+        }
     }
 
     fn add_routers(
@@ -216,10 +249,37 @@ fn is_exported(cx: &Cx<'_>, header: &VirtualServiceHeader, to: &Namespace) -> bo
     header.export_to.visible_to(to, &ExportTo::parse(default, &header.id.namespace))
 }
 
+/// Returns the sidecars of a scope, or of a namespace without a Sidecar.
+fn sidecar(cx: &Cx<'_>, header: &VirtualServiceHeader, namespace: Namespace, scope: Option<Scope>) -> Client {
+    let ports = |host| sidecar_ports(cx, &namespace, scope.as_ref(), host);
+    let by_host = header.hosts.iter().map(ports).collect();
+    let client = Client::new(ProxyKind::Sidecar, namespace, MESH.into(), header.id.namespace.clone());
+    Client { scope, ..client.with_ports(by_host) }
+}
+
+/// Returns the scopes of the sidecars of a namespace; `None` for one that is not narrowed. Scopes without
+/// workloads are left out if others have some.
+pub(super) fn scopes(cx: &Cx<'_>, namespace: &Namespace) -> Vec<Option<Scope>> {
+    let (selecting, default) = Scope::of_namespace(cx, namespace);
+    let mut workloads = BTreeSet::clone(&cx.get(&LabelsIn(namespace.clone())));
+    let any = !workloads.is_empty();
+    let mut out = Vec::new();
+    for (selector, scope) in selecting {
+        let before = workloads.len();
+        workloads.retain(|labels| !label_subset(&*selector, labels));
+        if workloads.len() < before || !any {
+            out.push(scope);
+        }
+    }
+    if !workloads.is_empty() || !any {
+        out.push(default);
+    }
+    out.into_iter().map(|scope| scope.is_narrowed(cx).then_some(scope)).collect()
+}
+
 /// Returns the namespaces of sidecars that represent all with the routes: those in `exportTo` (or else the
-/// object's own) and in conditions; if none of these has workloads, those of the hosts. Namespaces without
-/// workloads are dropped if others have some.
-fn sidecar_namespaces(
+/// object's own) and in conditions.
+fn named_namespaces(
     cx: &Cx<'_>,
     object: &Typed<VirtualService>,
     header: &VirtualServiceHeader,
@@ -235,14 +295,34 @@ fn sidecar_namespaces(
     let sources: BTreeSet<&str> = http.chain(tls).chain(tcp).map(String::as_str).collect();
     named.extend(sources.into_iter().filter(|name| !name.is_empty()).map(Namespace::from));
     named.retain(|namespace| is_exported(cx, header, namespace));
-    let populated = with_workloads(cx, &named);
-    if !populated.is_empty() || named.is_empty() {
-        return populated;
+    named
+}
+
+/// Returns other namespaces with workloads that may have the routes, those of the hosts first; and whether
+/// these are all.
+fn other_namespaces(
+    cx: &Cx<'_>,
+    header: &VirtualServiceHeader,
+    named: &BTreeSet<Namespace>,
+) -> (BTreeSet<Namespace>, bool) {
+    /// Each costs a look at every destination that is not found.
+    const MOST: usize = 50;
+    let homes = header.hosts.iter().flat_map(|host| cx.namespaces_of(host));
+    let known = cx.get(&Namespaces);
+    let is_any_known = *cx.get(&AnyWorkload);
+    let fits = |namespace: &Namespace| {
+        !named.contains(namespace)
+            && is_exported(cx, header, namespace)
+            && (!is_any_known || !cx.get(&LabelsIn(namespace.clone())).is_empty())
+    };
+    let mut out = BTreeSet::new();
+    for namespace in homes.chain(known.all.iter().cloned()).filter(fits) {
+        if out.len() == MOST {
+            return (out, false);
+        }
+        out.insert(namespace);
     }
-    let homes: BTreeSet<Namespace> = header.hosts.iter().flat_map(|host| cx.namespaces_of(host)).collect();
-    let homes = homes.into_iter().filter(|home| is_exported(cx, header, home)).collect();
-    let populated = with_workloads(cx, &homes);
-    if populated.is_empty() { named } else { populated }
+    (out, true)
 }
 
 /// Returns the namespaces with workloads; all of them if no workload is known at all.
@@ -271,7 +351,7 @@ impl Query for AnyWorkload {
 }
 
 /// The ports on which sidecars of a namespace route traffic for a host of a VirtualService.
-fn sidecar_ports(cx: &Cx<'_>, namespace: &Namespace, host: &Hostname) -> Ports {
+fn sidecar_ports(cx: &Cx<'_>, namespace: &Namespace, scope: Option<&Scope>, host: &Hostname) -> Ports {
     let mut ports = Ports::default();
     if host.is_wildcard() {
         for (number, protocol) in cx.get(&PortsMeeting(host.clone())).iter() {
@@ -282,7 +362,10 @@ fn sidecar_ports(cx: &Cx<'_>, namespace: &Namespace, host: &Hostname) -> Ports {
         }
         return ports;
     }
-    let service = service_listened_for(cx, namespace, host);
+    let service = match scope {
+        Some(scope) => Option::clone(&cx.get(&ServiceIn(scope.clone(), host.clone()))),
+        None => service_listened_for(cx, namespace, host),
+    };
     for port in service.iter().flat_map(|service| service.tcp_ports()) {
         ports.add(port.number, port.protocol);
     }

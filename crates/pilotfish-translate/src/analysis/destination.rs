@@ -11,7 +11,7 @@ use crate::engine::Cx;
 use crate::policy::destination_rule::DestinationRulesFor;
 use crate::proxy::ProxyKind;
 use crate::routing::destination_port;
-use crate::scope::own_service_seen;
+use crate::scope::{own_service_seen, service_seen};
 use crate::services::alias;
 use crate::xds::cds::has_cluster;
 use pilotfish_config::did_you_mean;
@@ -85,12 +85,28 @@ impl Destined<'_, '_> {
         format!("{:?} (of which {:?} is an alias)", host.as_str(), self.full)
     }
 
+    /// True if the client would see a host without its Sidecar.
+    fn is_hidden_by_sidecar(&self, host: &Hostname) -> bool {
+        let Client { kind, namespace, scope, .. } = self.client;
+        scope.is_some() && service_seen(self.cx, *kind, namespace, host).is_some()
+    }
+
     fn absent(&self, host: &Hostname) -> Option<Missing> {
         match hosts::look_up(self.cx, self.known, host) {
             Lookup::Unknown => None,
             Lookup::Absent(hint) => {
                 let message = format!("no service has the host {}; requests get 503", self.named(host));
                 Missing::new(".host", message, hint)
+            }
+            Lookup::Services(_) if self.is_hidden_by_sidecar(host) => {
+                let sidecar = self.client.scope.as_ref().and_then(|scope| scope.sidecar.as_ref());
+                let sidecar = sidecar.map(|(namespace, name)| format!("{namespace}/{name}"));
+                let message = format!(
+                    "{} is not imported by the Sidecar {}; requests get 503",
+                    self.named(host),
+                    sidecar.unwrap_or_default()
+                );
+                Missing::new(".host", message, Some("add it to egress.hosts of the Sidecar".to_owned()))
             }
             Lookup::Services(services) => {
                 let homes: BTreeSet<&Namespace> = services.iter().map(|service| &service.namespace).collect();

@@ -1,15 +1,16 @@
 //! DestinationRules: their hosts, ports and subsets.
 
-use super::clients::AnyWorkload;
+use super::clients::{AnyWorkload, scopes};
 use super::finding::{Report, listed};
 use super::hosts::{self, AnyBelow, Lookup};
 use super::policies::check_selector;
 use super::virtual_service::check_exports;
-use super::workloads::{LabelsIn, SubsetSelects};
+use super::workloads::{LabelsIn, Selected, SubsetSelects};
 use super::{Code, Known, mtls};
 use crate::engine::{Cx, Query};
+use crate::scope::ServiceIn;
 use crate::services::alias;
-use pilotfish_config::networking::{DestinationRule, TrafficPolicy};
+use pilotfish_config::networking::{DestinationRule, Gateway, TrafficPolicy};
 use pilotfish_model::{ExportTo, Hostname, Namespace, ObjectKey, Resolution, Service, ServiceKey, Typed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -64,6 +65,7 @@ fn check_place(report: &mut Report<'_, '_>, object: &Typed<DestinationRule>, hos
     }
     let own = object.namespace();
     let is_home = services.iter().any(|service| service.namespace == *own);
+    check_imports(report, object, host, is_home);
     if is_home || *own == *report.cx.mesh().root_namespace.as_str() || !*report.cx.get(&AnyWorkload) {
         return;
     }
@@ -76,6 +78,55 @@ fn check_place(report: &mut Report<'_, '_>, object: &Typed<DestinationRule>, hos
         );
         let hint = Some("put it into the namespace of the service or of the clients".to_owned());
         report.add_with_hint(Code::RuleWithoutEffect, "spec.host", message, hint);
+    }
+}
+
+/// Reports a rule for clients of its own namespace whose Sidecars do not import the host.
+fn check_imports(
+    report: &mut Report<'_, '_>,
+    object: &Typed<DestinationRule>,
+    host: &Hostname,
+    is_home: bool,
+) {
+    let cx = report.cx;
+    let own = object.namespace();
+    let default = cx.mesh().default_destination_rule_export_to.clone();
+    let written = if object.export_to.is_empty() { &default } else { &object.export_to };
+    let export_to = ExportTo::parse(written.iter().map(String::as_str), own);
+    let is_private = matches!(&export_to, ExportTo::Namespaces(all) if all.len() == 1 && all.contains(own));
+    let is_root = *own == *cx.mesh().root_namespace.as_str();
+    if host.is_wildcard() || is_root || is_home && !is_private || *cx.get(&AnyRouterIn(own.clone())) {
+        return;
+    }
+    let mut sidecars = BTreeSet::new();
+    for scope in scopes(cx, own) {
+        let Some(scope) = scope else { return };
+        if Option::is_some(&cx.get(&ServiceIn(scope.clone(), host.clone()))) {
+            return;
+        }
+        sidecars.extend(scope.sidecar.map(|(namespace, name)| format!("{namespace}/{name}")));
+    }
+    let message = format!(
+        "the rule is for clients of namespace {own} alone, and Sidecar {} does not import {host}",
+        listed(sidecars)
+    );
+    let hint = Some("add the host to egress.hosts of the Sidecar".to_owned());
+    report.add_with_hint(Code::RuleWithoutEffect, "spec.host", message, hint);
+}
+
+/// True if a Gateway selects workloads of a namespace, which Sidecars do not concern.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AnyRouterIn(Namespace);
+
+impl Query for AnyRouterIn {
+    type Output = bool;
+
+    fn compute(&self, cx: &Cx<'_>) -> bool {
+        let selects = |gateway: &Typed<Gateway>| {
+            let selected = cx.get(&Selected::new(Some(&self.0), &gateway.selector));
+            Option::as_ref(&selected).is_some_and(|selected| !selected.is_empty())
+        };
+        cx.objects::<Gateway>().any(|gateway| selects(&gateway))
     }
 }
 

@@ -23,6 +23,14 @@ pub(super) fn check(
         let hint = Some("export it to that namespace, too".to_owned());
         report.add_with_hint(Code::RuleWithoutEffect, "spec.exportTo", message, hint);
     }
+    if !clients.hidden_by.is_empty() {
+        let message = format!(
+            "no sidecar has its routes: Sidecar {} imports none of its hosts",
+            listed(&clients.hidden_by)
+        );
+        let hint = Some("add a host to egress.hosts of the Sidecar".to_owned());
+        report.add_with_hint(Code::RuleWithoutEffect, "spec.hosts", message, hint);
+    }
     if !clients.all_known || clients.list.is_empty() {
         return;
     }

@@ -277,7 +277,7 @@ impl Uses<'_> {
     }
 
     /// Reports the first client that has no cluster for the destination on one of the ports on which it uses
-    /// the route.
+    /// the route. Of guessed clients, none must have it.
     fn check(&self, report: &mut Report<'_, '_>, list: RouteList, at: &str, to: &Destination, taken: &Taken) {
         let full = report.cx.domain().qualify(&to.host, report.namespace()).into_owned();
         // Validation reports invalid host names.
@@ -285,12 +285,26 @@ impl Uses<'_> {
         if !report.may_compare(taken.len()) {
             return;
         }
+        let mut everywhere = None;
         for (client, listener) in taken {
             let Some(client) = self.clients.list.get(*client) else { continue };
             let destined = Destined { cx: report.cx, known: self.known, client, list, full: &full, to };
-            if let Some(missing) = destined.missing(*listener) {
-                return report.absent(format!("{at}{}", missing.field), missing.message, missing.hint);
+            match (destined.missing(*listener), client.is_guess) {
+                (Some(missing), false) => {
+                    everywhere = Some(missing);
+                    break;
+                }
+                (Some(missing), true) => everywhere = everywhere.or(Some(missing)),
+                (None, false) => {}
+                // It is enough that some of the others have it.
+                (None, true) => {
+                    everywhere = None;
+                    break;
+                }
             }
+        }
+        if let Some(missing) = everywhere {
+            return report.absent(format!("{at}{}", missing.field), missing.message, missing.hint);
         }
         if !taken.is_empty() && to.port.is_none() {
             check_choice(report, at, &host);

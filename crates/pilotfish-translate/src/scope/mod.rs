@@ -23,6 +23,7 @@ pub(crate) use visible::{VisibleTo, is_visible};
 
 use crate::engine::{Cx, Query};
 use crate::proxy::{Proxy, ProxyKind, workload};
+use crate::routing::VirtualServiceHeader;
 use pilotfish_config::networking::Sidecar;
 use pilotfish_model::{Labels, Namespace, Typed, label_subset};
 use std::sync::Arc;
@@ -62,6 +63,34 @@ impl Scope {
         let in_root =
             || root.default.as_ref().map(|name| (cx.mesh().root_namespace.as_str().into(), name.clone()));
         Self { sidecar: in_own.or_else(in_root), ..scope }
+    }
+
+    /// The scopes of the sidecars of a namespace: with the labels of the workloads that a Sidecar selects, in
+    /// order of precedence, and that of all others.
+    pub(crate) fn of_namespace(cx: &Cx<'_>, namespace: &Namespace) -> (Vec<(Labels, Self)>, Self) {
+        let root_namespace: Namespace = cx.mesh().root_namespace.as_str().into();
+        let own = cx.get(&SidecarsIn(namespace.clone()));
+        let root = cx.get(&SidecarsIn(root_namespace.clone()));
+        let scope = |sidecar| Self { kind: ProxyKind::Sidecar, namespace: namespace.clone(), sidecar };
+        let of_own = |name: &Arc<str>| scope(Some((namespace.clone(), name.clone())));
+        let selecting = own.selecting.iter().map(|(labels, name)| (labels.clone(), of_own(name)));
+        let default = match (&own.default, &root.default) {
+            (Some(name), _) => of_own(name),
+            (None, Some(name)) => scope(Some((root_namespace, name.clone()))),
+            (None, None) => scope(None),
+        };
+        (selecting.collect(), default)
+    }
+
+    /// True if a Sidecar narrows the scope.
+    pub(crate) fn is_narrowed(&self, cx: &Cx<'_>) -> bool {
+        let imports_all = |egress: &Egress| egress.port.is_none() && egress.imports.is_everything();
+        self.sidecar.is_some() && !cx.get(&EgressOf(self.clone())).iter().any(imports_all)
+    }
+
+    /// True if proxies of the scope have the routes of a virtual service that is visible to them.
+    pub(crate) fn imports(&self, cx: &Cx<'_>, rule: &VirtualServiceHeader) -> bool {
+        cx.get(&EgressOf(self.clone())).iter().any(|listener| virtual_services::imports(listener, rule))
     }
 
     /// The Sidecar object, if one narrows the scope.

@@ -1,6 +1,6 @@
 //! Virtual services of sidecars, by host, for one egress listener of a scope.
 
-use super::{EgressOf, Scope};
+use super::{Egress, EgressOf, Scope};
 use crate::engine::{Cx, Query};
 use crate::routing::{
     MESH, RouteDialect, VirtualServiceHeader, VirtualServiceIr, VirtualServiceOf, VirtualServicesFor,
@@ -56,16 +56,19 @@ impl Query for MeshVirtualServicesOf {
             cx.get(&VirtualServicesFor { namespace: scope.namespace.clone(), gateway: MESH.into() });
         let listeners = cx.get(&EgressOf(scope.clone()));
         let Some(listener) = listeners.get(*index) else { return MeshVirtualServices::default() };
-        let imported = |header: &&Arc<VirtualServiceHeader>| {
-            let namespace = &header.id.namespace;
-            header.hosts.iter().any(|host| match header.dialect {
-                // A route of the Gateway API is imported like a service: only if its host is covered.
-                RouteDialect::GatewayApi => listener.imports.has_service(namespace, host),
-                _ => listener.imports.has_rule_host(namespace, host),
-            })
-        };
-        MeshVirtualServices::new(visible.iter().filter(imported).cloned().collect())
+        let imported = visible.iter().filter(|header| imports(listener, header));
+        MeshVirtualServices::new(imported.cloned().collect())
     }
+}
+
+/// True if an egress listener imports a virtual service that is visible to its proxies.
+pub(super) fn imports(listener: &Egress, header: &VirtualServiceHeader) -> bool {
+    let namespace = &header.id.namespace;
+    header.hosts.iter().any(|host| match header.dialect {
+        // A route of the Gateway API is imported like a service: only if its host is covered.
+        RouteDialect::GatewayApi => listener.imports.has_service(namespace, host),
+        _ => listener.imports.has_rule_host(namespace, host),
+    })
 }
 
 /// Query for the virtual services with TCP or TLS routes for the host of a service, in order of precedence.

@@ -193,3 +193,74 @@ fn clients_and_workloads_that_disagree_about_mutual_tls() {
         assert_eq!(found_in(with_proxy(), &text, Known::default()), wanted, "{text}");
     }
 }
+
+#[test]
+fn sidecars_narrow_what_rules_reach() {
+    let pay = "pay.bank.svc.cluster.local";
+    let sidecar = |more: &str, hosts: &str| {
+        object("Sidecar", "s", &format!("{{{more}egress: [{{hosts: [{hosts}]}}]}}"))
+    };
+    let route = |to: &str| format!("http: [{{route: [{{destination: {{{to}}}}}]}}]");
+    let rule = |host: &str, more: &str, to: &str| {
+        virtual_service(&format!("{{hosts: [{host}], {more}{}}}", route(to)))
+    };
+    let (own, some) = ("exportTo: [\".\"], ", "workloadSelector: {labels: {app: web}}, ");
+    let cart = "\"./cart.shop.svc.cluster.local\"";
+    let local = object("DestinationRule", "dr", &format!("{{host: {pay}}}"));
+    let private = object("DestinationRule", "dr", "{host: web, exportTo: [\".\"]}");
+    let hidden: &[&str] = &["PLF0003 rule spec.hosts"];
+    let unused: &[&str] = &["PLF0003 dr spec.host"];
+    check(&[
+        (sidecar("", cart) + &rule("cart", own, "host: cart"), &[]),
+        (sidecar("", "\"./*\"") + &rule("cart", own, "host: cart"), &[]),
+        // A destination of an imported rule is imported, too.
+        (sidecar("", "\"./*\"") + &rule("cart", own, &format!("host: {pay}")), &[]),
+        (sidecar("", cart) + &rule("db", own, "host: cart"), hidden),
+        (sidecar("", cart) + &rule("web", "", "host: cart"), &[]),
+        (sidecar(some, cart) + &rule("web", own, "host: cart"), hidden),
+        (
+            sidecar("workloadSelector: {labels: {app: other}}, ", cart) + &rule("web", own, "host: cart"),
+            &["IST0101 s spec.workloadSelector.labels"],
+        ),
+        (sidecar("", "\"*/*\"") + &local, &[]),
+        (sidecar("", "\"./*\"") + &local, unused),
+        (sidecar("", "\"./*\", \"bank/*\"") + &local, &[]),
+        (sidecar("", "\"./*\"") + &local + &rule("cart", "", &format!("host: {pay}")), &[]),
+        (sidecar("", cart) + &private, unused),
+        (sidecar("", cart) + &private.replace(", exportTo: [\".\"]", ""), &[]),
+    ]);
+    let narrow = object(
+        "Sidecar",
+        "s",
+        "{egress: [{port: {number: 80, protocol: HTTP, name: http}, hosts: [\"./*\"]}]}",
+    );
+    let to_web = rule("cart", own, "host: web, port: {number: 443}");
+    let found = found_in(with_streams(), &(narrow + &to_web), Known::default());
+    assert_eq!(found, ["IST0101 rule spec.http[0].route[0].destination.port.number"]);
+}
+
+#[test]
+fn clients_of_public_rules_may_be_elsewhere() {
+    let for_edge = service("vault", "bank").with(|service| {
+        service.export_to = pilotfish_model::ExportTo::Namespaces(["edge".into()].into());
+    });
+    let updates = || with_streams().into_iter().chain([for_edge.update()]).collect::<Vec<_>>();
+    let rule = |namespace: &str, more: &str, to: &str| {
+        let spec = format!(
+            "{{hosts: [vault.bank.svc.cluster.local], {more}http: [{{route: [{{destination: {{host: {to}}}}}]}}]}}"
+        );
+        line(NETWORKING, "VirtualService", namespace, "rule", &spec)
+    };
+    let vault = "vault.bank.svc.cluster.local";
+    let wrong: &[&str] = &["IST0101 rule spec.http[0].route[0].destination.host"];
+    for (text, wanted) in [
+        // Nobody runs in the namespaces `rules` and `bank`: clients in `edge` see the host.
+        (rule("rules", "", vault), &[][..]),
+        (rule("bank", "", vault), &[]),
+        (rule("rules", "", "gone.bank.svc.cluster.local"), wrong),
+        (rule("rules", "exportTo: [shop], ", vault), wrong),
+        (rule("shop", "", vault), wrong),
+    ] {
+        assert_eq!(found_in(updates(), &text, Known::default()), wanted, "{text}");
+    }
+}

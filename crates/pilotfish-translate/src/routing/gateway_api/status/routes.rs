@@ -148,6 +148,10 @@ pub(super) fn status(cx: &Cx<'_>, key: &ObjectKey, ours: Controllers) -> Option<
 }
 
 fn accepted(binding: &Binding) -> Condition {
+    let attached = binding.result.as_deref().unwrap_or_default();
+    if let Some((host, port)) = missing_port(attached) {
+        return Condition::bad(ACCEPTED, "NoMatchingParent", format!("{host} has no port {port} for TCP"));
+    }
     match &binding.result {
         Ok(attached) if attached.iter().any(|to| to.service.is_some()) => {
             Condition::good(ACCEPTED, "Accepted", "in force for clients of the service")
@@ -159,6 +163,14 @@ fn accepted(binding: &Binding) -> Condition {
         }
         Err(problem) => Condition::bad(ACCEPTED, problem.reason, problem.message.clone()),
     }
+}
+
+/// Returns the host and port of a service that does not have the port that the route is for.
+fn missing_port(attached: &[Attachment]) -> Option<(&str, u16)> {
+    attached.iter().filter(|to| to.arrivals.is_empty()).find_map(|to| {
+        let service = to.service.as_ref()?;
+        Some((service.hosts.first()?.as_str(), service.port?))
+    })
 }
 
 fn resolved(problem: Option<&Problem>) -> Condition {

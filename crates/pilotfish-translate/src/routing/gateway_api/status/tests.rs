@@ -611,3 +611,18 @@ fn redirect_of_a_service_to_its_own_port_is_refused() {
         assert_eq!(found, [wanted], "{to}");
     }
 }
+
+#[test]
+fn route_for_a_port_that_its_parent_lacks_is_not_accepted() {
+    let rest = "rules: [{backendRefs: [{name: web, port: 80}]}]";
+    for (parent, wanted) in [
+        ("{group: '', kind: Service, name: web, port: 80}", "Accepted:Accepted"),
+        ("{group: '', kind: Service, name: web, port: 81}", "!Accepted:NoMatchingParent"),
+        ("{name: gw, port: 80}", "Accepted:Accepted"),
+        ("{name: gw, port: 81}", "!Accepted:NoMatchingParent"),
+    ] {
+        let text = [gateway(LISTENERS), route("HTTPRoute", parent, rest)].concat();
+        let found = of_route(&with(&text), Kind::HttpRoute);
+        assert_eq!(found, [format!("{wanted} ResolvedRefs:ResolvedRefs")], "{parent}");
+    }
+}
