@@ -308,7 +308,7 @@ impl Shared {
         let (conflicts, gateways) = (self.conflicts.load(), self.gateways.load());
         let conflicts = conflicts.refused.iter().chain(gateways.iter());
         causes.extend(conflicts.map(|text| Cause::new(CauseKind::Conflict, "", text)));
-        causes.extend(self.registries().iter().flat_map(trouble::of_registry));
+        causes.extend(trouble::of_registries(&self.registries()));
         causes
     }
 

@@ -2,6 +2,7 @@
 
 use pilotfish_api as api;
 use pilotfish_api::v1::{Cause, CauseKind};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Maximum number of unusable entries of a registry that are listed one by one.
@@ -24,16 +25,39 @@ impl Silence {
     }
 }
 
-/// Causes from a registry's source. A failure of a source of objects is reported by the registries that read
-/// them.
-pub(crate) fn of_registry(registry: &api::Registry) -> Vec<Cause> {
+/// Causes from registries. A failure is one cause, named after the source that fails: registries that read
+/// the objects of one source fail together, and share a cause.
+pub(crate) fn of_registries(registries: &[api::Registry]) -> Vec<Cause> {
+    let reason = |registry: &api::Registry| Some((registry.failure.clone()?, registry.failing_since.clone()));
+    let objects =
+        |registry: &&api::Registry| registry.source.as_ref().is_some_and(|source| source.objects.is_some());
+    let of_sources: BTreeSet<_> = registries.iter().filter(objects).filter_map(reason).collect();
     let mut causes = Vec::new();
-    let name = &registry.name;
-    let source = registry.source.as_ref();
-    if source.is_none_or(|source| source.objects.is_none()) {
-        causes.extend(failure(registry).map(|text| Cause::new(CauseKind::Registry, name, text)));
+    // Readers of one source have the same failure and cluster.
+    let mut readers: BTreeMap<(&str, String), Vec<&str>> = BTreeMap::new();
+    for registry in registries {
+        let name = &registry.name;
+        match (&registry.source, failure(registry)) {
+            (Some(source), failure) => {
+                causes.extend(failure.map(|text| Cause::new(CauseKind::Registry, name, text)));
+                causes.extend(of_source(name, source));
+            }
+            (None, Some(text)) if !reason(registry).is_some_and(|reason| of_sources.contains(&reason)) => {
+                let cluster = name.split_once('/').map_or("", |(_, cluster)| cluster);
+                readers.entry((cluster, text)).or_default().push(name);
+            }
+            (None, _) => {}
+        }
     }
-    let Some(source) = source else { return causes };
+    let of_readers =
+        |((_, text), names): (_, Vec<&str>)| Cause::new(CauseKind::Registry, names.join(", "), text);
+    causes.extend(readers.into_iter().map(of_readers));
+    causes
+}
+
+/// Causes from the last reads of a source.
+fn of_source(name: &str, source: &api::RegistrySource) -> Vec<Cause> {
+    let mut causes = Vec::new();
     if let Some(held) = &source.held {
         causes.push(Cause::new(CauseKind::Registry, name, held.to_string()));
     }
@@ -98,7 +122,7 @@ mod tests {
     #[test]
     fn each_kind_of_trouble_of_a_registry_is_a_cause_with_its_name() {
         let well = registry(api::RegistrySource::default());
-        assert_eq!(of_registry(&well), []);
+        assert_eq!(of_registries(&[well.clone()]), []);
         let failing = |synced| api::Registry {
             synced,
             failure: Some("refused".into()),
@@ -137,9 +161,47 @@ mod tests {
             ),
         ];
         for (registry, expected) in cases {
-            let causes: Vec<_> = of_registry(&registry).iter().map(ToString::to_string).collect();
+            let causes: Vec<_> = of_registries(&[registry]).iter().map(ToString::to_string).collect();
             assert_eq!(causes, [expected]);
         }
+    }
+
+    #[test]
+    fn dead_source_of_objects_is_one_cause_however_many_registries_read_it() {
+        let failing = |name: &str, reason: &str, source: Option<api::RegistrySource>| api::Registry {
+            name: name.into(),
+            failure: Some(reason.into()),
+            failing_since: Some("noon".into()),
+            source,
+            ..registry(api::RegistrySource::default())
+        };
+        let mcp = || {
+            failing(
+                "mcp/east",
+                "refused",
+                Some(api::RegistrySource { objects: Some(7), ..Default::default() }),
+            )
+        };
+        let readers = |cluster: &str, reason| {
+            ["Kubernetes", "ServiceEntry"].map(|kind| failing(&format!("{kind}/{cluster}"), reason, None))
+        };
+        let live = |name| failing(name, "refused", Some(api::RegistrySource::default()));
+        let told = |registries: Vec<api::Registry>| -> Vec<String> {
+            of_registries(&registries).into_iter().map(|cause| cause.subject).collect()
+        };
+        assert_eq!(told([&readers("Kubernetes", "refused")[..], &[mcp()]].concat()), ["mcp/east"]);
+        assert_eq!(told(readers("west", "refused").into()), ["Kubernetes/west, ServiceEntry/west"]);
+        // Of two sources that fail, the readers show one.
+        assert_eq!(
+            told([&[mcp()][..], &readers("west", "timeout")].concat()),
+            ["mcp/east", "Kubernetes/west, ServiceEntry/west"]
+        );
+        // Other clusters and other products have failures of their own.
+        assert_eq!(
+            told([readers("west", "refused"), readers("east", "refused")].concat()),
+            ["Kubernetes/east, ServiceEntry/east", "Kubernetes/west, ServiceEntry/west"]
+        );
+        assert_eq!(told(vec![live("Consul/east"), live("Etcd/east")]), ["Consul/east", "Etcd/east"]);
     }
 
     #[test]
