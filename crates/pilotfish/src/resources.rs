@@ -6,6 +6,7 @@ use crate::serve::auto_registration::ProxyRegistrar;
 use crate::serve::node_claims::{ClaimedByNode, NodeClaims};
 use crate::serve::secret_access::{SecretClient, SecretRights};
 use pilotfish_config::mesh::{self, MeshConfig};
+use pilotfish_identity::is_this_machine;
 use pilotfish_kube_writer::auto_registration::Registration;
 use pilotfish_model::Namespace;
 use pilotfish_proto::ResourceType;
@@ -14,6 +15,7 @@ use pilotfish_translate as translate;
 use pilotfish_translate::{NodeError, Proxy, Translator};
 use pilotfish_xds as xds;
 use pilotfish_xds::{ConnectError, Limit, LimitExceeded, PeerInfo};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -47,8 +49,8 @@ pub struct Client {
 }
 
 impl Resources {
-    /// Returns a source that is not ready yet. With `trust_nodes`, the identity in a proxy's node is trusted,
-    /// unless its connection proved another.
+    /// Returns a source that is not ready yet. With `trust_nodes`, the identity in the node of a proxy on
+    /// this machine is trusted, unless its connection proved another.
     #[must_use]
     pub fn new(translator: Arc<Translator>, trust_nodes: bool) -> Self {
         let configuration = Configuration::new(ConfigurationClients::Nobody);
@@ -123,7 +125,7 @@ impl xds::ResourceSource for Resources {
         let proxy = Proxy::from_node(node).map_err(refusal)?;
         let proxy = proxy.with_identities(peer.identities.iter().map(String::as_str));
         let mut proxy = proxy.map_err(|error| ConnectError::PermissionDenied(error.to_string()))?;
-        if self.trust_nodes && peer.identities.is_empty() {
+        if self.trust_nodes && peer.identities.is_empty() && is_local(peer) {
             proxy.identity = Some(proxy.claimed_identity());
         }
         if let (Some(rights), Some(identity)) = (&self.secret_rights, &proxy.identity) {
@@ -283,30 +285,61 @@ pub fn publication(changes: translate::Changes) -> xds::Publication {
     }
 }
 
+/// True for a client on this machine whose request no proxy forwarded.
+pub(crate) fn is_local(peer: &PeerInfo) -> bool {
+    let address = peer.address.parse::<SocketAddr>();
+    // Peers of a Unix socket are on this machine.
+    let is_near = address.map_or(!peer.address.is_empty(), |address| is_this_machine(address.ip()));
+    is_near && !peer.is_forwarded
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use pilotfish_xds::{ResourceSource, Snapshot as _};
 
-    fn is_served_secrets(trust_nodes: bool, identities: &[&str]) -> Result<bool, ConnectError> {
+    fn peer(address: &str, identities: &[&str]) -> PeerInfo {
+        let identities = identities.iter().map(|id| (*id).to_owned()).collect();
+        PeerInfo { address: address.to_owned(), identities, ..PeerInfo::default() }
+    }
+
+    fn is_served_secrets(trust_nodes: bool, peer: &PeerInfo) -> Result<bool, ConnectError> {
         let resources = Resources::new(Arc::new(Translator::new()), trust_nodes);
         let id = "router~10.0.0.1~gateway-0.edge~edge.svc.cluster.local".to_owned();
-        let identities = identities.iter().map(|id| (*id).to_owned()).collect();
-        let peer = PeerInfo { identities, ..PeerInfo::default() };
-        let client = resources.connect(&Node { id, ..Node::default() }, &peer)?;
+        let client = resources.connect(&Node { id, ..Node::default() }, peer)?;
         let view = resources.snapshot().view(&client, ResourceType::Secret);
         Ok(view.is_some())
     }
 
     #[test]
     fn secrets_need_an_identity() {
-        assert_eq!(is_served_secrets(false, &[]), Ok(false));
-        assert_eq!(is_served_secrets(false, &["spiffe://cluster.local/ns/edge/sa/gateway"]), Ok(true));
-        assert_eq!(is_served_secrets(true, &[]), Ok(true));
+        const LOCAL: &str = "127.0.0.1:4000";
+        let own = peer(LOCAL, &["spiffe://cluster.local/ns/edge/sa/gateway"]);
+        assert_eq!(is_served_secrets(false, &peer(LOCAL, &[])), Ok(false));
+        assert_eq!(is_served_secrets(false, &own), Ok(true));
+        assert_eq!(is_served_secrets(true, &peer(LOCAL, &[])), Ok(true));
         for other in ["another", "spiffe://cluster.local/ns/other/sa/gateway"] {
+            let refused = is_served_secrets(true, &peer(LOCAL, &[other]));
             // The node does not make up for the proof of another identity.
-            let refused = is_served_secrets(true, &[other]);
             assert!(matches!(refused, Err(ConnectError::PermissionDenied(_))), "{other}");
         }
+    }
+
+    #[test]
+    fn trusted_nodes_are_those_on_this_machine() {
+        for (address, is_trusted) in [
+            ("[::1]:4000", true),
+            ("[::ffff:127.0.0.1]:4000", true),
+            ("/var/run/xds.sock", true),
+            // Source of the requests that a sidecar passes on, which may come from anywhere.
+            ("127.0.0.6:4000", false),
+            ("[::ffff:127.0.0.6]:4000", false),
+            ("10.0.0.1:4000", false),
+            ("", false),
+        ] {
+            assert_eq!(is_served_secrets(true, &peer(address, &[])), Ok(is_trusted), "{address}");
+        }
+        let forwarded = PeerInfo { is_forwarded: true, ..peer("127.0.0.1:4000", &[]) };
+        assert_eq!(is_served_secrets(true, &forwarded), Ok(false));
     }
 }

@@ -15,12 +15,11 @@ mod messages;
 
 pub(crate) use answer::{Answerer, Budget};
 
+use crate::resources::is_local;
 use parking_lot::Mutex;
-use pilotfish_identity::is_this_machine;
 use pilotfish_kube_writer::lease::replica_name;
 use pilotfish_xds::{Collection, CollectionState, ConnectError, Held, PeerInfo};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::mpsc;
 
@@ -91,16 +90,12 @@ impl Questions {
 
     /// Checks a connecting client's access.
     pub(crate) fn connect(&self, peer: &PeerInfo) -> Asker {
-        let address = peer.address.parse::<SocketAddr>();
-        // Peers of a Unix socket are on this machine.
-        let is_near = address.map_or(!peer.address.is_empty(), |address| is_this_machine(address.ip()));
-        let is_local = is_near && !peer.is_forwarded;
         let refusal = || {
             ConnectError::PermissionDenied(
                 "debug types are served to clients on this machine only, and not through proxies: use kubectl port-forward, or --allow-remote-debug".into(),
             )
         };
-        let allowed = if is_local || self.from_anywhere { Ok(()) } else { Err(refusal()) };
+        let allowed = if is_local(peer) || self.from_anywhere { Ok(()) } else { Err(refusal()) };
         Asker { allowed, asked: Mutex::default() }
     }
 

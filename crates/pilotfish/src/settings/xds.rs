@@ -20,8 +20,9 @@ pub(crate) struct XdsArgs {
     /// configuration of all namespaces, without TLS
     #[arg(long, env = "PILOTFISH_ALLOW_PLAINTEXT_XDS")]
     pub(crate) allow_plaintext_xds: bool,
-    /// Trusts the namespace and service account in a proxy's node metadata on connections without
-    /// authentication: the proxy then gets the secrets of that namespace. Needs --xds-address on loopback
+    /// Trusts the namespace and service account in a proxy's node metadata on connections from 127.0.0.1 and
+    /// ::1 without authentication: the proxy then gets the secrets of that namespace. Needs --xds-address on
+    /// loopback
     #[arg(long, env = "PILOTFISH_TRUST_NODES")]
     pub(crate) trust_nodes: bool,
     /// Clients that may read the configuration itself, as MCP over xDS: namespaces (all their identities),
