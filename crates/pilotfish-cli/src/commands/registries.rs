@@ -30,6 +30,7 @@ fn text(page: &Page<Registry>, screen: &Screen) -> String {
         let (state, colour) = match (&registry.failure, registry.synced) {
             (Some(_), true) => ("failing", Colour::Bad),
             (Some(_), false) => ("unreadable", Colour::Bad),
+            (None, true) if unusable(registry) > 0 => ("incomplete", Colour::Doubtful),
             (None, true) => ("synced", Colour::Good),
             (None, false) => ("pending", Colour::Doubtful),
         };
@@ -54,6 +55,12 @@ fn text(page: &Page<Registry>, screen: &Screen) -> String {
             let line = format!("{}: {held}", registry.name);
             let _ = writeln!(out, "{}", screen.paint(&line, Colour::Doubtful));
         }
+        if let Some(source) = registry.source.as_ref().filter(|source| source.problem_count > 0) {
+            let first = source.problems.first().map(|first| format!(", such as {first}")).unwrap_or_default();
+            let entries = counted(source.problem_count, "entry");
+            let line = format!("{}: {entries} cannot be used{first}", registry.name);
+            let _ = writeln!(out, "{}", screen.paint(&line, Colour::Doubtful));
+        }
         if !registry.losers.is_empty() {
             let _ = writeln!(
                 out,
@@ -66,9 +73,29 @@ fn text(page: &Page<Registry>, screen: &Screen) -> String {
     out
 }
 
+/// Number of entries that cannot be used.
+fn unusable(registry: &Registry) -> usize {
+    registry.source.as_ref().map_or(0, |source| source.problem_count)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_registry_with_unusable_entries_is_incomplete_and_names_the_first() {
+        let source = pilotfish_api::RegistrySource {
+            problem_count: 2,
+            problems: vec!["/a: no JSON".into(), "/b: no port".into()],
+            ..Default::default()
+        };
+        let registry =
+            Registry { name: "Etcd/east".into(), synced: true, source: Some(source), ..Registry::default() };
+        let page = Page { items: vec![registry], total: 1, ..Page::default() };
+        let text = text(&page, &Screen::plain());
+        assert!(text.contains("Etcd/east  incomplete  0"), "{text}");
+        assert!(text.ends_with("Etcd/east: 2 entries cannot be used, such as /a: no JSON\n"), "{text}");
+    }
 
     #[test]
     fn a_failing_registry_says_why() {
